@@ -1,0 +1,200 @@
+# The commands a person has to know; `make` alone lists them. Each works on a fresh clone, and is
+# fast when there is nothing to do.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+VENV ?= .venv
+DIST ?= dist
+# More arguments for the command behind a target: make demo ARGS="--steps 20".
+ARGS ?=
+
+ROOT := $(CURDIR)
+PY := $(abspath $(VENV))/bin/python
+STAMPS := $(abspath $(VENV))/.flagos
+
+# One interpreter for every build, named the same way each time: the torch shim is compiled once.
+export VIRTUAL_ENV := $(abspath $(VENV))
+export PYO3_PYTHON := $(PY)
+export PATH := $(VIRTUAL_ENV)/bin:$(PATH)
+# No test and no demonstration fetches anything.
+export HF_HUB_OFFLINE := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# What each wheel is built from. Folders count too, so that a deleted file is noticed.
+find_sources = $(shell find $(1) -not -path '*/__pycache__*' -not -name '*.so' 2>/dev/null | sort)
+CORE_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/Cargo.toml core/build.rs core/src core/include)
+FLAGOS_SOURCES := $(CORE_SOURCES) \
+  $(call find_sources,python/Cargo.toml python/pyproject.toml python/README.md python/build.rs python/src python/flagos)
+TORCH_SOURCES := $(CORE_SOURCES) \
+  $(call find_sources,$(addprefix adapters/torch/,Cargo.toml pyproject.toml README.md build.rs src csrc python))
+
+.PHONY: help
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+
+# ---------------------------------------------------------------------------------------- set-up
+
+# Prints the first Python that starts, is of a supported version, and can make a virtual
+# environment. A pyenv shim exists for versions that are not selected and then only prints an error,
+# so each candidate is tried.
+define find_python
+for version in 3.12 3.13 3.11 3.10; do
+  for candidate in "python$$version" \
+      "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/"$$version".*/bin/python; do
+    if "$$candidate" -c "import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '$$version')" \
+        >/dev/null 2>&1; then
+      echo "$$candidate"; exit 0
+    fi
+  done
+done
+echo "No Python 3.10-3.13 with venv was found on PATH or under pyenv." \
+     "Install one (on Debian: apt-get install python3 python3-venv), or name it: make setup PYTHON=..." >&2
+exit 1
+endef
+export find_python
+
+define require_build_tools
+for tool in cargo g++; do
+  command -v "$$tool" >/dev/null || {
+    echo "$$tool was not found on PATH: building flagos needs a Rust toolchain (cargo) and a C++17 compiler (g++)" >&2
+    exit 1; }
+done
+endef
+export require_build_tools
+
+.PHONY: setup
+setup: $(STAMPS)/torch-fl ## virtual environment, dependencies, both wheels built and installed
+
+.PHONY: setup-dev
+setup-dev: setup $(STAMPS)/requirements-dev
+
+# The environment may exist already: then it is used as it is.
+$(STAMPS)/venv:
+	@bash -euo pipefail -c "$$require_build_tools"
+	@if [ ! -x "$(PY)" ]; then \
+	  python="$(PYTHON)"; \
+	  [ -n "$$python" ] || python="$$(bash -c "$$find_python")"; \
+	  echo "virtual environment $(VENV) from $$("$$python" --version)"; \
+	  env -u VIRTUAL_ENV "$$python" -m venv "$(VENV)"; \
+	fi
+	@mkdir -p "$(STAMPS)" && touch "$@"
+
+$(STAMPS)/requirements: requirements.txt $(STAMPS)/venv
+	"$(PY)" -m pip install --quiet -r requirements.txt
+	@touch "$@"
+
+$(STAMPS)/requirements-dev: requirements-dev.txt $(STAMPS)/requirements
+	"$(PY)" -m pip install --quiet -r requirements-dev.txt
+	@touch "$@"
+
+# torch's libraries stay outside the wheel: `--auditwheel skip` keeps maturin from copying them in.
+define build_wheel
+@rm -f $(DIST)/$(2)-*.whl
+"$(PY)" -m maturin build --release --locked --auditwheel skip --interpreter "$(PY)" \
+  --manifest-path $(1)/Cargo.toml --out $(DIST)
+@touch "$@"
+endef
+define install_wheel
+"$(PY)" -m pip install --quiet --force-reinstall --no-deps $(DIST)/$(1)-*.whl
+@touch "$@"
+endef
+
+$(DIST)/.flagos: $(FLAGOS_SOURCES) | $(STAMPS)/requirements
+	$(call build_wheel,python,flagos)
+
+$(DIST)/.torch-fl: $(TORCH_SOURCES) | $(STAMPS)/requirements
+	$(call build_wheel,adapters/torch,torch_fl)
+
+$(STAMPS)/flagos: $(DIST)/.flagos $(STAMPS)/requirements
+	$(call install_wheel,flagos)
+
+$(STAMPS)/torch-fl: $(DIST)/.torch-fl $(STAMPS)/flagos
+	$(call install_wheel,torch_fl)
+
+.PHONY: wheels
+wheels: $(DIST)/.flagos $(DIST)/.torch-fl ## build both wheels into dist/
+	@ls -l $(DIST)/*.whl
+
+# ------------------------------------------------------------------------------------------- run
+
+.PHONY: demo
+demo: setup ## train a small Qwen3 on device="flagos", let it write, compare with the CPU
+	@"$(VENV)/bin/flagos" demo $(ARGS)
+
+# ------------------------------------------------------------------------------------------ test
+
+.PHONY: test
+test: lint test-rust test-python conformance-ci ## everything CI runs
+
+# The extension modules have no Rust tests: they are tested from Python.
+CARGO_TEST := --workspace --exclude flagos-py --exclude torch-fl --locked
+
+.PHONY: test-rust
+test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the core
+	@if cargo nextest --version >/dev/null 2>&1; then \
+	  cargo nextest run $(CARGO_TEST) $(ARGS); \
+	  cargo test --doc $(CARGO_TEST); \
+	else \
+	  cargo test $(CARGO_TEST) $(ARGS); \
+	fi
+
+# Each folder in a process of its own: the plan and the device are the process's.
+.PHONY: test-python
+test-python: setup-dev ## tests of the wheels, the adapter, whole models and the layout
+	"$(PY)" -m pytest python/tests $(ARGS)
+	"$(PY)" -m pytest adapters/torch/tests $(ARGS)
+	"$(PY)" -m pytest tests $(ARGS)
+
+.PHONY: conformance-ci
+conformance-ci: setup-dev ## the part of the conformance sweep that CI has time for
+	"$(PY)" -m tests.conformance --ci $(ARGS)
+
+.PHONY: conformance
+conformance: setup-dev ## the whole sweep over PyTorch's operator databases; writes docs/conformance
+	"$(PY)" -m tests.conformance $(ARGS)
+
+.PHONY: lint
+lint: setup-dev ## rustfmt, clippy, ruff, mypy and clang-format, all without a warning
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --release --locked -- -D warnings
+	"$(PY)" -m ruff check .
+	"$(PY)" -m ruff format --check .
+	"$(PY)" -m mypy
+	"$(VENV)/bin/clang-format" --dry-run -Werror adapters/torch/csrc/*.cc adapters/torch/csrc/*.h
+
+.PHONY: format
+format: setup-dev ## lay out all sources as `make lint` wants them
+	cargo fmt --all
+	"$(PY)" -m ruff check --fix .
+	"$(PY)" -m ruff format .
+	"$(VENV)/bin/clang-format" -i adapters/torch/csrc/*.cc adapters/torch/csrc/*.h
+
+.PHONY: loom
+loom: $(STAMPS)/venv ## model-check the lock-free parts (slot swap, cross-thread free)
+	RUSTFLAGS="--cfg loom" cargo test -p flagos-core --release --locked --target-dir target/loom loom $(ARGS)
+
+FUZZ_SECONDS ?= 60
+.PHONY: fuzz
+fuzz: $(STAMPS)/venv ## fuzz both configuration grammars, FUZZ_SECONDS=60 each
+	@cargo fuzz --version >/dev/null 2>&1 || { \
+	  echo "cargo-fuzz was not found: cargo install cargo-fuzz (it also needs a nightly toolchain)" >&2; exit 1; }
+	@for target in $$(cd core/fuzz && cargo +nightly fuzz list); do \
+	  (cd core/fuzz && cargo +nightly fuzz run "$$target" -- -max_total_time=$(FUZZ_SECONDS)); \
+	done
+
+# ----------------------------------------------------------------------------------------- bench
+
+.PHONY: bench
+bench: setup ## operator overhead over cpu, allocator, import and start-up times; --write keeps them
+	"$(PY)" -m tests.bench.overhead $(ARGS)
+
+# ----------------------------------------------------------------------------------------- clean
+
+.PHONY: clean
+clean: ## remove what was built; the virtual environment stays
+	rm -rf target core/fuzz/target $(DIST) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

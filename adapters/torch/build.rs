@@ -1,0 +1,75 @@
+//! Compiles the C++ shim against the torch that the build's Python imports.
+use std::path::PathBuf;
+use std::process::Command;
+use std::{env, fs};
+
+/// What the build needs to know of the installed torch.
+struct Torch {
+    version: String,
+    root: PathBuf,
+}
+
+fn torch() -> Torch {
+    println!("cargo:rerun-if-env-changed=PYO3_PYTHON");
+    println!("cargo:rerun-if-env-changed=VIRTUAL_ENV");
+    let python = env::var("PYO3_PYTHON")
+        .or_else(|_| env::var("VIRTUAL_ENV").map(|root| format!("{root}/bin/python")))
+        .unwrap_or_else(|_| "python3".into());
+    // Found without importing torch: an import would load this very extension if it is installed.
+    let script = "import importlib.util as u, importlib.metadata as m, os;\
+        print(m.version('torch')); print(os.path.dirname(u.find_spec('torch').origin))";
+    let output = Command::new(&python)
+        .env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+        .args(["-c", script])
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {python}: {error}; set PYO3_PYTHON to a Python that has torch 2.11"));
+    assert!(
+        output.status.success(),
+        "{python} has no torch; `pip install torch==2.11.0` first: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut lines = text.lines();
+    let version = lines.next().unwrap_or_default().to_owned();
+    assert!(
+        version.starts_with("2.11."),
+        "torch-fl builds against torch 2.11, {python} has {version}"
+    );
+    Torch { version, root: PathBuf::from(lines.next().unwrap_or_default()) }
+}
+
+fn main() {
+    let torch = torch();
+    let mut sources: Vec<PathBuf> = fs::read_dir("csrc")
+        .expect("csrc is part of the package")
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "cc"))
+        .collect();
+    sources.sort();
+    println!("cargo:rerun-if-changed=csrc");
+    println!("cargo:rerun-if-changed=../../core/include/flagos.h");
+
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .opt_level(2)
+        .flag("-fvisibility=hidden")
+        .flag("-Wall")
+        .flag("-Wextra")
+        .flag("-Wno-unused-parameter") // torch's headers
+        .define("_GLIBCXX_USE_CXX11_ABI", "1")
+        .include("csrc")
+        .include("../../core/include")
+        .flag("-isystem")
+        .flag(torch.root.join("include").to_str().expect("torch's path is UTF-8"))
+        .flag("-isystem")
+        .flag(torch.root.join("include/torch/csrc/api/include").to_str().expect("torch's path is UTF-8"))
+        .files(&sources)
+        .compile("torch_fl_shim");
+
+    // torch is imported before this module is opened, so its libraries are found by their sonames.
+    println!("cargo:rustc-link-search=native={}", torch.root.join("lib").display());
+    println!("cargo:rustc-link-lib=dylib=torch_cpu");
+    println!("cargo:rustc-link-lib=dylib=c10");
+    println!("cargo:rustc-env=TORCH_FL_BUILT_FOR={}", torch.version);
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory: the core's caching pool behind torch's allocator interfaces.
+#pragma once
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include "stream.h"
+
+namespace flagos {
+
+// While set (>= 0), native kernels of this thread allocate from the pool of that flagos device, so that
+// outputs, workspaces and statistics all belong to one pool.
+extern thread_local c10::DeviceIndex native_pool_device;
+
+class NativePoolScope {
+ public:
+  explicit NativePoolScope(c10::DeviceIndex device) : previous_(native_pool_device) {
+    native_pool_device = device;
+  }
+  ~NativePoolScope() {
+    native_pool_device = previous_;
+  }
+  NativePoolScope(const NativePoolScope&) = delete;
+  NativePoolScope& operator=(const NativePoolScope&) = delete;
+
+ private:
+  c10::DeviceIndex previous_;
+};
+
+// Bytes from the pool of `device`, on its current stream, as native (CPU) memory.
+c10::DataPtr allocate_native(size_t nbytes, c10::DeviceIndex device);
+
+// The core's block behind a native DataPtr, or null if the memory did not come from the pool.
+void* pool_block(const c10::DataPtr& native);
+
+// torch's allocator of the flagos device.
+c10::DeviceAllocator* device_allocator();
+
+// The allocator that replaces torch's CPU allocator: the pool inside a NativePoolScope, torch's own outside.
+c10::Allocator* native_allocator();
+
+void register_allocators();
+
+} // namespace flagos

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scaled dot product attention: which of torch's implementations flagos takes.
+#pragma once
+
+#include <torch/library.h>
+
+#include <string>
+#include <vector>
+
+namespace flagos {
+
+// Appends the `aten::name.overload` it registered.
+void register_attention(torch::Library& library, std::vector<std::string>& registered);
+
+} // namespace flagos

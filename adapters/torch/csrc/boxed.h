@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The boxed twin: serves any operator natively from its schema alone.
+#pragma once
+
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <string>
+
+#include "route.h"
+
+namespace flagos {
+
+// Kernel of one operator under one dispatch key; `native_keys` is where it is redispatched.
+class BoxedTwin final : public c10::OperatorKernel {
+ public:
+  BoxedTwin(const c10::OperatorHandle& op, c10::DispatchKeySet native_keys);
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+ private:
+  std::string name_;
+  FlagosOpSlot* slot_;
+  c10::DispatchKeySet native_keys_;
+  bool mutates_;
+  bool accepts_cpu_tensors_;
+};
+
+// For operators registered by others (custom operators with a CPU kernel): the backend fallback.
+void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+} // namespace flagos

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "copy.h"
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/copy_ops.h>
+
+#include "layout.h"
+#include "route.h"
+
+namespace flagos {
+
+namespace {
+
+FlagosOpSlot* copy_slot = nullptr;
+FlagosOpSlot* copy_from_slot = nullptr;
+FlagosOpSlot* copy_resize_slot = nullptr;
+FlagosOpSlot* record_slot = nullptr;
+
+at::Tensor native_side(const at::Tensor& tensor) {
+  return is_flagos(tensor) ? alias_of(tensor) : tensor;
+}
+
+// One memcpy does it: same type, same shape and strides without holes, no lazy conjugation on one side only.
+bool is_plain(const at::Tensor& to, const at::Tensor& from) {
+  return to.layout() == c10::kStrided && from.layout() == c10::kStrided && to.dtype() == from.dtype() &&
+      to.sizes() == from.sizes() && to.strides() == from.strides() && to.is_non_overlapping_and_dense() &&
+      to.is_conj() == from.is_conj() && to.is_neg() == from.is_neg() && !to.is_quantized() && !from.is_quantized() &&
+      to.numel() != 0;
+}
+
+// Queues the copy on the current stream if one side is pinned host memory; false when it has to be done at once.
+bool copy_asynchronously(at::Tensor& to, const at::Tensor& from) {
+  const bool to_device = is_flagos(to);
+  if (to_device == is_flagos(from) || !is_plain(to, from)) {
+    return false;
+  }
+  const at::Tensor& host = to_device ? from : to;
+  if (host.device().type() != c10::DeviceType::CPU || core->is_pinned(host.const_data_ptr()) == 0) {
+    return false;
+  }
+  const c10::DeviceIndex device = (to_device ? to : from).device().index();
+  const uint64_t stream = current_stream(device);
+  check(core->copy_async(device, stream, to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes()));
+  at::getHostAllocator(kFlagos)->record_event(
+      const_cast<void*>(host.const_data_ptr()), host.storage().data_ptr().get_context(), to_stream(device, stream));
+  return true;
+}
+
+// Sparse destinations get new parts, which are wrapped.
+class CopySource final : public StorageSource {
+ public:
+  explicit CopySource(c10::DeviceIndex device) : device_(device) {}
+  c10::Storage flagos_storage(const c10::Storage& native) override {
+    return wrap_storage(native, device_);
+  }
+  c10::DeviceIndex device() const override {
+    return device_;
+  }
+
+ private:
+  c10::DeviceIndex device_;
+};
+
+void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
+  if (to.is_same(from)) {
+    return;
+  }
+  for (const at::Tensor& side : {to, from}) {
+    TORCH_CHECK(
+        is_flagos(side) || side.is_cpu() || side.is_meta(),
+        "flagos: cannot copy between flagos and ",
+        side.device(),
+        "; go through the CPU: tensor.cpu()");
+  }
+  if (non_blocking && copy_asynchronously(to, from)) {
+    return;
+  }
+  for (const at::Tensor& side : {to, from}) {
+    if (is_flagos(side)) {
+      drain_current_stream(side.device().index());
+    }
+  }
+  at::Tensor native_to = native_side(to);
+  const at::Tensor native_from = native_side(from);
+  const NativePoolScope pool(is_flagos(to) ? to.device().index() : c10::DeviceIndex(-1));
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  at::_ops::copy_::call(native_to, native_from, /*non_blocking=*/false);
+  if (is_flagos(to)) {
+    CopySource source(to.device().index());
+    sync_layout(to, native_to, source);
+  }
+}
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
+  enter_op(copy_slot, "aten::copy_");
+  copy(self, src, non_blocking);
+  return self;
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  enter_op(copy_from_slot, "aten::_copy_from");
+  at::Tensor to = dst;
+  copy(to, self, non_blocking);
+  return to;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
+  enter_op(copy_resize_slot, "aten::_copy_from_and_resize");
+  at::Tensor to = dst;
+  to.resize_(self.sizes());
+  copy(to, self, /*non_blocking=*/false);
+  return to;
+}
+
+void record_stream(at::Tensor& self, c10::Stream stream) {
+  enter_op(record_slot, "aten::record_stream");
+  TORCH_CHECK(
+      stream.device_type() == kFlagos, "flagos: record_stream needs a flagos stream, got one of ", stream.device());
+  device_allocator()->recordStream(self.storage().data_ptr(), stream);
+}
+
+} // namespace
+
+void register_copies(torch::Library& library, std::vector<std::string>& registered) {
+  copy_slot = op_slot("aten::copy_");
+  copy_from_slot = op_slot("aten::_copy_from");
+  copy_resize_slot = op_slot("aten::_copy_from_and_resize");
+  record_slot = op_slot("aten::record_stream");
+  library.impl("copy_", TORCH_FN(copy_));
+  library.impl("_copy_from", TORCH_FN(copy_from));
+  library.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+  library.impl("record_stream", TORCH_FN(record_stream));
+  // Quantized and sparse tensors move between devices too.
+  for (const auto key :
+       {c10::DispatchKey::SparsePrivateUse1,
+        c10::DispatchKey::SparseCsrPrivateUse1,
+        c10::DispatchKey::QuantizedPrivateUse1}) {
+    auto* other = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+    other->impl("copy_", TORCH_FN(copy_));
+  }
+  for (const char* name : {"aten::copy_", "aten::_copy_from", "aten::_copy_from_and_resize", "aten::record_stream"}) {
+    registered.emplace_back(name);
+  }
+}
+
+} // namespace flagos

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything flagos registers with torch, in order.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+#include <torch/version.h>
+
+#include <cstring>
+#include <unordered_set>
+
+#include "allocator.h"
+#include "attention.h"
+#include "autocast.h"
+#include "boxed.h"
+#include "copy.h"
+#include "factories.h"
+#include "guard.h"
+#include "hooks.h"
+#include "hot.h"
+#include "library.h"
+#include "profiler.h"
+#include "rnn.h"
+#include "shim.h"
+#include "stream.h"
+
+namespace flagos {
+
+namespace {
+
+std::vector<std::string>& registered_ops() {
+  static std::vector<std::string> names;
+  return names;
+}
+
+// Composite operators that must see flagos tensors as they are: they ask for devices, or only make views.
+const std::unordered_set<std::string>& left_to_torch() {
+  static const std::unordered_set<std::string> names = {
+      "aten::_to_copy",
+      "aten::_to_copy.out",
+      "aten::empty_like",
+      "aten::new_empty",
+      "aten::new_empty_strided",
+      "aten::is_pinned",
+      "aten::_pin_memory",
+      "aten::_pin_memory.out",
+      "aten::_pack_padded_sequence",
+      "aten::_lazy_clone",
+      "aten::_nested_tensor_from_tensor_list",
+      "aten::_thnn_fused_lstm_cell",
+      "aten::_thnn_fused_gru_cell",
+      "aten::isinf",
+  };
+  return names;
+}
+
+bool is_view(const c10::FunctionSchema& schema) {
+  for (const auto& result : schema.returns()) {
+    if (result.alias_info() != nullptr && !result.alias_info()->isWrite()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// A native kernel to redispatch to: the key's own, or for dense tensors a composite one that is not CompositeImplicit.
+bool has_native_kernel(const c10::OperatorHandle& op, c10::DispatchKey native) {
+  if (op.hasKernelForDispatchKey(native)) {
+    return true;
+  }
+  if (native != c10::DispatchKey::CPU || is_view(op.schema())) {
+    return false;
+  }
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+}
+
+// The boxed twin for every ATen operator that `native` serves and nothing better was registered for.
+void register_boxed(c10::DispatchKey key, c10::DispatchKey native) {
+  auto* library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) {
+      continue;
+    }
+    const auto op = dispatcher.findSchema(name);
+    const std::string full = c10::toString(name);
+    if (!op.has_value() || op->hasKernelForDispatchKey(key) ||
+        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
+        left_to_torch().count(full) != 0 || !has_native_kernel(*op, native)) {
+      continue;
+    }
+    library->impl(
+        full.c_str(),
+        torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedTwin>(*op, c10::DispatchKeySet(native))));
+    if (key == c10::DispatchKey::PrivateUse1) {
+      registered_ops().push_back(full);
+    }
+  }
+}
+
+void register_operators() {
+  auto* library =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  auto* autograd =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
+  register_factories_and_views(*library, registered_ops());
+  register_copies(*library, registered_ops());
+  register_attention(*library, registered_ops());
+  register_rnn(*library, *autograd, registered_ops());
+  register_hot_pointwise(*library, registered_ops());
+  register_hot_reductions(*library, registered_ops());
+  register_hot_linear(*library, registered_ops());
+  register_hot_gradients(*library, registered_ops());
+
+  register_boxed(c10::DispatchKey::PrivateUse1, c10::DispatchKey::CPU);
+  register_boxed(c10::DispatchKey::SparsePrivateUse1, c10::DispatchKey::SparseCPU);
+  register_boxed(c10::DispatchKey::SparseCsrPrivateUse1, c10::DispatchKey::SparseCsrCPU);
+  register_boxed(c10::DispatchKey::QuantizedPrivateUse1, c10::DispatchKey::QuantizedCPU);
+
+  auto* fallback = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback>());
+}
+
+void register_all(const FlagosApi* api) {
+  TORCH_CHECK(
+      api->abi_version == FLAGOS_ABI_VERSION && api->struct_size >= sizeof(FlagosApi),
+      "torch_fl was built for version ",
+      FLAGOS_ABI_VERSION,
+      " of the flagos core's interface, the installed core has version ",
+      api->abi_version,
+      "; install flagos and torch-fl of the same version");
+  if (core != nullptr) {
+    return;
+  }
+  core = api;
+  register_hooks(); // first: it refuses when another plugin owns the key
+  register_guard();
+  register_allocators();
+  register_profiler();
+  register_library();
+  register_autocast();
+  register_operators();
+}
+
+char* copy_message(const char* text) {
+  return strdup(text);
+}
+
+} // namespace
+
+} // namespace flagos
+
+extern "C" {
+
+char* flagos_shim_register(const FlagosApi* api) {
+  try {
+    flagos::register_all(api);
+    return nullptr;
+  } catch (const c10::Error& error) {
+    return flagos::copy_message(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return flagos::copy_message(error.what());
+  } catch (...) {
+    return flagos::copy_message("unknown C++ exception while registering flagos");
+  }
+}
+
+void flagos_shim_each_op(void (*visit)(const char* name, void* context), void* context) {
+  for (const std::string& name : flagos::registered_ops()) {
+    visit(name.c_str(), context);
+  }
+}
+
+const char* flagos_shim_torch_version(void) {
+  return TORCH_VERSION;
+}
+
+void flagos_shim_free(char* message) {
+  std::free(message);
+}
+
+} // extern "C"

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "route.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace flagos {
+
+namespace {
+
+// Legacy names have no namespace for ATen: `add.Tensor`, but `te::rmsnorm_fwd`.
+const char* short_name(const char* name) {
+  constexpr size_t kAten = 6;
+  return std::strncmp(name, "aten::", kAten) == 0 ? name + kAten : name;
+}
+
+} // namespace
+
+void enter_op_slowly(FlagosOpSlot* slot, const char* name) {
+  const uint32_t route = __atomic_load_n(&slot->route, __ATOMIC_ACQUIRE);
+  if (route == FLAGOS_ROUTE_BLOCKED) {
+    check(core->init()); // a configuration error is the better message
+    char* text = nullptr;
+    check(core->op_blocked_reason(name, &text));
+    const std::string reason = text != nullptr ? text : "no usable implementation";
+    core->string_free(text);
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: ", name, " is not routed: ", reason);
+  }
+  if ((__atomic_load_n(&slot->flags, __ATOMIC_RELAXED) & FLAGOS_FLAG_LOG) != 0) {
+    // One write per line, so that lines of several threads do not mix.
+    const std::string line = std::string("[flagos dispatch] ") + short_name(name) + " -> cpu\n";
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  }
+}
+
+FlagosOpSlot* op_slot(const std::string& qualified_name) {
+  FlagosOpSlot* slot = core->op_slot(qualified_name.c_str());
+  TORCH_CHECK(slot != nullptr, "flagos: cannot register operator ", qualified_name, ": ", core->last_error());
+  return slot;
+}
+
+} // namespace flagos

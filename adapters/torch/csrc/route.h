@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the plan says about one operator, read at every dispatch.
+#pragma once
+
+#include <string>
+
+#include "core.h"
+
+namespace flagos {
+
+// Logs the dispatch or raises the plan's reason; the rare cases of `enter_op`.
+void enter_op_slowly(FlagosOpSlot* slot, const char* name);
+
+// Counts the call and lets the plan intervene. One relaxed add and one load when it has nothing to say.
+inline void enter_op(FlagosOpSlot* slot, const char* name) {
+  __atomic_fetch_add(&slot->calls, 1, __ATOMIC_RELAXED);
+  const uint32_t route = __atomic_load_n(&slot->route, __ATOMIC_RELAXED);
+  const uint32_t flags = __atomic_load_n(&slot->flags, __ATOMIC_RELAXED);
+  if (C10_UNLIKELY((route | flags) != 0)) {
+    enter_op_slowly(slot, name);
+  }
+}
+
+// The slot of `aten::name`, interned for the life of the process.
+FlagosOpSlot* op_slot(const std::string& qualified_name);
+
+} // namespace flagos

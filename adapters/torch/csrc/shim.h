@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The C++ shim as the Rust module sees it. No exception crosses this boundary. */
+#ifndef FLAGOS_SHIM_H
+#define FLAGOS_SHIM_H
+
+#include "flagos.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Registers the device with torch. Returns NULL, or a message to be freed with flagos_shim_free. */
+char* flagos_shim_register(const FlagosApi* api);
+
+/* Calls `visit` with every `aten::name.overload` that has a kernel on flagos. */
+void flagos_shim_each_op(void (*visit)(const char* name, void* context), void* context);
+
+/* The version of the torch headers this was built with, as in torch.__version__ without the local part. */
+const char* flagos_shim_torch_version(void);
+
+/* Nanoseconds per call of one operator on one device (0 = cpu, 1 = flagos), 8x8 float32, measured in C++.
+   Writes *nanoseconds and returns NULL, or returns a message to be freed with flagos_shim_free. */
+char* flagos_shim_bench(const char* op, int on_flagos, int64_t iterations, double* nanoseconds);
+
+void flagos_shim_free(char* message);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* FLAGOS_SHIM_H */

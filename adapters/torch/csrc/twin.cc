@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "twin.h"
+
+namespace flagos {
+
+void release_twin(void* twin) {
+  c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(twin));
+}
+
+c10::Storage foreign_twin(const c10::Storage& flagos_storage) {
+  c10::StorageImpl* impl = flagos_storage.unsafeGetStorageImpl();
+  TORCH_CHECK(
+      impl->device_type() == kFlagos, "flagos: a tensor on ", impl->device(), " was taken for one on flagos");
+  c10::raw::intrusive_ptr::incref(impl);
+  // release_twin drops a StorageImpl reference whatever its device is.
+  return c10::Storage(
+      c10::Storage::use_byte_size_t{},
+      impl->nbytes(),
+      c10::DataPtr(const_cast<void*>(impl->data()), impl, &release_twin, c10::Device(kNative)),
+      /*allocator=*/nullptr,
+      /*resizable=*/false);
+}
+
+c10::Storage wrap_storage(const c10::Storage& native, c10::DeviceIndex device) {
+  c10::StorageImpl* impl = native.unsafeGetStorageImpl();
+  // Copy-on-write memory would move under the flagos pointer at the first write.
+  impl->mutable_data_ptr();
+  return c10::Storage(
+      c10::Storage::use_byte_size_t{},
+      static_cast<int64_t>(impl->nbytes()),
+      twin_data_ptr(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(impl), device),
+      device_allocator(),
+      impl->resizable());
+}
+
+namespace {
+
+void copy_bits(const c10::TensorImpl* from, c10::TensorImpl* to) {
+  if (C10_UNLIKELY(from->is_wrapped_number())) {
+    to->set_wrapped_number(true);
+  }
+  if (C10_UNLIKELY(from->is_conj())) {
+    to->_set_conj(true);
+  }
+  if (C10_UNLIKELY(from->is_neg())) {
+    to->_set_neg(true);
+  }
+}
+
+} // namespace
+
+at::Tensor dense_alias(const at::Tensor& tensor) {
+  const c10::TensorImpl* from = tensor.unsafeGetTensorImpl();
+  constexpr c10::DispatchKeySet keys(c10::DispatchKey::CPU);
+  auto alias = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, twin_storage(from->unsafe_storage()), keys, from->dtype());
+  c10::TensorImpl* to = alias.unsafeGetTensorImpl();
+  to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
+  copy_bits(from, to);
+  if (C10_UNLIKELY(from->_is_zerotensor())) {
+    to->_set_zero(true);
+  }
+  return alias;
+}
+
+at::Tensor view_of(const at::Tensor& native, c10::Storage flagos_storage) {
+  const c10::TensorImpl* from = native.unsafeGetTensorImpl();
+  constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+  auto view = at::detail::make_tensor<c10::TensorImpl>(std::move(flagos_storage), keys, from->dtype());
+  c10::TensorImpl* to = view.unsafeGetTensorImpl();
+  to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
+  copy_bits(from, to);
+  return view;
+}
+
+at::Tensor wrap_dense(at::Tensor native, c10::DeviceIndex device) {
+  c10::TensorImpl* impl = native.unsafeGetTensorImpl();
+  c10::Storage storage = wrap_storage(impl->unsafe_storage(), device);
+  const bool exclusive = native.use_count() == 1 && !impl->is_inference() == !c10::InferenceMode::is_enabled() &&
+      impl->allow_tensor_metadata_change();
+  if (C10_UNLIKELY(!exclusive)) {
+    return view_of(native, std::move(storage));
+  }
+  impl->_change_backend_component_keys(c10::Device(kFlagos, device));
+  impl->set_storage_keep_dtype(std::move(storage));
+  return native;
+}
+
+void refresh_from_twin(c10::StorageImpl* flagos_storage, c10::StorageImpl* twin, c10::DeviceIndex device) {
+  twin->mutable_data_ptr(); // see wrap_storage on copy-on-write
+  if (flagos_storage->data() != twin->data() || twin_of(flagos_storage->data_ptr()) != twin) {
+    flagos_storage->set_data_ptr_noswap(
+        twin_data_ptr(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(twin), device));
+  }
+  if (flagos_storage->nbytes() != twin->nbytes()) {
+    flagos_storage->set_nbytes(twin->nbytes());
+  }
+}
+
+void sync_mutated(c10::TensorImpl* original, c10::TensorImpl* alias, c10::DeviceIndex device) {
+  const c10::Storage& alias_storage = alias->unsafe_storage();
+  c10::StorageImpl* native = alias_storage.unsafeGetStorageImpl();
+  c10::StorageImpl* storage = original->unsafe_storage().unsafeGetStorageImpl();
+  c10::StorageImpl* twin = twin_of(storage->data_ptr());
+  if (C10_LIKELY(twin == native)) {
+    if (C10_UNLIKELY(storage->data() != native->data() || storage->nbytes() != native->nbytes())) {
+      refresh_from_twin(storage, native, device);
+    }
+  } else if (twin != nullptr || native->data_ptr().get_context() != storage) {
+    // The kernel gave the tensor another storage (set_).
+    original->set_storage_keep_dtype(wrap_storage(alias_storage, device));
+  }
+  if (C10_UNLIKELY(original->dtype() != alias->dtype())) {
+    original->set_storage_and_dtype(original->unsafe_storage(), alias->dtype());
+  }
+  if (original->sizes() != alias->sizes() || original->strides() != alias->strides() ||
+      original->storage_offset() != alias->storage_offset()) {
+    original->set_sizes_and_strides(alias->sizes(), alias->strides(), alias->storage_offset());
+  }
+  if (C10_UNLIKELY(original->is_neg() != alias->is_neg())) {
+    original->_set_neg(alias->is_neg());
+  }
+  if (C10_UNLIKELY(original->is_conj() != alias->is_conj())) {
+    original->_set_conj(alias->is_conj());
+  }
+}
+
+void raise_mixed_devices(c10::Device a, c10::Device b) {
+  TORCH_CHECK(
+      false,
+      "Expected all tensors to be on the same device, but found at least two devices, ",
+      a,
+      " and ",
+      b,
+      "! Move one of them, for instance with .to(\"",
+      a.type() == kFlagos ? a : b,
+      "\").");
+  throw std::logic_error("unreachable");
+}
+
+} // namespace flagos

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The twin of a flagos tensor: a native tensor over the same bytes.
+//
+// The storage of a flagos tensor owns a native StorageImpl through its DataPtr's context. Serving an operator
+// natively builds a fresh TensorImpl over that twin, so no object that another thread can see is ever retagged.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/TensorImpl.h>
+
+#include "allocator.h"
+
+namespace flagos {
+
+// Deleter of every flagos DataPtr that has a twin: drops the reference on the native StorageImpl.
+void release_twin(void* twin);
+
+// A flagos DataPtr that owns `native`.
+inline c10::DataPtr twin_data_ptr(c10::intrusive_ptr<c10::StorageImpl> native, c10::DeviceIndex device) {
+  void* data = const_cast<void*>(native->data());
+  return {data, native.release(), &release_twin, c10::Device(kFlagos, device)};
+}
+
+// The native StorageImpl a flagos DataPtr owns, borrowed; null for memory that came from outside (from_blob, DLPack).
+inline c10::StorageImpl* twin_of(const c10::DataPtr& flagos_data) {
+  return flagos_data.get_deleter() == &release_twin ? static_cast<c10::StorageImpl*>(flagos_data.get_context())
+                                                    : nullptr;
+}
+
+// A native storage over the bytes of memory that has no twin; it keeps `flagos_storage` alive.
+c10::Storage foreign_twin(const c10::Storage& flagos_storage);
+
+// The native storage of a flagos storage.
+inline c10::Storage twin_storage(const c10::Storage& flagos_storage) {
+  c10::StorageImpl* impl = flagos_storage.unsafeGetStorageImpl();
+  c10::StorageImpl* twin = twin_of(impl->_mutable_data_ptr_no_checks());
+  if (C10_LIKELY(twin != nullptr)) {
+    return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(twin));
+  }
+  return foreign_twin(flagos_storage);
+}
+
+// A flagos storage that owns `native`.
+c10::Storage wrap_storage(const c10::Storage& native, c10::DeviceIndex device);
+
+// A fresh native TensorImpl over the twin of a dense flagos tensor, with its sizes, strides, offset and bits.
+// It carries no autograd keys and no version counter: kernels below autograd need neither.
+at::Tensor dense_alias(const at::Tensor& tensor);
+
+// A flagos tensor with the metadata of `native` over `flagos_storage`.
+at::Tensor view_of(const at::Tensor& native, c10::Storage flagos_storage);
+
+// Turns a native tensor that nobody else holds into a flagos tensor; otherwise makes a flagos tensor that shares
+// its bytes. Dense layouts only.
+at::Tensor wrap_dense(at::Tensor native, c10::DeviceIndex device);
+
+// After a kernel mutated `alias`: gives `original` the alias's sizes and strides, and its storage the twin's
+// possibly reallocated bytes.
+void sync_mutated(c10::TensorImpl* original, c10::TensorImpl* alias, c10::DeviceIndex device);
+
+// Gives a flagos storage the bytes and size its twin has now (after the twin was resized).
+void refresh_from_twin(c10::StorageImpl* flagos_storage, c10::StorageImpl* twin, c10::DeviceIndex device);
+
+inline bool is_flagos(const at::TensorBase& tensor) {
+  return tensor.is_privateuseone();
+}
+
+// Raises torch's own error about tensors on several devices.
+[[noreturn]] void raise_mixed_devices(c10::Device a, c10::Device b);
+
+} // namespace flagos

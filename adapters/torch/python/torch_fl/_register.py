@@ -1,0 +1,119 @@
+"""Registers the `flagos` device with torch, once per process.
+
+Order matters: what can refuse (torch's version, another owner of PrivateUse1) is asked before the
+extension is opened, and torch learns the device's name only after its kernels are in place.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import torch
+
+from torch_fl import _unavailable
+from torch_fl._build import TORCH_VERSION
+
+DEVICE = "flagos"
+
+_lock = threading.Lock()
+_registered = False
+
+
+def register() -> None:
+    """Register the device. Idempotent.
+
+    Raises ImportError when the installed torch is not the one the extension was built for, when
+    the extension is missing, and RuntimeError when another plugin owns PrivateUse1. torch is left
+    as it was found.
+    """
+    global _registered
+    with _lock:
+        if _registered:
+            return
+        _require_torch_version(torch.__version__)
+        _require_free_privateuse1()
+        _open_extension()
+        _name_device()
+        _registered = True
+
+
+def _require_torch_version(installed: str) -> None:
+    minor = ".".join(installed.split("+")[0].split(".")[:2])
+    if minor != TORCH_VERSION:
+        raise ImportError(
+            f"torch_fl was built for torch {TORCH_VERSION}.* but torch {installed} is installed; "
+            f"install the torch it was built for (pip install 'torch=={TORCH_VERSION}.*') "
+            f"or rebuild torch-fl against torch {minor}"
+        )
+
+
+def _require_free_privateuse1() -> None:
+    owner = torch._C._get_privateuse1_backend_name()
+    taken = f"another plugin already owns it as {owner!r}"
+    if owner == "privateuseone":
+        # A plugin that has not named its device yet still shows by its allocation kernel.
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(
+            "aten::empty.memory_format", "PrivateUse1"
+        ):
+            return
+        taken = "another plugin already registered kernels for it"
+    raise RuntimeError(
+        f"torch has one slot for out-of-tree devices (PrivateUse1) and {taken}; "
+        "uninstall that plugin, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import torch_fl "
+        "before it in the processes that need flagos"
+    )
+
+
+def _open_extension() -> None:
+    try:
+        from flagos import _core
+
+        from torch_fl import _C
+    except ImportError as error:
+        raise ImportError(
+            f"the native modules of flagos could not be opened ({error}); reinstall them together "
+            "(pip install --force-reinstall 'flagos[torch]') and run 'flagos doctor'"
+        ) from error
+    _C.register(_core.api_capsule())
+    from torch_fl import routing
+
+    routing.declare_native_implementations()
+
+
+def _name_device() -> None:
+    _unavailable.uninstall()
+    torch.utils.rename_privateuse1_backend(DEVICE)
+    from torch_fl import flagos
+
+    torch._register_device_module(DEVICE, flagos)
+    # `import torch.flagos.amp` must give the module `torch_fl.flagos.amp`, not a second copy of it.
+    prefix = flagos.__name__ + "."
+    for name, module in list(sys.modules.items()):
+        if name.startswith(prefix):
+            sys.modules[f"torch.{DEVICE}.{name[len(prefix) :]}"] = module
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    _teach_dlpack()
+
+    from torch_fl.compile import on_import
+
+    on_import.install()
+
+
+def _teach_dlpack() -> None:
+    """Let `Tensor.__dlpack_device__` know the device by its registered name.
+
+    torch 2.11 compares with the literal "privateuse1", which no renamed device ever answers to, so
+    every DLPack consumer would stop at "Unknown device type".
+    """
+    from torch.utils.dlpack import DLDeviceType
+
+    of_native_devices = torch.Tensor.__dlpack_device__
+
+    def __dlpack_device__(self: torch.Tensor) -> tuple[DLDeviceType, int]:
+        if self.device.type == DEVICE:
+            return DLDeviceType.kDLExtDev, self.device.index
+        return of_native_devices(self)
+
+    __dlpack_device__.__doc__ = of_native_devices.__doc__
+    torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[method-assign,assignment]

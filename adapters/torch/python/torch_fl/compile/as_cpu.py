@@ -1,0 +1,54 @@
+"""Where Inductor decides by the device's name what its C++ code generator can take.
+
+Inductor 2.11 knows the device types its own back ends serve and treats any other as a GPU under
+Triton. These are the decisions that must come out as for the CPU because the same generator writes
+the code; preferences that only concern speed are left alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._inductor import config, ir, scheduler, utils
+from torch._inductor.codegen import common
+from torch._inductor.kernel import mm_common
+from torch._inductor.runtime.benchmarking import Benchmarker
+from torch._inductor.virtualized import V
+
+_DEVICE = "flagos"
+
+_backend_of_device = utils.get_current_backend
+_is_cpu = ir.is_cpu
+_infer_device = Benchmarker.infer_device
+
+
+def _current_backend(device_type: str | None = None) -> str:
+    # Type and shape propagation through a kernel follow the rules of the language it is written in.
+    device_type = device_type or V.graph.get_current_device_or_throw().type
+    return config.cpu_backend if device_type == _DEVICE else _backend_of_device(device_type)
+
+
+def _reads_as_cpu(x: Any) -> bool:
+    return _is_cpu(x) or ir.get_device_type(x) == _DEVICE
+
+
+def _node_reads_as_cpu(node: scheduler.BaseSchedulerNode) -> bool:
+    # Decides whether loops may be reordered, which the C++ generator does not survive.
+    device = node.get_device()
+    return device is not None and device.type in ("cpu", _DEVICE)
+
+
+def _timed_as(self: Benchmarker, *args: Any, **kwargs: Any) -> torch.device:
+    # Kernels of the host vendor have run when the call returns, so a clock on the host times them.
+    device = _infer_device(self, *args, **kwargs)
+    return torch.device("cpu") if device.type == _DEVICE else device
+
+
+def install() -> None:
+    """Apply the decisions. Other devices keep Inductor's own."""
+    for module in (utils, common, scheduler, mm_common):
+        module.get_current_backend = _current_backend
+    ir.is_cpu = _reads_as_cpu
+    scheduler.BaseSchedulerNode.is_cpu = _node_reads_as_cpu
+    Benchmarker.infer_device = _timed_as

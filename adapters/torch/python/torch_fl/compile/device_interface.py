@@ -1,0 +1,85 @@
+"""How Dynamo and Inductor see the device's runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._dynamo import device_interface as dynamo
+
+from torch_fl import flagos
+
+_DEVICE = "flagos"
+
+
+class FlagosInterface(dynamo.DeviceInterface):
+    """`torch.flagos` in the shape Dynamo wants."""
+
+    device = flagos.device  # type: ignore[assignment]
+    Event = torch.Event  # type: ignore[assignment]
+    Stream = torch.Stream  # type: ignore[assignment]
+
+    current_device = staticmethod(flagos.current_device)
+    set_device = staticmethod(flagos.set_device)
+    device_count = staticmethod(flagos.device_count)
+    exchange_device = staticmethod(flagos.exchange_device)
+    maybe_exchange_device = staticmethod(flagos.maybe_exchange_device)
+    is_available = staticmethod(flagos.is_available)
+    stream = staticmethod(flagos.stream)
+    current_stream = staticmethod(flagos.current_stream)
+    set_stream = staticmethod(flagos.set_stream)
+    synchronize = staticmethod(flagos.synchronize)
+    memory_allocated = staticmethod(flagos.memory_allocated)
+    is_bf16_supported = staticmethod(flagos.is_bf16_supported)
+
+    class Worker:
+        """The same for compile workers, which do not own a device."""
+
+        @staticmethod
+        def set_device(device: int) -> None:
+            dynamo.caching_worker_current_devices[_DEVICE] = device
+
+        @staticmethod
+        def current_device() -> int:
+            chosen = dynamo.caching_worker_current_devices.get(_DEVICE)
+            return flagos.current_device() if chosen is None else chosen
+
+        @staticmethod
+        def get_device_properties(device: Any = None) -> flagos.DeviceProperties:
+            if device is None:
+                device = FlagosInterface.Worker.current_device()
+            return flagos.get_device_properties(device)
+
+    @staticmethod
+    def get_raw_stream(device_idx: int) -> int:
+        return flagos.current_stream(device_idx).stream_id
+
+    @staticmethod
+    def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
+        flagos.set_stream(
+            torch.Stream(
+                stream_id=stream_id, device_index=device_index, device_type=device_type
+            )
+        )
+
+    @staticmethod
+    def get_compute_capability(device: Any = None) -> str:
+        major, minor = flagos.get_device_capability(device)
+        return f"{major}.{minor}"
+
+    @staticmethod
+    def is_triton_capable(device: Any = None) -> bool:
+        return False  # the host vendor compiles to C++
+
+    @staticmethod
+    def raise_if_triton_unavailable(device: Any = None) -> None:
+        raise RuntimeError(
+            "Triton has no target for the flagos host vendor; torch.compile generates C++ for it"
+        )
+
+
+def register() -> None:
+    """Put the interface into Dynamo's table, under the device's name and that of each device."""
+    dynamo.register_interface_for_device(_DEVICE, FlagosInterface)
+    for index in range(flagos.device_count()):
+        dynamo.register_interface_for_device(f"{_DEVICE}:{index}", FlagosInterface)

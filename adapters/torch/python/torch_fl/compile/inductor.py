@@ -1,0 +1,119 @@
+"""Inductor code generation for the host vendor: C++ kernels that work on device memory in place.
+
+The memory of the host vendor is host memory, so the kernels Inductor writes for the CPU take the
+device's pointers as they are. What differs is the wrapper around them: it allocates on the device,
+and lets the work queued on the current stream finish before a kernel reads what it produced.
+
+torch._inductor.codegen.common finds these classes through `torch.flagos`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from torch._inductor.codegen.common import register_device_op_overrides
+from torch._inductor.codegen.cpp import CppScheduling
+from torch._inductor.codegen.cpu_device_op_overrides import CpuDeviceOpOverrides
+from torch._inductor.codegen.wrapper import (
+    PythonWrapperCodegen as BaseWrapper,
+)
+from torch._inductor.codegen.wrapper import (
+    SubgraphPythonWrapperCodegen as BaseSubgraphWrapper,
+)
+from torch._inductor.codegen.wrapper_fxir import WrapperFxCodegen
+from torch._inductor.virtualized import V
+
+from torch_fl.compile import as_cpu
+
+__all__ = [
+    "CppWrapperCodegen",
+    "PythonWrapperCodegen",
+    "Scheduling",
+    "WrapperFxCodegen",
+]
+
+_DEVICE = "flagos"
+
+
+class Scheduling(CppScheduling):
+    """Fusion and kernel code of Inductor's C++ backend, unchanged."""
+
+
+class _HostWrapper(BaseWrapper):
+    """What the wrapper of a whole graph and that of a subgraph have in common."""
+
+    def make_allocation(  # type: ignore[override]
+        self,
+        name: str,
+        device: Any,
+        dtype: Any,
+        shape: Any,
+        stride: Any,
+        allocation_shape: Any = None,
+        is_pinned: bool = False,
+    ) -> str:
+        if device.type != _DEVICE:
+            return super().make_allocation(
+                name, device, dtype, shape, stride, allocation_shape, is_pinned
+            )
+        wanted = self.codegen_python_shape_tuple(shape)
+        allocated = self.codegen_python_shape_tuple(allocation_shape or shape)
+        strides = self.codegen_python_shape_tuple(stride)
+        line = (
+            f"{name} = empty_strided({allocated}, {strides}, "
+            f"device='{_DEVICE}:{device.index}', dtype={dtype})"
+        )
+        return line if wanted == allocated else f"{line}.as_strided({wanted}, {strides})"
+
+    def _generate_kernel_call_helper(
+        self, kernel_name: str, call_args: Any, *, device: Any = None, triton: bool = True, **rest: Any
+    ) -> None:
+        device = device or V.graph.get_current_device_or_throw()
+        if triton or device.type != _DEVICE:
+            super()._generate_kernel_call_helper(
+                kernel_name, call_args, device=device, triton=triton, **rest
+            )
+            return
+        self.writeline(f"flagos_join_stream({device.index})")
+        self.writeline(self.wrap_kernel_call(kernel_name, call_args))
+
+
+class PythonWrapperCodegen(_HostWrapper):
+    """The Python code around the kernels of a graph."""
+
+    def write_header(self) -> None:
+        super().write_header()
+        self.header.writeline("from torch_fl._C import join_stream as flagos_join_stream")
+
+    @staticmethod
+    def create(
+        is_subgraph: bool,
+        subgraph_name: str | None,
+        parent_wrapper: BaseWrapper | None,
+        partition_signatures: Any = None,
+    ) -> BaseWrapper:
+        if not is_subgraph:
+            return PythonWrapperCodegen()
+        assert subgraph_name is not None and parent_wrapper is not None
+        return _SubgraphWrapper(subgraph_name, parent_wrapper, partition_signatures)
+
+
+class _SubgraphWrapper(BaseSubgraphWrapper, _HostWrapper):
+    """The Python code around the kernels of a branch or a loop body."""
+
+
+class CppWrapperCodegen(BaseWrapper):
+    """Refuses: code without a Python wrapper would need the device in AOTInductor's C shim."""
+
+    @staticmethod
+    def create(*args: Any, **kwargs: Any) -> NoReturn:
+        from flagos import UnsupportedError
+
+        raise UnsupportedError(
+            "torch._inductor.config.cpp_wrapper and AOTInductor are not supported on the flagos "
+            "device; leave cpp_wrapper off"
+        )
+
+
+register_device_op_overrides(_DEVICE, CpuDeviceOpOverrides())
+as_cpu.install()

@@ -1,0 +1,67 @@
+"""Registers the device with Dynamo at the moment Dynamo itself is imported.
+
+Inductor asks the device module for its code generators, so those are lazy by nature. Dynamo has no
+such hook: its device table is filled by whoever imported it.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import types
+from collections.abc import Sequence
+
+_TABLE = "torch._dynamo.device_interface"
+
+
+def install() -> None:
+    """Register now if Dynamo is loaded, otherwise when it will be. Imports nothing of torch."""
+    table = sys.modules.get(_TABLE)
+    if table is not None and not getattr(table.__spec__, "_initializing", False):
+        _register()
+    else:
+        sys.meta_path.insert(0, _Finder())
+
+
+def _register() -> None:
+    from torch_fl.compile import device_interface
+
+    device_interface.register()
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds one module, by the other finders, and has its loader call back once it is executed."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: types.ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != _TABLE:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    """The module's own loader, followed by the registration."""
+
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        # Introspection (inspect.getsource, tracebacks) expects the real loader from here on.
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        _register()

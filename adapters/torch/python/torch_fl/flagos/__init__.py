@@ -1,0 +1,166 @@
+"""`torch.flagos`: devices, streams, memory and random numbers of the `flagos` device.
+
+The names and their meaning are those of `torch.cuda`, so that device-generic code finds here what
+it looks for. Streams and events are torch's own generic classes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch_fl.flagos import _utils, amp, graphs, memory, random
+from torch_fl.flagos._device import (
+    DeviceProperties,
+    can_device_access_peer,
+    current_device,
+    device,
+    device_count,
+    device_of,
+    exchange_device,
+    get_arch_list,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    is_available,
+    is_bf16_supported,
+    maybe_exchange_device,
+    set_device,
+)
+from torch_fl.flagos._lifecycle import (
+    _is_in_bad_fork,
+    _lazy_init,
+    init,
+    is_initialized,
+)
+from torch_fl.flagos._stream import (
+    Event,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+    synchronize,
+)
+from torch_fl.flagos.amp import get_amp_supported_dtype, is_autocast_available
+from torch_fl.flagos.graphs import (
+    Graph,
+    graph,
+    graph_pool_handle,
+    is_current_stream_capturing,
+    make_graphed_callables,
+)
+from torch_fl.flagos.memory import (
+    empty_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_snapshot,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+    set_per_process_memory_fraction,
+)
+from torch_fl.flagos.random import (
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    _initialized: bool
+    default_generators: tuple[torch.Generator, ...]
+
+__all__ = [
+    "DeviceProperties",
+    "Event",
+    "Graph",
+    "Stream",
+    "StreamContext",
+    "amp",
+    "can_device_access_peer",
+    "current_device",
+    "current_stream",
+    "default_generators",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "exchange_device",
+    "get_amp_supported_dtype",
+    "get_arch_list",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
+    "graph",
+    "graph_pool_handle",
+    "graphs",
+    "init",
+    "initial_seed",
+    "is_autocast_available",
+    "is_available",
+    "is_bf16_supported",
+    "is_current_stream_capturing",
+    "is_initialized",
+    "make_graphed_callables",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "maybe_exchange_device",
+    "mem_get_info",
+    "memory",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "random",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_per_process_memory_fraction",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "synchronize",
+]
+
+# Names under which torch._inductor asks a device module for its code generators.
+_CODEGEN = ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen")
+
+# torch reads these with getattr on the device module; they are not part of the public surface.
+_exchange_device = exchange_device
+_maybe_exchange_device = maybe_exchange_device
+_PRIVATE = (_utils, _is_in_bad_fork, _lazy_init)
+
+
+def __getattr__(name: str) -> object:
+    if name == "_initialized":  # activation checkpointing reads it to decide whether to save RNG
+        return is_initialized()
+    if name == "default_generators":
+        return random.default_generators()
+    if name in _CODEGEN:
+        from torch_fl.compile import inductor
+
+        return getattr(inductor, name)
+    raise AttributeError(f"module 'torch.flagos' has no attribute {name!r}")

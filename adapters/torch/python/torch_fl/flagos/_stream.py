@@ -1,0 +1,79 @@
+"""Streams and events: torch's generic classes, on the flagos device."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from torch_fl.flagos._lifecycle import _lazy_init, is_initialized
+from torch_fl.flagos._utils import Device, _get_device_index
+
+# flagos is the process's accelerator, so the generic classes already mean it when no device is
+# given; being the very same classes, they are what the current-stream functions return.
+Stream = torch.Stream
+Event = torch.Event
+
+_DEVICE_TYPE = 20  # c10::DeviceType::PrivateUse1
+_DEFAULT_STREAM_ID = 0
+
+
+def current_stream(device: Device = None) -> torch.Stream:
+    """The stream the calling thread submits to on `device`, the current one by default."""
+    _lazy_init()
+    return torch._C._accelerator_getStream(_get_device_index(device, optional=True))
+
+
+def default_stream(device: Device = None) -> torch.Stream:
+    """The stream of `device` that work goes to when no other was chosen."""
+    _lazy_init()
+    return torch.Stream(
+        stream_id=_DEFAULT_STREAM_ID,
+        device_index=_get_device_index(device, optional=True),
+        device_type=_DEVICE_TYPE,
+    )
+
+
+def set_stream(stream: torch.Stream | None) -> None:
+    """Submit to `stream` from now on, on its device. None changes nothing."""
+    if stream is not None:
+        _lazy_init()
+        torch._C._accelerator_setStream(stream)
+
+
+def synchronize(device: Device = None) -> None:
+    """Wait until every stream of `device`, the current one by default, is idle.
+
+    Raises flagos.DeviceError when work submitted earlier failed. Does nothing before the first use
+    of a device.
+    """
+    if is_initialized():
+        torch._C._accelerator_synchronizeDevice(_get_device_index(device, optional=True))
+
+
+class StreamContext:
+    """Context manager: `stream` and its device are current inside. None changes nothing."""
+
+    def __init__(self, stream: torch.Stream | None) -> None:
+        self.stream = stream
+        self._previous_device = -1
+        self._previous_stream: torch.Stream | None = None
+
+    def __enter__(self) -> StreamContext:
+        if self.stream is not None:
+            self._previous_device = torch._C._accelerator_getDeviceIndex()
+            self._previous_stream = current_stream(self.stream.device_index)
+            set_stream(self.stream)
+        return self
+
+    def __exit__(self, *exc: object) -> Literal[False]:
+        if self._previous_stream is not None:
+            set_stream(self._previous_stream)  # also makes the stream's device current
+            torch._C._accelerator_setDeviceIndex(self._previous_device)
+            self._previous_stream = None
+        return False
+
+
+def stream(stream: torch.Stream | None) -> StreamContext:
+    """Context manager that submits to `stream` inside; see StreamContext."""
+    return StreamContext(stream)

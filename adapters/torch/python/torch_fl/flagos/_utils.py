@@ -1,0 +1,36 @@
+"""How an argument that names a device becomes an index."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch
+
+Device: TypeAlias = torch.device | str | int | None
+
+
+def _get_device_index(device: Device, optional: bool = False, allow_cpu: bool = False) -> int:
+    """Index of `device`; of the current device where it names none and `optional` is set.
+
+    A CPU device is -1 where `allow_cpu` is set. Raises ValueError for another device type, or for a
+    missing index that is not optional.
+    """
+    if isinstance(device, int) and not isinstance(device, bool):
+        return device
+    if isinstance(device, str):
+        device = torch.device(device)
+    if isinstance(device, torch.device):
+        if allow_cpu and device.type == "cpu":
+            return -1
+        if device.type != "flagos":
+            raise ValueError(f"expected a flagos device, got {device}")
+        device = device.index
+    elif device is not None:
+        raise TypeError(f"expected a device, an index or None, got {type(device).__name__}")
+    if device is not None:
+        return device
+    if not optional:
+        raise ValueError("expected a device with an index, such as 'flagos:0', or an integer")
+    from torch_fl.flagos._device import current_device
+
+    return current_device()

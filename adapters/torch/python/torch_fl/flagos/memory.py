@@ -1,0 +1,155 @@
+"""What the device's caching allocator holds. All sizes are in bytes."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from typing import Any
+
+import torch
+
+from torch_fl import _C
+from torch_fl.flagos._device import get_device_properties
+from torch_fl.flagos._lifecycle import _lazy_init
+from torch_fl.flagos._utils import Device, _get_device_index
+
+__all__ = [
+    "empty_cache",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
+]
+
+
+def empty_cache() -> None:
+    """Give the memory that is cached but unused back to the system."""
+    torch.accelerator.empty_cache()
+
+
+def memory_stats(device: Device = None) -> OrderedDict[str, Any]:
+    """Statistics of the allocator by dotted name, in torch's names.
+
+    Empty before the first use of a device.
+    """
+    return torch.accelerator.memory_stats(_get_device_index(device, optional=True))
+
+
+def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
+    """`memory_stats` with one level of dictionary per dot."""
+    nested: dict[str, Any] = {}
+    for name, value in memory_stats(device).items():
+        *parents, leaf = name.split(".")
+        place = nested
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[leaf] = value
+    return nested
+
+
+def memory_allocated(device: Device = None) -> int:
+    """Memory that tensors hold now."""
+    return int(memory_stats(device).get("allocated_bytes.all.current", 0))
+
+
+def max_memory_allocated(device: Device = None) -> int:
+    """Most memory that tensors held since the start, or since `reset_peak_memory_stats`."""
+    return int(memory_stats(device).get("allocated_bytes.all.peak", 0))
+
+
+def memory_reserved(device: Device = None) -> int:
+    """Memory the allocator holds now, in use or cached."""
+    return int(memory_stats(device).get("reserved_bytes.all.current", 0))
+
+
+def max_memory_reserved(device: Device = None) -> int:
+    """Most memory the allocator held since the start, or since `reset_peak_memory_stats`."""
+    return int(memory_stats(device).get("reserved_bytes.all.peak", 0))
+
+
+def reset_peak_memory_stats(device: Device = None) -> None:
+    """Restart the peaks from the present values."""
+    torch.accelerator.reset_peak_memory_stats(_get_device_index(device, optional=True))
+
+
+def reset_accumulated_memory_stats(device: Device = None) -> None:
+    """Restart the historical totals from zero."""
+    torch.accelerator.reset_accumulated_memory_stats(_get_device_index(device, optional=True))
+
+
+def mem_get_info(device: Device = None) -> tuple[int, int]:
+    """Free and total memory of `device`."""
+    _lazy_init()
+    return torch.accelerator.get_memory_info(_get_device_index(device, optional=True))
+
+
+def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
+    """Let this process use at most `fraction` (0 to 1) of the memory of `device`."""
+    _lazy_init()
+    _C.set_memory_fraction(_get_device_index(device, optional=True), float(fraction))
+
+
+def memory_snapshot(device: Device = None) -> list[dict[str, Any]]:
+    """Every segment the allocator holds and the blocks in it, in the layout of torch.cuda's."""
+    _lazy_init()
+    snapshot = json.loads(_C.memory_snapshot(_get_device_index(device, optional=True)))
+    return list(snapshot["segments"] if isinstance(snapshot, dict) else snapshot)
+
+
+_SUMMARY_ROWS = (
+    ("Allocated memory", "allocated_bytes", True),
+    ("Active memory", "active_bytes", True),
+    ("Reserved memory", "reserved_bytes", True),
+    ("Non-releasable memory", "inactive_split_bytes", True),
+    ("Requested memory", "requested_bytes", True),
+    ("Allocations", "allocation", False),
+    ("Active allocations", "active", False),
+    ("Segments", "segment", False),
+    ("Non-releasable blocks", "inactive_split", False),
+)
+_SUMMARY_METRICS = ("current", "peak", "allocated", "freed")
+_SUMMARY_POOLS = (("all", ""), ("large_pool", "  from large pool"), ("small_pool", "  from small pool"))
+
+
+def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
+    """The statistics as a table for people; one line per statistic when `abbreviated`."""
+    index = _get_device_index(device, optional=True)
+    stats = memory_stats(index)
+    headings = ("Current", "Peak", "Total allocated", "Total freed")
+    rule = "-" * (24 + 17 * len(headings))
+    lines = [
+        f"flagos:{index} {get_device_properties(index).name}",
+        f"out of memory: {stats.get('num_ooms', 0)}    "
+        f"retried after freeing the cache: {stats.get('num_alloc_retries', 0)}",
+        rule,
+        f"{'':<24}" + "".join(f"{heading:>17}" for heading in headings),
+        rule,
+    ]
+    for title, statistic, is_size in _SUMMARY_ROWS:
+        for pool, label in _SUMMARY_POOLS:
+            if pool != "all" and abbreviated:
+                continue
+            values = [stats.get(f"{statistic}.{pool}.{metric}") for metric in _SUMMARY_METRICS]
+            if any(value is None for value in values):
+                continue
+            shown = (_size(value) if is_size else str(value) for value in values)
+            lines.append(f"{label or title:<24}" + "".join(f"{value:>17}" for value in shown))
+    lines.append(rule)
+    return "\n".join(lines)
+
+
+def _size(nbytes: int) -> str:
+    value = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{nbytes} B" if unit == "B" else f"{value:.1f} {unit}"

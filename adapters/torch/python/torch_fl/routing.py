@@ -1,0 +1,153 @@
+"""Which implementation serves an ATen operator on the flagos device, as this process sees it.
+
+The plan itself belongs to the core (package `flagos`); this module feeds it torch's operators, and
+keeps torch's dispatcher in step with it where the plan chooses a Python implementation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import flagos
+from flagos import _core
+
+from torch_fl import python_kernels
+
+NATIVE_IMPL_ID = "cpu.native"
+_NAMESPACE = "aten::"
+
+
+def _qualified(op: str) -> str:
+    return op if "::" in op else _NAMESPACE + op
+
+
+def get_registered_ops() -> list[str]:
+    """Names of the operators that run on the device, such as `aten::add.Tensor`, sorted."""
+    from torch_fl import _C
+
+    return sorted(_C.registered_ops())
+
+
+def declare_native_implementations() -> None:
+    """Tell the core which operators have a native kernel on the device."""
+    from torch_fl import _C
+
+    by_namespace: dict[str, list[str]] = {}
+    for qualified in _C.registered_ops():
+        namespace, name = qualified.split("::", 1)
+        by_namespace.setdefault(namespace, []).append(name)
+    for namespace, names in by_namespace.items():
+        _core.register_impls(
+            namespace, names, NATIVE_IMPL_ID, "vendor", vendor="host", backend="cpu"
+        )
+
+
+class route(flagos.route):
+    """Route operators for a region of the program, or for every call of a decorated function.
+
+    `routes` maps an operator (`"mm"`, `"add.Tensor"`, `"aten::add.*"`) to a backend or selector, or
+    to several in order of preference. An operator none of whose selectors is usable raises the
+    reason when it is called. The routes hold for the whole process while the region is entered.
+    """
+
+    def __enter__(self) -> route:
+        super().__enter__()
+        follow_plan()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+        follow_plan()
+
+
+def explain(op: str) -> flagos.Explanation:
+    """Why `op` runs where it runs: the winner, what decided, and why the others lost. Print it."""
+    return flagos.explain(_qualified(op))
+
+
+def plan_summary() -> dict[str, int]:
+    """How many operators each implementation serves, the largest share first."""
+    shares = Counter(_winner(entry) for entry in flagos.plan()["ops"].values())
+    return dict(shares.most_common())
+
+
+def _winner(entry: Mapping[str, Any]) -> str:
+    return entry["winner"] or "blocked"
+
+
+def counters() -> dict[str, dict[str, int]]:
+    """Calls and fallbacks of every operator called so far, by qualified name."""
+    counted = {op: dict(numbers) for op, numbers in flagos.counters().items()}
+    for op, calls in python_kernels.calls().items():
+        numbers = counted.setdefault(op, {"calls": 0, "fallbacks": 0})
+        numbers["calls"] += calls
+    return counted
+
+
+def reset_counters() -> None:
+    """Set every counter to zero."""
+    flagos.reset_counters()
+    python_kernels.reset_calls()
+
+
+def register_impl(
+    op: str,
+    fn: Callable[..., Any],
+    *,
+    impl_id: str,
+    kind: str = "flagos",
+    backend: str = "flagos_python",
+    vendor: str | None = None,
+    priority: int = 0,
+) -> None:
+    """Offer the Python function `fn` as an implementation of `op` on the device.
+
+    `fn` has the signature of the operator's overload, and gets and returns flagos tensors. The plan
+    decides whether it is used; by default an implementation of kind `flagos` is preferred to the
+    vendor's. Inside `fn` the operator itself means the native kernel.
+
+    `fn` declines a call by raising flagos.UnsupportedError or NotImplementedError before it writes
+    to any argument: the native kernel then serves the call, and the fallback is counted (in strict
+    mode, raised). The same `impl_id` twice for an operator is an error.
+    """
+    qualified = _qualified(op)
+    python_kernels.require_operator(qualified)
+    flagos.register(
+        qualified,
+        fn,
+        impl_id=impl_id,
+        kind=kind,
+        backend=backend,
+        vendor=vendor,
+        priority=priority,
+    )
+    python_kernels.offer(qualified, impl_id, fn, backend)
+    follow_plan()
+
+
+def unregister_impl(op: str, impl_id: str) -> None:
+    """Withdraw an implementation that `register_impl` offered."""
+    qualified = _qualified(op)
+    _core.unregister(qualified, impl_id)
+    python_kernels.withdraw(qualified, impl_id)
+    follow_plan()
+
+
+def set_route(op: str, selector: str | Sequence[str]) -> None:
+    """Route `op` until `clear_route`. Beats files and environment, not a `route` region."""
+    flagos.set_route(_qualified(op), selector)
+    follow_plan()
+
+
+def clear_route(op: str | None = None) -> None:
+    """Take back `set_route` for one operator, or for all of them."""
+    flagos.clear_route(None if op is None else _qualified(op))
+    follow_plan()
+
+
+def follow_plan() -> None:
+    """Attach the Python implementations the plan chooses, and detach those it no longer does."""
+    for op in python_kernels.offered_operators():
+        python_kernels.choose(op, _core.explain(op)["winner"])

@@ -1,0 +1,104 @@
+//! `torch_fl._C`: opens the C++ shim for Python. Import torch first.
+use std::ffi::{c_char, c_void, CStr, CString};
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+mod shim {
+    use super::{c_char, c_void};
+
+    // SAFETY: declared in csrc/shim.h; every function catches its exceptions.
+    extern "C" {
+        pub fn flagos_shim_register(api: *const c_void) -> *mut c_char;
+        pub fn flagos_shim_each_op(
+            visit: extern "C" fn(*const c_char, *mut c_void),
+            context: *mut c_void,
+        );
+        pub fn flagos_shim_torch_version() -> *const c_char;
+        pub fn flagos_shim_bench(
+            op: *const c_char,
+            on_flagos: i32,
+            iterations: i64,
+            nanoseconds: *mut f64,
+        ) -> *mut c_char;
+        pub fn flagos_shim_free(message: *mut c_char);
+    }
+}
+
+/// Turns a message of the shim into its text and frees it; null is success.
+fn take_message(message: *mut c_char) -> Result<(), String> {
+    if message.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the shim returns a NUL-terminated string that is ours until freed.
+    let text = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
+    // SAFETY: allocated by the shim, freed once.
+    unsafe { shim::flagos_shim_free(message) };
+    Err(text)
+}
+
+/// Registers the flagos device with torch. `api` is `flagos._core.api_capsule()`. Idempotent.
+///
+/// Raises RuntimeError when the core's interface does not match or another plugin owns PrivateUse1.
+#[pyfunction]
+fn register(api: &Bound<'_, PyCapsule>) -> PyResult<()> {
+    let pointer = api.pointer_checked(Some(c"flagos.FlagosApi"))?;
+    // SAFETY: the capsule of that name holds the core's table, which lives as long as the process.
+    take_message(unsafe { shim::flagos_shim_register(pointer.as_ptr()) }).map_err(PyRuntimeError::new_err)
+}
+
+extern "C" fn push_name(name: *const c_char, context: *mut c_void) {
+    // SAFETY: `context` is the Vec of `registered_ops`, `name` a NUL-terminated string.
+    let (names, name) = unsafe { (&mut *context.cast::<Vec<String>>(), CStr::from_ptr(name)) };
+    names.push(name.to_string_lossy().into_owned());
+}
+
+/// Every `aten::name.overload` that has a kernel on flagos, in order of registration.
+#[pyfunction]
+fn registered_ops() -> Vec<String> {
+    let mut names = Vec::new();
+    // SAFETY: `push_name` gets back the pointer to `names`, which outlives the call.
+    unsafe { shim::flagos_shim_each_op(push_name, (&raw mut names).cast()) };
+    names
+}
+
+/// The version of torch this module was compiled against.
+#[pyfunction]
+fn torch_version() -> String {
+    // SAFETY: a static string.
+    unsafe { CStr::from_ptr(shim::flagos_shim_torch_version()) }.to_string_lossy().into_owned()
+}
+
+/// Nanoseconds per call of `op` on `device` ("cpu" or "flagos"), 8x8 float32, looped in C++.
+#[pyfunction]
+#[pyo3(signature = (op, device, iterations = 20_000))]
+fn bench_op(py: Python<'_>, op: &str, device: &str, iterations: i64) -> PyResult<f64> {
+    let on_flagos = match device {
+        "cpu" => 0,
+        "flagos" => 1,
+        other => {
+            return Err(PyValueError::new_err(format!("device must be 'cpu' or 'flagos', got '{other}'")))
+        }
+    };
+    let op = CString::new(op)?;
+    let mut nanoseconds = 0.0;
+    // SAFETY: the arguments outlive the call.
+    let message = py.detach(|| unsafe {
+        shim::flagos_shim_bench(op.as_ptr(), on_flagos, iterations, &raw mut nanoseconds) as usize
+    });
+    take_message(message as *mut c_char).map_err(PyRuntimeError::new_err)?;
+    Ok(nanoseconds)
+}
+
+/// The native part of `torch_fl`.
+#[pymodule]
+#[allow(non_snake_case)] // the module is `torch_fl._C`, as torch calls its own
+fn _C(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("built_for", env!("TORCH_FL_BUILT_FOR"))?;
+    module.add_function(wrap_pyfunction!(register, module)?)?;
+    module.add_function(wrap_pyfunction!(registered_ops, module)?)?;
+    module.add_function(wrap_pyfunction!(torch_version, module)?)?;
+    module.add_function(wrap_pyfunction!(bench_op, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,59 @@
+"""Selects tests by what the machine has.
+
+A test marked ``cuda``, ``metax`` or ``ascend`` runs where the flagos device is that vendor's;
+``flaggems`` and ``flaggems_python`` where FlagGems' operators are registered. The others are
+skipped with the reason. Everything else runs anywhere and can be picked with ``-m anyplatform``.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+
+import pytest
+
+VENDOR_MARKS = ("cuda", "metax", "ascend")
+FLAGGEMS_MARKS = ("flaggems", "flaggems_python")
+
+
+@cache
+def vendors() -> frozenset[str]:
+    """Vendors of the flagos devices of this machine; empty when the flagos wheel is not installed."""
+    if find_spec("flagos") is None:
+        return frozenset()
+    import flagos
+
+    return frozenset(str(device["vendor"]) for device in flagos.devices())
+
+
+@cache
+def flaggems_enabled() -> bool:
+    """Whether the torch adapter has registered FlagGems' operators."""
+    if find_spec("torch_fl") is None:
+        return False
+    import torch_fl
+
+    return bool(torch_fl.is_flaggems_enabled())
+
+
+def missing(mark: str) -> str | None:
+    """Why a test with this mark cannot run here, or None when it can."""
+    if mark in VENDOR_MARKS and mark not in vendors():
+        return f"no flagos device of vendor {mark!r} (this machine has: {', '.join(sorted(vendors())) or 'none'})"
+    if mark in FLAGGEMS_MARKS and not flaggems_enabled():
+        return "FlagGems' operators are not registered"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what runs anywhere, and skips what this machine cannot run."""
+    for item in items:
+        platform_marks = [
+            mark for mark in (*VENDOR_MARKS, *FLAGGEMS_MARKS) if item.get_closest_marker(mark)
+        ]
+        if not platform_marks:
+            item.add_marker(pytest.mark.anyplatform)
+        for mark in platform_marks:
+            reason = missing(mark)
+            if reason is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))

@@ -1,0 +1,187 @@
+//! Every environment variable flagos reads, declared once.
+//!
+//! `docs/environment.md` is generated from [`VARS`], and a `FLAGOS_*` variable that is not declared
+//! here is an error with the nearest valid name. Values come from an injected [`Env`], a snapshot:
+//! nothing else in this crate reads the process environment.
+
+mod docs;
+mod host;
+mod value;
+
+pub use docs::markdown;
+pub use host::{FaultSite, HostSettings};
+pub(crate) use host::{parse_faults, valid_devices};
+pub use value::{parse_bytes, Env};
+
+/// How the text of a variable is read. An empty value always means "not set".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VarKind {
+    /// `1`, `true`, `on`, `yes`, or `0`, `false`, `off`, `no`.
+    Flag,
+    /// An unsigned integer.
+    Count,
+    /// An unsigned integer, or `unlimited`.
+    Limit,
+    /// A number of bytes, with an optional suffix: `1073741824`, `512MiB`, `4G`.
+    Bytes,
+    /// A file or directory.
+    Path,
+    /// A name or text with a grammar of its own, described in the documentation.
+    Text,
+    /// A selector, or several separated by `|`.
+    Route,
+    /// A name of another project's plugin, which has no effect here.
+    Retired,
+}
+
+/// What a variable is about; one section of the documentation each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// Which configuration is read.
+    Configuration,
+    /// Which implementation serves an operator.
+    Routing,
+    /// What is reported.
+    Logging,
+    /// FlagGems.
+    FlagGems,
+    /// The host device.
+    Host,
+    /// Names of PyTorch-Plugin-FL which flagos recognises and replaces.
+    Legacy,
+}
+
+impl Group {
+    /// Every group in the order of the documentation.
+    pub const ALL: [Self; 6] = [
+        Self::Configuration,
+        Self::Routing,
+        Self::Logging,
+        Self::FlagGems,
+        Self::Host,
+        Self::Legacy,
+    ];
+}
+
+/// One declared variable.
+#[derive(Debug, Clone, Copy)]
+pub struct Var {
+    /// The name; `<op>` at the end stands for the name of an operator.
+    pub name: &'static str,
+    /// How its value is read.
+    pub kind: VarKind,
+    /// The value that applies when it is not set, in words.
+    pub default: &'static str,
+    /// What it does. For retired names: what replaces it.
+    pub doc: &'static str,
+    /// Its section in the documentation.
+    pub group: Group,
+}
+
+macro_rules! declare {
+    ($($ident:ident: $name:literal, $kind:expr, $default:literal, $group:ident, $doc:literal;)*) => {
+        $(
+            #[doc = $doc]
+            pub const $ident: Var = Var {
+                name: $name,
+                kind: $kind,
+                default: $default,
+                doc: $doc,
+                group: Group::$group,
+            };
+        )*
+
+        /// Every declared variable, in the order of the documentation.
+        pub static VARS: &[Var] = &[$($ident),*];
+    };
+}
+
+declare! {
+    CONFIG: "FLAGOS_CONFIG", VarKind::Path, "`./flagos.toml`, then `$XDG_CONFIG_HOME/flagos/flagos.toml`", Configuration,
+        "The `flagos.toml` to read. It must exist.";
+    BACKEND_CONFIG: "FLAGOS_BACKEND_CONFIG", VarKind::Path, "the `backends.conf` an adapter ships, if any", Configuration,
+        "A `backends.conf` (`operator = backend` lines) to read. It must exist. It beats `flagos.toml`.";
+    LOCK: "FLAGOS_LOCK", VarKind::Path, "no check", Configuration,
+        "A plan lock file. When the resolved plan differs from it, initialisation fails with the difference.";
+    VENDOR: "FLAGOS_VENDOR", VarKind::Text, "the best one found", Configuration,
+        "The vendor whose devices are used: `host`, `cuda`, `ascend`, `metax`, or the name of a vendor library. It fails when that vendor cannot be used.";
+
+    OP: "FLAGOS_OP_<op>", VarKind::Route, "the configuration files", Routing,
+        "The route of one operator, `.` written `__`: `FLAGOS_OP_add__Tensor=cpu`. For other namespaces than `aten`, `::` is written `__` too: `FLAGOS_OP_te__rmsnorm_fwd=reference`.";
+    STRICT: "FLAGOS_STRICT", VarKind::Flag, "`0`", Routing,
+        "Turns a route that cannot be followed, and every CPU fallback, into an error.";
+    MAX_CPU_FALLBACK: "FLAGOS_MAX_CPU_FALLBACK", VarKind::Limit, "`unlimited`", Routing,
+        "How many times operators may fall back to the CPU before it is an error.";
+
+    LOG: "FLAGOS_LOG", VarKind::Text, "`warn`", Logging,
+        "The least important level that is reported (`off`, `error`, `warn`, `info`, `debug`, `trace`), or a list with levels per module: `info,flagos_core::runtime=trace`.";
+    LOG_DISPATCH: "FLAGOS_LOG_DISPATCH", VarKind::Flag, "`0`", Logging,
+        "Prints `[flagos dispatch] <op> -> <backend>` for every operator call.";
+
+    DISABLE_FLAGGEMS_PY: "FLAGOS_DISABLE_FLAGGEMS_PY", VarKind::Flag, "`0`", FlagGems,
+        "Keeps FlagGems' Python kernels out of every route.";
+    FLAGGEMS_SOURCE_DIR: "FLAGGEMS_SOURCE_DIR", VarKind::Path, "the installed package", FlagGems,
+        "The `src/flag_gems` folder FlagGems is loaded from.";
+    GEMS_VENDOR: "GEMS_VENDOR", VarKind::Text, "found by FlagGems", FlagGems,
+        "The vendor FlagGems generates kernels for.";
+
+    HOST_DEVICES: "FLAGOS_HOST_DEVICES", VarKind::Count, "`1`", Host,
+        "How many devices the host vendor shows.";
+    HOST_MEMORY: "FLAGOS_HOST_MEMORY", VarKind::Bytes, "the memory of the machine or of its control group", Host,
+        "The memory of each host device.";
+    HOST_SEED: "FLAGOS_HOST_SEED", VarKind::Count, "`0`", Host,
+        "The seed of injected delays and faults.";
+    HOST_DELAY_US: "FLAGOS_HOST_DELAY_US", VarKind::Count, "`0`", Host,
+        "The longest random delay, in microseconds, before each item queued on a host stream.";
+    HOST_FAULT: "FLAGOS_HOST_FAULT", VarKind::Text, "none", Host,
+        "Probabilities of injected failures: `alloc=0.01,copy=0.001`. Sites: `alloc`, `copy`, `launch`, `event`.";
+
+    USE_FLAGGEMS: "FLAGOS_USE_FLAGGEMS", VarKind::Flag, "`1`", Legacy,
+        "`0` means `FLAGOS_DISABLE_FLAGGEMS_PY=1`, which replaces it.";
+    USE_FLAGGEMS_CPP: "FLAGOS_USE_FLAGGEMS_CPP", VarKind::Retired, "", Legacy,
+        "Route with `flagos.toml` or `FLAGOS_OP_<op>` instead.";
+    FORCE_BACKEND: "FLAGOS_FORCE_BACKEND", VarKind::Retired, "", Legacy,
+        "Set `order` in the `[policy]` table of `flagos.toml` instead.";
+    DISABLE_CUDA_ASSETS: "FLAGOS_DISABLE_CUDA_ASSETS", VarKind::Retired, "", Legacy,
+        "No CUDA libraries are bundled: vendors are found at run time, `FLAGOS_VENDOR` chooses one.";
+    SKIP_CUDA_ASSETS: "FLAGOS_SKIP_CUDA_ASSETS", VarKind::Retired, "", Legacy,
+        "No CUDA libraries are bundled: one wheel serves every vendor.";
+    CUDA_ASSETS_DIR: "FLAGOS_CUDA_ASSETS_DIR", VarKind::Retired, "", Legacy,
+        "No CUDA libraries are bundled: one wheel serves every vendor.";
+    ACCELERATOR: "FLAGOS_ACCELERATOR", VarKind::Retired, "", Legacy,
+        "There is no build-time choice of chip; `FLAGOS_VENDOR` chooses at run time.";
+    METAX_CUDART_SHIM: "FLAGOS_METAX_CUDART_SHIM", VarKind::Retired, "", Legacy,
+        "Nothing is preloaded; set `FLAGOS_VENDOR=metax` to require MetaX devices.";
+    METAX_COMPAT: "FLAGOS_METAX_COMPAT", VarKind::Retired, "", Legacy,
+        "`torch.cuda` is not patched; set `GEMS_VENDOR=metax` for FlagGems.";
+    METAX_BOXING: "FLAGOS_METAX_BOXING", VarKind::Retired, "", Legacy,
+        "Every native operator is reached without a build option; route with `vendor`.";
+    MACA_TORCH_LIB: "FLAGOS_MACA_TORCH_LIB", VarKind::Retired, "", Legacy,
+        "The torch that is installed is used.";
+    VENDOR_TORCH_LIB: "FLAGOS_VENDOR_TORCH_LIB", VarKind::Retired, "", Legacy,
+        "The torch that is installed is used.";
+    WHEEL_LOCAL: "FLAGOS_WHEEL_LOCAL", VarKind::Retired, "", Legacy,
+        "One wheel serves every vendor.";
+    ALIAS_CUDA: "FLAGOS_ALIAS_CUDA", VarKind::Retired, "", Legacy,
+        "The device string `cuda` keeps its meaning; use `device=\"flagos\"`.";
+    DISABLE_CUDA_SHIM: "FLAGOS_DISABLE_CUDA_SHIM", VarKind::Retired, "", Legacy,
+        "`torch.cuda` is not patched.";
+    USE_CACHING_ALLOCATOR: "FLAGOS_USE_CACHING_ALLOCATOR", VarKind::Retired, "", Legacy,
+        "Device memory is always cached; `torch.flagos.empty_cache()` gives it back.";
+    USE_FLAGTREE: "FLAGOS_USE_FLAGTREE", VarKind::Retired, "", Legacy,
+        "The Triton that is installed is used; `flagos doctor` reports which one it is.";
+    TRACE: "FLAGOS_TRACE", VarKind::Retired, "", Legacy,
+        "Set `FLAGOS_LOG=trace` instead.";
+}
+
+/// The prefix of the per-operator variables.
+pub(crate) const OP_PREFIX: &str = "FLAGOS_OP_";
+
+/// The declaration of `name`, if there is one.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Var> {
+    if name.len() > OP_PREFIX.len() && name.starts_with(OP_PREFIX) {
+        return VARS.iter().find(|var| var.name == OP.name);
+    }
+    VARS.iter().find(|var| var.name == name)
+}

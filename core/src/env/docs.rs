@@ -1,0 +1,115 @@
+//! The documentation of the environment, generated from the declarations.
+
+use std::fmt::Write as _;
+
+use super::{Group, VarKind, VARS};
+
+impl Group {
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Configuration => "Configuration",
+            Self::Routing => "Routing",
+            Self::Logging => "Logging",
+            Self::FlagGems => "FlagGems",
+            Self::Host => "The host device",
+            Self::Legacy => "Names of PyTorch-Plugin-FL",
+        }
+    }
+
+    const fn introduction(self) -> Option<&'static str> {
+        match self {
+            Self::Host => Some("These beat the `[host]` table of `flagos.toml`."),
+            Self::Legacy => Some(
+                "flagos recognises these. Those without a value have no effect and are \
+                 warned about; the table says what replaces them.",
+            ),
+            _ => None,
+        }
+    }
+}
+
+impl VarKind {
+    const fn describe(self) -> &'static str {
+        match self {
+            Self::Flag => "`1` or `0`",
+            Self::Count => "integer",
+            Self::Limit => "integer or `unlimited`",
+            Self::Bytes => "bytes (`512MiB`)",
+            Self::Path => "path",
+            Self::Text => "text",
+            Self::Route => "selectors (`cuda\\|cpu`)",
+            Self::Retired => "–",
+        }
+    }
+}
+
+/// The text of `docs/environment.md`.
+#[must_use]
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "# Environment variables\n\n\
+         <!-- Generated from core/src/env.rs: edit that file, then run\n     \
+         BLESS=1 cargo test -p flagos-core env -->\n\n\
+         An empty value means \"not set\". A `FLAGOS_` variable that is not listed here is an \
+         error.\nVariables are read once, when flagos initialises; `flagos.reload()` reads them \
+         again.\n\n\
+         Layers, the weakest first: built-in defaults, `flagos.toml`, `backends.conf`, the \
+         environment,\ncalls of the API, the active context.\n",
+    );
+    for group in Group::ALL {
+        section(&mut text, group);
+    }
+    text
+}
+
+fn section(text: &mut String, group: Group) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "\n## {}\n", group.title());
+    if let Some(introduction) = group.introduction() {
+        let _ = writeln!(text, "{introduction}\n");
+    }
+    text.push_str("| Variable | Value | Default | What it does |\n|---|---|---|---|\n");
+    for var in VARS.iter().filter(|var| var.group == group) {
+        let value = var.kind.describe();
+        let _ = writeln!(
+            text,
+            "| `{}` | {value} | {} | {} |",
+            var.name,
+            if var.default.is_empty() { "–" } else { var.default },
+            var.doc,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::VARS;
+
+    /// The variable that rewrites the checked-in text. It is read by this test only.
+    const BLESS: &str = "BLESS";
+
+    #[test]
+    fn the_checked_in_documentation_is_the_generated_one() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/environment.md");
+        let generated = super::markdown();
+        if std::env::var_os(BLESS).is_some() {
+            std::fs::write(&path, &generated).expect("docs/environment.md is writable");
+        }
+        let checked_in = std::fs::read_to_string(&path).expect("docs/environment.md exists");
+        assert_eq!(
+            checked_in, generated,
+            "run {BLESS}=1 cargo test -p flagos-core env"
+        );
+    }
+
+    #[test]
+    fn names_are_declared_once_and_documented() {
+        for (index, var) in VARS.iter().enumerate() {
+            assert!(!var.doc.is_empty(), "{}", var.name);
+            let again = VARS[index + 1..].iter().any(|other| other.name == var.name);
+            assert!(!again, "{} is declared twice", var.name);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A snapshot of the environment, read through the declarations.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::{Group, Var, VarKind, OP_PREFIX, VARS};
+use crate::nearest;
+use crate::{Error, Result};
+
+/// Variables outside [`VARS`] that decide where configuration is looked for.
+const LOCATIONS: [&str; 2] = ["XDG_CONFIG_HOME", "HOME"];
+
+/// A snapshot of the variables flagos knows or owns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Env {
+    vars: BTreeMap<String, String>,
+}
+
+impl Env {
+    /// A snapshot of `pairs`. Variables that are not flagos' business are dropped, and so are empty
+    /// values, which everywhere mean "not set".
+    pub fn from_pairs<K, V>(pairs: impl IntoIterator<Item = (K, V)>) -> Self
+    where
+        K: Into<String>,
+        V: Into<String>,
+    {
+        let pairs = pairs.into_iter().map(|(k, v)| (k.into(), v.into()));
+        let vars = pairs.filter(|(name, value)| relevant(name) && !value.is_empty());
+        Self {
+            vars: vars.collect(),
+        }
+    }
+
+    /// A snapshot of the process environment. Bytes that are not UTF-8 become U+FFFD, so that they
+    /// fail to parse instead of disappearing.
+    #[must_use]
+    pub fn from_process() -> Self {
+        let text = |os: OsString| os.to_string_lossy().into_owned();
+        Self::from_pairs(std::env::vars_os().map(|(name, value)| (text(name), text(value))))
+    }
+
+    /// The text of a variable that is set and not empty.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.vars.get(name).map(String::as_str)
+    }
+
+    /// The file or directory a variable names.
+    #[must_use]
+    pub fn path(&self, var: &Var) -> Option<PathBuf> {
+        self.get(var.name).map(PathBuf::from)
+    }
+
+    /// The variables which route one operator each: (variable, encoded operator, value).
+    pub fn op_routes(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.vars.iter().filter_map(|(name, value)| {
+            let op = name.strip_prefix(OP_PREFIX)?;
+            Some((name.as_str(), op, value.as_str()))
+        })
+    }
+
+    /// A yes/no variable.
+    pub fn flag(&self, var: &Var) -> Result<Option<bool>> {
+        let Some(text) = self.get(var.name) else {
+            return Ok(None);
+        };
+        match text.trim().to_ascii_lowercase().as_str() {
+            "1" | "true" | "on" | "yes" => Ok(Some(true)),
+            "0" | "false" | "off" | "no" => Ok(Some(false)),
+            _ => Err(bad_value(var, text, "use `1` or `0`")),
+        }
+    }
+
+    /// An unsigned integer.
+    pub fn count(&self, var: &Var) -> Result<Option<u64>> {
+        let Some(text) = self.get(var.name) else {
+            return Ok(None);
+        };
+        match text.trim().parse() {
+            Ok(count) => Ok(Some(count)),
+            Err(_) => Err(bad_value(var, text, "use an unsigned integer")),
+        }
+    }
+
+    /// An unsigned integer, or `unlimited` as the inner `None`.
+    pub fn limit(&self, var: &Var) -> Result<Option<Option<u64>>> {
+        let Some(text) = self.get(var.name) else {
+            return Ok(None);
+        };
+        match text.trim() {
+            "unlimited" => Ok(Some(None)),
+            number => match number.parse() {
+                Ok(count) => Ok(Some(Some(count))),
+                Err(_) => Err(bad_value(
+                    var,
+                    text,
+                    "use an unsigned integer or `unlimited`",
+                )),
+            },
+        }
+    }
+
+    /// A number of bytes.
+    pub fn bytes(&self, var: &Var) -> Result<Option<u64>> {
+        let Some(text) = self.get(var.name) else {
+            return Ok(None);
+        };
+        match parse_bytes(text) {
+            Some(bytes) => Ok(Some(bytes)),
+            None => Err(bad_value(var, text, BYTES_HINT)),
+        }
+    }
+
+    /// Refuses unknown `FLAGOS_*` names; returns a warning for each variable that is set but has no
+    /// effect.
+    pub fn check(&self) -> Result<Vec<String>> {
+        let mut warnings = Vec::new();
+        for name in self.vars.keys() {
+            let Some(var) = super::find(name) else {
+                if name.starts_with("FLAGOS_") {
+                    return Err(unknown(name));
+                }
+                continue;
+            };
+            if var.kind == VarKind::Retired {
+                warnings.push(format!("{name} has no effect in flagos: {}", var.doc));
+            }
+        }
+        Ok(warnings)
+    }
+}
+
+const BYTES_HINT: &str = "use a number of bytes such as `536870912`, `512MiB` or `4G`";
+
+fn relevant(name: &str) -> bool {
+    name.starts_with("FLAGOS_")
+        || LOCATIONS.contains(&name)
+        || VARS.iter().any(|var| var.name == name)
+}
+
+fn unknown(name: &str) -> Error {
+    let names = VARS.iter().filter(|var| var.group != Group::Legacy);
+    let error = Error::config("environment", format!("unknown variable `{name}`"));
+    match nearest::hint(name, names.map(|var| var.name)) {
+        Some(hint) => error.with_hint(hint),
+        None => error.with_hint("unset it; `docs/environment.md` lists the valid names"),
+    }
+}
+
+pub(super) fn bad_value(var: &Var, text: &str, hint: &str) -> Error {
+    let message = format!("`{text}` is not a valid value of {}", var.name);
+    Error::config("environment", message).with_hint(hint)
+}
+
+/// Reads a number of bytes: an integer and an optional binary suffix
+/// (`K`, `KB`, `KiB`, `M`, ..., `T`; case does not matter; all are powers of 1024).
+#[must_use]
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, suffix) = text.split_at(digits);
+    let number: u64 = number.parse().ok()?;
+    let shift = match suffix.trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift)
+}

@@ -1,0 +1,59 @@
+//! The nearest valid name for a name that is not valid.
+
+/// The candidate most like `name`, unless none is alike enough to be worth suggesting.
+pub(crate) fn nearest<'a>(
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let wanted = name.to_ascii_lowercase();
+    // A third of the letters may differ, and one always: enough for a typo, too little for noise.
+    let allowed = (wanted.chars().count() / 3).max(1);
+    let mut best: Option<(usize, &str)> = None;
+    for candidate in candidates {
+        if candidate.len().abs_diff(wanted.len()) > allowed * 4 {
+            continue;
+        }
+        let distance = strsim::osa_distance(&wanted, &candidate.to_ascii_lowercase());
+        // Ties go to the first in alphabetical order, so that messages are reproducible.
+        let better = match best {
+            None => true,
+            Some((so_far, name)) => (distance, candidate) < (so_far, name),
+        };
+        if distance <= allowed && better {
+            best = Some((distance, candidate));
+        }
+    }
+    best.map(|(_, name)| name)
+}
+
+/// "did you mean `...`?", when there is something to suggest.
+pub(crate) fn hint<'a>(
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<String> {
+    nearest(name, candidates).map(|near| format!("did you mean `{near}`?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn suggests_the_closest_name_and_nothing_far_off() {
+        let names = ["aten::mm", "aten::bmm", "aten::add.Tensor", "aten::sub.Tensor"];
+        let cases = [
+            ("aten::mn", Some("aten::mm")),
+            ("aten::add.Tensr", Some("aten::add.Tensor")),
+            ("ATEN::BMM", Some("aten::bmm")),
+            ("entirely_unrelated", None),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(nearest(name, names), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn equal_distances_are_settled_alphabetically() {
+        assert_eq!(nearest("cpx", ["cpz", "cpu"]), Some("cpu"));
+    }
+}

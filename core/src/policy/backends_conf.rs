@@ -1,0 +1,64 @@
+//! The grammar of `backends.conf`, inherited from PyTorch-Plugin-FL.
+//!
+//! ```text
+//! # a comment
+//! include site.conf            # or: include = site.conf
+//! mm = cpu                     # the overload without a name
+//! add.Tensor = cuda | cpu      # the first usable one
+//! softmax.* = flaggems         # every overload
+//! ```
+//!
+//! As there, a later line beats an earlier one for the same operator. Unlike there, a line that is
+//! not understood is an error.
+
+use std::path::Path;
+
+use super::file::{At, Includes};
+use super::layer::Layer;
+use super::pattern::OpPattern;
+use super::selector::Selector;
+use crate::Result;
+
+pub(crate) fn read(includes: &mut Includes, path: &Path, by: Option<&At>) -> Result<Layer> {
+    includes.with_file(path, by, parse)
+}
+
+fn parse(includes: &mut Includes, start: &At, text: &str) -> Result<Layer> {
+    let mut layer = Layer::default();
+    for (index, line) in text.lines().enumerate() {
+        let at = start.line(index + 1);
+        // A byte order mark is what some editors put before the first line.
+        let line = line.trim_start_matches('\u{feff}');
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        if let Some(path) = included(line) {
+            if path.is_empty() {
+                return Err(at.error("`include` without a path").with_hint("write `include other.conf`"));
+            }
+            layer.overlay(read(includes, &at.relative(path), Some(&at))?);
+            continue;
+        }
+        let Some((op, selectors)) = line.split_once('=') else {
+            return Err(at
+                .error(format!("`{line}` is not a route"))
+                .with_hint("write `operator = backend`, or `include other.conf`"));
+        };
+        let pattern = OpPattern::parse(op).map_err(|error| at.name_error(&error))?;
+        let selectors =
+            Selector::parse_list(selectors).map_err(|error| at.selector_error(error))?;
+        layer.route(pattern, selectors, at.source());
+    }
+    Ok(layer)
+}
+
+/// The path of an include line, in either spelling.
+fn included(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("include")?;
+    if !rest.is_empty() && !rest.starts_with(|c: char| c.is_whitespace() || c == '=') {
+        return None;
+    }
+    let rest = rest.trim_start();
+    Some(rest.strip_prefix('=').unwrap_or(rest).trim())
+}

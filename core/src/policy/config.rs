@@ -1,0 +1,103 @@
+//! The configuration of a process: files found, read and put in order.
+
+use std::path::{Path, PathBuf};
+
+use super::environment;
+use super::file::{Files, Includes};
+use super::layer::Layer;
+use super::{backends_conf, flagos_toml};
+use crate::env::{self, Env, HostSettings};
+use crate::{Error, Result};
+
+/// Everything files and variables say.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// `backends.conf` of an adapter, `flagos.toml`, `FLAGOS_BACKEND_CONFIG`, environment: the
+    /// weakest first. Layers that do not exist are missing.
+    pub layers: Vec<Layer>,
+    /// Settings of the host vendor.
+    pub host: HostSettings,
+    /// The lock file the plan is checked against.
+    pub lock: Option<PathBuf>,
+    /// `FLAGOS_LOG`.
+    pub log: Option<String>,
+    /// `FLAGGEMS_SOURCE_DIR`.
+    pub flaggems_source_dir: Option<PathBuf>,
+    /// `GEMS_VENDOR`.
+    pub gems_vendor: Option<String>,
+    /// Every file that was read, in order.
+    pub files: Vec<PathBuf>,
+    /// What is accepted and has no effect; to be logged.
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    /// Reads the configuration. `shipped` is the `backends.conf` an adapter comes with: it is the
+    /// weakest layer, and `FLAGOS_BACKEND_CONFIG` replaces it.
+    pub fn load(env: &Env, files: &dyn Files, shipped: Option<&Path>) -> Result<Self> {
+        let mut config = Self {
+            warnings: env.check()?,
+            lock: env.path(&env::LOCK),
+            log: env.get(env::LOG.name).map(str::to_owned),
+            flaggems_source_dir: env.path(&env::FLAGGEMS_SOURCE_DIR),
+            gems_vendor: env.get(env::GEMS_VENDOR.name).map(str::to_owned),
+            ..Self::default()
+        };
+        let chosen = given(env, &env::BACKEND_CONFIG, files)?;
+        if let (None, Some(path)) = (&chosen, shipped) {
+            config.backends_conf(files, path)?;
+        }
+        if let Some(path) = find_toml(env, files)? {
+            let mut includes = Includes::new(files);
+            let document = flagos_toml::read(&mut includes, &path, None)?;
+            config.files.append(&mut includes.read);
+            config.layers.push(document.layer);
+            config.host = document.host;
+        }
+        if let Some(path) = &chosen {
+            config.backends_conf(files, path)?;
+        }
+        config.layers.push(environment::layer(env)?);
+        config.host.overlay_env(env)?;
+        Ok(config)
+    }
+
+    fn backends_conf(&mut self, files: &dyn Files, path: &Path) -> Result<()> {
+        let mut includes = Includes::new(files);
+        self.layers
+            .push(backends_conf::read(&mut includes, path, None)?);
+        self.files.append(&mut includes.read);
+        Ok(())
+    }
+
+    /// The vendor that is asked for by name, if one is.
+    #[must_use]
+    pub fn vendor(&self) -> Option<&str> {
+        let asked = self.layers.iter().rev().find_map(|l| l.vendor.as_ref());
+        asked.map(|vendor| &*vendor.value)
+    }
+}
+
+/// The file a variable names, which must exist.
+fn given(env: &Env, var: &env::Var, files: &dyn Files) -> Result<Option<PathBuf>> {
+    match env.path(var) {
+        Some(path) if !files.exists(&path) => {
+            let message = format!("{} names {}, which is not a file", var.name, path.display());
+            Err(Error::config("environment", message).with_hint("correct the path, or unset it"))
+        }
+        path => Ok(path),
+    }
+}
+
+fn find_toml(env: &Env, files: &dyn Files) -> Result<Option<PathBuf>> {
+    if let Some(path) = given(env, &env::CONFIG, files)? {
+        return Ok(Some(path));
+    }
+    let home = || env.get("HOME").map(|home| Path::new(home).join(".config"));
+    let user = env.get("XDG_CONFIG_HOME").map(PathBuf::from);
+    // The base directory specification has relative paths ignored.
+    let user = user.filter(|path| path.is_absolute()).or_else(home);
+    let user = user.map(|directory| directory.join("flagos").join("flagos.toml"));
+    let mut places = [Some(PathBuf::from("flagos.toml")), user].into_iter().flatten();
+    Ok(places.find(|path| files.exists(path)))
+}

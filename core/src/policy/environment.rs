@@ -1,0 +1,59 @@
+//! The layer of the environment.
+
+use super::layer::Layer;
+use super::pattern::OpPattern;
+use super::selector::{valid_name, Selector};
+use super::source::{Source, Sourced};
+use crate::env::{self, Env, Var};
+use crate::{Error, Result};
+
+/// What the variables say about routing.
+pub fn layer(env: &Env) -> Result<Layer> {
+    let mut layer = Layer {
+        strict: sourced(&env::STRICT, env.flag(&env::STRICT)?),
+        max_cpu_fallback: sourced(&env::MAX_CPU_FALLBACK, env.limit(&env::MAX_CPU_FALLBACK)?),
+        log_dispatch: sourced(&env::LOG_DISPATCH, env.flag(&env::LOG_DISPATCH)?),
+        disable_flaggems: disable_flaggems(env)?,
+        vendor: vendor(env)?,
+        ..Layer::default()
+    };
+    for (var, op, selectors) in env.op_routes() {
+        if op.is_empty() || !op.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            let message = format!("`{var}` does not name an operator");
+            return Err(Error::config("environment", message)
+                .with_hint("write `.` as `__`, for example FLAGOS_OP_add__Tensor"));
+        }
+        let selectors = Selector::parse_list(selectors).map_err(|error| {
+            Error::config("environment", error.message)
+                .with_context("variable", var)
+                .with_hint(error.hint)
+        })?;
+        layer.route(OpPattern::Variable(op.to_owned()), selectors, Source::env(var));
+    }
+    Ok(layer)
+}
+
+fn sourced<T>(var: &Var, value: Option<T>) -> Option<Sourced<T>> {
+    value.map(|value| Sourced::new(value, Source::env(var.name)))
+}
+
+fn disable_flaggems(env: &Env) -> Result<Option<Sourced<bool>>> {
+    // The legacy switch says the opposite; where both are set, the current name decides.
+    let legacy = env.flag(&env::USE_FLAGGEMS)?.map(|enabled| !enabled);
+    let current = env.flag(&env::DISABLE_FLAGGEMS_PY)?;
+    let current = sourced(&env::DISABLE_FLAGGEMS_PY, current);
+    Ok(current.or_else(|| sourced(&env::USE_FLAGGEMS, legacy)))
+}
+
+fn vendor(env: &Env) -> Result<Option<Sourced<std::sync::Arc<str>>>> {
+    let Some(name) = env.get(env::VENDOR.name) else {
+        return Ok(None);
+    };
+    if !valid_name(name) {
+        let message = format!("`{name}` is not the name of a vendor");
+        return Err(Error::config("environment", message)
+            .with_context("variable", env::VENDOR.name)
+            .with_hint("use `host`, `cuda`, `ascend`, `metax` or the name of a vendor library"));
+    }
+    Ok(sourced(&env::VENDOR, Some(name.into())))
+}

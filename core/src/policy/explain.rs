@@ -1,0 +1,161 @@
+//! Why an operator runs where it runs, as data and as text.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::plan::PlanEntry;
+use super::print;
+use crate::registry::{Decision, Kind, Route};
+
+/// The plan's answer for one operator. `Display` is the text for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// The qualified name.
+    pub op: String,
+    /// What adapters do.
+    pub route: Route,
+    /// The id of the chosen implementation.
+    pub winner: Option<String>,
+    /// The backend name the chosen implementation answers to.
+    pub backend: Option<String>,
+    /// The alternative that named the winner.
+    pub selector: Option<String>,
+    /// Every alternative, in order.
+    pub selectors: Vec<String>,
+    /// Whether the alternatives are for this operator, rather than for all.
+    pub explicit: bool,
+    /// What set them: a line of a file, a variable, a call.
+    pub decided_by: String,
+    /// Every implementation, the winner first, then in the order of registration.
+    pub candidates: Vec<ExplainedCandidate>,
+}
+
+/// One implementation in an [`Explanation`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ExplainedCandidate {
+    /// Its id.
+    pub impl_id: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Whose chip it is made for.
+    pub vendor: Option<String>,
+    /// The backend name it answers to.
+    pub backend: String,
+    /// Its priority.
+    pub priority: i32,
+    /// Whether it was chosen.
+    pub chosen: bool,
+    /// Why it was not.
+    pub reason: Option<String>,
+}
+
+impl Explanation {
+    pub(super) fn new(entry: &PlanEntry) -> Self {
+        let mut candidates: Vec<_> = entry
+            .candidates
+            .iter()
+            .map(|candidate| {
+                let implementation = &candidate.implementation;
+                ExplainedCandidate {
+                    impl_id: implementation.impl_id.to_string(),
+                    kind: implementation.kind,
+                    vendor: implementation.vendor.as_deref().map(str::to_owned),
+                    backend: implementation.backend.to_string(),
+                    priority: implementation.priority,
+                    chosen: candidate.lost.is_none(),
+                    reason: candidate.lost.as_ref().map(ToString::to_string),
+                }
+            })
+            .collect();
+        candidates.sort_by_key(|candidate| !candidate.chosen);
+        let winner = entry.winner();
+        Self {
+            op: entry.op.to_string(),
+            route: entry.decision().route(),
+            winner: winner.map(|i| i.impl_id.to_string()),
+            backend: winner.map(|i| i.backend.to_string()),
+            selector: entry.selector().map(ToString::to_string),
+            selectors: entry.route.value.iter().map(ToString::to_string).collect(),
+            explicit: entry.explicit,
+            decided_by: entry.route.source.to_string(),
+            candidates,
+        }
+    }
+
+    /// Why nothing serves the operator, on one line.
+    pub(super) fn blocked_line(&self) -> String {
+        let route = self.selectors.join("|");
+        let decided_by = &self.decided_by;
+        let mut line = format!(
+            "{} is blocked: none of `{route}`, set by {decided_by}, is usable",
+            self.op
+        );
+        for (index, candidate) in self.candidates.iter().enumerate() {
+            let reason = candidate.reason.as_deref().unwrap_or_default();
+            let separator = if index == 0 { " (" } else { "; " };
+            line.push_str(&format!("{separator}{}: {reason}", candidate.impl_id));
+        }
+        if self.candidates.is_empty() {
+            line.push_str(" (no implementation is registered)");
+        } else {
+            line.push(')');
+        }
+        line
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let target = match (&self.winner, self.route) {
+            (Some(winner), _) => winner.as_str(),
+            (None, Route::Blocked) => "blocked",
+            (None, _) => "the adapter's own path",
+        };
+        writeln!(f, "{} -> {target}", self.op)?;
+        let scope = if self.explicit { "route" } else { "order" };
+        writeln!(f, "  {scope}: {}", self.selectors.join("|"))?;
+        write!(f, "  decided by: {}", self.decided_by)?;
+        if self.candidates.is_empty() {
+            return write!(f, "\n  no implementation is registered");
+        }
+        let width = self.candidates.iter().map(|c| c.impl_id.len()).max();
+        let width = width.unwrap_or_default();
+        for candidate in &self.candidates {
+            let mark = if candidate.chosen { '*' } else { ' ' };
+            write!(f, "\n  {mark} {:width$}  {}", candidate.impl_id, candidate.kind)?;
+            if let Some(vendor) = &candidate.vendor {
+                write!(f, ", vendor {vendor}")?;
+            }
+            write!(f, ", backend {}", candidate.backend)?;
+            if candidate.priority != 0 {
+                write!(f, ", priority {}", candidate.priority)?;
+            }
+            match (&candidate.reason, &self.selector) {
+                (Some(reason), _) => write!(f, ": {reason}")?,
+                (None, Some(selector)) => write!(f, ": chosen by `{selector}`")?,
+                (None, None) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What one line of a lock file says about an entry.
+pub(super) fn outcome(entry: &PlanEntry) -> &str {
+    match (entry.winner(), entry.decision()) {
+        (Some(winner), _) => &winner.impl_id,
+        (None, Decision::Blocked) => BLOCKED,
+        (None, _) => NATIVE,
+    }
+}
+
+/// Outcomes that no implementation id can be confused with.
+const BLOCKED: &str = "!blocked";
+const NATIVE: &str = "!native";
+
+/// What set the outcome of an entry, for a person who looks at a difference.
+pub(super) fn decided(entry: &PlanEntry) -> String {
+    let route = print::join(&entry.route.value);
+    format!("{route}, set by {}", entry.route.source)
+}

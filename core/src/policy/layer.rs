@@ -1,0 +1,129 @@
+//! Layers of configuration, and the one value they make.
+
+use std::sync::Arc;
+
+use super::pattern::OpPattern;
+use super::selector::Selector;
+use super::source::{Source, Sourced};
+use crate::registry::Kind;
+
+/// The alternatives of a route, the best first, and what set it.
+pub type Route = Sourced<Vec<Selector>>;
+
+/// One layer: everything is optional.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Layer {
+    /// Alternatives for operators that have no route of their own.
+    pub order: Option<Route>,
+    /// Routes of operators, in the order in which they were written: a later one beats an earlier
+    /// one of the same form, and the exact name of an operator beats `name.*`.
+    pub ops: Vec<(OpPattern, Route)>,
+    /// Vendors that must not be used.
+    pub deny_vendors: Option<Sourced<Vec<Arc<str>>>>,
+    /// The only vendors that may be used.
+    pub allow_vendors: Option<Sourced<Vec<Arc<str>>>>,
+    /// Whether a route that cannot be followed, and a CPU fallback, are errors.
+    pub strict: Option<Sourced<bool>>,
+    /// How many CPU fallbacks are allowed; the inner `None` means any number.
+    pub max_cpu_fallback: Option<Sourced<Option<u64>>>,
+    /// Whether every dispatch is logged.
+    pub log_dispatch: Option<Sourced<bool>>,
+    /// Whether FlagGems is kept out of every route.
+    pub disable_flaggems: Option<Sourced<bool>>,
+    /// The active vendor, which `vendor` stands for.
+    pub vendor: Option<Sourced<Arc<str>>>,
+}
+
+impl Layer {
+    /// Adds a route.
+    pub fn route(&mut self, pattern: OpPattern, selectors: Vec<Selector>, source: Source) {
+        self.ops.push((pattern, Sourced::new(selectors, source)));
+    }
+
+    /// Puts `other` on top of this layer, as if it had been written after it.
+    pub fn overlay(&mut self, other: Self) {
+        fn take<T>(mine: &mut Option<T>, other: Option<T>) {
+            if other.is_some() {
+                *mine = other;
+            }
+        }
+        take(&mut self.order, other.order);
+        take(&mut self.deny_vendors, other.deny_vendors);
+        take(&mut self.allow_vendors, other.allow_vendors);
+        take(&mut self.strict, other.strict);
+        take(&mut self.max_cpu_fallback, other.max_cpu_fallback);
+        take(&mut self.log_dispatch, other.log_dispatch);
+        take(&mut self.disable_flaggems, other.disable_flaggems);
+        take(&mut self.vendor, other.vendor);
+        self.ops.extend(other.ops);
+    }
+}
+
+/// Every layer made into one value, on which [`resolve_all`](super::resolve_all) decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// Alternatives for operators that have no route of their own.
+    pub order: Route,
+    /// The routes of each layer, the weakest layer first.
+    pub ops: Vec<Vec<(OpPattern, Route)>>,
+    /// Vendors that must not be used. It beats everything else.
+    pub deny_vendors: Sourced<Vec<Arc<str>>>,
+    /// The only vendors that may be used.
+    pub allow_vendors: Option<Sourced<Vec<Arc<str>>>>,
+    /// Whether a route that cannot be followed, and a CPU fallback, are errors.
+    pub strict: Sourced<bool>,
+    /// How many CPU fallbacks are allowed.
+    pub max_cpu_fallback: Sourced<Option<u64>>,
+    /// Whether every dispatch is logged.
+    pub log_dispatch: Sourced<bool>,
+    /// Whether FlagGems is kept out of every route.
+    pub disable_flaggems: Sourced<bool>,
+    /// The active vendor; `None` when none has been chosen, and then `vendor` means any.
+    pub vendor: Option<Sourced<Arc<str>>>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            order: Sourced::built_in(Kind::ALL.map(Selector::Kind).to_vec()),
+            ops: Vec::new(),
+            deny_vendors: Sourced::built_in(Vec::new()),
+            allow_vendors: None,
+            strict: Sourced::built_in(false),
+            max_cpu_fallback: Sourced::built_in(None),
+            log_dispatch: Sourced::built_in(false),
+            disable_flaggems: Sourced::built_in(false),
+            vendor: None,
+        }
+    }
+}
+
+impl Policy {
+    /// Puts layers on top of the built-in defaults, the weakest first.
+    pub fn from_layers<'a>(layers: impl IntoIterator<Item = &'a Layer>) -> Self {
+        fn take<T: Clone>(mine: &mut T, layer: &Option<T>) {
+            if let Some(value) = layer {
+                *mine = value.clone();
+            }
+        }
+        let mut policy = Self::default();
+        for layer in layers {
+            take(&mut policy.order, &layer.order);
+            take(&mut policy.deny_vendors, &layer.deny_vendors);
+            take(&mut policy.strict, &layer.strict);
+            take(&mut policy.max_cpu_fallback, &layer.max_cpu_fallback);
+            take(&mut policy.log_dispatch, &layer.log_dispatch);
+            take(&mut policy.disable_flaggems, &layer.disable_flaggems);
+            if layer.allow_vendors.is_some() {
+                policy.allow_vendors.clone_from(&layer.allow_vendors);
+            }
+            if layer.vendor.is_some() {
+                policy.vendor.clone_from(&layer.vendor);
+            }
+            if !layer.ops.is_empty() {
+                policy.ops.push(layer.ops.clone());
+            }
+        }
+        policy
+    }
+}

@@ -1,0 +1,60 @@
+//! Which implementation serves an operator: layers of configuration, parsed into one value and
+//! resolved into a plan.
+//!
+//! Data flows one way. Each layer is parsed into a [`Layer`] whose every entry knows its [`Source`];
+//! [`Policy::from_layers`] puts them on top of each other; [`resolve_all`] decides, without side
+//! effects, what a [`Plan`] then records: the winner of every operator, each loser with its reason,
+//! and what decided.
+//!
+//! Layers, the weakest first: built-in defaults, `flagos.toml`, `backends.conf`, the environment,
+//! calls of the API, the active context.
+//!
+//! A route lists alternatives, and the first usable one wins. When none is, the operator is blocked
+//! and says why when it is called; it never silently runs elsewhere.
+
+mod backends_conf;
+mod config;
+mod environment;
+mod explain;
+mod file;
+mod flagos_toml;
+mod layer;
+mod lock;
+mod pattern;
+mod plan;
+mod print;
+mod resolve;
+mod selector;
+mod source;
+
+use std::path::Path;
+
+pub use config::Config;
+pub use environment::layer as environment_layer;
+pub use explain::{ExplainedCandidate, Explanation};
+pub use file::{Disk, Files};
+pub use flagos_toml::Document;
+pub use layer::{Layer, Policy, Route};
+pub use pattern::OpPattern;
+pub use plan::{Candidate, Plan, PlanEntry, Reason};
+pub use print::{to_backends_conf, to_toml};
+pub use resolve::resolve_all;
+pub(crate) use resolve::{check_layer, matched, resolve_some};
+pub(crate) use selector::valid_name;
+pub use selector::{Backend, Selector, SelectorError};
+pub use source::{Source, Sourced};
+
+use crate::Result;
+
+/// Reads a `flagos.toml` and what it includes.
+pub fn read_flagos_toml(files: &dyn Files, path: &Path) -> Result<Document> {
+    flagos_toml::read(&mut file::Includes::new(files), path, None)
+}
+
+/// Reads a `backends.conf` and what it includes.
+pub fn read_backends_conf(files: &dyn Files, path: &Path) -> Result<Layer> {
+    backends_conf::read(&mut file::Includes::new(files), path, None)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! The plan: what was decided for every operator, and why.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::explain::Explanation;
+use super::layer::{Policy, Route};
+use super::lock;
+use super::selector::Selector;
+use super::source::Source;
+use crate::registry::{Decision, Impl, OpId, OpSlot};
+use crate::nearest;
+use crate::{Error, Result};
+
+/// Why an implementation was not chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// It was registered as not available.
+    Unavailable(Arc<str>),
+    /// Its vendor is denied.
+    VendorDenied(Source),
+    /// Its vendor is not among the allowed ones.
+    VendorNotAllowed(Source),
+    /// It is made for another vendor than the active one, which is named.
+    VendorInactive(Arc<str>),
+    /// FlagGems is kept out of every route.
+    FlagGemsDisabled(Source),
+    /// No alternative of the route names it.
+    NotNamed,
+    /// An earlier alternative was usable; this one comes with the named selector.
+    LaterAlternative(Selector),
+    /// The winner has a higher priority, or the same one and an id that sorts first.
+    LowerPriority,
+}
+
+impl Reason {
+    /// Whether the implementation could have been chosen, had the route named it first.
+    #[must_use]
+    pub const fn is_usable(&self) -> bool {
+        matches!(
+            self,
+            Self::NotNamed | Self::LaterAlternative(_) | Self::LowerPriority
+        )
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unavailable(reason) => write!(f, "unavailable: {reason}"),
+            Self::VendorDenied(source) => write!(f, "its vendor is denied by {source}"),
+            Self::VendorNotAllowed(source) => write!(f, "its vendor is not allowed by {source}"),
+            Self::VendorInactive(active) => write!(f, "the active vendor is {active}"),
+            Self::FlagGemsDisabled(source) => write!(f, "FlagGems is disabled by {source}"),
+            Self::NotNamed => f.write_str("not named by the route"),
+            Self::LaterAlternative(selector) => {
+                write!(f, "a later alternative of the route ({selector})")
+            }
+            Self::LowerPriority => f.write_str("lower priority"),
+        }
+    }
+}
+
+/// An implementation as the plan saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// The implementation.
+    pub implementation: Arc<Impl>,
+    /// Why it lost; `None` for the winner.
+    pub lost: Option<Reason>,
+}
+
+/// What was decided for one operator.
+#[derive(Debug, Clone)]
+pub struct PlanEntry {
+    /// The qualified name.
+    pub op: Arc<str>,
+    /// Where the decision is published.
+    pub slot: &'static OpSlot,
+    /// Whether `route` is for this operator, rather than the order for all.
+    pub explicit: bool,
+    /// The alternatives that were tried in order, and what set them.
+    pub route: Arc<Route>,
+    /// Every registered implementation, in the order of registration.
+    pub candidates: Vec<Candidate>,
+    /// The winner: its index in `candidates`, and the index of the alternative that named it.
+    pub winner: Option<(usize, usize)>,
+}
+
+impl PlanEntry {
+    /// The chosen implementation.
+    #[must_use]
+    pub fn winner(&self) -> Option<&Arc<Impl>> {
+        self.winner
+            .map(|(index, _)| &self.candidates[index].implementation)
+    }
+
+    /// The alternative of the route that named the winner.
+    #[must_use]
+    pub fn selector(&self) -> Option<&Selector> {
+        self.winner.map(|(_, at)| &self.route.value[at])
+    }
+
+    /// What the slot holds for this entry.
+    ///
+    /// An operator nobody registered an implementation for, and nobody routed, is left to the
+    /// adapter that interned it.
+    #[must_use]
+    pub fn decision(&self) -> Decision {
+        match self.winner() {
+            Some(implementation) => implementation.callable.decision(),
+            None if self.candidates.is_empty() && !self.explicit => Decision::Native,
+            None => Decision::Blocked,
+        }
+    }
+
+    /// Why the operator is blocked, on one line; `None` when it is not.
+    #[must_use]
+    pub fn blocked_reason(&self) -> Option<String> {
+        (self.decision() == Decision::Blocked).then(|| self.explain().blocked_line())
+    }
+
+    /// The entry as data, and by `Display` as text.
+    #[must_use]
+    pub fn explain(&self) -> Explanation {
+        Explanation::new(self)
+    }
+}
+
+/// What was decided for every operator. Immutable; a change of policy makes another plan.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub(super) entries: Vec<Arc<PlanEntry>>,
+    pub(super) index: Arc<HashMap<Arc<str>, OpId>>,
+    pub(super) policy: Arc<Policy>,
+    pub(super) unmatched: Vec<(String, Source)>,
+}
+
+impl Plan {
+    /// The policy this plan follows.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The entry of an operator by id, `None` when it was interned after this plan was made.
+    #[must_use]
+    pub fn entry(&self, id: OpId) -> Option<&PlanEntry> {
+        self.entries.get(id.index()).map(AsRef::as_ref)
+    }
+
+    /// The entry of an operator by name, or an error with the nearest name.
+    pub fn find(&self, op: &str) -> Result<&PlanEntry> {
+        let qualified;
+        let name = if op.contains("::") {
+            op
+        } else {
+            qualified = format!("aten::{op}");
+            &qualified
+        };
+        if let Some(entry) = self.index.get(name).and_then(|id| self.entry(*id)) {
+            return Ok(entry);
+        }
+        let error = Error::invalid_argument("plan", format!("unknown operator `{op}`"));
+        let names = self.entries.iter().map(|entry| &*entry.op);
+        Err(match nearest::hint(name, names) {
+            Some(hint) => error.with_hint(hint),
+            None => error.with_hint("`flagos ops` lists the known ones"),
+        })
+    }
+
+    /// Every entry, in the order in which operators were interned.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &PlanEntry> {
+        self.entries.iter().map(AsRef::as_ref)
+    }
+
+    /// How many operators the plan covers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether the plan covers no operator.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Routes for operators whose namespace has none registered yet, with what set them. They take
+    /// effect, or are refused, when that namespace registers.
+    #[must_use]
+    pub fn unmatched(&self) -> &[(String, Source)] {
+        &self.unmatched
+    }
+
+    /// Why an operator runs where it runs.
+    pub fn explain(&self, op: &str) -> Result<Explanation> {
+        self.find(op).map(PlanEntry::explain)
+    }
+
+    /// The lock file of this plan: stable text, sorted by name.
+    #[must_use]
+    pub fn lock(&self) -> String {
+        lock::write(self)
+    }
+
+    /// Compares with the text of a lock file. The error's [detail](Error::detail) lists every
+    /// difference. Operators of a namespace this plan has none of are not compared.
+    pub fn check_lock(&self, name: &str, text: &str) -> Result<()> {
+        lock::check(self, name, text)
+    }
+}

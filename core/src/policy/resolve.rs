@@ -1,0 +1,335 @@
+//! From a registry and a policy to a plan: pure functions.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::layer::{Layer, Policy, Route};
+use super::pattern::OpPattern;
+use super::plan::{Candidate, Plan, PlanEntry, Reason};
+use super::print;
+use super::selector::{is_flaggems, Selector};
+use super::source::{Source, Sourced};
+use crate::nearest;
+use crate::registry::{Availability, Impl, Kind, Op, OpId, Registry};
+use crate::{Error, Result};
+
+/// Vendors flagos knows without anything registered for them.
+const KNOWN_VENDORS: [&str; 4] = ["host", "cuda", "ascend", "metax"];
+
+/// Decides every operator. The same registry and policy always give the same plan.
+///
+/// Fails when the policy names an operator, implementation or vendor that does not exist, and in
+/// strict mode when a route cannot be followed.
+pub fn resolve_all(registry: &Registry, policy: &Policy) -> Result<Plan> {
+    let compiled = Compiled::new(registry, policy, Check::Everything)?;
+    let entries = registry.iter().map(|(id, op)| compiled.resolve(id, op));
+    let entries: Vec<_> = entries.map(Arc::new).collect();
+    compiled.check_strict(entries.iter().map(AsRef::as_ref))?;
+    Ok(compiled.plan(entries, registry))
+}
+
+/// Decides `changed` operators again and keeps the rest of `plan`: equal to [`resolve_all`] as long as
+/// nothing else has changed since `plan` was made. Operators interned since are decided too.
+///
+/// The names in the policy are not checked: while a namespace is registered operator by operator, a
+/// route may be for one that is still to come.
+pub(crate) fn resolve_some(
+    plan: &Plan,
+    registry: &Registry,
+    policy: &Policy,
+    changed: &BTreeSet<OpId>,
+) -> Result<Plan> {
+    let compiled = Compiled::new(registry, policy, Check::Nothing)?;
+    let mut entries = plan.entries.clone();
+    let known = entries.len();
+    let changed = changed.iter().copied().filter(|id| id.index() < known);
+    for id in changed.clone() {
+        entries[id.index()] = Arc::new(compiled.resolve(id, registry.op(id)));
+    }
+    for id in (known..registry.len()).map(OpId::from_index) {
+        entries.push(Arc::new(compiled.resolve(id, registry.op(id))));
+    }
+    let decided = changed.map(OpId::index).chain(known..entries.len());
+    compiled.check_strict(decided.map(|index| &*entries[index]))?;
+    Ok(compiled.plan(entries, registry))
+}
+
+/// The operators that the patterns of one layer are about.
+pub(crate) fn matched<'p>(
+    registry: &Registry,
+    patterns: impl IntoIterator<Item = &'p OpPattern>,
+) -> BTreeSet<OpId> {
+    let found = patterns.into_iter().filter_map(|p| p.find(registry).ok());
+    found.flatten().collect()
+}
+
+/// Checks the names used in a layer against what is registered.
+pub(crate) fn check_layer(registry: &Registry, layer: &Layer) -> Result<()> {
+    let policy = Policy::from_layers([layer]);
+    Compiled::new(registry, &policy, Check::Everything).map(|_| ())
+}
+
+/// Which names of a policy must exist.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Check {
+    Everything,
+    Nothing,
+}
+
+/// A policy with its names looked up in a registry.
+struct Compiled<'p> {
+    policy: &'p Policy,
+    order: Arc<Route>,
+    routes: HashMap<OpId, Arc<Route>>,
+    unmatched: Vec<(String, Source)>,
+}
+
+impl<'p> Compiled<'p> {
+    fn new(registry: &Registry, policy: &'p Policy, check: Check) -> Result<Self> {
+        let mut compiled = Self {
+            policy,
+            order: Arc::new(policy.order.clone()),
+            routes: HashMap::new(),
+            unmatched: Vec::new(),
+        };
+        let mut names: Option<Names> = (check == Check::Everything).then(|| Names::new(registry, policy));
+        if let Some(names) = names.as_mut().filter(|_| !registry.is_empty()) {
+            names.check_vendors(policy)?;
+            names.check_route(&policy.order)?;
+        }
+        for layer in &policy.ops {
+            // Wildcards first: within a layer, the exact name of an operator beats them.
+            let (wildcards, exact): (Vec<_>, Vec<_>) = layer
+                .iter()
+                .partition(|(pattern, _)| matches!(pattern, OpPattern::Overloads(_)));
+            for (pattern, route) in wildcards.into_iter().chain(exact) {
+                compiled.add(registry, pattern, route, names.as_mut())?;
+            }
+        }
+        Ok(compiled)
+    }
+
+    fn add(
+        &mut self,
+        registry: &Registry,
+        pattern: &OpPattern,
+        route: &Route,
+        names: Option<&mut Names>,
+    ) -> Result<()> {
+        let found = match (pattern.find(registry), &names) {
+            (Err(error), Some(_)) => return Err(located(&error, &route.source)),
+            (Err(_), None) => Vec::new(),
+            (Ok(found), _) => found,
+        };
+        if found.is_empty() {
+            let unmatched = (pattern.to_string(), route.source.clone());
+            self.unmatched.push(unmatched);
+            return Ok(());
+        }
+        if let Some(names) = names {
+            names.check_route(route)?;
+        }
+        let route = Arc::new(route.clone());
+        for id in found {
+            self.routes.insert(id, Arc::clone(&route));
+        }
+        Ok(())
+    }
+
+    fn resolve(&self, id: OpId, op: &Op) -> PlanEntry {
+        let routed = self.routes.get(&id);
+        let route = Arc::clone(routed.unwrap_or(&self.order));
+        let unusable: Vec<_> = op.impls.iter().map(|i| self.unusable(i)).collect();
+        let named: Vec<_> = op
+            .impls
+            .iter()
+            .map(|i| route.value.iter().position(|s| self.names(s, i)))
+            .collect();
+        // The earliest alternative, then the highest priority, then the id: a total order.
+        let usable = (0..op.impls.len()).filter(|&i| unusable[i].is_none());
+        let winner = usable
+            .filter_map(|i| named[i].map(|alternative| (i, alternative)))
+            .min_by_key(|&(i, alternative)| {
+                let implementation = &op.impls[i];
+                let priority = Reverse(implementation.priority);
+                (alternative, priority, &implementation.impl_id)
+            });
+        let verdicts = unusable.into_iter().zip(named).enumerate();
+        let candidates = verdicts.map(|(i, (unusable, alternative))| {
+            let lost = match (winner, unusable, alternative) {
+                (Some((winner, _)), _, _) if winner == i => None,
+                (_, Some(reason), _) => Some(reason),
+                (Some((_, best)), None, Some(mine)) if mine == best => Some(Reason::LowerPriority),
+                (_, None, Some(mine)) => {
+                    Some(Reason::LaterAlternative(route.value[mine].clone()))
+                }
+                (_, None, None) => Some(Reason::NotNamed),
+            };
+            Candidate {
+                implementation: Arc::clone(&op.impls[i]),
+                lost,
+            }
+        });
+        PlanEntry {
+            op: Arc::clone(&op.name),
+            slot: op.slot,
+            explicit: routed.is_some(),
+            candidates: candidates.collect(),
+            winner,
+            route,
+        }
+    }
+
+    /// Why an implementation must not be used, whatever the route says.
+    fn unusable(&self, implementation: &Impl) -> Option<Reason> {
+        let policy = self.policy;
+        if let Availability::Unavailable(reason) = &implementation.availability {
+            return Some(Reason::Unavailable(Arc::clone(reason)));
+        }
+        if policy.disable_flaggems.value && is_flaggems(implementation) {
+            let source = policy.disable_flaggems.source.clone();
+            return Some(Reason::FlagGemsDisabled(source));
+        }
+        let vendor = implementation.vendor.as_ref()?;
+        if policy.deny_vendors.value.contains(vendor) {
+            return Some(Reason::VendorDenied(policy.deny_vendors.source.clone()));
+        }
+        if let Some(allowed) = &policy.allow_vendors {
+            if !allowed.value.contains(vendor) {
+                return Some(Reason::VendorNotAllowed(allowed.source.clone()));
+            }
+        }
+        match &policy.vendor {
+            // Tensors live on the active vendor's devices. A reference copies, so it may run anywhere.
+            Some(active) if active.value != *vendor && implementation.kind != Kind::Reference => {
+                Some(Reason::VendorInactive(Arc::clone(&active.value)))
+            }
+            _ => None,
+        }
+    }
+
+    fn names(&self, selector: &Selector, implementation: &Impl) -> bool {
+        match selector {
+            Selector::Kind(kind) => implementation.kind == *kind,
+            Selector::Vendor(vendor) => {
+                implementation.kind == Kind::Vendor && implementation.vendor.as_ref() == Some(vendor)
+            }
+            Selector::Impl(id) => implementation.impl_id == *id,
+            Selector::Backend(backend) => backend.matches(implementation),
+        }
+    }
+
+    fn check_strict<'e>(&self, entries: impl Iterator<Item = &'e PlanEntry>) -> Result<()> {
+        if !self.policy.strict.value {
+            return Ok(());
+        }
+        let mut blocked = entries.filter(|entry| entry.explicit && entry.winner.is_none());
+        let Some(first) = blocked.next() else {
+            return Ok(());
+        };
+        let mut lines = vec![first.explain().to_string()];
+        lines.extend(blocked.map(|entry| entry.explain().to_string()));
+        let others = match lines.len() - 1 {
+            0 => String::new(),
+            others => format!(" and {others} more"),
+        };
+        let reason = first.blocked_reason().unwrap_or_default();
+        Err(Error::config("resolve", format!("{reason}{others}"))
+            .with_context("strict", &self.policy.strict.source)
+            .with_hint("correct the route, add another alternative, or leave strict mode")
+            .with_detail(lines.join("\n")))
+    }
+
+    fn plan(self, entries: Vec<Arc<PlanEntry>>, registry: &Registry) -> Plan {
+        Plan {
+            entries,
+            index: Arc::clone(registry.index()),
+            policy: Arc::new(self.policy.clone()),
+            unmatched: self.unmatched,
+        }
+    }
+}
+
+/// An error about a name, with the place where the name was written.
+fn located(error: &Error, source: &Source) -> Error {
+    let told = Error::config("configuration", error.message()).with_context("at", source);
+    match error.hint() {
+        Some(hint) => told.with_hint(hint),
+        None => told,
+    }
+}
+
+/// The names of implementations and vendors, gathered when a policy first uses one.
+struct Names<'r> {
+    registry: &'r Registry,
+    active: Option<&'r str>,
+    known: Option<(BTreeSet<&'r str>, BTreeSet<&'r str>)>,
+}
+
+impl<'r> Names<'r> {
+    fn new(registry: &'r Registry, policy: &'r Policy) -> Self {
+        Self {
+            registry,
+            active: policy.vendor.as_ref().map(|vendor| &*vendor.value),
+            known: None,
+        }
+    }
+
+    /// Ids of implementations, and names of vendors.
+    fn known(&mut self) -> &(BTreeSet<&'r str>, BTreeSet<&'r str>) {
+        let (registry, active) = (self.registry, self.active);
+        self.known.get_or_insert_with(|| {
+            let mut ids = BTreeSet::new();
+            let mut vendors: BTreeSet<_> = KNOWN_VENDORS.into_iter().chain(active).collect();
+            for (_, op) in registry.iter() {
+                for implementation in &op.impls {
+                    ids.insert(&*implementation.impl_id);
+                    vendors.extend(implementation.vendor.as_deref());
+                }
+            }
+            (ids, vendors)
+        })
+    }
+
+    fn check_vendors(&mut self, policy: &Policy) -> Result<()> {
+        let lists = [Some(&policy.deny_vendors), policy.allow_vendors.as_ref()];
+        for Sourced { value, source } in lists.into_iter().flatten() {
+            for vendor in value {
+                self.vendor(vendor, source)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn vendor(&mut self, vendor: &str, source: &Source) -> Result<()> {
+        unknown("vendor", vendor, &self.known().1, source)
+    }
+
+    fn check_route(&mut self, route: &Route) -> Result<()> {
+        for selector in &route.value {
+            match selector {
+                Selector::Vendor(vendor) => self.vendor(vendor, &route.source)?,
+                Selector::Impl(id) => {
+                    unknown("implementation", id, &self.known().0, &route.source).map_err(
+                        |error| error.with_context("route", print::join(&route.value)),
+                    )?;
+                }
+                Selector::Kind(_) | Selector::Backend(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unknown(what: &str, name: &str, known: &BTreeSet<&str>, source: &Source) -> Result<()> {
+    if known.contains(name) {
+        return Ok(());
+    }
+    let error = Error::config("configuration", format!("unknown {what} `{name}`"));
+    let error = error.with_context("at", source);
+    Err(match nearest::hint(name, known.iter().copied()) {
+        Some(hint) => error.with_hint(hint),
+        None => error.with_hint(format!("register the {what} first, or remove the name")),
+    })
+}

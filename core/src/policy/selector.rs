@@ -1,0 +1,169 @@
+//! Selectors: how a route names implementations.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::nearest;
+use crate::registry::{Impl, Kind};
+
+/// A backend name of PyTorch-Plugin-FL's `backends.conf`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Backend {
+    /// `flaggems`: FlagGems.
+    FlagGems,
+    /// `flagos_python`: implementations in Python, FlagGems' among them.
+    FlagosPython,
+    /// `cuda`.
+    Cuda,
+    /// `metax`.
+    Metax,
+    /// `ascend`.
+    Ascend,
+    /// `cpu`.
+    Cpu,
+}
+
+impl Backend {
+    /// Every backend name. `flagos` is missing on purpose: it is the selector of a kind.
+    pub const ALL: [Self; 6] = [
+        Self::FlagGems,
+        Self::FlagosPython,
+        Self::Cuda,
+        Self::Metax,
+        Self::Ascend,
+        Self::Cpu,
+    ];
+
+    /// The name used in configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::FlagGems => "flaggems",
+            Self::FlagosPython => "flagos_python",
+            Self::Cuda => "cuda",
+            Self::Metax => "metax",
+            Self::Ascend => "ascend",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    /// Whether an implementation answers to this name.
+    #[must_use]
+    pub fn matches(self, implementation: &Impl) -> bool {
+        match self {
+            // The legacy name for FlagGems reached through Python, the only way flagos reaches it.
+            Self::FlagosPython => {
+                &*implementation.backend == self.as_str() || is_flaggems(implementation)
+            }
+            other => &*implementation.backend == other.as_str(),
+        }
+    }
+}
+
+/// Whether an implementation is a FlagGems kernel.
+pub(crate) fn is_flaggems(implementation: &Impl) -> bool {
+    &*implementation.backend == Backend::FlagGems.as_str()
+}
+
+/// One alternative of a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selector {
+    /// `flagos` or `reference`: any implementation of that kind. `vendor`: the native
+    /// implementation of the active vendor.
+    Kind(Kind),
+    /// `vendor:<name>`: the native implementation of that vendor.
+    Vendor(Arc<str>),
+    /// `impl:<id>`: the implementation of that id.
+    Impl(Arc<str>),
+    /// A legacy backend name.
+    Backend(Backend),
+}
+
+impl Selector {
+    /// Reads one selector; the error is what to do about it.
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        let text = text.trim();
+        if let Some((prefix, name)) = text.split_once(':') {
+            return match prefix {
+                "vendor" if valid_name(name) => Ok(Self::Vendor(name.into())),
+                "impl" if valid_name(name) => Ok(Self::Impl(name.into())),
+                _ => Err(SelectorError::new(text)),
+            };
+        }
+        if let Some(kind) = Kind::parse(text) {
+            return Ok(Self::Kind(kind));
+        }
+        let mut backends = Backend::ALL.into_iter();
+        match backends.find(|backend| backend.as_str() == text) {
+            Some(backend) => Ok(Self::Backend(backend)),
+            None => Err(SelectorError::new(text)),
+        }
+    }
+
+    /// Reads alternatives separated by `|`, at least one, each at most once.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, SelectorError> {
+        let mut selectors = Vec::new();
+        for part in text.split('|') {
+            push_unique(&mut selectors, Self::parse(part)?)?;
+        }
+        Ok(selectors)
+    }
+}
+
+/// Appends an alternative, refusing one that is listed already.
+pub(crate) fn push_unique(list: &mut Vec<Selector>, next: Selector) -> Result<(), SelectorError> {
+    if list.contains(&next) {
+        return Err(SelectorError {
+            message: format!("`{next}` is listed twice"),
+            hint: "list each alternative once".to_owned(),
+        });
+    }
+    list.push(next);
+    Ok(())
+}
+
+/// Names of vendors and implementations: no spaces, no `|`, nothing a shell or TOML would change.
+pub(crate) fn valid_name(name: &str) -> bool {
+    let valid = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-' | b'/');
+    !name.is_empty() && name.bytes().all(valid)
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind(kind) => f.write_str(kind.as_str()),
+            Self::Vendor(name) => write!(f, "vendor:{name}"),
+            Self::Impl(id) => write!(f, "impl:{id}"),
+            Self::Backend(backend) => f.write_str(backend.as_str()),
+        }
+    }
+}
+
+impl serde::Serialize for Selector {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Text that is not a selector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SelectorError {
+    /// What is wrong.
+    pub message: String,
+    /// What to write instead.
+    pub hint: String,
+}
+
+impl SelectorError {
+    fn new(text: &str) -> Self {
+        let words = Kind::ALL.map(Kind::as_str).into_iter();
+        let words = words.chain(Backend::ALL.map(Backend::as_str));
+        let near = nearest::hint(text, words.chain(["vendor:<name>", "impl:<id>"]));
+        let valid = "use flagos, vendor, reference, vendor:<name>, impl:<id>, \
+                     or a backend: flaggems, flagos_python, cuda, metax, ascend, cpu";
+        Self {
+            message: format!("`{text}` is not a backend or selector"),
+            hint: near.unwrap_or_else(|| valid.to_owned()),
+        }
+    }
+}

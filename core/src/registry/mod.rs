@@ -1,0 +1,33 @@
+//! Operators, their implementations, and the slots routes are published into.
+//!
+//! An operator is a namespaced name, `aten::add.Tensor`, interned once into an [`OpId`]. Adapters
+//! keep the address of its [`OpSlot`] and read it on every call: no environment, no lock, no
+//! strings. The [`Engine`] ties a [`Registry`] to the configuration: it resolves the
+//! [`Plan`](crate::policy::Plan) and rewrites the slots whenever the plan changes.
+
+mod engine;
+mod fallback;
+mod implementation;
+mod op;
+mod slot;
+mod table;
+
+use std::sync::OnceLock;
+
+pub use engine::{ContextToken, Counters, Engine};
+pub use fallback::FallbackRecord;
+pub use implementation::{Availability, Callable, Impl, Kind};
+pub use op::{OpId, OpName, DEFAULT_NAMESPACE};
+pub use slot::{Decision, OpSlot, Route, FLAG_LOG_DISPATCH};
+pub use table::{Op, Registry};
+
+/// The engine of this process. It reads the configuration when it first resolves, not before.
+pub fn global() -> &'static Engine {
+    static ENGINE: OnceLock<Engine> = OnceLock::new();
+    ENGINE.get_or_init(Engine::of_process)
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,241 @@
+//! The registry: every operator, its slot and its implementations.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::implementation::Impl;
+use super::op::{OpId, OpName};
+use super::slot::OpSlot;
+use crate::nearest;
+use crate::{Error, Result};
+
+/// One operator.
+#[derive(Debug, Clone)]
+pub struct Op {
+    /// The qualified name, `aten::add.Tensor`.
+    pub name: Arc<str>,
+    /// What adapters read.
+    pub slot: &'static OpSlot,
+    /// Registered implementations, in the order of registration.
+    pub impls: Vec<Arc<Impl>>,
+}
+
+/// Every operator known to the process, with its implementations.
+///
+/// Cloning costs a reference count per operator and shares the slots: the engine tries a change on
+/// a clone and keeps it only when it resolves.
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    ops: Vec<Arc<Op>>,
+    index: Arc<HashMap<Arc<str>, OpId>>,
+}
+
+impl Registry {
+    /// An empty registry.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The id of an operator, interning the name when it is new. A name without a namespace is an
+    /// `aten` one.
+    pub fn intern(&mut self, name: &str) -> Result<OpId> {
+        if let Some(id) = self.index.get(name) {
+            return Ok(*id);
+        }
+        let parsed = OpName::parse(name)?;
+        let qualified = parsed.to_string();
+        if let Some(id) = self.index.get(qualified.as_str()) {
+            return Ok(*id);
+        }
+        let Ok(next) = u32::try_from(self.ops.len()) else {
+            return Err(Error::internal("registry", "too many operators"));
+        };
+        let id = OpId(next);
+        let name: Arc<str> = qualified.into();
+        self.ops.push(Arc::new(Op {
+            name: Arc::clone(&name),
+            // Leaked on purpose: adapters keep the address for as long as the process lives.
+            slot: Box::leak(Box::default()),
+            impls: Vec::new(),
+        }));
+        Arc::make_mut(&mut self.index).insert(name, id);
+        Ok(id)
+    }
+
+    /// Registers an implementation of an operator. The same `impl_id` twice is an error.
+    pub fn register(&mut self, op: &str, implementation: Arc<Impl>) -> Result<OpId> {
+        let id = self.intern(op)?;
+        let op = Arc::make_mut(&mut self.ops[id.index()]);
+        let impl_id = &implementation.impl_id;
+        if op.impls.iter().any(|other| other.impl_id == *impl_id) {
+            return Err(duplicate(&op.name, impl_id));
+        }
+        op.impls.push(implementation);
+        Ok(id)
+    }
+
+    /// Registers an implementation of every operator named, all or none.
+    pub fn register_all(
+        &mut self,
+        names: &[String],
+        implementation: &Arc<Impl>,
+    ) -> Result<BTreeSet<OpId>> {
+        // Interning changes no route, so that it need not be undone.
+        let ids = names.iter().map(|name| self.intern(name));
+        let ids: Vec<_> = ids.collect::<Result<_>>()?;
+        let unique: BTreeSet<_> = ids.iter().copied().collect();
+        let impl_id = &implementation.impl_id;
+        let known = |id: &OpId| {
+            let op = self.op(*id);
+            op.impls.iter().any(|other| other.impl_id == *impl_id)
+        };
+        if let Some(id) = ids.iter().find(|id| known(id)) {
+            return Err(duplicate(&self.op(*id).name, impl_id));
+        }
+        if unique.len() < ids.len() {
+            let mut seen = BTreeSet::new();
+            let twice = ids.iter().find(|id| !seen.insert(**id));
+            let name = twice.map_or("", |id| &self.op(*id).name);
+            return Err(duplicate(name, impl_id));
+        }
+        for id in ids {
+            let op = Arc::make_mut(&mut self.ops[id.index()]);
+            op.impls.push(Arc::clone(implementation));
+        }
+        Ok(unique)
+    }
+
+    /// Removes an implementation.
+    pub fn unregister(&mut self, op: &str, impl_id: &str) -> Result<OpId> {
+        let id = self.require(op)?;
+        let op = Arc::make_mut(&mut self.ops[id.index()]);
+        let Some(at) = op.impls.iter().position(|i| &*i.impl_id == impl_id) else {
+            let message = format!("`{}` has no implementation `{impl_id}`", op.name);
+            let error = Error::invalid_argument("unregister", message);
+            let ids = op.impls.iter().map(|i| &*i.impl_id);
+            return Err(match nearest::hint(impl_id, ids) {
+                Some(hint) => error.with_hint(hint),
+                None => error,
+            });
+        };
+        op.impls.remove(at);
+        Ok(id)
+    }
+
+    /// The id of an operator that is known.
+    #[must_use]
+    pub fn id(&self, name: &str) -> Option<OpId> {
+        if let Some(id) = self.index.get(name) {
+            return Some(*id);
+        }
+        if name.contains("::") {
+            return None;
+        }
+        let qualified = OpName::parse(name).ok()?.to_string();
+        self.index.get(qualified.as_str()).copied()
+    }
+
+    /// The id of an operator, or an error with the nearest name.
+    pub fn require(&self, name: &str) -> Result<OpId> {
+        match self.id(name) {
+            Some(id) => Ok(id),
+            None => Err(self.unknown(name)),
+        }
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        let error = Error::invalid_argument("operator", format!("unknown operator `{name}`"));
+        match self.suggest(name) {
+            Some(hint) => error.with_hint(hint),
+            None => error.with_hint("`flagos ops` lists the known ones"),
+        }
+    }
+
+    /// What to write instead of the unknown operator `name`.
+    pub(crate) fn suggest(&self, name: &str) -> Option<String> {
+        let parsed = OpName::parse(name).ok();
+        if let Some(parsed) = parsed {
+            let overloads = self.overloads(parsed.namespace, parsed.base);
+            if !overloads.is_empty() {
+                let names: Vec<_> = overloads.iter().map(|n| format!("`{n}`")).collect();
+                return Some(format!("its overloads are {}", names.join(", ")));
+            }
+            // The right name in another namespace.
+            let tail = format!("::{}", name.rsplit("::").next().unwrap_or(name));
+            let mut elsewhere = self.ops.iter().map(|op| &*op.name);
+            if let Some(found) = elsewhere.find(|known| known.ends_with(&tail)) {
+                return Some(format!("did you mean `{found}`?"));
+            }
+        }
+        let qualified = parsed.map_or_else(|| name.to_owned(), |parsed| parsed.to_string());
+        nearest::hint(&qualified, self.ops.iter().map(|op| &*op.name))
+    }
+
+    /// Qualified names of the overloads of `namespace::base`, sorted.
+    #[must_use]
+    pub fn overloads(&self, namespace: &str, base: &str) -> Vec<&str> {
+        let bare = format!("{namespace}::{base}");
+        let matches = self.ops.iter().map(|op| &*op.name).filter(|name| {
+            let rest = name.strip_prefix(bare.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        });
+        let mut names: Vec<_> = matches.collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Whether any operator of a namespace has been interned.
+    #[must_use]
+    pub fn is_populated(&self, namespace: &str) -> bool {
+        self.ops.iter().any(|op| {
+            let rest = op.name.strip_prefix(namespace);
+            rest.is_some_and(|rest| rest.starts_with("::"))
+        })
+    }
+
+    /// Whether any operator of a namespace has an implementation.
+    #[must_use]
+    pub fn is_implemented(&self, namespace: &str) -> bool {
+        self.ops.iter().any(|op| {
+            let rest = op.name.strip_prefix(namespace);
+            !op.impls.is_empty() && rest.is_some_and(|rest| rest.starts_with("::"))
+        })
+    }
+
+    /// An operator by id.
+    ///
+    /// # Panics
+    /// When the id comes from another registry.
+    #[must_use]
+    pub fn op(&self, id: OpId) -> &Op {
+        &self.ops[id.index()]
+    }
+
+    /// Every operator, in the order of interning.
+    pub fn iter(&self) -> impl Iterator<Item = (OpId, &Op)> {
+        (0..).map(OpId).zip(self.ops.iter().map(AsRef::as_ref))
+    }
+
+    /// How many operators there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Whether there is no operator.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    pub(crate) fn index(&self) -> &Arc<HashMap<Arc<str>, OpId>> {
+        &self.index
+    }
+}
+
+fn duplicate(op: &str, impl_id: &str) -> Error {
+    let message = format!("`{op}` already has an implementation `{impl_id}`");
+    Error::invalid_argument("register", message)
+        .with_hint("unregister it first, or choose another id")
+}

@@ -1,0 +1,401 @@
+//! The caching allocator: device memory that is kept, not returned, when freed.
+//!
+//! One short lock per device guards its [`Pool`] and its statistics, which are therefore exact. The
+//! vendor is only called when the cache has no block. No lock is held while waiting for a device,
+//! because work running on a stream may itself free memory.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+use super::block::{BlockHandle, BlockId, PoolKind};
+use super::deferred::Deferred;
+use super::pool::{block_size, kind_of, segment_sizes, Pool, Release, Segment};
+use super::ranges::Ranges;
+use super::report;
+use super::stats::MemoryStats;
+use super::streams::{no_device, Streams};
+use super::sync::{Mutex, MutexGuard};
+use super::vendor::{MemoryInfo, Vendor};
+
+/// A live allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allocation {
+    /// First byte, aligned to 512.
+    pub data: NonNull<u8>,
+    /// To free it, and to say which streams use it.
+    pub block: BlockHandle,
+}
+
+/// Caches the memory of every device of a vendor.
+pub struct CachingAllocator<V: Vendor + ?Sized> {
+    vendor: Arc<V>,
+    streams: Arc<Streams>,
+    devices: Box<[Device]>,
+    /// Address to device, for every segment.
+    segments: Ranges<usize>,
+}
+
+struct Device {
+    state: Mutex<DeviceState>,
+    /// Held while cached memory is given back, so that two threads short of memory do not each see
+    /// the other's segments in limbo and give up.
+    giving_back: Mutex<()>,
+}
+
+/// What the device's lock guards.
+pub(super) struct DeviceState {
+    pub(super) pool: Pool,
+    deferred: Deferred<BlockId>,
+    /// Bytes that may be reserved.
+    pub(super) limit: usize,
+    /// Bytes of the device.
+    pub(super) total: usize,
+}
+
+impl DeviceState {
+    /// Returns to the cache what other streams have finished using.
+    fn poll(&mut self, streams: &Streams, device: usize) {
+        let Self { pool, deferred, .. } = self;
+        deferred.poll(streams, device, |id| {
+            let block = &mut pool.blocks[id];
+            block.events -= 1;
+            if block.events == 0 {
+                pool.reclaim(id);
+            }
+        });
+    }
+}
+
+/// A block request, worked out once.
+#[derive(Clone, Copy)]
+struct Request {
+    device: usize,
+    stream: u64,
+    nbytes: usize,
+    /// `nbytes` rounded up.
+    size: usize,
+    kind: PoolKind,
+}
+
+impl<V: Vendor + 'static> CachingAllocator<V> {
+    /// An allocator with its own streams, over a vendor known at compile time.
+    pub fn over(vendor: V) -> Result<Self> {
+        let vendor = Arc::new(vendor);
+        let streams = Arc::new(Streams::new(Arc::clone(&vendor) as Arc<dyn Vendor>));
+        Self::new(vendor, streams)
+    }
+}
+
+impl<V: Vendor + ?Sized> CachingAllocator<V> {
+    /// An empty cache. `streams` are those of the same vendor.
+    pub fn new(vendor: Arc<V>, streams: Arc<Streams>) -> Result<Self> {
+        let count = vendor.device_count();
+        if count > BlockHandle::MAX_DEVICES {
+            return Err(Error::unsupported("mem_alloc", format!("{count} devices are too many")));
+        }
+        let devices = (0..count).map(|device| {
+            let total = vendor.memory(device)?.total as usize;
+            let state = DeviceState {
+                pool: Pool::new(device),
+                deferred: Deferred::new(),
+                limit: total,
+                total,
+            };
+            Ok(Device { state: Mutex::new(state), giving_back: Mutex::new(()) })
+        });
+        let devices = devices.collect::<Result<_>>()?;
+        Ok(Self { vendor, streams, devices, segments: Ranges::default() })
+    }
+
+    /// Allocates on `device`, in the order of `stream`. `None` when `nbytes` is 0.
+    #[inline]
+    pub fn alloc(&self, device: usize, stream: u64, nbytes: usize) -> Result<Option<Allocation>> {
+        if nbytes == 0 {
+            return Ok(None);
+        }
+        let Some(size) = block_size(nbytes) else {
+            return Err(self.more_than_there_is(device, nbytes));
+        };
+        {
+            let mut state = self.lock(device)?;
+            if !state.deferred.is_empty() {
+                state.poll(&self.streams, device);
+            }
+            if let Some((address, block)) = state.pool.take(stream, size, nbytes) {
+                return allocation(address, block).map(Some);
+            }
+        }
+        let kind = kind_of(size);
+        self.alloc_from_vendor(Request { device, stream, nbytes, size, kind }).map(Some)
+    }
+
+    /// Gives a block back. Any thread may do so.
+    #[inline]
+    pub fn free(&self, block: BlockHandle) -> Result<()> {
+        let device = block.device();
+        let mut guard = self.lock(device)?;
+        let state = &mut *guard;
+        match state.pool.release(block)? {
+            Release::Free => {}
+            Release::InUse(id, streams) => self.defer(state, device, id, streams),
+        }
+        Ok(())
+    }
+
+    /// The block must wait for the streams in the mask.
+    #[cold]
+    fn defer(&self, state: &mut DeviceState, device: usize, id: BlockId, mut streams: u128) {
+        let vendor = self.vendor_dyn();
+        let mut events = 0;
+        while streams != 0 {
+            let stream = u64::from(streams.trailing_zeros());
+            streams &= streams - 1;
+            let waits = state.deferred.push(vendor, &self.streams, device, stream, id);
+            events += u32::from(waits);
+        }
+        state.pool.blocks[id].events = events;
+        if events == 0 {
+            state.pool.reclaim(id);
+        }
+    }
+
+    /// Notes that work queued on `stream` uses the block: once freed, it is reused only after what
+    /// that stream has queued by then.
+    pub fn record_stream(&self, block: BlockHandle, stream: u64) -> Result<()> {
+        let device = block.device();
+        self.streams.get(device, stream)?;
+        self.lock(device)?.pool.record_use(block, stream)
+    }
+
+    /// The device whose memory contains `address`.
+    pub fn device_of(&self, address: *const u8) -> Option<usize> {
+        self.segments.find(address as usize)
+    }
+
+    /// Statistics of one device.
+    pub fn stats(&self, device: usize) -> Result<MemoryStats> {
+        let mut state = self.lock(device)?;
+        state.poll(&self.streams, device);
+        Ok(state.pool.tallies.stats())
+    }
+
+    /// Peaks start again from the current values.
+    pub fn reset_peak(&self, device: usize) -> Result<()> {
+        self.lock(device)?.pool.tallies.reset_peak();
+        Ok(())
+    }
+
+    /// Accumulated values start again from 0.
+    pub fn reset_accumulated(&self, device: usize) -> Result<()> {
+        self.lock(device)?.pool.tallies.reset_accumulated();
+        Ok(())
+    }
+
+    /// Free and total memory, as the vendor sees them.
+    pub fn info(&self, device: usize) -> Result<MemoryInfo> {
+        self.device(device)?;
+        self.vendor.memory(device)
+    }
+
+    /// Limits what may be reserved to a fraction (over 0, up to 1) of the device.
+    pub fn set_fraction(&self, device: usize, fraction: f64) -> Result<()> {
+        if !(fraction > 0.0 && fraction <= 1.0) {
+            let message = format!("the fraction is {fraction}");
+            return Err(Error::invalid_argument("mem_set_fraction", message)
+                .with_hint("use a number over 0 and up to 1"));
+        }
+        let mut state = self.lock(device)?;
+        state.limit = (state.total as f64 * fraction) as usize;
+        Ok(())
+    }
+
+    /// What is cached, as JSON in the form of torch's memory snapshot.
+    pub fn snapshot_json(&self, device: usize) -> Result<String> {
+        let mut state = self.lock(device)?;
+        state.poll(&self.streams, device);
+        report::snapshot(device, &state.pool)
+    }
+
+    /// Gives every segment without an allocation back to the vendor.
+    pub fn empty_cache(&self, device: usize) -> Result<()> {
+        if self.vendor.in_stream_work() {
+            let message = "called from work running on a stream, which cannot wait for streams";
+            return Err(Error::unsupported("mem_empty_cache", message)
+                .with_hint("call it from another thread"));
+        }
+        let _one_at_a_time = self.device(device)?.giving_back.lock();
+        self.lock(device)?.poll(&self.streams, device);
+        self.give_back(device, None)
+    }
+
+    fn device(&self, device: usize) -> Result<&Device> {
+        self.devices.get(device).ok_or_else(|| no_device(device, self.devices.len()))
+    }
+
+    #[inline]
+    fn lock(&self, device: usize) -> Result<MutexGuard<'_, DeviceState>> {
+        Ok(self.device(device)?.state.lock())
+    }
+
+    fn vendor_dyn(&self) -> &dyn Vendor {
+        self.streams.vendor()
+    }
+
+    /// The cache has no block: ask the vendor, then give back more and more of what is cached.
+    #[cold]
+    #[inline(never)]
+    fn alloc_from_vendor(&self, request: Request) -> Result<Allocation> {
+        let Request { device, stream, nbytes, size, kind } = request;
+        self.streams.get(device, stream)?;
+        if size > self.lock(device)?.total {
+            return Err(self.more_than_there_is(device, nbytes));
+        }
+        if let Some(found) = self.attempt(request)? {
+            return Ok(found);
+        }
+        // Work of a stream cannot wait for streams, so it can give nothing back.
+        if !self.vendor.in_stream_work() {
+            let _one_at_a_time = self.device(device)?.giving_back.lock();
+            self.give_back(device, Some((stream, kind)))?;
+            if let Some(found) = self.attempt(request)? {
+                self.lock(device)?.pool.tallies.num_alloc_retries += 1;
+                return Ok(found);
+            }
+            self.vendor.quiesce(device)?;
+            {
+                let mut state = self.lock(device)?;
+                state.pool.tallies.num_sync_all_streams += 1;
+                state.poll(&self.streams, device);
+            }
+            self.give_back(device, None)?;
+            if let Some(found) = self.attempt(request)? {
+                self.lock(device)?.pool.tallies.num_alloc_retries += 1;
+                return Ok(found);
+            }
+        }
+        let mut state = self.lock(device)?;
+        state.pool.tallies.num_ooms += 1;
+        Err(report::out_of_memory(self.vendor.name(), device, nbytes, &state))
+    }
+
+    /// Takes from the cache, or from a new segment if the vendor gives one.
+    fn attempt(&self, request: Request) -> Result<Option<Allocation>> {
+        let Request { device, stream, nbytes, size, kind } = request;
+        let mut state = self.lock(device)?;
+        // Another thread may have freed a block meanwhile.
+        let mut taken = state.pool.take(stream, size, nbytes);
+        if taken.is_none() && self.grow(&mut state, device, stream, size, kind)? {
+            taken = state.pool.take(stream, size, nbytes);
+        }
+        taken.map(|(address, block)| allocation(address, block)).transpose()
+    }
+
+    /// Adds a segment that can serve `size`. False when there is no room for one.
+    fn grow(
+        &self,
+        state: &mut DeviceState,
+        device: usize,
+        stream: u64,
+        size: usize,
+        kind: PoolKind,
+    ) -> Result<bool> {
+        for segment in segment_sizes(size) {
+            if segment > state.limit.saturating_sub(state.pool.reserved()) {
+                continue;
+            }
+            state.pool.tallies.num_device_alloc += 1;
+            match self.vendor.alloc(device, segment) {
+                Ok(address) => {
+                    let address = address.as_ptr() as usize;
+                    self.segments.insert(address, segment, device);
+                    state.pool.add_segment(stream, kind, address, segment);
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == crate::ErrorKind::OutOfMemory => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Gives wholly free segments back. They leave the cache first, so that nothing new can use
+    /// them; then all work that may still touch them finishes; then the vendor has them.
+    fn give_back(&self, device: usize, only: Option<(u64, PoolKind)>) -> Result<()> {
+        let retired = self.lock(device)?.pool.retire(only);
+        if retired.is_empty() {
+            return Ok(());
+        }
+        if let Err(error) = self.vendor.quiesce(device) {
+            self.lock(device)?.pool.restore(&retired);
+            return Err(error);
+        }
+        for segment in &retired {
+            self.segments.remove(segment.address);
+            // SAFETY: the segment came from `alloc`, no block in it is allocated, it is in no bin,
+            // and the device has finished everything queued before it was retired.
+            unsafe { self.free_segment(device, *segment) };
+        }
+        self.lock(device)?.pool.forget(&retired);
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`Vendor::free`].
+    unsafe fn free_segment(&self, device: usize, segment: Segment) {
+        if let Some(address) = NonNull::new(segment.address as *mut u8) {
+            // SAFETY: the caller's promise.
+            unsafe { self.vendor.free(device, address, segment.size) };
+        }
+    }
+
+    /// The request cannot be served whatever is freed.
+    #[cold]
+    fn more_than_there_is(&self, device: usize, nbytes: usize) -> Error {
+        match self.lock(device) {
+            Ok(mut state) => {
+                state.pool.tallies.num_ooms += 1;
+                report::more_than_there_is(self.vendor.name(), device, nbytes, &state)
+            }
+            Err(error) => error,
+        }
+    }
+}
+
+#[cfg(test)]
+impl<V: Vendor + ?Sized> CachingAllocator<V> {
+    /// Checks everything that must hold between calls.
+    pub(super) fn validate(&self, device: usize) {
+        self.devices[device].state.lock().pool.validate();
+    }
+
+    /// The vendor below.
+    pub(super) fn vendor(&self) -> &V {
+        &self.vendor
+    }
+
+    /// The streams it allocates for.
+    pub(super) fn streams(&self) -> &Streams {
+        &self.streams
+    }
+}
+
+impl<V: Vendor + ?Sized> Drop for CachingAllocator<V> {
+    fn drop(&mut self) {
+        for device in 0..self.devices.len() {
+            // Segments with live allocations stay: their callers may still use them.
+            if let Err(error) = self.empty_cache(device) {
+                tracing::debug!(device, %error, "cached memory was not given back");
+            }
+        }
+    }
+}
+
+#[inline]
+fn allocation(address: usize, block: BlockHandle) -> Result<Allocation> {
+    match NonNull::new(address as *mut u8) {
+        Some(data) => Ok(Allocation { data, block }),
+        None => Err(Error::internal("mem_alloc", "a segment at address 0")),
+    }
+}

@@ -1,0 +1,234 @@
+//! Blocks: ranges of device memory, kept apart from the memory they describe.
+//!
+//! A block is named by its slot. What callers hold is a [`BlockHandle`], which also carries a
+//! generation, so that freeing twice, or freeing what was never allocated, is found out.
+
+use std::ops::{Index, IndexMut};
+
+/// A slot in [`Blocks`].
+pub(super) type BlockId = u32;
+
+/// No block.
+pub(super) const NONE: BlockId = u32::MAX;
+
+/// Which of the two pools a block belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum PoolKind {
+    /// Blocks of at most 1 MiB, cut from segments of 2 MiB.
+    Small = 0,
+    /// Everything else.
+    Large = 1,
+}
+
+impl PoolKind {
+    /// `"small"` or `"large"`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Large => "large",
+        }
+    }
+}
+
+/// Life of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// The slot is empty.
+    Vacant,
+    /// In a bin.
+    Free,
+    /// Held by a caller.
+    Allocated,
+    /// Freed by its caller, still used by other streams.
+    Deferred,
+    /// A whole segment on its way back to the vendor.
+    Retired,
+}
+
+/// One range of device memory.
+#[derive(Debug, Clone)]
+pub(super) struct Block {
+    pub(super) address: usize,
+    pub(super) size: usize,
+    /// What the caller asked for, while allocated.
+    pub(super) requested: usize,
+    /// Other streams that used the block, one bit each.
+    pub(super) uses: u128,
+    /// Neighbours in the same segment, by address.
+    pub(super) prev: BlockId,
+    pub(super) next: BlockId,
+    /// Neighbours in the same bin.
+    pub(super) bin_prev: BlockId,
+    pub(super) bin_next: BlockId,
+    /// The stream whose pool it belongs to.
+    pub(super) stream: u32,
+    /// Events that must pass before a deferred block is free.
+    pub(super) events: u32,
+    /// Raised each time the block is freed.
+    pub(super) generation: u32,
+    pub(super) state: State,
+    pub(super) pool: PoolKind,
+}
+
+impl Block {
+    /// A free block alone in its segment.
+    pub(super) fn free(address: usize, size: usize, stream: u32, pool: PoolKind) -> Self {
+        Self {
+            address,
+            size,
+            requested: 0,
+            uses: 0,
+            prev: NONE,
+            next: NONE,
+            bin_prev: NONE,
+            bin_next: NONE,
+            stream,
+            events: 0,
+            generation: 0,
+            state: State::Free,
+            pool,
+        }
+    }
+
+    /// Whether it shares its segment.
+    #[inline]
+    pub(super) fn is_split(&self) -> bool {
+        self.prev != NONE || self.next != NONE
+    }
+}
+
+/// The blocks of one device. Slots are reused.
+#[derive(Debug, Default)]
+pub(super) struct Blocks {
+    slots: Vec<Block>,
+    vacant: Vec<BlockId>,
+}
+
+impl Blocks {
+    /// Stores a block, keeping the generation of the slot.
+    #[inline]
+    pub(super) fn insert(&mut self, block: Block) -> BlockId {
+        if let Some(id) = self.vacant.pop() {
+            let generation = self[id].generation;
+            self[id] = Block { generation, ..block };
+            return id;
+        }
+        let id = BlockId::try_from(self.slots.len()).unwrap_or(NONE);
+        assert!(id != NONE, "more than four billion blocks");
+        self.slots.push(block);
+        id
+    }
+
+    /// Empties a slot.
+    #[inline]
+    pub(super) fn remove(&mut self, id: BlockId) {
+        self[id].state = State::Vacant;
+        self.vacant.push(id);
+    }
+
+    /// The block a handle names, if it is the one that was handed out.
+    #[inline]
+    pub(super) fn resolve(&self, handle: BlockHandle) -> Option<BlockId> {
+        let block = self.slots.get(handle.id() as usize)?;
+        let alive = block.state == State::Allocated
+            && block.generation & BlockHandle::GENERATION_MASK == handle.generation();
+        alive.then(|| handle.id())
+    }
+
+    /// The handle to give out for `id`.
+    #[inline]
+    pub(super) fn handle(&self, device: usize, id: BlockId) -> BlockHandle {
+        BlockHandle::new(device, self[id].generation, id)
+    }
+
+    /// All blocks that exist.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        let slots = self.slots.iter().enumerate();
+        slots.map(|(id, block)| (id as BlockId, block)).filter(|(_, b)| b.state != State::Vacant)
+    }
+}
+
+impl Index<BlockId> for Blocks {
+    type Output = Block;
+    #[inline]
+    fn index(&self, id: BlockId) -> &Block {
+        &self.slots[id as usize]
+    }
+}
+
+impl IndexMut<BlockId> for Blocks {
+    #[inline]
+    fn index_mut(&mut self, id: BlockId) -> &mut Block {
+        &mut self.slots[id as usize]
+    }
+}
+
+/// Names an allocation: 12 bits of device (plus one, so that no handle is 0), 20 bits of
+/// generation, 32 bits of slot. Fits a pointer, is never dereferenced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BlockHandle(u64);
+
+impl BlockHandle {
+    const GENERATION_MASK: u32 = (1 << 20) - 1;
+    /// Devices a handle can name.
+    pub(super) const MAX_DEVICES: usize = (1 << 12) - 1;
+
+    #[inline]
+    fn new(device: usize, generation: u32, id: BlockId) -> Self {
+        let generation = u64::from(generation & Self::GENERATION_MASK);
+        Self((device as u64 + 1) << 52 | generation << 32 | u64::from(id))
+    }
+
+    /// The handle behind the bits of [`BlockHandle::to_bits`]; `None` for 0.
+    #[inline]
+    pub fn from_bits(bits: u64) -> Option<Self> {
+        (bits >> 52 != 0).then_some(Self(bits))
+    }
+
+    /// As an integer, never 0.
+    #[inline]
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The device of the allocation.
+    #[inline]
+    pub fn device(self) -> usize {
+        (self.0 >> 52) as usize - 1
+    }
+
+    #[inline]
+    fn generation(self) -> u32 {
+        (self.0 >> 32) as u32 & Self::GENERATION_MASK
+    }
+
+    #[inline]
+    fn id(self) -> BlockId {
+        self.0 as BlockId
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_keeps_its_parts() {
+        let handle = BlockHandle::new(7, 0xFFFF_FFFF, 42);
+        assert_eq!((handle.device(), handle.generation(), handle.id()), (7, 0xF_FFFF, 42));
+        assert_eq!(BlockHandle::from_bits(handle.to_bits()), Some(handle));
+        assert_eq!(BlockHandle::from_bits(0), None);
+    }
+
+    #[test]
+    fn a_freed_handle_does_not_resolve() {
+        let mut blocks = Blocks::default();
+        let id = blocks.insert(Block::free(0, 512, 0, PoolKind::Small));
+        blocks[id].state = State::Allocated;
+        let handle = blocks.handle(0, id);
+        assert_eq!(blocks.resolve(handle), Some(id));
+        blocks[id].generation += 1;
+        assert_eq!(blocks.resolve(handle), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! Devices, memory, streams and events over any vendor.
+//!
+//! [`vendor`] is what a vendor implements. [`Runtime`] puts a caching allocator, a pinned-memory
+//! cache and a stream table over one; [`process`] holds the one runtime of the process.
+
+mod allocator;
+mod bins;
+mod block;
+mod deferred;
+mod pinned;
+mod pool;
+pub mod process;
+mod ranges;
+mod report;
+mod stats;
+mod streams;
+pub mod sync;
+pub mod vendor;
+
+#[cfg(all(test, not(loom)))]
+mod allocator_tests;
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+use std::sync::Arc;
+
+pub use allocator::{Allocation, CachingAllocator};
+pub use block::{BlockHandle, PoolKind};
+pub use pinned::{PinnedAllocation, PinnedAllocator};
+pub use stats::{MemoryStats, Stat, StatArray};
+pub use streams::Streams;
+pub use vendor::{
+    launch_closure, DeviceProperties, Event, HostFn, MemoryInfo, Stream, Vendor, ALIGNMENT,
+};
+
+use crate::error::Result;
+
+/// Everything an adapter needs of one vendor.
+pub struct Runtime {
+    vendor: Arc<dyn Vendor>,
+    streams: Arc<Streams>,
+    memory: CachingAllocator<dyn Vendor>,
+    pinned: PinnedAllocator,
+}
+
+impl Runtime {
+    /// A runtime with nothing allocated and no stream started.
+    pub fn new(vendor: Arc<dyn Vendor>) -> Result<Self> {
+        let streams = Arc::new(Streams::new(Arc::clone(&vendor)));
+        let memory = CachingAllocator::new(Arc::clone(&vendor), Arc::clone(&streams))?;
+        let pinned = PinnedAllocator::new(Arc::clone(&streams), vendor.device_count());
+        Ok(Self { vendor, streams, memory, pinned })
+    }
+
+    /// The vendor.
+    pub fn vendor(&self) -> &dyn Vendor {
+        &*self.vendor
+    }
+
+    /// Streams by id.
+    pub fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
+    /// Device memory.
+    pub fn memory(&self) -> &CachingAllocator<dyn Vendor> {
+        &self.memory
+    }
+
+    /// Pinned memory.
+    pub fn pinned(&self) -> &PinnedAllocator {
+        &self.pinned
+    }
+}

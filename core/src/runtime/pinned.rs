@@ -1,0 +1,190 @@
+//! Page-locked host memory, cached in powers of two.
+//!
+//! A freed block is reused only after the streams that were recorded on it have passed that point.
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+
+use super::deferred::Deferred;
+use super::ranges::Ranges;
+use super::streams::Streams;
+
+/// The smallest block: a page.
+const SMALLEST: usize = 4096;
+
+/// A live pinned allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PinnedAllocation {
+    /// First byte, aligned to a page.
+    pub data: NonNull<u8>,
+    /// To free it; never 0. It is the address, so that copies can be found from their pointer.
+    pub block: usize,
+}
+
+/// Caches pinned memory for every device of a vendor.
+pub struct PinnedAllocator {
+    streams: Arc<Streams>,
+    state: Mutex<State>,
+    ranges: Ranges<()>,
+}
+
+struct State {
+    /// Every block obtained from the vendor, by address.
+    blocks: HashMap<usize, PinnedBlock>,
+    /// Free blocks by log2 of their size.
+    free: [Vec<usize>; usize::BITS as usize],
+    /// By device.
+    deferred: Vec<Deferred<usize>>,
+}
+
+struct PinnedBlock {
+    size: usize,
+    allocated: bool,
+    /// (device, stream), each once.
+    uses: Vec<(usize, u64)>,
+    events: usize,
+}
+
+impl PinnedAllocator {
+    /// An empty cache. `devices` is the number of devices of the streams' vendor.
+    pub fn new(streams: Arc<Streams>, devices: usize) -> Self {
+        let state = State {
+            blocks: HashMap::new(),
+            free: [const { Vec::new() }; usize::BITS as usize],
+            deferred: (0..devices).map(|_| Deferred::new()).collect(),
+        };
+        Self { streams, state: Mutex::new(state), ranges: Ranges::default() }
+    }
+
+    /// Allocates pinned memory. `None` when `nbytes` is 0.
+    pub fn alloc(&self, nbytes: usize) -> Result<Option<PinnedAllocation>> {
+        if nbytes == 0 {
+            return Ok(None);
+        }
+        let size = nbytes.max(SMALLEST).checked_next_power_of_two();
+        let Some(size) = size.filter(|size| *size <= isize::MAX as usize) else {
+            let message = format!("{nbytes} bytes of pinned memory were requested");
+            return Err(Error::out_of_memory("pinned_alloc", message).with_hint("check the shape"));
+        };
+        let mut state = self.state.lock();
+        state.poll(&self.streams);
+        if let Some(address) = state.free[size.ilog2() as usize].pop() {
+            if let Some(block) = state.blocks.get_mut(&address) {
+                block.allocated = true;
+                return pinned(address).map(Some);
+            }
+        }
+        let vendor = self.streams.vendor();
+        let data = match vendor.pinned_alloc(size) {
+            Ok(data) => data,
+            Err(error) if error.kind() == crate::ErrorKind::OutOfMemory => {
+                drop(state);
+                self.empty_cache();
+                state = self.state.lock();
+                vendor.pinned_alloc(size)?
+            }
+            Err(error) => return Err(error),
+        };
+        let address = data.as_ptr() as usize;
+        self.ranges.insert(address, size, ());
+        let block = PinnedBlock { size, allocated: true, uses: Vec::new(), events: 0 };
+        state.blocks.insert(address, block);
+        pinned(address).map(Some)
+    }
+
+    /// Gives a block back. Any thread may do so.
+    pub fn free(&self, block: usize) -> Result<()> {
+        let mut guard = self.state.lock();
+        let State { blocks, free, deferred } = &mut *guard;
+        let found = blocks.get_mut(&block).filter(|found| found.allocated);
+        let found = found.ok_or_else(|| not_allocated("pinned_free"))?;
+        found.allocated = false;
+        for (device, stream) in std::mem::take(&mut found.uses) {
+            let vendor = self.streams.vendor();
+            if deferred[device].push(vendor, &self.streams, device, stream, block) {
+                found.events += 1;
+            }
+        }
+        if found.events == 0 {
+            free[found.size.ilog2() as usize].push(block);
+        }
+        Ok(())
+    }
+
+    /// Notes that work queued on `stream` uses the block.
+    pub fn record_stream(&self, block: usize, device: usize, stream: u64) -> Result<()> {
+        self.streams.get(device, stream)?;
+        let mut state = self.state.lock();
+        let found = state.blocks.get_mut(&block).filter(|found| found.allocated);
+        let found = found.ok_or_else(|| not_allocated("pinned_record"))?;
+        if !found.uses.contains(&(device, stream)) {
+            found.uses.push((device, stream));
+        }
+        Ok(())
+    }
+
+    /// Whether the address lies in pinned memory.
+    pub fn is_pinned(&self, address: *const u8) -> bool {
+        self.ranges.find(address as usize).is_some()
+    }
+
+    /// Gives every free block back to the vendor.
+    pub fn empty_cache(&self) {
+        let mut guard = self.state.lock();
+        guard.poll(&self.streams);
+        let State { blocks, free, .. } = &mut *guard;
+        for address in free.iter_mut().flat_map(std::mem::take) {
+            let Some(block) = blocks.remove(&address) else { continue };
+            self.ranges.remove(address);
+            if let Some(data) = NonNull::new(address as *mut u8) {
+                // SAFETY: the block came from `pinned_alloc`, is free, and every stream recorded on
+                // it has passed.
+                unsafe { self.streams.vendor().pinned_free(data, block.size) };
+            }
+        }
+    }
+}
+
+impl State {
+    /// Frees what streams have finished using.
+    fn poll(&mut self, streams: &Streams) {
+        let Self { blocks, free, deferred } = self;
+        for (device, deferred) in deferred.iter_mut().enumerate() {
+            if deferred.is_empty() {
+                continue;
+            }
+            deferred.poll(streams, device, |address| {
+                if let Some(block) = blocks.get_mut(&address) {
+                    block.events -= 1;
+                    if block.events == 0 {
+                        free[block.size.ilog2() as usize].push(address);
+                    }
+                }
+            });
+        }
+    }
+}
+
+impl Drop for PinnedAllocator {
+    fn drop(&mut self) {
+        self.empty_cache();
+    }
+}
+
+fn pinned(address: usize) -> Result<PinnedAllocation> {
+    match NonNull::new(address as *mut u8) {
+        Some(data) => Ok(PinnedAllocation { data, block: address }),
+        None => Err(Error::internal("pinned_alloc", "a block at address 0")),
+    }
+}
+
+#[cold]
+fn not_allocated(operation: &'static str) -> Error {
+    Error::invalid_argument(operation, "the pinned block is not allocated")
+        .with_hint("free each block once, and do not use it afterwards")
+}

@@ -1,0 +1,424 @@
+//! The cached memory of one device: pure bookkeeping, without a call to the vendor.
+//!
+//! Each stream has two sets of bins, small and large, because memory freed in the order of a stream
+//! may be reused at once by that stream only. Blocks are split on allocation and merged with their
+//! free neighbours when freed.
+
+use crate::error::{Error, Result};
+
+use super::bins::Bins;
+use super::block::{Block, BlockHandle, BlockId, Blocks, PoolKind, State, NONE};
+use super::stats::Tallies;
+use super::streams::MAX_STREAMS;
+
+/// Sizes are rounded up to a multiple of this.
+const QUANTUM: usize = 512;
+/// The largest block of the small pool.
+const SMALL_BLOCK: usize = 1 << 20;
+/// Segments of the small pool, and the unit of large segments.
+const SMALL_SEGMENT: usize = 2 << 20;
+/// Segments for blocks below [`LARGE_BLOCK`].
+const LARGE_SEGMENT: usize = 20 << 20;
+/// From this size on a block gets a segment of its own.
+const LARGE_BLOCK: usize = 10 << 20;
+
+/// More than any address space of today holds.
+const LARGEST_BLOCK: usize = 1 << 47;
+
+/// The size of the block that serves a request of `nbytes`; `None` when there is no such size.
+#[inline]
+pub(super) fn block_size(nbytes: usize) -> Option<usize> {
+    let size = nbytes.checked_add(QUANTUM - 1)? & !(QUANTUM - 1);
+    (size <= LARGEST_BLOCK).then_some(size)
+}
+
+/// The pool a block of `size` comes from.
+#[inline]
+pub(super) fn kind_of(size: usize) -> PoolKind {
+    if size <= SMALL_BLOCK {
+        PoolKind::Small
+    } else {
+        PoolKind::Large
+    }
+}
+
+/// The segments to ask the vendor for, in order of preference, to serve a block of `size`.
+pub(super) fn segment_sizes(size: usize) -> [usize; 2] {
+    let exact = size.saturating_add(SMALL_SEGMENT - 1) & !(SMALL_SEGMENT - 1);
+    match kind_of(size) {
+        // A device nearly full may still have room for the block alone.
+        PoolKind::Small => [SMALL_SEGMENT, size],
+        PoolKind::Large if size < LARGE_BLOCK => [LARGE_SEGMENT, exact],
+        PoolKind::Large => [exact, size],
+    }
+}
+
+/// A whole segment on its way back to the vendor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Segment {
+    id: BlockId,
+    pub(super) address: usize,
+    pub(super) size: usize,
+}
+
+/// What became of a block its caller gave back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Release {
+    /// It is free.
+    Free,
+    /// These other streams still use it.
+    InUse(BlockId, u128),
+}
+
+/// Everything cached on one device.
+#[derive(Debug)]
+pub(super) struct Pool {
+    device: usize,
+    pub(super) blocks: Blocks,
+    pub(super) tallies: Tallies,
+    /// Indexed by stream; made when a stream first allocates.
+    bins: Vec<Option<Box<[Bins; 2]>>>,
+}
+
+impl Pool {
+    pub(super) fn new(device: usize) -> Self {
+        Self {
+            device,
+            blocks: Blocks::default(),
+            tallies: Tallies::default(),
+            bins: (0..MAX_STREAMS).map(|_| None).collect(),
+        }
+    }
+
+    /// Takes a free block of at least `size` bytes from the bins of `stream`, if there is one.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        stream: u64,
+        size: usize,
+        requested: usize,
+    ) -> Option<(usize, BlockHandle)> {
+        let kind = kind_of(size);
+        let bins = self.bins.get_mut(usize::try_from(stream).ok()?)?.as_mut()?;
+        let bins = &mut bins[kind as usize];
+        let blocks = &mut self.blocks;
+        let id = bins.find(blocks, size)?;
+        bins.remove(blocks, id);
+        let (found, was_split) = (blocks[id].size, blocks[id].is_split());
+        if was_split {
+            self.tallies.inactive_split.sub(kind, 1);
+            self.tallies.inactive_split_bytes.sub(kind, found);
+        }
+        let rest = found - size;
+        let worth_splitting = match kind {
+            PoolKind::Small => rest >= QUANTUM,
+            PoolKind::Large => rest > SMALL_BLOCK,
+        };
+        if worth_splitting {
+            let block = &mut blocks[id];
+            block.size = size;
+            let next = block.next;
+            let mut tail = Block::free(block.address + size, rest, block.stream, kind);
+            (tail.prev, tail.next) = (id, next);
+            let tail = blocks.insert(tail);
+            blocks[id].next = tail;
+            if next != NONE {
+                blocks[next].prev = tail;
+            }
+            bins.insert(blocks, tail);
+            self.tallies.inactive_split.add(kind, 1);
+            self.tallies.inactive_split_bytes.add(kind, rest);
+        }
+        let block = &mut blocks[id];
+        block.state = State::Allocated;
+        block.requested = requested;
+        let size = block.size;
+        let tallies = &mut self.tallies;
+        tallies.allocation.add(kind, 1);
+        tallies.allocated_bytes.add(kind, size);
+        tallies.active.add(kind, 1);
+        tallies.active_bytes.add(kind, size);
+        tallies.requested_bytes.add(kind, requested);
+        Some((block.address, blocks.handle(self.device, id)))
+    }
+
+    /// Adds a segment obtained from the vendor for `stream`.
+    pub(super) fn add_segment(&mut self, stream: u64, kind: PoolKind, address: usize, size: usize) {
+        let block = Block::free(address, size, stream as u32, kind);
+        let id = self.blocks.insert(block);
+        let bins = &mut self.bins[stream as usize];
+        let bins = bins.get_or_insert_with(|| Box::new([Bins::new(), Bins::new()]));
+        bins[kind as usize].insert(&mut self.blocks, id);
+        self.tallies.segment.add(kind, 1);
+        self.tallies.reserved_bytes.add(kind, size);
+    }
+
+    /// The caller gives a block back.
+    #[inline]
+    pub(super) fn release(&mut self, handle: BlockHandle) -> Result<Release> {
+        let id = self.blocks.resolve(handle).ok_or_else(|| not_allocated("mem_free"))?;
+        let block = &mut self.blocks[id];
+        block.generation = block.generation.wrapping_add(1);
+        let (kind, size, requested) = (block.pool, block.size, block.requested);
+        block.requested = 0;
+        let uses = block.uses;
+        self.tallies.allocation.sub(kind, 1);
+        self.tallies.allocated_bytes.sub(kind, size);
+        self.tallies.requested_bytes.sub(kind, requested);
+        if uses != 0 {
+            let block = &mut self.blocks[id];
+            block.state = State::Deferred;
+            block.uses = 0;
+            return Ok(Release::InUse(id, uses));
+        }
+        self.reclaim(id);
+        Ok(Release::Free)
+    }
+
+    /// Notes that `stream` uses an allocated block. A stream needs no note for its own blocks.
+    pub(super) fn record_use(&mut self, handle: BlockHandle, stream: u64) -> Result<()> {
+        let id = self.blocks.resolve(handle);
+        let id = id.ok_or_else(|| not_allocated("mem_record_stream"))?;
+        let block = &mut self.blocks[id];
+        if u64::from(block.stream) != stream {
+            block.uses |= 1 << stream;
+        }
+        Ok(())
+    }
+
+    /// A block nobody uses any more returns to its bins, merged with its free neighbours.
+    #[inline]
+    pub(super) fn reclaim(&mut self, id: BlockId) {
+        let block = &self.blocks[id];
+        let (kind, size, stream) = (block.pool, block.size, block.stream);
+        self.tallies.active.sub(kind, 1);
+        self.tallies.active_bytes.sub(kind, size);
+        let Some(bins) = self.bins[stream as usize].as_mut() else {
+            return;
+        };
+        let bins = &mut bins[kind as usize];
+        let blocks = &mut self.blocks;
+        let mut id = id;
+        let (prev, next) = (blocks[id].prev, blocks[id].next);
+        let mut merged = 0;
+        let mut merged_bytes = 0;
+        if next != NONE && blocks[next].state == State::Free {
+            bins.remove(blocks, next);
+            merged += 1;
+            merged_bytes += blocks[next].size;
+            absorb_next(blocks, id, next);
+        }
+        if prev != NONE && blocks[prev].state == State::Free {
+            bins.remove(blocks, prev);
+            merged += 1;
+            merged_bytes += blocks[prev].size;
+            absorb_next(blocks, prev, id);
+            id = prev;
+        }
+        blocks[id].state = State::Free;
+        bins.insert(blocks, id);
+        if merged != 0 {
+            self.tallies.inactive_split.sub(kind, merged);
+            self.tallies.inactive_split_bytes.sub(kind, merged_bytes);
+        }
+        if blocks[id].is_split() {
+            self.tallies.inactive_split.add(kind, 1);
+            self.tallies.inactive_split_bytes.add(kind, blocks[id].size);
+        }
+    }
+
+    /// Takes every wholly free segment out of the bins: of one stream and pool, or of all. They stay
+    /// reserved until [`Pool::forget`], or return with [`Pool::restore`].
+    pub(super) fn retire(&mut self, only: Option<(u64, PoolKind)>) -> Vec<Segment> {
+        let wanted = |block: &Block| {
+            let chosen = only.is_none_or(|(s, k)| u64::from(block.stream) == s && block.pool == k);
+            chosen && block.state == State::Free && !block.is_split()
+        };
+        let free = self.blocks.iter().filter(|(_, block)| wanted(block));
+        let segments: Vec<_> = free
+            .map(|(id, block)| Segment { id, address: block.address, size: block.size })
+            .collect();
+        for segment in &segments {
+            let block = &mut self.blocks[segment.id];
+            block.state = State::Retired;
+            let (stream, kind) = (block.stream as usize, block.pool as usize);
+            if let Some(bins) = self.bins[stream].as_mut() {
+                bins[kind].remove(&mut self.blocks, segment.id);
+            }
+        }
+        segments
+    }
+
+    /// Retired segments the vendor has taken back.
+    pub(super) fn forget(&mut self, segments: &[Segment]) {
+        for segment in segments {
+            let kind = self.blocks[segment.id].pool;
+            self.blocks.remove(segment.id);
+            self.tallies.segment.sub(kind, 1);
+            self.tallies.reserved_bytes.sub(kind, segment.size);
+            self.tallies.num_device_free += 1;
+        }
+    }
+
+    /// Retired segments that could not be given back.
+    pub(super) fn restore(&mut self, segments: &[Segment]) {
+        for segment in segments {
+            let block = &mut self.blocks[segment.id];
+            block.state = State::Free;
+            let (stream, kind) = (block.stream as usize, block.pool as usize);
+            if let Some(bins) = self.bins[stream].as_mut() {
+                bins[kind].insert(&mut self.blocks, segment.id);
+            }
+        }
+    }
+
+    /// Bytes obtained from the vendor and not given back.
+    pub(super) fn reserved(&self) -> usize {
+        self.tallies.reserved_bytes.current() as usize
+    }
+}
+
+/// `first` takes over the range of its neighbour `second`, whose slot empties.
+#[inline]
+fn absorb_next(blocks: &mut Blocks, first: BlockId, second: BlockId) {
+    let (size, next) = (blocks[second].size, blocks[second].next);
+    blocks[first].size += size;
+    blocks[first].next = next;
+    if next != NONE {
+        blocks[next].prev = first;
+    }
+    blocks.remove(second);
+}
+
+#[cold]
+fn not_allocated(operation: &'static str) -> Error {
+    Error::invalid_argument(operation, "the block is not allocated")
+        .with_hint("free each block once, and do not use it afterwards")
+}
+
+#[cfg(test)]
+impl Pool {
+    /// Checks everything that must hold between calls.
+    pub(super) fn validate(&self) {
+        let mut sums = [[0_i64; 4]; 2];
+        for (id, block) in self.blocks.iter() {
+            assert!(block.size > 0 && block.size % QUANTUM == 0);
+            if block.next != NONE {
+                let next = &self.blocks[block.next];
+                assert_eq!(next.prev, id);
+                assert_eq!(block.address + block.size, next.address);
+                assert_eq!((block.stream, block.pool), (next.stream, next.pool));
+                assert!(!(block.state == State::Free && next.state == State::Free), "not merged");
+            }
+            let sum = &mut sums[block.pool as usize];
+            match block.state {
+                State::Allocated | State::Deferred => {
+                    sum[0] += 1;
+                    sum[1] += block.size as i64;
+                }
+                State::Free if block.is_split() => {
+                    sum[2] += 1;
+                    sum[3] += block.size as i64;
+                }
+                _ => {}
+            }
+        }
+        let stats = self.tallies.stats();
+        for (sum, pick) in sums.iter().zip([PoolKind::Small, PoolKind::Large]) {
+            let current = |array: super::stats::StatArray| match pick {
+                PoolKind::Small => array.small.current,
+                PoolKind::Large => array.large.current,
+            };
+            assert_eq!(sum[0], current(stats.active));
+            assert_eq!(sum[1], current(stats.active_bytes));
+            assert_eq!(sum[2], current(stats.inactive_split));
+            assert_eq!(sum[3], current(stats.inactive_split_bytes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: usize = 1 << 30;
+
+    fn pool() -> Pool {
+        let mut pool = Pool::new(0);
+        pool.add_segment(0, PoolKind::Small, BASE, SMALL_SEGMENT);
+        pool
+    }
+
+    #[test]
+    fn rounds_up_to_512_and_refuses_the_impossible() {
+        assert_eq!(block_size(1), Some(512));
+        assert_eq!(block_size(512), Some(512));
+        assert_eq!(block_size(513), Some(1024));
+        assert_eq!(block_size(LARGEST_BLOCK + 1), None);
+        assert_eq!(block_size(usize::MAX), None);
+    }
+
+    #[test]
+    fn segments_follow_the_size() {
+        let mib = |n: usize| n << 20;
+        for (size, segment) in [
+            (512, mib(2)),
+            (mib(1), mib(2)),
+            (mib(1) + 512, mib(20)),
+            (mib(10) - 512, mib(20)),
+            (mib(10), mib(10)),
+            (mib(11) + 512, mib(12)),
+        ] {
+            assert_eq!(segment_sizes(size)[0], segment, "{size}");
+        }
+    }
+
+    #[test]
+    fn neighbours_merge_in_any_order() {
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let mut pool = pool();
+            let held = [(); 3].map(|()| pool.take(0, 512, 500).expect("a block"));
+            assert_eq!(held.map(|(address, _)| address - BASE), [0, 512, 1024]);
+            for i in order {
+                assert_eq!(pool.release(held[i].1).expect("allocated"), Release::Free);
+                pool.validate();
+            }
+            assert_eq!(pool.blocks.iter().count(), 1);
+            assert_eq!(pool.tallies.stats().inactive_split.all.current, 0);
+        }
+    }
+
+    #[test]
+    fn a_stream_does_not_take_from_another() {
+        let mut pool = pool();
+        assert!(pool.take(1, 512, 512).is_none());
+        assert!(pool.take(u64::MAX, 512, 512).is_none());
+    }
+
+    #[test]
+    fn freeing_twice_is_refused() {
+        let mut pool = pool();
+        let (_, block) = pool.take(0, 512, 512).expect("a block");
+        pool.release(block).expect("allocated");
+        assert!(pool.release(block).is_err());
+        assert!(pool.record_use(block, 1).is_err());
+        pool.validate();
+    }
+
+    #[test]
+    fn only_whole_segments_retire() {
+        let mut pool = pool();
+        let (_, block) = pool.take(0, 512, 512).expect("a block");
+        assert_eq!(pool.retire(None), []);
+        pool.release(block).expect("allocated");
+        assert_eq!(pool.retire(Some((0, PoolKind::Large))), []);
+        let retired = pool.retire(Some((0, PoolKind::Small)));
+        assert_eq!(retired.len(), 1);
+        assert!(pool.take(0, 512, 512).is_none());
+        pool.restore(&retired);
+        pool.validate();
+        let retired = pool.retire(None);
+        pool.forget(&retired);
+        assert_eq!((pool.reserved(), pool.blocks.iter().count()), (0, 0));
+    }
+}

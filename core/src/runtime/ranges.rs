@@ -1,0 +1,44 @@
+//! Which allocation an address belongs to, interior addresses included.
+
+use std::collections::BTreeMap;
+
+use parking_lot::RwLock;
+
+/// Disjoint address ranges, each with a value.
+#[derive(Debug, Default)]
+pub(super) struct Ranges<T>(RwLock<BTreeMap<usize, (usize, T)>>);
+
+impl<T: Copy> Ranges<T> {
+    /// Adds `[start, start + size)`.
+    pub(super) fn insert(&self, start: usize, size: usize, value: T) {
+        self.0.write().insert(start, (start + size, value));
+    }
+
+    /// Removes the range that begins at `start`.
+    pub(super) fn remove(&self, start: usize) {
+        self.0.write().remove(&start);
+    }
+
+    /// The value of the range that contains `address`.
+    pub(super) fn find(&self, address: usize) -> Option<T> {
+        let ranges = self.0.read();
+        let (_, &(end, value)) = ranges.range(..=address).next_back()?;
+        (address < end).then_some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_interior_addresses_only() {
+        let ranges = Ranges::default();
+        ranges.insert(100, 50, 'a');
+        ranges.insert(150, 10, 'b');
+        let found = [99, 100, 149, 150, 159, 160].map(|address| ranges.find(address));
+        assert_eq!(found, [None, Some('a'), Some('a'), Some('b'), Some('b'), None]);
+        ranges.remove(100);
+        assert_eq!(ranges.find(120), None);
+    }
+}

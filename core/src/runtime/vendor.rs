@@ -1,0 +1,179 @@
+//! What a device vendor gives the runtime: memory, streams and events.
+//!
+//! The traits are object-safe, so one process can hold vendors found at run time. Objects are shared
+//! by `Arc`: dropping the last reference destroys a stream or an event, whatever is still queued
+//! keeps its own reference. Every vendor passes the same suite, `tests/vendor_conformance.rs`.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::error::Result;
+
+use super::sync::AtomicU64;
+
+/// Every address a vendor allocates is a multiple of this many bytes.
+pub const ALIGNMENT: usize = 512;
+
+/// What a device is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceProperties {
+    /// Product name.
+    pub name: String,
+    /// Memory of the device in bytes.
+    pub total_memory: u64,
+    /// Multiprocessors; cores on the host.
+    pub multi_processor_count: i32,
+    /// Compute capability, major.
+    pub major: i32,
+    /// Compute capability, minor.
+    pub minor: i32,
+}
+
+/// Memory of a device as its vendor sees it, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Not handed out.
+    pub free: u64,
+    /// Everything there is.
+    pub total: u64,
+}
+
+/// A C function queued on a stream. It must not unwind.
+pub type HostFn = unsafe extern "C" fn(*mut c_void);
+
+/// A family of devices. Devices are numbered from 0 to `device_count() - 1`.
+pub trait Vendor: Send + Sync {
+    /// The name `FLAGOS_VENDOR` selects it by.
+    fn name(&self) -> &'static str;
+
+    /// How many devices there are.
+    fn device_count(&self) -> usize;
+
+    /// Describes `device`.
+    fn properties(&self, device: usize) -> Result<DeviceProperties>;
+
+    /// Free and total memory of `device`.
+    fn memory(&self, device: usize) -> Result<MemoryInfo>;
+
+    /// Allocates `nbytes > 0` of device memory, aligned to [`ALIGNMENT`]; contents are unspecified.
+    ///
+    /// Fails with `OutOfMemory` when the device is full.
+    fn alloc(&self, device: usize, nbytes: usize) -> Result<NonNull<u8>>;
+
+    /// Gives memory back.
+    ///
+    /// # Safety
+    /// `address` and `nbytes` are those of one live [`Vendor::alloc`] on `device`, and no queued
+    /// work touches the memory.
+    unsafe fn free(&self, device: usize, address: NonNull<u8>, nbytes: usize);
+
+    /// Allocates `nbytes > 0` of page-locked host memory that every device can copy from and to.
+    fn pinned_alloc(&self, nbytes: usize) -> Result<NonNull<u8>>;
+
+    /// Gives pinned memory back.
+    ///
+    /// # Safety
+    /// As for [`Vendor::free`], with [`Vendor::pinned_alloc`].
+    unsafe fn pinned_free(&self, address: NonNull<u8>, nbytes: usize);
+
+    /// The default stream of `device`: the same one at each call.
+    fn default_stream(&self, device: usize) -> Result<Arc<dyn Stream>>;
+
+    /// A new stream. A lower `priority` is more urgent, 0 is normal; values out of the vendor's
+    /// range are clamped, and a vendor may have only one priority.
+    fn stream(&self, device: usize, priority: i32) -> Result<Arc<dyn Stream>>;
+
+    /// A new event for streams of `device`. Only an event made with `timing` has a time.
+    fn event(&self, device: usize, timing: bool) -> Result<Arc<dyn Event>>;
+
+    /// Waits for all work queued on `device` so far. Reports the first failure that no stream has
+    /// reported yet, and clears them all.
+    fn device_sync(&self, device: usize) -> Result<()>;
+
+    /// As [`Vendor::device_sync`], but leaves failures where they are, to be reported to the user.
+    /// Fails only when waiting is impossible: called from work running on a stream.
+    fn quiesce(&self, device: usize) -> Result<()>;
+
+    /// Whether the calling thread is running work of a stream, from where waiting would deadlock.
+    fn in_stream_work(&self) -> bool {
+        false
+    }
+
+    /// Items queued and not finished, over all streams. Reading 0 with acquire ordering means that
+    /// the effects of all items are visible.
+    fn pending(&self) -> &AtomicU64;
+
+    /// Called in a forked child, where no thread of the vendor exists any more.
+    fn after_fork_in_child(&self) {}
+}
+
+/// A queue of work that runs in order.
+pub trait Stream: Send + Sync {
+    /// The device it belongs to.
+    fn device(&self) -> usize;
+
+    /// Whether everything queued has finished. A failure of queued work that has not been reported
+    /// is returned here, once.
+    fn query(&self) -> Result<bool>;
+
+    /// Whether everything queued has finished; leaves failures where they are.
+    fn is_idle(&self) -> bool;
+
+    /// Waits for everything queued so far. Returns at once when the stream is idle. A failure of
+    /// queued work that has not been reported is returned here, once.
+    fn sync(&self) -> Result<()>;
+
+    /// Queues a copy of `nbytes` between any two of: device memory, pinned and ordinary memory.
+    ///
+    /// # Safety
+    /// Both ranges stay valid, and are not written by anything unordered, until the copy has run.
+    unsafe fn copy(&self, dst: *mut u8, src: *const u8, nbytes: usize) -> Result<()>;
+
+    /// Queues a call of `function(context)` on a thread of the vendor. Once this has returned `Ok`
+    /// the call happens, whether or not earlier work failed.
+    ///
+    /// # Safety
+    /// `function` may be called with `context` from another thread, once.
+    unsafe fn launch(&self, function: HostFn, context: *mut c_void) -> Result<()>;
+
+    /// Makes `event` stand for the work queued so far, in place of what it stood for.
+    fn record(&self, event: &dyn Event) -> Result<()>;
+
+    /// Lets work queued from now on start only after what `event` stands for now. An event never
+    /// recorded is no constraint.
+    fn wait(&self, event: &dyn Event) -> Result<()>;
+}
+
+/// A point in a stream. Before the first record it counts as finished.
+pub trait Event: Send + Sync {
+    /// Whether the recorded work has finished. If work before it failed, returns that failure.
+    fn query(&self) -> Result<bool>;
+
+    /// Waits for the recorded work. If work before it failed, returns that failure.
+    fn sync(&self) -> Result<()>;
+
+    /// Milliseconds from this event to `end`. Both must have timing, be recorded and finished.
+    fn elapsed_ms(&self, end: &dyn Event) -> Result<f64>;
+
+    /// For the vendor to find its own type in an event handed to its streams.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Queues a Rust closure on `stream`. The closure must not panic: it would abort the process.
+pub fn launch_closure<F: FnOnce() + Send + 'static>(stream: &dyn Stream, work: F) -> Result<()> {
+    unsafe extern "C" fn call<F: FnOnce()>(context: *mut c_void) {
+        // SAFETY: `context` is the box leaked below, and a stream calls a function once.
+        let work = unsafe { Box::from_raw(context.cast::<F>()) };
+        work();
+    }
+    let context = Box::into_raw(Box::new(work));
+    // SAFETY: `F` is `Send`, and `call::<F>` takes back the box of that type.
+    let queued = unsafe { stream.launch(call::<F>, context.cast()) };
+    if queued.is_err() {
+        // SAFETY: the call will not happen, so the box is still ours.
+        drop(unsafe { Box::from_raw(context) });
+    }
+    queued
+}

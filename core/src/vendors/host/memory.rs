@@ -1,0 +1,129 @@
+//! Memory of a host device: anonymous pages, up to a limit.
+
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::env::FaultSite;
+use crate::error::{Error, Result};
+use crate::runtime::MemoryInfo;
+
+use super::chaos::Chaos;
+
+const PAGE: usize = 4096;
+/// A transparent huge page on x86-64 and on arm64 with 4 KiB pages.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// The memory of one device.
+pub(super) struct HostMemory {
+    device: usize,
+    total: u64,
+    used: AtomicU64,
+    calls: AtomicU64,
+    chaos: Chaos,
+}
+
+impl HostMemory {
+    pub(super) fn new(device: usize, total: u64, chaos: Chaos) -> Self {
+        let (used, calls) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { device, total, used, calls, chaos }
+    }
+
+    pub(super) fn info(&self) -> MemoryInfo {
+        let used = self.used.load(Ordering::Relaxed);
+        MemoryInfo { free: self.total.saturating_sub(used), total: self.total }
+    }
+
+    pub(super) fn alloc(&self, nbytes: usize) -> Result<NonNull<u8>> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        if self.chaos.fails(FaultSite::Alloc, self.device as u64, call) {
+            return Err(injected(call));
+        }
+        let reserve = |used: u64| used.checked_add(nbytes as u64).filter(|u| *u <= self.total);
+        let reserved = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
+        if let Err(used) = reserved {
+            let message = format!("{nbytes} bytes with {used} of {} in use", self.total);
+            return Err(Error::out_of_memory("alloc", message)
+                .with_hint("free memory, or raise FLAGOS_HOST_MEMORY"));
+        }
+        map(nbytes).inspect_err(|_| {
+            self.used.fetch_sub(nbytes as u64, Ordering::Relaxed);
+        })
+    }
+
+    /// # Safety
+    /// As `Vendor::free`.
+    pub(super) unsafe fn free(&self, address: NonNull<u8>, nbytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { unmap(address, nbytes) };
+        self.used.fetch_sub(nbytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// The error of an allocation that is made to fail.
+pub(super) fn injected(call: u64) -> Error {
+    Error::out_of_memory("alloc", format!("injected failure of alloc {call}"))
+        .with_hint("FLAGOS_HOST_FAULT asks for it")
+}
+
+fn rounded(nbytes: usize) -> Option<usize> {
+    Some(nbytes.checked_add(PAGE - 1)? & !(PAGE - 1))
+}
+
+/// Maps zeroed pages. Ranges of at least a huge page begin at one and ask for them.
+pub(super) fn map(nbytes: usize) -> Result<NonNull<u8>> {
+    let mapped = rounded(nbytes).and_then(|size| {
+        if size < HUGE_PAGE {
+            return map_pages(size);
+        }
+        let padded = size.checked_add(HUGE_PAGE)?;
+        let start = map_pages(padded)?;
+        let skip = start.as_ptr().align_offset(HUGE_PAGE);
+        // SAFETY: `skip` is below `HUGE_PAGE`, so all three parts lie in the mapping just made; the
+        // first and the last are given back, nothing refers to them.
+        unsafe {
+            let kept = start.add(skip);
+            unmap_pages(start, skip);
+            unmap_pages(kept.add(size), HUGE_PAGE - skip);
+            // Advice only: a kernel without huge pages refuses it, and nothing changes.
+            libc::madvise(kept.as_ptr().cast(), size, libc::MADV_HUGEPAGE);
+            Some(kept)
+        }
+    });
+    mapped.ok_or_else(|| {
+        let source = std::io::Error::last_os_error();
+        let message = format!("the system refused {nbytes} bytes");
+        Error::out_of_memory("alloc", message).with_hint("free memory").with_source(source)
+    })
+}
+
+/// # Safety
+/// The range came from [`map`] with the same size, and nothing uses it.
+pub(super) unsafe fn unmap(address: NonNull<u8>, nbytes: usize) {
+    if let Some(size) = rounded(nbytes) {
+        // SAFETY: the caller's promise.
+        unsafe { unmap_pages(address, size) };
+    }
+}
+
+fn map_pages(size: usize) -> Option<NonNull<u8>> {
+    let size = NonZeroUsize::new(size)?.get();
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing existing.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
+    (start != libc::MAP_FAILED).then(|| NonNull::new(start.cast())).flatten()
+}
+
+/// # Safety
+/// Whole pages that nothing uses.
+unsafe fn unmap_pages(address: NonNull<u8>, size: usize) {
+    if size == 0 {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let code = unsafe { libc::munmap(address.as_ptr().cast(), size) };
+    if code != 0 {
+        tracing::error!(size, error = %std::io::Error::last_os_error(), "munmap failed");
+    }
+}

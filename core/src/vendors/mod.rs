@@ -1,0 +1,123 @@
+//! The vendors this build knows, and how one is chosen.
+//!
+//! A vendor registers itself with `inventory`. The linker drops what nobody names, so each module is
+//! named here and a test counts them.
+
+pub mod host;
+
+use std::sync::Arc;
+
+use crate::env::HostSettings;
+use crate::error::{Error, Result};
+use crate::runtime::Vendor;
+
+/// What the configuration says about vendors.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// The host vendor's part.
+    pub host: HostSettings,
+}
+
+/// How a vendor presents itself before it is opened.
+#[derive(Debug)]
+pub struct VendorEntry {
+    /// The name `FLAGOS_VENDOR` selects it by.
+    pub name: &'static str,
+    /// The highest available one is chosen.
+    pub rank: i32,
+    /// Why it cannot be used here, if so. Initialises nothing.
+    pub unavailable: fn(&Settings) -> Option<String>,
+    /// How many devices there would be. Initialises nothing.
+    pub device_count: fn(&Settings) -> usize,
+    /// Opens it.
+    pub open: fn(&Settings) -> Result<Arc<dyn Vendor>>,
+}
+
+inventory::collect!(VendorEntry);
+
+/// Every registered vendor, the best first.
+pub fn registered() -> Vec<&'static VendorEntry> {
+    // Naming the module keeps its registration in the binary.
+    let _named = [&host::ENTRY];
+    let mut entries: Vec<_> = inventory::iter::<VendorEntry>().collect();
+    entries.sort_by_key(|entry| (std::cmp::Reverse(entry.rank), entry.name));
+    entries
+}
+
+/// The vendor called `name`, or the best available one. A name is never replaced by another.
+pub fn select(name: Option<&str>, settings: &Settings) -> Result<&'static VendorEntry> {
+    select_from(&registered(), name, settings)
+}
+
+fn select_from(
+    entries: &[&'static VendorEntry],
+    name: Option<&str>,
+    settings: &Settings,
+) -> Result<&'static VendorEntry> {
+    let usable = |entry: &VendorEntry| (entry.unavailable)(settings).is_none();
+    let names: Vec<_> = entries.iter().filter(|e| usable(e)).map(|entry| entry.name).collect();
+    let present = names.join(", ");
+    let fail = |message: String| {
+        Err(Error::config("FLAGOS_VENDOR", message)
+            .with_hint(format!("available here: {present}; unset it to take the best one")))
+    };
+    let Some(name) = name else {
+        let best = entries.iter().find(|entry| usable(entry)).copied();
+        return best.ok_or_else(|| Error::config("FLAGOS_VENDOR", "no vendor is available"));
+    };
+    let Some(entry) = entries.iter().find(|entry| entry.name == name) else {
+        return fail(format!("there is no vendor `{name}`"));
+    };
+    match (entry.unavailable)(settings) {
+        Some(reason) => fail(format!("vendor `{name}` cannot be used: {reason}")),
+        None => Ok(entry),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exactly_these_vendors_are_linked() {
+        let names: Vec<_> = registered().iter().map(|entry| entry.name).collect();
+        assert_eq!(names, ["host"]);
+    }
+
+    static BETTER: VendorEntry = VendorEntry {
+        name: "better",
+        rank: 9,
+        unavailable: |settings| {
+            let missing = settings.host.seed.is_none();
+            missing.then(|| "its driver is not installed".into())
+        },
+        ..host::ENTRY
+    };
+
+    #[test]
+    fn the_best_available_is_chosen() {
+        let entries = [&BETTER, &host::ENTRY];
+        let mut settings = Settings::default();
+        let chosen = |settings: &Settings| select_from(&entries, None, settings).map(|e| e.name);
+        assert_eq!(chosen(&settings).expect("host"), "host");
+        settings.host.seed = Some(1);
+        assert_eq!(chosen(&settings).expect("better"), "better");
+    }
+
+    #[test]
+    fn a_name_is_never_replaced() {
+        let entries = [&BETTER, &host::ENTRY];
+        let settings = Settings::default();
+        for (name, says) in [
+            ("cuda", "there is no vendor `cuda`"),
+            ("better", "cannot be used: its driver is not installed"),
+        ] {
+            let error = select_from(&entries, Some(name), &settings).expect_err("refused");
+            let text = error.to_string();
+            assert_eq!(error.kind(), crate::ErrorKind::Config);
+            assert!(text.contains(says) && text.contains("available here: host"), "{text}");
+        }
+        let host = select_from(&entries, Some("host"), &settings).expect("host");
+        assert_eq!(host.name, "host");
+    }
+}

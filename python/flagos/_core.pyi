@@ -1,0 +1,189 @@
+"""The native core of the process: registry, policy, plan and device runtime.
+
+Plain functions over plain data; the package ``flagos`` puts a Python face on them. Importing this
+module imports nothing else and initialises nothing. Functions that may wait release the GIL.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from flagos.runtime import Device
+
+class Variable(TypedDict):
+    """One declared environment variable."""
+
+    name: str
+    group: str
+    kind: str
+    default: str
+    doc: str
+    value: str | None
+
+class FlagosError(Exception):
+    """Base of every error raised by flagos."""
+
+    #: The class of the failure: ``configuration``, ``out of memory``, ...
+    kind: str
+    #: What to do next, if it is known.
+    hint: str | None
+
+class ConfigError(FlagosError, ValueError):
+    """A configuration file, an environment variable or a route is wrong."""
+
+class InvalidArgumentError(FlagosError, ValueError):
+    """An argument is out of range, or a name is not known."""
+
+class OutOfMemoryError(FlagosError, RuntimeError):
+    """The device has no memory left for the request; the message says what holds it."""
+
+class DeviceError(FlagosError, RuntimeError):
+    """The device, its driver or a piece of queued work failed."""
+
+class UnsupportedError(FlagosError, NotImplementedError):
+    """Not supported here; nothing was changed by asking."""
+
+class ForkedError(FlagosError, RuntimeError):
+    """The process is a forked child of one that had initialised flagos."""
+
+__file__: str
+
+#: Version of the distribution.
+version: str
+#: Version of the layout of the C table.
+abi_version: int
+
+def api_capsule() -> object:
+    """A capsule named ``flagos.FlagosApi`` over the C table that ``flagos.h`` describes."""
+
+# Devices.
+
+def init() -> None:
+    """Reads the configuration, resolves the plan and starts the vendor. Idempotent."""
+
+def device_count() -> int:
+    """How many devices there are; initialises nothing, never fails, 0 when something is wrong."""
+
+def devices() -> list[Device]:
+    """Every device."""
+
+# Implementations.
+
+def register_impls(
+    namespace: str,
+    names: Sequence[str],
+    impl_id: str,
+    kind: str,
+    vendor: str | None = None,
+    backend: str | None = None,
+    priority: int = 0,
+    unavailable_reason: str | None = None,
+) -> int:
+    """Registers one native implementation for many operators of a namespace; how many it was.
+
+    All or nothing. ``backend`` defaults to the vendor's name, or to the kind.
+    """
+
+def register_impl(
+    op: str,
+    impl_id: str,
+    kind: str,
+    fn: Callable[..., Any] | None = None,
+    vendor: str | None = None,
+    backend: str | None = None,
+    priority: int = 0,
+    unavailable_reason: str | None = None,
+) -> int:
+    """Registers one implementation, native or the Python callable ``fn``; its token, 0 if native."""
+
+def unregister(op: str, impl_id: str) -> None:
+    """Removes an implementation and releases its callable."""
+
+def foreign(token: int) -> Callable[..., Any]:
+    """The callable behind a token. Raises ``LookupError`` when it was unregistered."""
+
+# The plan.
+
+def resolve() -> None:
+    """Resolves the plan now and publishes it, if anything changed since the last time."""
+
+def reload() -> None:
+    """Reads files and environment again, then resolves. On an error nothing changes."""
+
+def plan() -> dict[str, Any]:
+    """``ops``: every operator by name, sorted, each as from :func:`explain`; ``unmatched``: routes
+    for namespaces nobody has registered yet, as ``(operator, source)``."""
+
+def explain(op: str) -> dict[str, Any]:
+    """Why an operator runs where it runs: ``op``, ``route`` (``native``, ``foreign``, ``blocked``,
+    ``cpu_fallback``), ``winner`` (an ``impl_id`` or ``None``), ``backend``, ``selector``,
+    ``selectors``, ``explicit``, ``decided_by`` and ``candidates`` (the winner first; each
+    ``impl_id``, ``kind``, ``vendor``, ``backend``, ``priority``, ``chosen`` and ``reason``)."""
+
+def explain_text(op: str) -> str:
+    """The same for people."""
+
+def ops(prefix: str | None = None) -> list[str]:
+    """Qualified names of the registered operators, sorted."""
+
+def plan_lock() -> str:
+    """The plan as the text of a lock file, the same for the same plan."""
+
+def check_lock(path: str) -> None:
+    """Raises :class:`ConfigError` with the differences from a lock file."""
+
+# Routes.
+
+def set_route(op: str, selector: str) -> None:
+    """Routes an operator, above files and environment."""
+
+def clear_route(op: str | None = None) -> None:
+    """Takes back one route of :func:`set_route`, or all."""
+
+def push_context(routes: Mapping[str, str]) -> int:
+    """Puts a context of routes on top and returns what :func:`pop_context` takes."""
+
+def pop_context(token: int) -> None:
+    """Removes a context, wherever it is in the order."""
+
+def set_strict(enabled: bool | None) -> None:
+    """Strict mode from the API; ``None`` gives the decision back to the configuration."""
+
+def strict_override() -> bool | None:
+    """What :func:`set_strict` set."""
+
+def log_dispatch() -> bool:
+    """Whether every dispatch is to be logged."""
+
+# Counters.
+
+def counters() -> dict[str, dict[str, int]]:
+    """``calls`` and ``fallbacks`` of every operator that has any."""
+
+def reset_counters() -> None:
+    """Sets every counter to zero."""
+
+def record_fallback(op: str, reason: str) -> None:
+    """Counts a CPU fallback; raises in strict mode or beyond the budget."""
+
+# Configuration.
+
+def configuration() -> dict[str, Any]:
+    """``files`` that were read, in order, and ``warnings``. Raises :class:`ConfigError`."""
+
+def environment() -> list[Variable]:
+    """Every declared variable."""
+
+def check_environment() -> list[tuple[str, str, str | None, bool]]:
+    """``(name, message, hint, is_error)`` for each variable set here that is wrong or useless."""
+
+def environment_markdown() -> str:
+    """The text of ``docs/environment.md``."""
+
+# Logs, for ``flagos.logs``.
+
+def set_log_level(directives: str) -> None: ...
+def connect_logs(flush: Callable[[], None]) -> None: ...
+def disconnect_logs() -> None: ...
+def forget_logs() -> None: ...
+def take_logs(limit: int) -> list[tuple[int, str, str]]: ...
+def take_dropped_logs() -> int: ...

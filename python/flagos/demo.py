@@ -1,0 +1,432 @@
+"""The demonstration behind ``flagos demo``: a small language model trained and sampled on one device.
+
+A Qwen3 of 1.6 M parameters with random weights learns the bytes of a story that ships with the package, then
+continues it. The same run is repeated on the CPU with the same seed and compared with the first one bit by bit.
+
+torch and transformers are imported only when the demonstration runs: importing this module is free.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+VOCABULARY = 256  # one token for every byte: no tokenizer to ship
+SEQUENCE = 128  # tokens in one training sample
+BATCH = 8  # samples in one training step
+PROMPT = b"The pilot "
+LEARNING_RATE = 3e-3
+
+
+class DemoError(Exception):
+    """The demonstration cannot run here; the message says what is missing and how to get it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is made of: two runs with equal settings differ only in the device."""
+
+    steps: int
+    seed: int
+    new_tokens: int
+    text: bytes
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one device produced, copied to the CPU."""
+
+    device: str
+    losses: list[float]  # nats per byte, one for each training step
+    tokens: list[int]  # what the trained model wrote after the prompt
+    parameters: dict[str, Tensor]  # trained weights
+    parameter_count: int
+    training_seconds: float
+    generation_seconds: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a run differs from the same run on the CPU. Equal means equal in every bit."""
+
+    max_loss_difference: float
+    losses_equal: bool
+    tokens_equal: bool
+    parameters_equal: bool
+
+    @property
+    def identical(self) -> bool:
+        """True when nothing differs in any bit."""
+        return self.losses_equal and self.tokens_equal and self.parameters_equal
+
+
+class Progress:
+    """A progress bar on a terminal; one line for every tenth of the work anywhere else."""
+
+    WIDTH = 28
+
+    def __init__(self, label: str, total: int, stream: TextIO) -> None:
+        self._label, self._total, self._stream = label, total, stream
+        self._live = stream.isatty()
+        self._printed_tenth = -1
+
+    def update(self, done: int, note: str) -> None:
+        """Shows that `done` of the total is finished. `note` stands at the end of the line."""
+        filled = self.WIDTH * done // self._total
+        bar = "█" * filled + "░" * (self.WIDTH - filled)
+        line = f"{self._label:<18} {bar} {done:>3}/{self._total}  {note}"
+        if self._live:
+            end = "\n" if done == self._total else ""
+            self._stream.write(f"\r\x1b[2K{line}{end}")
+        else:
+            tenth = 10 * done // self._total
+            if tenth == self._printed_tenth:
+                return
+            self._printed_tenth = tenth
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+
+def story() -> bytes:
+    """The text that the demonstration learns, as UTF-8 bytes."""
+    return resources.files("flagos").joinpath("data", "harbour.txt").read_bytes()
+
+
+def sparkline(values: Sequence[float], width: int = 48) -> str:
+    """The values as one line of block characters, the highest one tallest."""
+    if not values:
+        return ""
+    count = min(width, len(values))
+    picked = [values[i * (len(values) - 1) // max(count - 1, 1)] for i in range(count)]
+    low, high = min(picked), max(picked)
+    scale = 7 / (high - low) if high > low else 0.0
+    return "".join("▁▂▃▄▅▆▇█"[round((value - low) * scale)] for value in picked)
+
+
+def require_device(device: str) -> None:
+    """Checks that everything the run needs can be imported and that the device is there.
+
+    Raises DemoError naming what is missing and the command that provides it.
+    """
+    try:
+        import torch
+    except Exception as error:  # a broken torch raises OSError, AttributeError, ... at import
+        raise DemoError(
+            f"torch cannot be imported ({error}); `pip install 'flagos[torch]'` installs it, "
+            "`flagos doctor` looks for the cause"
+        ) from error
+    try:
+        import transformers  # noqa: F401
+    except Exception as error:
+        raise DemoError(
+            f"transformers cannot be imported ({error}); `pip install transformers` installs it"
+        ) from error
+    if device.split(":")[0] == "flagos":
+        try:
+            import torch_fl  # noqa: F401
+        except Exception as error:
+            raise DemoError(
+                f"the flagos device of PyTorch cannot be loaded ({error}); `pip install torch-fl` installs it, "
+                "`flagos doctor` looks for the cause"
+            ) from error
+    try:
+        torch.empty(1, device=device)
+    except Exception as error:
+        raise DemoError(f"device {device!r} cannot be used: {error}") from error
+
+
+def build_model(seed: int) -> Any:
+    """A Qwen3 with random weights on the CPU, the same for the same seed. Embeddings are tied to the output layer."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=192,
+        intermediate_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    torch.manual_seed(seed)
+    return Qwen3ForCausalLM(config)
+
+
+def batches(settings: Settings) -> list[Tensor]:
+    """The training samples, drawn on the CPU: int64 [BATCH, SEQUENCE] for each step."""
+    import torch
+
+    data = torch.frombuffer(bytearray(settings.text), dtype=torch.uint8).long()
+    generator = torch.Generator().manual_seed(settings.seed)
+    drawn = []
+    for _ in range(settings.steps):
+        starts = torch.randint(len(data) - SEQUENCE, (BATCH,), generator=generator)
+        drawn.append(torch.stack([data[start : start + SEQUENCE] for start in starts.tolist()]))
+    return drawn
+
+
+def train_and_generate(
+    device: str, settings: Settings, progress: TextIO, perturb: bool = False
+) -> Run:
+    """Trains on `device` and lets the model continue the prompt there.
+
+    perturb: change one weight by a tenth of a percent before training. Only for proving that the comparison notices.
+    """
+    import torch
+
+    model = build_model(settings.seed).to(device)
+    if perturb:
+        with torch.no_grad():
+            model.lm_head.weight[ord("a"), 0].mul_(1.001)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+
+    losses: list[float] = []
+    bar = Progress(f"training on {device}", settings.steps, progress)
+    started = time.perf_counter()
+    model.train()
+    for step, sample in enumerate(batches(settings), start=1):
+        tokens = sample.to(device)
+        loss = model(input_ids=tokens, labels=tokens).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+        bar.update(step, f"loss {losses[-1]:.4f}")
+    trained = time.perf_counter()
+
+    model.eval()
+    torch.manual_seed(settings.seed)
+    prompt = torch.tensor([list(PROMPT)], device=device)
+    written = model.generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        max_new_tokens=settings.new_tokens,
+        do_sample=True,
+        temperature=0.7,
+        top_k=20,
+    )
+    generated = [int(token) for token in written[0, len(PROMPT) :].cpu()]
+    finished = time.perf_counter()
+    return Run(
+        device=device,
+        losses=losses,
+        tokens=generated,
+        parameters={name: value.detach().cpu() for name, value in model.named_parameters()},
+        parameter_count=sum(value.numel() for value in model.parameters()),
+        training_seconds=trained - started,
+        generation_seconds=finished - trained,
+    )
+
+
+def compare(run: Run, reference: Run) -> Comparison:
+    """Compares a run with the reference run bit by bit."""
+    import torch
+
+    difference = max(abs(a - b) for a, b in zip(run.losses, reference.losses, strict=True))
+    return Comparison(
+        max_loss_difference=difference,
+        losses_equal=run.losses == reference.losses,
+        tokens_equal=run.tokens == reference.tokens,
+        parameters_equal=run.parameters.keys() == reference.parameters.keys()
+        and all(
+            torch.equal(value, reference.parameters[name]) for name, value in run.parameters.items()
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class PlanSummary:
+    """Where the operator calls of a run went, according to the resolved plan."""
+
+    operators: int  # different operators called
+    calls: int
+    fallbacks: int  # calls that left the planned implementation for the CPU
+    by_implementation: dict[str, int]  # calls, most used first
+
+
+def plan_summary(run_on_device: Callable[[], Run]) -> tuple[Run, PlanSummary]:
+    """Runs `run_on_device` and counts the operator calls that it made.
+
+    The counters are the core's own: the ones that the dispatch path increments.
+    """
+    from flagos import _core
+
+    _core.reset_counters()
+    run = run_on_device()
+    used = {
+        name: count
+        for name, count in _core.counters().items()
+        if count["calls"] or count["fallbacks"]
+    }
+    if not used:
+        raise DemoError(
+            "the run called no operator on the device: the adapter does not count its calls"
+        )
+    implementations: Counter[str] = Counter()
+    for name, count in used.items():
+        implementations[str(_core.explain(name)["winner"])] += count["calls"]
+    return run, PlanSummary(
+        operators=len(used),
+        calls=sum(count["calls"] for count in used.values()),
+        fallbacks=sum(count["fallbacks"] for count in used.values()),
+        by_implementation=dict(implementations.most_common()),
+    )
+
+
+def as_text(tokens: Sequence[int]) -> str:
+    """Bytes as text; what is no valid UTF-8 shows as a replacement character."""
+    return bytes(tokens).decode("utf-8", errors="replace")
+
+
+def report(run: Run, reference: Run, comparison: Comparison, plan: PlanSummary | None) -> str:
+    """The closing report, for a person."""
+
+    def verdict(equal: bool) -> str:
+        return "equal in every bit" if equal else "DIFFERENT"
+
+    lines = [
+        "",
+        f"loss   {run.losses[0]:.4f} → {run.losses[-1]:.4f} nats per byte   {sparkline(run.losses)}",
+        "",
+        f"wrote  {as_text(PROMPT)}│{as_text(run.tokens)}".replace("\n", "\n       "),
+        "",
+        f"compared with the same run on cpu ({len(run.losses)} steps, {len(run.tokens)} sampled tokens)",
+        f"  losses      {verdict(comparison.losses_equal)}, max |Δ| = {comparison.max_loss_difference:g}",
+        f"  tokens      {verdict(comparison.tokens_equal)}",
+        f"  parameters  {verdict(comparison.parameters_equal)} ({run.parameter_count:,} values)",
+        f"  time        {run.device} {run.training_seconds + run.generation_seconds:.1f} s, "
+        f"cpu {reference.training_seconds + reference.generation_seconds:.1f} s",
+    ]
+    if plan is not None:
+        lines += [
+            "",
+            f"plan   {plan.operators} operators, {plan.calls:,} calls, {plan.fallbacks} fell back",
+            *(f"  {calls:>9,}  {name}" for name, calls in plan.by_implementation.items()),
+        ]
+    return "\n".join(lines)
+
+
+def as_json(
+    run: Run, reference: Run, comparison: Comparison, plan: PlanSummary | None, ok: bool
+) -> dict[str, Any]:
+    """The closing report, for a program."""
+    return {
+        "ok": ok,
+        "device": run.device,
+        "parameters": run.parameter_count,
+        "losses": run.losses,
+        "cpu_losses": reference.losses,
+        "text": as_text(run.tokens),
+        "seconds": {
+            "training": round(run.training_seconds, 3),
+            "generation": round(run.generation_seconds, 3),
+            "cpu_training": round(reference.training_seconds, 3),
+            "cpu_generation": round(reference.generation_seconds, 3),
+        },
+        "comparison": {
+            "max_loss_difference": comparison.max_loss_difference,
+            "losses_equal": comparison.losses_equal,
+            "tokens_equal": comparison.tokens_equal,
+            "parameters_equal": comparison.parameters_equal,
+            "identical": comparison.identical,
+        },
+        "plan": None
+        if plan is None
+        else {
+            "operators": plan.operators,
+            "calls": plan.calls,
+            "fallbacks": plan.fallbacks,
+            "by_implementation": plan.by_implementation,
+        },
+    }
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of ``flagos demo``."""
+
+    def positive(text: str) -> int:
+        value = int(text)
+        if value < 1:
+            raise argparse.ArgumentTypeError(f"{value} is not a positive number")
+        return value
+
+    result = argparse.ArgumentParser(
+        prog="flagos demo",
+        description="Train a small Qwen3 on one device, let it write, and compare everything with the CPU.",
+    )
+    result.add_argument(
+        "--device", default="flagos", help="torch device to run on (default: flagos)"
+    )
+    result.add_argument("--steps", type=positive, default=60, help="training steps (default: 60)")
+    result.add_argument(
+        "--tokens", type=positive, default=160, help="bytes to generate (default: 160)"
+    )
+    result.add_argument(
+        "--seed", type=int, default=0, help="seed of weights, samples and sampling (default: 0)"
+    )
+    result.add_argument(
+        "--json", action="store_true", help="print one JSON object instead of the report"
+    )
+    # Changes one weight of the device's run: the comparison must then fail. Used by the tests.
+    result.add_argument("--perturb", action="store_true", help=argparse.SUPPRESS)
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the demonstration. Returns 0 when the loss fell and the CPU run is the same in every bit, 1 otherwise."""
+    options = parser().parse_args(arguments)
+    settings = Settings(
+        steps=options.steps, seed=options.seed, new_tokens=options.tokens, text=story()
+    )
+    try:
+        require_device(options.device)
+
+        def run_on_device() -> Run:
+            return train_and_generate(options.device, settings, sys.stderr, perturb=options.perturb)
+
+        plan: PlanSummary | None = None
+        if options.device.split(":")[0] == "flagos":
+            run, plan = plan_summary(run_on_device)
+        else:
+            run = run_on_device()
+        reference = train_and_generate("cpu", settings, sys.stderr)
+    except DemoError as error:
+        print(f"flagos demo: {error}", file=sys.stderr)
+        return 1
+
+    comparison = compare(run, reference)
+    fell = run.losses[-1] < run.losses[0]
+    ok = fell and comparison.identical
+    if options.json:
+        print(json.dumps(as_json(run, reference, comparison, plan, ok), indent=2))
+    else:
+        print(report(run, reference, comparison, plan))
+        if not fell:
+            print("\nFAIL: the loss did not fall")
+        if not comparison.identical:
+            print(f"\nFAIL: the run on {run.device} is not the run on cpu")
+        if ok:
+            print(f"\nOK: the loss fell, and {run.device} computed what cpu computes")
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

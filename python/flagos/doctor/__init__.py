@@ -1,0 +1,44 @@
+"""Examines an installation, even a broken one: whatever may crash runs in its own process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+
+from flagos.doctor import configuration, device, framework, installation, kernels, libraries
+from flagos.doctor.check import Check, Status, worst
+
+__all__ = ["Check", "Status", "diagnose", "summary", "worst"]
+
+
+def diagnose(*, timeout: float, canaries: bool) -> Iterator[Check]:
+    """Every check, as it finishes. ``timeout`` (seconds) is for each process that is started."""
+    yield installation.python()
+    core = installation.core(timeout)
+    yield core
+    yield from installation.distributions()
+    if core.status is Status.OK:
+        yield from configuration.variables()
+        yield from configuration.files()
+        yield configuration.devices()
+    broken = core.status is Status.FAIL
+    for check in framework.torch_and_adapter(timeout):
+        broken |= check.status is Status.FAIL
+        yield check
+    yield framework.device_plugins()
+    autoload = framework.autoload()
+    yield autoload
+    yield framework.fork()
+    yield kernels.triton()
+    yield kernels.flaggems()
+    yield from libraries.libraries()
+    # What is reported as broken above would only fail again, less clearly.
+    if canaries and not broken and find_spec("torch") and find_spec("torch_fl"):
+        expected = autoload.status is Status.OK
+        yield from device.canaries(timeout, autoload_expected=expected)
+
+
+def summary(checks: Sequence[Check]) -> str:
+    """One closing line."""
+    counts = {status: sum(check.status is status for check in checks) for status in Status}
+    return ", ".join(f"{count} {status.value}" for status, count in counts.items())

@@ -1,0 +1,55 @@
+"""Configuration files, environment variables and the devices that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flagos.doctor.check import Check, fail, ok, warn
+
+
+def variables() -> Iterator[Check]:
+    """Every ``FLAGOS_*`` variable that is set is known."""
+    from flagos import _core
+
+    findings = _core.check_environment()
+    for name, message, hint, is_error in findings:
+        check = f"variable {name}"
+        if is_error:
+            yield fail(check, message, hint or f"unset {name}; `flagos env` lists the valid names")
+        else:
+            yield warn(check, message, f"unset {name}")
+    known = [entry for entry in _core.environment() if entry["value"] is not None]
+    wrong = {name for name, *_ in findings}
+    good = [f"{entry['name']}={entry['value']}" for entry in known if entry["name"] not in wrong]
+    if good or not findings:
+        yield ok("variables", ", ".join(good) or "none set", set=good)
+
+
+def files() -> Iterator[Check]:
+    """Every configuration file is found and understood."""
+    from flagos import _core
+
+    try:
+        configuration = _core.configuration()
+    except _core.FlagosError as error:
+        fix = getattr(error, "hint", None) or "correct the line named in the message"
+        yield fail("configuration", str(error), fix)
+        return
+    read = configuration["files"]
+    detail = ", ".join(read) if read else "no file found: built-in defaults apply"
+    yield ok("configuration", detail, **configuration)
+
+
+def devices() -> Check:
+    """The vendor shows devices."""
+    from flagos import _core
+
+    try:
+        found = _core.devices()
+    except _core.FlagosError as error:
+        fix = getattr(error, "hint", None) or "see `flagos env` for FLAGOS_VENDOR"
+        return fail("devices", str(error), fix)
+    if not found:
+        return fail("devices", "none", "unset FLAGOS_VENDOR to fall back to the host device")
+    names = [f"flagos:{device['index']} {device['name']}" for device in found]
+    return ok("devices", ", ".join(names), devices=found)

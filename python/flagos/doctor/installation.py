@@ -1,0 +1,73 @@
+"""Python, the native core, and the versions of what is installed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+
+from flagos.doctor.check import Check, fail, ok, warn
+from flagos.doctor.process import run_module
+
+OLDEST_PYTHON = (3, 10)
+NEWEST_TESTED_PYTHON = (3, 13)
+#: Distributions that must have the version of ``flagos``, and the extra that installs each.
+ADAPTERS = {"torch-fl": "torch"}
+
+
+def python() -> Check:
+    """The interpreter."""
+    version = sys.version_info[:3]
+    text = f"{'.'.join(map(str, version))} ({sys.executable})"
+    if version < OLDEST_PYTHON:
+        return fail("python", text, "use Python 3.10 or newer")
+    if version[:2] > NEWEST_TESTED_PYTHON:
+        return warn("python", f"{text} is newer than what is tested", "prefer Python 3.10 to 3.13")
+    return ok("python", text)
+
+
+def core(timeout: float) -> Check:
+    """The native module loads."""
+    outcome = run_module("flagos.doctor.probe_core", timeout=timeout)
+    facts = outcome.report("core")
+    if facts is None:
+        return fail(
+            "core",
+            f"flagos._core cannot be loaded: {outcome.failure}",
+            "pip install --force-reinstall --no-deps flagos",
+        )
+    detail = f"flagos._core {facts['version']}, ABI {facts['abi_version']}, {facts['file']}"
+    return ok("core", detail, **facts)
+
+
+def distributions() -> Iterator[Check]:
+    """Core and adapters have one version."""
+    core_version = installed_version("flagos")
+    if core_version is None:
+        yield fail(
+            "distributions",
+            "flagos runs from a folder, not from an installation: entry points are missing",
+            "pip install flagos",
+        )
+        return
+    for adapter, extra in ADAPTERS.items():
+        version = installed_version(adapter)
+        name = f"distribution {adapter}"
+        if version is None:
+            yield warn(name, "not installed", f"pip install 'flagos[{extra}]'")
+        elif version != core_version:
+            yield fail(
+                name,
+                f"{version}, but flagos is {core_version}",
+                f"pip install 'flagos[{extra}]=={core_version}'",
+            )
+        else:
+            yield ok(name, f"{version}, as flagos")
+
+
+def installed_version(distribution: str) -> str | None:
+    """The version of a distribution, read from its metadata."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None

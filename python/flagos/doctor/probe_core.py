@@ -1,0 +1,26 @@
+"""Loads ``flagos._core`` in a process of its own and reports what it is."""
+
+from __future__ import annotations
+
+import time
+
+from flagos.doctor.process import report
+
+
+def main() -> None:
+    """Reports version, ABI, file and the seconds the import took."""
+    start = time.perf_counter()
+    from flagos import _core
+
+    seconds = time.perf_counter() - start
+    report(
+        "core",
+        version=_core.version,
+        abi_version=_core.abi_version,
+        file=_core.__file__,
+        seconds=seconds,
+    )
+
+
+if __name__ == "__main__":
+    main()

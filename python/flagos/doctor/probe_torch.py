@@ -1,0 +1,33 @@
+"""Imports torch and then the adapter in a process of its own, reporting after each step.
+
+Runs with ``TORCH_DEVICE_BACKEND_AUTOLOAD=0``, so that no other plugin is to blame for what happens.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from flagos.doctor.process import report
+
+
+def main() -> None:
+    """Reports ``torch`` always, ``adapter`` when ``torch_fl`` is given as an argument."""
+    import torch
+
+    report("torch", version=torch.__version__, file=torch.__file__)
+    if "torch_fl" not in sys.argv[1:]:
+        return
+    import torch_fl
+    from torch_fl import _C
+
+    report(
+        "adapter",
+        version=torch_fl.__version__,
+        built_for=_C.torch_version(),
+        operators=len(_C.registered_ops()),
+        file=_C.__file__,
+    )
+
+
+if __name__ == "__main__":
+    main()

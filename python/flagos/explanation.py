@@ -1,0 +1,65 @@
+"""The plan: for every operator which implementation runs, why, and why not the others."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from flagos import _core
+from flagos.logs import connect
+
+connect()
+
+
+class Explanation:
+    """Why an operator runs where it runs. ``print`` it, or read :attr:`data`."""
+
+    def __init__(self, data: dict[str, Any], text: str) -> None:
+        #: Operator, winner, losers with their reasons, and what decided.
+        self.data = data
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"<Explanation\n{self._text}\n>"
+
+
+def explain(op: str) -> Explanation:
+    """Explains one operator. Raises :class:`flagos.FlagosError` with the nearest name if unknown."""
+    return Explanation(_core.explain(op), _core.explain_text(op))
+
+
+def plan() -> dict[str, Any]:
+    """The current plan as plain data, resolved now if something changed."""
+    return _core.plan()
+
+
+def operators(prefix: str | None = None) -> list[str]:
+    """Names of the registered operators, sorted; for example those under ``"aten::"``."""
+    return _core.ops(prefix)
+
+
+def lock(path: str | os.PathLike[str] | None = None) -> str:
+    """The plan as the text of a lock file, also written to ``path`` if one is given."""
+    text = _core.plan_lock()
+    if path is not None:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    return text
+
+
+def check_lock(path: str | os.PathLike[str]) -> None:
+    """Raises :class:`flagos.ConfigError` listing the differences if the plan is not the locked one."""
+    _core.check_lock(os.fspath(path))
+
+
+def counters() -> dict[str, dict[str, int]]:
+    """Calls and CPU fallbacks of every operator that was called."""
+    return _core.counters()
+
+
+def reset_counters() -> None:
+    """Sets every counter to zero."""
+    _core.reset_counters()

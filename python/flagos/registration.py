@@ -1,0 +1,54 @@
+"""Python functions as implementations of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from flagos import _core
+from flagos.logs import connect
+
+connect()
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def register(
+    op: str,
+    fn: Callable[..., Any],
+    *,
+    impl_id: str,
+    kind: str = "flagos",
+    vendor: str | None = None,
+    backend: str | None = None,
+    priority: int = 0,
+) -> int:
+    """Registers ``fn`` as an implementation of ``op`` and returns its token.
+
+    The plan may choose it as soon as it is registered; ``kind`` (``flagos``, ``vendor`` or
+    ``reference``), ``vendor`` and ``priority`` decide when. The same ``impl_id`` twice for an
+    operator is an error. Undo with ``flagos._core.unregister(op, impl_id)``.
+    """
+    return _core.register_impl(
+        op, impl_id, kind, fn, vendor=vendor, backend=backend, priority=priority
+    )
+
+
+def implementation(op: str, **options: Any) -> Callable[[F], F]:
+    """Decorator form of :func:`register`; ``impl_id`` defaults to ``user.<function name>``.
+
+    >>> @flagos.implementation("aten::silu", priority=10)
+    ... def fast_silu(x): ...
+    """
+
+    def decorate(fn: F) -> F:
+        impl_id = options.pop("impl_id", f"user.{fn.__name__}")
+        register(op, fn, impl_id=impl_id, **options)
+        return fn
+
+    return decorate
+
+
+def foreign(token: int) -> Callable[..., Any]:
+    """The function behind a token found in an operator's slot."""
+    return _core.foreign(token)

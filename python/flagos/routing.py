@@ -1,0 +1,83 @@
+"""Routes: which implementation serves which operator, decided from the program.
+
+Routes are process-wide, like the plan they change: a region routed by one thread is routed for all
+of them. Regions of several threads may overlap and end in any order; the one entered last wins.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ContextDecorator, contextmanager
+from types import TracebackType
+
+from flagos import _core
+from flagos.logs import connect
+
+connect()
+
+
+def _selector(value: str | Sequence[str]) -> str:
+    return value if isinstance(value, str) else "|".join(value)
+
+
+class route(ContextDecorator):  # noqa: N801 - used like a function: `with flagos.route(...)`
+    """Routes operators for a region of the program, or for every call of a decorated function.
+
+    ``routes`` maps operators (``"aten::mm"``, ``"add.Tensor"``, ``"add.*"``) to a selector
+    (``"cpu"``, ``"vendor:cuda"``, ``"impl:flaggems.python"``) or to several in order of preference.
+    An operator none of whose selectors is usable is blocked, and calling it raises the reason.
+    Can be entered repeatedly and from several threads.
+
+        >>> with flagos.route({"aten::mm": "cpu", "softmax.*": ["flaggems", "cpu"]}):
+        ...     y = model(x)
+    """
+
+    def __init__(self, routes: Mapping[str, str | Sequence[str]]) -> None:
+        self._routes = {op: _selector(value) for op, value in routes.items()}
+        # One stack per thread: a decorated function may run in several at once.
+        self._entered = threading.local()
+
+    def __enter__(self) -> route:
+        token = _core.push_context(self._routes)
+        stack: list[int] = getattr(self._entered, "tokens", [])
+        stack.append(token)
+        self._entered.tokens = stack
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _core.pop_context(self._entered.tokens.pop())
+
+
+def set_route(op: str, selector: str | Sequence[str]) -> None:
+    """Routes ``op`` until :func:`clear_route`. Beats files and environment, not a ``route`` region."""
+    _core.set_route(op, _selector(selector))
+
+
+def clear_route(op: str | None = None) -> None:
+    """Takes back :func:`set_route` for one operator, or for all of them."""
+    _core.clear_route(op)
+
+
+def set_strict(enabled: bool | None) -> None:
+    """Whether a CPU fallback or an unusable route is an error. ``None``: what the configuration says."""
+    _core.set_strict(enabled)
+
+
+@contextmanager
+def strict(enabled: bool = True) -> Iterator[None]:
+    """Strict mode for a region of the program (process-wide, like every route).
+
+    >>> with flagos.strict(): ...   # any CPU fallback raises
+    """
+    previous = _core.strict_override()
+    _core.set_strict(enabled)
+    try:
+        yield
+    finally:
+        _core.set_strict(previous)

@@ -1,0 +1,153 @@
+//! Registration of implementations.
+
+use flagos_core::registry::{global, Callable, Impl, Kind};
+use flagos_core::Error;
+use pyo3::exceptions::{PyLookupError, PyTypeError};
+use pyo3::prelude::*;
+
+use crate::errors::{to_python, IntoPython as _};
+use crate::foreign;
+
+/// What both kinds of registration say about an implementation.
+fn describe(
+    py: Python<'_>,
+    impl_id: &str,
+    kind: &str,
+    vendor: Option<&str>,
+    backend: Option<&str>,
+    priority: i32,
+    unavailable_reason: Option<&str>,
+) -> PyResult<Impl> {
+    let Some(kind) = Kind::parse(kind) else {
+        let message = format!("`{kind}` is not a kind of implementation");
+        let error = Error::invalid_argument("register", message)
+            .with_hint("use `flagos`, `vendor` or `reference`");
+        return Err(to_python(py, &error));
+    };
+    if kind == Kind::Vendor && vendor.is_none() {
+        let message = format!("`{impl_id}` is of kind `vendor` but names no vendor");
+        let error = Error::invalid_argument("register", message)
+            .with_hint("give the name, for example vendor=\"cuda\"");
+        return Err(to_python(py, &error));
+    }
+    // What a route can call it by, when it has no name of its own.
+    let backend = backend.or(vendor).unwrap_or(kind.as_str());
+    let mut implementation = Impl::new(impl_id, kind, backend).priority(priority);
+    if let Some(vendor) = vendor {
+        implementation = implementation.vendor(vendor);
+    }
+    if let Some(reason) = unavailable_reason {
+        implementation = implementation.unavailable(reason);
+    }
+    Ok(implementation)
+}
+
+#[pyfunction]
+#[pyo3(signature = (namespace, names, impl_id, kind, vendor=None, backend=None, priority=0, unavailable_reason=None))]
+#[allow(clippy::too_many_arguments)] // a keyword each in Python
+fn register_impls(
+    py: Python<'_>,
+    namespace: &str,
+    names: Vec<String>,
+    impl_id: &str,
+    kind: &str,
+    vendor: Option<&str>,
+    backend: Option<&str>,
+    priority: i32,
+    unavailable_reason: Option<&str>,
+) -> PyResult<usize> {
+    let implementation = describe(
+        py,
+        impl_id,
+        kind,
+        vendor,
+        backend,
+        priority,
+        unavailable_reason,
+    )?;
+    py.detach(|| global().register_impls(namespace, &names, implementation))
+        .into_python(py)?;
+    Ok(names.len())
+}
+
+#[pyfunction]
+#[pyo3(signature = (op, impl_id, kind, r#fn=None, vendor=None, backend=None, priority=0, unavailable_reason=None))]
+#[allow(clippy::too_many_arguments)] // a keyword each in Python
+fn register_impl(
+    py: Python<'_>,
+    op: &str,
+    impl_id: &str,
+    kind: &str,
+    r#fn: Option<Bound<'_, PyAny>>,
+    vendor: Option<&str>,
+    backend: Option<&str>,
+    priority: i32,
+    unavailable_reason: Option<&str>,
+) -> PyResult<u64> {
+    let implementation = describe(
+        py,
+        impl_id,
+        kind,
+        vendor,
+        backend,
+        priority,
+        unavailable_reason,
+    )?;
+    let Some(function) = r#fn else {
+        py.detach(|| global().register_impl(op, implementation))
+            .into_python(py)?;
+        return Ok(0);
+    };
+    if !function.is_callable() {
+        return Err(PyTypeError::new_err(format!(
+            "the implementation of {op} must be callable, not {}",
+            function.get_type().name()?
+        )));
+    }
+    // Before the registration: from then on a dispatch may ask for the token.
+    let token = foreign::keep(function.unbind());
+    let implementation = implementation.callable(Callable::Foreign(token));
+    py.detach(|| global().register_impl(op, implementation))
+        .inspect_err(|_| foreign::forget(token))
+        .into_python(py)?;
+    Ok(token)
+}
+
+#[pyfunction]
+fn unregister(py: Python<'_>, op: &str, impl_id: &str) -> PyResult<()> {
+    let token = token_of(op, impl_id);
+    py.detach(|| global().unregister(op, impl_id))
+        .into_python(py)?;
+    if let Some(token) = token {
+        foreign::forget(token);
+    }
+    Ok(())
+}
+
+fn token_of(op: &str, impl_id: &str) -> Option<u64> {
+    let registry = global().registry();
+    let op = registry.op(registry.id(op)?);
+    let found = op.impls.iter().find(|i| &*i.impl_id == impl_id)?;
+    match found.callable {
+        Callable::Foreign(token) => Some(token),
+        Callable::Native | Callable::CpuFallback => None,
+    }
+}
+
+#[pyfunction]
+#[pyo3(name = "foreign")]
+fn foreign_callable(py: Python<'_>, token: u64) -> PyResult<Py<PyAny>> {
+    foreign::find(py, token).ok_or_else(|| {
+        PyLookupError::new_err(format!(
+            "no implementation has the token {token}: it was unregistered"
+        ))
+    })
+}
+
+/// Adds the functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(register_impls, module)?)?;
+    module.add_function(wrap_pyfunction!(register_impl, module)?)?;
+    module.add_function(wrap_pyfunction!(unregister, module)?)?;
+    module.add_function(wrap_pyfunction!(foreign_callable, module)?)
+}

@@ -1,0 +1,29 @@
+//! `flagos._core`: the one native core module of a process.
+//!
+//! Python functions over the core's engine and C table. Everything that may wait for a lock, a file
+//! or a device releases the GIL first; nothing below this crate knows that Python exists. The types
+//! and the documentation of every function are in `flagos/_core.pyi`.
+
+mod configuration;
+mod environment;
+mod errors;
+mod foreign;
+mod implementations;
+mod logs;
+mod plan;
+mod routes;
+
+use pyo3::prelude::*;
+
+/// The native core of flagos. Use it through the package `flagos`.
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("version", env!("CARGO_PKG_VERSION"))?;
+    errors::register(module)?;
+    logs::register(module)?;
+    environment::register(module)?;
+    configuration::register(module)?;
+    implementations::register(module)?;
+    plan::register(module)?;
+    routes::register(module)
+}

@@ -1,0 +1,129 @@
+//! The plan and the counters as Python data.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use flagos_core::policy::{Explanation, Plan};
+use flagos_core::registry::global;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::IntoPython as _;
+
+fn current(py: Python<'_>) -> PyResult<Arc<Plan>> {
+    py.detach(|| global().plan()).into_python(py)
+}
+
+fn explanation<'py>(py: Python<'py>, explanation: &Explanation) -> PyResult<Bound<'py, PyAny>> {
+    Ok(pythonize::pythonize(py, explanation)?)
+}
+
+#[pyfunction]
+fn resolve(py: Python<'_>) -> PyResult<()> {
+    py.detach(|| global().resolve()).into_python(py).map(drop)
+}
+
+#[pyfunction]
+fn reload(py: Python<'_>) -> PyResult<()> {
+    py.detach(|| global().reload()).into_python(py).map(drop)
+}
+
+#[pyfunction]
+fn plan(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let plan = current(py)?;
+    let mut entries: Vec<_> = plan.iter().collect();
+    entries.sort_by(|a, b| a.op.cmp(&b.op));
+    let ops = PyDict::new(py);
+    for entry in entries {
+        ops.set_item(&*entry.op, explanation(py, &entry.explain())?)?;
+    }
+    let unmatched = plan.unmatched().iter();
+    let unmatched: Vec<_> = unmatched.map(|(op, from)| (op, from.to_string())).collect();
+    let result = PyDict::new(py);
+    result.set_item("ops", ops)?;
+    result.set_item("unmatched", unmatched)?;
+    Ok(result)
+}
+
+#[pyfunction]
+fn explain<'py>(py: Python<'py>, op: &str) -> PyResult<Bound<'py, PyAny>> {
+    explanation(py, &current(py)?.explain(op).into_python(py)?)
+}
+
+#[pyfunction]
+fn explain_text(py: Python<'_>, op: &str) -> PyResult<String> {
+    Ok(current(py)?.explain(op).into_python(py)?.to_string())
+}
+
+#[pyfunction]
+#[pyo3(signature = (prefix=None))]
+fn ops(py: Python<'_>, prefix: Option<&str>) -> Vec<String> {
+    let names = py.detach(|| global().ops(prefix.unwrap_or_default()));
+    names.iter().map(ToString::to_string).collect()
+}
+
+#[pyfunction]
+fn plan_lock(py: Python<'_>) -> PyResult<String> {
+    Ok(current(py)?.lock())
+}
+
+#[pyfunction]
+fn check_lock(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    py.detach(|| global().check_lock(&path)).into_python(py)
+}
+
+/// Answers from the published plan without a lock: adapters ask on every call of a Python kernel.
+#[pyfunction]
+fn log_dispatch(py: Python<'_>) -> PyResult<bool> {
+    let plan = match global().published() {
+        Some(plan) => plan,
+        None => current(py)?,
+    };
+    Ok(plan.policy().log_dispatch.value)
+}
+
+#[pyfunction]
+fn counters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let result = PyDict::new(py);
+    for counted in py.detach(|| global().counters()) {
+        let numbers = PyDict::new(py);
+        numbers.set_item("calls", counted.calls)?;
+        numbers.set_item("fallbacks", counted.fallbacks)?;
+        result.set_item(&*counted.op, numbers)?;
+    }
+    Ok(result)
+}
+
+#[pyfunction]
+fn reset_counters(py: Python<'_>) {
+    py.detach(|| global().reset_counters());
+}
+
+#[pyfunction]
+fn record_fallback(py: Python<'_>, op: &str, reason: &str) -> PyResult<()> {
+    py.detach(|| global().record_fallback(op, reason))
+        .into_python(py)
+}
+
+#[pyfunction]
+fn fallbacks(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let records = py.detach(|| global().fallbacks());
+    Ok(pythonize::pythonize(py, &records)?)
+}
+
+/// Adds the functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(resolve, module)?)?;
+    module.add_function(wrap_pyfunction!(reload, module)?)?;
+    module.add_function(wrap_pyfunction!(plan, module)?)?;
+    module.add_function(wrap_pyfunction!(explain, module)?)?;
+    module.add_function(wrap_pyfunction!(explain_text, module)?)?;
+    module.add_function(wrap_pyfunction!(ops, module)?)?;
+    module.add_function(wrap_pyfunction!(plan_lock, module)?)?;
+    module.add_function(wrap_pyfunction!(check_lock, module)?)?;
+    module.add_function(wrap_pyfunction!(log_dispatch, module)?)?;
+    module.add_function(wrap_pyfunction!(counters, module)?)?;
+    module.add_function(wrap_pyfunction!(reset_counters, module)?)?;
+    module.add_function(wrap_pyfunction!(record_fallback, module)?)?;
+    module.add_function(wrap_pyfunction!(fallbacks, module)?)
+}

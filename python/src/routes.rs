@@ -1,0 +1,70 @@
+//! Routes set by the program: the API layer and contexts.
+
+use std::collections::BTreeMap;
+
+use flagos_core::registry::{global, ContextToken};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+
+use crate::errors::IntoPython as _;
+
+/// What `set_strict` set last, to be restored by a region that overrides it.
+static STRICT: Mutex<Option<bool>> = Mutex::new(None);
+
+#[pyfunction]
+fn set_route(py: Python<'_>, op: &str, selector: &str) -> PyResult<()> {
+    let call = format!("flagos.set_route({op:?}, {selector:?})");
+    py.detach(|| global().set_route(op, selector, &call))
+        .into_python(py)
+}
+
+#[pyfunction]
+#[pyo3(signature = (op=None))]
+fn clear_route(py: Python<'_>, op: Option<&str>) -> PyResult<usize> {
+    py.detach(|| global().clear_route(op)).into_python(py)
+}
+
+#[pyfunction]
+fn push_context(py: Python<'_>, routes: BTreeMap<String, String>) -> PyResult<u64> {
+    let pairs = routes
+        .iter()
+        .map(|(op, route)| (op.as_str(), route.as_str()));
+    py.detach(|| global().push_context(pairs))
+        .map(|token| token.0)
+        .into_python(py)
+}
+
+#[pyfunction]
+fn pop_context(py: Python<'_>, token: u64) -> PyResult<()> {
+    py.detach(|| global().pop_context(ContextToken(token)))
+        .into_python(py)
+}
+
+#[pyfunction]
+fn set_strict(py: Python<'_>, enabled: Option<bool>) -> PyResult<()> {
+    py.detach(|| {
+        let mut current = STRICT.lock();
+        match enabled {
+            Some(strict) => global().set_strict(strict)?,
+            None => global().update_api(|layer| layer.strict = None)?,
+        }
+        *current = enabled;
+        Ok(())
+    })
+    .into_python(py)
+}
+
+#[pyfunction]
+fn strict_override(py: Python<'_>) -> Option<bool> {
+    py.detach(|| *STRICT.lock())
+}
+
+/// Adds the functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(set_route, module)?)?;
+    module.add_function(wrap_pyfunction!(clear_route, module)?)?;
+    module.add_function(wrap_pyfunction!(push_context, module)?)?;
+    module.add_function(wrap_pyfunction!(pop_context, module)?)?;
+    module.add_function(wrap_pyfunction!(set_strict, module)?)?;
+    module.add_function(wrap_pyfunction!(strict_override, module)?)
+}

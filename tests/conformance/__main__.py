@@ -1,0 +1,146 @@
+"""The command line: ``python -m tests.conformance``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .databases import DATABASES, Case, all_cases
+from .expectations import DEFAULT_PATH, Expectations
+from .pool import Pool
+from .report import markdown, terminal
+from .verdicts import summarize
+
+_CI_SAMPLES = 6
+_CI_ROTATING_CASES = 900
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.conformance",
+        description="Compare a device with its native device over PyTorch's test databases.",
+    )
+    parser.add_argument("--ops", default="*", help="comma-separated shell patterns of entry names")
+    parser.add_argument("--dtypes", default="all", help="comma-separated dtypes, or 'all'")
+    parser.add_argument("--db", default=",".join(DATABASES), help="comma-separated databases")
+    parser.add_argument("--variants", default="", help="comma-separated variants (default: all)")
+    parser.add_argument("--device", default="flagos")
+    parser.add_argument("--reference", default="cpu")
+    parser.add_argument(
+        "--plugin",
+        help="module imported to register the device (default: torch_fl, none for --device cpu)",
+    )
+    parser.add_argument("-j", "--jobs", type=int, default=2)
+    parser.add_argument("--sample-limit", type=int, default=0, help="samples per variant, 0 = all")
+    parser.add_argument("--time-limit", type=float, default=180.0, help="seconds per case")
+    parser.add_argument("--ci", action="store_true", help="a sweep of a few minutes")
+    parser.add_argument("--ci-seed", type=int, help="which rotating sample --ci takes")
+    parser.add_argument("--json", type=Path, help="write every result here")
+    parser.add_argument("--report", type=Path, help="write the report here")
+    parser.add_argument("--list", action="store_true", help="only list the cases")
+    return parser.parse_args(arguments)
+
+
+def select(options: argparse.Namespace) -> list[Case]:
+    """The cases a command line asks for; raises SystemExit for one that asks for nothing."""
+    databases = tuple(options.db.split(","))
+    unknown = set(databases) - set(DATABASES)
+    if unknown:
+        raise SystemExit(f"unknown databases {sorted(unknown)}; there are {', '.join(DATABASES)}")
+    patterns = options.ops.split(",")
+    dtypes = options.dtypes.split(",")
+    cases = [
+        case
+        for case in all_cases(databases)
+        if any(fnmatchcase(case.name, pattern) for pattern in patterns)
+        and (options.dtypes == "all" or case.dtype in dtypes)
+    ]
+    if options.ci:
+        cases = _ci_sample(cases, options.ci_seed)
+    if not cases:
+        raise SystemExit("no case matches --db, --ops and --dtypes")
+    # What matters most first.
+    return sorted(cases, key=lambda case: case.dtype != "float32")
+
+
+def _ci_sample(cases: list[Case], seed: int) -> list[Case]:
+    single = [case for case in cases if case.dtype == "float32"]
+    others = [case for case in cases if case.dtype != "float32"]
+    count = min(_CI_ROTATING_CASES, len(others))
+    return single + random.Random(seed).sample(others, count)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line and returns the exit status: 0 if nothing unexpected happened."""
+    options = _parse(arguments)
+    if options.ci:
+        options.sample_limit = options.sample_limit or _CI_SAMPLES
+        if options.ci_seed is None:
+            options.ci_seed = int(time.time()) // 86400
+        print(f"CI sweep, repeat it with --ci --ci-seed {options.ci_seed}")
+    cases = select(options)
+    if options.list:
+        print("\n".join(str(case) for case in cases))
+        return 0
+    if options.plugin is None:
+        options.plugin = "" if options.device == "cpu" else "torch_fl"
+    expectations = Expectations.load(DEFAULT_PATH)
+    started = time.monotonic()
+    results = _run(options, cases)
+    results.sort(key=lambda result: (result["database"], result["name"], result["dtype"]))
+    complete = options.sample_limit == 0
+    summary = summarize(results, expectations, complete=complete)
+    seconds = time.monotonic() - started
+    if options.json:
+        document = {"torch": torch.__version__, "device": options.device, "results": results}
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    if options.report:
+        options.report.parent.mkdir(parents=True, exist_ok=True)
+        options.report.write_text(
+            markdown(
+                summary,
+                device=options.device,
+                reference=options.reference,
+                torch_version=torch.__version__,
+            )
+        )
+    print(terminal(summary, seconds))
+    return 0 if summary.ok else 1
+
+
+def _run(options: argparse.Namespace, cases: list[Case]) -> list[dict[str, Any]]:
+    arguments = ["--device", options.device, "--reference", options.reference]
+    arguments += ["--plugin", options.plugin, "--variants", options.variants]
+    arguments += ["--sample-limit", str(options.sample_limit)]
+    results: list[dict[str, Any]] = []
+    started = time.monotonic()
+    failing = 0
+    interactive = sys.stderr.isatty()
+    step = 1 if interactive else max(1, len(cases) // 20)
+    for result in Pool(arguments, options.jobs, options.time_limit).run(cases):
+        results.append(result)
+        failing += bool(result["failures"])
+        if len(results) % step == 0 or len(results) == len(cases):
+            text = (
+                f"{len(results)}/{len(cases)} cases, {failing} failing, "
+                f"{time.monotonic() - started:.0f} s"
+            )
+            if interactive:
+                print(f"\r{text}  {result['name'][:40]:40}", end="", file=sys.stderr, flush=True)
+            else:
+                print(text, file=sys.stderr, flush=True)
+    if interactive:
+        print(file=sys.stderr)
+    return results
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""Worker processes that survive the operators they run."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from .databases import Case
+from .worker import PROGRESS_BYTES
+
+_ROOT = Path(__file__).resolve().parents[2]
+_RECYCLE_BYTES = 6 << 30
+_STDERR_TAIL = 2000
+
+
+class _Worker:
+    """One worker process and the case it is busy with."""
+
+    def __init__(self, arguments: Sequence[str], directory: Path, number: int) -> None:
+        self.case: Case | None = None
+        self.started = 0.0
+        self._buffer = b""
+        self._progress = directory / f"progress-{number}"
+        self._progress.write_bytes(b"starting")
+        self._stderr = directory / f"stderr-{number}"
+        self.pipe, child_pipe = os.pipe()
+        command = [sys.executable, "-m", f"{__package__}.worker", *arguments]
+        command += ["--results", str(child_pipe), "--progress", str(self._progress)]
+        # One thread each: the workers are the parallelism, and sums must not depend on its degree.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        with self._stderr.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                command,
+                cwd=_ROOT,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=stderr,
+                stderr=stderr,
+                pass_fds=(child_pipe,),
+            )
+        os.close(child_pipe)
+
+    def send(self, case: Case) -> None:
+        self.case, self.started = case, time.monotonic()
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(case.to_json()).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died; the closed result pipe says so too, and is acted upon
+
+    def receive(self) -> dict[str, Any] | None:
+        """Returns a complete result, or None; raises EOFError when the worker is gone."""
+        chunk = os.read(self.pipe, 1 << 16)
+        if not chunk:
+            raise EOFError
+        self._buffer += chunk
+        line, newline, rest = self._buffer.partition(b"\n")
+        if not newline:
+            return None
+        self._buffer = rest
+        result: dict[str, Any] = json.loads(line)
+        return result
+
+    def stop(self, grace: float = 0.0) -> int:
+        """Ends the process, after waiting ``grace`` seconds for it to end, and returns its status."""
+        try:
+            self.process.wait(grace)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        os.close(self.pipe)
+        return self.process.wait()
+
+    def post_mortem(self, kind: str, detail: str) -> dict[str, Any]:
+        """The result of a case whose worker did not live to give one."""
+        assert self.case is not None
+        doing = self._progress.read_bytes()[:PROGRESS_BYTES].decode(errors="replace").strip()
+        variant = doing.partition(" ")[0].rstrip(":") or "unknown"
+        tail = self._stderr.read_text(errors="replace")[-_STDERR_TAIL:]
+        return {
+            **self.case.to_json(),
+            "seconds": round(time.monotonic() - self.started, 3),
+            "variants": {
+                variant: {"samples": 1, "failed": 1, "reference_raised": 0, "ungenerated": 0}
+            },
+            "failures": [
+                {
+                    "variant": variant,
+                    "sample": None,
+                    "inputs": doing,
+                    "mismatches": [{"kind": kind, "message": f"{detail} at {doing}"}],
+                    "stderr": tail,
+                }
+            ],
+        }
+
+
+class Pool:
+    """Distributes cases over workers; a crash or a hang costs the case, not the run."""
+
+    def __init__(self, arguments: Sequence[str], jobs: int, time_limit: float) -> None:
+        self._arguments = list(arguments)
+        self._jobs = jobs
+        self._time_limit = time_limit
+        self._started = 0
+
+    def run(self, cases: Iterable[Case]) -> Iterator[dict[str, Any]]:
+        """Yields one result for each case, in the order they finish.
+
+        Raises RuntimeError if a worker cannot even start.
+        """
+        queue = deque(cases)
+        with tempfile.TemporaryDirectory(prefix="conformance-") as name:
+            directory = Path(name)
+            selector = selectors.DefaultSelector()
+            workers: list[_Worker] = []
+
+            def feed(worker: _Worker) -> None:
+                if queue:
+                    worker.send(queue.popleft())
+                else:
+                    retire(worker)
+
+            def retire(worker: _Worker, grace: float = 0.0) -> int:
+                selector.unregister(worker.pipe)
+                workers.remove(worker)
+                return worker.stop(grace)
+
+            def replace(worker: _Worker, grace: float = 0.0) -> int:
+                status = retire(worker, grace)
+                hire()
+                return status
+
+            def hire() -> None:
+                if queue and len(workers) < self._jobs:
+                    self._started += 1
+                    worker = _Worker(self._arguments, directory, self._started)
+                    workers.append(worker)
+                    selector.register(worker.pipe, selectors.EVENT_READ, worker)
+                    feed(worker)
+
+            try:
+                for _ in range(self._jobs):
+                    hire()
+                while workers:
+                    for key, _ in selector.select(timeout=1.0):
+                        worker: _Worker = key.data
+                        try:
+                            result = worker.receive()
+                        except EOFError:
+                            lost = worker
+                            # The pipe closes a moment before the exit status is known.
+                            status = replace(worker, grace=10.0)
+                            yield lost.post_mortem("crash", _describe_status(status))
+                            continue
+                        if result is None:
+                            continue
+                        if result.pop("peak_bytes") > _RECYCLE_BYTES:
+                            replace(worker)
+                        else:
+                            feed(worker)
+                        yield result
+                    now = time.monotonic()
+                    for worker in [w for w in workers if now - w.started > self._time_limit]:
+                        replace(worker)
+                        yield worker.post_mortem("timeout", f"no end after {self._time_limit:g} s")
+            finally:
+                for worker in list(workers):
+                    retire(worker)
+                selector.close()
+
+
+def _describe_status(status: int) -> str:
+    if status < 0:
+        return f"the process died of {signal.Signals(-status).name}"
+    return f"the process exited with status {status}"

@@ -1,0 +1,102 @@
+"""Rebuilding sample inputs on a device without losing what a kernel can see of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+_COMPRESSED_ROWS = (torch.sparse_csr, torch.sparse_bsr)
+_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
+class Transfer:
+    """Copies trees of host tensors to one device.
+
+    Sizes, strides, storage offsets, conjugate and negative bits and ``requires_grad`` are kept, and so
+    are relations: tensors that share a storage on the host share one afterwards, and an object that
+    occurs twice stays one object. The result never shares memory with the source, also when the
+    target is the host itself, so that both devices are fed in the same way.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._storages: dict[int, torch.UntypedStorage] = {}
+        self._tensors: dict[int, torch.Tensor] = {}
+        # Ids above stay valid only while their objects live.
+        self._alive: list[Any] = []
+
+    def tree(self, value: Any) -> Any:
+        """Returns ``value`` with its host tensors and host devices replaced by ones of the target."""
+        return pytree.tree_map(self._leaf, value)
+
+    def _leaf(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self.tensor(value)
+        if isinstance(value, torch.device):
+            return self.device if value.type == "cpu" else value
+        if isinstance(value, slice):
+            return slice(self._leaf(value.start), self._leaf(value.stop), self._leaf(value.step))
+        return value
+
+    def tensor(self, source: torch.Tensor) -> torch.Tensor:
+        """Returns the counterpart of one host tensor; tensors of other devices are passed through."""
+        if source.device.type != "cpu":
+            return source
+        known = self._tensors.get(id(source))
+        if known is not None:
+            return known
+        with torch.no_grad():
+            result = self._rebuild(source)
+        if isinstance(source, torch.nn.Parameter):
+            result = torch.nn.Parameter(result, requires_grad=source.requires_grad)
+        elif source.requires_grad:
+            result.requires_grad_()
+        self._tensors[id(source)] = result
+        self._alive.append(source)
+        return result
+
+    def _rebuild(self, source: torch.Tensor) -> torch.Tensor:
+        if source.layout == torch.sparse_coo:
+            return torch.sparse_coo_tensor(
+                self.tensor(source._indices()),
+                self.tensor(source._values().detach()),
+                source.shape,
+                is_coalesced=source.is_coalesced(),
+            )
+        if source.layout in _COMPRESSED:
+            by_row = source.layout in _COMPRESSED_ROWS
+            compressed = source.crow_indices() if by_row else source.ccol_indices()
+            plain = source.col_indices() if by_row else source.row_indices()
+            return torch.sparse_compressed_tensor(
+                self.tensor(compressed),
+                self.tensor(plain),
+                self.tensor(source.values().detach()),
+                source.shape,
+                layout=source.layout,
+            )
+        if source.layout != torch.strided:
+            return source.detach().to(self.device)
+        result = torch.empty(0, dtype=source.dtype, device=self.device)
+        result.set_(
+            self._storage(source), source.storage_offset(), source.size(), source.stride()
+        )
+        if source.is_conj():
+            torch._C._set_conj(result, True)
+        if source.is_neg():
+            torch._C._set_neg(result, True)
+        return result
+
+    def _storage(self, source: torch.Tensor) -> torch.UntypedStorage:
+        storage = source.untyped_storage()
+        known = self._storages.get(storage._cdata)
+        if known is not None:
+            return known
+        host = torch.empty(0, dtype=torch.uint8).set_(storage)
+        copy = torch.empty(storage.nbytes(), dtype=torch.uint8, device=self.device)
+        copy.copy_(host)
+        result = copy.untyped_storage()
+        self._storages[storage._cdata] = result
+        self._alive.append(storage)
+        return result

@@ -1,0 +1,153 @@
+"""Running one call on both devices under the same seed and comparing what came out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from .observation import EXACT, Mismatch, Observation, Tolerance, compare, observe, versions
+from .transfer import Transfer
+
+# What a body receives: the transfer to its device (for further inputs it makes itself) and its
+# inputs there. It returns whatever shall be compared.
+Body = Callable[[Transfer, Any], Any]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call to compare: ``body`` run on ``inputs``, a tree of host tensors."""
+
+    body: Body
+    inputs: Any
+    may_stay_on_host: Callable[[str], bool] = lambda label: False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of one call.
+
+    ``reference_error`` is set when the reference raised, in which case the device must raise an
+    exception of the same type and nothing else is compared.
+    """
+
+    mismatches: list[Mismatch] = field(default_factory=list)
+    reference_error: str | None = None
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    inputs: Any
+    output: Any = None
+    before: dict[int, int] = field(default_factory=dict)
+    error: Exception | None = None
+    random_state: torch.Tensor | None = None
+
+    def observe(self) -> Observation:
+        return observe(self.inputs, self.output, self.before)
+
+
+def seed_everything(seed: int, device: torch.device | None = None) -> None:
+    """Seeds Python, NumPy, the host's generator and, if given, those of ``device``.
+
+    Does what ``torch.manual_seed`` does, except for CUDA where nothing runs: there every call
+    formats a stack trace, which would take half the time of a sweep.
+    """
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    if device is not None and device.type != "cpu":
+        torch.get_device_module(device).manual_seed_all(seed)
+
+
+class TwinRun:
+    """Compares calls between a reference device and a device under test."""
+
+    def __init__(self, device: str, reference: str = "cpu", seed: int = 1) -> None:
+        self.device = torch.device(device)
+        self.reference = torch.device(reference)
+        self.seed = seed
+
+    def check(self, call: Call, tolerance: Tolerance = EXACT) -> Verdict:
+        """Runs ``call`` on the reference, then on the device, and compares."""
+        expected = self._run(call, self.reference)
+        actual = self._run(call, self.device)
+        if expected.error is not None:
+            text = f"{type(expected.error).__name__}: {expected.error}"
+            return Verdict(self._compare_errors(expected.error, actual.error), text)
+        if actual.error is not None:
+            kind = type(actual.error).__name__
+            return Verdict([Mismatch("error", f"raised {kind}: {_one_line(actual.error)}")])
+        mismatches = compare(
+            expected.observe(),
+            actual.observe(),
+            tolerance,
+            device_type=self.device.type,
+            may_stay_on_host=call.may_stay_on_host,
+        )
+        mismatches += _compare_random_states(expected.random_state, actual.random_state)
+        if any(mismatch.kind == "value" for mismatch in mismatches):
+            mismatches += self._reference_against_itself(call, tolerance)
+        return Verdict(mismatches)
+
+    def _run(self, call: Call, device: torch.device) -> _Outcome:
+        transfer = Transfer(device)
+        inputs = transfer.tree(call.inputs)
+        before = versions(inputs)
+        seed_everything(self.seed, device)
+        try:
+            output = call.body(transfer, inputs)
+        except Exception as error:  # any exception is an outcome to compare
+            return _Outcome(inputs, error=error)
+        return _Outcome(inputs, output, before, random_state=_random_state(device))
+
+    def _compare_errors(self, expected: Exception, actual: Exception | None) -> list[Mismatch]:
+        wanted = f"{type(expected).__name__}: {_one_line(expected)}"
+        if actual is None:
+            return [Mismatch("error", f"did not raise, expected {wanted}")]
+        if type(actual) is not type(expected):
+            got = f"{type(actual).__name__}: {_one_line(actual)}"
+            return [Mismatch("error", f"raised {got}, expected {wanted}")]
+        return []
+
+    def _reference_against_itself(self, call: Call, tolerance: Tolerance) -> list[Mismatch]:
+        """Tells a wrong device from an operator that is not deterministic on the reference."""
+        first, second = (self._run(call, self.reference) for _ in range(2))
+        if first.error is not None or second.error is not None:
+            return []
+        differs = compare(
+            first.observe(),
+            second.observe(),
+            tolerance,
+            device_type=self.reference.type,
+            may_stay_on_host=call.may_stay_on_host,
+        )
+        return [
+            Mismatch("nondeterministic", f"the reference differs from itself: {mismatch.message}")
+            for mismatch in differs[:1]
+        ]
+
+
+def _random_state(device: torch.device) -> torch.Tensor | None:
+    if device.type == "cpu":
+        return torch.get_rng_state()
+    module = torch.get_device_module(device)
+    getter = getattr(module, "get_rng_state", None)
+    return None if getter is None else getter()
+
+
+def _compare_random_states(
+    expected: torch.Tensor | None, actual: torch.Tensor | None
+) -> list[Mismatch]:
+    if expected is None or actual is None or torch.equal(expected, actual):
+        return []
+    return [Mismatch("random state", "the generators' states differ after the call")]
+
+
+def _one_line(error: Exception, limit: int = 300) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= limit else f"{text[:limit]}..."

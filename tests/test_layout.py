@@ -1,0 +1,179 @@
+"""Dependencies point one way: adapters → the flagos wheel → the core.
+
+Checked over Cargo's own metadata, over the paths that the core's Rust modules name, and over what
+importing the Python packages really loads.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CORE = ROOT / "core" / "src"
+
+# Which crates of the workspace a crate may be built from. Two shared libraries that both contain
+# the core would mean two registries in one process, so only flagos-py links it.
+CRATES: dict[str, set[str]] = {
+    "flagos-core": set(),
+    "flagos-py": {"flagos-core"},
+    "torch-fl": set(),
+}
+
+# Which modules of the core a module may name. The registry and the policy do not know the runtime,
+# and the runtime does not know them; only the C table sees everything.
+FOUNDATION = {"env", "error", "nearest", "Error", "ErrorKind", "Result"}
+CORE_MODULES: dict[str, set[str]] = {
+    "error": set(),
+    "nearest": set(),
+    "env": FOUNDATION,
+    "registry": FOUNDATION,
+    "policy": FOUNDATION | {"registry"},
+    "runtime": FOUNDATION,
+    "vendors": FOUNDATION | {"runtime"},
+    "abi": FOUNDATION | {"registry", "policy", "runtime", "vendors"},
+}
+
+FRAMEWORKS = {"torch", "torch_fl", "transformers", "numpy", "triton"}
+FRAMEWORK_CRATES = {"pyo3", "pyo3-ffi", "tch", "torch-sys", "cxx", "numpy"}
+
+# Modules of the package `flagos` that may import a framework, inside a function.
+LAZY_FRAMEWORK_USERS = {"demo", "doctor"}
+
+
+def cargo_packages() -> dict[str, set[str]]:
+    """Name of each crate of the workspace → names of its non-development dependencies."""
+    if shutil.which("cargo") is None:
+        pytest.skip("cargo is not installed")
+    command = ["cargo", "metadata", "--no-deps", "--format-version", "1", "--offline"]
+    output = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return {
+        package["name"]: {
+            dependency["name"]
+            for dependency in package["dependencies"]
+            if dependency["kind"] != "dev"
+        }
+        for package in json.loads(output)["packages"]
+    }
+
+
+def test_crates_depend_downwards_only() -> None:
+    packages = cargo_packages()
+    assert packages.keys() == CRATES.keys(), "a new crate belongs into CRATES of this test"
+    for name, dependencies in packages.items():
+        assert dependencies & CRATES.keys() <= CRATES[name], name
+
+
+def test_the_core_knows_no_framework() -> None:
+    assert not cargo_packages()["flagos-core"] & FRAMEWORK_CRATES
+
+
+def without_comments(source: str) -> str:
+    """Rust source without line and block comments: documentation may link anywhere."""
+    return re.sub(r"//[^\n]*|/\*.*?\*/", "", source, flags=re.DOTALL)
+
+
+def named_modules(source: str) -> set[str]:
+    """First path segments after `crate::` in Rust source, in plain paths and in groups."""
+    source = without_comments(source)
+    names = set(re.findall(r"\bcrate::(\w+)", source))
+    for group in re.findall(r"\bcrate::\{((?:[^{}]|\{[^{}]*\})*)\}", source):
+        names |= set(re.findall(r"(?:^|,)\s*(\w+)", re.sub(r"\{[^{}]*\}", "", group)))
+    return names
+
+
+def core_sources(module: str) -> list[Path]:
+    """The files of one top-level module of the core."""
+    single = CORE / f"{module}.rs"
+    return [*([single] if single.exists() else []), *sorted((CORE / module).rglob("*.rs"))]
+
+
+def test_every_core_module_is_judged() -> None:
+    declared = set(re.findall(r"\bmod (\w+);", without_comments((CORE / "lib.rs").read_text())))
+    assert declared == CORE_MODULES.keys(), "a new module belongs into CORE_MODULES of this test"
+
+
+@pytest.mark.parametrize("module", CORE_MODULES)
+def test_core_modules_name_only_what_lies_below(module: str) -> None:
+    sources = core_sources(module)
+    assert sources
+    above = {
+        f"{path.relative_to(ROOT)}: crate::{name}"
+        for path in sources
+        for name in named_modules(path.read_text())
+        if name != module and name not in CORE_MODULES[module]
+    }
+    assert above == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("use crate::runtime::Stream;", {"runtime"}),
+        ("use crate::{error::Error, runtime::{a, b}, env};", {"error", "runtime", "env"}),
+        ("/// [`crate::runtime`]\nfn f() { crate::policy::g() } // crate::abi", {"policy"}),
+    ],
+)
+def test_paths_are_found_in_rust_source(source: str, names: set[str]) -> None:
+    """The check above sees every way in which a module can name another one."""
+    assert named_modules(source) == names
+
+
+def framework_imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """Frameworks that a Python file imports, each with whether that happens inside a function."""
+    for node, lazy in walk(ast.parse(path.read_text()), lazy=False):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names = [node.module]
+        else:
+            continue
+        for name in names:
+            if name.split(".")[0] in FRAMEWORKS:
+                yield name, lazy
+
+
+def walk(node: ast.AST, lazy: bool) -> Iterator[tuple[ast.AST, bool]]:
+    """Every node that runs, with whether it stands in a function; `if TYPE_CHECKING` never runs."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+            continue
+        inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        yield child, lazy
+        yield from walk(child, inside)
+
+
+def test_the_flagos_package_imports_frameworks_only_where_it_must() -> None:
+    package = ROOT / "python" / "flagos"
+    sources = sorted(package.rglob("*.py"))
+    assert sources
+    for path in sources:
+        for name, lazy in framework_imports(path):
+            where = path.relative_to(package)
+            assert lazy, f"{where} imports {name} when it is imported"
+            assert where.parts[0].removesuffix(".py") in LAZY_FRAMEWORK_USERS, f"{where}: {name}"
+
+
+def test_importing_flagos_loads_no_framework() -> None:
+    if find_spec("flagos") is None:
+        pytest.skip("the flagos wheel is not installed")
+    program = f"""
+import pkgutil, sys
+import flagos
+for module in pkgutil.walk_packages(flagos.__path__, "flagos."):
+    if not module.name.endswith("__main__"):
+        __import__(module.name)
+print(",".join(sorted({FRAMEWORKS!r} & sys.modules.keys())))
+"""
+    command = [sys.executable, "-c", program]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, cwd="/").stdout
+    assert output.strip() == ""
