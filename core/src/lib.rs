@@ -1,17 +1,22 @@
 //! The core of flagos: one operator registry, one routing policy, one device runtime per process.
 //!
-//! Adapters (PyTorch and others) reach it through the C table of `abi`, or through the Python
+//! Adapters (PyTorch and others) reach it through the C table of [`abi`], or through the Python
 //! module `flagos._core`. Nothing here knows a framework.
 //!
 //! * [`registry`] interns operators, holds their implementations and publishes routes into slots.
 //! * [`policy`] parses every configuration layer into one value and resolves it into a plan.
+//! * [`runtime`] is devices, memory, streams and events over any vendor of [`vendors`].
+//! * [`abi`] is the C table, and where all of it is put together.
 //! * [`env`] declares every environment variable.
 //! * [`error`] is the one error type.
 
+pub mod abi;
 pub mod env;
 pub mod error;
 mod nearest;
 pub mod policy;
 pub mod registry;
+pub mod runtime;
+pub mod vendors;
 
 pub use error::{Error, ErrorKind, Result};

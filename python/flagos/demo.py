@@ -263,26 +263,26 @@ class PlanSummary:
 
 
 def plan_summary(run_on_device: Callable[[], Run]) -> tuple[Run, PlanSummary]:
-    """Runs `run_on_device` and counts the operator calls that it made.
+    """Runs `run_on_device` and sums up which implementations the plan sent its calls to.
 
-    The counters are the core's own: the ones that the dispatch path increments.
+    The counters are those that the dispatch path itself increments.
     """
-    from flagos import _core
+    import torch_fl
 
-    _core.reset_counters()
+    import flagos
+
+    torch_fl.reset_counters()
     run = run_on_device()
-    used = {
-        name: count
-        for name, count in _core.counters().items()
-        if count["calls"] or count["fallbacks"]
-    }
+    used = {op: count for op, count in torch_fl.counters().items() if any(count.values())}
     if not used:
         raise DemoError(
-            "the run called no operator on the device: the adapter does not count its calls"
+            "not one operator call was counted on the device: this torch-fl and this flagos do "
+            "not belong together; `flagos doctor` compares their versions"
         )
     implementations: Counter[str] = Counter()
-    for name, count in used.items():
-        implementations[str(_core.explain(name)["winner"])] += count["calls"]
+    for op, count in used.items():
+        explanation = flagos.explain(op).data
+        implementations[explanation["winner"] or explanation["route"]] += count["calls"]
     return run, PlanSummary(
         operators=len(used),
         calls=sum(count["calls"] for count in used.values()),
@@ -375,7 +375,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--device", default="flagos", help="torch device to run on (default: flagos)"
     )
-    result.add_argument("--steps", type=positive, default=60, help="training steps (default: 60)")
+    result.add_argument("--steps", type=positive, default=80, help="training steps (default: 80)")
     result.add_argument(
         "--tokens", type=positive, default=160, help="bytes to generate (default: 160)"
     )

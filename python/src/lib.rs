@@ -5,6 +5,7 @@
 //! and the documentation of every function are in `flagos/_core.pyi`.
 
 mod configuration;
+mod device;
 mod environment;
 mod errors;
 mod foreign;
@@ -21,6 +22,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("version", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
     logs::register(module)?;
+    device::register(module)?;
     environment::register(module)?;
     configuration::register(module)?;
     implementations::register(module)?;

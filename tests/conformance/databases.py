@@ -43,6 +43,12 @@ def _entries(database: str) -> dict[str, Any]:
         return _LOADERS[database]()
 
 
+def preload() -> None:
+    """Reads every database, which takes seconds, so that no case is charged for it."""
+    for database in DATABASES:
+        _entries(database)
+
+
 def _load_ops() -> dict[str, Any]:
     from torch.testing._internal.common_methods_invocations import op_db
 

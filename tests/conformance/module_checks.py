@@ -19,8 +19,8 @@ _CONSTRUCTION_SEED = 7
 
 
 def variants_of(info: ModuleInfo) -> list[str]:
-    """The variants of a module: every module has all of them."""
-    return list(VARIANTS)
+    """The variants of a module; a lazy one has no parameters before it has seen an input."""
+    return list(VARIANTS[:2] if info.is_lazy else VARIANTS)
 
 
 def calls_of(info: ModuleInfo, dtype: torch.dtype, variant: str) -> Iterator[tuple[str, Call]]:
@@ -103,12 +103,10 @@ def _state_dict(info: ModuleInfo, sample: ModuleInput, dtype: torch.dtype) -> Ca
     def body(transfer: Transfer, inputs: Any) -> Any:
         source = _construct(info, args, kwargs).to(dtype)
         target = _construct(info, args, kwargs).to(dtype).to(transfer.device)
-        if not (info.is_lazy or any(torch.nn.parameter.is_lazy(p) for p in source.parameters())):
-            with torch.no_grad():
-                for parameter in target.parameters():
-                    parameter.zero_()
+        with torch.no_grad():
+            for parameter in target.parameters():
+                parameter.zero_()
         missing = target.load_state_dict(source.state_dict())
-        state = [] if info.is_lazy else list(target.state_dict().items())
-        return {"missing": list(missing), "state": state}
+        return {"missing": list(missing), "state": list(target.state_dict().items())}
 
     return Call(body, ())

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from .databases import Case
-from .worker import PROGRESS_BYTES
+from .worker import PROGRESS_BYTES, READY
 
 _ROOT = Path(__file__).resolve().parents[2]
 _RECYCLE_BYTES = 6 << 30
+_START_LIMIT = 300.0
 _STDERR_TAIL = 2000
 
 
@@ -28,7 +29,8 @@ class _Worker:
 
     def __init__(self, arguments: Sequence[str], directory: Path, number: int) -> None:
         self.case: Case | None = None
-        self.started = 0.0
+        self.started = time.monotonic()
+        self.ready = False
         self._buffer = b""
         self._progress = directory / f"progress-{number}"
         self._progress.write_bytes(b"starting")
@@ -59,6 +61,10 @@ class _Worker:
         except BrokenPipeError:
             pass  # it died; the closed result pipe says so too, and is acted upon
 
+    def overdue(self, limit: float) -> bool:
+        """Whether the case, or the start, takes longer than it may."""
+        return time.monotonic() - self.started > (limit if self.ready else _START_LIMIT)
+
     def receive(self) -> dict[str, Any] | None:
         """Returns a complete result, or None; raises EOFError when the worker is gone."""
         chunk = os.read(self.pipe, 1 << 16)
@@ -69,6 +75,9 @@ class _Worker:
         if not newline:
             return None
         self._buffer = rest
+        if line.decode() == READY:
+            self.ready, self.started = True, time.monotonic()
+            return None
         result: dict[str, Any] = json.loads(line)
         return result
 
@@ -86,12 +95,14 @@ class _Worker:
         os.close(self.pipe)
         return self.process.wait()
 
+    def stderr_tail(self) -> str:
+        return self._stderr.read_text(errors="replace")[-_STDERR_TAIL:]
+
     def post_mortem(self, kind: str, detail: str) -> dict[str, Any]:
         """The result of a case whose worker did not live to give one."""
         assert self.case is not None
         doing = self._progress.read_bytes()[:PROGRESS_BYTES].decode(errors="replace").strip()
         variant = doing.partition(" ")[0].rstrip(":") or "unknown"
-        tail = self._stderr.read_text(errors="replace")[-_STDERR_TAIL:]
         return {
             **self.case.to_json(),
             "seconds": round(time.monotonic() - self.started, 3),
@@ -104,7 +115,7 @@ class _Worker:
                     "sample": None,
                     "inputs": doing,
                     "mismatches": [{"kind": kind, "message": f"{detail} at {doing}"}],
-                    "stderr": tail,
+                    "stderr": self.stderr_tail(),
                 }
             ],
         }
@@ -118,71 +129,62 @@ class Pool:
         self._jobs = jobs
         self._time_limit = time_limit
         self._started = 0
+        self._queue: deque[Case] = deque()
+        self._workers: list[_Worker] = []
+        self._selector = selectors.DefaultSelector()
 
     def run(self, cases: Iterable[Case]) -> Iterator[dict[str, Any]]:
         """Yields one result for each case, in the order they finish.
 
         Raises RuntimeError if a worker cannot even start.
         """
-        queue = deque(cases)
+        self._queue.extend(cases)
         with tempfile.TemporaryDirectory(prefix="conformance-") as name:
             directory = Path(name)
-            selector = selectors.DefaultSelector()
-            workers: list[_Worker] = []
-
-            def feed(worker: _Worker) -> None:
-                if queue:
-                    worker.send(queue.popleft())
-                else:
-                    retire(worker)
-
-            def retire(worker: _Worker, grace: float = 0.0) -> int:
-                selector.unregister(worker.pipe)
-                workers.remove(worker)
-                return worker.stop(grace)
-
-            def replace(worker: _Worker, grace: float = 0.0) -> int:
-                status = retire(worker, grace)
-                hire()
-                return status
-
-            def hire() -> None:
-                if queue and len(workers) < self._jobs:
-                    self._started += 1
-                    worker = _Worker(self._arguments, directory, self._started)
-                    workers.append(worker)
-                    selector.register(worker.pipe, selectors.EVENT_READ, worker)
-                    feed(worker)
-
             try:
-                for _ in range(self._jobs):
-                    hire()
-                while workers:
-                    for key, _ in selector.select(timeout=1.0):
-                        worker: _Worker = key.data
-                        try:
-                            result = worker.receive()
-                        except EOFError:
-                            lost = worker
-                            # The pipe closes a moment before the exit status is known.
-                            status = replace(worker, grace=10.0)
-                            yield lost.post_mortem("crash", _describe_status(status))
-                            continue
-                        if result is None:
-                            continue
-                        if result.pop("peak_bytes") > _RECYCLE_BYTES:
-                            replace(worker)
-                        else:
-                            feed(worker)
-                        yield result
-                    now = time.monotonic()
-                    for worker in [w for w in workers if now - w.started > self._time_limit]:
-                        replace(worker)
+                while self._queue or self._workers:
+                    while self._queue and len(self._workers) < self._jobs:
+                        self._hire(directory)
+                    for key, _ in self._selector.select(timeout=1.0):
+                        result = self._serve(key.data)
+                        if result is not None:
+                            yield result
+                    for worker in [w for w in self._workers if w.overdue(self._time_limit)]:
+                        self._retire(worker)
                         yield worker.post_mortem("timeout", f"no end after {self._time_limit:g} s")
             finally:
-                for worker in list(workers):
-                    retire(worker)
-                selector.close()
+                for worker in list(self._workers):
+                    self._retire(worker)
+
+    def _hire(self, directory: Path) -> None:
+        self._started += 1
+        worker = _Worker(self._arguments, directory, self._started)
+        self._workers.append(worker)
+        self._selector.register(worker.pipe, selectors.EVENT_READ, worker)
+        worker.send(self._queue.popleft())
+
+    def _retire(self, worker: _Worker, grace: float = 0.0) -> int:
+        self._selector.unregister(worker.pipe)
+        self._workers.remove(worker)
+        return worker.stop(grace)
+
+    def _serve(self, worker: _Worker) -> dict[str, Any] | None:
+        """Takes what a worker says, gives it more to do, and returns a result if there is one."""
+        try:
+            result = worker.receive()
+        except EOFError:
+            # The pipe closes a moment before the exit status is known.
+            status = self._retire(worker, grace=10.0)
+            if not worker.ready:
+                raise RuntimeError(f"a worker does not start:\n{worker.stderr_tail()}") from None
+            return worker.post_mortem("crash", _describe_status(status))
+        if result is None:
+            return None
+        if result.pop("peak_bytes") > _RECYCLE_BYTES or not self._queue:
+            self._retire(worker)
+        else:
+            worker.send(self._queue.popleft())
+        return result
 
 
 def _describe_status(status: int) -> str:

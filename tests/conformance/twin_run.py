@@ -75,7 +75,16 @@ class TwinRun:
     def check(self, call: Call, tolerance: Tolerance = EXACT) -> Verdict:
         """Runs ``call`` on the reference, then on the device, and compares."""
         expected = self._run(call, self.reference)
-        actual = self._run(call, self.device)
+        try:
+            actual = self._run(call, self.device)
+            return self._judge(call, tolerance, expected, actual)
+        except Exception as error:  # the device failed at what only the comparison asked of it
+            text = f"{type(error).__name__}: {_one_line(error)}"
+            return Verdict([Mismatch("comparison", f"copying to or from the device: {text}")])
+
+    def _judge(
+        self, call: Call, tolerance: Tolerance, expected: _Outcome, actual: _Outcome
+    ) -> Verdict:
         if expected.error is not None:
             text = f"{type(expected.error).__name__}: {expected.error}"
             return Verdict(self._compare_errors(expected.error, actual.error), text)

@@ -1,7 +1,7 @@
 """A worker process: checks cases it is sent, and leaves a trace of what it is doing.
 
 The parent writes one case as a line of JSON to standard input and reads one line of results from a
-pipe. Before every call the worker notes variant and sample in the progress file, so that the parent
+pipe, whose first line says that it is ready. Before every call the worker notes variant and sample in the progress file, so that the parent
 can name the culprit of a crash or of a hang.
 """
 
@@ -21,13 +21,14 @@ from typing import Any
 
 import torch
 
-from .databases import Case, calls_of, variants_of
+from .databases import Case, calls_of, preload, variants_of
 from .expectations import Expectations
 from .twin_run import TwinRun, seed_everything
 
 _SAMPLE_SEED = 0
 _FAILURES_KEPT = 3
 PROGRESS_BYTES = 512
+READY = '"ready"'
 
 
 class Progress:
@@ -116,8 +117,10 @@ def main() -> None:
     twins = TwinRun(options.device, options.reference)
     expectations = Expectations.load()
     progress = Progress(options.progress)
+    preload()
     only = tuple(filter(None, options.variants.split(",")))
-    with os.fdopen(options.results, "w") as results:
+    with os.fdopen(options.results, "w", buffering=1) as results:
+        results.write(READY + "\n")
         for line in sys.stdin:
             result = check_case(
                 Case(**json.loads(line)),
@@ -129,7 +132,6 @@ def main() -> None:
             )
             result["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
             results.write(json.dumps(result) + "\n")
-            results.flush()
 
 
 if __name__ == "__main__":

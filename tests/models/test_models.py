@@ -75,14 +75,14 @@ def generate(device: str, sample: bool = False, seed: int = 0) -> Tensor:
     model = model.to(device).eval()
     prompt = torch.arange(2 * PROMPT_LENGTH).view(2, PROMPT_LENGTH).to(device)
     torch.manual_seed(3)
-    written = model.generate(  # type: ignore[operator]
+    written = model.generate(
         prompt,
         attention_mask=torch.ones_like(prompt),
         max_new_tokens=NEW_TOKENS,
         do_sample=sample,
     )
     assert written.device.type == device
-    return written[:, PROMPT_LENGTH:].cpu()  # type: ignore[no-any-return]
+    return written[:, PROMPT_LENGTH:].cpu()
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES, ids=lambda architecture: architecture.name)

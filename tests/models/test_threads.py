@@ -17,6 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
 
 THREADS = 8
 OPERATIONS = 10_000  # of each thread
@@ -48,22 +51,18 @@ def run_in_threads(work: Work) -> list[str]:
 
 
 def test_threads_share_parameters_on_flagos() -> None:
-    torch = pytest.importorskip("torch")
     pytest.importorskip("torch_fl", reason="the torch adapter is not installed")
-    functional = torch.nn.functional
 
-    # One round is 13 operators forward and at least as many backward, counting what autograd calls
+    # One round is 14 operators forward and at least as many backward, counting what autograd calls
     # for each of them (relu, two linears, product, sum, views).
     operations_per_round = 26
     rounds = -(-OPERATIONS // operations_per_round)
 
-    def integers(*shape: int, seed: int) -> torch.Tensor:
+    def integers(*shape: int, seed: int) -> Tensor:
         drawn = torch.Generator().manual_seed(seed)
         return torch.randint(-3, 4, shape, generator=drawn).float()
 
-    def forward(
-        inputs: torch.Tensor, first: torch.Tensor, second: torch.Tensor, bias: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(inputs: Tensor, first: Tensor, second: Tensor, bias: Tensor) -> Tensor:
         hidden = functional.relu(functional.linear(inputs, first, bias))
         hidden = hidden.view(4, 2, 4).transpose(0, 1).reshape(4, 8)
         outputs = functional.linear(hidden, second).t() * 2

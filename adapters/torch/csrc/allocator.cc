@@ -11,8 +11,6 @@
 
 namespace flagos {
 
-thread_local c10::DeviceIndex native_pool_device = -1;
-
 namespace {
 
 void free_block(void* block) {
@@ -48,10 +46,8 @@ void free_profiled_block(void* context) {
 class NativeAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t nbytes) override {
-    if (native_pool_device < 0) {
-      return cpu()->allocate(nbytes);
-    }
-    return allocate_native(nbytes, native_pool_device);
+    const c10::DeviceIndex device = thread_state.pool_device;
+    return device < 0 ? cpu()->allocate(nbytes) : allocate_native(nbytes, device);
   }
   c10::DeleterFnPtr raw_deleter() const override {
     return cpu()->raw_deleter();

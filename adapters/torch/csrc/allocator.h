@@ -8,17 +8,15 @@
 
 namespace flagos {
 
-// While set (>= 0), native kernels of this thread allocate from the pool of that flagos device, so that
-// outputs, workspaces and statistics all belong to one pool.
-extern thread_local c10::DeviceIndex native_pool_device;
-
+// Inside it, native kernels of this thread allocate from the pool of a flagos device, so that outputs, workspaces
+// and statistics all belong to one pool.
 class NativePoolScope {
  public:
-  explicit NativePoolScope(c10::DeviceIndex device) : previous_(native_pool_device) {
-    native_pool_device = device;
+  explicit NativePoolScope(c10::DeviceIndex device) : previous_(thread_state.pool_device) {
+    thread_state.pool_device = device;
   }
   ~NativePoolScope() {
-    native_pool_device = previous_;
+    thread_state.pool_device = previous_;
   }
   NativePoolScope(const NativePoolScope&) = delete;
   NativePoolScope& operator=(const NativePoolScope&) = delete;

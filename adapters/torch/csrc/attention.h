@@ -9,7 +9,7 @@
 
 namespace flagos {
 
-// Appends the `aten::name.overload` it registered.
-void register_attention(torch::Library& library, std::vector<std::string>& registered);
+// `library` implements PrivateUse1, `autograd` AutogradPrivateUse1. Appends what it registered.
+void register_attention(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered);
 
 } // namespace flagos

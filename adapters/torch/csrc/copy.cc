@@ -47,6 +47,14 @@ bool copy_asynchronously(at::Tensor& to, const at::Tensor& from) {
   return true;
 }
 
+void check_side(const at::Tensor& side) {
+  TORCH_CHECK(
+      is_flagos(side) || side.is_cpu() || side.is_meta(),
+      "flagos: cannot copy between flagos and ",
+      side.device(),
+      "; go through the CPU: tensor.cpu()");
+}
+
 // Sparse destinations get new parts, which are wrapped.
 class CopySource final : public StorageSource {
  public:
@@ -66,27 +74,23 @@ void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   if (to.is_same(from)) {
     return;
   }
-  for (const at::Tensor& side : {to, from}) {
-    TORCH_CHECK(
-        is_flagos(side) || side.is_cpu() || side.is_meta(),
-        "flagos: cannot copy between flagos and ",
-        side.device(),
-        "; go through the CPU: tensor.cpu()");
-  }
+  check_side(to);
+  check_side(from);
   if (non_blocking && copy_asynchronously(to, from)) {
     return;
   }
-  for (const at::Tensor& side : {to, from}) {
-    if (is_flagos(side)) {
-      drain_current_stream(side.device().index());
-    }
+  if (is_flagos(from)) {
+    drain_current_stream(from.device().index());
+  }
+  if (is_flagos(to)) {
+    drain_current_stream(to.device().index());
   }
   at::Tensor native_to = native_side(to);
   const at::Tensor native_from = native_side(from);
   const NativePoolScope pool(is_flagos(to) ? to.device().index() : c10::DeviceIndex(-1));
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   at::_ops::copy_::call(native_to, native_from, /*non_blocking=*/false);
-  if (is_flagos(to)) {
+  if (C10_UNLIKELY(to.layout() != c10::kStrided && is_flagos(to))) {
     CopySource source(to.device().index());
     sync_layout(to, native_to, source);
   }

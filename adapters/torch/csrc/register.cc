@@ -104,7 +104,7 @@ void register_operators() {
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
   register_factories_and_views(*library, registered_ops());
   register_copies(*library, registered_ops());
-  register_attention(*library, registered_ops());
+  register_attention(*library, *autograd, registered_ops());
   register_rnn(*library, *autograd, registered_ops());
   register_hot_pointwise(*library, registered_ops());
   register_hot_reductions(*library, registered_ops());

@@ -8,15 +8,18 @@
 
 namespace flagos {
 
-constexpr int kMaxDevices = 64;
+constexpr int kMaxDevices = 16;
 
 struct ThreadState {
   c10::DeviceIndex device = 0;
+  // While >= 0, native kernels of this thread allocate from the pool of that flagos device.
+  c10::DeviceIndex pool_device = -1;
   uint64_t stream[kMaxDevices] = {};
 };
 
-// Initial-exec would be cheaper still, but a dlopened library may find no static TLS left.
-extern thread_local ThreadState thread_state;
+// Read at every dispatch: the initial-exec model saves a call each time, and fits glibc's reserve for dlopened
+// libraries because the state is small.
+extern thread_local ThreadState thread_state __attribute__((tls_model("initial-exec")));
 
 inline c10::DeviceIndex current_device() {
   return thread_state.device;

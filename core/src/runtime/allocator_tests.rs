@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 type HostAllocator = CachingAllocator<HostVendor>;
 
 fn over(settings: HostSettings) -> HostAllocator {
-    CachingAllocator::over(HostVendor::new(&settings)).expect("a host allocator")
+    CachingAllocator::over(HostVendor::new(&settings, Arc::default())).expect("a host allocator")
 }
 
 fn with_memory(bytes: usize) -> HostAllocator {
@@ -477,7 +477,8 @@ mod pinned {
     use super::*;
 
     fn runtime() -> Runtime {
-        Runtime::new(Arc::new(HostVendor::new(&HostSettings::default()))).expect("a runtime")
+        let vendor = HostVendor::new(&HostSettings::default(), Arc::default());
+        Runtime::new(Arc::new(vendor)).expect("a runtime")
     }
 
     #[test]

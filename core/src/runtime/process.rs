@@ -5,12 +5,13 @@
 //! and giving memory back does nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 
+use super::sync::AtomicU64;
 use super::Runtime;
 
 /// Null until initialised, and again in a forked child.
@@ -42,6 +43,13 @@ fn why_none(operation: &'static str) -> Error {
     }
     Error::not_initialized(operation, "flagos has not been initialised")
         .with_hint("call init first and look at what it returns")
+}
+
+/// The count of unfinished work, for the vendor that will be opened. It exists before the runtime,
+/// so that an adapter may keep its address from the start.
+pub fn pending() -> &'static Arc<AtomicU64> {
+    static PENDING: OnceLock<Arc<AtomicU64>> = OnceLock::new();
+    PENDING.get_or_init(|| Arc::new(AtomicU64::new(0)))
 }
 
 /// Whether this is a forked child that cannot use the runtime.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::env::HostSettings;
 use crate::error::{Error, Result};
+use crate::runtime::sync::AtomicU64;
 use crate::runtime::Vendor;
 
 /// What the configuration says about vendors.
@@ -29,8 +30,8 @@ pub struct VendorEntry {
     pub unavailable: fn(&Settings) -> Option<String>,
     /// How many devices there would be. Initialises nothing.
     pub device_count: fn(&Settings) -> usize,
-    /// Opens it.
-    pub open: fn(&Settings) -> Result<Arc<dyn Vendor>>,
+    /// Opens it. It counts unfinished work in the number given, see [`Vendor::pending`].
+    pub open: fn(&Settings, Arc<AtomicU64>) -> Result<Arc<dyn Vendor>>,
 }
 
 inventory::collect!(VendorEntry);

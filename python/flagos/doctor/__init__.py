@@ -25,15 +25,17 @@ def diagnose(*, timeout: float, canaries: bool) -> Iterator[Check]:
     for check in framework.torch_and_adapter(timeout):
         broken |= check.status is Status.FAIL
         yield check
+    with_adapter = find_spec("torch_fl") is not None
     yield framework.device_plugins()
     autoload = framework.autoload()
-    yield autoload
-    yield framework.fork()
+    if with_adapter:
+        yield autoload
+        yield framework.fork()
     yield kernels.triton()
     yield kernels.flaggems()
     yield from libraries.libraries()
     # What is reported as broken above would only fail again, less clearly.
-    if canaries and not broken and find_spec("torch") and find_spec("torch_fl"):
+    if canaries and not broken and with_adapter:
         expected = autoload.status is Status.OK
         yield from device.canaries(timeout, autoload_expected=expected)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from flagos.doctor.check import Check, fail, ok, warn
 from flagos.doctor.installation import installed_version
@@ -76,6 +77,24 @@ def torch_and_adapter(timeout: float) -> Iterator[Check]:
                 f"{loaded['operators']} operators on the device",
                 **loaded,
             )
+            yield _plan(outcome.report("plan"), outcome.failure)
+
+
+def _plan(facts: dict[str, Any] | None, failure: str | None) -> Check:
+    if facts is None:
+        return fail("plan", f"cannot be resolved: {failure}", "run `flagos ops` to see where it stops")
+    if "error" in facts:
+        fix = facts["hint"] or "correct the line or variable named in the message"
+        return fail("plan", facts["error"], fix)
+    unmatched = ", ".join(f"{op} ({source})" for op, source in facts["unmatched"])
+    if unmatched:
+        return warn(
+            "plan",
+            f"routes for operators that no installed adapter registers: {unmatched}",
+            "remove them, or install the adapter they are for",
+            **facts,
+        )
+    return ok("plan", "every route names a known operator and a usable implementation", **facts)
 
 
 def device_plugins() -> Check:

@@ -27,6 +27,15 @@ def main() -> None:
         operators=len(_C.registered_ops()),
         file=_C.__file__,
     )
+    # Now that operators are known, the names in the configuration can be checked.
+    from flagos import _core
+
+    try:
+        unmatched = _core.plan()["unmatched"]
+    except _core.FlagosError as error:
+        report("plan", error=str(error), hint=error.hint)
+    else:
+        report("plan", unmatched=unmatched)
 
 
 if __name__ == "__main__":

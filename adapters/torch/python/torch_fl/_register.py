@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from enum import IntEnum
+from pathlib import Path
 
 import torch
 
@@ -68,13 +70,13 @@ def _require_free_privateuse1() -> None:
 def _open_extension() -> None:
     try:
         from flagos import _core
-
         from torch_fl import _C
     except ImportError as error:
         raise ImportError(
             f"the native modules of flagos could not be opened ({error}); reinstall them together "
             "(pip install --force-reinstall 'flagos[torch]') and run 'flagos doctor'"
         ) from error
+    _core.set_shipped_config(str(Path(__file__).with_name("backends.conf")))
     _C.register(_core.api_capsule())
     from torch_fl import routing
 
@@ -110,10 +112,10 @@ def _teach_dlpack() -> None:
 
     of_native_devices = torch.Tensor.__dlpack_device__
 
-    def __dlpack_device__(self: torch.Tensor) -> tuple[DLDeviceType, int]:
+    def __dlpack_device__(self: torch.Tensor) -> tuple[IntEnum, int]:
         if self.device.type == DEVICE:
             return DLDeviceType.kDLExtDev, self.device.index
         return of_native_devices(self)
 
     __dlpack_device__.__doc__ = of_native_devices.__doc__
-    torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[method-assign,assignment]
+    torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[method-assign]

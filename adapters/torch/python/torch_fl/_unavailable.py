@@ -31,12 +31,12 @@ class _Unavailable(types.ModuleType):
 def install(reason: str) -> None:
     """Make `torch.flagos` report `reason`, leaving the PrivateUse1 slot free for another plugin."""
     module = _Unavailable(reason)
-    torch.flagos = module
+    setattr(torch, "flagos", module)  # noqa: B010
     sys.modules["torch.flagos"] = module
 
 
 def uninstall() -> None:
     """Remove the stand-in, if there is one, before a later registration succeeds."""
     if isinstance(getattr(torch, "flagos", None), _Unavailable):
-        del torch.flagos
+        delattr(torch, "flagos")
         sys.modules.pop("torch.flagos", None)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
 from flagos import _core
 
 _KEY = "PrivateUse1"
@@ -43,9 +44,11 @@ def require_operator(op: str) -> torch._ops.OpOverload:
     namespace, name = op.split("::", 1)
     base, _, overload = name.partition(".")
     try:
-        return getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+        found = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
     except AttributeError as error:
         raise ValueError(f"torch has no operator {op!r}: {error}") from None
+    assert isinstance(found, torch._ops.OpOverload)
+    return found
 
 
 def offer(op: str, impl_id: str, fn: Callable[..., Any], backend: str) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import flagos
 from flagos import _core
-
 from torch_fl import python_kernels
 
 NATIVE_IMPL_ID = "cpu.native"

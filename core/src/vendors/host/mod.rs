@@ -38,7 +38,7 @@ pub const ENTRY: VendorEntry = VendorEntry {
     rank: 0,
     unavailable: |_| None,
     device_count: |settings| devices(&settings.host),
-    open: |settings: &Settings| Ok(Arc::new(HostVendor::new(&settings.host))),
+    open: |settings: &Settings, pending| Ok(Arc::new(HostVendor::new(&settings.host, pending))),
 };
 
 fn devices(settings: &HostSettings) -> usize {
@@ -60,10 +60,9 @@ struct HostDevice {
 }
 
 impl HostVendor {
-    /// Devices as the settings say; nothing is started.
-    pub fn new(settings: &HostSettings) -> Self {
+    /// Devices as the settings say; nothing is started. Unfinished work is counted in `pending`.
+    pub fn new(settings: &HostSettings, pending: Arc<sync::AtomicU64>) -> Self {
         let chaos = Chaos::new(settings);
-        let pending = Arc::new(sync::AtomicU64::new(0));
         let total = settings.memory.unwrap_or_else(machine::memory);
         let devices = (0..devices(settings)).map(|device| {
             let mut live = LiveStreams::default();

@@ -7,10 +7,12 @@ the code; preferences that only concern speed are left alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._inductor import config, ir, scheduler, utils
+from torch._inductor.autotune_process import CPUDeviceBenchmarkMixin, GPUDeviceBenchmarkMixin
 from torch._inductor.codegen import common
 from torch._inductor.kernel import mm_common
 from torch._inductor.runtime.benchmarking import Benchmarker
@@ -21,6 +23,7 @@ _DEVICE = "flagos"
 _backend_of_device = utils.get_current_backend
 _is_cpu = ir.is_cpu
 _infer_device = Benchmarker.infer_device
+_benchmark_on_gpu = GPUDeviceBenchmarkMixin.do_bench
 
 
 def _current_backend(device_type: str | None = None) -> str:
@@ -45,10 +48,21 @@ def _timed_as(self: Benchmarker, *args: Any, **kwargs: Any) -> torch.device:
     return torch.device("cpu") if device.type == _DEVICE else device
 
 
+def _benchmark(self: Any, fn: Any, *tensors: Any, **kwargs: Any) -> float:
+    if any(isinstance(t, torch.Tensor) and t.device.type == _DEVICE for t in tensors):
+        return CPUDeviceBenchmarkMixin.do_bench(self, fn, *tensors, **kwargs)
+    return _benchmark_on_gpu(self, fn, *tensors, **kwargs)
+
+
 def install() -> None:
     """Apply the decisions. Other devices keep Inductor's own."""
-    for module in (utils, common, scheduler, mm_common):
-        module.get_current_backend = _current_backend
-    ir.is_cpu = _reads_as_cpu
-    scheduler.BaseSchedulerNode.is_cpu = _node_reads_as_cpu
-    Benchmarker.infer_device = _timed_as
+    decisions: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+        "get_current_backend": (_current_backend, (utils, common, scheduler, mm_common)),
+        "is_cpu": (_reads_as_cpu, (ir,)),
+        "infer_device": (_timed_as, (Benchmarker,)),
+        "do_bench": (_benchmark, (GPUDeviceBenchmarkMixin,)),
+    }
+    for name, (decision, places) in decisions.items():
+        for place in places:
+            setattr(place, name, decision)
+    setattr(scheduler.BaseSchedulerNode, "is_cpu", _node_reads_as_cpu)  # noqa: B010

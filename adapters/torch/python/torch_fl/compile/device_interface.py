@@ -15,9 +15,9 @@ _DEVICE = "flagos"
 class FlagosInterface(dynamo.DeviceInterface):
     """`torch.flagos` in the shape Dynamo wants."""
 
-    device = flagos.device  # type: ignore[assignment]
-    Event = torch.Event  # type: ignore[assignment]
-    Stream = torch.Stream  # type: ignore[assignment]
+    device = flagos.device
+    Event = torch.Event
+    Stream = torch.Stream
 
     current_device = staticmethod(flagos.current_device)
     set_device = staticmethod(flagos.set_device)
@@ -57,9 +57,7 @@ class FlagosInterface(dynamo.DeviceInterface):
     @staticmethod
     def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
         flagos.set_stream(
-            torch.Stream(
-                stream_id=stream_id, device_index=device_index, device_type=device_type
-            )
+            torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type)
         )
 
     @staticmethod

@@ -42,7 +42,7 @@ class Scheduling(CppScheduling):
 class _HostWrapper(BaseWrapper):
     """What the wrapper of a whole graph and that of a subgraph have in common."""
 
-    def make_allocation(  # type: ignore[override]
+    def make_allocation(
         self,
         name: str,
         device: Any,
@@ -53,9 +53,10 @@ class _HostWrapper(BaseWrapper):
         is_pinned: bool = False,
     ) -> str:
         if device.type != _DEVICE:
-            return super().make_allocation(
+            line = super().make_allocation(
                 name, device, dtype, shape, stride, allocation_shape, is_pinned
             )
+            return str(line)
         wanted = self.codegen_python_shape_tuple(shape)
         allocated = self.codegen_python_shape_tuple(allocation_shape or shape)
         strides = self.codegen_python_shape_tuple(stride)
@@ -66,7 +67,13 @@ class _HostWrapper(BaseWrapper):
         return line if wanted == allocated else f"{line}.as_strided({wanted}, {strides})"
 
     def _generate_kernel_call_helper(
-        self, kernel_name: str, call_args: Any, *, device: Any = None, triton: bool = True, **rest: Any
+        self,
+        kernel_name: str,
+        call_args: Any,
+        *,
+        device: Any = None,
+        triton: bool = True,
+        **rest: Any,
     ) -> None:
         device = device or V.graph.get_current_device_or_throw()
         if triton or device.type != _DEVICE:

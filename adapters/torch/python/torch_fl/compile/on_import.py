@@ -1,11 +1,12 @@
 """Registers the device with Dynamo at the moment Dynamo itself is imported.
 
 Inductor asks the device module for its code generators, so those are lazy by nature. Dynamo has no
-such hook: its device table is filled by whoever imported it.
+such hook: its tables are filled by whoever imports them.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -13,26 +14,32 @@ import sys
 import types
 from collections.abc import Sequence
 
-_TABLE = "torch._dynamo.device_interface"
+_TABLES = {
+    "torch._dynamo.device_interface": "torch_fl.compile.device_interface",
+    "torch._dynamo.backends.registry": "torch_fl.compile.backend",
+}
+"""Modules of torch, each with the module of ours whose `register()` completes it."""
 
 
 def install() -> None:
-    """Register now if Dynamo is loaded, otherwise when it will be. Imports nothing of torch."""
-    table = sys.modules.get(_TABLE)
-    if table is not None and not getattr(table.__spec__, "_initializing", False):
-        _register()
-    else:
-        sys.meta_path.insert(0, _Finder())
+    """Register now what is loaded, and the rest when it will be. Imports nothing of torch."""
+    for table in _TABLES:
+        module = sys.modules.get(table)
+        if module is not None and not getattr(module.__spec__, "_initializing", False):
+            _complete(table)
+        else:
+            sys.meta_path.insert(0, _Finder(table))
 
 
-def _register() -> None:
-    from torch_fl.compile import device_interface
-
-    device_interface.register()
+def _complete(table: str) -> None:
+    importlib.import_module(_TABLES[table]).register()
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds one module, by the other finders, and has its loader call back once it is executed."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
 
     def find_spec(
         self,
@@ -40,7 +47,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None = None,
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != _TABLE:
+        if fullname != self._table:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
@@ -64,4 +71,4 @@ class _Loader(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        _register()
+        _complete(module.__name__)

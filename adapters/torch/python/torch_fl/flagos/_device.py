@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any, Literal
 
 import torch
-from flagos import _core
 
+from flagos import _core
 from torch_fl.flagos._lifecycle import _lazy_init
 from torch_fl.flagos._utils import Device, _get_device_index
 
@@ -96,9 +96,16 @@ class device_of(device):
 
 @cache
 def _properties() -> tuple[DeviceProperties, ...]:
-    names = DeviceProperties.__dataclass_fields__
     return tuple(
-        DeviceProperties(**{name: found[name] for name in names}) for found in _core.devices()
+        DeviceProperties(
+            name=found["name"],
+            vendor=found["vendor"],
+            total_memory=found["total_memory"],
+            multi_processor_count=found["multi_processor_count"],
+            major=found["major"],
+            minor=found["minor"],
+        )
+        for found in _core.devices()
     )
 
 
@@ -107,7 +114,9 @@ def get_device_properties(device: Device = None) -> DeviceProperties:
     index = _get_device_index(device, optional=True)
     known = _properties()
     if not 0 <= index < len(known):
-        raise ValueError(f"no device flagos:{index}; this machine has {len(known)} flagos device(s)")
+        raise ValueError(
+            f"no device flagos:{index}; this machine has {len(known)} flagos device(s)"
+        )
     return known[index]
 
 

@@ -116,7 +116,11 @@ _SUMMARY_ROWS = (
     ("Non-releasable blocks", "inactive_split", False),
 )
 _SUMMARY_METRICS = ("current", "peak", "allocated", "freed")
-_SUMMARY_POOLS = (("all", ""), ("large_pool", "  from large pool"), ("small_pool", "  from small pool"))
+_SUMMARY_POOLS = (
+    ("all", ""),
+    ("large_pool", "  from large pool"),
+    ("small_pool", "  from small pool"),
+)
 
 
 def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
@@ -137,9 +141,10 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
         for pool, label in _SUMMARY_POOLS:
             if pool != "all" and abbreviated:
                 continue
-            values = [stats.get(f"{statistic}.{pool}.{metric}") for metric in _SUMMARY_METRICS]
-            if any(value is None for value in values):
+            names = [f"{statistic}.{pool}.{metric}" for metric in _SUMMARY_METRICS]
+            if not all(name in stats for name in names):
                 continue
+            values = [int(stats[name]) for name in names]
             shown = (_size(value) if is_size else str(value) for value in values)
             lines.append(f"{label or title:<24}" + "".join(f"{value:>17}" for value in shown))
     lines.append(rule)

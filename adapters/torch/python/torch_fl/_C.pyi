@@ -1,0 +1,27 @@
+"""The native part of torch_fl. Import torch before it."""
+
+from collections.abc import Sequence
+
+built_for: str
+"""Version of torch the module was compiled against."""
+
+def register(api: object) -> None:
+    """Register the device's kernels; `api` is `flagos._core.api_capsule()`. Idempotent."""
+
+def registered_ops() -> Sequence[str]:
+    """Qualified names of the operators that have a kernel on the device."""
+
+def torch_version() -> str:
+    """Version of torch the module was compiled against."""
+
+def bench_op(op: str, device: str, iterations: int = 20_000) -> float:
+    """Nanoseconds per call of `op` on `device`, looped in C++."""
+
+def join_stream(device: int) -> None:
+    """Wait for what was queued on the current stream of `device`."""
+
+def set_memory_fraction(device: int, fraction: float) -> None:
+    """Cap the share of the memory of `device` that this process may use."""
+
+def memory_snapshot(device: int) -> str:
+    """Segments and blocks of the caching allocator of `device`, as JSON."""

@@ -1,0 +1,111 @@
+//! Entries about the process and its devices, and the one place where the configuration, the plan
+//! and the runtime meet.
+
+use std::ffi::c_char;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::registry;
+use crate::runtime::{process, Runtime};
+use crate::vendors::{self, Settings, VendorEntry};
+
+use super::status::{catch, device_index, fail, give, status};
+use super::types::{FlagosDeviceProperties, FLAGOS_OK};
+
+/// Reads the configuration, opens the vendor and publishes the plan, once per process. After a
+/// failure the next call tries again.
+pub fn initialize() -> Result<&'static Runtime> {
+    process::start(|| {
+        let (entry, settings) = configured_vendor()?;
+        let engine = registry::global();
+        engine.set_active_vendor(entry.name)?;
+        engine.resolve()?;
+        let vendor = (entry.open)(&settings, Arc::clone(process::pending()))?;
+        Runtime::new(vendor)
+    })
+}
+
+fn configured_vendor() -> Result<(&'static VendorEntry, Settings)> {
+    let config = registry::global().config()?;
+    let settings = Settings { host: config.host.clone() };
+    let entry = vendors::select(config.vendor(), &settings)?;
+    Ok((entry, settings))
+}
+
+/// `FlagosApi::init`.
+pub(super) extern "C" fn init() -> i32 {
+    if process::get().is_some() {
+        return FLAGOS_OK;
+    }
+    status(|| initialize().map(drop))
+}
+
+/// `FlagosApi::device_count`.
+pub(super) extern "C" fn device_count() -> i32 {
+    static KNOWN: AtomicI32 = AtomicI32::new(-1);
+    let known = KNOWN.load(Ordering::Relaxed);
+    if known >= 0 {
+        return known;
+    }
+    match catch(count_devices) {
+        Ok(count) => {
+            KNOWN.store(count, Ordering::Relaxed);
+            count
+        }
+        Err(error) => {
+            fail(&error);
+            0
+        }
+    }
+}
+
+fn count_devices() -> Result<i32> {
+    let count = match process::get() {
+        Some(runtime) => runtime.vendor().device_count(),
+        // The configuration's lock may be held for ever.
+        None if process::is_forked() => return Err(Error::forked("device_count")),
+        None => {
+            let (entry, settings) = configured_vendor()?;
+            (entry.device_count)(&settings)
+        }
+    };
+    Ok(i32::try_from(count).unwrap_or(i32::MAX))
+}
+
+/// `FlagosApi::device_properties`.
+///
+/// # Safety
+/// `out` is NULL or valid for writing.
+pub(super) unsafe extern "C" fn device_properties(
+    device: i32,
+    out: *mut FlagosDeviceProperties,
+) -> i32 {
+    status(|| {
+        let vendor = process::require("device_properties")?.vendor();
+        let properties = vendor.properties(device_index(device)?)?;
+        let value = FlagosDeviceProperties {
+            name: c_text(&properties.name),
+            vendor: c_text(vendor.name()),
+            total_memory: properties.total_memory,
+            multi_processor_count: properties.multi_processor_count,
+            major: properties.major,
+            minor: properties.minor,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(out, value) }
+    })
+}
+
+/// As much of `text` as fits with a NUL, whole characters only.
+fn c_text<const N: usize>(text: &str) -> [c_char; N] {
+    let mut end = text.len().min(N - 1);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut array = [0; N];
+    for (to, from) in array.iter_mut().zip(text[..end].bytes()) {
+        *to = from as c_char;
+    }
+    array
+}

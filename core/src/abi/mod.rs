@@ -1,0 +1,67 @@
+//! The C table: the core as adapters compiled elsewhere see it.
+//!
+//! One extension module of the process builds the core; every other one gets the address of [`API`]
+//! and the header `include/flagos.h`. Each entry checks its pointers, catches panics and turns the
+//! outcome into a status; the message waits in a thread-local for `last_error`.
+
+mod events;
+mod init;
+mod memory;
+mod operators;
+mod pinned;
+mod status;
+mod streams;
+mod types;
+
+pub use init::initialize;
+pub use types::*;
+
+/// The table of this library.
+pub static API: FlagosApi = FlagosApi {
+    struct_size: std::mem::size_of::<FlagosApi>(),
+    abi_version: FLAGOS_ABI_VERSION,
+    last_error: status::last_error,
+    init: init::init,
+    device_count: init::device_count,
+    device_properties: init::device_properties,
+    mem_alloc: memory::alloc,
+    mem_free: memory::free,
+    mem_record_stream: memory::record_stream,
+    mem_empty_cache: memory::empty_cache,
+    mem_stats: memory::stats,
+    mem_reset_peak: memory::reset_peak,
+    mem_reset_accumulated: memory::reset_accumulated,
+    mem_info: memory::info,
+    mem_set_fraction: memory::set_fraction,
+    mem_snapshot_json: memory::snapshot_json,
+    string_free: status::string_free,
+    mem_device_of: memory::device_of,
+    pinned_alloc: pinned::alloc,
+    pinned_free: pinned::free,
+    is_pinned: pinned::is_pinned,
+    pinned_record: pinned::record,
+    stream_create: streams::create,
+    stream_query: streams::query,
+    stream_sync: streams::sync,
+    device_sync: streams::device_sync,
+    stream_launch: streams::launch,
+    copy_async: streams::copy,
+    pending: streams::pending,
+    event_create: events::create,
+    event_destroy: events::destroy,
+    event_record: events::record,
+    event_wait: events::wait,
+    event_query: events::query,
+    event_sync: events::sync,
+    event_elapsed: events::elapsed,
+    op_slot: operators::slot,
+    op_blocked_reason: operators::blocked_reason,
+};
+
+/// The table, valid for the life of the process.
+pub fn api() -> &'static FlagosApi {
+    &API
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

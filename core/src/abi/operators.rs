@@ -1,0 +1,52 @@
+//! Entries about operators.
+
+use std::ffi::c_char;
+
+use crate::error::Error;
+use crate::registry;
+use crate::runtime::process;
+
+use super::status::{catch, fail, give_string, status, text};
+use super::types::FlagosOpSlot;
+
+/// `FlagosApi::op_slot`.
+///
+/// # Safety
+/// `qualified_name` is NULL or a NUL-terminated string.
+pub(super) unsafe extern "C" fn slot(qualified_name: *const c_char) -> *mut FlagosOpSlot {
+    let found = catch(|| {
+        if process::is_forked() {
+            return Err(Error::forked("op_slot"));
+        }
+        // SAFETY: the caller's promise.
+        registry::global().slot(unsafe { text(qualified_name)? })
+    });
+    match found {
+        // The layouts are the same, and every field is an atomic.
+        Ok(slot) => std::ptr::from_ref(slot).cast_mut().cast(),
+        Err(error) => {
+            fail(&error);
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// `FlagosApi::op_blocked_reason`.
+///
+/// # Safety
+/// `name` is NULL or a NUL-terminated string, `out` is NULL or valid for writing.
+pub(super) unsafe extern "C" fn blocked_reason(name: *const c_char, out: *mut *mut c_char) -> i32 {
+    status(|| {
+        if process::is_forked() {
+            return Err(Error::forked("op_blocked_reason"));
+        }
+        // SAFETY: the caller's promise.
+        let name = unsafe { text(name)? };
+        let reason = registry::global().blocked_reason(name)?;
+        let reason = reason.unwrap_or_else(|| {
+            format!("{name} is not blocked any more: the routes have just changed, call it again")
+        });
+        // SAFETY: the caller's promise.
+        unsafe { give_string(out, reason) }
+    })
+}

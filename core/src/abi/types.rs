@@ -1,0 +1,274 @@
+//! The types of `include/flagos.h`, which is generated from this file.
+
+use std::ffi::{c_char, c_void};
+
+/// Version of the table's layout. Fields are only ever appended; anything else raises this number.
+pub const FLAGOS_ABI_VERSION: u32 = 1;
+
+/// Status: success.
+pub const FLAGOS_OK: i32 = 0;
+
+/// Status: an argument is out of range or a handle is not alive.
+pub const FLAGOS_INVALID_ARGUMENT: i32 = 1;
+
+/// Status: the configuration is wrong (file, environment or API); the message has file and line.
+pub const FLAGOS_CONFIG: i32 = 2;
+
+/// Status: no memory left; the message is a table of what holds it.
+pub const FLAGOS_OUT_OF_MEMORY: i32 = 3;
+
+/// Status: the device or a piece of queued work failed.
+pub const FLAGOS_DEVICE: i32 = 4;
+
+/// Status: `init` has not succeeded in this process.
+pub const FLAGOS_NOT_INITIALIZED: i32 = 5;
+
+/// Status: not supported by this vendor or in this context.
+pub const FLAGOS_UNSUPPORTED: i32 = 6;
+
+/// Status: the process is a forked child of one that had initialised.
+pub const FLAGOS_FORKED: i32 = 7;
+
+/// Status: a bug in flagos (a caught panic).
+pub const FLAGOS_INTERNAL: i32 = 8;
+
+/// `FlagosOpSlot::route`: the adapter's own native path.
+pub const FLAGOS_ROUTE_NATIVE: u32 = 0;
+
+/// `FlagosOpSlot::route`: an object registered through the API, found by `impl_token`.
+pub const FLAGOS_ROUTE_FOREIGN: u32 = 1;
+
+/// `FlagosOpSlot::route`: nothing usable; raise what `op_blocked_reason` says.
+pub const FLAGOS_ROUTE_BLOCKED: u32 = 2;
+
+/// `FlagosOpSlot::route`: the adapter's native path on the CPU, over copies where memory is not the host's.
+pub const FLAGOS_ROUTE_CPU_FALLBACK: u32 = 3;
+
+/// `FlagosOpSlot::flags`: log this dispatch.
+pub const FLAGOS_FLAG_LOG: u32 = 1;
+
+/// What a device is.
+#[repr(C)]
+pub struct FlagosDeviceProperties {
+    /// Product name, NUL-terminated UTF-8.
+    pub name: [c_char; 256],
+    /// Vendor name as in `FLAGOS_VENDOR`, NUL-terminated.
+    pub vendor: [c_char; 32],
+    /// Bytes.
+    pub total_memory: u64,
+    /// Multiprocessors; cores on the host.
+    pub multi_processor_count: i32,
+    /// Compute capability, major.
+    pub major: i32,
+    /// Compute capability, minor.
+    pub minor: i32,
+}
+
+/// One statistic, as torch's `Stat`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlagosStat {
+    /// Value now.
+    pub current: i64,
+    /// Highest value since `mem_reset_peak`.
+    pub peak: i64,
+    /// Sum of increases since `mem_reset_accumulated`.
+    pub allocated: i64,
+    /// Sum of decreases since `mem_reset_accumulated`.
+    pub freed: i64,
+}
+
+/// A statistic over both pools and for each, in the order of torch's `StatType`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlagosStatArray {
+    /// Both pools.
+    pub all: FlagosStat,
+    /// Blocks of at most 1 MiB.
+    pub small_pool: FlagosStat,
+    /// Larger blocks.
+    pub large_pool: FlagosStat,
+}
+
+/// Allocator statistics of one device, with the names and meanings of torch's `DeviceStats`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlagosMemoryStats {
+    /// Count: allocations handed to callers.
+    pub allocation: FlagosStatArray,
+    /// Count: segments obtained from the vendor.
+    pub segment: FlagosStatArray,
+    /// Count: blocks allocated or waiting for another stream.
+    pub active: FlagosStatArray,
+    /// Count: free blocks that share their segment with others.
+    pub inactive_split: FlagosStatArray,
+    /// Bytes in `allocation`.
+    pub allocated_bytes: FlagosStatArray,
+    /// Bytes in `segment`.
+    pub reserved_bytes: FlagosStatArray,
+    /// Bytes in `active`.
+    pub active_bytes: FlagosStatArray,
+    /// Bytes in `inactive_split`.
+    pub inactive_split_bytes: FlagosStatArray,
+    /// Bytes callers asked for, before rounding.
+    pub requested_bytes: FlagosStatArray,
+    /// Vendor allocations that succeeded only after cached memory was released.
+    pub num_alloc_retries: i64,
+    /// Out-of-memory errors returned.
+    pub num_ooms: i64,
+    /// Times every stream of the device was waited for.
+    pub num_sync_all_streams: i64,
+    /// Calls to the vendor's allocation function.
+    pub num_device_alloc: i64,
+    /// Calls to the vendor's free function.
+    pub num_device_free: i64,
+}
+
+/// What an operator's dispatch reads. One per operator, never moved, never freed.
+/// Every field is shared between threads: access it with the `__atomic` builtins only
+/// (`__atomic_load_n(&slot->route, __ATOMIC_ACQUIRE)`, `__atomic_fetch_add(&slot->calls, 1, __ATOMIC_RELAXED)`).
+/// Load `route` first and `impl_token` after it.
+#[repr(C, align(64))]
+pub struct FlagosOpSlot {
+    /// Dispatches, counted by the adapter.
+    pub calls: u64,
+    /// Fallbacks to the reference implementation.
+    pub fallbacks: u64,
+    /// One of `FLAGOS_ROUTE_*`.
+    pub route: u32,
+    /// Bits `FLAGOS_FLAG_*`.
+    pub flags: u32,
+    /// Names the foreign implementation when `route` is `FLAGOS_ROUTE_FOREIGN`.
+    pub impl_token: u64,
+}
+
+/// The table. Every function may be called from any thread. Functions returning `int32_t` return a
+/// `FLAGOS_*` status unless said otherwise; after a failure `last_error` has the message.
+/// Streams: 0 is the default stream of each device; other ids come from `stream_create`.
+#[repr(C)]
+pub struct FlagosApi {
+    /// `sizeof(FlagosApi)` of the library: fields beyond it do not exist.
+    pub struct_size: usize,
+    /// `FLAGOS_ABI_VERSION` of the library.
+    pub abi_version: u32,
+    /// The message of the last failure on this thread; valid until the next one. Never NULL.
+    pub last_error: extern "C" fn() -> *const c_char,
+    /// Reads the configuration, publishes the plan and opens the vendor; once per process, afterwards
+    /// it costs one load. After a failure it may be called again.
+    pub init: extern "C" fn() -> i32,
+    /// The number of devices, not a status; 0 when there is none or the configuration is wrong.
+    /// Initialises nothing.
+    pub device_count: extern "C" fn() -> i32,
+    /// Describes a device.
+    pub device_properties: unsafe extern "C" fn(device: i32, out: *mut FlagosDeviceProperties) -> i32,
+    /// Allocates memory aligned to 512 bytes, reusable in the order of `stream`. 0 bytes give a NULL
+    /// `data` and a NULL `block`. `block` is a handle, not an address.
+    pub mem_alloc: unsafe extern "C" fn(
+        device: i32,
+        stream: u64,
+        nbytes: usize,
+        data: *mut *mut c_void,
+        block: *mut *mut c_void,
+    ) -> i32,
+    /// Gives a block back, from any thread. NULL, and any block in a forked child, is ignored.
+    pub mem_free: extern "C" fn(block: *mut c_void),
+    /// Notes that work queued on `stream` uses the block.
+    pub mem_record_stream: extern "C" fn(block: *mut c_void, stream: u64) -> i32,
+    /// Gives unused cached memory back to the vendor, of one device or (-1) of all and pinned memory.
+    pub mem_empty_cache: extern "C" fn(device: i32) -> i32,
+    /// Statistics of a device.
+    pub mem_stats: unsafe extern "C" fn(device: i32, out: *mut FlagosMemoryStats) -> i32,
+    /// Peaks start again from the current values.
+    pub mem_reset_peak: extern "C" fn(device: i32) -> i32,
+    /// Accumulated values start again from 0.
+    pub mem_reset_accumulated: extern "C" fn(device: i32) -> i32,
+    /// Free and total bytes of a device.
+    pub mem_info: unsafe extern "C" fn(device: i32, free: *mut usize, total: *mut usize) -> i32,
+    /// Limits what may be reserved to a fraction, over 0 and up to 1, of the device.
+    pub mem_set_fraction: extern "C" fn(device: i32, fraction: f64) -> i32,
+    /// The cached segments and their blocks as JSON; free it with `string_free`.
+    pub mem_snapshot_json: unsafe extern "C" fn(device: i32, out: *mut *mut c_char) -> i32,
+    /// Frees a string made by this table. NULL is ignored.
+    pub string_free: unsafe extern "C" fn(string: *mut c_char),
+    /// The device whose memory contains the address, or -1; not a status.
+    pub mem_device_of: extern "C" fn(ptr: *const c_void) -> i32,
+    /// Allocates page-locked host memory. 0 bytes give a NULL `data` and a NULL `block`.
+    pub pinned_alloc: unsafe extern "C" fn(
+        nbytes: usize,
+        data: *mut *mut c_void,
+        block: *mut *mut c_void,
+    ) -> i32,
+    /// Gives pinned memory back. It is reused after the recorded streams have passed this point.
+    pub pinned_free: extern "C" fn(block: *mut c_void),
+    /// 1 when the address lies in pinned memory, else 0; not a status.
+    pub is_pinned: extern "C" fn(ptr: *const c_void) -> i32,
+    /// Notes that work queued on a stream uses the pinned block.
+    pub pinned_record: extern "C" fn(block: *mut c_void, device: i32, stream: u64) -> i32,
+    /// A stream from a set of 32 for each priority (below 0 is high), handed out round robin.
+    pub stream_create: unsafe extern "C" fn(device: i32, priority: i32, stream: *mut u64) -> i32,
+    /// Whether everything queued has finished. Reports a failure of queued work, once.
+    pub stream_query: unsafe extern "C" fn(device: i32, stream: u64, idle: *mut i32) -> i32,
+    /// Waits for everything queued so far. Reports a failure of queued work, once.
+    pub stream_sync: extern "C" fn(device: i32, stream: u64) -> i32,
+    /// Waits for everything queued on all streams of the device. Reports a failure of any, once.
+    pub device_sync: extern "C" fn(device: i32) -> i32,
+    /// Queues a call of `function(context)`, made on another thread, in order. It must not throw.
+    pub stream_launch: unsafe extern "C" fn(
+        device: i32,
+        stream: u64,
+        function: unsafe extern "C" fn(*mut c_void),
+        context: *mut c_void,
+    ) -> i32,
+    /// Queues a copy between device, pinned and ordinary memory. Both ranges stay valid until it ran.
+    pub copy_async: unsafe extern "C" fn(
+        device: i32,
+        stream: u64,
+        dst: *mut c_void,
+        src: *const c_void,
+        nbytes: usize,
+    ) -> i32,
+    /// The address, the same for the life of the process, of the number of queued items that have not
+    /// finished, over all streams. Load it with `__ATOMIC_ACQUIRE`: 0 means that all effects are visible.
+    pub pending: extern "C" fn() -> *const u64,
+    /// A new event for streams of `device`; only with `timing` it has a time.
+    pub event_create: unsafe extern "C" fn(device: i32, timing: i32, event: *mut *mut c_void) -> i32,
+    /// Destroys an event, recorded or not. NULL is ignored.
+    pub event_destroy: unsafe extern "C" fn(event: *mut c_void),
+    /// The event stands for what is queued on the stream so far.
+    pub event_record: unsafe extern "C" fn(event: *mut c_void, device: i32, stream: u64) -> i32,
+    /// Work queued on the stream from now on starts after what the event stands for.
+    pub event_wait: unsafe extern "C" fn(event: *mut c_void, device: i32, stream: u64) -> i32,
+    /// Whether what the event stands for has finished; yes before the first record.
+    pub event_query: unsafe extern "C" fn(event: *mut c_void, done: *mut i32) -> i32,
+    /// Waits for what the event stands for.
+    pub event_sync: unsafe extern "C" fn(event: *mut c_void) -> i32,
+    /// Milliseconds between two events with timing that have finished.
+    pub event_elapsed: unsafe extern "C" fn(
+        start: *mut c_void,
+        end: *mut c_void,
+        milliseconds: *mut f64,
+    ) -> i32,
+    /// The slot of an operator, `aten::add.Tensor`; NULL when that is not a name. Does not initialise.
+    pub op_slot: unsafe extern "C" fn(qualified_name: *const c_char) -> *mut FlagosOpSlot,
+    /// Why an operator is blocked; free it with `string_free`.
+    pub op_blocked_reason: unsafe extern "C" fn(name: *const c_char, out: *mut *mut c_char) -> i32,
+}
+
+// What the header promises of a slot is what the registry allocates.
+#[cfg(not(loom))]
+const _: () = {
+    use crate::registry::{OpSlot, Route, FLAG_LOG_DISPATCH};
+    use std::mem::{align_of, offset_of, size_of};
+    assert!(size_of::<FlagosOpSlot>() == size_of::<OpSlot>());
+    assert!(align_of::<FlagosOpSlot>() == align_of::<OpSlot>());
+    assert!(offset_of!(FlagosOpSlot, calls) == offset_of!(OpSlot, calls));
+    assert!(offset_of!(FlagosOpSlot, fallbacks) == offset_of!(OpSlot, fallbacks));
+    assert!(offset_of!(FlagosOpSlot, route) == offset_of!(OpSlot, route));
+    assert!(offset_of!(FlagosOpSlot, flags) == offset_of!(OpSlot, flags));
+    assert!(offset_of!(FlagosOpSlot, impl_token) == offset_of!(OpSlot, impl_token));
+    assert!(FLAGOS_ROUTE_NATIVE == Route::Native as u32);
+    assert!(FLAGOS_ROUTE_FOREIGN == Route::Foreign as u32);
+    assert!(FLAGOS_ROUTE_BLOCKED == Route::Blocked as u32);
+    assert!(FLAGOS_ROUTE_CPU_FALLBACK == Route::CpuFallback as u32);
+    assert!(FLAGOS_FLAG_LOG == FLAG_LOG_DISPATCH);
+};

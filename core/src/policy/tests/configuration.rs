@@ -1,0 +1,105 @@
+//! Which files are found, and the order of the layers.
+
+use super::*;
+
+fn load(env: &Env, files: &BTreeMap<PathBuf, String>) -> Config {
+    Config::load(env, files, None).expect("valid configuration")
+}
+
+fn read(config: &Config) -> Vec<&str> {
+    let names = config.files.iter().map(|path| path.to_str());
+    names.map(|name| name.expect("UTF-8")).collect()
+}
+
+#[test]
+fn flagos_toml_is_found_by_variable_then_here_then_in_the_user_configuration() {
+    let files = files([
+        ("chosen.toml", ""),
+        ("flagos.toml", ""),
+        ("/xdg/flagos/flagos.toml", ""),
+        ("/home/me/.config/flagos/flagos.toml", ""),
+    ]);
+    let pairs = [
+        ("FLAGOS_CONFIG", "chosen.toml"),
+        ("XDG_CONFIG_HOME", "/xdg"),
+        ("HOME", "/home/me"),
+    ];
+    assert_eq!(read(&load(&env(pairs), &files)), ["chosen.toml"]);
+    assert_eq!(read(&load(&env(pairs[1..].to_vec()), &files)), ["flagos.toml"]);
+    let mut files = files;
+    files.remove(Path::new("flagos.toml"));
+    let config = load(&env(pairs[1..].to_vec()), &files);
+    assert_eq!(read(&config), ["/xdg/flagos/flagos.toml"]);
+    let config = load(&env(pairs[2..].to_vec()), &files);
+    assert_eq!(read(&config), ["/home/me/.config/flagos/flagos.toml"]);
+    let relative = [("XDG_CONFIG_HOME", "xdg"), ("HOME", "/home/me")];
+    let config = load(&env(relative), &files);
+    assert_eq!(read(&config), ["/home/me/.config/flagos/flagos.toml"]);
+    assert!(read(&load(&env([]), &files)).is_empty());
+}
+
+#[test]
+fn environment_beats_backends_conf_beats_flagos_toml_beats_the_shipped_file() {
+    let files = files([
+        ("shipped.conf", "mm = cuda\nmm.out = cuda\nadd.Tensor = cuda\nadd.Scalar = cuda\n"),
+        ("flagos.toml", "[ops]\n\"mm.out\" = \"cpu\"\n\"add.Tensor\" = \"cuda\"\nmm = \"cuda\"\n"),
+        ("my.conf", "add.Tensor = cpu\nmm = flaggems\n"),
+    ]);
+    let shipped = Path::new("shipped.conf");
+    let decided = |env: &Env, op: &str| {
+        let config = Config::load(env, &files, Some(shipped)).expect("valid");
+        let policy = Policy::from_layers(config.layers.iter());
+        let plan = resolve_all(&registry(), &policy).expect("a plan");
+        plan.find(op).expect("known").route.source.to_string()
+    };
+    let with_conf = [("FLAGOS_BACKEND_CONFIG", "my.conf"), ("FLAGOS_OP_mm", "cpu")];
+    assert_eq!(decided(&env(with_conf), "mm"), "the variable FLAGOS_OP_mm");
+    assert_eq!(decided(&env(with_conf), "add.Tensor"), "my.conf:1");
+    assert_eq!(decided(&env(with_conf), "mm.out"), "flagos.toml:2");
+    // FLAGOS_BACKEND_CONFIG replaces the shipped file.
+    assert_eq!(decided(&env(with_conf), "add.Scalar"), "the built-in default");
+    assert_eq!(decided(&env([]), "add.Scalar"), "shipped.conf:4");
+    assert_eq!(decided(&env([]), "mm"), "flagos.toml:4");
+}
+
+#[test]
+fn the_rest_of_the_configuration_is_carried_along() {
+    let files = files([("flagos.toml", "host.devices = 2")]);
+    let pairs = [
+        ("FLAGOS_VENDOR", "host"),
+        ("FLAGOS_LOCK", "flagos.lock"),
+        ("FLAGOS_LOG", "debug"),
+        ("FLAGGEMS_SOURCE_DIR", "/src/flag_gems"),
+        ("GEMS_VENDOR", "metax"),
+        ("FLAGOS_HOST_SEED", "3"),
+        ("FLAGOS_WHEEL_LOCAL", "x"),
+    ];
+    let config = load(&env(pairs), &files);
+    assert_eq!(config.vendor(), Some("host"));
+    assert_eq!(config.lock.as_deref(), Some(Path::new("flagos.lock")));
+    assert_eq!(config.log.as_deref(), Some("debug"));
+    assert_eq!(config.gems_vendor.as_deref(), Some("metax"));
+    assert_eq!(config.flaggems_source_dir.as_deref(), Some(Path::new("/src/flag_gems")));
+    assert_eq!((config.host.devices, config.host.seed), (Some(2), Some(3)));
+    assert_eq!(config.warnings.len(), 1);
+}
+
+#[test]
+fn files_on_disk_are_read_and_cycles_between_links_are_seen() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("flagos.toml");
+    std::fs::write(&path, "[ops]\nmm = \"cpu\"\n").expect("written");
+    let document = read_flagos_toml(&Disk, &path).expect("valid");
+    assert_eq!(document.layer.ops[0].1.source, Source::file(&path, 2));
+
+    std::fs::write(&path, "include = \"link.toml\"").expect("written");
+    #[cfg(unix)]
+    {
+        let link = directory.path().join("link.toml");
+        std::os::unix::fs::symlink(&path, link).expect("linked");
+        let error = read_flagos_toml(&Disk, &path).expect_err("a cycle");
+        assert!(error.message().starts_with("include cycle"), "{error}");
+    }
+    let error = read_flagos_toml(&Disk, directory.path()).expect_err("a directory");
+    assert!(error.message().starts_with("cannot read"), "{error}");
+}

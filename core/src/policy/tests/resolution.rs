@@ -1,0 +1,190 @@
+//! Which implementation wins, and why the others lose.
+
+use super::*;
+use crate::registry::Decision;
+
+fn reason(plan: &Plan, op: &str, impl_id: &str) -> Option<String> {
+    let entry = plan.find(op).expect("a known operator");
+    let mut candidates = entry.candidates.iter();
+    let found = candidates.find(|c| &*c.implementation.impl_id == impl_id);
+    let lost = &found.expect("a candidate").lost;
+    lost.as_ref().map(ToString::to_string)
+}
+
+#[test]
+fn by_default_flaggems_then_the_active_vendor_then_the_reference() {
+    let plan = resolve("").expect("a plan");
+    assert_eq!(winner(&plan, "mm").as_deref(), Some("flaggems.python"));
+    assert_eq!(winner(&plan, "add.Scalar").as_deref(), Some("cuda.native"));
+    assert_eq!(winner(&plan, "te::rmsnorm_fwd").as_deref(), Some("te.reference"));
+    assert!(plan.iter().all(|entry| !entry.explicit));
+}
+
+#[test]
+fn what_is_known_to_be_wrong_is_passed_over_with_its_reason() {
+    let plan = resolve("").expect("a plan");
+    assert_eq!(winner(&plan, "mm.out").as_deref(), Some("cuda.native"));
+    let reason = reason(&plan, "mm.out", "flaggems.python");
+    assert_eq!(reason.as_deref(), Some("unavailable: wrong for views"));
+}
+
+#[test]
+fn every_loser_has_its_reason() {
+    let plan = resolve("ops.mm = \"flagos|cpu\"").expect("a plan");
+    let cases = [
+        ("flaggems.python", None),
+        ("user.mm", Some("lower priority")),
+        ("cuda.native", Some("not named by the route")),
+        ("metax.native", Some("the active vendor is cuda")),
+        ("cpu.reference", Some("a later alternative of the route (cpu)")),
+    ];
+    for (impl_id, expected) in cases {
+        assert_eq!(reason(&plan, "mm", impl_id).as_deref(), expected, "{impl_id}");
+    }
+}
+
+#[test]
+fn routes_select_by_kind_vendor_id_and_backend() {
+    let cases = [
+        ("flagos", "flaggems.python"),
+        ("vendor", "cuda.native"),
+        ("reference", "cpu.reference"),
+        ("vendor:cuda", "cuda.native"),
+        ("impl:user.mm", "user.mm"),
+        ("flaggems", "flaggems.python"),
+        ("flagos_python", "flaggems.python"),
+        ("cuda", "cuda.native"),
+        ("cpu", "cpu.reference"),
+        ("metax|cpu", "cpu.reference"),
+    ];
+    for (selectors, expected) in cases {
+        let plan = resolve(&format!("ops.mm = \"{selectors}\"")).expect("a plan");
+        assert_eq!(winner(&plan, "mm").as_deref(), Some(expected), "{selectors}");
+    }
+}
+
+#[test]
+fn a_higher_priority_wins_and_ties_go_to_the_first_id() {
+    let mut registry = Registry::new();
+    for (id, priority) in [("c", 1), ("b", 2), ("a", 2), ("d", 0)] {
+        let implementation = Impl::new(id, Kind::Flagos, "flagos").priority(priority);
+        registry.register("mm", implementation.into()).expect("fresh");
+    }
+    let plan = resolve_all(&registry, &Policy::default()).expect("a plan");
+    assert_eq!(winner(&plan, "mm").as_deref(), Some("a"));
+}
+
+#[test]
+fn denied_and_not_allowed_vendors_lose_even_when_routed_to() {
+    let plan = resolve("policy.deny_vendors = [\"cuda\"]\nops.mm = \"cuda|cpu\"").expect("a plan");
+    assert_eq!(winner(&plan, "mm").as_deref(), Some("cpu.reference"));
+    assert_eq!(
+        reason(&plan, "mm", "cuda.native").as_deref(),
+        Some("its vendor is denied by flagos.toml:1")
+    );
+    let plan = resolve("policy.allow_vendors = [\"metax\"]").expect("a plan");
+    assert_eq!(winner(&plan, "add.Scalar").as_deref(), Some("cpu.reference"));
+    assert_eq!(
+        reason(&plan, "add.Scalar", "cuda.native").as_deref(),
+        Some("its vendor is not allowed by flagos.toml:1")
+    );
+}
+
+#[test]
+fn disabling_flaggems_keeps_other_python_implementations() {
+    let mut policy = policy("");
+    policy.disable_flaggems = Sourced::new(true, Source::env("FLAGOS_DISABLE_FLAGGEMS_PY"));
+    let plan = resolve_all(&registry(), &policy).expect("a plan");
+    assert_eq!(winner(&plan, "mm").as_deref(), Some("user.mm"));
+    assert_eq!(
+        reason(&plan, "mm", "flaggems.python").as_deref(),
+        Some("FlagGems is disabled by the variable FLAGOS_DISABLE_FLAGGEMS_PY")
+    );
+}
+
+#[test]
+fn without_an_active_vendor_any_vendor_will_do() {
+    let plan = resolve_all(&registry(), &Policy::default()).expect("a plan");
+    assert_eq!(winner(&plan, "add.Scalar").as_deref(), Some("cuda.native"));
+    let active = Layer {
+        vendor: Some(Sourced::built_in("metax".into())),
+        ..Layer::default()
+    };
+    let plan = resolve_all(&registry(), &Policy::from_layers([&active])).expect("a plan");
+    assert_eq!(winner(&plan, "add.Scalar").as_deref(), Some("metax.native"));
+}
+
+#[test]
+fn the_exact_name_beats_the_wildcard_of_its_layer_and_a_layer_beats_both_below() {
+    let low = toml("[ops]\n\"add.Tensor\" = \"cpu\"\n\"add.*\" = \"cuda\"").expect("valid").layer;
+    let high = toml("[ops]\n\"add.*\" = \"flaggems|cuda\"").expect("valid").layer;
+    let registry = registry();
+    let plan = resolve_all(&registry, &Policy::from_layers([&cuda(), &low])).expect("a plan");
+    assert_eq!(winner(&plan, "add.Tensor").as_deref(), Some("cpu.reference"));
+    assert_eq!(winner(&plan, "add.Scalar").as_deref(), Some("cuda.native"));
+    let layers = [&cuda(), &low, &high];
+    let plan = resolve_all(&registry, &Policy::from_layers(layers)).expect("a plan");
+    assert_eq!(winner(&plan, "add.Tensor").as_deref(), Some("flaggems.python"));
+}
+
+#[test]
+fn a_route_that_cannot_be_followed_blocks_its_operator() {
+    let plan = resolve("ops.mm = \"ascend|metax\"").expect("a plan");
+    let entry = plan.find("mm").expect("known");
+    assert_eq!(entry.decision(), Decision::Blocked);
+    insta::assert_snapshot!(entry.blocked_reason().expect("blocked"), @"aten::mm is blocked: none of `ascend|metax`, set by flagos.toml:1, is usable (flaggems.python: not named by the route; cuda.native: not named by the route; metax.native: the active vendor is cuda; cpu.reference: not named by the route; user.mm: not named by the route)");
+}
+
+#[test]
+fn in_strict_mode_a_route_that_cannot_be_followed_is_an_error() {
+    let text = "policy.strict = true\n[ops]\nmm = \"ascend\"\n\"add.*\" = \"ascend\"\n";
+    let error = resolve(text).expect_err("strict");
+    insta::assert_snapshot!(error.report());
+}
+
+#[test]
+fn an_operator_nothing_in_the_order_serves_is_blocked_but_no_strict_error() {
+    let plan = resolve("policy.strict = true\npolicy.order = \"impl:user.mm\"").expect("a plan");
+    assert_eq!(plan.find("mm").expect("known").decision(), Decision::Foreign(12));
+    assert_eq!(plan.find("mm.out").expect("known").decision(), Decision::Blocked);
+}
+
+#[test]
+fn an_operator_nobody_implements_stays_native_unless_it_is_routed() {
+    let mut registry = registry();
+    registry.intern("aten::view").expect("valid");
+    let decide = |text| {
+        let plan = resolve_all(&registry, &policy(text)).expect("a plan");
+        plan.find("view").expect("known").decision()
+    };
+    assert_eq!(decide(""), Decision::Native);
+    assert_eq!(decide("ops.view = \"cpu\""), Decision::Blocked);
+}
+
+#[test]
+fn names_that_do_not_exist_are_errors_with_their_place() {
+    let cases = [
+        "[ops]\nbmm = \"cpu\"",
+        "[ops]\n\n\"aten::add.Tensro\" = \"cpu\"",
+        "[ops]\nadd = \"cpu\"",
+        "[ops]\n\"bmm.*\" = \"cpu\"",
+        "[ops]\nrmsnorm_fwd = \"cpu\"",
+        "[ops]\n\"te::rmsnorm_bwd\" = \"cpu\"",
+        "[ops]\nmm = \"impl:user.mn|cpu\"",
+        "[ops]\nmm = \"impl:entirely_unrelated\"",
+        "[ops]\nmm = \"vendor:metaxx|cpu\"",
+        "[policy]\norder = [\"vendor:nvidia\"]",
+        "[policy]\ndeny_vendors = [\"cudda\"]",
+        "[policy]\nallow_vendors = [\"cuda\", \"hots\"]",
+    ];
+    insta::assert_snapshot!(errors(&cases, resolve));
+}
+
+#[test]
+fn names_of_a_namespace_without_operators_are_kept() {
+    let plan = resolve("[ops]\n\"lightx2v::norm\" = \"impl:lx.fast\"").expect("a plan");
+    let unmatched = plan.unmatched();
+    assert_eq!(unmatched.len(), 1);
+    assert_eq!(unmatched[0].0, "lightx2v::norm");
+    assert_eq!(unmatched[0].1.to_string(), "flagos.toml:2");
+}

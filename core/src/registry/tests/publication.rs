@@ -1,0 +1,61 @@
+//! Slots follow the plan.
+
+use super::*;
+
+#[test]
+fn before_the_first_resolution_every_slot_is_native() {
+    let bench = Bench::new();
+    assert_eq!(bench.decision("mm"), Decision::Native);
+    assert!(bench.engine.published().is_none());
+}
+
+#[test]
+fn resolving_rewrites_every_slot() {
+    let bench = Bench::new();
+    bench.set("FLAGOS_OP_add__Tensor", "cpu");
+    bench.set("FLAGOS_OP_add__Scalar", "cuda");
+    let slot = bench.engine.slot("mm").expect("valid");
+    bench.engine.resolve().expect("a plan");
+    assert_eq!(slot.load(), Decision::Foreign(11));
+    assert_eq!(bench.decision("add.Tensor"), Decision::Native);
+    assert_eq!(bench.decision("add.Scalar"), Decision::Blocked);
+    let reason = bench.engine.blocked_reason("add.Scalar").expect("known");
+    let reason = reason.expect("blocked");
+    assert!(reason.starts_with(
+        "aten::add.Scalar is blocked: none of `cuda`, set by the variable FLAGOS_OP_add__Scalar"
+    ));
+    assert_eq!(bench.engine.blocked_reason("mm").expect("known"), None);
+}
+
+#[test]
+fn the_token_stays_when_the_route_leaves() {
+    let bench = Bench::new();
+    bench.engine.resolve().expect("a plan");
+    bench.engine.set_route("mm", "reference", "test").expect("valid");
+    let slot = bench.engine.slot("mm").expect("valid");
+    assert_eq!(slot.load(), Decision::CpuFallback);
+    assert_eq!(slot.impl_token.load(slot::Ordering::Relaxed), 11);
+}
+
+#[test]
+fn the_log_flag_is_in_every_slot_also_in_those_that_come_later() {
+    let bench = Bench::new();
+    bench.set("FLAGOS_LOG_DISPATCH", "1");
+    let flags = |op: &str| {
+        let slot = bench.engine.slot(op).expect("valid");
+        slot.flags.load(slot::Ordering::Relaxed)
+    };
+    assert_eq!(flags("mm"), 0);
+    bench.engine.resolve().expect("a plan");
+    assert_eq!(flags("mm"), FLAG_LOG_DISPATCH);
+    assert_eq!(flags("bmm"), FLAG_LOG_DISPATCH);
+}
+
+#[test]
+fn numbers_of_a_newer_core_block() {
+    assert_eq!(Route::from_raw(0), Route::Native);
+    assert_eq!(Route::from_raw(1), Route::Foreign);
+    assert_eq!(Route::from_raw(2), Route::Blocked);
+    assert_eq!(Route::from_raw(3), Route::CpuFallback);
+    assert_eq!(Route::from_raw(99), Route::Blocked);
+}

@@ -1,0 +1,58 @@
+"""Importing flagos costs nothing and brings no framework; the stub says what there is."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import flagos
+from conftest import Interpreter
+from flagos import _core
+
+
+def test_no_framework_is_imported(interpreter: Interpreter) -> None:
+    result = interpreter.program(
+        "import sys, flagos\n"
+        "flagos.operators(), flagos.FlagosError, flagos.route, flagos.devices\n"
+        "print(sorted({'torch', 'numpy', 'typer', 'rich'} & set(sys.modules)))"
+    )
+    assert result.out == "[]\n", result.err
+
+
+def test_the_core_imports_alone(interpreter: Interpreter) -> None:
+    result = interpreter.program(
+        "import sys; before = set(sys.modules); from flagos import _core\n"
+        "print(sorted(m for m in set(sys.modules) - before if m.startswith('flagos')))"
+    )
+    assert result.out == "['flagos', 'flagos._core']\n", result.err
+
+
+def test_a_typo_in_the_configuration_does_not_break_the_import(interpreter: Interpreter) -> None:
+    program = "import flagos; print(flagos.operators())"
+    result = interpreter.program(program, FLAGOS_NONSENSE="1", FLAGOS_STRICT="perhaps")
+    assert result.out == "[]\n", result.err
+
+
+def test_every_public_name_exists() -> None:
+    for name in flagos.__all__:
+        assert getattr(flagos, name) is not None
+    assert set(flagos.__all__) <= set(dir(flagos))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    assert not hasattr(flagos, "nonsense")
+
+
+def test_the_stub_describes_the_module() -> None:
+    stub = ast.parse(Path(_core.__file__).with_name("_core.pyi").read_text(encoding="utf-8"))
+    declared = set()
+    for node in stub.body:
+        if isinstance(node, ast.FunctionDef):
+            declared.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            # The types of plain data exist for type checkers only.
+            if [ast.unparse(base) for base in node.bases] != ["TypedDict"]:
+                declared.add(node.name)
+        elif isinstance(node, ast.AnnAssign) and not ast.unparse(node.target).startswith("__"):
+            declared.add(ast.unparse(node.target))
+    assert declared == {name for name in dir(_core) if not name.startswith("__")}

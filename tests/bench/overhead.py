@@ -1,0 +1,271 @@
+"""What the flagos device costs over the CPU on the host vendor: `make bench`.
+
+    python -m tests.bench.overhead [--rounds N] [--iterations N] [--json] [--write]
+
+Operators on 8×8 tensors from Python and from C++, the allocator, `import torch` with and without the
+plugin, and `flagos devices`. Prints ratios; asserts nothing. `--write` keeps the report in
+docs/benchmarks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from tests.bench import machine
+from tests.bench.timing import Spread, interleaved, nanoseconds_per_call, seconds_of_command
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Cost of one operator on both devices, in nanoseconds per call."""
+
+    operator: str
+    cpu: Spread
+    flagos: Spread
+
+    @property
+    def ratio(self) -> float:
+        """Median on flagos over median on the CPU."""
+        return self.flagos.median / self.cpu.median
+
+
+def from_python(rounds: int, iterations: int) -> list[Overhead]:
+    """Operator overhead seen from Python, without autograd."""
+    import torch
+
+    from tests.bench import operators
+
+    measured = []
+    with torch.no_grad():
+        on_cpu, on_flagos = operators.calls("cpu"), operators.calls("flagos")
+        for name in on_cpu:
+            spreads = interleaved(
+                {
+                    "cpu": partial(nanoseconds_per_call, on_cpu[name], iterations),
+                    "flagos": partial(nanoseconds_per_call, on_flagos[name], iterations),
+                },
+                rounds,
+            )
+            measured.append(Overhead(name, spreads["cpu"], spreads["flagos"]))
+    return measured
+
+
+def from_cpp(rounds: int, iterations: int) -> list[Overhead] | None:
+    """Operator overhead seen from C++, or None when the adapter was built without the loops."""
+    from tests.bench import operators
+    from torch_fl import _C
+
+    bench_op = getattr(_C, "bench_op", None)
+    if bench_op is None:
+        return None
+    measured = []
+    for name in operators.calls("cpu"):
+        spreads = interleaved(
+            {device: partial(bench_op, name, device, iterations) for device in ("cpu", "flagos")},
+            rounds,
+        )
+        measured.append(Overhead(name, spreads["cpu"], spreads["flagos"]))
+    return measured
+
+
+def geometric_mean(ratios: Iterable[float]) -> float:
+    """The mean for ratios: twice as slow and twice as fast cancel out."""
+    logarithms = [math.log(ratio) for ratio in ratios]
+    return math.exp(sum(logarithms) / len(logarithms))
+
+
+def import_times(rounds: int) -> dict[str, Spread]:
+    """Seconds that a new process needs for `import torch`, with and without the plugin."""
+    command = [sys.executable, "-c", "import torch"]
+    environment = {**os.environ}
+    without = {**environment, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    return interleaved(
+        {
+            "import torch, without the plugin": lambda: seconds_of_command(command, without),
+            "import torch, with the plugin": lambda: seconds_of_command(command, environment),
+        },
+        rounds,
+    )
+
+
+def command_times(rounds: int) -> dict[str, Spread]:
+    """Seconds of `flagos devices`, next to those of a Python that does nothing."""
+    flagos = shutil.which("flagos", path=str(Path(sys.executable).parent)) or "flagos"
+    return interleaved(
+        {
+            "flagos devices": lambda: seconds_of_command([flagos, "devices"], os.environ),
+            "python -c pass": lambda: seconds_of_command(
+                [sys.executable, "-c", "pass"], os.environ
+            ),
+        },
+        rounds,
+    )
+
+
+def allocator() -> list[str]:
+    """The closing lines of the Rust allocator's own bench; empty when cargo is not installed."""
+    if shutil.which("cargo") is None:
+        return []
+    command = ["cargo", "bench", "-p", "flagos-core", "--locked", "--bench", "allocator"]
+    run = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return [line.rstrip() for line in run.stdout.splitlines() if re.search(r"\d [nµm]s\b", line)]
+
+
+def table(rows: Iterable[tuple[str, ...]], header: tuple[str, ...]) -> Iterator[str]:
+    """A Markdown table; every column but the first is aligned right."""
+    lines = [header, *rows]
+    widths = [max(len(row[column]) for row in lines) for column in range(len(header))]
+
+    def laid_out(row: tuple[str, ...]) -> str:
+        first, *others = row
+        cells = [first.ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        return "| " + " | ".join(cells) + " |"
+
+    yield laid_out(header)
+    yield (
+        "|"
+        + "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
+        + "|"
+    )
+    yield from map(laid_out, lines[1:])
+
+
+def overhead_section(title: str, measured: list[Overhead]) -> Iterator[str]:
+    """One table of operators with its means."""
+    from tests.bench.operators import VIEWS
+
+    def nanoseconds(spread: Spread) -> str:
+        return f"{spread.least:.0f} / {spread.median:.0f} / {spread.greatest:.0f}"
+
+    yield f"### {title}"
+    yield ""
+    yield from table(
+        (
+            (item.operator, nanoseconds(item.cpu), nanoseconds(item.flagos), f"{item.ratio:.2f}")
+            for item in measured
+        ),
+        ("operator", "cpu, ns", "flagos, ns", "ratio"),
+    )
+    views = [item.ratio for item in measured if item.operator in VIEWS]
+    yield ""
+    yield (
+        f"Geometric mean of the ratios: **{geometric_mean(item.ratio for item in measured):.2f}**; "
+        f"of the views alone: **{geometric_mean(views):.2f}**."
+    )
+    yield ""
+
+
+def seconds_section(title: str, spreads: dict[str, Spread]) -> Iterator[str]:
+    """One table of whole commands."""
+    yield f"### {title}"
+    yield ""
+    yield from table(
+        (
+            (name, f"{spread.least:.3f} / {spread.median:.3f} / {spread.greatest:.3f}")
+            for name, spread in spreads.items()
+        ),
+        ("what", "seconds"),
+    )
+    yield ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that was measured."""
+
+    rounds: int
+    iterations: int
+    python: list[Overhead]
+    cpp: list[Overhead] | None
+    allocator: list[str]
+    imports: dict[str, Spread]
+    commands: dict[str, Spread]
+
+    def markdown(self) -> str:
+        """The report as it is kept in docs/benchmarks."""
+        found = machine.versions("flagos", "torch-fl", "torch", "numpy")
+        lines = [
+            f"# Overhead of the flagos device on the host vendor, {datetime.date.today()}",
+            "",
+            f"{machine.processor()}, {machine.cores()} cores. "
+            + ", ".join(f"{name} {number}" for name, number in found.items())
+            + ".",
+            "",
+            f"Made by `make bench`. 8×8 float32, no autograd; {self.rounds} interleaved rounds of "
+            f"{self.iterations} calls; least / median / greatest of the rounds; ratio of medians.",
+            "",
+            *overhead_section("Operators from Python", self.python),
+        ]
+        if self.cpp is None:
+            lines += ["### Operators from C++", "", "Not measured: no bench loops in torch_fl.", ""]
+        else:
+            lines += overhead_section("Operators from C++", self.cpp)
+        lines += ["### Allocator", ""]
+        if self.allocator:
+            lines += ["```text", *self.allocator, "```", ""]
+        else:
+            lines += ["Not measured: cargo is not installed.", ""]
+        with_plugin, without = (
+            self.imports["import torch, with the plugin"],
+            self.imports["import torch, without the plugin"],
+        )
+        lines += seconds_section("Import", self.imports)
+        lines += [
+            f"Difference of the medians: **{with_plugin.median - without.median:+.3f} s**.",
+            "",
+            *seconds_section("Commands", self.commands),
+        ]
+        return "\n".join(lines).rstrip() + "\n"
+
+
+def measure(rounds: int, iterations: int) -> Report:
+    """Runs every measurement, cheapest disturbance first."""
+    return Report(
+        rounds=rounds,
+        iterations=iterations,
+        python=from_python(rounds, iterations),
+        cpp=from_cpp(rounds, iterations),
+        imports=import_times(max(rounds // 2, 3)),
+        commands=command_times(max(rounds // 2, 3)),
+        allocator=allocator(),
+    )
+
+
+def main() -> int:
+    """Measures, prints, and with --write keeps the report."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds (default: 15)")
+    parser.add_argument(
+        "--iterations", type=int, default=20_000, help="calls in a round (default: 20000)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the report")
+    parser.add_argument("--write", action="store_true", help="keep the report in docs/benchmarks")
+    options = parser.parse_args()
+
+    report = measure(options.rounds, options.iterations)
+    print(json.dumps(asdict(report), indent=2) if options.json else report.markdown())
+    if options.write:
+        path = ROOT / "docs" / "benchmarks" / f"{datetime.date.today()}-host.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(report.markdown())
+        print(f"written to {path.relative_to(ROOT)}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
