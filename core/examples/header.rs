@@ -6,7 +6,9 @@ use cbindgen::{Builder, Config, DocumentationStyle, Language, LayoutConfig, Styl
 
 /// Where the checked-in header is.
 pub fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("include").join("flagos.h")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("include")
+        .join("flagos.h")
 }
 
 /// The text of the header.
@@ -33,9 +35,14 @@ pub fn generate() -> String {
         ..Config::default()
     };
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/abi/types.rs");
-    let bindings = Builder::new().with_config(config).with_src(source).generate();
+    let bindings = Builder::new()
+        .with_config(config)
+        .with_src(source)
+        .generate();
     let mut text = Vec::new();
-    bindings.expect("the table can be described in C").write(&mut text);
+    bindings
+        .expect("the table can be described in C")
+        .write(&mut text);
     String::from_utf8(text).expect("a header is text")
 }
 
@@ -52,7 +59,10 @@ const ALIGNED: &str = "
 #define FLAGOS_ALIGNED(n) __attribute__((aligned(n)))
 #endif";
 
-#[allow(dead_code, reason = "the test of the header includes this file and only compares")]
+#[allow(
+    dead_code,
+    reason = "the test of the header includes this file and only compares"
+)]
 fn main() {
     std::fs::write(path(), generate()).expect("include/flagos.h is writable");
 }

@@ -9,8 +9,8 @@ mod host;
 mod value;
 
 pub use docs::markdown;
-pub use host::{FaultSite, HostSettings};
 pub(crate) use host::{parse_faults, valid_devices};
+pub use host::{FaultSite, HostSettings};
 pub use value::{parse_bytes, Env};
 
 /// How the text of a variable is read. An empty value always means "not set".

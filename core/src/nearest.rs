@@ -40,7 +40,12 @@ mod tests {
 
     #[test]
     fn suggests_the_closest_name_and_nothing_far_off() {
-        let names = ["aten::mm", "aten::bmm", "aten::add.Tensor", "aten::sub.Tensor"];
+        let names = [
+            "aten::mm",
+            "aten::bmm",
+            "aten::add.Tensor",
+            "aten::sub.Tensor",
+        ];
         let cases = [
             ("aten::mn", Some("aten::mm")),
             ("aten::add.Tensr", Some("aten::add.Tensor")),

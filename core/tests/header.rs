@@ -18,7 +18,15 @@ fn the_checked_in_header_is_the_generated_one() {
 /// Compiles a program against the header, without making a file.
 fn compiles(compiler: &str, language: &str, standard: &str, program: &str) {
     let mut child = Command::new(compiler)
-        .args(["-x", language, standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror"])
+        .args([
+            "-x",
+            language,
+            standard,
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+        ])
         .arg("-fsyntax-only")
         .arg("-I")
         .arg(header::path().parent().expect("a folder"))
@@ -28,21 +36,37 @@ fn compiles(compiler: &str, language: &str, standard: &str, program: &str) {
         .spawn()
         .unwrap_or_else(|error| panic!("{compiler} cannot be run: {error}"));
     let mut input = child.stdin.take().expect("piped");
-    input.write_all(program.as_bytes()).expect("the compiler reads");
+    input
+        .write_all(program.as_bytes())
+        .expect("the compiler reads");
     drop(input);
     let output = child.wait_with_output().expect("the compiler ends");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// Uses what adapters use, and checks the sizes Rust has.
 fn program(assert: &str) -> String {
     let sizes = [
-        ("FlagosApi", std::mem::size_of::<flagos_core::abi::FlagosApi>()),
-        ("FlagosMemoryStats", std::mem::size_of::<flagos_core::abi::FlagosMemoryStats>()),
-        ("FlagosDeviceProperties", std::mem::size_of::<flagos_core::abi::FlagosDeviceProperties>()),
+        (
+            "FlagosApi",
+            std::mem::size_of::<flagos_core::abi::FlagosApi>(),
+        ),
+        (
+            "FlagosMemoryStats",
+            std::mem::size_of::<flagos_core::abi::FlagosMemoryStats>(),
+        ),
+        (
+            "FlagosDeviceProperties",
+            std::mem::size_of::<flagos_core::abi::FlagosDeviceProperties>(),
+        ),
         ("FlagosOpSlot", 64),
     ];
-    let sizes = sizes.map(|(name, size)| format!("{assert}(sizeof({name}) == {size}, \"{name}\");\n"));
+    let sizes =
+        sizes.map(|(name, size)| format!("{assert}(sizeof({name}) == {size}, \"{name}\");\n"));
     format!(
         "#include \"flagos.h\"\n{}
          int run(const FlagosApi *api, void *data);

@@ -5,6 +5,7 @@ module imports nothing else and initialises nothing. Functions that may wait rel
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import Any, TypedDict
 
 from flagos.runtime import Device
@@ -128,7 +129,7 @@ def ops(prefix: str | None = None) -> list[str]:
 def plan_lock() -> str:
     """The plan as the text of a lock file, the same for the same plan."""
 
-def check_lock(path: str) -> None:
+def check_lock(path: str | PathLike[str]) -> None:
     """Raises :class:`ConfigError` with the differences from a lock file."""
 
 # Routes.
@@ -136,8 +137,8 @@ def check_lock(path: str) -> None:
 def set_route(op: str, selector: str) -> None:
     """Routes an operator, above files and environment."""
 
-def clear_route(op: str | None = None) -> None:
-    """Takes back one route of :func:`set_route`, or all."""
+def clear_route(op: str | None = None) -> int:
+    """Takes back one route of :func:`set_route`, or all; how many there were."""
 
 def push_context(routes: Mapping[str, str]) -> int:
     """Puts a context of routes on top and returns what :func:`pop_context` takes."""
@@ -165,10 +166,17 @@ def reset_counters() -> None:
 def record_fallback(op: str, reason: str) -> None:
     """Counts a CPU fallback; raises in strict mode or beyond the budget."""
 
+def fallbacks() -> list[dict[str, Any]]:
+    """Every operator that fell back: ``op``, ``count`` and the ``reason`` of the first time."""
+
 # Configuration.
 
+def set_shipped_config(path: str | PathLike[str]) -> None:
+    """Names the ``backends.conf`` an adapter ships: the weakest layer."""
+
 def configuration() -> dict[str, Any]:
-    """``files`` that were read, in order, and ``warnings``. Raises :class:`ConfigError`."""
+    """What files and variables say: ``files`` that were read, in order, ``warnings``, ``lock``,
+    ``vendor``, ``flaggems_source_dir``, ``gems_vendor``. Raises :class:`ConfigError`."""
 
 def environment() -> list[Variable]:
     """Every declared variable."""

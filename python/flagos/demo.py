@@ -267,9 +267,8 @@ def plan_summary(run_on_device: Callable[[], Run]) -> tuple[Run, PlanSummary]:
 
     The counters are those that the dispatch path itself increments.
     """
-    import torch_fl
-
     import flagos
+    import torch_fl
 
     torch_fl.reset_counters()
     run = run_on_device()

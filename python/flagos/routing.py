@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ContextDecorator, contextmanager
+from contextlib import ContextDecorator, contextmanager, suppress
 from types import TracebackType
 
 from flagos import _core
@@ -51,7 +51,9 @@ class route(ContextDecorator):  # noqa: N801 - used like a function: `with flago
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _core.pop_context(self._entered.tokens.pop())
+        # In a child forked inside the region there is nothing left to take back.
+        with suppress(_core.ForkedError):
+            _core.pop_context(self._entered.tokens.pop())
 
 
 def set_route(op: str, selector: str | Sequence[str]) -> None:

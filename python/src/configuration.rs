@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use flagos_core::registry::global;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::IntoPython as _;
+use crate::engine::with_engine;
 use crate::logs;
 
 fn shown(path: &Path) -> String {
@@ -15,8 +14,11 @@ fn shown(path: &Path) -> String {
 
 #[pyfunction]
 fn configuration(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let config = py.detach(|| global().config()).into_python(py)?;
-    logs::check_directives(config.log.as_deref()).into_python(py)?;
+    let config = with_engine(py, "configuration", |engine| {
+        let config = engine.config()?;
+        logs::check_directives(config.log.as_deref())?;
+        Ok(config)
+    })?;
     let files: Vec<_> = config.files.iter().map(|path| shown(path)).collect();
     let result = PyDict::new(py);
     result.set_item("files", files)?;
@@ -31,8 +33,9 @@ fn configuration(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 
 #[pyfunction]
 fn set_shipped_config(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-    py.detach(|| global().set_shipped_config(&path))
-        .into_python(py)
+    with_engine(py, "set_shipped_config", |engine| {
+        engine.set_shipped_config(&path)
+    })
 }
 
 /// Adds the functions to the module.

@@ -6,7 +6,9 @@ use flagos_core::abi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::engine::with_engine;
 use crate::errors::IntoPython as _;
+use crate::logs;
 
 /// What an adapter gives to `PyCapsule_GetPointer`.
 const CAPSULE_NAME: &CStr = c"flagos.FlagosApi";
@@ -28,7 +30,10 @@ fn api_capsule(py: Python<'_>) -> PyResult<Py<PyAny>> {
 
 #[pyfunction]
 fn init(py: Python<'_>) -> PyResult<()> {
-    py.detach(abi::initialize).into_python(py).map(drop)
+    with_engine(py, "init", |engine| {
+        logs::check_directives(engine.config()?.log.as_deref())?;
+        abi::initialize().map(drop)
+    })
 }
 
 #[pyfunction]

@@ -1,11 +1,12 @@
 //! Registration of implementations.
 
-use flagos_core::registry::{global, Callable, Impl, Kind};
+use flagos_core::registry::{Callable, Impl, Kind, Registry};
 use flagos_core::Error;
 use pyo3::exceptions::{PyLookupError, PyTypeError};
 use pyo3::prelude::*;
 
-use crate::errors::{to_python, IntoPython as _};
+use crate::engine::with_engine;
+use crate::errors::to_python;
 use crate::foreign;
 
 /// What both kinds of registration say about an implementation.
@@ -65,8 +66,9 @@ fn register_impls(
         priority,
         unavailable_reason,
     )?;
-    py.detach(|| global().register_impls(namespace, &names, implementation))
-        .into_python(py)?;
+    with_engine(py, "register_impls", |engine| {
+        engine.register_impls(namespace, &names, implementation)
+    })?;
     Ok(names.len())
 }
 
@@ -94,8 +96,9 @@ fn register_impl(
         unavailable_reason,
     )?;
     let Some(function) = r#fn else {
-        py.detach(|| global().register_impl(op, implementation))
-            .into_python(py)?;
+        with_engine(py, "register_impl", |engine| {
+            engine.register_impl(op, implementation)
+        })?;
         return Ok(0);
     };
     if !function.is_callable() {
@@ -107,25 +110,27 @@ fn register_impl(
     // Before the registration: from then on a dispatch may ask for the token.
     let token = foreign::keep(function.unbind());
     let implementation = implementation.callable(Callable::Foreign(token));
-    py.detach(|| global().register_impl(op, implementation))
-        .inspect_err(|_| foreign::forget(token))
-        .into_python(py)?;
+    with_engine(py, "register_impl", |engine| {
+        engine.register_impl(op, implementation)
+    })
+    .inspect_err(|_| foreign::forget(token))?;
     Ok(token)
 }
 
 #[pyfunction]
 fn unregister(py: Python<'_>, op: &str, impl_id: &str) -> PyResult<()> {
-    let token = token_of(op, impl_id);
-    py.detach(|| global().unregister(op, impl_id))
-        .into_python(py)?;
+    let token = with_engine(py, "unregister", |engine| {
+        let token = token_of(&engine.registry(), op, impl_id);
+        engine.unregister(op, impl_id)?;
+        Ok(token)
+    })?;
     if let Some(token) = token {
         foreign::forget(token);
     }
     Ok(())
 }
 
-fn token_of(op: &str, impl_id: &str) -> Option<u64> {
-    let registry = global().registry();
+fn token_of(registry: &Registry, op: &str, impl_id: &str) -> Option<u64> {
     let op = registry.op(registry.id(op)?);
     let found = op.impls.iter().find(|i| &*i.impl_id == impl_id)?;
     match found.callable {

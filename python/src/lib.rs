@@ -6,6 +6,7 @@
 
 mod configuration;
 mod device;
+mod engine;
 mod environment;
 mod errors;
 mod foreign;

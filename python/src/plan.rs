@@ -4,14 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use flagos_core::policy::{Explanation, Plan};
-use flagos_core::registry::global;
+use flagos_core::registry::{global, Engine};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::engine::with_engine;
 use crate::errors::IntoPython as _;
 
 fn current(py: Python<'_>) -> PyResult<Arc<Plan>> {
-    py.detach(|| global().plan()).into_python(py)
+    with_engine(py, "plan", Engine::plan)
 }
 
 fn explanation<'py>(py: Python<'py>, explanation: &Explanation) -> PyResult<Bound<'py, PyAny>> {
@@ -20,12 +21,12 @@ fn explanation<'py>(py: Python<'py>, explanation: &Explanation) -> PyResult<Boun
 
 #[pyfunction]
 fn resolve(py: Python<'_>) -> PyResult<()> {
-    py.detach(|| global().resolve()).into_python(py).map(drop)
+    with_engine(py, "resolve", Engine::resolve).map(drop)
 }
 
 #[pyfunction]
 fn reload(py: Python<'_>) -> PyResult<()> {
-    py.detach(|| global().reload()).into_python(py).map(drop)
+    with_engine(py, "reload", Engine::reload).map(drop)
 }
 
 #[pyfunction]
@@ -57,9 +58,11 @@ fn explain_text(py: Python<'_>, op: &str) -> PyResult<String> {
 
 #[pyfunction]
 #[pyo3(signature = (prefix=None))]
-fn ops(py: Python<'_>, prefix: Option<&str>) -> Vec<String> {
-    let names = py.detach(|| global().ops(prefix.unwrap_or_default()));
-    names.iter().map(ToString::to_string).collect()
+fn ops(py: Python<'_>, prefix: Option<&str>) -> PyResult<Vec<String>> {
+    let names = with_engine(py, "ops", |engine| {
+        Ok(engine.ops(prefix.unwrap_or_default()))
+    })?;
+    Ok(names.iter().map(ToString::to_string).collect())
 }
 
 #[pyfunction]
@@ -69,7 +72,7 @@ fn plan_lock(py: Python<'_>) -> PyResult<String> {
 
 #[pyfunction]
 fn check_lock(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-    py.detach(|| global().check_lock(&path)).into_python(py)
+    with_engine(py, "check_lock", |engine| engine.check_lock(&path))
 }
 
 /// Answers from the published plan without a lock: adapters ask on every call of a Python kernel.
@@ -85,7 +88,7 @@ fn log_dispatch(py: Python<'_>) -> PyResult<bool> {
 #[pyfunction]
 fn counters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let result = PyDict::new(py);
-    for counted in py.detach(|| global().counters()) {
+    for counted in with_engine(py, "counters", |engine| Ok(engine.counters()))? {
         let numbers = PyDict::new(py);
         numbers.set_item("calls", counted.calls)?;
         numbers.set_item("fallbacks", counted.fallbacks)?;
@@ -95,19 +98,23 @@ fn counters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 }
 
 #[pyfunction]
-fn reset_counters(py: Python<'_>) {
-    py.detach(|| global().reset_counters());
+fn reset_counters(py: Python<'_>) -> PyResult<()> {
+    with_engine(py, "reset_counters", |engine| {
+        engine.reset_counters();
+        Ok(())
+    })
 }
 
 #[pyfunction]
 fn record_fallback(py: Python<'_>, op: &str, reason: &str) -> PyResult<()> {
-    py.detach(|| global().record_fallback(op, reason))
-        .into_python(py)
+    with_engine(py, "record_fallback", |engine| {
+        engine.record_fallback(op, reason)
+    })
 }
 
 #[pyfunction]
 fn fallbacks(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    let records = py.detach(|| global().fallbacks());
+    let records = with_engine(py, "fallbacks", |engine| Ok(engine.fallbacks()))?;
     Ok(pythonize::pythonize(py, &records)?)
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use flagos_core::registry::{global, ContextToken};
+use flagos_core::registry::ContextToken;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
-use crate::errors::IntoPython as _;
+use crate::engine::with_engine;
 
 /// What `set_strict` set last, to be restored by a region that overrides it.
 static STRICT: Mutex<Option<bool>> = Mutex::new(None);
@@ -14,14 +14,15 @@ static STRICT: Mutex<Option<bool>> = Mutex::new(None);
 #[pyfunction]
 fn set_route(py: Python<'_>, op: &str, selector: &str) -> PyResult<()> {
     let call = format!("flagos.set_route({op:?}, {selector:?})");
-    py.detach(|| global().set_route(op, selector, &call))
-        .into_python(py)
+    with_engine(py, "set_route", |engine| {
+        engine.set_route(op, selector, &call)
+    })
 }
 
 #[pyfunction]
 #[pyo3(signature = (op=None))]
 fn clear_route(py: Python<'_>, op: Option<&str>) -> PyResult<usize> {
-    py.detach(|| global().clear_route(op)).into_python(py)
+    with_engine(py, "clear_route", |engine| engine.clear_route(op))
 }
 
 #[pyfunction]
@@ -29,29 +30,27 @@ fn push_context(py: Python<'_>, routes: BTreeMap<String, String>) -> PyResult<u6
     let pairs = routes
         .iter()
         .map(|(op, route)| (op.as_str(), route.as_str()));
-    py.detach(|| global().push_context(pairs))
-        .map(|token| token.0)
-        .into_python(py)
+    with_engine(py, "push_context", |engine| engine.push_context(pairs)).map(|token| token.0)
 }
 
 #[pyfunction]
 fn pop_context(py: Python<'_>, token: u64) -> PyResult<()> {
-    py.detach(|| global().pop_context(ContextToken(token)))
-        .into_python(py)
+    with_engine(py, "pop_context", |engine| {
+        engine.pop_context(ContextToken(token))
+    })
 }
 
 #[pyfunction]
 fn set_strict(py: Python<'_>, enabled: Option<bool>) -> PyResult<()> {
-    py.detach(|| {
+    with_engine(py, "set_strict", |engine| {
         let mut current = STRICT.lock();
         match enabled {
-            Some(strict) => global().set_strict(strict)?,
-            None => global().update_api(|layer| layer.strict = None)?,
+            Some(strict) => engine.set_strict(strict)?,
+            None => engine.update_api(|layer| layer.strict = None)?,
         }
         *current = enabled;
         Ok(())
     })
-    .into_python(py)
 }
 
 #[pyfunction]

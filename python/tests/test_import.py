@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import flagos
-from conftest import Interpreter
+from python.tests.interpreters import Interpreter
 from flagos import _core
 
 

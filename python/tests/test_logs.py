@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conftest import Interpreter
+from python.tests.interpreters import Interpreter
 
 # Collects what reaches the logger `flagos`; the core warns once per operator that falls back.
 PRELUDE = """

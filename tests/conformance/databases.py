@@ -132,4 +132,4 @@ def calls_of(case: Case, variant: str) -> Iterator[tuple[str, Call]]:
     entry = _entries(case.database)[case.name]
     dtype = getattr(torch, case.dtype)
     checks = {"module": module_checks, "optim": optimizer_checks}.get(case.database, op_checks)
-    return checks.calls_of(entry, dtype, variant)  # type: ignore[attr-defined, no-any-return]
+    return checks.calls_of(entry, dtype, variant)  # type: ignore[no-any-return]

@@ -50,7 +50,8 @@ def _construct(
 ) -> torch.nn.Module:
     seed_everything(_CONSTRUCTION_SEED, device)
     # Some modules take modules; the reference must not train those of the device.
-    return info.module_cls(*deepcopy(args), **deepcopy(kwargs))
+    module: torch.nn.Module = info.module_cls(*deepcopy(args), **deepcopy(kwargs))
+    return module
 
 
 def _arguments(sample: ModuleInput) -> tuple[Any, Any]:

@@ -93,9 +93,7 @@ def calls_of(op: OpInfo, dtype: torch.dtype, variant: str) -> Iterator[tuple[str
     yield from _described(samples, makers[variant])
 
 
-def _sparse_samples(
-    op: OpInfo, dtype: torch.dtype, layout: torch.layout
-) -> Iterable[SampleInput]:
+def _sparse_samples(op: OpInfo, dtype: torch.dtype, layout: torch.layout) -> Iterable[SampleInput]:
     """The sparse samples of an operator, or its dense ones made sparse where it has none."""
     try:
         return list(op.sample_inputs_sparse(layout, "cpu", dtype, requires_grad=False))
@@ -129,9 +127,7 @@ def _describe(sample: SampleInput) -> str:
         return value
 
     arguments = [brief(value) for value in pytree.tree_leaves((sample.input, sample.args))]
-    named = [
-        f"{key}={pytree.tree_map(brief, value)}" for key, value in dict(sample.kwargs).items()
-    ]
+    named = [f"{key}={pytree.tree_map(brief, value)}" for key, value in dict(sample.kwargs).items()]
     text = ", ".join([*(str(argument) for argument in arguments), *named])
     return text if len(text) <= 200 else f"{text[:200]}..."
 
@@ -192,9 +188,7 @@ def _cotangent(transfer: Transfer, output: torch.Tensor, seed: int) -> torch.Ten
     return transfer.tensor(dense.to_sparse(layout=output.layout))
 
 
-def _with_input(
-    sample: SampleInput, change: Callable[[torch.Tensor], torch.Tensor]
-) -> SampleInput:
+def _with_input(sample: SampleInput, change: Callable[[torch.Tensor], torch.Tensor]) -> SampleInput:
     def changed_if_dense(tensor: torch.Tensor) -> torch.Tensor:
         return change(tensor) if tensor.layout == torch.strided else tensor
 

@@ -66,7 +66,7 @@ def _train(info: OptimizerInfo, kwargs: dict[str, Any], dtype: torch.dtype, vari
             parameters = [parameter.clone() for parameter in parameters]
             for parameter in parameters:
                 parameter.retain_grad()
-        optimizer = info.optim_cls(parameters, **kwargs)
+        optimizer = _create(info, parameters, kwargs)
         losses = []
         for step, values in enumerate(gradients):
             if variant == "resume" and step == _STEPS // 2:
@@ -76,6 +76,14 @@ def _train(info: OptimizerInfo, kwargs: dict[str, Any], dtype: torch.dtype, vari
         return {"parameters": parameters, "losses": losses, "state": _flat_state(state)}
 
     return Call(body, (parameters, gradients, kwargs), may_stay_on_host=lambda label: True)
+
+
+def _create(
+    info: OptimizerInfo, parameters: list[torch.Tensor], kwargs: dict[str, Any]
+) -> torch.optim.Optimizer:
+    create: Any = info.optim_cls  # annotated as an instance, but is the class
+    optimizer: torch.optim.Optimizer = create(parameters, **kwargs)
+    return optimizer
 
 
 def _with_empty_rows(gradient: torch.Tensor) -> torch.Tensor:
@@ -89,7 +97,7 @@ def _step(
     parameters: list[torch.Tensor],
     gradients: list[torch.Tensor],
 ) -> Any:
-    def closure() -> torch.Tensor:
+    def closure() -> Any:
         loss = torch.zeros((), device=parameters[0].device)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if info.step_requires_closure:  # a quadratic bowl, so that a line search makes sense
@@ -117,7 +125,7 @@ def _reload(
         return value.cpu() if isinstance(value, torch.Tensor) else value
 
     checkpoint = torch.utils._pytree.tree_map(to_host, deepcopy(optimizer.state_dict()))
-    fresh = info.optim_cls(parameters, **kwargs)
+    fresh = _create(info, parameters, kwargs)
     fresh.load_state_dict(checkpoint)
     return fresh
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -19,6 +20,8 @@ from .databases import Case
 from .worker import PROGRESS_BYTES, READY
 
 _ROOT = Path(__file__).resolve().parents[2]
+# By its name from the root, as pytest gives this package a shorter one.
+_WORKER = "tests.conformance.worker"
 _RECYCLE_BYTES = 6 << 30
 _START_LIMIT = 300.0
 _STDERR_TAIL = 2000
@@ -36,7 +39,7 @@ class _Worker:
         self._progress.write_bytes(b"starting")
         self._stderr = directory / f"stderr-{number}"
         self.pipe, child_pipe = os.pipe()
-        command = [sys.executable, "-m", f"{__package__}.worker", *arguments]
+        command = [sys.executable, "-m", _WORKER, *arguments]
         command += ["--results", str(child_pipe), "--progress", str(self._progress)]
         # One thread each: the workers are the parallelism, and sums must not depend on its degree.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -55,11 +58,10 @@ class _Worker:
     def send(self, case: Case) -> None:
         self.case, self.started = case, time.monotonic()
         assert self.process.stdin is not None
-        try:
+        # A worker that died is noticed by its closed result pipe.
+        with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(case.to_json()).encode() + b"\n")
             self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it died; the closed result pipe says so too, and is acted upon
 
     def overdue(self, limit: float) -> bool:
         """Whether the case, or the start, takes longer than it may."""
@@ -88,10 +90,8 @@ class _Worker:
         except subprocess.TimeoutExpired:
             self.process.kill()
         assert self.process.stdin is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
-        except BrokenPipeError:
-            pass
         os.close(self.pipe)
         return self.process.wait()
 

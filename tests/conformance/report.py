@@ -8,7 +8,12 @@ from collections.abc import Iterator
 from .databases import DATABASES
 from .verdicts import Failure, Summary
 
-_TITLES = {"op": "OpInfos", "module": "ModuleInfos", "optim": "OptimizerInfos", "foreach": "foreach"}
+_TITLES = {
+    "op": "OpInfos",
+    "module": "ModuleInfos",
+    "optim": "OptimizerInfos",
+    "foreach": "foreach",
+}
 
 
 def _share(passed: int, total: int) -> str:
@@ -63,7 +68,7 @@ def _markdown_lines(
     yield f"# Conformance of `{device}` with `{reference}`"
     yield ""
     yield "Written by `make conformance`; do not edit. Each entry of PyTorch's test databases runs on"
-    yield f"both devices and must agree in values (to the bit), dtype, shape, strides, layout, device,"
+    yield "both devices and must agree in values (to the bit), dtype, shape, strides, layout, device,"
     yield "aliasing, version counters, random state and errors. A pair passes only if every sample of"
     yield "every variant agrees; expected failures count as failures."
     yield ""

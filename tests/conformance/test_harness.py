@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from .databases import Case, all_cases, calls_of, variants_of  # noqa: E402
-from .expectations import Expectations  # noqa: E402
-from .observation import EXACT, Tolerance  # noqa: E402
-from .pool import Pool  # noqa: E402
-from .report import markdown, terminal  # noqa: E402
-from .transfer import Transfer  # noqa: E402
-from .twin_run import Call, TwinRun  # noqa: E402
-from .verdicts import summarize  # noqa: E402
-from .worker import check_case  # noqa: E402
+from .databases import Case, all_cases, calls_of, variants_of
+from .expectations import Expectations
+from .observation import EXACT, Tolerance
+from .pool import Pool
+from .report import markdown, terminal
+from .transfer import Transfer
+from .twin_run import Call, TwinRun
+from .verdicts import summarize
+from .worker import check_case
 
 Function = Callable[..., Any]
 
@@ -127,7 +126,7 @@ def test_a_wrong_gradient_is_seen() -> None:
             return x.sin()
 
         @staticmethod
-        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
             return 2 * gradient
 
     twins = TwinRun("cpu")
@@ -238,9 +237,7 @@ def test_a_crash_and_a_hang_cost_only_their_case(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     arguments = ["--device", "cpu", "--reference", "cpu", "--plugin", "sabotage"]
     cases = [Case("op", name, "float32") for name in ("sinh", "cosh", "tanh")]
-    results = list(
-        Pool([*arguments, "--sample-limit", "2"], jobs=2, time_limit=15.0).run(cases)
-    )
+    results = list(Pool([*arguments, "--sample-limit", "2"], jobs=2, time_limit=15.0).run(cases))
     summary = summarize(results, Expectations(), complete=False)
     assert summary.passed["op"] == 1
     crashes = {failure.case.name: failure for failure in summary.crashes}

@@ -79,9 +79,7 @@ class Transfer:
         if source.layout != torch.strided:
             return source.detach().to(self.device)
         result = torch.empty(0, dtype=source.dtype, device=self.device)
-        result.set_(
-            self._storage(source), source.storage_offset(), source.size(), source.stride()
-        )
+        result.set_(self._storage(source), source.storage_offset(), source.size(), source.stride())
         if source.is_conj():
             torch._C._set_conj(result, True)
         if source.is_neg():

@@ -1,8 +1,8 @@
 """A worker process: checks cases it is sent, and leaves a trace of what it is doing.
 
 The parent writes one case as a line of JSON to standard input and reads one line of results from a
-pipe, whose first line says that it is ready. Before every call the worker notes variant and sample in the progress file, so that the parent
-can name the culprit of a crash or of a hang.
+pipe, whose first line says that it is ready. Before every call the worker notes variant and sample
+in the progress file, so that the parent can name the culprit of a crash or of a hang.
 """
 
 from __future__ import annotations
@@ -59,7 +59,12 @@ def check_case(
             continue
         note(f"{variant}: generating samples")
         tolerance = expectations.tolerance(case, variant)
-        counts = {"samples": 0, "failed": 0, "reference_raised": 0, "ungenerated": 0}
+        counts: dict[str, Any] = {
+            "samples": 0,
+            "failed": 0,
+            "reference_raised": 0,
+            "ungenerated": 0,
+        }
         variants[variant] = counts
         seed_everything(_SAMPLE_SEED)
         try:

@@ -28,7 +28,9 @@ pub fn initialize() -> Result<&'static Runtime> {
 
 fn configured_vendor() -> Result<(&'static VendorEntry, Settings)> {
     let config = registry::global().config()?;
-    let settings = Settings { host: config.host.clone() };
+    let settings = Settings {
+        host: config.host.clone(),
+    };
     let entry = vendors::select(config.vendor(), &settings)?;
     Ok((entry, settings))
 }

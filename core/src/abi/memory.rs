@@ -167,5 +167,7 @@ pub(super) unsafe extern "C" fn snapshot_json(device: i32, out: *mut *mut c_char
 pub(super) extern "C" fn device_of(ptr: *const c_void) -> i32 {
     let runtime = process::get();
     let device = runtime.and_then(|runtime| runtime.memory().device_of(ptr.cast()));
-    device.and_then(|device| i32::try_from(device).ok()).unwrap_or(-1)
+    device
+        .and_then(|device| i32::try_from(device).ok())
+        .unwrap_or(-1)
 }

@@ -45,7 +45,9 @@ pub(super) extern "C" fn free(block: *mut c_void) {
 
 /// `FlagosApi::is_pinned`.
 pub(super) extern "C" fn is_pinned(ptr: *const c_void) -> i32 {
-    process::get().map_or(0, |runtime| i32::from(runtime.pinned().is_pinned(ptr.cast())))
+    process::get().map_or(0, |runtime| {
+        i32::from(runtime.pinned().is_pinned(ptr.cast()))
+    })
 }
 
 /// `FlagosApi::pinned_record`.

@@ -61,7 +61,9 @@ pub(super) fn quietly(entry: impl FnOnce() -> Result<()>) {
 #[cold]
 fn log(error: &Error) {
     // A subscriber that panics must not cross the boundary either.
-    let logged = catch_unwind(AssertUnwindSafe(|| tracing::error!(%error, "a call failed")));
+    let logged = catch_unwind(AssertUnwindSafe(
+        || tracing::error!(%error, "a call failed"),
+    ));
     drop(logged);
 }
 

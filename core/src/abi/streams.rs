@@ -10,7 +10,9 @@ use super::status::{device_index, give, null, status};
 /// The stream a caller named.
 #[inline]
 pub(super) fn stream(operation: &'static str, device: i32, id: u64) -> Result<&'static dyn Stream> {
-    process::require(operation)?.streams().get(device_index(device)?, id)
+    process::require(operation)?
+        .streams()
+        .get(device_index(device)?, id)
 }
 
 /// `FlagosApi::stream_create`.
@@ -48,7 +50,11 @@ pub(super) extern "C" fn sync(device: i32, id: u64) -> i32 {
 
 /// `FlagosApi::device_sync`.
 pub(super) extern "C" fn device_sync(device: i32) -> i32 {
-    status(|| process::require("device_sync")?.vendor().device_sync(device_index(device)?))
+    status(|| {
+        process::require("device_sync")?
+            .vendor()
+            .device_sync(device_index(device)?)
+    })
 }
 
 /// `FlagosApi::stream_launch`.

@@ -160,7 +160,8 @@ pub struct FlagosApi {
     /// Initialises nothing.
     pub device_count: extern "C" fn() -> i32,
     /// Describes a device.
-    pub device_properties: unsafe extern "C" fn(device: i32, out: *mut FlagosDeviceProperties) -> i32,
+    pub device_properties:
+        unsafe extern "C" fn(device: i32, out: *mut FlagosDeviceProperties) -> i32,
     /// Allocates memory aligned to 512 bytes, reusable in the order of `stream`. 0 bytes give a NULL
     /// `data` and a NULL `block`. `block` is a handle, not an address.
     pub mem_alloc: unsafe extern "C" fn(
@@ -193,11 +194,8 @@ pub struct FlagosApi {
     /// The device whose memory contains the address, or -1; not a status.
     pub mem_device_of: extern "C" fn(ptr: *const c_void) -> i32,
     /// Allocates page-locked host memory. 0 bytes give a NULL `data` and a NULL `block`.
-    pub pinned_alloc: unsafe extern "C" fn(
-        nbytes: usize,
-        data: *mut *mut c_void,
-        block: *mut *mut c_void,
-    ) -> i32,
+    pub pinned_alloc:
+        unsafe extern "C" fn(nbytes: usize, data: *mut *mut c_void, block: *mut *mut c_void) -> i32,
     /// Gives pinned memory back. It is reused after the recorded streams have passed this point.
     pub pinned_free: extern "C" fn(block: *mut c_void),
     /// 1 when the address lies in pinned memory, else 0; not a status.
@@ -231,7 +229,8 @@ pub struct FlagosApi {
     /// finished, over all streams. Load it with `__ATOMIC_ACQUIRE`: 0 means that all effects are visible.
     pub pending: extern "C" fn() -> *const u64,
     /// A new event for streams of `device`; only with `timing` it has a time.
-    pub event_create: unsafe extern "C" fn(device: i32, timing: i32, event: *mut *mut c_void) -> i32,
+    pub event_create:
+        unsafe extern "C" fn(device: i32, timing: i32, event: *mut *mut c_void) -> i32,
     /// Destroys an event, recorded or not. NULL is ignored.
     pub event_destroy: unsafe extern "C" fn(event: *mut c_void),
     /// The event stands for what is queued on the stream so far.
@@ -243,11 +242,8 @@ pub struct FlagosApi {
     /// Waits for what the event stands for.
     pub event_sync: unsafe extern "C" fn(event: *mut c_void) -> i32,
     /// Milliseconds between two events with timing that have finished.
-    pub event_elapsed: unsafe extern "C" fn(
-        start: *mut c_void,
-        end: *mut c_void,
-        milliseconds: *mut f64,
-    ) -> i32,
+    pub event_elapsed:
+        unsafe extern "C" fn(start: *mut c_void, end: *mut c_void, milliseconds: *mut f64) -> i32,
     /// The slot of an operator, `aten::add.Tensor`; NULL when that is not a name. Does not initialise.
     pub op_slot: unsafe extern "C" fn(qualified_name: *const c_char) -> *mut FlagosOpSlot,
     /// Why an operator is blocked; free it with `string_free`.

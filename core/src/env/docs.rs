@@ -75,7 +75,11 @@ fn section(text: &mut String, group: Group) {
             text,
             "| `{}` | {value} | {} | {} |",
             var.name,
-            if var.default.is_empty() { "–" } else { var.default },
+            if var.default.is_empty() {
+                "–"
+            } else {
+                var.default
+            },
             var.doc,
         );
     }

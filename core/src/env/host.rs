@@ -60,9 +60,10 @@ impl HostSettings {
     /// Replaces every setting that the environment gives.
     pub fn overlay_env(&mut self, env: &Env) -> Result<()> {
         if let Some(devices) = env.count(&HOST_DEVICES)? {
-            self.devices = Some(valid_devices(devices).map_err(|hint| {
-                bad_value(&HOST_DEVICES, &devices.to_string(), hint)
-            })?);
+            self.devices = Some(
+                valid_devices(devices)
+                    .map_err(|hint| bad_value(&HOST_DEVICES, &devices.to_string(), hint))?,
+            );
         }
         overlay(&mut self.memory, env.bytes(&HOST_MEMORY)?);
         overlay(&mut self.seed, env.count(&HOST_SEED)?);
@@ -98,12 +99,19 @@ pub(crate) fn valid_devices(devices: u64) -> Result<u32, &'static str> {
 /// Reads `alloc=0.01,copy=0.001`; the error is what to do about it.
 pub(crate) fn parse_faults(text: &str) -> Result<Vec<(FaultSite, f64)>, String> {
     let mut faults: Vec<(FaultSite, f64)> = Vec::new();
-    for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+    for item in text
+        .split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+    {
         let Some((name, probability)) = item.split_once('=') else {
             return Err(format!("write `{item}` as `site=probability`"));
         };
         let name = name.trim();
-        let Some(site) = FaultSite::ALL.into_iter().find(|site| site.as_str() == name) else {
+        let Some(site) = FaultSite::ALL
+            .into_iter()
+            .find(|site| site.as_str() == name)
+        else {
             let sites = FaultSite::ALL.map(FaultSite::as_str);
             let near = nearest::hint(name, sites);
             return Err(near.unwrap_or_else(|| format!("the sites are {}", sites.join(", "))));

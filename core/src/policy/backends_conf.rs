@@ -35,7 +35,9 @@ fn parse(includes: &mut Includes, start: &At, text: &str) -> Result<Layer> {
         }
         if let Some(path) = included(line) {
             if path.is_empty() {
-                return Err(at.error("`include` without a path").with_hint("write `include other.conf`"));
+                return Err(at
+                    .error("`include` without a path")
+                    .with_hint("write `include other.conf`"));
             }
             layer.overlay(read(includes, &at.relative(path), Some(&at))?);
             continue;

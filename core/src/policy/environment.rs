@@ -28,7 +28,11 @@ pub fn layer(env: &Env) -> Result<Layer> {
                 .with_context("variable", var)
                 .with_hint(error.hint)
         })?;
-        layer.route(OpPattern::Variable(op.to_owned()), selectors, Source::env(var));
+        layer.route(
+            OpPattern::Variable(op.to_owned()),
+            selectors,
+            Source::env(var),
+        );
     }
     Ok(layer)
 }

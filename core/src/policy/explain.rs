@@ -123,7 +123,11 @@ impl fmt::Display for Explanation {
         let width = width.unwrap_or_default();
         for candidate in &self.candidates {
             let mark = if candidate.chosen { '*' } else { ' ' };
-            write!(f, "\n  {mark} {:width$}  {}", candidate.impl_id, candidate.kind)?;
+            write!(
+                f,
+                "\n  {mark} {:width$}  {}",
+                candidate.impl_id, candidate.kind
+            )?;
             if let Some(vendor) = &candidate.vendor {
                 write!(f, ", vendor {vendor}")?;
             }

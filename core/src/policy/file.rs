@@ -98,11 +98,12 @@ impl<'f> Includes<'f> {
         let identity = self.files.identity(path);
         if let Some(start) = self.open.iter().position(|(open, _)| *open == identity) {
             let chain = self.open[start..].iter().map(|(_, name)| name.as_path());
-            let chain: Vec<_> = chain.chain([path]).map(|p| p.display().to_string()).collect();
-            return Err(
-                refuse(format!("include cycle: {}", chain.join(" -> ")))
-                    .with_hint("remove one of the includes"),
-            );
+            let chain: Vec<_> = chain
+                .chain([path])
+                .map(|p| p.display().to_string())
+                .collect();
+            return Err(refuse(format!("include cycle: {}", chain.join(" -> ")))
+                .with_hint("remove one of the includes"));
         }
         if self.open.len() >= MAX_DEPTH || self.read.len() >= MAX_FILES {
             return Err(refuse(format!(

@@ -53,7 +53,10 @@ impl OpPattern {
             Self::Overloads(base) => {
                 let (namespace, base) = base.split_once("::").unwrap_or(("", base));
                 let overloads = registry.overloads(namespace, base);
-                overloads.into_iter().filter_map(|n| registry.id(n)).collect()
+                overloads
+                    .into_iter()
+                    .filter_map(|n| registry.id(n))
+                    .collect()
             }
             Self::Variable(tail) => return find_variable(tail, registry),
         };

@@ -9,8 +9,8 @@ use super::layer::{Policy, Route};
 use super::lock;
 use super::selector::Selector;
 use super::source::Source;
-use crate::registry::{Decision, Impl, OpId, OpSlot};
 use crate::nearest;
+use crate::registry::{Decision, Impl, OpId, OpSlot};
 use crate::{Error, Result};
 
 /// Why an implementation was not chosen.

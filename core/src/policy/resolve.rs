@@ -93,7 +93,8 @@ impl<'p> Compiled<'p> {
             routes: HashMap::new(),
             unmatched: Vec::new(),
         };
-        let mut names: Option<Names> = (check == Check::Everything).then(|| Names::new(registry, policy));
+        let mut names: Option<Names> =
+            (check == Check::Everything).then(|| Names::new(registry, policy));
         if let Some(names) = names.as_mut().filter(|_| !registry.is_empty()) {
             names.check_vendors(policy)?;
             names.check_route(&policy.order)?;
@@ -161,9 +162,7 @@ impl<'p> Compiled<'p> {
                 (Some((winner, _)), _, _) if winner == i => None,
                 (_, Some(reason), _) => Some(reason),
                 (Some((_, best)), None, Some(mine)) if mine == best => Some(Reason::LowerPriority),
-                (_, None, Some(mine)) => {
-                    Some(Reason::LaterAlternative(route.value[mine].clone()))
-                }
+                (_, None, Some(mine)) => Some(Reason::LaterAlternative(route.value[mine].clone())),
                 (_, None, None) => Some(Reason::NotNamed),
             };
             Candidate {
@@ -213,7 +212,8 @@ impl<'p> Compiled<'p> {
         match selector {
             Selector::Kind(kind) => implementation.kind == *kind,
             Selector::Vendor(vendor) => {
-                implementation.kind == Kind::Vendor && implementation.vendor.as_ref() == Some(vendor)
+                implementation.kind == Kind::Vendor
+                    && implementation.vendor.as_ref() == Some(vendor)
             }
             Selector::Impl(id) => implementation.impl_id == *id,
             Selector::Backend(backend) => backend.matches(implementation),
@@ -311,9 +311,8 @@ impl<'r> Names<'r> {
             match selector {
                 Selector::Vendor(vendor) => self.vendor(vendor, &route.source)?,
                 Selector::Impl(id) => {
-                    unknown("implementation", id, &self.known().0, &route.source).map_err(
-                        |error| error.with_context("route", print::join(&route.value)),
-                    )?;
+                    unknown("implementation", id, &self.known().0, &route.source)
+                        .map_err(|error| error.with_context("route", print::join(&route.value)))?;
                 }
                 Selector::Kind(_) | Selector::Backend(_) => {}
             }

@@ -136,7 +136,9 @@ impl Engine {
     ) -> Result<()> {
         check_impl(&implementation)?;
         let names = names.into_iter();
-        let names: Vec<_> = names.map(|n| format!("{namespace}::{}", n.as_ref())).collect();
+        let names: Vec<_> = names
+            .map(|n| format!("{namespace}::{}", n.as_ref()))
+            .collect();
         let implementation = Arc::new(implementation);
         self.change(|state| {
             let registry = &mut state.registry;
@@ -438,7 +440,10 @@ impl Engine {
             entry.slot.publish(entry.decision());
         };
         match only {
-            Some(ids) => ids.iter().filter_map(|id| plan.entry(*id)).for_each(rewrite),
+            Some(ids) => ids
+                .iter()
+                .filter_map(|id| plan.entry(*id))
+                .for_each(rewrite),
             None => plan.iter().for_each(rewrite),
         }
         plan

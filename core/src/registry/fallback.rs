@@ -38,7 +38,10 @@ impl FallbackLedger {
                 "CPU fallback refused ({reason}): strict mode is set by {}",
                 strict.source
             );
-            return refuse(message, "route the operator to an implementation that supports the call");
+            return refuse(
+                message,
+                "route the operator to an implementation that supports the call",
+            );
         }
         let mut records = self.records.lock();
         let (total, by_op) = &mut *records;
@@ -48,15 +51,20 @@ impl FallbackLedger {
                 "CPU fallback refused ({reason}): {total} were made, which is the budget set by {}",
                 limit.source
             );
-            return refuse(message, "route the operator elsewhere, or raise max_cpu_fallback");
+            return refuse(
+                message,
+                "route the operator elsewhere, or raise max_cpu_fallback",
+            );
         }
         *total += 1;
         let first = !by_op.contains_key(op);
-        let record = by_op.entry(Arc::clone(op)).or_insert_with(|| FallbackRecord {
-            op: Arc::clone(op),
-            count: 0,
-            reason: reason.to_owned(),
-        });
+        let record = by_op
+            .entry(Arc::clone(op))
+            .or_insert_with(|| FallbackRecord {
+                op: Arc::clone(op),
+                count: 0,
+                reason: reason.to_owned(),
+            });
         record.count += 1;
         drop(records);
         if first {

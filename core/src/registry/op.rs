@@ -47,8 +47,10 @@ impl<'a> OpName<'a> {
         };
         let word = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         let valid = !namespace.is_empty() && !base.is_empty() && word(namespace) && word(base);
-        let overload_valid =
-            overload.is_empty() || overload.split('.').all(|part| !part.is_empty() && word(part));
+        let overload_valid = overload.is_empty()
+            || overload
+                .split('.')
+                .all(|part| !part.is_empty() && word(part));
         if !valid || !overload_valid {
             return Err(bad_name(name));
         }

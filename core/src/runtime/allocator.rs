@@ -93,7 +93,10 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
     pub fn new(vendor: Arc<V>, streams: Arc<Streams>) -> Result<Self> {
         let count = vendor.device_count();
         if count > BlockHandle::MAX_DEVICES {
-            return Err(Error::unsupported("mem_alloc", format!("{count} devices are too many")));
+            return Err(Error::unsupported(
+                "mem_alloc",
+                format!("{count} devices are too many"),
+            ));
         }
         let devices = (0..count).map(|device| {
             let total = vendor.memory(device)?.total as usize;
@@ -103,10 +106,18 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
                 limit: total,
                 total,
             };
-            Ok(Device { state: Mutex::new(state), giving_back: Mutex::new(()) })
+            Ok(Device {
+                state: Mutex::new(state),
+                giving_back: Mutex::new(()),
+            })
         });
         let devices = devices.collect::<Result<_>>()?;
-        Ok(Self { vendor, streams, devices, segments: Ranges::default() })
+        Ok(Self {
+            vendor,
+            streams,
+            devices,
+            segments: Ranges::default(),
+        })
     }
 
     /// Allocates on `device`, in the order of `stream`. `None` when `nbytes` is 0.
@@ -128,7 +139,14 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
             }
         }
         let kind = kind_of(size);
-        self.alloc_from_vendor(Request { device, stream, nbytes, size, kind }).map(Some)
+        self.alloc_from_vendor(Request {
+            device,
+            stream,
+            nbytes,
+            size,
+            kind,
+        })
+        .map(Some)
     }
 
     /// Gives a block back. Any thread may do so.
@@ -152,7 +170,9 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         while streams != 0 {
             let stream = u64::from(streams.trailing_zeros());
             streams &= streams - 1;
-            let waits = state.deferred.push(vendor, &self.streams, device, stream, id);
+            let waits = state
+                .deferred
+                .push(vendor, &self.streams, device, stream, id);
             events += u32::from(waits);
         }
         state.pool.blocks[id].events = events;
@@ -231,7 +251,9 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
     }
 
     fn device(&self, device: usize) -> Result<&Device> {
-        self.devices.get(device).ok_or_else(|| no_device(device, self.devices.len()))
+        self.devices
+            .get(device)
+            .ok_or_else(|| no_device(device, self.devices.len()))
     }
 
     #[inline]
@@ -247,7 +269,13 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
     #[cold]
     #[inline(never)]
     fn alloc_from_vendor(&self, request: Request) -> Result<Allocation> {
-        let Request { device, stream, nbytes, size, kind } = request;
+        let Request {
+            device,
+            stream,
+            nbytes,
+            size,
+            kind,
+        } = request;
         self.streams.get(device, stream)?;
         if size > self.lock(device)?.total {
             return Err(self.more_than_there_is(device, nbytes));
@@ -277,19 +305,32 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         }
         let mut state = self.lock(device)?;
         state.pool.tallies.num_ooms += 1;
-        Err(report::out_of_memory(self.vendor.name(), device, nbytes, &state))
+        Err(report::out_of_memory(
+            self.vendor.name(),
+            device,
+            nbytes,
+            &state,
+        ))
     }
 
     /// Takes from the cache, or from a new segment if the vendor gives one.
     fn attempt(&self, request: Request) -> Result<Option<Allocation>> {
-        let Request { device, stream, nbytes, size, kind } = request;
+        let Request {
+            device,
+            stream,
+            nbytes,
+            size,
+            kind,
+        } = request;
         let mut state = self.lock(device)?;
         // Another thread may have freed a block meanwhile.
         let mut taken = state.pool.take(stream, size, nbytes);
         if taken.is_none() && self.grow(&mut state, device, stream, size, kind)? {
             taken = state.pool.take(stream, size, nbytes);
         }
-        taken.map(|(address, block)| allocation(address, block)).transpose()
+        taken
+            .map(|(address, block)| allocation(address, block))
+            .transpose()
     }
 
     /// Adds a segment that can serve `size`. False when there is no room for one.

@@ -20,7 +20,10 @@ fn over(settings: HostSettings) -> HostAllocator {
 }
 
 fn with_memory(bytes: usize) -> HostAllocator {
-    over(HostSettings { memory: Some(bytes as u64), ..HostSettings::default() })
+    over(HostSettings {
+        memory: Some(bytes as u64),
+        ..HostSettings::default()
+    })
 }
 
 /// Work that blocks its stream until it is opened.
@@ -46,7 +49,10 @@ impl Gate {
 }
 
 fn alloc(allocator: &HostAllocator, stream: u64, nbytes: usize) -> Allocation {
-    allocator.alloc(0, stream, nbytes).expect("memory").expect("not empty")
+    allocator
+        .alloc(0, stream, nbytes)
+        .expect("memory")
+        .expect("not empty")
 }
 
 #[test]
@@ -75,10 +81,14 @@ fn wrong_handles_are_refused() {
     for error in [
         allocator.free(block).expect_err("freed twice"),
         allocator.record_stream(block, 0).expect_err("freed"),
-        allocator.record_stream(block, 7).expect_err("no such stream"),
+        allocator
+            .record_stream(block, 7)
+            .expect_err("no such stream"),
         allocator.alloc(0, 7, 8).expect_err("no such stream"),
         allocator.alloc(3, 0, 8).expect_err("no such device"),
-        allocator.free(BlockHandle::from_bits(u64::MAX).expect("bits")).expect_err("nonsense"),
+        allocator
+            .free(BlockHandle::from_bits(u64::MAX).expect("bits"))
+            .expect_err("nonsense"),
     ] {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     }
@@ -92,10 +102,15 @@ fn a_recorded_block_waits_for_its_stream() {
     let gate = Gate::default();
     let first = alloc(&allocator, 0, 4096);
     gate.block(target);
-    allocator.record_stream(first.block, stream).expect("allocated");
+    allocator
+        .record_stream(first.block, stream)
+        .expect("allocated");
     allocator.free(first.block).expect("allocated");
     let stats = allocator.stats(0).expect("stats");
-    assert_eq!((stats.allocation.all.current, stats.active.all.current), (0, 1));
+    assert_eq!(
+        (stats.allocation.all.current, stats.active.all.current),
+        (0, 1)
+    );
     let second = alloc(&allocator, 0, 4096);
     assert_ne!(first.data, second.data);
     gate.open();
@@ -123,7 +138,10 @@ fn more_than_there_is_fails_at_once() {
     for nbytes in [64 * MIB + 1, usize::MAX / 2, usize::MAX] {
         let error = allocator.alloc(0, 0, nbytes).expect_err("too much");
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-        assert!(error.to_string().contains("more than the 64.00 MiB"), "{error}");
+        assert!(
+            error.to_string().contains("more than the 64.00 MiB"),
+            "{error}"
+        );
     }
     allocator.free(kept.block).expect("allocated");
     alloc(&allocator, 0, 64 * MIB);
@@ -143,11 +161,18 @@ fn the_limit_is_on_reserved_bytes() {
     assert_eq!(held.len(), 10);
     assert_eq!(allocator.vendor().memory(0).expect("info").free, 0);
     let report = error.report();
-    for part in ["1.00 MiB", "10.00 MiB", "FLAGOS_HOST_MEMORY", "small pool", "asked for"] {
+    for part in [
+        "1.00 MiB",
+        "10.00 MiB",
+        "FLAGOS_HOST_MEMORY",
+        "small pool",
+        "asked for",
+    ] {
         assert!(report.contains(part), "{part} is missing in\n{report}");
     }
     assert!(!error.to_string().contains('\n'));
-    held.drain(..).for_each(|block| allocator.free(block.block).expect("allocated"));
+    held.drain(..)
+        .for_each(|block| allocator.free(block.block).expect("allocated"));
     alloc(&allocator, 0, 10 * MIB);
 }
 
@@ -155,13 +180,22 @@ fn the_limit_is_on_reserved_bytes() {
 fn cached_memory_makes_room() {
     let allocator = with_memory(64 * MIB);
     for nbytes in [40 * MIB, 50 * MIB] {
-        allocator.free(alloc(&allocator, 0, nbytes).block).expect("allocated");
+        allocator
+            .free(alloc(&allocator, 0, nbytes).block)
+            .expect("allocated");
     }
     // Of another stream: everything must go.
     let stream = allocator.streams().create(0, -1).expect("a stream");
     alloc(&allocator, stream, 60 * MIB);
     let stats = allocator.stats(0).expect("stats");
-    assert_eq!((stats.num_alloc_retries, stats.num_sync_all_streams, stats.num_ooms), (2, 1, 0));
+    assert_eq!(
+        (
+            stats.num_alloc_retries,
+            stats.num_sync_all_streams,
+            stats.num_ooms
+        ),
+        (2, 1, 0)
+    );
     assert_eq!(stats.reserved_bytes.all.current, 60 * MIB as i64);
 }
 
@@ -184,8 +218,13 @@ fn memory_used_by_another_stream_is_waited_for() {
 fn a_fraction_limits_the_process() {
     let allocator = with_memory(64 * MIB);
     allocator.set_fraction(0, 0.5).expect("valid");
-    let error = allocator.alloc(0, 0, 33 * MIB).expect_err("over the fraction");
-    assert!(error.to_string().contains("raise the memory fraction"), "{error}");
+    let error = allocator
+        .alloc(0, 0, 33 * MIB)
+        .expect_err("over the fraction");
+    assert!(
+        error.to_string().contains("raise the memory fraction"),
+        "{error}"
+    );
     let half = alloc(&allocator, 0, 32 * MIB);
     allocator.free(half.block).expect("allocated");
     for wrong in [0.0, -1.0, 1.5, f64::NAN] {
@@ -212,7 +251,10 @@ fn stream_work_may_free_but_not_wait() {
     let (cache, memory) = receive.recv().expect("the work runs");
     assert_eq!(cache, Err(ErrorKind::Unsupported));
     // 50 MiB fit only if the other thread has emptied the cache by then.
-    assert!(matches!(memory, Ok(Some(_)) | Err(ErrorKind::OutOfMemory)), "{memory:?}");
+    assert!(
+        matches!(memory, Ok(Some(_)) | Err(ErrorKind::OutOfMemory)),
+        "{memory:?}"
+    );
 }
 
 #[test]
@@ -229,17 +271,29 @@ fn injected_failures_leave_the_allocator_usable() {
         allocator.free(block.block).expect("allocated");
     }
     let stats = allocator.stats(0).expect("stats");
-    assert_eq!((stats.allocation.all.current, stats.num_ooms), (0, bad.len() as i64));
+    assert_eq!(
+        (stats.allocation.all.current, stats.num_ooms),
+        (0, bad.len() as i64)
+    );
 }
 
 #[test]
 fn addresses_know_their_device() {
-    let allocator = over(HostSettings { devices: Some(2), ..HostSettings::default() });
-    let block = allocator.alloc(1, 0, 3 * MIB).expect("memory").expect("not empty");
+    let allocator = over(HostSettings {
+        devices: Some(2),
+        ..HostSettings::default()
+    });
+    let block = allocator
+        .alloc(1, 0, 3 * MIB)
+        .expect("memory")
+        .expect("not empty");
     let last = block.data.as_ptr().wrapping_add(3 * MIB - 1);
     assert_eq!(allocator.device_of(block.data.as_ptr()), Some(1));
     assert_eq!(allocator.device_of(last), Some(1));
-    assert_eq!(allocator.device_of(std::ptr::from_ref(&allocator).cast()), None);
+    assert_eq!(
+        allocator.device_of(std::ptr::from_ref(&allocator).cast()),
+        None
+    );
     allocator.free(block.block).expect("allocated");
     allocator.empty_cache(1).expect("emptied");
     assert_eq!(allocator.device_of(last), None);
@@ -258,16 +312,23 @@ fn a_snapshot_adds_up() {
     assert_eq!(sum("total_size"), stats.reserved_bytes.all.current);
     assert_eq!(sum("allocated_size"), stats.allocated_bytes.all.current);
     assert_eq!(sum("requested_size"), 700 + 2 * MIB as i64);
-    let block = segments.iter().find(|segment| segment["segment_type"] == "small");
+    let block = segments
+        .iter()
+        .find(|segment| segment["segment_type"] == "small");
     let block = &block.expect("a small segment")["blocks"][0];
-    assert_eq!((&block["size"], &block["state"]), (&1024.into(), &"active_allocated".into()));
+    assert_eq!(
+        (&block["size"], &block["state"]),
+        (&1024.into(), &"active_allocated".into())
+    );
 }
 
 #[test]
 fn many_threads_share_one_device() {
     const THREADS: usize = 8;
     let allocator = with_memory(512 * MIB);
-    let streams: Vec<_> = (0..3).map(|_| allocator.streams().create(0, 0).expect("one")).collect();
+    let streams: Vec<_> = (0..3)
+        .map(|_| allocator.streams().create(0, 0).expect("one"))
+        .collect();
     let (send, receive) = mpsc::channel::<Allocation>();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -287,7 +348,9 @@ fn many_threads_share_one_device() {
                         let other = streams[(turn + 1) % 3];
                         let stream = allocator.streams().get(0, other).expect("it exists");
                         launch_closure(stream, || {}).expect("queued");
-                        allocator.record_stream(block.block, other).expect("allocated");
+                        allocator
+                            .record_stream(block.block, other)
+                            .expect("allocated");
                     }
                     if turn % 2 == 0 {
                         allocator.free(block.block).expect("allocated");
@@ -306,11 +369,22 @@ fn many_threads_share_one_device() {
     allocator.vendor().device_sync(0).expect("no failure");
     let stats = allocator.stats(0).expect("stats");
     let total = (THREADS * 500) as i64;
-    assert_eq!((stats.allocation.all.allocated, stats.allocation.all.freed), (total, total));
+    assert_eq!(
+        (stats.allocation.all.allocated, stats.allocation.all.freed),
+        (total, total)
+    );
     assert_eq!(stats.active_bytes.all.current, 0);
     allocator.validate(0);
     allocator.empty_cache(0).expect("emptied");
-    assert_eq!(allocator.stats(0).expect("stats").reserved_bytes.all.current, 0);
+    assert_eq!(
+        allocator
+            .stats(0)
+            .expect("stats")
+            .reserved_bytes
+            .all
+            .current,
+        0
+    );
 }
 
 // SAFETY: for the test above only: the memory is handed over with the value.
@@ -382,10 +456,18 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 match allocator.alloc(0, ids[stream], nbytes) {
                     Ok(allocation) => {
                         let allocation = allocation.expect("not empty");
-                        let new = Held { allocation, nbytes, stream, used_by: Vec::new() };
+                        let new = Held {
+                            allocation,
+                            nbytes,
+                            stream,
+                            used_by: Vec::new(),
+                        };
                         let address = allocation.data.as_ptr() as usize;
                         prop_assert_eq!(address % ALIGNMENT, 0);
-                        let clash = held.iter().chain(&waiting).any(|other| other.overlaps(&new));
+                        let clash = held
+                            .iter()
+                            .chain(&waiting)
+                            .any(|other| other.overlaps(&new));
                         prop_assert!(!clash, "overlap");
                         // SAFETY: the block has `nbytes` bytes.
                         unsafe { allocation.data.as_ptr().add(nbytes - 1).write(1) };
@@ -406,14 +488,20 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 allocator.free(block.allocation.block).expect("allocated");
                 prop_assert!(allocator.free(block.allocation.block).is_err());
                 freed += 1;
-                if block.used_by.iter().any(|&s| blocked[s] && s != block.stream) {
+                if block
+                    .used_by
+                    .iter()
+                    .any(|&s| blocked[s] && s != block.stream)
+                {
                     waiting.push(block);
                 }
             }
             Step::Record { block, stream } if !held.is_empty() => {
                 let block = block % held.len();
                 let block = &mut held[block];
-                allocator.record_stream(block.allocation.block, ids[stream]).expect("allocated");
+                allocator
+                    .record_stream(block.allocation.block, ids[stream])
+                    .expect("allocated");
                 block.used_by.push(stream);
             }
             Step::Block(i) => {
@@ -440,14 +528,20 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         prop_assert_eq!(stats.allocation.all.freed, freed);
         prop_assert_eq!(stats.allocation.all.peak, peak);
         prop_assert_eq!(stats.requested_bytes.all.current, requested as i64);
-        prop_assert_eq!(stats.active.all.current, (held.len() + waiting.len()) as i64);
+        prop_assert_eq!(
+            stats.active.all.current,
+            (held.len() + waiting.len()) as i64
+        );
         prop_assert_eq!(stats.num_ooms, ooms);
         prop_assert!(stats.requested_bytes.all.current <= stats.allocated_bytes.all.current);
         prop_assert!(stats.allocated_bytes.all.current <= stats.active_bytes.all.current);
         prop_assert!(stats.active_bytes.all.current <= stats.reserved_bytes.all.current);
         prop_assert!(stats.reserved_bytes.all.current <= 96 * MIB as i64);
         let info = allocator.info(0).expect("info");
-        prop_assert_eq!(info.total - info.free, stats.reserved_bytes.all.current as u64);
+        prop_assert_eq!(
+            info.total - info.free,
+            stats.reserved_bytes.all.current as u64
+        );
     }
 
     gate.open();
@@ -509,7 +603,9 @@ mod pinned {
         let gate = Gate::default();
         gate.block(target);
         let first = pinned.alloc(100).expect("memory").expect("not empty");
-        pinned.record_stream(first.block, 0, stream).expect("allocated");
+        pinned
+            .record_stream(first.block, 0, stream)
+            .expect("allocated");
         pinned.free(first.block).expect("allocated");
         let second = pinned.alloc(100).expect("memory").expect("not empty");
         assert_ne!(first.data, second.data);

@@ -32,7 +32,11 @@ fn class_of(size: usize) -> (usize, usize) {
 
 impl Bins {
     pub(super) fn new() -> Self {
-        Self { rows: 0, columns: [0; ROWS], heads: [[NONE; COLUMNS]; ROWS] }
+        Self {
+            rows: 0,
+            columns: [0; ROWS],
+            heads: [[NONE; COLUMNS]; ROWS],
+        }
     }
 
     /// Adds a free block.

@@ -111,7 +111,10 @@ impl Blocks {
     pub(super) fn insert(&mut self, block: Block) -> BlockId {
         if let Some(id) = self.vacant.pop() {
             let generation = self[id].generation;
-            self[id] = Block { generation, ..block };
+            self[id] = Block {
+                generation,
+                ..block
+            };
             return id;
         }
         let id = BlockId::try_from(self.slots.len()).unwrap_or(NONE);
@@ -145,7 +148,9 @@ impl Blocks {
     /// All blocks that exist.
     pub(super) fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
         let slots = self.slots.iter().enumerate();
-        slots.map(|(id, block)| (id as BlockId, block)).filter(|(_, b)| b.state != State::Vacant)
+        slots
+            .map(|(id, block)| (id as BlockId, block))
+            .filter(|(_, b)| b.state != State::Vacant)
     }
 }
 
@@ -216,7 +221,10 @@ mod tests {
     #[test]
     fn a_handle_keeps_its_parts() {
         let handle = BlockHandle::new(7, 0xFFFF_FFFF, 42);
-        assert_eq!((handle.device(), handle.generation(), handle.id()), (7, 0xF_FFFF, 42));
+        assert_eq!(
+            (handle.device(), handle.generation(), handle.id()),
+            (7, 0xF_FFFF, 42)
+        );
         assert_eq!(BlockHandle::from_bits(handle.to_bits()), Some(handle));
         assert_eq!(BlockHandle::from_bits(0), None);
     }

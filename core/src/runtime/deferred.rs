@@ -27,7 +27,11 @@ pub(super) struct Deferred<T> {
 
 impl<T: Copy> Deferred<T> {
     pub(super) fn new() -> Self {
-        Self { queues: Vec::new(), waiting: 0, spare: Vec::new() }
+        Self {
+            queues: Vec::new(),
+            waiting: 0,
+            spare: Vec::new(),
+        }
     }
 
     /// Whether nothing waits.
@@ -65,7 +69,9 @@ impl<T: Copy> Deferred<T> {
         self.waiting += 1;
         match self.queues.iter_mut().find(|(id, _)| *id == stream) {
             Some((_, queue)) => queue.push_back((waiting, block)),
-            None => self.queues.push((stream, VecDeque::from([(waiting, block)]))),
+            None => self
+                .queues
+                .push((stream, VecDeque::from([(waiting, block)]))),
         }
         true
     }

@@ -49,7 +49,12 @@ impl Runtime {
         let streams = Arc::new(Streams::new(Arc::clone(&vendor)));
         let memory = CachingAllocator::new(Arc::clone(&vendor), Arc::clone(&streams))?;
         let pinned = PinnedAllocator::new(Arc::clone(&streams), vendor.device_count());
-        Ok(Self { vendor, streams, memory, pinned })
+        Ok(Self {
+            vendor,
+            streams,
+            memory,
+            pinned,
+        })
     }
 
     /// The vendor.

@@ -58,7 +58,11 @@ impl PinnedAllocator {
             free: [const { Vec::new() }; usize::BITS as usize],
             deferred: (0..devices).map(|_| Deferred::new()).collect(),
         };
-        Self { streams, state: Mutex::new(state), ranges: Ranges::default() }
+        Self {
+            streams,
+            state: Mutex::new(state),
+            ranges: Ranges::default(),
+        }
     }
 
     /// Allocates pinned memory. `None` when `nbytes` is 0.
@@ -92,7 +96,12 @@ impl PinnedAllocator {
         };
         let address = data.as_ptr() as usize;
         self.ranges.insert(address, size, ());
-        let block = PinnedBlock { size, allocated: true, uses: Vec::new(), events: 0 };
+        let block = PinnedBlock {
+            size,
+            allocated: true,
+            uses: Vec::new(),
+            events: 0,
+        };
         state.blocks.insert(address, block);
         pinned(address).map(Some)
     }
@@ -100,7 +109,11 @@ impl PinnedAllocator {
     /// Gives a block back. Any thread may do so.
     pub fn free(&self, block: usize) -> Result<()> {
         let mut guard = self.state.lock();
-        let State { blocks, free, deferred } = &mut *guard;
+        let State {
+            blocks,
+            free,
+            deferred,
+        } = &mut *guard;
         let found = blocks.get_mut(&block).filter(|found| found.allocated);
         let found = found.ok_or_else(|| not_allocated("pinned_free"))?;
         found.allocated = false;
@@ -139,7 +152,9 @@ impl PinnedAllocator {
         guard.poll(&self.streams);
         let State { blocks, free, .. } = &mut *guard;
         for address in free.iter_mut().flat_map(std::mem::take) {
-            let Some(block) = blocks.remove(&address) else { continue };
+            let Some(block) = blocks.remove(&address) else {
+                continue;
+            };
             self.ranges.remove(address);
             if let Some(data) = NonNull::new(address as *mut u8) {
                 // SAFETY: the block came from `pinned_alloc`, is free, and every stream recorded on
@@ -153,7 +168,11 @@ impl PinnedAllocator {
 impl State {
     /// Frees what streams have finished using.
     fn poll(&mut self, streams: &Streams) {
-        let Self { blocks, free, deferred } = self;
+        let Self {
+            blocks,
+            free,
+            deferred,
+        } = self;
         for (device, deferred) in deferred.iter_mut().enumerate() {
             if deferred.is_empty() {
                 continue;
@@ -178,7 +197,10 @@ impl Drop for PinnedAllocator {
 
 fn pinned(address: usize) -> Result<PinnedAllocation> {
     match NonNull::new(address as *mut u8) {
-        Some(data) => Ok(PinnedAllocation { data, block: address }),
+        Some(data) => Ok(PinnedAllocation {
+            data,
+            block: address,
+        }),
         None => Err(Error::internal("pinned_alloc", "a block at address 0")),
     }
 }

@@ -156,7 +156,10 @@ impl Pool {
     /// The caller gives a block back.
     #[inline]
     pub(super) fn release(&mut self, handle: BlockHandle) -> Result<Release> {
-        let id = self.blocks.resolve(handle).ok_or_else(|| not_allocated("mem_free"))?;
+        let id = self
+            .blocks
+            .resolve(handle)
+            .ok_or_else(|| not_allocated("mem_free"))?;
         let block = &mut self.blocks[id];
         block.generation = block.generation.wrapping_add(1);
         let (kind, size, requested) = (block.pool, block.size, block.requested);
@@ -236,7 +239,11 @@ impl Pool {
         };
         let free = self.blocks.iter().filter(|(_, block)| wanted(block));
         let segments: Vec<_> = free
-            .map(|(id, block)| Segment { id, address: block.address, size: block.size })
+            .map(|(id, block)| Segment {
+                id,
+                address: block.address,
+                size: block.size,
+            })
             .collect();
         for segment in &segments {
             let block = &mut self.blocks[segment.id];
@@ -308,7 +315,10 @@ impl Pool {
                 assert_eq!(next.prev, id);
                 assert_eq!(block.address + block.size, next.address);
                 assert_eq!((block.stream, block.pool), (next.stream, next.pool));
-                assert!(!(block.state == State::Free && next.state == State::Free), "not merged");
+                assert!(
+                    !(block.state == State::Free && next.state == State::Free),
+                    "not merged"
+                );
             }
             let sum = &mut sums[block.pool as usize];
             match block.state {
@@ -375,7 +385,14 @@ mod tests {
 
     #[test]
     fn neighbours_merge_in_any_order() {
-        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        for order in [
+            [0, 1, 2],
+            [0, 2, 1],
+            [1, 0, 2],
+            [1, 2, 0],
+            [2, 0, 1],
+            [2, 1, 0],
+        ] {
             let mut pool = pool();
             let held = [(); 3].map(|()| pool.take(0, 512, 500).expect("a block"));
             assert_eq!(held.map(|(address, _)| address - BASE), [0, 512, 1024]);

@@ -99,9 +99,8 @@ fn watch_forks() -> Result<()> {
     static REGISTERED: OnceLock<i32> = OnceLock::new();
     // SAFETY: `in_forked_child` is an `extern "C"` function that lives as long as the library, only
     // touches atomics, and is thus fit to run between fork and exec.
-    let code = *REGISTERED.get_or_init(|| unsafe {
-        libc::pthread_atfork(None, None, Some(in_forked_child))
-    });
+    let code = *REGISTERED
+        .get_or_init(|| unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) });
     if code == 0 {
         return Ok(());
     }

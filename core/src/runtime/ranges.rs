@@ -37,7 +37,10 @@ mod tests {
         ranges.insert(100, 50, 'a');
         ranges.insert(150, 10, 'b');
         let found = [99, 100, 149, 150, 159, 160].map(|address| ranges.find(address));
-        assert_eq!(found, [None, Some('a'), Some('a'), Some('b'), Some('b'), None]);
+        assert_eq!(
+            found,
+            [None, Some('a'), Some('a'), Some('b'), Some('b'), None]
+        );
         ranges.remove(100);
         assert_eq!(ranges.find(120), None);
     }

@@ -31,7 +31,10 @@ pub(super) fn out_of_memory(
 ) -> Error {
     let stats = state.pool.tallies.stats();
     let current = |array: StatArray| array.all.current as u64;
-    let (allocated, reserved) = (current(stats.allocated_bytes), current(stats.reserved_bytes));
+    let (allocated, reserved) = (
+        current(stats.allocated_bytes),
+        current(stats.reserved_bytes),
+    );
     let message = format!(
         "{vendor} device {device} has no room for {}: {} of {} are allocated, {} reserved",
         bytes(nbytes as u64),
@@ -87,7 +90,10 @@ fn table(nbytes: usize, state: &DeviceState, stats: &MemoryStats) -> String {
     for (name, array) in [
         ("allocated", &stats.allocated_bytes),
         ("asked for by callers", &stats.requested_bytes),
-        ("used by other streams", &minus(&stats.active_bytes, &stats.allocated_bytes)),
+        (
+            "used by other streams",
+            &minus(&stats.active_bytes, &stats.allocated_bytes),
+        ),
         ("free, split", &stats.inactive_split_bytes),
         ("reserved", &stats.reserved_bytes),
         ("peak reserved", &peak(&stats.reserved_bytes)),
@@ -113,8 +119,15 @@ fn table(nbytes: usize, state: &DeviceState, stats: &MemoryStats) -> String {
 }
 
 fn map(array: &StatArray, pick: impl Fn(Stat) -> i64) -> StatArray {
-    let stat = |from| Stat { current: pick(from), ..Stat::default() };
-    StatArray { all: stat(array.all), small: stat(array.small), large: stat(array.large) }
+    let stat = |from| Stat {
+        current: pick(from),
+        ..Stat::default()
+    };
+    StatArray {
+        all: stat(array.all),
+        small: stat(array.small),
+        large: stat(array.large),
+    }
 }
 
 fn peak(array: &StatArray) -> StatArray {
@@ -122,7 +135,10 @@ fn peak(array: &StatArray) -> StatArray {
 }
 
 fn minus(a: &StatArray, b: &StatArray) -> StatArray {
-    let stat = |a: Stat, b: Stat| Stat { current: a.current - b.current, ..Stat::default() };
+    let stat = |a: Stat, b: Stat| Stat {
+        current: a.current - b.current,
+        ..Stat::default()
+    };
     StatArray {
         all: stat(a.all, b.all),
         small: stat(a.small, b.small),
@@ -155,7 +171,9 @@ struct BlockRecord {
 /// The list of segments, each with its blocks, with the keys of torch's `memory_snapshot()`.
 pub(super) fn snapshot(device: usize, pool: &Pool) -> Result<String> {
     let firsts = pool.blocks.iter().filter(|(_, block)| block.prev == NONE);
-    let mut segments: Vec<_> = firsts.map(|(_, block)| segment(device, pool, block)).collect();
+    let mut segments: Vec<_> = firsts
+        .map(|(_, block)| segment(device, pool, block))
+        .collect();
     segments.sort_by_key(|segment| segment.address);
     serde_json::to_string(&segments)
         .map_err(|error| Error::internal("mem_snapshot_json", "not serialised").with_source(error))

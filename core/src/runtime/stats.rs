@@ -213,12 +213,36 @@ mod tests {
         tally.add(PoolKind::Large, 5);
         tally.sub(PoolKind::Small, 4);
         let array = tally.array();
-        assert_eq!(array.all, Stat { current: 11, peak: 15, allocated: 15, freed: 4 });
-        assert_eq!(array.small, Stat { current: 6, peak: 10, allocated: 10, freed: 4 });
+        assert_eq!(
+            array.all,
+            Stat {
+                current: 11,
+                peak: 15,
+                allocated: 15,
+                freed: 4
+            }
+        );
+        assert_eq!(
+            array.small,
+            Stat {
+                current: 6,
+                peak: 10,
+                allocated: 10,
+                freed: 4
+            }
+        );
         tally.reset_accumulated();
         tally.sub(PoolKind::Small, 6);
         tally.add(PoolKind::Small, 1);
-        assert_eq!(tally.array().small, Stat { current: 1, peak: 10, allocated: 1, freed: 6 });
+        assert_eq!(
+            tally.array().small,
+            Stat {
+                current: 1,
+                peak: 10,
+                allocated: 1,
+                freed: 6
+            }
+        );
     }
 
     #[test]

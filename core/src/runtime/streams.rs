@@ -61,7 +61,9 @@ impl Streams {
     /// The stream behind an id.
     pub fn get(&self, device: usize, id: u64) -> Result<&dyn Stream> {
         let streams = self.device(device)?;
-        let slot = usize::try_from(id).ok().and_then(|id| streams.slots.get(id));
+        let slot = usize::try_from(id)
+            .ok()
+            .and_then(|id| streams.slots.get(id));
         if let Some(stream) = slot.and_then(OnceLock::get) {
             return Ok(&**stream);
         }
@@ -70,13 +72,18 @@ impl Streams {
                 let stream = self.vendor.default_stream(device)?;
                 Ok(&**slot.get_or_init(|| stream))
             }
-            _ => Err(Error::invalid_argument("stream", format!("no stream {id} on device {device}"))
-                .with_hint("use 0 or an id from stream_create on the same device")),
+            _ => Err(Error::invalid_argument(
+                "stream",
+                format!("no stream {id} on device {device}"),
+            )
+            .with_hint("use 0 or an id from stream_create on the same device")),
         }
     }
 
     fn device(&self, device: usize) -> Result<&DeviceStreams> {
-        self.devices.get(device).ok_or_else(|| no_device(device, self.devices.len()))
+        self.devices
+            .get(device)
+            .ok_or_else(|| no_device(device, self.devices.len()))
     }
 }
 
@@ -86,6 +93,9 @@ pub(super) fn no_device(device: usize, count: usize) -> Error {
     let error = Error::invalid_argument("device", format!("there is no device {device}"));
     match count {
         1 => error.with_hint("the only device is 0"),
-        _ => error.with_hint(format!("use a device from 0 to {}", count.saturating_sub(1))),
+        _ => error.with_hint(format!(
+            "use a device from 0 to {}",
+            count.saturating_sub(1)
+        )),
     }
 }

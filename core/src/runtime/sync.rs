@@ -84,7 +84,9 @@ mod imp {
 
         /// Releases the lock while waiting; may wake for no reason.
         pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-            self.0.wait(guard).unwrap_or_else(|error| error.into_inner())
+            self.0
+                .wait(guard)
+                .unwrap_or_else(|error| error.into_inner())
         }
 
         /// Wakes one waiter.

@@ -56,11 +56,16 @@ fn select_from(
     settings: &Settings,
 ) -> Result<&'static VendorEntry> {
     let usable = |entry: &VendorEntry| (entry.unavailable)(settings).is_none();
-    let names: Vec<_> = entries.iter().filter(|e| usable(e)).map(|entry| entry.name).collect();
+    let names: Vec<_> = entries
+        .iter()
+        .filter(|e| usable(e))
+        .map(|entry| entry.name)
+        .collect();
     let present = names.join(", ");
     let fail = |message: String| {
-        Err(Error::config("FLAGOS_VENDOR", message)
-            .with_hint(format!("available here: {present}; unset it to take the best one")))
+        Err(Error::config("FLAGOS_VENDOR", message).with_hint(format!(
+            "available here: {present}; unset it to take the best one"
+        )))
     };
     let Some(name) = name else {
         let best = entries.iter().find(|entry| usable(entry)).copied();
@@ -116,7 +121,10 @@ mod tests {
             let error = select_from(&entries, Some(name), &settings).expect_err("refused");
             let text = error.to_string();
             assert_eq!(error.kind(), crate::ErrorKind::Config);
-            assert!(text.contains(says) && text.contains("available here: host"), "{text}");
+            assert!(
+                text.contains(says) && text.contains("available here: host"),
+                "{text}"
+            );
         }
         let host = select_from(&entries, Some("host"), &settings).expect("host");
         assert_eq!(host.name, "host");

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import typer
-
-#: Options belong to the demonstration's own parser.
-PASS_EVERYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
+from flagos.cli.output import Commands
 
 
-def demo(context: typer.Context) -> None:
-    """Train a small Qwen3 on the flagos device, let it write, compare it with the CPU."""
+def add_to(commands: Commands) -> None:
+    """Adds the command to the help; :func:`run` is called before anything is parsed."""
+    summary = "train a small Qwen3 on the device, let it write, compare with the CPU"
+    commands.add_parser("demo", help=summary, add_help=False)
+
+
+def run(arguments: list[str]) -> int:
+    """Runs the demonstration with its own options."""
     from flagos.demo import main
 
-    raise typer.Exit(main(context.args))
+    return main(arguments)

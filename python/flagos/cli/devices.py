@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from flagos.cli.output import Json, print_json, print_table
+import argparse
+
+from flagos.cli.output import Commands, add_command, print_json, print_table
+
+DETAILS = """
+Imports no framework. FLAGOS_VENDOR chooses the vendor, FLAGOS_HOST_DEVICES the number of host devices.
+
+example:
+  $ flagos devices
+  device    vendor  name                  memory    cores
+  flagos:0  host    AMD EPYC 9654 (host)  64.0 GiB  16
+"""
 
 
-def devices(json: Json = False) -> None:
-    """
-    List the devices of this machine. Imports no framework.
+def add_to(commands: Commands) -> None:
+    """Adds the command."""
+    add_command(
+        commands, "devices", devices, summary="list the devices of this machine", details=DETAILS
+    )
 
-    \b
-    Example:
-      $ flagos devices
-      device    vendor  name                  memory    cores
-      flagos:0  host    AMD EPYC 9654 (host)  64.0 GiB  16
 
-    FLAGOS_VENDOR chooses the vendor, FLAGOS_HOST_DEVICES the number of host devices.
-    """
-    from flagos.runtime import devices as list_devices
+def devices(options: argparse.Namespace) -> int:
+    """Lists the devices."""
+    from flagos import _core
 
-    found = list_devices()
-    if json:
+    found = _core.devices()
+    if options.json:
         print_json({"devices": found})
-        return
+        return 0
     print_table(
         ("device", "vendor", "name", "memory", "cores"),
         [
@@ -36,3 +44,4 @@ def devices(json: Json = False) -> None:
             for device in found
         ],
     )
+    return 0

@@ -2,49 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import argparse
+import os
+import sys
 
-import typer
+from flagos.cli.output import Commands, add_command, print_json
 
-from flagos.cli.output import Json, print_json
+DETAILS = """
+Every problem comes with its fix. The status is 1 if anything fails. Whatever may crash (torch, the
+extension, the device) runs in a process of its own, so this works when they are broken.
+
+examples:
+  $ flagos doctor
+  $ flagos doctor --json --no-canaries
+"""
+
+COLORS = {"ok": "32", "warn": "33", "fail": "31"}
 
 
-def doctor(
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="For each check that runs in a process.")
-    ] = 120.0,
-    canaries: Annotated[
-        bool, typer.Option(help="Run small computations on the device.")
-    ] = True,
-    json: Json = False,
-) -> None:
-    """
-    Check the installation. Every problem comes with its fix. Status 1 if anything fails.
+def add_to(commands: Commands) -> None:
+    """Adds the command."""
+    parser = add_command(
+        commands, "doctor", doctor, summary="check the installation", details=DETAILS
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="for each check that runs in a process (default: 120)",
+    )
+    parser.add_argument(
+        "--no-canaries",
+        dest="canaries",
+        action="store_false",
+        help="do not run small computations on the device",
+    )
 
-    Whatever may crash (torch, the extension, the device) runs in a process of its own, so this
-    works when they are broken.
 
-    \b
-    Examples:
-      $ flagos doctor
-      $ flagos doctor --json --no-canaries
-    """
+def doctor(options: argparse.Namespace) -> int:
+    """Prints every check as it finishes."""
     from flagos.doctor import Status, diagnose, summary, worst
 
     checks = []
-    for check in diagnose(timeout=timeout, canaries=canaries):
+    for check in diagnose(timeout=options.timeout, canaries=options.canaries):
         checks.append(check)
-        if not json:
-            color = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red"}[check.status]
-            label = typer.style(f"{check.status.value.upper():<4}", fg=color)
-            typer.echo(f"{label}  {check.name}: {check.detail}")
+        if not options.json:
+            print(f"{_label(check.status.value)}  {check.name}: {check.detail}", flush=True)
             if check.fix:
-                typer.echo(f"      fix: {check.fix}")
+                print(f"      fix: {check.fix}", flush=True)
     status = worst(checks)
-    if json:
+    if options.json:
         print_json({"status": status.value, "checks": [check.as_dict() for check in checks]})
     else:
-        typer.echo("")
-        typer.echo(summary(checks))
-    if status is Status.FAIL:
-        raise typer.Exit(1)
+        print(f"\n{summary(checks)}")
+    return 1 if status is Status.FAIL else 0
+
+
+def _label(status: str) -> str:
+    label = f"{status.upper():<4}"
+    if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
+        return f"\x1b[{COLORS[status]}m{label}\x1b[0m"
+    return label

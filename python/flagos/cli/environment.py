@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import argparse
 
-import typer
+from flagos.cli.output import Commands, add_command, print_json, print_table
 
-from flagos.cli.output import Json, print_json, print_table
+DETAILS = """
+examples:
+  $ flagos env
+  $ flagos env --set --json
+"""
 
 
-def env(
-    set_only: Annotated[
-        bool, typer.Option("--set", help="Only the variables that are set here.")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """
-    List every environment variable flagos knows, its default, meaning and value here.
+def add_to(commands: Commands) -> None:
+    """Adds the command."""
+    parser = add_command(
+        commands,
+        "env",
+        env,
+        summary="list every environment variable: default, meaning, value here",
+        details=DETAILS,
+    )
+    parser.add_argument("--set", action="store_true", help="only those that are set here")
 
-    \b
-    Examples:
-      $ flagos env
-      $ flagos env --set --json
-    """
-    from flagos._core import environment
 
-    variables = [entry for entry in environment() if entry["value"] is not None or not set_only]
-    if json:
+def env(options: argparse.Namespace) -> int:
+    """Lists variables."""
+    from flagos import _core
+
+    variables = [v for v in _core.environment() if v["value"] is not None or not options.set]
+    if options.json:
         print_json({"variables": variables})
-        return
+        return 0
     print_table(
         ("variable", "value", "default", "meaning"),
-        [
-            (
-                entry["name"],
-                "" if entry["value"] is None else entry["value"],
-                entry["default"],
-                entry["doc"],
-            )
-            for entry in variables
-        ],
+        [(v["name"], v["value"] or "", v["default"], v["doc"]) for v in variables],
     )
+    return 0

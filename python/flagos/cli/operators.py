@@ -2,108 +2,116 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from flagos.cli.adapters import load_adapters
-from flagos.cli.output import Json, fail, print_json, print_table
+from flagos.cli.output import Commands, CommandError, add_command, print_json, print_table
+
+OPS = """
+Imports the adapters that are installed, since they register the operators.
+
+examples:
+  $ flagos ops --filter 'aten::add*'
+  $ flagos ops --backend flaggems --json
+  $ FLAGOS_OP_mm=cpu flagos ops --filter aten::mm
+  $ flagos ops --lock plan.lock            # and later, to refuse any other plan:
+  $ flagos ops --check-lock plan.lock
+"""
+
+EXPLAIN = """
+Shows what decided (a line of a file, a variable, a call) and why every other implementation lost.
+
+examples:
+  $ flagos explain aten::mm
+  $ FLAGOS_OP_add__Tensor=cpu flagos explain add.Tensor
+"""
 
 
-def ops(
-    pattern: Annotated[
-        str | None,
-        typer.Option("--filter", metavar="PATTERN", help="Part of a name, or a pattern with *."),
-    ] = None,
-    backend: Annotated[
-        str | None,
-        typer.Option(metavar="B", help="Only operators served by this backend or implementation."),
-    ] = None,
-    lock: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the plan to this lock file."),
-    ] = None,
-    check_lock: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Fail with the differences from this lock file."),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """
-    List the operators and which implementation serves each. Imports the installed adapters.
+def add_to(commands: Commands) -> None:
+    """Adds both commands."""
+    parser = add_command(
+        commands,
+        "ops",
+        ops,
+        summary="list the operators and which implementation serves each",
+        details=OPS,
+    )
+    parser.add_argument("--filter", metavar="PATTERN", help="part of a name, or a pattern with *")
+    parser.add_argument(
+        "--backend", metavar="B", help="only what this backend, vendor or implementation serves"
+    )
+    parser.add_argument("--lock", metavar="FILE", help="write the plan to this lock file")
+    parser.add_argument(
+        "--check-lock", metavar="FILE", help="fail with the differences from this lock file"
+    )
+    parser = add_command(
+        commands,
+        "explain",
+        explain,
+        summary="explain which implementation of an operator runs, and why",
+        details=EXPLAIN,
+    )
+    parser.add_argument("operator", help="for example aten::mm, or add.Tensor")
 
-    \b
-    Examples:
-      $ flagos ops --filter 'aten::add*'
-      $ flagos ops --backend flaggems --json
-      $ FLAGOS_OP_mm=cpu flagos ops --filter aten::mm
-      $ flagos ops --lock plan.lock          # later: flagos ops --check-lock plan.lock
-    """
+
+def ops(options: argparse.Namespace) -> int:
+    """Lists operators; status 1 when there is none to list from."""
     from flagos import explanation
 
     adapters = load_adapters()
     entries = explanation.plan()["ops"]
-    if check_lock is not None:
-        explanation.check_lock(check_lock)
-    if lock is not None:
-        explanation.lock(lock)
+    if options.check_lock is not None:
+        explanation.check_lock(options.check_lock)
+    if options.lock is not None:
+        explanation.lock(options.lock)
     chosen = {
         name: entry
         for name, entry in entries.items()
-        if _matches(name, pattern) and (backend is None or backend in _served_by(entry))
+        if _matches(name, options.filter)
+        and (options.backend is None or options.backend in _served_by(entry))
     }
-    if json:
+    if options.json:
         print_json({"operators": list(chosen.values()), "adapters": adapters})
     else:
         for line in _missing(adapters):
-            typer.echo(line, err=True)
+            print(line, file=sys.stderr)
         if chosen:
             print_table(
                 ("operator", "implementation", "backend", "decided by"),
                 [
                     (
                         name,
-                        entry["winner"] or "blocked",
+                        entry["winner"] or entry["route"],
                         entry["backend"] or "-",
                         entry["decided_by"],
                     )
                     for name, entry in chosen.items()
                 ],
             )
-        typer.echo(f"{len(chosen)} of {len(entries)} operators")
-    if not entries:
-        # Nothing could be listed: a script must not take it for an empty but valid answer.
-        raise typer.Exit(1)
+        print(f"{len(chosen)} of {len(entries)} operators")
+    # Without any operator a script must not take the answer for an empty but valid one.
+    return 0 if entries else 1
 
 
-def explain(
-    operator: Annotated[str, typer.Argument(help="For example aten::mm, or add.Tensor.")],
-    json: Json = False,
-) -> None:
-    """
-    Explain one operator: which implementation runs, what decided, why the others lost.
-
-    \b
-    Examples:
-      $ flagos explain aten::mm
-      $ FLAGOS_OP_add__Tensor=cpu flagos explain add.Tensor
-    """
-    from flagos._core import FlagosError
-    from flagos.explanation import explain as explain_operator
+def explain(options: argparse.Namespace) -> int:
+    """Explains one operator."""
+    from flagos import FlagosError
+    from flagos import explain as explain_operator
 
     adapters = load_adapters()
     try:
-        explanation = explain_operator(operator)
+        explanation = explain_operator(options.operator)
     except FlagosError as error:
-        missing = _missing(adapters)
-        hint = getattr(error, "hint", None)
-        fail(str(error), hint="; ".join(missing) if missing else hint, as_json=json)
-    if json:
+        # An unknown name may be that of an operator whose adapter is missing.
+        raise CommandError(str(error), "; ".join(_missing(adapters)) or None) from error
+    if options.json:
         print_json(explanation.data)
     else:
-        typer.echo(str(explanation))
+        print(explanation)
+    return 0
 
 
 def _matches(name: str, pattern: str | None) -> bool:
@@ -122,7 +130,7 @@ def _served_by(entry: dict[str, Any]) -> set[str | None]:
 
 def _missing(adapters: dict[str, str | None]) -> list[str]:
     return [
-        f"{package} is not loaded, so its operators are not listed: {reason}"
+        f"{package} is not loaded, so its operators are unknown: {reason}"
         for package, reason in adapters.items()
         if reason is not None
     ]

@@ -2,52 +2,65 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import shutil
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any, NoReturn
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import typer
+#: What ``add_subparsers`` returns; generic for type checkers only.
+Commands = Any
+_GAP = "  "
 
-#: The option every command has.
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of text.")]
+
+class CommandError(Exception):
+    """A command cannot do what was asked; ``hint`` says what to do."""
+
+    def __init__(self, message: str, hint: str | None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    summary: str,
+    details: str,
+) -> argparse.ArgumentParser:
+    """Adds a command with ``--json``; ``details`` explain it and show examples."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=textwrap.dedent(details).strip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON value instead of text"
+    )
+    parser.set_defaults(run=run)
+    return parser
 
 
 def print_json(value: Any) -> None:
     """Prints ``value`` as indented JSON."""
-    typer.echo(json.dumps(value, indent=2))
+    print(json.dumps(value, indent=2))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints aligned columns; on a terminal the last column wraps instead of breaking the table."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for index, column in enumerate(columns):
-        table.add_column(column, overflow="fold", no_wrap=index == 0)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    # A pipe has no width: lines must not be cut for the program that reads them.
-    width = None if sys.stdout.isatty() else 10_000
-    text = Console(width=width)
-    if width is None:
-        text.print(table)
-        return
-    with text.capture() as captured:
-        text.print(table)
-    for line in captured.get().splitlines():
-        typer.echo(line.rstrip())
-
-
-def fail(message: str, *, hint: str | None, as_json: bool) -> NoReturn:
-    """Ends the command with status 1, saying why and what to do."""
-    if as_json:
-        print_json({"error": message, "hint": hint})
-    else:
-        typer.echo(f"error: {message}", err=True)
-        if hint:
-            typer.echo(f"  fix: {hint}", err=True)
-    sys.exit(1)
+    """Prints aligned columns. On a terminal the last one wraps; in a pipe no line is cut."""
+    table = [tuple(columns), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in list(zip(*table, strict=True))[:-1]]
+    indent = sum(widths) + len(_GAP) * len(widths)
+    room = shutil.get_terminal_size().columns - indent if sys.stdout.isatty() else 0
+    for *cells, last in table:
+        start = "".join(cell.ljust(width) + _GAP for cell, width in zip(cells, widths, strict=True))
+        # Too narrow to wrap into: better a long line than one word below the other.
+        lines = textwrap.wrap(last, room) if room >= 24 else [last]
+        print((start + (lines[0] if lines else "")).rstrip())
+        for line in lines[1:]:
+            print(" " * indent + line)

@@ -19,8 +19,10 @@ def diagnose(*, timeout: float, canaries: bool) -> Iterator[Check]:
     yield from installation.distributions()
     if core.status is Status.OK:
         yield from configuration.variables()
-        yield from configuration.files()
-        yield configuration.devices()
+        configured = configuration.files()
+        yield configured
+        if configured.status is not Status.FAIL:
+            yield configuration.devices()
     broken = core.status is Status.FAIL
     for check in framework.torch_and_adapter(timeout):
         broken |= check.status is Status.FAIL

@@ -25,7 +25,7 @@ def variables() -> Iterator[Check]:
         yield ok("variables", ", ".join(good) or "none set", set=good)
 
 
-def files() -> Iterator[Check]:
+def files() -> Check:
     """Every configuration file is found and understood."""
     from flagos import _core
 
@@ -33,11 +33,10 @@ def files() -> Iterator[Check]:
         configuration = _core.configuration()
     except _core.FlagosError as error:
         fix = getattr(error, "hint", None) or "correct the line named in the message"
-        yield fail("configuration", str(error), fix)
-        return
+        return fail("configuration", str(error), fix)
     read = configuration["files"]
     detail = ", ".join(read) if read else "no file found: built-in defaults apply"
-    yield ok("configuration", detail, **configuration)
+    return ok("configuration", detail, **configuration)
 
 
 def devices() -> Check:

@@ -16,12 +16,3 @@ def torch_version() -> str:
 
 def bench_op(op: str, device: str, iterations: int = 20_000) -> float:
     """Nanoseconds per call of `op` on `device`, looped in C++."""
-
-def join_stream(device: int) -> None:
-    """Wait for what was queued on the current stream of `device`."""
-
-def set_memory_fraction(device: int, fraction: float) -> None:
-    """Cap the share of the memory of `device` that this process may use."""
-
-def memory_snapshot(device: int) -> str:
-    """Segments and blocks of the caching allocator of `device`, as JSON."""

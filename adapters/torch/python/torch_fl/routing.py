@@ -22,25 +22,27 @@ def _qualified(op: str) -> str:
     return op if "::" in op else _NAMESPACE + op
 
 
+_registered: tuple[str, ...] = ()
+
+
 def get_registered_ops() -> list[str]:
     """Names of the operators that run on the device, such as `aten::add.Tensor`, sorted."""
-    from torch_fl import _C
-
-    return sorted(_C.registered_ops())
+    return list(_registered)
 
 
 def declare_native_implementations() -> None:
-    """Tell the core which operators have a native kernel on the device."""
+    """Tell the core which operators have a native kernel on the device.
+
+    Called once, right after the extension registered them with torch.
+    """
+    global _registered
     from torch_fl import _C
 
-    by_namespace: dict[str, list[str]] = {}
-    for qualified in _C.registered_ops():
-        namespace, name = qualified.split("::", 1)
-        by_namespace.setdefault(namespace, []).append(name)
-    for namespace, names in by_namespace.items():
-        _core.register_impls(
-            namespace, names, NATIVE_IMPL_ID, "vendor", vendor="host", backend="cpu"
-        )
+    # The extension lists its kernels for strided tensors; those for sparse and quantized ones only
+    # show by the slots it took.
+    _registered = tuple(sorted({*_C.registered_ops(), *_core.ops(_NAMESPACE)}))
+    names = [name.removeprefix(_NAMESPACE) for name in _registered]
+    _core.register_impls("aten", names, NATIVE_IMPL_ID, "vendor", vendor="host", backend="cpu")
 
 
 class route(flagos.route):

@@ -4,7 +4,11 @@ use super::*;
 
 fn routes(layer: &Layer) -> Vec<String> {
     let route = |(pattern, route): &(OpPattern, Route)| {
-        format!("{pattern} = {} @ {}", print::join(&route.value), route.source)
+        format!(
+            "{pattern} = {} @ {}",
+            print::join(&route.value),
+            route.source
+        )
     };
     layer.ops.iter().map(route).collect()
 }
@@ -42,7 +46,10 @@ fn a_later_line_beats_an_earlier_one() {
 #[test]
 fn includes_take_the_place_of_their_line() {
     let files = files([
-        ("a/backends.conf", "mm = cuda\ninclude b.conf\nbmm = cpu\ninclude = ../c.conf\n"),
+        (
+            "a/backends.conf",
+            "mm = cuda\ninclude b.conf\nbmm = cpu\ninclude = ../c.conf\n",
+        ),
         ("a/b.conf", "mm = cpu"),
         ("c.conf", "bmm = cuda"),
     ]);

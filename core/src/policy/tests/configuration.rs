@@ -25,7 +25,10 @@ fn flagos_toml_is_found_by_variable_then_here_then_in_the_user_configuration() {
         ("HOME", "/home/me"),
     ];
     assert_eq!(read(&load(&env(pairs), &files)), ["chosen.toml"]);
-    assert_eq!(read(&load(&env(pairs[1..].to_vec()), &files)), ["flagos.toml"]);
+    assert_eq!(
+        read(&load(&env(pairs[1..].to_vec()), &files)),
+        ["flagos.toml"]
+    );
     let mut files = files;
     files.remove(Path::new("flagos.toml"));
     let config = load(&env(pairs[1..].to_vec()), &files);
@@ -41,8 +44,14 @@ fn flagos_toml_is_found_by_variable_then_here_then_in_the_user_configuration() {
 #[test]
 fn environment_beats_backends_conf_beats_flagos_toml_beats_the_shipped_file() {
     let files = files([
-        ("shipped.conf", "mm = cuda\nmm.out = cuda\nadd.Tensor = cuda\nadd.Scalar = cuda\n"),
-        ("flagos.toml", "[ops]\n\"mm.out\" = \"cpu\"\n\"add.Tensor\" = \"cuda\"\nmm = \"cuda\"\n"),
+        (
+            "shipped.conf",
+            "mm = cuda\nmm.out = cuda\nadd.Tensor = cuda\nadd.Scalar = cuda\n",
+        ),
+        (
+            "flagos.toml",
+            "[ops]\n\"mm.out\" = \"cpu\"\n\"add.Tensor\" = \"cuda\"\nmm = \"cuda\"\n",
+        ),
         ("my.conf", "add.Tensor = cpu\nmm = flaggems\n"),
     ]);
     let shipped = Path::new("shipped.conf");
@@ -52,12 +61,18 @@ fn environment_beats_backends_conf_beats_flagos_toml_beats_the_shipped_file() {
         let plan = resolve_all(&registry(), &policy).expect("a plan");
         plan.find(op).expect("known").route.source.to_string()
     };
-    let with_conf = [("FLAGOS_BACKEND_CONFIG", "my.conf"), ("FLAGOS_OP_mm", "cpu")];
+    let with_conf = [
+        ("FLAGOS_BACKEND_CONFIG", "my.conf"),
+        ("FLAGOS_OP_mm", "cpu"),
+    ];
     assert_eq!(decided(&env(with_conf), "mm"), "the variable FLAGOS_OP_mm");
     assert_eq!(decided(&env(with_conf), "add.Tensor"), "my.conf:1");
     assert_eq!(decided(&env(with_conf), "mm.out"), "flagos.toml:2");
     // FLAGOS_BACKEND_CONFIG replaces the shipped file.
-    assert_eq!(decided(&env(with_conf), "add.Scalar"), "the built-in default");
+    assert_eq!(
+        decided(&env(with_conf), "add.Scalar"),
+        "the built-in default"
+    );
     assert_eq!(decided(&env([]), "add.Scalar"), "shipped.conf:4");
     assert_eq!(decided(&env([]), "mm"), "flagos.toml:4");
 }
@@ -79,7 +94,10 @@ fn the_rest_of_the_configuration_is_carried_along() {
     assert_eq!(config.lock.as_deref(), Some(Path::new("flagos.lock")));
     assert_eq!(config.log.as_deref(), Some("debug"));
     assert_eq!(config.gems_vendor.as_deref(), Some("metax"));
-    assert_eq!(config.flaggems_source_dir.as_deref(), Some(Path::new("/src/flag_gems")));
+    assert_eq!(
+        config.flaggems_source_dir.as_deref(),
+        Some(Path::new("/src/flag_gems"))
+    );
     assert_eq!((config.host.devices, config.host.seed), (Some(2), Some(3)));
     assert_eq!(config.warnings.len(), 1);
 }

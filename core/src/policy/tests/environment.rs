@@ -45,7 +45,10 @@ fn the_legacy_flaggems_switch_is_the_opposite_of_the_current_one() {
     };
     assert_eq!(disabled(&[("FLAGOS_USE_FLAGGEMS", "0")]), Some(true));
     assert_eq!(disabled(&[("FLAGOS_USE_FLAGGEMS", "1")]), Some(false));
-    let both = [("FLAGOS_USE_FLAGGEMS", "1"), ("FLAGOS_DISABLE_FLAGGEMS_PY", "1")];
+    let both = [
+        ("FLAGOS_USE_FLAGGEMS", "1"),
+        ("FLAGOS_DISABLE_FLAGGEMS_PY", "1"),
+    ];
     assert_eq!(disabled(&both), Some(true));
 }
 
@@ -124,7 +127,11 @@ fn names_of_operators_are_checked_once_the_namespace_has_operators() {
 
 #[test]
 fn names_without_effect_are_warned_about() {
-    let pairs = [("FLAGOS_METAX_COMPAT", "1"), ("GEMS_VENDOR", "metax"), ("PATH", "/bin")];
+    let pairs = [
+        ("FLAGOS_METAX_COMPAT", "1"),
+        ("GEMS_VENDOR", "metax"),
+        ("PATH", "/bin"),
+    ];
     let warnings = super::env(pairs).check().expect("valid");
     assert_eq!(warnings.len(), 1);
     assert!(warnings[0].starts_with("FLAGOS_METAX_COMPAT has no effect"));
@@ -166,5 +173,8 @@ fn the_environment_beats_the_host_table() {
     };
     let overlay = super::env([("FLAGOS_HOST_DEVICES", "2"), ("FLAGOS_HOST_MEMORY", "1G")]);
     host.overlay_env(&overlay).expect("valid");
-    assert_eq!((host.devices, host.memory, host.seed), (Some(2), Some(1 << 30), Some(1)));
+    assert_eq!(
+        (host.devices, host.memory, host.seed),
+        (Some(2), Some(1 << 30), Some(1))
+    );
 }

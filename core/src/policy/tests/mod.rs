@@ -1,7 +1,7 @@
 //! The policy's specification.
 
-mod configuration;
 mod conf_grammar;
+mod configuration;
 mod environment;
 mod explain;
 mod lock_file;
@@ -32,7 +32,10 @@ fn toml(text: &str) -> Result<Document> {
 }
 
 fn conf(text: &str) -> Result<Layer> {
-    read_backends_conf(&files([("backends.conf", text)]), Path::new("backends.conf"))
+    read_backends_conf(
+        &files([("backends.conf", text)]),
+        Path::new("backends.conf"),
+    )
 }
 
 fn env<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Env {
@@ -51,11 +54,20 @@ fn registry() -> Registry {
     };
     let all = ["mm", "mm.out", "add.Tensor", "add.Scalar", "__and__.Tensor"];
     let flaggems = Impl::new("flaggems.python", Kind::Flagos, "flaggems");
-    register(&["mm", "add.Tensor"], flaggems.callable(Callable::Foreign(11)));
+    register(
+        &["mm", "add.Tensor"],
+        flaggems.callable(Callable::Foreign(11)),
+    );
     let wrong = Impl::new("flaggems.python", Kind::Flagos, "flaggems");
     register(&["mm.out"], wrong.unavailable("wrong for views"));
-    register(&all, Impl::new("cuda.native", Kind::Vendor, "cuda").vendor("cuda"));
-    register(&all, Impl::new("metax.native", Kind::Vendor, "metax").vendor("metax"));
+    register(
+        &all,
+        Impl::new("cuda.native", Kind::Vendor, "cuda").vendor("cuda"),
+    );
+    register(
+        &all,
+        Impl::new("metax.native", Kind::Vendor, "metax").vendor("metax"),
+    );
     let cpu = Impl::new("cpu.reference", Kind::Reference, "cpu");
     register(&all, cpu.callable(Callable::CpuFallback));
     let mine = Impl::new("user.mm", Kind::Flagos, "flagos_python").priority(-1);

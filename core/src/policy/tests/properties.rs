@@ -57,18 +57,28 @@ fn registries() -> impl Strategy<Value = Registry> {
 }
 
 fn selectors() -> impl Strategy<Value = Vec<Selector>> {
-    let all: Vec<_> = ["flagos", "vendor", "reference", "vendor:cuda", "vendor:host"]
-        .into_iter()
-        .chain(["impl:a", "impl:b", "impl:e", "flaggems", "flagos_python"])
-        .chain(["cuda", "metax", "ascend", "cpu"])
-        .map(|text| Selector::parse(text).expect("valid"))
-        .collect();
+    let all: Vec<_> = [
+        "flagos",
+        "vendor",
+        "reference",
+        "vendor:cuda",
+        "vendor:host",
+    ]
+    .into_iter()
+    .chain(["impl:a", "impl:b", "impl:e", "flaggems", "flagos_python"])
+    .chain(["cuda", "metax", "ascend", "cpu"])
+    .map(|text| Selector::parse(text).expect("valid"))
+    .collect();
     proptest::sample::subsequence(all, 1..4).prop_shuffle()
 }
 
 fn patterns() -> impl Strategy<Value = OpPattern> {
-    let all = OPS.into_iter().chain(["aten::add.*", "aten::mm.*", "te::norm.*"]);
-    let all: Vec<_> = all.map(|text| OpPattern::parse(text).expect("valid")).collect();
+    let all = OPS
+        .into_iter()
+        .chain(["aten::add.*", "aten::mm.*", "te::norm.*"]);
+    let all: Vec<_> = all
+        .map(|text| OpPattern::parse(text).expect("valid"))
+        .collect();
     select(all)
 }
 
@@ -119,12 +129,17 @@ fn active() -> impl Strategy<Value = Layer> {
 }
 
 fn outcomes(plan: &Plan) -> Vec<String> {
-    plan.iter().map(|entry| entry.explain().to_string()).collect()
+    plan.iter()
+        .map(|entry| entry.explain().to_string())
+        .collect()
 }
 
 /// The route of an operator within one layer, decided the slow, obvious way.
 fn routed_by<'l>(layer: &'l Layer, op: &str) -> Option<&'l Route> {
-    let exact = layer.ops.iter().find(|(pattern, _)| pattern.to_string() == op);
+    let exact = layer
+        .ops
+        .iter()
+        .find(|(pattern, _)| pattern.to_string() == op);
     let base = op.split('.').next().unwrap_or(op);
     let mut wildcards = layer.ops.iter();
     let wildcard = wildcards.find(|(pattern, _)| pattern.to_string() == format!("{base}.*"));

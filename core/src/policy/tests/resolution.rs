@@ -16,7 +16,10 @@ fn by_default_flaggems_then_the_active_vendor_then_the_reference() {
     let plan = resolve("").expect("a plan");
     assert_eq!(winner(&plan, "mm").as_deref(), Some("flaggems.python"));
     assert_eq!(winner(&plan, "add.Scalar").as_deref(), Some("cuda.native"));
-    assert_eq!(winner(&plan, "te::rmsnorm_fwd").as_deref(), Some("te.reference"));
+    assert_eq!(
+        winner(&plan, "te::rmsnorm_fwd").as_deref(),
+        Some("te.reference")
+    );
     assert!(plan.iter().all(|entry| !entry.explicit));
 }
 
@@ -36,10 +39,17 @@ fn every_loser_has_its_reason() {
         ("user.mm", Some("lower priority")),
         ("cuda.native", Some("not named by the route")),
         ("metax.native", Some("the active vendor is cuda")),
-        ("cpu.reference", Some("a later alternative of the route (cpu)")),
+        (
+            "cpu.reference",
+            Some("a later alternative of the route (cpu)"),
+        ),
     ];
     for (impl_id, expected) in cases {
-        assert_eq!(reason(&plan, "mm", impl_id).as_deref(), expected, "{impl_id}");
+        assert_eq!(
+            reason(&plan, "mm", impl_id).as_deref(),
+            expected,
+            "{impl_id}"
+        );
     }
 }
 
@@ -59,7 +69,11 @@ fn routes_select_by_kind_vendor_id_and_backend() {
     ];
     for (selectors, expected) in cases {
         let plan = resolve(&format!("ops.mm = \"{selectors}\"")).expect("a plan");
-        assert_eq!(winner(&plan, "mm").as_deref(), Some(expected), "{selectors}");
+        assert_eq!(
+            winner(&plan, "mm").as_deref(),
+            Some(expected),
+            "{selectors}"
+        );
     }
 }
 
@@ -68,7 +82,9 @@ fn a_higher_priority_wins_and_ties_go_to_the_first_id() {
     let mut registry = Registry::new();
     for (id, priority) in [("c", 1), ("b", 2), ("a", 2), ("d", 0)] {
         let implementation = Impl::new(id, Kind::Flagos, "flagos").priority(priority);
-        registry.register("mm", implementation.into()).expect("fresh");
+        registry
+            .register("mm", implementation.into())
+            .expect("fresh");
     }
     let plan = resolve_all(&registry, &Policy::default()).expect("a plan");
     assert_eq!(winner(&plan, "mm").as_deref(), Some("a"));
@@ -83,7 +99,10 @@ fn denied_and_not_allowed_vendors_lose_even_when_routed_to() {
         Some("its vendor is denied by flagos.toml:1")
     );
     let plan = resolve("policy.allow_vendors = [\"metax\"]").expect("a plan");
-    assert_eq!(winner(&plan, "add.Scalar").as_deref(), Some("cpu.reference"));
+    assert_eq!(
+        winner(&plan, "add.Scalar").as_deref(),
+        Some("cpu.reference")
+    );
     assert_eq!(
         reason(&plan, "add.Scalar", "cuda.native").as_deref(),
         Some("its vendor is not allowed by flagos.toml:1")
@@ -116,15 +135,25 @@ fn without_an_active_vendor_any_vendor_will_do() {
 
 #[test]
 fn the_exact_name_beats_the_wildcard_of_its_layer_and_a_layer_beats_both_below() {
-    let low = toml("[ops]\n\"add.Tensor\" = \"cpu\"\n\"add.*\" = \"cuda\"").expect("valid").layer;
-    let high = toml("[ops]\n\"add.*\" = \"flaggems|cuda\"").expect("valid").layer;
+    let low = toml("[ops]\n\"add.Tensor\" = \"cpu\"\n\"add.*\" = \"cuda\"")
+        .expect("valid")
+        .layer;
+    let high = toml("[ops]\n\"add.*\" = \"flaggems|cuda\"")
+        .expect("valid")
+        .layer;
     let registry = registry();
     let plan = resolve_all(&registry, &Policy::from_layers([&cuda(), &low])).expect("a plan");
-    assert_eq!(winner(&plan, "add.Tensor").as_deref(), Some("cpu.reference"));
+    assert_eq!(
+        winner(&plan, "add.Tensor").as_deref(),
+        Some("cpu.reference")
+    );
     assert_eq!(winner(&plan, "add.Scalar").as_deref(), Some("cuda.native"));
     let layers = [&cuda(), &low, &high];
     let plan = resolve_all(&registry, &Policy::from_layers(layers)).expect("a plan");
-    assert_eq!(winner(&plan, "add.Tensor").as_deref(), Some("flaggems.python"));
+    assert_eq!(
+        winner(&plan, "add.Tensor").as_deref(),
+        Some("flaggems.python")
+    );
 }
 
 #[test]
@@ -145,8 +174,14 @@ fn in_strict_mode_a_route_that_cannot_be_followed_is_an_error() {
 #[test]
 fn an_operator_nothing_in_the_order_serves_is_blocked_but_no_strict_error() {
     let plan = resolve("policy.strict = true\npolicy.order = \"impl:user.mm\"").expect("a plan");
-    assert_eq!(plan.find("mm").expect("known").decision(), Decision::Foreign(12));
-    assert_eq!(plan.find("mm.out").expect("known").decision(), Decision::Blocked);
+    assert_eq!(
+        plan.find("mm").expect("known").decision(),
+        Decision::Foreign(12)
+    );
+    assert_eq!(
+        plan.find("mm.out").expect("known").decision(),
+        Decision::Blocked
+    );
 }
 
 #[test]

@@ -23,7 +23,10 @@ fn every_key_is_read_with_its_line() {
     let layer = toml(EVERYTHING).expect("valid").layer;
     let at = |line| Source::file(Path::new("flagos.toml"), line);
     assert_eq!(layer.strict, Some(Sourced::new(true, at(4))));
-    assert_eq!(layer.max_cpu_fallback, Some(Sourced::new(Some(1000), at(5))));
+    assert_eq!(
+        layer.max_cpu_fallback,
+        Some(Sourced::new(Some(1000), at(5)))
+    );
     assert_eq!(
         layer.deny_vendors,
         Some(Sourced::new(vec!["ascend".into()], at(6)))
@@ -35,7 +38,10 @@ fn every_key_is_read_with_its_line() {
     assert_eq!(layer.log_dispatch, Some(Sourced::new(true, at(8))));
     let order = layer.order.expect("an order");
     assert_eq!(order.source, at(3));
-    assert_eq!(print::join(&order.value), "vendor|flagos|impl:cpu.reference");
+    assert_eq!(
+        print::join(&order.value),
+        "vendor|flagos|impl:cpu.reference"
+    );
     let routes: Vec<_> = layer
         .ops
         .iter()
@@ -60,7 +66,10 @@ fn the_host_table_is_read() {
     assert_eq!(host.memory, Some(8 << 30));
     assert_eq!(host.seed, Some(7));
     assert_eq!(host.delay_us, Some(50));
-    assert_eq!(host.faults, [(FaultSite::Alloc, 0.5), (FaultSite::Copy, 1.0)]);
+    assert_eq!(
+        host.faults,
+        [(FaultSite::Alloc, 0.5), (FaultSite::Copy, 1.0)]
+    );
     assert_eq!(host.fault(FaultSite::Launch), 0.0);
     let bytes = toml("host = { memory = 4096 }").expect("valid").host;
     assert_eq!(bytes.memory, Some(4096));
@@ -68,16 +77,27 @@ fn the_host_table_is_read() {
 
 #[test]
 fn unlimited_is_a_budget() {
-    let layer = toml("policy.max_cpu_fallback = \"unlimited\"").expect("valid").layer;
+    let layer = toml("policy.max_cpu_fallback = \"unlimited\"")
+        .expect("valid")
+        .layer;
     assert_eq!(layer.max_cpu_fallback.map(|limit| limit.value), Some(None));
 }
 
 #[test]
 fn includes_are_read_first_and_relative_to_the_file() {
     let files = files([
-        ("etc/flagos.toml", "include = \"site/a.toml\"\n[ops]\nmm = \"cuda\"\n"),
-        ("etc/site/a.toml", "include = [\"b.toml\"]\n[ops]\nmm = \"cpu\"\nbmm = \"cpu\"\n"),
-        ("etc/site/b.toml", "[policy]\nstrict = true\n[host]\ndevices = 3\n"),
+        (
+            "etc/flagos.toml",
+            "include = \"site/a.toml\"\n[ops]\nmm = \"cuda\"\n",
+        ),
+        (
+            "etc/site/a.toml",
+            "include = [\"b.toml\"]\n[ops]\nmm = \"cpu\"\nbmm = \"cpu\"\n",
+        ),
+        (
+            "etc/site/b.toml",
+            "[policy]\nstrict = true\n[host]\ndevices = 3\n",
+        ),
     ]);
     let document = read_flagos_toml(&files, Path::new("etc/flagos.toml")).expect("valid");
     let routes = document.layer.ops.iter();
@@ -164,9 +184,21 @@ fn a_file_may_be_included_twice_without_a_cycle() {
 #[test]
 fn includes_that_multiply_are_stopped() {
     let chain: Vec<_> = (0..40)
-        .map(|n| (format!("{n}.toml"), format!("include = [\"{0}.toml\", \"{0}.toml\"]", n + 1)))
+        .map(|n| {
+            (
+                format!("{n}.toml"),
+                format!("include = [\"{0}.toml\", \"{0}.toml\"]", n + 1),
+            )
+        })
         .collect();
-    let files = files(chain.iter().map(|(path, text)| (path.as_str(), text.as_str())));
+    let files = files(
+        chain
+            .iter()
+            .map(|(path, text)| (path.as_str(), text.as_str())),
+    );
     let error = read_flagos_toml(&files, Path::new("0.toml")).expect_err("too many");
-    assert!(error.message().starts_with("more than 16 nested"), "{error}");
+    assert!(
+        error.message().starts_with("more than 16 nested"),
+        "{error}"
+    );
 }

@@ -7,8 +7,14 @@ fn a_context_beats_everything_until_it_is_popped() {
     let bench = Bench::new();
     bench.set("FLAGOS_OP_mm", "cpu");
     bench.engine.resolve().expect("a plan");
-    bench.engine.set_route("mm", "flaggems", "test").expect("valid");
-    let outer = bench.engine.push_context([("mm", "reference"), ("add.*", "cpu")]).expect("valid");
+    bench
+        .engine
+        .set_route("mm", "flaggems", "test")
+        .expect("valid");
+    let outer = bench
+        .engine
+        .push_context([("mm", "reference"), ("add.*", "cpu")])
+        .expect("valid");
     assert_eq!(bench.decision("mm"), Decision::CpuFallback);
     assert_eq!(bench.decision("add.Tensor"), Decision::Native);
     let inner = bench.engine.push_context([("mm", "cpu")]).expect("valid");
@@ -26,7 +32,10 @@ fn a_context_beats_everything_until_it_is_popped() {
 fn contexts_may_be_popped_in_any_order() {
     let bench = Bench::new();
     bench.engine.resolve().expect("a plan");
-    let first = bench.engine.push_context([("mm", "reference")]).expect("valid");
+    let first = bench
+        .engine
+        .push_context([("mm", "reference")])
+        .expect("valid");
     let second = bench.engine.push_context([("mm", "cpu")]).expect("valid");
     bench.engine.pop_context(first).expect("active");
     assert_eq!(bench.decision("mm"), Decision::Native);
@@ -40,7 +49,10 @@ fn a_context_is_popped_once() {
     let token = bench.engine.push_context([("mm", "cpu")]).expect("valid");
     bench.engine.pop_context(token).expect("active");
     let error = bench.engine.pop_context(token).expect_err("popped already");
-    assert_eq!(error.to_string(), "pop_context: this context is not active; pop each context once");
+    assert_eq!(
+        error.to_string(),
+        "pop_context: this context is not active; pop each context once"
+    );
 }
 
 #[test]

@@ -10,14 +10,29 @@ fn fallbacks_are_counted_with_their_first_reason() {
     for reason in ["complex64", "empty input"] {
         bench.engine.record_fallback("mm", reason).expect("allowed");
     }
-    bench.engine.record_fallback("add.Tensor", "int4").expect("allowed");
+    bench
+        .engine
+        .record_fallback("add.Tensor", "int4")
+        .expect("allowed");
     let records = bench.engine.fallbacks();
-    let records: Vec<_> = records.iter().map(|r| (&*r.op, r.count, r.reason.as_str())).collect();
-    assert_eq!(records, [("aten::add.Tensor", 1, "int4"), ("aten::mm", 2, "complex64")]);
+    let records: Vec<_> = records
+        .iter()
+        .map(|r| (&*r.op, r.count, r.reason.as_str()))
+        .collect();
+    assert_eq!(
+        records,
+        [
+            ("aten::add.Tensor", 1, "int4"),
+            ("aten::mm", 2, "complex64")
+        ]
+    );
     let slot = bench.engine.slot("mm").expect("valid");
     slot.calls.fetch_add(5, slot::Ordering::Relaxed);
     let counters = bench.engine.counters();
-    let counters: Vec<_> = counters.iter().map(|c| (&*c.op, c.calls, c.fallbacks)).collect();
+    let counters: Vec<_> = counters
+        .iter()
+        .map(|c| (&*c.op, c.calls, c.fallbacks))
+        .collect();
     assert_eq!(counters, [("aten::add.Tensor", 0, 1), ("aten::mm", 5, 2)]);
     bench.engine.reset_counters();
     assert!(bench.engine.counters().is_empty() && bench.engine.fallbacks().is_empty());
@@ -28,8 +43,14 @@ fn a_fallback_over_the_budget_is_refused_and_not_counted() {
     let bench = Bench::new();
     bench.set("FLAGOS_MAX_CPU_FALLBACK", "1");
     bench.engine.resolve().expect("a plan");
-    bench.engine.record_fallback("mm", "complex64").expect("the first is allowed");
-    let error = bench.engine.record_fallback("add.Tensor", "int4").expect_err("over the budget");
+    bench
+        .engine
+        .record_fallback("mm", "complex64")
+        .expect("the first is allowed");
+    let error = bench
+        .engine
+        .record_fallback("add.Tensor", "int4")
+        .expect_err("over the budget");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(
         error.to_string(),
@@ -39,7 +60,10 @@ fn a_fallback_over_the_budget_is_refused_and_not_counted() {
     );
     assert_eq!(bench.engine.fallbacks().len(), 1);
     bench.engine.reset_counters();
-    bench.engine.record_fallback("mm", "complex64").expect("a new budget");
+    bench
+        .engine
+        .record_fallback("mm", "complex64")
+        .expect("a new budget");
 }
 
 #[test]
@@ -47,7 +71,10 @@ fn strict_mode_refuses_every_fallback() {
     let bench = Bench::new();
     bench.set("FLAGOS_STRICT", "1");
     bench.engine.resolve().expect("a plan");
-    let error = bench.engine.record_fallback("mm", "complex64").expect_err("strict");
+    let error = bench
+        .engine
+        .record_fallback("mm", "complex64")
+        .expect_err("strict");
     assert_eq!(
         error.to_string(),
         "aten::mm: CPU fallback refused (complex64): strict mode is set by the variable \

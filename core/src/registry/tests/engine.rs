@@ -9,7 +9,10 @@ use crate::ErrorKind;
 fn the_configuration_is_read_when_first_needed() {
     let bench = Bench::new();
     bench.set("FLAGOS_STRCIT", "1");
-    bench.engine.slot("bmm").expect("registration reads no configuration");
+    bench
+        .engine
+        .slot("bmm")
+        .expect("registration reads no configuration");
     let error = bench.engine.resolve().expect_err("unknown variable");
     assert_eq!(error.kind(), ErrorKind::Config);
     assert_eq!(
@@ -35,18 +38,27 @@ fn reload_reads_again_and_keeps_the_old_plan_when_it_fails() {
          did you mean `aten::mm`?"
     );
     assert_eq!(bench.decision("mm"), Decision::CpuFallback);
-    bench.engine.set_route("add.Tensor", "cpu", "test").expect("the old configuration holds");
+    bench
+        .engine
+        .set_route("add.Tensor", "cpu", "test")
+        .expect("the old configuration holds");
 }
 
 #[test]
 fn a_route_of_the_api_beats_the_environment_until_it_is_cleared() {
     let bench = Bench::new();
     bench.set("FLAGOS_OP_mm", "reference");
-    bench.engine.set_route("mm", "impl:cpu.native", "early").expect("kept until resolved");
+    bench
+        .engine
+        .set_route("mm", "impl:cpu.native", "early")
+        .expect("kept until resolved");
     bench.engine.resolve().expect("a plan");
     assert_eq!(bench.decision("mm"), Decision::Native);
     let call = "flagos.set_route(\"mm\", \"flaggems\")";
-    bench.engine.set_route("mm", "flaggems", call).expect("valid");
+    bench
+        .engine
+        .set_route("mm", "flaggems", call)
+        .expect("valid");
     assert_eq!(bench.decision("mm"), Decision::Foreign(11));
     let explained = bench.engine.explain("mm").expect("known");
     assert_eq!(explained.decided_by, format!("the call {call}"));
@@ -60,7 +72,10 @@ fn every_route_of_the_api_can_be_cleared_at_once() {
     let bench = Bench::new();
     bench.engine.resolve().expect("a plan");
     bench.engine.set_route("mm", "cpu", "test").expect("valid");
-    bench.engine.set_route("add.*", "reference", "test").expect("valid");
+    bench
+        .engine
+        .set_route("add.*", "reference", "test")
+        .expect("valid");
     assert_eq!(bench.decision("add.Scalar"), Decision::CpuFallback);
     assert_eq!(bench.engine.clear_route(None).expect("valid"), 2);
     for op in ["mm", "add.Scalar", "add.Tensor"] {
@@ -82,7 +97,10 @@ fn a_wrong_route_of_the_api_is_refused_and_changes_nothing() {
             bench.engine.resolve().expect("a plan");
         }
         for (op, selectors, hint) in cases {
-            let error = bench.engine.set_route(op, selectors, "test").expect_err("refused");
+            let error = bench
+                .engine
+                .set_route(op, selectors, "test")
+                .expect_err("refused");
             assert_eq!(error.hint(), Some(hint), "{error}");
             assert!(bench.engine.push_context([(op, selectors)]).is_err());
         }
@@ -96,13 +114,25 @@ fn strict_mode_refuses_a_route_that_cannot_be_followed() {
     let bench = Bench::new();
     bench.engine.resolve().expect("a plan");
     bench.engine.set_strict(true).expect("nothing is blocked");
-    let error = bench.engine.set_route("mm", "cuda", "test").expect_err("strict");
-    assert_eq!(error.context("strict"), Some("the call flagos.set_strict(true)"));
+    let error = bench
+        .engine
+        .set_route("mm", "cuda", "test")
+        .expect_err("strict");
+    assert_eq!(
+        error.context("strict"),
+        Some("the call flagos.set_strict(true)")
+    );
     assert_eq!(bench.decision("mm"), Decision::Foreign(11));
     bench.engine.set_strict(false).expect("valid");
-    bench.engine.set_route("mm", "cuda", "test").expect("blocked instead");
+    bench
+        .engine
+        .set_route("mm", "cuda", "test")
+        .expect("blocked instead");
     assert_eq!(bench.decision("mm"), Decision::Blocked);
-    let error = bench.engine.set_strict(true).expect_err("a route is blocked");
+    let error = bench
+        .engine
+        .set_strict(true)
+        .expect_err("a route is blocked");
     assert_eq!(error.kind(), ErrorKind::Config);
 }
 
@@ -114,8 +144,14 @@ fn an_implementation_that_comes_or_goes_changes_the_plan_at_once() {
     let mine = mine.callable(Callable::Foreign(42));
     bench.engine.register_impl("mm", mine).expect("fresh");
     assert_eq!(bench.decision("mm"), Decision::Foreign(42));
-    bench.engine.set_route("mm", "impl:user.mm", "test").expect("known");
-    bench.engine.unregister("mm", "user.mm").expect("registered");
+    bench
+        .engine
+        .set_route("mm", "impl:user.mm", "test")
+        .expect("known");
+    bench
+        .engine
+        .unregister("mm", "user.mm")
+        .expect("registered");
     // The route names what is gone: blocked, not silently elsewhere.
     assert_eq!(bench.decision("mm"), Decision::Blocked);
     bench.engine.clear_route(Some("mm")).expect("valid");
@@ -125,12 +161,20 @@ fn an_implementation_that_comes_or_goes_changes_the_plan_at_once() {
 #[test]
 fn an_operator_registered_one_by_one_may_come_after_a_route_for_its_neighbour() {
     let bench = Bench::new();
-    bench.write("flagos.toml", "[ops]\n\"my::b\" = \"impl:b\"\n\"my::a\" = \"impl:a\"\n");
-    bench.engine.resolve().expect("nothing of `my` is registered");
+    bench.write(
+        "flagos.toml",
+        "[ops]\n\"my::b\" = \"impl:b\"\n\"my::a\" = \"impl:a\"\n",
+    );
+    bench
+        .engine
+        .resolve()
+        .expect("nothing of `my` is registered");
     for (op, token) in [("a", 1), ("b", 2)] {
         let implementation = Impl::new(op, Kind::Reference, "flagos");
         let implementation = implementation.callable(Callable::Foreign(token));
-        let registered = bench.engine.register_impl(&format!("my::{op}"), implementation);
+        let registered = bench
+            .engine
+            .register_impl(&format!("my::{op}"), implementation);
         registered.expect("fresh");
     }
     assert_eq!(bench.decision("my::a"), Decision::Foreign(1));
@@ -142,14 +186,25 @@ fn an_operator_registered_one_by_one_may_come_after_a_route_for_its_neighbour() 
 fn routes_kept_for_a_namespace_are_checked_when_it_registers_in_bulk() {
     let bench = Bench::new();
     bench.write("flagos.toml", "[ops]\n\"te::nrom\" = \"cpu\"\n");
-    bench.engine.resolve().expect("nothing of `te` is registered");
+    bench
+        .engine
+        .resolve()
+        .expect("nothing of `te` is registered");
     let reference = Impl::new("te.reference", Kind::Reference, "cpu");
-    let error = bench.engine.register_impls("te", ["norm", "gemm"], reference.clone());
-    assert_eq!(error.expect_err("unknown").hint(), Some("did you mean `te::norm`?"));
+    let error = bench
+        .engine
+        .register_impls("te", ["norm", "gemm"], reference.clone());
+    assert_eq!(
+        error.expect_err("unknown").hint(),
+        Some("did you mean `te::norm`?")
+    );
     // Refused whole: registering again is not a duplicate.
     bench.write("flagos.toml", "[ops]\n\"te::norm\" = \"cpu\"\n");
     bench.engine.reload().expect("a plan");
-    bench.engine.register_impls("te", ["norm", "gemm"], reference).expect("fresh");
+    bench
+        .engine
+        .register_impls("te", ["norm", "gemm"], reference)
+        .expect("fresh");
     assert_eq!(bench.winner("te::norm").as_deref(), Some("te.reference"));
 }
 
@@ -168,7 +223,10 @@ fn the_shipped_configuration_is_the_weakest_layer() {
     let bench = Bench::new();
     bench.write("shipped.conf", "mm = reference\nadd.Tensor = reference\n");
     bench.write("flagos.toml", "[ops]\nmm = \"vendor\"\n");
-    bench.engine.set_shipped_config(Path::new("shipped.conf")).expect("valid");
+    bench
+        .engine
+        .set_shipped_config(Path::new("shipped.conf"))
+        .expect("valid");
     bench.engine.resolve().expect("a plan");
     assert_eq!(bench.decision("mm"), Decision::Native);
     assert_eq!(bench.decision("add.Tensor"), Decision::CpuFallback);
@@ -181,7 +239,10 @@ fn a_locked_plan_refuses_to_become_another() {
     bench.write("flagos.lock", &bench.engine.lock_text().expect("a plan"));
     bench.set("FLAGOS_LOCK", "flagos.lock");
     bench.engine.reload().expect("the same plan");
-    bench.engine.check_lock(Path::new("flagos.lock")).expect("the same plan");
+    bench
+        .engine
+        .check_lock(Path::new("flagos.lock"))
+        .expect("the same plan");
     bench.set("FLAGOS_OP_mm", "cpu");
     let error = bench.engine.reload().expect_err("another plan");
     assert_eq!(error.kind(), ErrorKind::Config);
@@ -191,8 +252,14 @@ fn a_locked_plan_refuses_to_become_another() {
         "~ aten::mm: flaggems.python -> cpu.native (cpu, set by the variable FLAGOS_OP_mm)"
     );
     assert_eq!(bench.decision("mm"), Decision::Foreign(11));
-    let error = bench.engine.check_lock(Path::new("nowhere.lock")).expect_err("no file");
-    assert!(error.message().starts_with("cannot read nowhere.lock"), "{error}");
+    let error = bench
+        .engine
+        .check_lock(Path::new("nowhere.lock"))
+        .expect_err("no file");
+    assert!(
+        error.message().starts_with("cannot read nowhere.lock"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -232,7 +299,10 @@ fn readers_never_wait_for_a_half_published_plan() {
             engine.pop_context(token).expect("active");
         }
         for reader in readers {
-            assert!(reader.join().expect("no panic"), "a decision nobody published");
+            assert!(
+                reader.join().expect("no panic"),
+                "a decision nobody published"
+            );
         }
     });
 }

@@ -6,12 +6,20 @@ use crate::ErrorKind;
 #[test]
 fn names_are_split_and_qualified() {
     let name = OpName::parse("add.Tensor_out").expect("valid");
-    assert_eq!((name.namespace, name.base, name.overload), ("aten", "add", "Tensor_out"));
+    assert_eq!(
+        (name.namespace, name.base, name.overload),
+        ("aten", "add", "Tensor_out")
+    );
     let name = OpName::parse("te::rmsnorm_fwd").expect("valid");
-    assert_eq!((name.namespace, name.base, name.overload), ("te", "rmsnorm_fwd", ""));
+    assert_eq!(
+        (name.namespace, name.base, name.overload),
+        ("te", "rmsnorm_fwd", "")
+    );
     let name = OpName::parse("aten::__and__.Tensor").expect("valid");
     assert_eq!(name.to_string(), "aten::__and__.Tensor");
-    for bad in ["", "::mm", "aten::", "mm.", ".mm", "a b", "a::b::c", "mm..out", "é"] {
+    for bad in [
+        "", "::mm", "aten::", "mm.", ".mm", "a b", "a::b::c", "mm..out", "é",
+    ] {
         let error = OpName::parse(bad).expect_err("not a name");
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{bad:?}");
     }
@@ -42,7 +50,10 @@ fn an_unknown_operator_is_suggested() {
     let bench = Bench::new();
     let cases = [
         ("aten::mn", "did you mean `aten::mm`?"),
-        ("add", "its overloads are `aten::add.Scalar`, `aten::add.Tensor`"),
+        (
+            "add",
+            "its overloads are `aten::add.Scalar`, `aten::add.Tensor`",
+        ),
         ("te::mm", "did you mean `aten::mm`?"),
         ("entirely_unrelated", "`flagos ops` lists the known ones"),
     ];
@@ -56,7 +67,10 @@ fn an_unknown_operator_is_suggested() {
 fn the_same_implementation_twice_is_an_error() {
     let bench = Bench::new();
     let native = Impl::new("cpu.native", Kind::Vendor, "cpu");
-    let error = bench.engine.register_impl("mm", native.clone()).expect_err("twice");
+    let error = bench
+        .engine
+        .register_impl("mm", native.clone())
+        .expect_err("twice");
     assert_eq!(
         error.to_string(),
         "register: `aten::mm` already has an implementation `cpu.native`; \
@@ -66,8 +80,13 @@ fn the_same_implementation_twice_is_an_error() {
     let names = ["bmm", "mm"];
     let bulk = bench.engine.register_impls("aten", names, native.clone());
     assert_eq!(bulk.expect_err("twice").to_string(), error.to_string());
-    let repeated = bench.engine.register_impls("aten", ["bmm", "bmm"], native.clone());
-    assert!(repeated.expect_err("twice").message().contains("`aten::bmm` already"));
+    let repeated = bench
+        .engine
+        .register_impls("aten", ["bmm", "bmm"], native.clone());
+    assert!(repeated
+        .expect_err("twice")
+        .message()
+        .contains("`aten::bmm` already"));
     assert!(bench.engine.register_impl("bmm", native).is_ok());
 }
 
@@ -79,7 +98,10 @@ fn names_must_be_writable_in_configuration() {
         Impl::new("x", Kind::Flagos, "a|b"),
         Impl::new("x", Kind::Flagos, "flagos").vendor(""),
     ] {
-        let error = bench.engine.register_impl("mm", implementation).expect_err("not writable");
+        let error = bench
+            .engine
+            .register_impl("mm", implementation)
+            .expect_err("not writable");
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     }
 }
@@ -87,7 +109,10 @@ fn names_must_be_writable_in_configuration() {
 #[test]
 fn what_is_not_registered_cannot_be_withdrawn() {
     let bench = Bench::new();
-    let error = bench.engine.unregister("mm", "cpu.nativ").expect_err("unknown");
+    let error = bench
+        .engine
+        .unregister("mm", "cpu.nativ")
+        .expect_err("unknown");
     assert_eq!(error.hint(), Some("did you mean `cpu.native`?"));
     assert!(bench.engine.unregister("bmm", "cpu.native").is_err());
 }
@@ -96,5 +121,8 @@ fn what_is_not_registered_cannot_be_withdrawn() {
 fn operators_are_listed_by_prefix() {
     let bench = Bench::new();
     let names = bench.engine.ops("aten::add");
-    assert_eq!(names.iter().map(|n| &**n).collect::<Vec<_>>(), ["aten::add.Scalar", "aten::add.Tensor"]);
+    assert_eq!(
+        names.iter().map(|n| &**n).collect::<Vec<_>>(),
+        ["aten::add.Scalar", "aten::add.Tensor"]
+    );
 }

@@ -31,7 +31,10 @@ fn resolving_rewrites_every_slot() {
 fn the_token_stays_when_the_route_leaves() {
     let bench = Bench::new();
     bench.engine.resolve().expect("a plan");
-    bench.engine.set_route("mm", "reference", "test").expect("valid");
+    bench
+        .engine
+        .set_route("mm", "reference", "test")
+        .expect("valid");
     let slot = bench.engine.slot("mm").expect("valid");
     assert_eq!(slot.load(), Decision::CpuFallback);
     assert_eq!(slot.impl_token.load(slot::Ordering::Relaxed), 11);

@@ -31,7 +31,9 @@ impl Chaos {
             return None;
         }
         let random = self.hash(u64::MAX, lane, count);
-        Some(Duration::from_micros(random % self.delay_us.saturating_add(1)))
+        Some(Duration::from_micros(
+            random % self.delay_us.saturating_add(1),
+        ))
     }
 
     /// Whether call number `count` of `site` on `lane` fails.
@@ -47,7 +49,9 @@ impl Chaos {
     }
 
     fn hash(&self, site: u64, lane: u64, count: u64) -> u64 {
-        [site, lane, count].into_iter().fold(mix(self.seed), |hash, part| mix(hash ^ part))
+        [site, lane, count]
+            .into_iter()
+            .fold(mix(self.seed), |hash, part| mix(hash ^ part))
     }
 }
 
@@ -86,7 +90,9 @@ mod tests {
     #[test]
     fn probabilities_and_bounds_hold() {
         let chaos = chaos(3);
-        let failures = (0..10_000).filter(|&n| chaos.fails(FaultSite::Copy, 0, n)).count();
+        let failures = (0..10_000)
+            .filter(|&n| chaos.fails(FaultSite::Copy, 0, n))
+            .count();
         assert!((2_300..2_700).contains(&failures), "{failures}");
         assert!((0..1000).all(|n| chaos.delay(0, n) <= Some(Duration::from_micros(100))));
         assert!(!(0..1000).any(|n| chaos.fails(FaultSite::Alloc, 0, n)));
@@ -95,7 +101,10 @@ mod tests {
 
     #[test]
     fn certainty_is_certain() {
-        let settings = HostSettings { faults: vec![(FaultSite::Alloc, 1.0)], ..Default::default() };
+        let settings = HostSettings {
+            faults: vec![(FaultSite::Alloc, 1.0)],
+            ..Default::default()
+        };
         let chaos = Chaos::new(&settings);
         assert!((0..1000).all(|n| chaos.fails(FaultSite::Alloc, 0, n)));
     }

@@ -47,7 +47,11 @@ pub(super) struct Recorded {
 impl Recorded {
     /// The item at `place` of `queue` sets `stamp`.
     pub(super) fn new(queue: Arc<WorkQueue>, place: u64, stamp: Arc<Stamp>) -> Self {
-        Self { queue, place, stamp }
+        Self {
+            queue,
+            place,
+            stamp,
+        }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -83,7 +87,11 @@ pub(super) struct HostEvent {
 
 impl HostEvent {
     pub(super) fn new(device: usize, timing: bool) -> Self {
-        Self { device, timing, recorded: Mutex::new(None) }
+        Self {
+            device,
+            timing,
+            recorded: Mutex::new(None),
+        }
     }
 
     pub(super) fn from_dyn(event: &dyn Event) -> Result<&Self> {
@@ -107,14 +115,20 @@ impl HostEvent {
             Err(Error::invalid_argument("event_elapsed", message).with_hint(hint))
         };
         if !self.timing {
-            return wrong("an event was made without timing", "make it with enable_timing=True");
+            return wrong(
+                "an event was made without timing",
+                "make it with enable_timing=True",
+            );
         }
         let Some(recorded) = self.recorded() else {
             return wrong("an event has not been recorded", "record both events first");
         };
         match recorded.stamp.time.get() {
             Some(time) if recorded.is_over() => Ok(*time),
-            _ => wrong("an event has not finished", "synchronize with both events first"),
+            _ => wrong(
+                "an event has not finished",
+                "synchronize with both events first",
+            ),
         }
     }
 }

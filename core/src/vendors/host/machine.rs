@@ -11,7 +11,9 @@ pub(super) fn processor() -> String {
 }
 
 fn model_name(cpuinfo: &str) -> Option<&str> {
-    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
+    let line = cpuinfo
+        .lines()
+        .find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim()).filter(|name| !name.is_empty())
 }
 
@@ -35,7 +37,9 @@ pub(super) fn memory() -> u64 {
 }
 
 fn total_memory(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -53,8 +57,12 @@ fn group_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u
             _ => return None,
         };
         let group = Path::new(group.trim_start_matches('/'));
-        let ancestors = group.ancestors().map(|part| Path::new(root).join(part).join(file));
-        ancestors.filter_map(|path| read(&path)?.trim().parse::<u64>().ok()).min()
+        let ancestors = group
+            .ancestors()
+            .map(|part| Path::new(root).join(part).join(file));
+        ancestors
+            .filter_map(|path| read(&path)?.trim().parse::<u64>().ok())
+            .min()
     });
     limits.min()
 }
@@ -65,9 +73,15 @@ mod tests {
 
     #[test]
     fn reads_what_linux_writes() {
-        assert_eq!(total_memory("MemTotal:       24689540 kB\nMemFree: 1 kB\n"), Some(24689540 << 10));
+        assert_eq!(
+            total_memory("MemTotal:       24689540 kB\nMemFree: 1 kB\n"),
+            Some(24689540 << 10)
+        );
         assert_eq!(total_memory("nothing"), None);
-        assert_eq!(model_name("processor : 0\nmodel name\t: A Chip\n"), Some("A Chip"));
+        assert_eq!(
+            model_name("processor : 0\nmodel name\t: A Chip\n"),
+            Some("A Chip")
+        );
         assert_eq!(model_name("model name :\n"), None);
     }
 
@@ -83,7 +97,10 @@ mod tests {
             Some(text.to_owned())
         };
         assert_eq!(group_limit("0::/a/b\n", read), Some(1000));
-        assert_eq!(group_limit("4:cpu:/x\n5:memory:/x\n0::/a/b\n", read), Some(900));
+        assert_eq!(
+            group_limit("4:cpu:/x\n5:memory:/x\n0::/a/b\n", read),
+            Some(900)
+        );
         assert_eq!(group_limit("0::/c\n", read), None);
     }
 

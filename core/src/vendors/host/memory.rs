@@ -26,12 +26,21 @@ pub(super) struct HostMemory {
 impl HostMemory {
     pub(super) fn new(device: usize, total: u64, chaos: Chaos) -> Self {
         let (used, calls) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { device, total, used, calls, chaos }
+        Self {
+            device,
+            total,
+            used,
+            calls,
+            chaos,
+        }
     }
 
     pub(super) fn info(&self) -> MemoryInfo {
         let used = self.used.load(Ordering::Relaxed);
-        MemoryInfo { free: self.total.saturating_sub(used), total: self.total }
+        MemoryInfo {
+            free: self.total.saturating_sub(used),
+            total: self.total,
+        }
     }
 
     pub(super) fn alloc(&self, nbytes: usize) -> Result<NonNull<u8>> {
@@ -40,7 +49,9 @@ impl HostMemory {
             return Err(injected(call));
         }
         let reserve = |used: u64| used.checked_add(nbytes as u64).filter(|u| *u <= self.total);
-        let reserved = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
+        let reserved = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
         if let Err(used) = reserved {
             let message = format!("{nbytes} bytes with {used} of {} in use", self.total);
             return Err(Error::out_of_memory("alloc", message)
@@ -93,7 +104,9 @@ pub(super) fn map(nbytes: usize) -> Result<NonNull<u8>> {
     mapped.ok_or_else(|| {
         let source = std::io::Error::last_os_error();
         let message = format!("the system refused {nbytes} bytes");
-        Error::out_of_memory("alloc", message).with_hint("free memory").with_source(source)
+        Error::out_of_memory("alloc", message)
+            .with_hint("free memory")
+            .with_source(source)
     })
 }
 
@@ -112,7 +125,9 @@ fn map_pages(size: usize) -> Option<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing existing.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
-    (start != libc::MAP_FAILED).then(|| NonNull::new(start.cast())).flatten()
+    (start != libc::MAP_FAILED)
+        .then(|| NonNull::new(start.cast()))
+        .flatten()
 }
 
 /// # Safety

@@ -69,16 +69,27 @@ impl HostVendor {
             let default_stream =
                 live.add(|ordinal| HostStream::new(device, ordinal, chaos, Arc::clone(&pending)));
             let memory = HostMemory::new(device, total, chaos);
-            HostDevice { memory, live: Mutex::new(live), default_stream }
+            HostDevice {
+                memory,
+                live: Mutex::new(live),
+                default_stream,
+            }
         });
-        Self { devices: devices.collect(), chaos, pending, pinned_calls: Counter::new(0) }
+        Self {
+            devices: devices.collect(),
+            chaos,
+            pending,
+            pinned_calls: Counter::new(0),
+        }
     }
 
     fn device(&self, device: usize) -> Result<&HostDevice> {
         let count = self.devices.len();
         self.devices.get(device).ok_or_else(|| {
             Error::invalid_argument("device", format!("there is no host device {device}"))
-                .with_hint(format!("there are {count}: raise FLAGOS_HOST_DEVICES for more"))
+                .with_hint(format!(
+                    "there are {count}: raise FLAGOS_HOST_DEVICES for more"
+                ))
         })
     }
 

@@ -34,7 +34,11 @@ struct State<T> {
 impl<T> Queue<T> {
     pub(super) fn new(pending: Arc<AtomicU64>) -> Self {
         Self {
-            state: Mutex::new(State { items: VecDeque::new(), error: None, closed: false }),
+            state: Mutex::new(State {
+                items: VecDeque::new(),
+                error: None,
+                closed: false,
+            }),
             arrived: Condvar::new(),
             advanced: Condvar::new(),
             submitted: AtomicU64::new(0),

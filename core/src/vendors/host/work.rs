@@ -35,9 +35,16 @@ pub(super) fn refuse_in_work(operation: &'static str) -> Result<()> {
 /// One queued item.
 pub(super) enum Work {
     /// Call a function.
-    Launch { function: HostFn, context: *mut c_void },
+    Launch {
+        function: HostFn,
+        context: *mut c_void,
+    },
     /// Copy bytes.
-    Copy { dst: *mut u8, src: *const u8, nbytes: usize },
+    Copy {
+        dst: *mut u8,
+        src: *const u8,
+        nbytes: usize,
+    },
     /// Fail, in place of a copy.
     Fail(Error),
     /// Note that an event is reached.

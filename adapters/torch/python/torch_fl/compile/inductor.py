@@ -90,7 +90,7 @@ class PythonWrapperCodegen(_HostWrapper):
 
     def write_header(self) -> None:
         super().write_header()
-        self.header.writeline("from torch_fl._C import join_stream as flagos_join_stream")
+        self.header.writeline("flagos_join_stream = torch.ops.flagos.drain.default")
 
     @staticmethod
     def create(

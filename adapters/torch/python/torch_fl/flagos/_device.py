@@ -61,7 +61,9 @@ def maybe_exchange_device(device: int) -> int:
     """Like `exchange_device`, but does not wake up a device that was never used."""
     if device < 0:
         return -1
-    return torch._C._accelerator_maybeExchangeDevice(device)
+    previous = torch._C._accelerator_getDeviceIndex()
+    torch._C._accelerator_maybeExchangeDevice(device)  # answers with the new one
+    return previous
 
 
 class device:
@@ -79,7 +81,7 @@ class device:
         return self
 
     def __exit__(self, *exc: object) -> Literal[False]:
-        self.idx = maybe_exchange_device(self.prev_idx)
+        maybe_exchange_device(self.prev_idx)
         return False
 
 

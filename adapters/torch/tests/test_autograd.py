@@ -1,0 +1,122 @@
+"""Checkpointing, transforms and custom functions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+@pytest.mark.parametrize("preserve", [True, False])
+def test_checkpointing_gives_the_same_gradients(use_reentrant, preserve):
+    layer = torch.nn.Linear(4, 4).to("flagos")
+    x = torch.randn(3, 4, device="flagos", requires_grad=True)
+    gradients = []
+    for run in (
+        layer,
+        lambda x: checkpoint(
+            layer, x, use_reentrant=use_reentrant, preserve_rng_state=preserve
+        ),
+    ):
+        x.grad = None
+        run(x).tanh().sum().backward()
+        gradients.append(x.grad.clone())
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpointing_draws_the_same_random_numbers_again(use_reentrant):
+    x = torch.ones(1000, device="flagos", requires_grad=True)
+    y = checkpoint(torch.nn.functional.dropout, x, use_reentrant=use_reentrant)
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())
+
+
+def test_checkpoint_sequential():
+    layers = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(4))).to("flagos")
+    x = torch.randn(2, 4, device="flagos", requires_grad=True)
+    assert torch.equal(checkpoint_sequential(layers, 2, x, use_reentrant=False), layers(x))
+
+
+TRANSFORMS = [
+    pytest.param(lambda f, x: torch.func.grad(lambda a: f(a).sum())(x), id="grad"),
+    pytest.param(lambda f, x: torch.func.vmap(f)(x), id="vmap"),
+    pytest.param(lambda f, x: torch.func.vmap(f, in_dims=1, out_dims=1)(x), id="vmap in_dims"),
+    pytest.param(lambda f, x: torch.func.jacrev(f)(x), id="jacrev"),
+    pytest.param(lambda f, x: torch.func.jacfwd(f)(x), id="jacfwd"),
+    pytest.param(lambda f, x: torch.func.hessian(lambda a: f(a).sum())(x), id="hessian"),
+    pytest.param(lambda f, x: torch.func.jvp(f, (x,), (torch.ones_like(x),))[1], id="jvp"),
+    pytest.param(lambda f, x: torch.func.functionalize(f)(x), id="functionalize"),
+    pytest.param(
+        lambda f, x: torch.func.vmap(torch.func.grad(lambda a: f(a).sum()))(x), id="per sample"
+    ),
+]
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_transforms(transform):
+    def f(a):
+        return (a.sin() * a).cumsum(-1)
+
+    x = torch.randn(3, 4, dtype=torch.float64)
+    there = transform(f, x.to("flagos"))
+    assert there.device.type == "flagos"
+    torch.testing.assert_close(there.cpu(), transform(f, x))
+
+
+def test_vmap_with_randomness():
+    x = torch.zeros(4, 3, device="flagos")
+    noise = torch.func.vmap(lambda a: a + torch.randn_like(a), randomness="different")(x)
+    assert noise.unique().numel() == 12
+
+
+def test_functional_call():
+    module = torch.nn.Linear(3, 2).to("flagos")
+    zeros = {k: torch.zeros_like(v) for k, v in module.named_parameters()}
+    x = torch.ones(1, 3, device="flagos")
+    assert torch.func.functional_call(module, zeros, x).tolist() == [[0, 0]]
+
+
+def test_custom_functions():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            assert ctx.saved_tensors[0].device.type == "flagos"
+            return grad * 2
+
+    x = torch.ones(3, device="flagos", requires_grad=True)
+    Double.apply(x).sum().backward()
+    assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_gradcheck():
+    x = torch.randn(3, 3, dtype=torch.float64, device="flagos", requires_grad=True)
+    assert torch.autograd.gradcheck(lambda a: (a @ a).tanh(), (x,))
+
+
+def test_anomaly_mode_finds_the_operator():
+    x = torch.zeros(2, device="flagos", requires_grad=True)
+    with torch.autograd.detect_anomaly(check_nan=True), pytest.raises(RuntimeError, match="nan"):
+        (x.sqrt() * 0).sum().backward()
+
+
+def test_saved_tensors_can_be_kept_on_the_cpu():
+    x = torch.randn(4, device="flagos", requires_grad=True)
+    with torch.autograd.graph.save_on_cpu(pin_memory=True):
+        y = x * x
+    y.sum().backward()
+    assert torch.equal(x.grad, 2 * x.detach())
+
+
+def test_custom_operators_with_a_cpu_kernel_run():
+    @torch.library.custom_op("flagos_tests::triple", mutates_args=())
+    def triple(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    assert triple(torch.ones(2, device="flagos")).tolist() == [3, 3]

@@ -1,0 +1,180 @@
+"""How the device gets registered, and what happens when it cannot be."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import pytest
+
+USE = "x = torch.ones(2, device='flagos'); print('sum', x.sum().item())"
+
+
+def _has_entry_point() -> bool:
+    return any(e.name == "flagos" for e in importlib.metadata.entry_points(group="torch.backends"))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param("import torch", id="torch alone"),
+        pytest.param("import torch, torch_fl", id="torch first"),
+        pytest.param("import torch_fl, torch", id="torch_fl first"),
+        pytest.param("import torch_fl, torch, importlib; import torch_fl", id="twice"),
+        pytest.param("import torch_fl.flagos, torch", id="submodule first"),
+        pytest.param("import torch; import torch.flagos", id="as a submodule of torch"),
+    ],
+)
+def test_device_works_after(script, run_python):
+    assert _has_entry_point()
+    assert "sum 2.0" in run_python(f"{script}\n{USE}").stdout
+
+
+def test_without_autoload_the_device_needs_torch_fl(run_python):
+    script = f"""
+    import torch
+    assert not hasattr(torch, "flagos")
+    try:
+        torch.device("flagos")
+    except RuntimeError:
+        print("unknown")
+    import torch_fl
+    {USE}
+    """
+    out = run_python(script, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout
+    assert out.split() == ["unknown", "sum", "2.0"]
+
+
+def test_importing_initialises_no_device(run_python):
+    script = """
+    import torch, torch_fl
+    torch.manual_seed(0)
+    torch.flagos.is_available(), torch.flagos.device_count()
+    print(torch.flagos.is_initialized())
+    """
+    assert run_python(script).stdout.strip() == "False"
+
+
+def test_importing_does_not_import_the_compiler(run_python):
+    script = """
+    import sys, torch, torch_fl
+    print([name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules])
+    """
+    assert run_python(script).stdout.strip() == "[]"
+
+
+
+
+def test_another_torch_is_refused_with_what_to_install(run_python):
+    # `_build` can be read before torch: that is what it is for.
+    script = f"""
+    import os
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    import torch, sys, types
+    build = types.ModuleType("torch_fl._build"); build.TORCH_VERSION = "2.10"
+    sys.modules["torch_fl._build"] = build
+    try:
+        import torch_fl
+    except ImportError as error:
+        print(error)
+    print(torch.ones(2).sum().item(), torch._C._get_privateuse1_backend_name())
+    """
+    message, state = run_python(script).stdout.strip().splitlines()
+    assert "built for torch 2.10" in message and "pip install 'torch==2.10.*'" in message
+    assert state == "2.0 privateuseone"
+
+
+AUTOLOAD_FAILURE = """
+import sys, types, warnings
+{setup}
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import torch
+print("warned", [str(w.message) for w in caught if "flagos" in str(w.message)])
+print("cpu", torch.ones(2).sum().item())
+print("available", torch.flagos.is_available(), torch.flagos.device_count())
+try:
+    torch.flagos.synchronize()
+except ImportError as error:
+    print("use", error)
+try:
+    import torch_fl
+except (ImportError, RuntimeError) as error:
+    print("import", error)
+"""
+WRONG_TORCH = """
+build = types.ModuleType("torch_fl._build"); build.TORCH_VERSION = "2.10"
+sys.modules["torch_fl._build"] = build
+"""
+
+
+def test_autoload_with_another_torch_warns_and_leaves_torch_usable(run_python):
+    out = run_python(AUTOLOAD_FAILURE.format(setup=WRONG_TORCH)).stdout
+    lines = dict(line.split(" ", 1) for line in out.strip().splitlines())
+    assert "built for torch 2.10" in lines["warned"]
+    assert lines["cpu"] == "2.0"
+    assert lines["available"] == "False 0"
+    assert "built for torch 2.10" in lines["use"]
+    assert "built for torch 2.10" in lines["import"]
+
+
+@pytest.mark.parametrize(
+    ("claim", "evidence"),
+    [
+        pytest.param("torch.utils.rename_privateuse1_backend('npu')", "'npu'", id="by name"),
+        pytest.param(
+            "lib = torch.library.Library('aten', 'IMPL');"
+            "lib.impl('empty.memory_format', lambda *a, **k: None, 'PrivateUse1')",
+            "registered kernels",
+            id="by kernels",
+        ),
+    ],
+)
+def test_another_owner_of_privateuse1_is_named(claim, evidence, run_python):
+    script = f"""
+    import torch
+    {claim}
+    try:
+        import torch_fl
+    except RuntimeError as error:
+        print(error)
+    print(torch.ones(2).sum().item())
+    """
+    message, usable = run_python(script, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout.splitlines()
+    assert evidence in message and "uninstall that plugin" in message
+    assert usable == "2.0"
+
+
+def test_a_plugin_that_comes_later_is_refused_by_torch(run_python):
+    script = f"""
+    import torch
+    try:
+        torch.utils.rename_privateuse1_backend("npu")
+    except RuntimeError as error:
+        print("refused")
+    {USE}
+    """
+    assert run_python(script).stdout.split() == ["refused", "sum", "2.0"]
+
+
+def test_registering_again_changes_nothing(run_python):
+    script = f"""
+    import torch, torch_fl, importlib
+    from torch_fl import _register
+    _register.register(); torch_fl._autoload(); importlib.reload(torch_fl)
+    {USE}
+    """
+    assert "sum 2.0" in run_python(script).stdout
+
+
+def test_an_extension_that_does_not_open_is_explained(run_python):
+    script = """
+    import sys
+    sys.modules["torch_fl._C"] = None
+    import torch
+    try:
+        import torch_fl
+    except ImportError as error:
+        print(error)
+    """
+    out = run_python(script, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout
+    assert "could not be opened" in out and "flagos doctor" in out

@@ -1,0 +1,127 @@
+"""What the allocator reports."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from torch import flagos
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    flagos.synchronize()
+    gc.collect()
+
+
+def test_allocated_follows_tensors():
+    before = flagos.memory_allocated()
+    x = torch.empty(4 * MIB, dtype=torch.uint8, device="flagos")
+    assert flagos.memory_allocated() == before + 4 * MIB
+    del x
+    assert flagos.memory_allocated() == before
+
+
+def test_reserved_keeps_what_was_freed_until_the_cache_is_emptied():
+    x = torch.empty(64 * MIB, dtype=torch.uint8, device="flagos")
+    held = flagos.memory_reserved()
+    del x
+    assert flagos.memory_reserved() == held
+    flagos.empty_cache()
+    assert flagos.memory_reserved() <= held - 64 * MIB
+
+
+def test_peak():
+    flagos.reset_peak_memory_stats()
+    base = flagos.memory_allocated()
+    x = torch.empty(8 * MIB, dtype=torch.uint8, device="flagos")
+    del x
+    assert flagos.max_memory_allocated() >= base + 8 * MIB
+    assert flagos.max_memory_reserved() >= flagos.memory_reserved()
+    flagos.reset_peak_memory_stats()
+    assert flagos.max_memory_allocated() == flagos.memory_allocated()
+
+
+def test_accumulated_statistics_restart():
+    torch.empty(MIB, device="flagos")
+    assert flagos.memory_stats()["allocated_bytes.all.allocated"] > 0
+    flagos.reset_accumulated_memory_stats()
+    assert flagos.memory_stats()["allocated_bytes.all.allocated"] == 0
+
+
+@pytest.mark.parametrize("pool", ["all", "small_pool", "large_pool"])
+@pytest.mark.parametrize("metric", ["current", "peak", "allocated", "freed"])
+@pytest.mark.parametrize("statistic", ["allocated_bytes", "reserved_bytes", "active_bytes", "segment"])
+def test_statistics_have_torchs_names(statistic, metric, pool):
+    assert flagos.memory_stats()[f"{statistic}.{pool}.{metric}"] >= 0
+
+
+def test_nested_statistics_are_the_same():
+    nested, flat = flagos.memory_stats_as_nested_dict(), flagos.memory_stats()
+    assert nested["allocated_bytes"]["all"]["current"] == flat["allocated_bytes.all.current"]
+
+
+def test_generic_functions_agree():
+    x = torch.empty(MIB, device="flagos")
+    assert torch.accelerator.memory_allocated() == flagos.memory_allocated() > 0
+    assert torch.accelerator.memory_reserved() == flagos.memory_reserved()
+    assert torch.accelerator.memory_stats() == flagos.memory_stats()
+    del x
+
+
+def test_mem_get_info():
+    free, total = flagos.mem_get_info()
+    assert 0 < free <= total == flagos.get_device_properties().total_memory
+
+
+def test_summary_is_a_table():
+    x = torch.empty(MIB, dtype=torch.uint8, device="flagos")
+    full, short = flagos.memory_summary(), flagos.memory_summary(abbreviated=True)
+    assert "Allocated memory" in full and "from large pool" in full
+    assert "Allocated memory" in short and "from large pool" not in short
+    del x
+
+
+def test_snapshot_accounts_for_what_is_reserved():
+    x = torch.empty(MIB, dtype=torch.uint8, device="flagos")
+    segments = flagos.memory_snapshot()
+    assert sum(segment["total_size"] for segment in segments) == flagos.memory_reserved()
+    addresses = {
+        block["address"]
+        for segment in segments
+        for block in segment["blocks"]
+        if block["state"].startswith("active")
+    }
+    assert x.data_ptr() in addresses
+
+
+@pytest.mark.usefixtures("two_devices")
+def test_devices_are_counted_apart():
+    here = flagos.memory_allocated(0)
+    there = flagos.memory_allocated(1)
+    x = torch.empty(MIB, dtype=torch.uint8, device="flagos:1")
+    assert flagos.memory_allocated("flagos:1") == there + MIB
+    assert flagos.memory_allocated("flagos:0") == here
+    del x
+
+
+def test_a_request_beyond_memory_says_what_holds_it():
+    total = flagos.mem_get_info()[1]
+    with pytest.raises(torch.OutOfMemoryError, match="requested"):
+        torch.empty(2 * total, dtype=torch.uint8, device="flagos")
+    assert torch.ones(3, device="flagos").sum().item() == 3
+
+
+def test_a_fraction_of_memory_is_a_limit():
+    total = flagos.mem_get_info()[1]
+    flagos.empty_cache()
+    flagos.set_per_process_memory_fraction(32 * MIB / total)
+    try:
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(256 * MIB, dtype=torch.uint8, device="flagos")
+    finally:
+        flagos.set_per_process_memory_fraction(1.0)
+    assert torch.empty(64 * MIB, dtype=torch.uint8, device="flagos").numel() == 64 * MIB

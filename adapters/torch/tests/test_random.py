@@ -1,0 +1,106 @@
+"""Random numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import flagos
+
+
+def draw(device: str = "flagos") -> torch.Tensor:
+    return torch.randn(5, device=device).cpu()
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        pytest.param(lambda d: torch.rand(7, device=d), id="rand"),
+        pytest.param(lambda d: torch.randn(7, device=d), id="randn"),
+        pytest.param(lambda d: torch.randint(100, (7,), device=d), id="randint"),
+        pytest.param(lambda d: torch.randperm(17, device=d), id="randperm"),
+        pytest.param(lambda d: torch.empty(7, device=d).exponential_(), id="exponential"),
+        pytest.param(lambda d: torch.bernoulli(torch.full((9,), 0.5, device=d)), id="bernoulli"),
+        pytest.param(lambda d: torch.multinomial(torch.ones(9, device=d), 4), id="multinomial"),
+        pytest.param(lambda d: torch.nn.functional.dropout(torch.ones(9, device=d)), id="dropout"),
+    ],
+)
+def test_a_seed_gives_the_numbers_of_the_cpu(sample):
+    torch.manual_seed(3)
+    expected = sample("cpu")
+    torch.manual_seed(3)
+    assert torch.equal(sample("flagos").cpu(), expected)
+
+
+@pytest.mark.parametrize("seed", [flagos.manual_seed, flagos.manual_seed_all, torch.manual_seed])
+def test_seeding_repeats_the_numbers(seed):
+    seed(11)
+    first = draw()
+    seed(11)
+    assert torch.equal(draw(), first)
+    assert flagos.initial_seed() == 11
+
+
+@pytest.mark.parametrize("seed", [flagos.seed, flagos.seed_all])
+def test_seeding_from_entropy_does_not(seed):
+    seed()
+    first = draw()
+    seed()
+    assert not torch.equal(draw(), first)
+
+
+def test_state_round_trip():
+    state = flagos.get_rng_state()
+    assert state.device.type == "cpu" and state.dtype == torch.uint8
+    first = draw()
+    flagos.set_rng_state(state)
+    assert torch.equal(draw(), first)
+
+
+def test_states_of_all_devices():
+    states = flagos.get_rng_state_all()
+    assert len(states) == flagos.device_count() == len(flagos.default_generators)
+    first = draw()
+    flagos.set_rng_state_all(states)
+    assert torch.equal(draw(), first)
+
+
+def test_fork_rng():
+    torch.manual_seed(0)
+    with torch.random.fork_rng(devices=[0], device_type="flagos"):
+        draw()
+    after = draw()
+    torch.manual_seed(0)
+    assert torch.equal(draw(), after)
+
+
+def test_a_generator_of_its_own():
+    generator = torch.Generator(device="flagos").manual_seed(5)
+    assert generator.device == torch.device("flagos", 0)
+    first = torch.randn(3, device="flagos", generator=generator)
+    again = torch.Generator(device="flagos").manual_seed(5)
+    assert torch.equal(torch.randn(3, device="flagos", generator=again), first)
+    assert torch.equal(
+        torch.randn(3, generator=torch.Generator().manual_seed(5)), first.cpu()
+    )
+
+
+def test_a_generator_of_its_own_does_not_move_the_default_one():
+    torch.manual_seed(1)
+    expected = draw()
+    torch.manual_seed(1)
+    torch.randn(3, device="flagos", generator=torch.Generator(device="flagos"))
+    assert torch.equal(draw(), expected)
+
+
+def test_generator_state_round_trip():
+    generator = torch.Generator(device="flagos").manual_seed(5)
+    copy = generator.clone_state()
+    other = torch.Generator(device="flagos")
+    other.set_state(generator.get_state())
+    draws = [torch.rand(4, device="flagos", generator=g) for g in (generator, copy, other)]
+    assert torch.equal(draws[0], draws[1]) and torch.equal(draws[0], draws[2])
+
+
+def test_a_generator_of_another_device_is_refused():
+    with pytest.raises(RuntimeError, match="generator"):
+        torch.randn(3, device="flagos", generator=torch.Generator())

@@ -1,0 +1,237 @@
+"""Tensors and storages on the device."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+DTYPES = [
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.complex64,
+    torch.int64,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_values_survive_the_way_there_and_back(dtype):
+    x = torch.arange(6).reshape(2, 3).to(dtype)
+    there = x.to("flagos")
+    assert there.dtype == dtype
+    assert torch.equal(there.cpu(), x)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param(lambda x: x.t(), id="transposed"),
+        pytest.param(lambda x: x[:, ::2], id="strided"),
+        pytest.param(lambda x: x.expand(3, *x.shape), id="expanded"),
+        pytest.param(lambda x: x[None, None].to(memory_format=torch.channels_last), id="channels last"),
+    ],
+)
+def test_strides_survive(layout):
+    x = layout(torch.randn(4, 6))
+    assert x.to("flagos").stride() == x.to("meta").stride()
+    assert torch.equal(x.to("flagos").cpu(), x)
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        pytest.param(lambda x: x.flagos(), id="flagos()"),
+        pytest.param(lambda x: x.flagos(0), id="flagos(0)"),
+        pytest.param(lambda x: x.flagos("flagos:0"), id="flagos('flagos:0')"),
+        pytest.param(lambda x: x.to(device="flagos"), id="to"),
+        pytest.param(lambda x: x.to("flagos", non_blocking=True), id="non blocking"),
+        pytest.param(lambda x: torch.as_tensor(x, device="flagos"), id="as_tensor"),
+        pytest.param(lambda x: torch.tensor(x.tolist(), device="flagos"), id="tensor"),
+        pytest.param(lambda x: torch.empty_like(x, device="flagos").copy_(x), id="copy_"),
+    ],
+)
+def test_ways_to_the_device(move):
+    x = torch.arange(5.0)
+    there = move(x)
+    assert there.is_flagos and torch.equal(there.cpu(), x)
+
+
+def test_numpy_both_ways():
+    there = torch.from_numpy(np.arange(4)).to("flagos")
+    assert there.cpu().numpy().tolist() == [0, 1, 2, 3]
+    with pytest.raises(TypeError, match="flagos"):
+        there.numpy()
+
+
+def test_numpy_scalars_and_lists():
+    x = torch.arange(3, device="flagos")
+    assert x.tolist() == [0, 1, 2] and x[1].item() == 1 and int(x[2]) == 2
+
+
+def test_printing():
+    text = repr(torch.tensor([1.5, 2.0], device="flagos", requires_grad=True))
+    assert text == "tensor([1.5000, 2.0000], device='flagos:0', requires_grad=True)"
+
+
+def test_type_names():
+    x = torch.ones(2, device="flagos")
+    assert x.type() == "torch.flagos.FloatTensor"
+
+
+def test_views_share_storage():
+    x = torch.zeros(4, 4, device="flagos")
+    view = x[1:, 1:]
+    view.fill_(1)
+    assert x.sum().item() == 9
+    assert view._base is x and view.data_ptr() != x.data_ptr()
+    assert view.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+
+
+def test_in_place_writes_count_versions():
+    x = torch.zeros(3, device="flagos")
+    before = x._version
+    x.add_(1)
+    assert x._version == before + 1
+
+
+def test_a_stale_version_stops_backward():
+    x = torch.ones(3, device="flagos", requires_grad=True)
+    y = x.exp()
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_backward():
+    x = torch.randn(4, 5)
+    here, there = x.clone().requires_grad_(), x.to("flagos").requires_grad_()
+    for leaf in (here, there):
+        (leaf.tanh() @ leaf.t()).logsumexp(0).sum().backward()
+    assert there.grad.device.type == "flagos"
+    assert torch.equal(there.grad.cpu(), here.grad)
+
+
+def test_pinned_memory():
+    x = torch.arange(10.0).pin_memory()
+    assert x.is_pinned() and x.device.type == "cpu"
+    assert not torch.arange(10.0).is_pinned()
+    assert torch.equal(x.to("flagos", non_blocking=True).cpu(), x)
+
+
+def test_allocating_pinned_memory():
+    assert torch.empty(4, pin_memory=True).is_pinned()
+
+
+def test_resizing():
+    x = torch.arange(4, device="flagos")
+    x.resize_(2, 3)
+    assert x.flatten()[:4].tolist() == [0, 1, 2, 3]
+    x.untyped_storage().resize_(0)
+    assert x.untyped_storage().nbytes() == 0
+
+
+def test_set_shares_the_other_storage():
+    x, y = torch.zeros(2, device="flagos"), torch.ones(2, device="flagos")
+    x.set_(y)
+    y.fill_(5)
+    assert x.tolist() == [5, 5]
+
+
+def test_data_assignment():
+    x = torch.zeros(2, device="flagos", requires_grad=True)
+    x.data = torch.ones(3, device="flagos")
+    assert x.tolist() == [1, 1, 1] and x.requires_grad
+
+
+def test_storage_methods():
+    storage = torch.ones(4).untyped_storage()
+    there = storage.flagos()
+    assert there.is_flagos and not storage.is_flagos
+    assert there.device == torch.device("flagos", 0)
+    assert there.cpu().tolist() == storage.tolist()
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: torch.randn(3, 4, device="flagos"), id="tensor"),
+        pytest.param(lambda: torch.randn(3, 4, device="flagos").t(), id="view"),
+        pytest.param(lambda: torch.nn.Parameter(torch.randn(3, device="flagos")), id="parameter"),
+        pytest.param(lambda: torch.randn(3, device="flagos", dtype=torch.complex64).conj(), id="conj"),
+        pytest.param(lambda: torch.randn(3, 4, device="flagos").to_sparse(), id="sparse"),
+    ],
+)
+def test_copies_are_equal_and_apart(make, duplicate):
+    original = make()
+    twin = duplicate(original)
+    assert type(twin) is type(original)
+    assert twin.device == original.device and twin.requires_grad == original.requires_grad
+    assert torch.equal(twin.to_dense().cpu(), original.to_dense().cpu())
+    if original.layout is torch.strided:
+        assert twin.stride() == original.stride()
+        assert twin.data_ptr() != original.data_ptr()
+
+
+def test_copies_keep_sharing():
+    x = torch.zeros(4, device="flagos")
+    pair = copy.deepcopy([x, x[:2]])
+    pair[0].fill_(3)
+    assert pair[1].tolist() == [3, 3]
+
+
+def test_subclasses_stay():
+    class Tagged(torch.Tensor):
+        pass
+
+    x = torch.ones(2, device="flagos").as_subclass(Tagged)
+    assert isinstance(x + x, Tagged)
+
+
+def test_0_dim_cpu_tensors_mix():
+    assert (torch.ones(2, device="flagos") * torch.tensor(3.0)).tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        pytest.param(lambda a, b: a + b, id="add"),
+        pytest.param(lambda a, b: a.add_(b), id="add_"),
+        pytest.param(lambda a, b: a @ b, id="matmul"),
+        pytest.param(lambda a, b: torch.cat([a, b]), id="cat"),
+        pytest.param(lambda a, b: torch.add(a, a, out=b), id="out"),
+        pytest.param(lambda a, b: torch.nn.functional.linear(a, b), id="linear"),
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1], ids=["flagos first", "cpu first"])
+def test_cpu_and_flagos_tensors_do_not_mix(mix, order):
+    pair = [torch.ones(3, 3, device="flagos"), torch.ones(3, 3)][::order]
+    with pytest.raises(RuntimeError, match="same device|[Ee]xpected.*device"):
+        mix(*pair)
+    assert pair[0].sum().item() == 9 and pair[1].sum().item() == 9
+
+
+def test_inference_mode():
+    with torch.inference_mode():
+        x = torch.ones(3, device="flagos") * 2
+    assert x.is_inference() and x.sum().item() == 6
+
+
+def test_named_tensors():
+    x = torch.ones(2, 3, names=("N", "C"), device="flagos")
+    assert x.sum("C").names == ("N",)
+
+
+def test_quantized_tensors():
+    x = torch.tensor([0.0, 0.5, 1.0], device="flagos")
+    quantized = torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
+    assert quantized.device.type == "flagos"
+    assert torch.allclose(quantized.dequantize(), x, atol=0.05)

@@ -1,0 +1,150 @@
+//! One suite for every vendor, and proof that it notices what it should.
+
+#![cfg(not(loom))]
+
+mod broken;
+mod checks;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use flagos_core::env::{FaultSite, HostSettings};
+use flagos_core::runtime::Vendor;
+use flagos_core::vendors::{registered, Settings};
+
+use broken::{Broken, Flaw};
+use checks::{Patience, SUITE};
+
+/// Runs the suite; names each failed check and what it found.
+fn failures(vendor: &dyn Vendor, patience: Duration) -> Vec<String> {
+    let patience = Patience(patience);
+    let run = SUITE.iter().map(|(name, check)| (name, check(vendor, &patience)));
+    run.filter_map(|(name, outcome)| Some(format!("{name}: {}", outcome.err()?))).collect()
+}
+
+#[test]
+fn every_registered_vendor_conforms() {
+    let delayed = HostSettings { delay_us: Some(300), seed: Some(1), ..Default::default() };
+    let two = HostSettings { devices: Some(2), memory: Some(256 << 20), ..Default::default() };
+    for host in [HostSettings::default(), two, delayed] {
+        let settings = Settings { host };
+        for entry in registered() {
+            if (entry.unavailable)(&settings).is_some() {
+                continue;
+            }
+            let vendor = (entry.open)(&settings, Arc::default()).expect("it opens");
+            assert_eq!(vendor.device_count(), (entry.device_count)(&settings), "{}", entry.name);
+            let failed = failures(&*vendor, Duration::from_millis(30));
+            assert!(failed.is_empty(), "{} {settings:?}: {failed:#?}", entry.name);
+        }
+    }
+}
+
+#[test]
+fn a_wrapped_vendor_conforms() {
+    let failed = failures(&Broken::new(Flaw::None), Duration::from_millis(30));
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn every_flaw_is_noticed() {
+    for (flaw, check) in [
+        (Flaw::IgnoresWaits, "a wait orders two streams"),
+        (Flaw::WaitsLate, "a wait keeps what the event stood for"),
+        (Flaw::EventsAlwaysDone, "an event follows its stream"),
+        (Flaw::SyncReturns, "sync waits, query does not"),
+        (Flaw::SyncsOneStream, "device sync and quiesce wait"),
+        (Flaw::OneStream, "the default stream is one"),
+        (Flaw::ManyDefaults, "the default stream is one"),
+        (Flaw::ShortCopies, "copies arrive"),
+        (Flaw::Misaligned, "memory is aligned"),
+        (Flaw::SameMemory, "memory is aligned and disjoint"),
+        (Flaw::CountsNothing, "memory is accounted for"),
+        (Flaw::NoLimit, "more than there is is refused"),
+        (Flaw::PendingIsZero, "pending is exact"),
+        (Flaw::TimeHasNoSign, "time passes between events"),
+        (Flaw::WorkIsUnknown, "work knows that it is work"),
+    ] {
+        // The one check alone: others may rely on what is broken here.
+        let vendor = Broken::new(flaw);
+        let wanted = SUITE.iter().find(|(name, _)| name.starts_with(check));
+        let (name, run) = wanted.expect("the check is in the suite");
+        let outcome = run(&vendor, &Patience(Duration::from_secs(20)));
+        assert!(outcome.is_err(), "`{name}` does not notice {flaw:?}");
+    }
+}
+
+/// What happened to each of `n` calls, and what the next sync says.
+fn trace(settings: &HostSettings) -> Vec<String> {
+    let vendor = (registered()[0].open)(&Settings { host: settings.clone() }, Arc::default());
+    let vendor = vendor.expect("it opens");
+    let stream = vendor.stream(0, 0).expect("a stream");
+    let event = vendor.event(0, false).expect("an event");
+    let mut bytes = [0_u8; 2];
+    let [to, from] = [0, 1].map(|i| bytes.as_mut_ptr().wrapping_add(i));
+    let mut trace = Vec::new();
+    for _ in 0..50 {
+        // SAFETY: `bytes` lives until the sync below.
+        let copied = unsafe { stream.copy(to, from, 1) };
+        trace.push(format!("{copied:?} {:?} {:?}", stream.sync(), stream.record(&*event)));
+        let memory = vendor.alloc(0, 4096);
+        trace.push(format!("{:?}", memory.as_ref().map(|_| ())));
+        if let Ok(memory) = memory {
+            // SAFETY: just allocated, unused.
+            unsafe { vendor.free(0, memory, 4096) };
+        }
+        let launched = flagos_core::runtime::launch_closure(&*stream, || {});
+        trace.push(format!("{launched:?} {:?}", stream.sync()));
+    }
+    trace
+}
+
+#[test]
+fn the_seed_decides_which_calls_fail() {
+    let settings = |seed| HostSettings {
+        seed: Some(seed),
+        delay_us: Some(50),
+        faults: FaultSite::ALL.map(|site| (site, 0.3)).to_vec(),
+        ..Default::default()
+    };
+    let first = trace(&settings(1));
+    assert_eq!(first, trace(&settings(1)));
+    assert_ne!(first, trace(&settings(2)));
+    for site in ["copy", "alloc", "event", "launch"] {
+        let injected = format!("injected failure of {site}");
+        assert!(first.iter().any(|line| line.contains(&injected)), "{site}");
+    }
+    let quiet = trace(&HostSettings { delay_us: Some(50), ..Default::default() });
+    assert!(!quiet.iter().any(|line| line.contains("injected")));
+}
+
+#[test]
+fn a_failed_copy_is_reported_once_and_follows_events() {
+    let settings = HostSettings { faults: vec![(FaultSite::Copy, 1.0)], ..Default::default() };
+    let vendor = (registered()[0].open)(&Settings { host: settings }, Arc::default());
+    let vendor = vendor.expect("it opens");
+    let (a, b) = (vendor.stream(0, 0).expect("a stream"), vendor.stream(0, 0).expect("another"));
+    let event = vendor.event(0, false).expect("an event");
+    let mut bytes = [7_u8, 8];
+    let [to, from] = [0, 1].map(|i| bytes.as_mut_ptr().wrapping_add(i));
+    // SAFETY: `bytes` lives until the device is synchronised.
+    unsafe { a.copy(to, from, 1) }.expect("queued");
+    let ran = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let inside = Arc::clone(&ran);
+    let work = move || inside.store(true, std::sync::atomic::Ordering::Release);
+    flagos_core::runtime::launch_closure(&*a, work).expect("queued");
+    a.record(&*event).expect("recorded");
+    b.wait(&*event).expect("queued");
+    assert!(event.sync().is_err(), "the event knows");
+    assert!(b.sync().is_err(), "the failure travels with the event");
+    assert!(b.sync().is_ok(), "once");
+    vendor.quiesce(0).expect("quiesce reports nothing");
+    assert!(a.query().is_err(), "the stream knows");
+    assert!(a.query().is_ok(), "once");
+    assert!(ran.load(std::sync::atomic::Ordering::Acquire), "later work runs");
+    assert_eq!(bytes, [7, 8], "the copy did not happen");
+    // SAFETY: as above.
+    unsafe { a.copy(to, from, 1) }.expect("queued");
+    assert!(vendor.device_sync(0).is_err(), "the device knows");
+    assert!(vendor.device_sync(0).is_ok(), "once");
+}

@@ -1,0 +1,56 @@
+"""`flagos demo` as a person runs it, only shorter."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch_fl", reason="the torch adapter is not installed")
+
+SHORT = ("--steps", "4", "--tokens", "8", "--json")
+
+
+def demo(*arguments: str) -> tuple[int, dict[str, Any]]:
+    """Exit status and JSON report of one run."""
+    command = [sys.executable, "-m", "flagos.demo", *SHORT, *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.stdout, run.stderr
+    return run.returncode, json.loads(run.stdout)
+
+
+def test_the_demonstration_is_the_same_on_flagos_and_cpu() -> None:
+    status, report = demo()
+    assert report["comparison"]["identical"], report["comparison"]
+    assert report["losses"][-1] < report["losses"][0]
+    assert report["losses"] == report["cpu_losses"]
+    assert status == 0
+    assert report["ok"]
+
+
+def test_the_demonstration_counts_where_its_operators_ran() -> None:
+    _, report = demo()
+    plan = report["plan"]
+    assert plan["operators"] > 20
+    assert plan["calls"] == sum(plan["by_implementation"].values())
+    assert plan["calls"] > plan["operators"]
+    assert plan["fallbacks"] == 0
+
+
+def test_the_demonstration_fails_when_one_weight_differs() -> None:
+    status, report = demo("--perturb")
+    assert status == 1
+    assert not report["ok"]
+    assert not report["comparison"]["parameters_equal"]
+    assert report["comparison"]["max_loss_difference"] > 0
+
+
+def test_the_demonstration_names_what_is_missing() -> None:
+    command = [sys.executable, "-m", "flagos.demo", "--device", "flagos:99"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert "flagos:99" in run.stderr
+    assert "Traceback" not in run.stderr
