@@ -102,7 +102,7 @@ declare! {
     BACKEND_CONFIG: "FLAGOS_BACKEND_CONFIG", VarKind::Path, "the `backends.conf` an adapter ships, if any", Configuration,
         "A `backends.conf` (`operator = backend` lines) to read. It must exist. It beats `flagos.toml`.";
     LOCK: "FLAGOS_LOCK", VarKind::Path, "no check", Configuration,
-        "A plan lock file. When the resolved plan differs from it, initialisation fails with the difference.";
+        "A plan lock file. When the plan differs from it at initialisation or reload, that fails with the difference.";
     VENDOR: "FLAGOS_VENDOR", VarKind::Text, "the best one found", Configuration,
         "The vendor whose devices are used: `host`, `cuda`, `ascend`, `metax`, or the name of a vendor library. It fails when that vendor cannot be used.";
 
@@ -150,6 +150,18 @@ declare! {
         "No CUDA libraries are bundled: one wheel serves every vendor.";
     ACCELERATOR: "FLAGOS_ACCELERATOR", VarKind::Retired, "", Legacy,
         "There is no build-time choice of chip; `FLAGOS_VENDOR` chooses at run time.";
+    BUILD_VENDOR: "FLAGOS_BUILD_VENDOR", VarKind::Retired, "", Legacy,
+        "No kernels are compiled per vendor: one wheel serves every vendor.";
+    BUILD_FLAGGEMS: "FLAGOS_BUILD_FLAGGEMS", VarKind::Retired, "", Legacy,
+        "FlagGems is used when it is installed.";
+    BUILD_FLAGGEMS_CPP: "FLAGOS_BUILD_FLAGGEMS_CPP", VarKind::Retired, "", Legacy,
+        "FlagGems is used when it is installed.";
+    BUILD_BOXING: "FLAGOS_BUILD_BOXING", VarKind::Retired, "", Legacy,
+        "Every native operator is reached without a build option; route with `vendor`.";
+    BUILD_TILEOPS: "FLAGOS_BUILD_TILEOPS", VarKind::Retired, "", Legacy,
+        "There are no TileOps kernels here.";
+    BUILD_JOBS: "FLAGOS_BUILD_JOBS", VarKind::Retired, "", Legacy,
+        "Set cargo's `CARGO_BUILD_JOBS` instead.";
     METAX_CUDART_SHIM: "FLAGOS_METAX_CUDART_SHIM", VarKind::Retired, "", Legacy,
         "Nothing is preloaded; set `FLAGOS_VENDOR=metax` to require MetaX devices.";
     METAX_COMPAT: "FLAGOS_METAX_COMPAT", VarKind::Retired, "", Legacy,
@@ -170,6 +182,12 @@ declare! {
         "Device memory is always cached; `torch.flagos.empty_cache()` gives it back.";
     USE_FLAGTREE: "FLAGOS_USE_FLAGTREE", VarKind::Retired, "", Legacy,
         "The Triton that is installed is used; `flagos doctor` reports which one it is.";
+    COMPILE_FALLBACK_EAGER: "FLAGOS_COMPILE_FALLBACK_EAGER", VarKind::Retired, "", Legacy,
+        "Set `torch._dynamo.config.suppress_errors` instead.";
+    DISABLE_APEX_COMPAT: "FLAGOS_DISABLE_APEX_COMPAT", VarKind::Retired, "", Legacy,
+        "Apex is not patched.";
+    TRACER_LIBRARY: "FLAGOS_TRACER_LIBRARY", VarKind::Retired, "", Legacy,
+        "No tracer library is loaded.";
     TRACE: "FLAGOS_TRACE", VarKind::Retired, "", Legacy,
         "Set `FLAGOS_LOG=trace` instead.";
 }

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from flagos.runtime import Device
 
-class Variable(TypedDict):
+class _Variable(TypedDict):
     """One declared environment variable."""
 
     name: str
@@ -45,8 +45,6 @@ class UnsupportedError(FlagosError, NotImplementedError):
 
 class ForkedError(FlagosError, RuntimeError):
     """The process is a forked child of one that had initialised flagos."""
-
-__file__: str
 
 #: Version of the distribution.
 version: str
@@ -178,7 +176,7 @@ def configuration() -> dict[str, Any]:
     """What files and variables say: ``files`` that were read, in order, ``warnings``, ``lock``,
     ``vendor``, ``flaggems_source_dir``, ``gems_vendor``. Raises :class:`ConfigError`."""
 
-def environment() -> list[Variable]:
+def environment() -> list[_Variable]:
     """Every declared variable."""
 
 def check_environment() -> list[tuple[str, str, str | None, bool]]:

@@ -21,7 +21,7 @@ def _selector(value: str | Sequence[str]) -> str:
     return value if isinstance(value, str) else "|".join(value)
 
 
-class route(ContextDecorator):  # noqa: N801 - used like a function: `with flagos.route(...)`
+class route(ContextDecorator):
     """Routes operators for a region of the program, or for every call of a decorated function.
 
     ``routes`` maps operators (``"aten::mm"``, ``"add.Tensor"``, ``"add.*"``) to a selector

@@ -73,7 +73,10 @@ fn register_impls(
 }
 
 #[pyfunction]
-#[pyo3(signature = (op, impl_id, kind, r#fn=None, vendor=None, backend=None, priority=0, unavailable_reason=None))]
+#[pyo3(
+    signature = (op, impl_id, kind, r#fn=None, vendor=None, backend=None, priority=0, unavailable_reason=None),
+    text_signature = "(op, impl_id, kind, fn=None, vendor=None, backend=None, priority=0, unavailable_reason=None)"
+)]
 #[allow(clippy::too_many_arguments)] // a keyword each in Python
 fn register_impl(
     py: Python<'_>,

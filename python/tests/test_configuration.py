@@ -45,10 +45,10 @@ def write(interpreter: Interpreter, name: str, text: str) -> Path:
     [
         ('[ops]\n"aten::mn" = "cpu"\n', "flagos.toml:2", "aten::mm"),
         ('[ops]\n"mm" = "gpu"\n', "flagos.toml:2", "cpu"),
-        ('\n[policy]\nstrikt = true\n', "flagos.toml:3", "strict"),
-        ('[polcy]\nstrict = true\n', "flagos.toml:1", "policy"),
+        ("\n[policy]\nstrikt = true\n", "flagos.toml:3", "strict"),
+        ("[polcy]\nstrict = true\n", "flagos.toml:1", "policy"),
         ('[policy]\nstrict = "yes"\n', "flagos.toml:2", "true"),
-        ('[ops\n', "flagos.toml:1", "]"),
+        ("[ops\n", "flagos.toml:1", "]"),
         ('include = ["nowhere.toml"]\n', "flagos.toml:1", "nowhere.toml"),
     ],
 )

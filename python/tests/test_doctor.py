@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 import flagos
+from flagos.doctor.canary import CANARIES, Mismatch, compare
 from flagos.doctor.check import Check, Status, worst
 from flagos.doctor.libraries import LIBRARIES, find
 from python.tests.conftest import Diagnose
@@ -90,7 +92,10 @@ def test_an_extension_for_another_torch_is_not_opened(
     opened = fakes.folder / "opened"
     fakes.package(
         "torch_fl",
-        {"__init__.py": f"open({str(opened)!r}, 'w'); import os; os.abort()", "_build.py": BUILT_FOR},
+        {
+            "__init__.py": f"open({str(opened)!r}, 'w'); import os; os.abort()",
+            "_build.py": BUILT_FOR,
+        },
     )
     fakes.distribution("torch-fl", flagos.__version__)
     result, checks = diagnose()
@@ -113,9 +118,7 @@ def test_a_missing_torch_that_the_adapter_needs(diagnose: Diagnose, fakes: FakeP
 def test_an_extension_that_crashes(diagnose: Diagnose, fakes: FakePackages) -> None:
     fakes.package("torch", {"__init__.py": TORCH})
     fakes.distribution("torch", "2.11.0")
-    fakes.package(
-        "torch_fl", {"__init__.py": "import os; os.abort()", "_build.py": BUILT_FOR}
-    )
+    fakes.package("torch_fl", {"__init__.py": "import os; os.abort()", "_build.py": BUILT_FOR})
     result, checks = diagnose()
     assert result.status == 1
     assert checks["torch"]["status"] == "ok"
@@ -140,6 +143,27 @@ def test_autoload_switched_off(diagnose: Diagnose, fakes: FakePackages) -> None:
     fakes.package("torch_fl", {"__init__.py": "", "_build.py": BUILT_FOR})
     _, checks = diagnose(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert checks["autoload"]["status"] == "warn"
+
+
+# ---- the core
+
+
+def test_a_core_that_does_not_load(without_torch: Interpreter, fakes: FakePackages) -> None:
+    package = Path(flagos.__file__).parent
+    skip = shutil.ignore_patterns("_core*.so", "__pycache__")
+    shutil.copytree(package, fakes.folder / "flagos", ignore=skip)
+    (fakes.folder / "flagos" / "_core.abi3.so").write_bytes(b"not a library")
+    path = {"PYTHONPATH": str(fakes.folder)}
+    result = without_torch.flagos("doctor", "--json", **path)
+    assert result.status == 1
+    checks = {check["name"]: check for check in result.json["checks"]}
+    assert checks["core"]["status"] == "fail"
+    assert "_core.abi3.so" in checks["core"]["detail"]
+    assert "--force-reinstall" in checks["core"]["fix"]
+    assert checks["torch"]["status"] == "warn"
+    devices = without_torch.flagos("devices", **path)
+    assert devices.status == 1
+    assert "flagos doctor" in devices.err and "Traceback" not in devices.err
 
 
 # ---- configuration
@@ -189,9 +213,7 @@ def test_a_library_is_found_where_the_linker_looks_first(
     assert find(driver, {"libcuda.so.1": cached}) == first
 
 
-def test_a_library_everybody_can_change_is_a_warning(
-    diagnose: Diagnose, tmp_path: Path
-) -> None:
+def test_a_library_everybody_can_change_is_a_warning(diagnose: Diagnose, tmp_path: Path) -> None:
     library = tmp_path / "libflagcx.so"
     library.touch()
     library.chmod(0o666)
@@ -213,3 +235,49 @@ def test_a_wrong_flaggems_source(diagnose: Diagnose, tmp_path: Path) -> None:
     result, checks = diagnose(FLAGGEMS_SOURCE_DIR=str(tmp_path / "nowhere"))
     assert result.status == 1
     assert "src/flag_gems" in checks["flaggems"]["fix"]
+
+
+# ---- the device
+
+
+def test_a_sound_installation_passes(interpreter: Interpreter) -> None:
+    pytest.importorskip("torch_fl", reason="the canaries need the torch adapter")
+    result = interpreter.flagos("doctor", "--json")
+    checks = {check["name"]: check for check in result.json["checks"]}
+    assert [name for name, check in checks.items() if check["status"] == "fail"] == []
+    assert result.status == 0
+    assert checks["device"]["data"]["owner"] == "flagos"
+    for canary in CANARIES:
+        assert checks[f"canary {canary.__name__.replace('_', ' ')}"]["status"] == "ok"
+
+
+def test_a_device_without_memory_fails_its_canaries(interpreter: Interpreter) -> None:
+    pytest.importorskip("torch_fl", reason="the canaries need the torch adapter")
+    result = interpreter.flagos("doctor", "--json", FLAGOS_HOST_FAULT="alloc=1.0")
+    checks = {check["name"]: check for check in result.json["checks"]}
+    assert result.status == 1
+    assert checks["canary mm"]["status"] == "fail"
+    assert "OutOfMemoryError" in checks["canary mm"]["detail"]
+    assert "\n" not in checks["canary mm"]["detail"]
+
+
+def test_a_route_for_an_operator_that_does_not_exist(interpreter: Interpreter) -> None:
+    pytest.importorskip("torch_fl", reason="names are checked against the adapter's operators")
+    result = interpreter.flagos("doctor", "--json", "--no-canaries", FLAGOS_OP_softmaks__int="cpu")
+    checks = {check["name"]: check for check in result.json["checks"]}
+    assert result.status == 1
+    assert "softmaks" in checks["plan"]["detail"]
+    assert "softmax" in checks["plan"]["fix"]
+
+
+def test_the_comparison_of_the_canaries_refuses_lies() -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch_fl", reason="the canaries need the torch adapter")
+    right = torch.arange(4.0)
+    compare(right.to("flagos"), right)
+    with pytest.raises(Mismatch, match="values"):
+        compare((right + 1e-3).to("flagos"), right)
+    with pytest.raises(Mismatch, match="shape"):
+        compare(right.reshape(2, 2).to("flagos"), right)
+    with pytest.raises(Mismatch, match="not on flagos"):
+        compare(right, right)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+from importlib import metadata
 from pathlib import Path
 
 import flagos
-from python.tests.interpreters import Interpreter
 from flagos import _core
+from python.tests.interpreters import Interpreter
 
 
 def test_no_framework_is_imported(interpreter: Interpreter) -> None:
@@ -56,3 +57,9 @@ def test_the_stub_describes_the_module() -> None:
         elif isinstance(node, ast.AnnAssign) and not ast.unparse(node.target).startswith("__"):
             declared.add(ast.unparse(node.target))
     assert declared == {name for name in dir(_core) if not name.startswith("__")}
+
+
+def test_extras_pin_the_adapters_to_this_version() -> None:
+    requirements = [r for r in metadata.requires("flagos") or [] if "extra ==" in r]
+    assert [r.split(";")[0].strip() for r in requirements] == [f"torch-fl=={flagos.__version__}"]
+    assert metadata.version("flagos") == flagos.__version__

@@ -95,6 +95,8 @@ def test_flagos_log_shows_records_without_any_logging_set_up(
 
 
 def test_a_wrong_level_is_told_and_does_not_break_the_import(interpreter: Interpreter) -> None:
-    result = interpreter.program("import flagos; print(flagos.operators())", FLAGOS_LOG="lots=of=it")
+    result = interpreter.program(
+        "import flagos; print(flagos.operators())", FLAGOS_LOG="lots=of=it"
+    )
     assert result.out == "[]\n"
     assert "FLAGOS_LOG" in result.err

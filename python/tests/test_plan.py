@@ -40,7 +40,9 @@ def test_the_plan_is_plain_data_sorted_by_name(namespace: str) -> None:
     plan = flagos.plan()
     assert list(plan["ops"]) == sorted(plan["ops"])
     assert plan["ops"][f"{namespace}::a"] == flagos.explain(f"{namespace}::a").data
-    assert json.loads(json.dumps(plan)) == plan | {"unmatched": [list(u) for u in plan["unmatched"]]}
+    assert json.loads(json.dumps(plan)) == plan | {
+        "unmatched": [list(u) for u in plan["unmatched"]]
+    }
 
 
 def test_a_lock_file_notices_a_change_and_only_a_change(namespace: str, tmp_path: Path) -> None:

@@ -205,7 +205,8 @@ class Report:
             + ", ".join(f"{name} {number}" for name, number in found.items())
             + ".",
             "",
-            f"Made by `make bench`. 8×8 float32, no autograd; {self.rounds} interleaved rounds of "
+            "Made by `make bench`. 8×8 float32, no autograd, one thread within operators; "
+            f"{self.rounds} interleaved rounds of "
             f"{self.iterations} calls; least / median / greatest of the rounds; ratio of medians.",
             "",
             *overhead_section("Operators from Python", self.python),
@@ -233,7 +234,14 @@ class Report:
 
 
 def measure(rounds: int, iterations: int) -> Report:
-    """Runs every measurement, cheapest disturbance first."""
+    """Runs every measurement.
+
+    One thread within operators: waking a second one costs more than these operators do, and as much
+    on one device as on the other.
+    """
+    import torch
+
+    torch.set_num_threads(1)
     return Report(
         rounds=rounds,
         iterations=iterations,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -204,12 +204,12 @@ def compare(
     tolerance: Tolerance = EXACT,
     *,
     device_type: str,
-    may_stay_on_host: Callable[[str], bool] = lambda label: False,
+    outputs_may_stay_on_host: bool = False,
 ) -> list[Mismatch]:
     """Returns every difference between two observations of the same call.
 
     ``device_type`` is where a tensor must be whose reference is on the host, unless
-    ``may_stay_on_host`` allows its label to be on the host as well.
+    ``outputs_may_stay_on_host``. Inputs are where the caller put them.
     """
     if reference.structure != device.structure:
         return [Mismatch("structure", f"{reference.structure} became {device.structure}")]
@@ -220,11 +220,10 @@ def compare(
             readable = actual.device.type != "meta"
             how = tolerance if readable else Tolerance("metadata")
             mismatches += _compare_tensors(label, expected, actual, how)
-            allowed = {device_type} if expected.device.type == "cpu" else {expected.device.type}
-            if may_stay_on_host(label):
-                allowed.add("cpu")
-            if actual.device.type not in allowed:
-                text = f"{label} is on {actual.device}, expected {' or '.join(sorted(allowed))}"
+            wanted = device_type if expected.device.type == "cpu" else expected.device.type
+            free = label.startswith("input") or outputs_may_stay_on_host
+            if actual.device.type != wanted and not (free and actual.device.type == "cpu"):
+                text = f"{label} is on {actual.device}, expected {wanted}"
                 mismatches.append(Mismatch("device", text))
         elif not _same_object(expected, actual, device_type, tolerance):
             text = f"{label} is {_short(actual)}, expected {_short(expected)}"

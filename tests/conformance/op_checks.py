@@ -10,7 +10,7 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
 from .observation import tensors_in
-from .transfer import Transfer
+from .transfer import OnHost, Transfer
 from .twin_run import Call
 
 LAYOUTS = (
@@ -35,7 +35,8 @@ VARIANTS = (
     "error",
 )
 
-Samples = Callable[[bool], Iterable[SampleInput]]
+# torch refuses indices that are not on the CPU here, as the host has to know them.
+_HOST_ARGUMENTS = frozenset({"tensor_split"})
 
 
 def variants_of(op: OpInfo, dtype: torch.dtype, *, errors: bool) -> list[str]:
@@ -75,7 +76,7 @@ def calls_of(op: OpInfo, dtype: torch.dtype, variant: str) -> Iterator[tuple[str
         yield from _described(samples, lambda sample: _forward(op.op, sample))
         return
     requires_grad = variant.endswith("backward")
-    samples = op.sample_inputs("cpu", dtype, requires_grad=requires_grad)
+    samples = _placed(op, op.sample_inputs("cpu", dtype, requires_grad=requires_grad))
     if variant.startswith("out"):
         for sample in samples:
             call = _out(op.op, sample, variant)
@@ -136,19 +137,19 @@ def _inputs(sample: SampleInput) -> tuple[Any, ...]:
     return (sample.input, sample.args, dict(sample.kwargs))
 
 
-def _on_device(transfer: Transfer, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Also moves ``device="cpu"``, which a tree of tensors does not show to be a device."""
-    return {
-        key: transfer.device if key == "device" and value == "cpu" else value
-        for key, value in kwargs.items()
-    }
+def _placed(op: OpInfo, samples: Iterable[SampleInput]) -> Iterator[SampleInput]:
+    """Marks the arguments that belong on the host for every device."""
+    for sample in samples:
+        if op.name in _HOST_ARGUMENTS:
+            sample.args = pytree.tree_map_only(torch.Tensor, OnHost, sample.args)
+        yield sample
 
 
 def _forward(function: Callable[..., Any], sample: SampleInput) -> Call:
     def body(transfer: Transfer, inputs: Any) -> Any:
         first, args, kwargs = inputs
         with torch.no_grad():
-            return function(first, *args, **_on_device(transfer, kwargs))
+            return function(first, *args, **kwargs)
 
     return Call(body, _inputs(sample))
 
@@ -164,7 +165,7 @@ def _backward(function: Callable[..., Any], sample: SampleInput, *, fresh_input:
         targets = [tensor for tensor in tensors_in(inputs) if tensor.requires_grad]
         if fresh_input:
             first = pytree.tree_map_only(torch.Tensor, torch.clone, first)
-        output = function(first, *args, **_on_device(transfer, kwargs))
+        output = function(first, *args, **kwargs)
         output = sample.output_process_fn_grad(output)
         return {"output": output, "grads": gradients(transfer, output, targets)}
 
@@ -215,9 +216,10 @@ def _out(function: Callable[..., Any], sample: SampleInput, variant: str) -> Cal
     def body(transfer: Transfer, inputs: Any) -> Any:
         first, args, kwargs, out = inputs
         with torch.no_grad():
-            return function(first, *args, **_on_device(transfer, kwargs), out=out)
+            return function(first, *args, **kwargs, out=out)
 
-    return Call(body, (*_inputs(sample), destination))
+    # torch resizes CPU and CUDA tensors without the dispatcher; elsewhere that counts as a write.
+    return Call(body, (*_inputs(sample), destination), may_bump=variant == "out_resized")
 
 
 def _matching(result: torch.Tensor) -> torch.Tensor:

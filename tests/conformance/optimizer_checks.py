@@ -75,7 +75,7 @@ def _train(info: OptimizerInfo, kwargs: dict[str, Any], dtype: torch.dtype, vari
         state = optimizer.state_dict()["state"]
         return {"parameters": parameters, "losses": losses, "state": _flat_state(state)}
 
-    return Call(body, (parameters, gradients, kwargs), may_stay_on_host=lambda label: True)
+    return Call(body, (parameters, gradients, kwargs), outputs_may_stay_on_host=True)
 
 
 def _create(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,6 +10,13 @@ from torch.utils import _pytree as pytree
 
 _COMPRESSED_ROWS = (torch.sparse_csr, torch.sparse_bsr)
 _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """Marks a tensor that an operator wants on the host whatever device it runs on."""
+
+    tensor: torch.Tensor
 
 
 class Transfer:
@@ -28,14 +36,16 @@ class Transfer:
         self._alive: list[Any] = []
 
     def tree(self, value: Any) -> Any:
-        """Returns ``value`` with its host tensors and host devices replaced by ones of the target."""
+        """Returns ``value`` with host tensors and host devices (by name, too) replaced."""
         return pytree.tree_map(self._leaf, value)
 
     def _leaf(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return self.tensor(value)
-        if isinstance(value, torch.device):
-            return self.device if value.type == "cpu" else value
+        if isinstance(value, OnHost):
+            return value.tensor.clone()
+        if value == "cpu" or (isinstance(value, torch.device) and value.type == "cpu"):
+            return self.device
         if isinstance(value, slice):
             return slice(self._leaf(value.start), self._leaf(value.stop), self._leaf(value.step))
         return value

@@ -60,7 +60,8 @@ struct StorageBinding {
 // One call of one operator: what went in as what, so that what comes out can be recognised.
 class Call final : public StorageSource {
  public:
-  explicit Call(bool accepts_cpu_tensors) : accepts_cpu_tensors_(accepts_cpu_tensors) {}
+  Call(bool accepts_cpu_tensors, bool shows_requires_grad)
+      : accepts_cpu_tensors_(accepts_cpu_tensors), shows_requires_grad_(shows_requires_grad) {}
 
   void convert_argument(c10::IValue& value, bool written) {
     if (value.isTensor()) {
@@ -207,7 +208,11 @@ class Call final : public StorageSource {
       }
     }
     bindings_.push_back({tensor, alias_of(tensor)});
-    return bindings_.back().alias;
+    at::Tensor& alias = bindings_.back().alias;
+    if (C10_UNLIKELY(shows_requires_grad_) && tensor.requires_grad()) {
+      alias = with_requires_grad(alias);
+    }
+    return alias;
   }
 
   at::Tensor result(at::Tensor tensor) {
@@ -226,6 +231,7 @@ class Call final : public StorageSource {
   }
 
   bool accepts_cpu_tensors_;
+  bool shows_requires_grad_;
   c10::SmallVector<Binding, 6> bindings_;
   c10::SmallVector<StorageBinding, 1> storages_;
   c10::SmallVector<StorageBinding, 2> outputs_;
@@ -242,8 +248,10 @@ void serve(
     torch::jit::Stack* stack,
     bool mutates,
     bool accepts_cpu_tensors) {
+  // Kernels for compressed sparse tensors ask their arguments whether to keep what the backward pass needs.
+  const bool shows_requires_grad = native_keys.has(c10::DispatchKey::SparseCsrCPU);
   const size_t num_arguments = op.schema().arguments().size();
-  Call call(accepts_cpu_tensors);
+  Call call(accepts_cpu_tensors, shows_requires_grad);
   const size_t first = stack->size() - num_arguments;
   for (size_t i = 0; i < num_arguments; ++i) {
     const c10::AliasInfo* alias_info = mutates ? op.schema().arguments()[i].alias_info() : nullptr;

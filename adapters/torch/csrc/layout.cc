@@ -101,6 +101,18 @@ at::Tensor alias_of(const at::Tensor& tensor) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: tensors of layout ", layout, " are not supported on flagos");
 }
 
+at::Tensor with_requires_grad(const at::Tensor& alias) {
+  at::Tensor shown = alias;
+  if (alias.layout() == c10::kStrided) { // dense aliases have no autograd keys
+    const c10::TensorImpl* from = alias.unsafeGetTensorImpl();
+    shown = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(alias.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), from->dtype());
+    shown.unsafeGetTensorImpl()->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
+  }
+  shown.unsafeGetTensorImpl()->set_requires_grad(true);
+  return shown;
+}
+
 at::Tensor wrap_result(at::Tensor native, StorageSource& source) {
   const c10::Layout layout = native.layout();
   if (C10_LIKELY(layout == c10::kStrided)) {

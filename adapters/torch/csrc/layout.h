@@ -17,6 +17,9 @@ class StorageSource {
 // The native twin of a flagos tensor of any layout.
 at::Tensor alias_of(const at::Tensor& tensor);
 
+// `alias`, or another one over the same bytes, that says it requires a gradient.
+at::Tensor with_requires_grad(const at::Tensor& alias);
+
 // The flagos tensor of a native result of any layout; layouts that only the CPU has (mkldnn) are returned as they are.
 at::Tensor wrap_result(at::Tensor native, StorageSource& source);
 

@@ -1,4 +1,6 @@
 //! `torch_fl._C`: opens the C++ shim for Python. Import torch first.
+#![allow(non_snake_case)] // the module is called `_C`, as torch calls its own
+
 use std::ffi::{c_char, c_void, CStr, CString};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -93,7 +95,6 @@ fn bench_op(py: Python<'_>, op: &str, device: &str, iterations: i64) -> PyResult
 
 /// The native part of `torch_fl`.
 #[pymodule]
-#[allow(non_snake_case)] // the module is `torch_fl._C`, as torch calls its own
 fn _C(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("built_for", env!("TORCH_FL_BUILT_FOR"))?;
     module.add_function(wrap_pyfunction!(register, module)?)?;

@@ -14,13 +14,16 @@ import pytest
 os.environ.setdefault("FLAGOS_HOST_DEVICES", "2")
 
 import torch
+
 import torch_fl
 
 PLATFORMS = ("anyplatform", "cuda", "metax", "ascend", "flaggems", "flaggems_python")
 
 
 def _platforms_here() -> set[str]:
-    vendors = {torch.flagos.get_device_properties(i).vendor for i in range(torch.flagos.device_count())}
+    vendors = {
+        torch.flagos.get_device_properties(i).vendor for i in range(torch.flagos.device_count())
+    }
     here = {"anyplatform"} | vendors & {"cuda", "metax", "ascend"}
     if torch_fl.is_flaggems_enabled():
         here.add("flaggems")

@@ -15,9 +15,7 @@ def test_checkpointing_gives_the_same_gradients(use_reentrant, preserve):
     gradients = []
     for run in (
         layer,
-        lambda x: checkpoint(
-            layer, x, use_reentrant=use_reentrant, preserve_rng_state=preserve
-        ),
+        lambda x: checkpoint(layer, x, use_reentrant=use_reentrant, preserve_rng_state=preserve),
     ):
         x.grad = None
         run(x).tanh().sum().backward()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch_fl
 from torch import flagos
+
+import torch_fl
 
 
 def test_the_module_is_one_under_every_name():
     import torch.flagos as as_submodule
+
     import torch_fl.flagos as as_package
 
     assert torch.flagos is torch_fl.flagos is as_submodule is as_package is flagos

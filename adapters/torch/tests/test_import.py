@@ -62,11 +62,9 @@ def test_importing_does_not_import_the_compiler(run_python):
     assert run_python(script).stdout.strip() == "[]"
 
 
-
-
 def test_another_torch_is_refused_with_what_to_install(run_python):
     # `_build` can be read before torch: that is what it is for.
-    script = f"""
+    script = """
     import os
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     import torch, sys, types

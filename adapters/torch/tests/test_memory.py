@@ -54,7 +54,9 @@ def test_accumulated_statistics_restart():
 
 @pytest.mark.parametrize("pool", ["all", "small_pool", "large_pool"])
 @pytest.mark.parametrize("metric", ["current", "peak", "allocated", "freed"])
-@pytest.mark.parametrize("statistic", ["allocated_bytes", "reserved_bytes", "active_bytes", "segment"])
+@pytest.mark.parametrize(
+    "statistic", ["allocated_bytes", "reserved_bytes", "active_bytes", "segment"]
+)
 def test_statistics_have_torchs_names(statistic, metric, pool):
     assert flagos.memory_stats()[f"{statistic}.{pool}.{metric}"] >= 0
 

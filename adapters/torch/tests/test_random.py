@@ -79,9 +79,7 @@ def test_a_generator_of_its_own():
     first = torch.randn(3, device="flagos", generator=generator)
     again = torch.Generator(device="flagos").manual_seed(5)
     assert torch.equal(torch.randn(3, device="flagos", generator=again), first)
-    assert torch.equal(
-        torch.randn(3, generator=torch.Generator().manual_seed(5)), first.cpu()
-    )
+    assert torch.equal(torch.randn(3, generator=torch.Generator().manual_seed(5)), first.cpu())
 
 
 def test_a_generator_of_its_own_does_not_move_the_default_one():

@@ -36,7 +36,9 @@ def test_values_survive_the_way_there_and_back(dtype):
         pytest.param(lambda x: x.t(), id="transposed"),
         pytest.param(lambda x: x[:, ::2], id="strided"),
         pytest.param(lambda x: x.expand(3, *x.shape), id="expanded"),
-        pytest.param(lambda x: x[None, None].to(memory_format=torch.channels_last), id="channels last"),
+        pytest.param(
+            lambda x: x[None, None].to(memory_format=torch.channels_last), id="channels last"
+        ),
     ],
 )
 def test_strides_survive(layout):
@@ -166,7 +168,9 @@ def test_storage_methods():
         pytest.param(lambda: torch.randn(3, 4, device="flagos"), id="tensor"),
         pytest.param(lambda: torch.randn(3, 4, device="flagos").t(), id="view"),
         pytest.param(lambda: torch.nn.Parameter(torch.randn(3, device="flagos")), id="parameter"),
-        pytest.param(lambda: torch.randn(3, device="flagos", dtype=torch.complex64).conj(), id="conj"),
+        pytest.param(
+            lambda: torch.randn(3, device="flagos", dtype=torch.complex64).conj(), id="conj"
+        ),
         pytest.param(lambda: torch.randn(3, 4, device="flagos").to_sparse(), id="sparse"),
     ],
 )
@@ -214,7 +218,7 @@ def test_0_dim_cpu_tensors_mix():
 @pytest.mark.parametrize("order", [1, -1], ids=["flagos first", "cpu first"])
 def test_cpu_and_flagos_tensors_do_not_mix(mix, order):
     pair = [torch.ones(3, 3, device="flagos"), torch.ones(3, 3)][::order]
-    with pytest.raises(RuntimeError, match="same device|[Ee]xpected.*device"):
+    with pytest.raises(RuntimeError, match=r"same device|[Ee]xpected.*device"):
         mix(*pair)
     assert pair[0].sum().item() == 9 and pair[1].sum().item() == 9
 

@@ -142,6 +142,9 @@ fn relevant(name: &str) -> bool {
 fn unknown(name: &str) -> Error {
     let names = VARS.iter().filter(|var| var.group != Group::Legacy);
     let error = Error::config("environment", format!("unknown variable `{name}`"));
+    if name.starts_with(OP_PREFIX.trim_end_matches('_')) {
+        return error.with_hint("a route is written FLAGOS_OP_<op>, such as FLAGOS_OP_add__Tensor");
+    }
     match nearest::hint(name, names.map(|var| var.name)) {
         Some(hint) => error.with_hint(hint),
         None => error.with_hint("unset it; `docs/environment.md` lists the valid names"),

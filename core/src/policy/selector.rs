@@ -161,8 +161,12 @@ impl SelectorError {
         let near = nearest::hint(text, words.chain(["vendor:<name>", "impl:<id>"]));
         let valid = "use flagos, vendor, reference, vendor:<name>, impl:<id>, \
                      or a backend: flaggems, flagos_python, cuda, metax, ascend, cpu";
+        let message = match text {
+            "" => "a backend is missing".to_owned(),
+            _ => format!("`{text}` is not a backend or selector"),
+        };
         Self {
-            message: format!("`{text}` is not a backend or selector"),
+            message,
             hint: near.unwrap_or_else(|| valid.to_owned()),
         }
     }

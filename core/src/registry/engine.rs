@@ -8,10 +8,11 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::fallback::{FallbackLedger, FallbackRecord};
+use super::counters::FallbackLedger;
 use super::implementation::Impl;
 use super::op::OpId;
-use super::slot::{OpSlot, Ordering, FLAG_LOG_DISPATCH};
+use super::publish::{flags, Lock, Scope};
+use super::slot::OpSlot;
 use super::table::Registry;
 use crate::env::Env;
 use crate::policy::{
@@ -27,46 +28,28 @@ use crate::{Error, Result};
 /// are only collected; afterwards each change is resolved and published at once, or refused and
 /// undone.
 pub struct Engine {
-    state: Mutex<State>,
-    plan: ArcSwapOption<Plan>,
-    fallbacks: FallbackLedger,
+    pub(super) state: Mutex<State>,
+    pub(super) plan: ArcSwapOption<Plan>,
+    pub(super) fallbacks: FallbackLedger,
     env: Box<dyn Fn() -> Env + Send + Sync>,
     files: Box<dyn Files>,
 }
 
 #[derive(Clone, Default)]
-struct State {
-    registry: Registry,
-    config: Option<Arc<Config>>,
+pub(super) struct State {
+    pub(super) registry: Registry,
+    pub(super) config: Option<Arc<Config>>,
     shipped: Option<PathBuf>,
-    vendor: Option<Arc<str>>,
-    api: Layer,
-    contexts: Vec<(ContextToken, Layer)>,
-    last_token: u64,
+    /// The vendor the runtime found.
+    pub(super) vendor: Option<Arc<str>>,
+    pub(super) api: Layer,
+    pub(super) contexts: Vec<(ContextToken, Layer)>,
+    pub(super) last_token: u64,
 }
 
 /// Names a context that has been pushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ContextToken(pub u64);
-
-/// The counters of one operator.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Counters {
-    /// The qualified name.
-    pub op: Arc<str>,
-    /// How often it was called.
-    pub calls: u64,
-    /// How often it fell back to the CPU.
-    pub fallbacks: u64,
-}
-
-/// What a change can affect, and which names have to be looked up again.
-enum Scope {
-    /// Everything: the whole configuration is checked.
-    All,
-    /// These operators, and those that are new.
-    Ops(BTreeSet<OpId>),
-}
 
 impl Engine {
     /// An engine that reads its variables from `env` each time it (re)loads the configuration, and
@@ -169,7 +152,7 @@ impl Engine {
         self.load_config(&mut state)
     }
 
-    fn load_config(&self, state: &mut State) -> Result<Arc<Config>> {
+    pub(super) fn load_config(&self, state: &mut State) -> Result<Arc<Config>> {
         if let Some(config) = &state.config {
             return Ok(Arc::clone(config));
         }
@@ -205,86 +188,9 @@ impl Engine {
         let mut state = self.state.lock();
         let mut next = state.clone();
         next.config = None;
-        let plan = self.resolve_fully(&mut next)?;
+        let plan = self.resolve_fully(&mut next, Lock::Compared)?;
         *state = next;
         Ok(plan)
-    }
-
-    // ---- the API layer and contexts
-
-    /// Routes an operator, or every overload with `add.*`, until [`Engine::clear_route`].
-    /// `selectors` are alternatives separated by `|`; `call` is shown as what decided.
-    pub fn set_route(&self, op: &str, selectors: &str, call: &str) -> Result<()> {
-        let (pattern, selectors) = parse_route(op, selectors)?;
-        self.change(|state| {
-            let mut single = Layer::default();
-            single.route(pattern.clone(), selectors, Source::api(call));
-            policy::check_layer(&state.registry, &single)?;
-            state.api.ops.retain(|(known, _)| *known != pattern);
-            state.api.overlay(single);
-            Ok((state.scope_of([&pattern]), ()))
-        })
-    }
-
-    /// Takes back [`Engine::set_route`], for one operator or for all. Returns how many there were.
-    pub fn clear_route(&self, op: Option<&str>) -> Result<usize> {
-        let wanted = op.map(OpPattern::parse).transpose()?;
-        self.change(|state| {
-            let all = std::mem::take(&mut state.api.ops);
-            let keep = |pattern: &OpPattern| wanted.as_ref().is_some_and(|w| w != pattern);
-            let (kept, cleared): (Vec<_>, Vec<_>) = all.into_iter().partition(|(p, _)| keep(p));
-            state.api.ops = kept;
-            let scope = state.scope_of(cleared.iter().map(|(pattern, _)| pattern));
-            Ok((scope, cleared.len()))
-        })
-    }
-
-    /// Changes anything else in the API layer, for example `|layer| layer.strict = ...`.
-    pub fn update_api(&self, edit: impl FnOnce(&mut Layer)) -> Result<()> {
-        self.change(|state| {
-            edit(&mut state.api);
-            Ok((Scope::All, ()))
-        })
-    }
-
-    /// Turns strict mode on or off, on top of files and variables.
-    pub fn set_strict(&self, strict: bool) -> Result<()> {
-        let source = Source::api(&format!("flagos.set_strict({strict})"));
-        self.update_api(|layer| layer.strict = Some(Sourced::new(strict, source)))
-    }
-
-    /// Puts routes (operator, selectors) on top of everything until [`Engine::pop_context`].
-    pub fn push_context<'a>(
-        &self,
-        routes: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<ContextToken> {
-        let mut layer = Layer::default();
-        for (op, selectors) in routes {
-            let (pattern, selectors) = parse_route(op, selectors)?;
-            layer.route(pattern, selectors, Source::Context);
-        }
-        self.change(|state| {
-            policy::check_layer(&state.registry, &layer)?;
-            state.last_token += 1;
-            let token = ContextToken(state.last_token);
-            let scope = state.scope_of(layer.ops.iter().map(|(pattern, _)| pattern));
-            state.contexts.push((token, layer));
-            Ok((scope, token))
-        })
-    }
-
-    /// Removes a context, wherever it is in the stack: contexts of several threads may overlap.
-    pub fn pop_context(&self, token: ContextToken) -> Result<()> {
-        self.change(|state| {
-            let found = state.contexts.iter().position(|(known, _)| *known == token);
-            let Some(at) = found else {
-                let message = "this context is not active";
-                return Err(Error::invalid_argument("pop_context", message)
-                    .with_hint("pop each context once"));
-            };
-            let (_, layer) = state.contexts.remove(at);
-            Ok((state.scope_of(layer.ops.iter().map(|(p, _)| p)), ()))
-        })
     }
 
     // ---- the plan
@@ -293,7 +199,7 @@ impl Engine {
     /// registered, decides every operator, compares with `FLAGOS_LOCK`, and publishes.
     pub fn resolve(&self) -> Result<Arc<Plan>> {
         let mut state = self.state.lock();
-        self.resolve_fully(&mut state)
+        self.resolve_fully(&mut state, Lock::Compared)
     }
 
     /// The published plan, up to date with every interned operator; resolved now if there is none.
@@ -302,7 +208,7 @@ impl Engine {
         match self.plan.load_full() {
             Some(plan) if plan.len() == state.registry.len() => Ok(plan),
             Some(_) => self.resolve_part(&mut state, &BTreeSet::new()),
-            None => self.resolve_fully(&mut state),
+            None => self.resolve_fully(&mut state, Lock::Compared),
         }
     }
 
@@ -333,7 +239,7 @@ impl Engine {
         self.compare(&plan, path)
     }
 
-    fn compare(&self, plan: &Plan, path: &Path) -> Result<()> {
+    pub(super) fn compare(&self, plan: &Plan, path: &Path) -> Result<()> {
         let text = self.files.read(path).map_err(|error| {
             Error::config("lock", format!("cannot read {}: {error}", path.display()))
                 .with_hint("correct the path of the lock file")
@@ -341,149 +247,6 @@ impl Engine {
         })?;
         plan.check_lock(&path.display().to_string(), &text)
     }
-
-    // ---- counters
-
-    /// Counts a CPU fallback that is about to happen, warns about the first one of each operator,
-    /// and refuses it in strict mode or over the budget.
-    pub fn record_fallback(&self, op: &str, reason: &str) -> Result<()> {
-        let (name, slot) = {
-            let state = self.state.lock();
-            let op = state.registry.op(state.registry.require(op)?);
-            (Arc::clone(&op.name), op.slot)
-        };
-        match &*self.plan.load() {
-            Some(plan) => self.fallbacks.record(&name, reason, plan.policy())?,
-            None => self.fallbacks.record(&name, reason, &Policy::default())?,
-        }
-        slot.fallbacks.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Every operator that fell back, with the reason of its first fallback.
-    #[must_use]
-    pub fn fallbacks(&self) -> Vec<FallbackRecord> {
-        self.fallbacks.records()
-    }
-
-    /// The counters of every operator that was called or fell back, sorted by name.
-    #[must_use]
-    pub fn counters(&self) -> Vec<Counters> {
-        let state = self.state.lock();
-        let counted = state.registry.iter().map(|(_, op)| Counters {
-            op: Arc::clone(&op.name),
-            calls: op.slot.calls.load(Ordering::Relaxed),
-            fallbacks: op.slot.fallbacks.load(Ordering::Relaxed),
-        });
-        let mut counted: Vec<_> = counted.filter(|c| c.calls + c.fallbacks > 0).collect();
-        counted.sort_by(|a, b| a.op.cmp(&b.op));
-        counted
-    }
-
-    /// Sets every counter, and the spent part of the fallback budget, to zero.
-    pub fn reset_counters(&self) {
-        for (_, op) in self.state.lock().registry.iter() {
-            op.slot.calls.store(0, Ordering::Relaxed);
-            op.slot.fallbacks.store(0, Ordering::Relaxed);
-        }
-        self.fallbacks.reset();
-    }
-
-    // ---- resolution
-
-    /// Makes a change. Once a plan is published, the change is tried on a copy, and kept only if it
-    /// resolves.
-    fn change<R>(&self, edit: impl FnOnce(&mut State) -> Result<(Scope, R)>) -> Result<R> {
-        let mut state = self.state.lock();
-        if self.plan.load().is_none() {
-            return edit(&mut state).map(|(_, result)| result);
-        }
-        let mut next = state.clone();
-        let (scope, result) = edit(&mut next)?;
-        match scope {
-            Scope::All => self.resolve_fully(&mut next)?,
-            Scope::Ops(changed) => self.resolve_part(&mut next, &changed)?,
-        };
-        *state = next;
-        Ok(result)
-    }
-
-    fn resolve_fully(&self, state: &mut State) -> Result<Arc<Plan>> {
-        let config = self.load_config(state)?;
-        let plan = policy::resolve_all(&state.registry, &state.policy(&config))?;
-        if let Some(path) = &config.lock {
-            self.compare(&plan, path)?;
-        }
-        Ok(self.publish(plan, None))
-    }
-
-    fn resolve_part(&self, state: &mut State, changed: &BTreeSet<OpId>) -> Result<Arc<Plan>> {
-        let Some(old) = self.plan.load_full() else {
-            return self.resolve_fully(state);
-        };
-        let config = self.load_config(state)?;
-        let policy = state.policy(&config);
-        let plan = policy::resolve_some(&old, &state.registry, &policy, changed)?;
-        let mut rewritten = changed.clone();
-        rewritten.extend((old.len()..plan.len()).map(OpId::from_index));
-        Ok(self.publish(plan, Some(&rewritten)))
-    }
-
-    /// Publishes a plan and rewrites slots: all, or the given ones. Called under the state's lock.
-    fn publish(&self, plan: Plan, only: Option<&BTreeSet<OpId>>) -> Arc<Plan> {
-        let plan = Arc::new(plan);
-        // First the plan, so that whoever meets a blocked slot finds the reason in it.
-        self.plan.store(Some(Arc::clone(&plan)));
-        let flags = flags(&plan);
-        let rewrite = |entry: &policy::PlanEntry| {
-            entry.slot.set_flags(flags);
-            entry.slot.publish(entry.decision());
-        };
-        match only {
-            Some(ids) => ids
-                .iter()
-                .filter_map(|id| plan.entry(*id))
-                .for_each(rewrite),
-            None => plan.iter().for_each(rewrite),
-        }
-        plan
-    }
-}
-
-impl State {
-    fn policy(&self, config: &Config) -> Policy {
-        let detected = Layer {
-            vendor: self.vendor.clone().map(Sourced::built_in),
-            ..Layer::default()
-        };
-        let contexts = self.contexts.iter().map(|(_, layer)| layer);
-        let layers = std::iter::once(&detected)
-            .chain(&config.layers)
-            .chain(std::iter::once(&self.api))
-            .chain(contexts);
-        Policy::from_layers(layers)
-    }
-
-    fn scope_of<'p>(&self, patterns: impl IntoIterator<Item = &'p OpPattern>) -> Scope {
-        Scope::Ops(policy::matched(&self.registry, patterns))
-    }
-}
-
-fn flags(plan: &Plan) -> u32 {
-    match plan.policy().log_dispatch.value {
-        true => FLAG_LOG_DISPATCH,
-        false => 0,
-    }
-}
-
-fn parse_route(op: &str, selectors: &str) -> Result<(OpPattern, Vec<Selector>)> {
-    let pattern = OpPattern::parse(op)?;
-    let selectors = Selector::parse_list(selectors).map_err(|error| {
-        Error::config("set_route", error.message)
-            .with_context("operator", &pattern)
-            .with_hint(error.hint)
-    })?;
-    Ok((pattern, selectors))
 }
 
 /// Names of implementations, vendors and backends must be writable in every configuration grammar.

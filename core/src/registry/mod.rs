@@ -5,17 +5,19 @@
 //! strings. The [`Engine`] ties a [`Registry`] to the configuration: it resolves the
 //! [`Plan`](crate::policy::Plan) and rewrites the slots whenever the plan changes.
 
+mod counters;
 mod engine;
-mod fallback;
 mod implementation;
 mod op;
+mod publish;
+mod routes;
 mod slot;
 mod table;
 
 use std::sync::OnceLock;
 
-pub use engine::{ContextToken, Counters, Engine};
-pub use fallback::FallbackRecord;
+pub use counters::{Counters, FallbackRecord};
+pub use engine::{ContextToken, Engine};
 pub use implementation::{Availability, Callable, Impl, Kind};
 pub use op::{OpId, OpName, DEFAULT_NAMESPACE};
 pub use slot::{Decision, OpSlot, Route, FLAG_LOG_DISPATCH};

@@ -63,7 +63,10 @@ impl<'a> OpName<'a> {
 }
 
 fn bad_name(name: &str) -> Error {
-    let message = format!("`{name}` is not the name of an operator");
+    let message = match name {
+        "" => "the name of an operator is missing".to_owned(),
+        _ => format!("`{name}` is not the name of an operator"),
+    };
     Error::invalid_argument("operator", message)
         .with_hint("write it like `mm`, `aten::add.Tensor` or `te::rmsnorm_fwd`")
 }

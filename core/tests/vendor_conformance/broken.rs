@@ -125,7 +125,7 @@ impl Vendor for Broken {
     }
     fn default_stream(&self, device: usize) -> Result<Arc<dyn Stream>> {
         match self.flaw {
-            Flaw::ManyDefaults => self.stream(device, 0),
+            Flaw::ManyDefaults | Flaw::OneStream => self.stream(device, 0),
             _ => Ok(self.wrap(self.host.default_stream(device)?)),
         }
     }

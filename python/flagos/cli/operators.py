@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from flagos.cli.adapters import load_adapters
-from flagos.cli.output import Commands, CommandError, add_command, print_json, print_table
+from flagos.cli.output import CommandError, Commands, add_command, print_json, print_table
 
 OPS = """
 Imports the adapters that are installed, since they register the operators.

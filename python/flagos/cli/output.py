@@ -39,9 +39,7 @@ def add_command(
         epilog=textwrap.dedent(details).strip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON value instead of text"
-    )
+    parser.add_argument("--json", action="store_true", help="print one JSON value instead of text")
     parser.set_defaults(run=run)
     return parser
 

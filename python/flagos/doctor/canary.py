@@ -140,7 +140,9 @@ def main() -> int:
             canary()
         except Exception as error:
             failed = True
-            report(canary.__name__, passed=False, reason=f"{type(error).__name__}: {error}")
+            # A check is one line; the table of an out-of-memory error is not.
+            first_line = str(error).partition("\n")[0]
+            report(canary.__name__, passed=False, reason=f"{type(error).__name__}: {first_line}")
         else:
             report(canary.__name__, passed=True)
     return 1 if failed else 0

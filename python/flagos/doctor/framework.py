@@ -82,7 +82,9 @@ def torch_and_adapter(timeout: float) -> Iterator[Check]:
 
 def _plan(facts: dict[str, Any] | None, failure: str | None) -> Check:
     if facts is None:
-        return fail("plan", f"cannot be resolved: {failure}", "run `flagos ops` to see where it stops")
+        return fail(
+            "plan", f"cannot be resolved: {failure}", "run `flagos ops` to see where it stops"
+        )
     if "error" in facts:
         fix = facts["hint"] or "correct the line or variable named in the message"
         return fail("plan", facts["error"], fix)

@@ -97,8 +97,10 @@ def _name_device() -> None:
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _teach_dlpack()
 
+    from torch_fl import modules
     from torch_fl.compile import on_import
 
+    modules.install(DEVICE)
     on_import.install()
 
 

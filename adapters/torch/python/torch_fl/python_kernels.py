@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,12 +108,21 @@ def _attach(op: str, chosen: _Offer) -> torch.library.Library:
         for position, argument in enumerate(overload._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
+    tensors = [
+        (position, argument.name)
+        for position, argument in enumerate(overload._schema.arguments)
+        if str(argument.type) == "Tensor"
+    ]
     namespace, name = op.split("::", 1)
+
+    def run_natively(keys: torch._C.DispatchKeySet, args: Any, kwargs: dict[str, Any]) -> Any:
+        args, kwargs = _numbers_as_tensors(tensors, args, kwargs)
+        return native.call_boxed(keys, *args, **kwargs)
 
     def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
         running: set[str] = _running.__dict__.setdefault("operators", set())
         if op in running:  # called by its own implementation
-            return native.call_boxed(keys, *args, **kwargs)
+            return run_natively(keys, args, kwargs)
         targets = [
             args[position] if position < len(args) else kwargs.get(argument)
             for position, argument in written
@@ -119,7 +130,8 @@ def _attach(op: str, chosen: _Offer) -> torch.library.Library:
         before = [_versions(target) for target in targets]
         running.add(op)
         try:
-            result = chosen.fn(*args, **kwargs)
+            with _counting_writes() if targets else nullcontext():
+                result = chosen.fn(*args, **kwargs)
         except NotImplementedError as refusal:  # flagos.UnsupportedError is one too
             if [_versions(target) for target in targets] != before:
                 raise RuntimeError(
@@ -136,11 +148,39 @@ def _attach(op: str, chosen: _Offer) -> torch.library.Library:
         finally:
             running.discard(op)
         _core.record_fallback(op, declined or "declined by the implementation")
-        return native.call_boxed(keys, *args, **kwargs)
+        return run_natively(keys, args, kwargs)
 
     library = torch.library.Library(namespace, "IMPL")
-    library.impl(name, kernel, _KEY, with_keyset=True, allow_override=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
+        library.impl(name, kernel, _KEY, with_keyset=True, allow_override=True)
     return library
+
+
+def _counting_writes() -> Any:
+    # Kernels run below the layer that counts in-place writes; it is let back in to see them.
+    return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False)
+
+
+def _numbers_as_tensors(
+    tensors: list[tuple[int, str]], args: Any, kwargs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Numbers that stand for tensors, as tensors that promote the same way.
+
+    Where the caller of an operator wrote `x + 1`, a Python kernel is handed the number itself.
+    """
+    args, kwargs = list(args), dict(kwargs)
+    beside = next((a for a in [*args, *kwargs.values()] if isinstance(a, torch.Tensor)), None)
+    for position, name in tensors:
+        place: Any = args if position < len(args) else kwargs
+        key: Any = position if position < len(args) else name
+        if key == name and name not in kwargs:
+            continue
+        number = place[key]
+        if beside is not None and isinstance(number, (bool, int, float, complex)):
+            widest = {float: torch.float64, complex: torch.complex128}.get(type(number))
+            place[key] = torch.tensor(number, dtype=widest).to(torch.result_type(beside, number))
+    return args, kwargs
 
 
 def _versions(target: Any) -> Any:

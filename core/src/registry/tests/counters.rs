@@ -54,8 +54,8 @@ fn a_fallback_over_the_budget_is_refused_and_not_counted() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(
         error.to_string(),
-        "aten::add.Tensor: CPU fallback refused (int4): 1 were made, which is the budget set by \
-         the variable FLAGOS_MAX_CPU_FALLBACK; route the operator elsewhere, or raise \
+        "aten::add.Tensor: CPU fallback refused (int4): the budget of 1 set by the variable \
+         FLAGOS_MAX_CPU_FALLBACK is spent; route the operator elsewhere, or raise \
          max_cpu_fallback"
     );
     assert_eq!(bench.engine.fallbacks().len(), 1);

@@ -306,3 +306,25 @@ fn readers_never_wait_for_a_half_published_plan() {
         }
     });
 }
+
+#[test]
+fn what_is_corrected_after_a_failure_is_seen_by_the_next_attempt() {
+    let bench = Bench::new();
+    bench.set("FLAGOS_OP_mn", "cpu");
+    bench.engine.config().expect("the grammar is right");
+    bench.engine.resolve().expect_err("unknown operator");
+    bench.vars.lock().clear();
+    bench.engine.resolve().expect("a plan");
+}
+
+#[test]
+fn a_change_the_program_asks_for_need_not_agree_with_the_lock() {
+    let bench = Bench::new();
+    bench.engine.resolve().expect("a plan");
+    bench.write("flagos.lock", &bench.engine.lock_text().expect("a plan"));
+    bench.set("FLAGOS_LOCK", "flagos.lock");
+    bench.engine.reload().expect("the same plan");
+    bench.engine.set_route("mm", "cpu", "test").expect("valid");
+    bench.engine.set_strict(true).expect("nothing is blocked");
+    assert_eq!(bench.decision("mm"), Decision::Native);
+}

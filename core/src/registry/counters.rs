@@ -1,4 +1,4 @@
-//! CPU fallbacks: counted, reported once per operator, refused over a budget.
+//! Counters. CPU fallbacks are reported once per operator, and refused over a budget.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,6 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use super::engine::Engine;
+use super::slot::Ordering;
 use crate::policy::Policy;
 use crate::{Error, Result};
 
@@ -48,7 +50,7 @@ impl FallbackLedger {
         let limit = &policy.max_cpu_fallback;
         if limit.value.is_some_and(|limit| *total >= limit) {
             let message = format!(
-                "CPU fallback refused ({reason}): {total} were made, which is the budget set by {}",
+                "CPU fallback refused ({reason}): the budget of {total} set by {} is spent",
                 limit.source
             );
             return refuse(
@@ -80,5 +82,63 @@ impl FallbackLedger {
 
     pub(super) fn reset(&self) {
         *self.records.lock() = Default::default();
+    }
+}
+
+/// The counters of one operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// The qualified name.
+    pub op: Arc<str>,
+    /// How often it was called.
+    pub calls: u64,
+    /// How often it fell back to the CPU.
+    pub fallbacks: u64,
+}
+
+impl Engine {
+    /// Counts a CPU fallback that is about to happen, warns about the first one of each operator,
+    /// and refuses it in strict mode or over the budget.
+    pub fn record_fallback(&self, op: &str, reason: &str) -> Result<()> {
+        let (name, slot) = {
+            let state = self.state.lock();
+            let op = state.registry.op(state.registry.require(op)?);
+            (Arc::clone(&op.name), op.slot)
+        };
+        match &*self.plan.load() {
+            Some(plan) => self.fallbacks.record(&name, reason, plan.policy())?,
+            None => self.fallbacks.record(&name, reason, &Policy::default())?,
+        }
+        slot.fallbacks.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Every operator that fell back, with the reason of its first fallback.
+    #[must_use]
+    pub fn fallbacks(&self) -> Vec<FallbackRecord> {
+        self.fallbacks.records()
+    }
+
+    /// The counters of every operator that was called or fell back, sorted by name.
+    #[must_use]
+    pub fn counters(&self) -> Vec<Counters> {
+        let state = self.state.lock();
+        let counted = state.registry.iter().map(|(_, op)| Counters {
+            op: Arc::clone(&op.name),
+            calls: op.slot.calls.load(Ordering::Relaxed),
+            fallbacks: op.slot.fallbacks.load(Ordering::Relaxed),
+        });
+        let mut counted: Vec<_> = counted.filter(|c| c.calls + c.fallbacks > 0).collect();
+        counted.sort_by(|a, b| a.op.cmp(&b.op));
+        counted
+    }
+
+    /// Sets every counter, and the spent part of the fallback budget, to zero.
+    pub fn reset_counters(&self) {
+        for (_, op) in self.state.lock().registry.iter() {
+            op.slot.calls.store(0, Ordering::Relaxed);
+            op.slot.fallbacks.store(0, Ordering::Relaxed);
+        }
+        self.fallbacks.reset();
     }
 }

@@ -1,0 +1,261 @@
+"""torch.compile and torch.export."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*TypedStorage is deprecated")
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler(tmp_path_factory, monkeypatch):
+    """No compiled code of another test, nor of another run."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def generated_code(function, *inputs: torch.Tensor) -> str:
+    from torch._inductor.utils import run_and_get_code
+
+    _, sources = run_and_get_code(torch.compile(function), *inputs)
+    return "\n".join(sources)
+
+
+def test_pointwise_and_reduction():
+    def f(x, y):
+        return (torch.relu(x * 2 + y).sum(-1), x.cos().mean())
+
+    x, y = torch.randn(8, 16), torch.randn(16)
+    compiled = torch.compile(f)(x.to("flagos"), y.to("flagos"))
+    assert all(t.device == torch.device("flagos", 0) for t in compiled)
+    torch.testing.assert_close([t.cpu() for t in compiled], list(f(x, y)))
+
+
+def test_kernels_are_fused_and_work_in_place_on_device_memory():
+    code = generated_code(lambda x: (x.sin() + 1).relu(), torch.randn(64, device="flagos"))
+    assert code.count("cpp_pybinding") == 1
+    assert "device='flagos:0'" in code and ".cpu(" not in code
+
+
+@pytest.mark.usefixtures("two_devices")
+def test_the_device_of_the_inputs_is_kept():
+    x = torch.ones(4, device="flagos:1")
+    assert torch.compile(lambda x: x.sin() * 2)(x).device.index == 1
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16, 8),
+        nn.LayerNorm(8),
+        nn.GELU(),
+        nn.Linear(8, 2),
+    )
+
+
+def test_training_follows_the_cpu():
+    x = torch.randn(4, 3, 8, 8)
+    gradients = {}
+    for device in ("cpu", "flagos"):
+        module = network().to(device)
+        run = torch.compile(module) if device == "flagos" else module
+        run(x.to(device)).pow(2).mean().backward()
+        gradients[device] = [p.grad.cpu() for p in module.parameters()]
+    torch.testing.assert_close(gradients["flagos"], gradients["cpu"], rtol=1e-4, atol=1e-5)
+
+
+def test_dynamic_shapes():
+    module = network().to("flagos").eval()
+    compiled = torch.compile(module, dynamic=True)
+    for size in (8, 9, 12):
+        x = torch.randn(2, 3, size, size, device="flagos")
+        torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_dynamic_batch_norm_in_training_mode():
+    # Needs the C++ rules of type propagation: under those of another back end it does not compile.
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).to("flagos")
+    x = torch.randn(2, 3, 8, 8, device="flagos")
+    expected = copy.deepcopy(module)(x)
+    compiled = torch.compile(module, dynamic=True)(x)
+    torch.testing.assert_close(compiled, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_attention():
+    def f(q):
+        return nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+
+    q = torch.randn(1, 2, 8, 16)
+    torch.testing.assert_close(torch.compile(f)(q.to("flagos")).cpu(), f(q))
+
+
+def test_in_place_writes_to_inputs():
+    def f(x):
+        x.add_(1)
+        return x * 2
+
+    x = torch.zeros(4, device="flagos")
+    assert torch.compile(f)(x).tolist() == [2] * 4 and x.tolist() == [1] * 4
+
+
+def test_cpu_and_device_tensors_in_one_graph():
+    def f(x, c):
+        return (x + 1).cpu() * c, (x * c.to(x.device)).sum()
+
+    on_cpu, on_device = torch.compile(f)(torch.ones(4, device="flagos"), torch.ones(4))
+    assert on_cpu.device.type == "cpu" and on_cpu.tolist() == [2] * 4
+    assert on_device.device.type == "flagos" and on_device.item() == 4
+
+
+def test_random_numbers_of_a_graph_follow_the_seed():
+    f = torch.compile(lambda x: nn.functional.dropout(x, 0.5) + torch.rand_like(x))
+    x = torch.ones(64, device="flagos")
+    torch.manual_seed(0)
+    first = f(x)
+    torch.manual_seed(0)
+    assert torch.equal(f(x), first) and not torch.equal(f(x), first)
+
+
+def test_branches():
+    def f(x):
+        return torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, (x,))
+
+    compiled = torch.compile(f)
+    assert compiled(torch.ones(2, device="flagos")).tolist() == [2, 2]
+    assert compiled(-torch.ones(2, device="flagos")).tolist() == [-2, -2]
+
+
+def test_graph_breaks():
+    def f(x):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * x.sum().item()
+
+    assert torch.compile(f)(torch.ones(2, device="flagos")).tolist() == [4, 4]
+
+
+def test_autocast_inside_a_graph():
+    def f(x):
+        with torch.autocast("flagos", dtype=torch.bfloat16):
+            return x @ x
+
+    assert torch.compile(f)(torch.ones(4, 4, device="flagos")).dtype == torch.bfloat16
+
+
+def test_asynchronous_copies_are_waited_for():
+    def f(x):
+        return x.to("flagos", non_blocking=True) * 2
+
+    x = torch.arange(1 << 20, dtype=torch.float32).pin_memory()
+    assert torch.equal(torch.compile(f)(x).cpu(), x * 2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "reduce-overhead"},
+        {"mode": "max-autotune"},
+        {"backend": "flagos"},
+        {"backend": "flagos", "options": {"max_autotune": False}},
+        {"backend": "aot_eager"},
+        {"backend": "eager", "fullgraph": True},
+    ],
+    ids=str,
+)
+def test_modes_and_backends(options):
+    module = nn.Linear(4, 2).to("flagos")
+    x = torch.randn(3, 4, device="flagos")
+    compiled = torch.compile(module, **options)(x)
+    torch.testing.assert_close(compiled, module(x))
+
+
+def test_a_custom_operator_in_a_graph():
+    @torch.library.custom_op("flagos_compile_tests::double", mutates_args=())
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @double.register_fake
+    def _(x):
+        return torch.empty_like(x)
+
+    compiled = torch.compile(lambda x: double(x) + 1, fullgraph=True)
+    assert compiled(torch.ones(2, device="flagos")).tolist() == [3, 3]
+
+
+def test_code_without_a_python_wrapper_is_refused():
+    with torch._inductor.config.patch(cpp_wrapper=True):
+        with pytest.raises(Exception, match="cpp_wrapper"):
+            torch.compile(lambda x: x + 1)(torch.ones(2, device="flagos"))
+
+
+def test_the_device_is_known_to_dynamo():
+    from torch._dynamo.device_interface import get_interface_for_device
+
+    interface = get_interface_for_device("flagos")
+    assert interface.is_available() and interface.device_count() == torch.flagos.device_count()
+    assert get_interface_for_device("flagos:0") is interface
+    assert interface.get_device_properties(0) == torch.flagos.get_device_properties(0)
+
+
+def test_the_device_is_known_to_a_dynamo_that_came_first(run_python):
+    script = """
+    import torch, torch._dynamo, torch._inductor
+    import torch_fl
+    print(torch.compile(lambda x: x + 1)(torch.ones(2, device="flagos")).tolist())
+    """
+    out = run_python(script, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout
+    assert out.strip() == "[2.0, 2.0]"
+
+
+class TestExport:
+    def test_a_program_runs_on_the_device(self):
+        module = network().to("flagos").eval()
+        x = torch.randn(2, 3, 8, 8, device="flagos")
+        program = torch.export.export(module, (x,))
+        torch.testing.assert_close(program.module()(x), module(x))
+
+    def test_a_dynamic_batch(self):
+        module = nn.Linear(4, 2).to("flagos")
+        batch = torch.export.Dim("batch", min=2, max=64)
+        x = torch.randn(8, 4, device="flagos")
+        program = torch.export.export(module, (x,), dynamic_shapes=({0: batch},))
+        assert program.module()(torch.randn(5, 4, device="flagos")).shape == (5, 2)
+
+    def test_saving_and_loading(self, tmp_path):
+        module = nn.Linear(4, 2).to("flagos")
+        x = torch.randn(3, 4, device="flagos")
+        path = tmp_path / "program.pt2"
+        torch.export.save(torch.export.export(module, (x,)), path)
+        torch.testing.assert_close(torch.export.load(path).module()(x), module(x))
+
+    def test_decompositions(self):
+        program = torch.export.export(
+            nn.LayerNorm(4).to("flagos"), (torch.randn(2, 4, device="flagos"),)
+        ).run_decompositions()
+        assert program.module()(torch.zeros(2, 4, device="flagos")).device.type == "flagos"
+
+
+def test_fake_tensors_carry_the_device():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        x = torch.empty(2, 3, device="flagos")
+        assert (x @ x.t()).device == torch.device("flagos", 0)
+
+
+def test_tracing_with_make_fx():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    traced = make_fx(lambda x: x.sin() + x.new_zeros(2))(torch.ones(2, device="flagos"))
+    assert traced(torch.zeros(2, device="flagos")).tolist() == [0, 0]

@@ -1,0 +1,27 @@
+"""Graph capture, which the host vendor does not have."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import flagos
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        torch.flagos.Graph,
+        lambda: torch.flagos.graph(None),
+        torch.flagos.graph_pool_handle,
+        lambda: torch.flagos.make_graphed_callables(abs, ()),
+    ],
+)
+def test_capture_is_refused_with_what_is_missing(use):
+    with pytest.raises(flagos.UnsupportedError, match=r"stream capture.*'host'") as caught:
+        use()
+    assert isinstance(caught.value, NotImplementedError)
+
+
+def test_nothing_is_being_captured():
+    assert torch.flagos.is_current_stream_capturing() is False

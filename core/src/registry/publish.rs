@@ -1,0 +1,127 @@
+//! How a change becomes a plan, and a plan what adapters read.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::engine::{Engine, State};
+use super::op::OpId;
+use super::slot::FLAG_LOG_DISPATCH;
+use crate::policy::{self, Config, Layer, OpPattern, Plan, PlanEntry, Policy, Sourced};
+use crate::Result;
+
+/// What a change can affect.
+pub(super) enum Scope {
+    /// Everything: the whole configuration is checked.
+    All,
+    /// These operators, and those that are new.
+    Ops(BTreeSet<OpId>),
+}
+
+/// Whether a plan has to agree with `FLAGOS_LOCK`. A change the program itself asks for need not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lock {
+    Compared,
+    Ignored,
+}
+
+impl Engine {
+    /// Makes a change. Once a plan is published, the change is tried on a copy, and kept only if it
+    /// resolves.
+    pub(super) fn change<R>(&self, edit: impl FnOnce(&mut State) -> Result<(Scope, R)>) -> Result<R> {
+        let mut state = self.state.lock();
+        if self.plan.load().is_none() {
+            return edit(&mut state).map(|(_, result)| result);
+        }
+        let mut next = state.clone();
+        let (scope, result) = edit(&mut next)?;
+        match scope {
+            Scope::All => self.resolve_fully(&mut next, Lock::Ignored)?,
+            Scope::Ops(changed) => self.resolve_part(&mut next, &changed)?,
+        };
+        *state = next;
+        Ok(result)
+    }
+
+    /// Decides everything, with every name in the configuration checked, and publishes.
+    pub(super) fn resolve_fully(&self, state: &mut State, lock: Lock) -> Result<Arc<Plan>> {
+        let config = self.load_config(state)?;
+        let plan = policy::resolve_all(&state.registry, &state.policy(&config));
+        let plan = plan.and_then(|plan| match &config.lock {
+            Some(path) if lock == Lock::Compared => self.compare(&plan, path).map(|()| plan),
+            _ => Ok(plan),
+        });
+        match plan {
+            Ok(plan) => Ok(self.publish(plan, None)),
+            Err(error) => {
+                // What is corrected now has to be seen by the next attempt.
+                if self.plan.load().is_none() {
+                    state.config = None;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Decides the given operators and those that are new, and publishes.
+    pub(super) fn resolve_part(&self, state: &mut State, changed: &BTreeSet<OpId>) -> Result<Arc<Plan>> {
+        let Some(old) = self.plan.load_full() else {
+            return self.resolve_fully(state, Lock::Compared);
+        };
+        let config = self.load_config(state)?;
+        let policy = state.policy(&config);
+        let plan = policy::resolve_some(&old, &state.registry, &policy, changed)?;
+        let mut rewritten = changed.clone();
+        rewritten.extend((old.len()..plan.len()).map(OpId::from_index));
+        Ok(self.publish(plan, Some(&rewritten)))
+    }
+
+    /// Publishes a plan and rewrites slots: all, or the given ones. Called under the state's lock.
+    fn publish(&self, plan: Plan, only: Option<&BTreeSet<OpId>>) -> Arc<Plan> {
+        let plan = Arc::new(plan);
+        // First the plan, so that whoever meets a blocked slot finds the reason in it.
+        self.plan.store(Some(Arc::clone(&plan)));
+        let flags = flags(&plan);
+        let rewrite = |entry: &PlanEntry| {
+            entry.slot.set_flags(flags);
+            entry.slot.publish(entry.decision());
+        };
+        match only {
+            Some(ids) => ids
+                .iter()
+                .filter_map(|id| plan.entry(*id))
+                .for_each(rewrite),
+            None => plan.iter().for_each(rewrite),
+        }
+        plan
+    }
+}
+}
+
+impl State {
+    /// Every layer put together.
+    fn policy(&self, config: &Config) -> Policy {
+        let detected = Layer {
+            vendor: self.vendor.clone().map(Sourced::built_in),
+            ..Layer::default()
+        };
+        let contexts = self.contexts.iter().map(|(_, layer)| layer);
+        let layers = std::iter::once(&detected)
+            .chain(&config.layers)
+            .chain(std::iter::once(&self.api))
+            .chain(contexts);
+        Policy::from_layers(layers)
+    }
+
+    /// The operators that patterns are about.
+    pub(super) fn scope_of<'p>(&self, patterns: impl IntoIterator<Item = &'p OpPattern>) -> Scope {
+        Scope::Ops(policy::matched(&self.registry, patterns))
+    }
+}
+
+/// The flags of every slot under a plan.
+pub(super) fn flags(plan: &Plan) -> u32 {
+    match plan.policy().log_dispatch.value {
+        true => FLAG_LOG_DISPATCH,
+        false => 0,
+    }
+}

@@ -1,0 +1,93 @@
+//! Routes set by the program: the API layer and contexts.
+
+use super::engine::{ContextToken, Engine};
+use super::publish::Scope;
+use crate::policy::{self, Layer, OpPattern, Selector, Source, Sourced};
+use crate::{Error, Result};
+
+impl Engine {
+    /// Routes an operator, or every overload with `add.*`, until [`Engine::clear_route`].
+    /// `selectors` are alternatives separated by `|`; `call` is shown as what decided.
+    pub fn set_route(&self, op: &str, selectors: &str, call: &str) -> Result<()> {
+        let (pattern, selectors) = parse_route(op, selectors)?;
+        self.change(|state| {
+            let mut single = Layer::default();
+            single.route(pattern.clone(), selectors, Source::api(call));
+            policy::check_layer(&state.registry, &single)?;
+            state.api.ops.retain(|(known, _)| *known != pattern);
+            state.api.overlay(single);
+            Ok((state.scope_of([&pattern]), ()))
+        })
+    }
+
+    /// Takes back [`Engine::set_route`], for one operator or for all. Returns how many there were.
+    pub fn clear_route(&self, op: Option<&str>) -> Result<usize> {
+        let wanted = op.map(OpPattern::parse).transpose()?;
+        self.change(|state| {
+            let all = std::mem::take(&mut state.api.ops);
+            let keep = |pattern: &OpPattern| wanted.as_ref().is_some_and(|w| w != pattern);
+            let (kept, cleared): (Vec<_>, Vec<_>) = all.into_iter().partition(|(p, _)| keep(p));
+            state.api.ops = kept;
+            let scope = state.scope_of(cleared.iter().map(|(pattern, _)| pattern));
+            Ok((scope, cleared.len()))
+        })
+    }
+
+    /// Changes anything else in the API layer, for example `|layer| layer.strict = ...`.
+    pub fn update_api(&self, edit: impl FnOnce(&mut Layer)) -> Result<()> {
+        self.change(|state| {
+            edit(&mut state.api);
+            Ok((Scope::All, ()))
+        })
+    }
+
+    /// Turns strict mode on or off, on top of files and variables.
+    pub fn set_strict(&self, strict: bool) -> Result<()> {
+        let source = Source::api(&format!("flagos.set_strict({strict})"));
+        self.update_api(|layer| layer.strict = Some(Sourced::new(strict, source)))
+    }
+
+    /// Puts routes (operator, selectors) on top of everything until [`Engine::pop_context`].
+    pub fn push_context<'a>(
+        &self,
+        routes: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<ContextToken> {
+        let mut layer = Layer::default();
+        for (op, selectors) in routes {
+            let (pattern, selectors) = parse_route(op, selectors)?;
+            layer.route(pattern, selectors, Source::Context);
+        }
+        self.change(|state| {
+            policy::check_layer(&state.registry, &layer)?;
+            state.last_token += 1;
+            let token = ContextToken(state.last_token);
+            let scope = state.scope_of(layer.ops.iter().map(|(pattern, _)| pattern));
+            state.contexts.push((token, layer));
+            Ok((scope, token))
+        })
+    }
+
+    /// Removes a context, wherever it is in the stack: contexts of several threads may overlap.
+    pub fn pop_context(&self, token: ContextToken) -> Result<()> {
+        self.change(|state| {
+            let found = state.contexts.iter().position(|(known, _)| *known == token);
+            let Some(at) = found else {
+                let message = "this context is not active";
+                return Err(Error::invalid_argument("pop_context", message)
+                    .with_hint("pop each context once"));
+            };
+            let (_, layer) = state.contexts.remove(at);
+            Ok((state.scope_of(layer.ops.iter().map(|(p, _)| p)), ()))
+        })
+    }
+}
+
+fn parse_route(op: &str, selectors: &str) -> Result<(OpPattern, Vec<Selector>)> {
+    let pattern = OpPattern::parse(op)?;
+    let selectors = Selector::parse_list(selectors).map_err(|error| {
+        Error::config("set_route", error.message)
+            .with_context("operator", &pattern)
+            .with_hint(error.hint)
+    })?;
+    Ok((pattern, selectors))
+}
