@@ -3,9 +3,13 @@
 
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/flat_hash_map.h>
+#include <pthread.h>
 
+#include <array>
+#include <atomic>
 #include <cstring>
-#include <memory>
+#include <mutex>
 
 #include "twin.h"
 
@@ -13,34 +17,121 @@ namespace flagos {
 
 namespace {
 
-void free_block(void* block) {
-  core->mem_free(block);
-}
+// The block of each native allocation, by address. A DataPtr's context would be the natural place, but users of
+// `raw_allocate` (oneDNN's scratch memory) need the context to be the data itself.
+class BlockTable {
+ public:
+  struct Entry {
+    void* block = nullptr;
+    size_t nbytes = 0;
+    c10::DeviceIndex device = -1;
+    bool profiled = false;
+  };
 
-// A block allocated while torch.profiler(profile_memory=True) listens: its end must be reported too.
-struct ProfiledBlock {
-  void* block;
-  void* data;
-  size_t nbytes;
-  c10::DeviceIndex device;
+  void insert(void* data, const Entry& entry) {
+    Shard& shard = shard_of(data);
+    const std::lock_guard<Spinlock> lock(shard.lock);
+    shard.entries[data] = entry;
+  }
+  Entry find(void* data) {
+    Shard& shard = shard_of(data);
+    const std::lock_guard<Spinlock> lock(shard.lock);
+    const auto found = shard.entries.find(data);
+    return found == shard.entries.end() ? Entry() : found->second;
+  }
+  Entry take(void* data) {
+    Shard& shard = shard_of(data);
+    const std::lock_guard<Spinlock> lock(shard.lock);
+    const auto found = shard.entries.find(data);
+    if (found == shard.entries.end()) {
+      return Entry();
+    }
+    const Entry entry = found->second;
+    shard.entries.erase(found);
+    return entry;
+  }
+  // Around fork, so that a child never inherits a lock that a thread it does not have holds.
+  void lock_all() {
+    for (Shard& shard : shards_) {
+      shard.lock.lock();
+    }
+  }
+  void unlock_all() {
+    for (Shard& shard : shards_) {
+      shard.lock.unlock();
+    }
+  }
+
+ private:
+  class Spinlock { // held for a few instructions
+   public:
+    void lock() {
+      while (flag_.test_and_set(std::memory_order_acquire)) {
+      }
+    }
+    void unlock() {
+      flag_.clear(std::memory_order_release);
+    }
+
+   private:
+    std::atomic_flag flag_ = ATOMIC_FLAG_INIT;
+  };
+  // Addresses are multiples of 64; the low bits say nothing.
+  struct Hash {
+    size_t operator()(void* data) const {
+      return (reinterpret_cast<uintptr_t>(data) >> 6U) * 0x9E3779B97F4A7C15U >> 8U;
+    }
+  };
+  struct alignas(64) Shard {
+    Spinlock lock;
+    ska::flat_hash_map<void*, Entry, Hash> entries;
+  };
+  Shard& shard_of(void* data) {
+    return shards_[Hash()(data) >> 40U & (kShards - 1)];
+  }
+  static constexpr size_t kShards = 16;
+  std::array<Shard, kShards> shards_;
 };
 
-void report_to_profiler(const ProfiledBlock& profiled, int64_t delta) {
+BlockTable& block_table() {
+  static auto* table = new BlockTable(); // tensors outlive static destruction
+  return *table;
+}
+
+// Tells torch.profiler(profile_memory=True); a block reported at its birth is reported at its end.
+void report_to_profiler(void* data, const BlockTable::Entry& entry, int64_t delta) {
   FlagosMemoryStats stats;
-  if (core->mem_stats(profiled.device, &stats) == FLAGOS_OK) {
+  if (core->mem_stats(entry.device, &stats) == FLAGOS_OK) {
     c10::reportMemoryUsageToProfiler(
-        profiled.data,
+        data,
         delta,
         static_cast<size_t>(stats.allocated_bytes.all.current),
         static_cast<size_t>(stats.reserved_bytes.all.current),
-        c10::Device(kFlagos, profiled.device));
+        c10::Device(kFlagos, entry.device));
   }
 }
 
-void free_profiled_block(void* context) {
-  const std::unique_ptr<ProfiledBlock> profiled(static_cast<ProfiledBlock*>(context));
-  core->mem_free(profiled->block);
-  report_to_profiler(*profiled, -static_cast<int64_t>(profiled->nbytes));
+bool free_from_pool(void* data) {
+  const BlockTable::Entry entry = block_table().take(data);
+  if (entry.block == nullptr) {
+    return false;
+  }
+  core->mem_free(entry.block);
+  if (C10_UNLIKELY(entry.profiled)) {
+    report_to_profiler(data, entry, -static_cast<int64_t>(entry.nbytes));
+  }
+  return true;
+}
+
+void free_native(void* data) {
+  free_from_pool(data);
+}
+
+// Frees what `raw_allocate` returned, inside a NativePoolScope or outside.
+void free_raw(void* data) {
+  if (!free_from_pool(data)) {
+    c10::GetDefaultCPUAllocator()->raw_deleter()(data);
+  }
 }
 
 class NativeAllocator final : public c10::Allocator {
@@ -50,7 +141,7 @@ class NativeAllocator final : public c10::Allocator {
     return device < 0 ? cpu()->allocate(nbytes) : allocate_native(nbytes, device);
   }
   c10::DeleterFnPtr raw_deleter() const override {
-    return cpu()->raw_deleter();
+    return &free_raw;
   }
   void copy_data(void* destination, const void* source, std::size_t count) const override {
     std::memcpy(destination, source, count);
@@ -184,19 +275,18 @@ c10::DataPtr allocate_native(size_t nbytes, c10::DeviceIndex device) {
   void* data = nullptr;
   void* block = nullptr;
   check(core->mem_alloc(device, current_stream(device), nbytes, &data, &block));
-  if (C10_UNLIKELY(block != nullptr && c10::memoryProfilingEnabled())) {
-    auto profiled = std::make_unique<ProfiledBlock>(ProfiledBlock{block, data, nbytes, device});
-    report_to_profiler(*profiled, static_cast<int64_t>(nbytes));
-    return {data, profiled.release(), &free_profiled_block, c10::Device(kNative)};
+  if (block != nullptr) {
+    const BlockTable::Entry entry{block, nbytes, device, c10::memoryProfilingEnabled()};
+    block_table().insert(data, entry);
+    if (C10_UNLIKELY(entry.profiled)) {
+      report_to_profiler(data, entry, static_cast<int64_t>(nbytes));
+    }
   }
-  return {data, block, &free_block, c10::Device(kNative)};
+  return {data, data, &free_native, c10::Device(kNative)};
 }
 
 void* pool_block(const c10::DataPtr& native) {
-  if (native.get_deleter() == &free_profiled_block) {
-    return static_cast<ProfiledBlock*>(native.get_context())->block;
-  }
-  return native.get_deleter() == &free_block ? native.get_context() : nullptr;
+  return native.get_deleter() == &free_native ? block_table().find(native.get()).block : nullptr;
 }
 
 c10::DeviceAllocator* device_allocator() {
@@ -211,6 +301,8 @@ c10::Allocator* native_allocator() {
 
 void register_allocators() {
   static PinnedAllocator pinned;
+  pthread_atfork(
+      [] { block_table().lock_all(); }, [] { block_table().unlock_all(); }, [] { block_table().unlock_all(); });
   c10::SetAllocator(kFlagos, device_allocator(), /*priority=*/1);
   c10::SetCPUAllocator(native_allocator(), /*priority=*/1);
   at::setHostAllocator(kFlagos, &pinned, /*priority=*/1);

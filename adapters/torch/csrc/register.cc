@@ -45,9 +45,6 @@ const std::unordered_set<std::string>& left_to_torch() {
       "aten::_pack_padded_sequence",
       "aten::_lazy_clone",
       "aten::_nested_tensor_from_tensor_list",
-      "aten::_thnn_fused_lstm_cell",
-      "aten::_thnn_fused_gru_cell",
-      "aten::isinf",
   };
   return names;
 }
@@ -61,12 +58,28 @@ bool is_view(const c10::FunctionSchema& schema) {
   return false;
 }
 
+bool writes_a_list(const c10::FunctionSchema& schema) {
+  for (const auto& argument : schema.arguments()) {
+    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite() &&
+        argument.type()->kind() == c10::TypeKind::ListType) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // A native kernel to redispatch to: the key's own, or for dense tensors a composite one that is not CompositeImplicit.
-bool has_native_kernel(const c10::OperatorHandle& op, c10::DispatchKey native) {
+// Composites that make views or fill lists of outputs do their bookkeeping (aliasing, versions) on flagos tensors.
+bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c10::DispatchKey native) {
   if (op.hasKernelForDispatchKey(native)) {
     return true;
   }
-  if (native != c10::DispatchKey::CPU || is_view(op.schema())) {
+  if (native != c10::DispatchKey::CPU || left_to_torch().count(name) != 0 || is_view(op.schema()) ||
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
+    return false;
+  }
+  if (writes_a_list(op.schema()) && name.rfind("aten::_foreach_", 0) != 0 && name.rfind("aten::_fused_", 0) != 0 &&
+      name.rfind("aten::_amp_", 0) != 0) {
     return false;
   }
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
@@ -84,8 +97,7 @@ void register_boxed(c10::DispatchKey key, c10::DispatchKey native) {
     const auto op = dispatcher.findSchema(name);
     const std::string full = c10::toString(name);
     if (!op.has_value() || op->hasKernelForDispatchKey(key) ||
-        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
-        left_to_torch().count(full) != 0 || !has_native_kernel(*op, native)) {
+        !has_native_kernel(*op, full, native)) {
       continue;
     }
     library->impl(

@@ -11,10 +11,16 @@ from torch import nn
 pytestmark = pytest.mark.filterwarnings("ignore:.*TypedStorage is deprecated")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compiler_cache(tmp_path_factory):
+    """No compiled code of another run; within this one the compiled headers are shared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        yield
+
+
 @pytest.fixture(autouse=True)
-def _fresh_compiler(tmp_path_factory, monkeypatch):
-    """No compiled code of another test, nor of another run."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+def _fresh_compiler():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()

@@ -54,6 +54,51 @@ def test_tied_weights_stay_tied():
     assert tied.cpu().head.weight is tied.embed.weight
 
 
+def test_a_tied_model_trains_as_on_the_cpu():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(5, 3)
+            self.head = nn.Linear(3, 5, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.head(self.embedding(tokens))
+
+    torch.manual_seed(0)
+    here = Tied()
+    there = copy.deepcopy(here).to("flagos")
+    tokens = torch.tensor([0, 3, 4, 1])
+    for model in (here, there):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        where = model.head.weight.device
+        for _ in range(3):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(tokens.to(where)), tokens.to(where)).backward()
+            optimizer.step()
+    assert torch.equal(here.head.weight, there.head.weight.cpu())
+
+
+def test_moving_works_while_a_graph_holds_the_parameters():
+    network = nn.LSTM(3, 3)
+    output = network(torch.ones(1, 1, 3))[0]
+    network.to("flagos")
+    assert all(p.device.type == "flagos" for p in network.parameters())
+    del output
+
+
+def test_a_conversion_of_type_is_torchs_own():
+    module = nn.Linear(2, 2).to("flagos")
+    weight = module.weight
+    assert module.double().weight is weight and weight.dtype == torch.float64
+
+
+def test_a_dense_tensor_does_not_take_sparse_data():
+    x = torch.zeros(2, 2, device="flagos")
+    with pytest.raises(RuntimeError, match="incompatible tensor type"):
+        x.data = torch.eye(2).to_sparse()
+
+
 def test_gradients_and_buffers_move_too():
     module = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     module(torch.randn(4, 3)).sum().backward()

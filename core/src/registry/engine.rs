@@ -6,19 +6,14 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use serde::Serialize;
 
 use super::counters::FallbackLedger;
 use super::implementation::Impl;
-use super::op::OpId;
 use super::publish::{flags, Lock, Scope};
 use super::slot::OpSlot;
 use super::table::Registry;
 use crate::env::Env;
-use crate::policy::{
-    self, valid_name, Config, Disk, Explanation, Files, Layer, OpPattern, Plan, Policy, Selector,
-    Source, Sourced,
-};
+use crate::policy::{valid_name, Config, Disk, Explanation, Files, Layer, Plan};
 use crate::{Error, Result};
 
 /// The registry, the configuration and the published plan. [`global`](super::global) is the one of

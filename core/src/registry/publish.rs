@@ -27,7 +27,10 @@ pub(super) enum Lock {
 impl Engine {
     /// Makes a change. Once a plan is published, the change is tried on a copy, and kept only if it
     /// resolves.
-    pub(super) fn change<R>(&self, edit: impl FnOnce(&mut State) -> Result<(Scope, R)>) -> Result<R> {
+    pub(super) fn change<R>(
+        &self,
+        edit: impl FnOnce(&mut State) -> Result<(Scope, R)>,
+    ) -> Result<R> {
         let mut state = self.state.lock();
         if self.plan.load().is_none() {
             return edit(&mut state).map(|(_, result)| result);
@@ -63,7 +66,11 @@ impl Engine {
     }
 
     /// Decides the given operators and those that are new, and publishes.
-    pub(super) fn resolve_part(&self, state: &mut State, changed: &BTreeSet<OpId>) -> Result<Arc<Plan>> {
+    pub(super) fn resolve_part(
+        &self,
+        state: &mut State,
+        changed: &BTreeSet<OpId>,
+    ) -> Result<Arc<Plan>> {
         let Some(old) = self.plan.load_full() else {
             return self.resolve_fully(state, Lock::Compared);
         };
@@ -94,7 +101,6 @@ impl Engine {
         }
         plan
     }
-}
 }
 
 impl State {

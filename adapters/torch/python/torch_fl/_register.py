@@ -100,7 +100,7 @@ def _name_device() -> None:
     from torch_fl import modules
     from torch_fl.compile import on_import
 
-    modules.install(DEVICE)
+    modules.install()
     on_import.install()
 
 
