@@ -52,8 +52,9 @@ at::Tensor scaled_dot_product_attention(
   const bool well_formed = is_plain(query) && is_plain(key) && is_plain(value) && query.dtype() == key.dtype() &&
       query.dtype() == value.dtype() && query.device() == key.device() && query.device() == value.device() &&
       query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && !(masked && is_causal) &&
-      (!masked || (attn_mask->device() == query.device() &&
-                   (attn_mask->scalar_type() == at::kBool || attn_mask->dtype() == query.dtype())));
+      (!masked ||
+       (attn_mask->device() == query.device() &&
+        (attn_mask->scalar_type() == at::kBool || attn_mask->dtype() == query.dtype())));
   constexpr int64_t kFlash = 1; // sdp::SDPBackend::flash_attention
   if (!well_formed ||
       at::native::_fused_sdp_choice_cpp(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa) !=
@@ -67,8 +68,8 @@ at::Tensor scaled_dot_product_attention(
     mask = at::zeros_like(*attn_mask, query.options())
                .masked_fill_(attn_mask->logical_not(), -std::numeric_limits<double>::infinity());
   }
-  return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-      query, key, value, dropout_p, is_causal, mask, scale));
+  return std::get<0>(
+      at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, mask, scale));
 }
 
 } // namespace

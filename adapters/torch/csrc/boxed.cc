@@ -283,10 +283,7 @@ BoxedTwin::BoxedTwin(const c10::OperatorHandle& op, c10::DispatchKeySet native_k
       mutates_(op.schema().is_mutable()),
       accepts_cpu_tensors_(cpu_tensor_operators().count(name_) != 0) {}
 
-void BoxedTwin::operator()(
-    const c10::OperatorHandle& op,
-    c10::DispatchKeySet /*keys*/,
-    torch::jit::Stack* stack) {
+void BoxedTwin::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   enter_op(slot_, name_.c_str());
   serve(op, native_keys_, stack, mutates_, accepts_cpu_tensors_);
 }

@@ -30,8 +30,7 @@ struct Slot {
 enum Tag : int { kEmpty, kEmptyStrided, kZeroTensor, kView, kAsStrided, kReshapeAlias, kUnfold };
 
 void check_factory(std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
-  TORCH_CHECK(
-      c10::layout_or_default(layout) == c10::kStrided, "flagos: this factory makes strided tensors only");
+  TORCH_CHECK(c10::layout_or_default(layout) == c10::kStrided, "flagos: this factory makes strided tensors only");
   TORCH_CHECK(!c10::pinned_memory_or_default(pin_memory), "Only dense CPU tensors can be pinned");
 }
 
@@ -55,8 +54,7 @@ at::Tensor empty(
   Slot<kEmpty>::enter();
   check_factory(layout, pin_memory);
   const DeviceScope scope(target(device));
-  return at::detail::empty_generic(
-      size, device_allocator(), kKeys, c10::dtype_or_default(dtype), memory_format);
+  return at::detail::empty_generic(size, device_allocator(), kKeys, c10::dtype_or_default(dtype), memory_format);
 }
 
 at::Tensor empty_strided(
@@ -112,10 +110,10 @@ at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64
 } // namespace
 
 void register_factories_and_views(torch::Library& library, std::vector<std::string>& registered) {
-#define FLAGOS_NATIVE(tag, overload, function)   \
-  Slot<tag>::name = "aten::" overload;           \
-  Slot<tag>::slot = op_slot("aten::" overload);  \
-  library.impl(overload, TORCH_FN(function));    \
+#define FLAGOS_NATIVE(tag, overload, function)  \
+  Slot<tag>::name = "aten::" overload;          \
+  Slot<tag>::slot = op_slot("aten::" overload); \
+  library.impl(overload, TORCH_FN(function));   \
   registered.emplace_back("aten::" overload)
 
   FLAGOS_NATIVE(kEmpty, "empty.memory_format", empty);

@@ -62,8 +62,9 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
   check_device_index(device);
   const std::lock_guard<std::mutex> lock(mutex);
   while (generators.size() <= static_cast<size_t>(device)) {
-    generators.push_back(at::make_generator<FlagosGenerator>(
-        static_cast<c10::DeviceIndex>(generators.size()), at::detail::getDefaultCPUGenerator()));
+    generators.push_back(
+        at::make_generator<FlagosGenerator>(
+            static_cast<c10::DeviceIndex>(generators.size()), at::detail::getDefaultCPUGenerator()));
   }
   return generators[static_cast<size_t>(device)];
 }

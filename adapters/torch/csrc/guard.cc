@@ -85,8 +85,7 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
         stream.device());
     if (*event == nullptr) {
       check(core->init());
-      check(core->event_create(
-          stream.device_index(), flag == c10::EventFlag::BACKEND_DEFAULT ? 1 : 0, event));
+      check(core->event_create(stream.device_index(), flag == c10::EventFlag::BACKEND_DEFAULT ? 1 : 0, event));
     }
     check(core->event_record(*event, stream.device_index(), static_cast<uint64_t>(stream.id())));
   }

@@ -18,8 +18,8 @@ void register_hot_gradients(torch::Library& library, std::vector<std::string>& r
 } // namespace flagos
 
 // FLAGOS_HOT(add_Tensor, "add.Tensor") inside such a function.
-#define FLAGOS_HOT(op, overload)                                          \
-  ::flagos::Typed<at::_ops::op>::name = "aten::" overload;                \
-  ::flagos::Typed<at::_ops::op>::slot = op_slot("aten::" overload);       \
+#define FLAGOS_HOT(op, overload)                                           \
+  ::flagos::Typed<at::_ops::op>::name = "aten::" overload;                 \
+  ::flagos::Typed<at::_ops::op>::slot = op_slot("aten::" overload);        \
   library.impl(overload, TORCH_FN((::flagos::Typed<at::_ops::op>::call))); \
   registered.emplace_back("aten::" overload)

@@ -31,7 +31,8 @@ void register_hot_gradients(torch::Library& library, std::vector<std::string>& r
   FLAGOS_HOT(nll_loss_forward, "nll_loss_forward");
   FLAGOS_HOT(nll_loss_backward, "nll_loss_backward");
   FLAGOS_HOT(convolution_backward, "convolution_backward");
-  FLAGOS_HOT(_scaled_dot_product_flash_attention_for_cpu_backward, "_scaled_dot_product_flash_attention_for_cpu_backward");
+  FLAGOS_HOT(
+      _scaled_dot_product_flash_attention_for_cpu_backward, "_scaled_dot_product_flash_attention_for_cpu_backward");
 }
 
 } // namespace flagos

@@ -31,8 +31,7 @@ bool is_compressed(c10::Layout layout) {
 template <class Map>
 at::Tensor map_sparse(const at::Tensor& from, c10::DispatchKey key, Map map) {
   const auto* impl = sparse_impl(from);
-  auto to =
-      at::detail::make_tensor<at::SparseTensorImpl>(c10::DispatchKeySet(key), from.dtype());
+  auto to = at::detail::make_tensor<at::SparseTensorImpl>(c10::DispatchKeySet(key), from.dtype());
   auto* to_impl = sparse_impl(to);
   to_impl->resize_(impl->sparse_dim(), impl->dense_dim(), from.sizes());
   to_impl->set_indices_and_values_unsafe(map(impl->indices()), map(impl->values()));
@@ -43,8 +42,8 @@ at::Tensor map_sparse(const at::Tensor& from, c10::DispatchKey key, Map map) {
 template <class Map>
 at::Tensor map_compressed(const at::Tensor& from, c10::DispatchKey key, c10::Device device, Map map) {
   const auto* impl = compressed_impl(from);
-  auto to = at::detail::make_tensor<at::SparseCsrTensorImpl>(
-      c10::DispatchKeySet(key), device, from.layout(), from.dtype());
+  auto to =
+      at::detail::make_tensor<at::SparseCsrTensorImpl>(c10::DispatchKeySet(key), device, from.layout(), from.dtype());
   compressed_impl(to)->set_member_tensors(
       map(impl->compressed_indices()), map(impl->plain_indices()), map(impl->values()), from.sizes());
   return to;
@@ -93,10 +92,9 @@ at::Tensor alias_of(const at::Tensor& tensor) {
     return map_sparse(tensor, c10::DispatchKey::SparseCPU, [](const at::Tensor& part) { return alias_of(part); });
   }
   if (is_compressed(layout)) {
-    return map_compressed(
-        tensor, c10::DispatchKey::SparseCsrCPU, c10::Device(kNative), [](const at::Tensor& part) {
-          return alias_of(part);
-        });
+    return map_compressed(tensor, c10::DispatchKey::SparseCsrCPU, c10::Device(kNative), [](const at::Tensor& part) {
+      return alias_of(part);
+    });
   }
   TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: tensors of layout ", layout, " are not supported on flagos");
 }
@@ -132,8 +130,7 @@ at::Tensor wrap_result(at::Tensor native, StorageSource& source) {
     return map_sparse(native, c10::DispatchKey::SparsePrivateUse1, wrap);
   }
   if (is_compressed(layout)) {
-    return map_compressed(
-        native, c10::DispatchKey::SparseCsrPrivateUse1, c10::Device(kFlagos, source.device()), wrap);
+    return map_compressed(native, c10::DispatchKey::SparseCsrPrivateUse1, c10::Device(kFlagos, source.device()), wrap);
   }
   return native;
 }

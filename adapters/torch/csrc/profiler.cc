@@ -26,9 +26,9 @@ class FlagosProfiler final : public torch::profiler::impl::ProfilerStubs {
       *device = index;
     }
     if (cpu_ns != nullptr) {
-      *cpu_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                    std::chrono::steady_clock::now().time_since_epoch())
-                    .count();
+      *cpu_ns =
+          std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+              .count();
     }
   }
   // Microseconds.

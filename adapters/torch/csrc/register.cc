@@ -96,8 +96,7 @@ void register_boxed(c10::DispatchKey key, c10::DispatchKey native) {
     }
     const auto op = dispatcher.findSchema(name);
     const std::string full = c10::toString(name);
-    if (!op.has_value() || op->hasKernelForDispatchKey(key) ||
-        !has_native_kernel(*op, full, native)) {
+    if (!op.has_value() || op->hasKernelForDispatchKey(key) || !has_native_kernel(*op, full, native)) {
       continue;
     }
     library->impl(
@@ -110,8 +109,7 @@ void register_boxed(c10::DispatchKey key, c10::DispatchKey native) {
 }
 
 void register_operators() {
-  auto* library =
-      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  auto* library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   auto* autograd =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
   register_factories_and_views(*library, registered_ops());

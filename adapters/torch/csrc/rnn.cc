@@ -76,14 +76,25 @@ Tensors3 onednn_lstm(
     for (int64_t direction = 0; direction < directions; ++direction) {
       const int64_t index = layer * directions + direction;
       const auto weights = params.slice(static_cast<size_t>(index * per_layer), static_cast<size_t>(per_layer));
-      const at::Tensor bias_ih =
-          has_biases ? weights[2] : at::zeros(weights[0].sizes(), weights[0].options());
-      const at::Tensor bias_hh =
-          has_biases ? weights[3] : at::zeros(weights[1].sizes(), weights[1].options());
+      const at::Tensor bias_ih = has_biases ? weights[2] : at::zeros(weights[0].sizes(), weights[0].options());
+      const at::Tensor bias_hh = has_biases ? weights[3] : at::zeros(weights[1].sizes(), weights[1].options());
       auto result = at::mkldnn_rnn_layer(
-          layer_input, weights[0], weights[1], bias_ih, bias_hh, h0[index], c0[index],
-          /*reverse=*/direction > 0, /*batch_sizes=*/{}, kLstm, hidden_size, num_layers, has_biases, bidirectional,
-          batch_first, train);
+          layer_input,
+          weights[0],
+          weights[1],
+          bias_ih,
+          bias_hh,
+          h0[index],
+          c0[index],
+          /*reverse=*/direction > 0,
+          /*batch_sizes=*/{},
+          kLstm,
+          hidden_size,
+          num_layers,
+          has_biases,
+          bidirectional,
+          batch_first,
+          train);
       outputs.push_back(std::get<0>(result));
       hy.push_back(std::get<1>(result));
       cy.push_back(std::get<2>(result));
@@ -184,10 +195,8 @@ std::tuple<at::Tensor, at::Tensor> gru_cell(
   return {hy, at::cat({reset, update, fresh, hx, hidden[2]}, 1)};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> gru_cell_backward(
-    const at::Tensor& grad_hy,
-    const at::Tensor& workspace,
-    bool has_bias) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>
+gru_cell_backward(const at::Tensor& grad_hy, const at::Tensor& workspace, bool has_bias) {
   enter_op(gru_cell_backward_slot, "aten::_thnn_fused_gru_cell_backward");
   const auto saved = workspace.chunk(5, 1);
   const at::Tensor& reset = saved[0];

@@ -9,8 +9,7 @@ void release_twin(void* twin) {
 
 c10::Storage foreign_twin(const c10::Storage& flagos_storage) {
   c10::StorageImpl* impl = flagos_storage.unsafeGetStorageImpl();
-  TORCH_CHECK(
-      impl->device_type() == kFlagos, "flagos: a tensor on ", impl->device(), " was taken for one on flagos");
+  TORCH_CHECK(impl->device_type() == kFlagos, "flagos: a tensor on ", impl->device(), " was taken for one on flagos");
   c10::raw::intrusive_ptr::incref(impl);
   // release_twin drops a StorageImpl reference whatever its device is.
   return c10::Storage(

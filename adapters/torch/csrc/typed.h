@@ -233,8 +233,9 @@ struct Typed<Op, Result(Arguments...)> {
   static at::Tensor& mutated(TypedCall& call, const at::Tensor& native, Arguments... arguments) {
     at::Tensor* found = nullptr;
     const auto look = [&](auto& argument) {
-      if constexpr (std::is_same_v<std::decay_t<decltype(argument)>, at::Tensor> &&
-                    !std::is_const_v<std::remove_reference_t<decltype(argument)>>) {
+      if constexpr (
+          std::is_same_v<std::decay_t<decltype(argument)>, at::Tensor> &&
+          !std::is_const_v<std::remove_reference_t<decltype(argument)>>) {
         for (const auto& binding : call.bindings) {
           if (binding.original == argument.unsafeGetTensorImpl() && binding.alias == native.unsafeGetTensorImpl()) {
             found = &argument;

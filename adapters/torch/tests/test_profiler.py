@@ -39,6 +39,14 @@ def test_time_on_the_device_is_attributed():
     assert rows["aten::mm"].device_time_total > 0
 
 
+def test_time_of_a_part_is_at_most_that_of_the_whole():
+    with profile(activities=ACTIVITIES) as recorded:
+        work()
+    rows = {row.key: row for row in recorded.key_averages()}
+    assert rows["aten::mm"].self_device_time_total <= rows["aten::matmul"].device_time_total
+    assert "FLAGOS" in recorded.key_averages().table(sort_by="device_time_total")
+
+
 def test_memory_is_attributed_to_the_device():
     with profile(activities=ACTIVITIES, profile_memory=True) as recorded:
         kept = work()
