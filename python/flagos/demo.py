@@ -13,7 +13,7 @@ import json
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -253,13 +253,30 @@ def compare(run: Run, reference: Run) -> Comparison:
 
 
 @dataclass(frozen=True)
+class Share:
+    """What one implementation served of a run."""
+
+    operators: int
+    calls: int
+
+
+@dataclass(frozen=True)
 class PlanSummary:
     """Where the operator calls of a run went, according to the resolved plan."""
 
-    operators: int  # different operators called
-    calls: int
+    planned: int  # operators that the plan routes
     fallbacks: int  # calls that left the planned implementation for the CPU
-    by_implementation: dict[str, int]  # calls, most used first
+    shares: dict[str, Share]  # by implementation, most calls first
+
+    @property
+    def operators(self) -> int:
+        """Different operators that were called."""
+        return sum(share.operators for share in self.shares.values())
+
+    @property
+    def calls(self) -> int:
+        """Calls of all operators."""
+        return sum(share.calls for share in self.shares.values())
 
 
 def plan_summary(run_on_device: Callable[[], Run]) -> tuple[Run, PlanSummary]:
@@ -278,15 +295,17 @@ def plan_summary(run_on_device: Callable[[], Run]) -> tuple[Run, PlanSummary]:
             "not one operator call was counted on the device: this torch-fl and this flagos do "
             "not belong together; `flagos doctor` compares their versions"
         )
-    implementations: Counter[str] = Counter()
+    operators: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
     for op, count in used.items():
         explanation = flagos.explain(op).data
-        implementations[explanation["winner"] or explanation["route"]] += count["calls"]
+        implementation = str(explanation["winner"] or explanation["route"])
+        operators[implementation] += 1
+        calls[implementation] += count["calls"]
     return run, PlanSummary(
-        operators=len(used),
-        calls=sum(count["calls"] for count in used.values()),
+        planned=sum(torch_fl.plan_summary().values()),
         fallbacks=sum(count["fallbacks"] for count in used.values()),
-        by_implementation=dict(implementations.most_common()),
+        shares={name: Share(operators[name], number) for name, number in calls.most_common()},
     )
 
 
@@ -317,8 +336,12 @@ def report(run: Run, reference: Run, comparison: Comparison, plan: PlanSummary |
     if plan is not None:
         lines += [
             "",
-            f"plan   {plan.operators} operators, {plan.calls:,} calls, {plan.fallbacks} fell back",
-            *(f"  {calls:>9,}  {name}" for name, calls in plan.by_implementation.items()),
+            f"plan   {plan.operators} of {plan.planned:,} operators used, {plan.calls:,} calls, "
+            f"{plan.fallbacks:,} fell back",
+            *(
+                f"  {name:<16} {share.operators:>5,} operators  {share.calls:>9,} calls"
+                for name, share in plan.shares.items()
+            ),
         ]
     return "\n".join(lines)
 
@@ -350,10 +373,11 @@ def as_json(
         "plan": None
         if plan is None
         else {
+            "planned": plan.planned,
             "operators": plan.operators,
             "calls": plan.calls,
             "fallbacks": plan.fallbacks,
-            "by_implementation": plan.by_implementation,
+            "by_implementation": {name: asdict(share) for name, share in plan.shares.items()},
         },
     }
 

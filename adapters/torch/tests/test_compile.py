@@ -167,6 +167,21 @@ def test_asynchronous_copies_are_waited_for():
     assert torch.equal(torch.compile(f)(x).cpu(), x * 2)
 
 
+def test_kernels_wait_for_copies_that_are_late(run_python):
+    script = """
+    import torch
+    f = torch.compile(lambda x: x.sin() + x)
+    wrong = 0
+    for i in range(10):
+        source = torch.full((1000,), float(i)).pin_memory()
+        y = f(source.to("flagos", non_blocking=True))
+        wrong += not torch.allclose(y.cpu(), source.sin() + source)
+    print("wrong", wrong)
+    """
+    out = run_python(script, FLAGOS_HOST_DELAY_US="30000", FLAGOS_HOST_SEED="1").stdout
+    assert out.strip() == "wrong 0"
+
+
 @pytest.mark.parametrize(
     "options",
     [

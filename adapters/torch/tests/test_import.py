@@ -142,6 +142,35 @@ def test_another_owner_of_privateuse1_is_named(claim, evidence, run_python):
     assert usable == "2.0"
 
 
+def test_with_another_autoloaded_plugin_both_the_cpu_and_that_plugin_work(run_python, tmp_path):
+    (tmp_path / "other_plugin.py").write_text(
+        "def autoload():\n    import torch\n    torch.utils.rename_privateuse1_backend('npu')\n"
+    )
+    dist = tmp_path / "other_plugin-1.0.dist-info"
+    dist.mkdir()
+    (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: other-plugin\nVersion: 1.0\n")
+    (dist / "entry_points.txt").write_text("[torch.backends]\nnpu = other_plugin:autoload\n")
+    out = run_python(AUTOLOAD_FAILURE.format(setup=""), PYTHONPATH=str(tmp_path)).stdout
+    lines = dict(line.split(" ", 1) for line in out.strip().splitlines())
+    assert all("'npu'" in lines[when] for when in ("warned", "use", "import"))
+    assert lines["cpu"] == "2.0" and lines["available"] == "False 0"
+
+
+@pytest.mark.parametrize("version", ["2.11.0", "2.11.0+cu130", "2.11.3", "2.11.0a0+gitabc"])
+def test_any_patch_release_of_the_line_will_do(version):
+    from torch_fl import _register
+
+    _register._require_torch_version(version)
+
+
+@pytest.mark.parametrize("version", ["2.10.1", "2.12.0", "3.0.0", "2.1.1"])
+def test_another_line_will_not(version):
+    from torch_fl import _register
+
+    with pytest.raises(ImportError, match=r"built for torch 2\.11"):
+        _register._require_torch_version(version)
+
+
 def test_a_plugin_that_comes_later_is_refused_by_torch(run_python):
     script = f"""
     import torch

@@ -145,3 +145,48 @@ def test_copies_back_are_complete_after_synchronize():
     target.copy_(source, non_blocking=True)
     flagos.synchronize()
     assert torch.equal(target, source.cpu())
+
+
+DELAYED = {"FLAGOS_HOST_DELAY_US": "30000", "FLAGOS_HOST_SEED": "1"}
+
+
+def test_operators_wait_for_copies_that_are_late(run_python):
+    script = """
+    import torch
+    from torch import flagos
+    side, done = flagos.Stream(), flagos.Event()
+    wrong = 0
+    for i in range(10):
+        source = torch.full((1000,), float(i)).pin_memory()
+        there = source.to("flagos", non_blocking=True)
+        wrong += (there + 1).sum().item() != 1000 * (i + 1)
+        with flagos.stream(side):
+            aside = source.to("flagos", non_blocking=True)
+            done.record()
+        flagos.current_stream().wait_event(done)
+        wrong += (aside * 2).sum().item() != 2000 * i
+        back = torch.empty(1000).pin_memory()
+        back.copy_(there * 3, non_blocking=True)
+        flagos.synchronize()
+        wrong += back.sum().item() != 3000 * i
+    print("wrong", wrong)
+    """
+    assert run_python(script, **DELAYED).stdout.strip() == "wrong 0"
+
+
+def test_memory_freed_while_a_late_copy_reads_it_is_not_given_away(run_python):
+    script = """
+    import torch
+    from torch import flagos
+    wrong = 0
+    for i in range(10):
+        there = torch.full((1000,), float(i), device="flagos")
+        back = torch.empty(1000).pin_memory()
+        back.copy_(there, non_blocking=True)
+        del there
+        torch.full((1000,), -1.0, device="flagos")
+        flagos.synchronize()
+        wrong += back.sum().item() != 1000 * i
+    print("wrong", wrong)
+    """
+    assert run_python(script, **DELAYED).stdout.strip() == "wrong 0"

@@ -436,9 +436,15 @@ impl Held {
     }
 }
 
+const MEMORY: usize = 96 * MIB;
+
+fn segment_of(nbytes: usize) -> [usize; 2] {
+    pool::segment_sizes(pool::block_size(nbytes).expect("not too large"))
+}
+
 /// Runs the steps on the allocator and on a list of what is held.
 fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
-    let allocator = with_memory(96 * MIB);
+    let allocator = with_memory(MEMORY);
     let ids = [0, 1, 2].map(|i| match i {
         0 => 0,
         _ => allocator.streams().create(0, 0).expect("a stream"),
@@ -455,8 +461,9 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         match step {
             Step::Alloc { stream, nbytes } => {
                 // Short of memory, the allocator waits for streams: only an open gate lets it.
-                let used: usize = held.iter().chain(&waiting).map(|h| h.nbytes).sum();
-                if blocked != [false; 3] && used + nbytes > 24 * MIB {
+                let stats = allocator.stats(0).expect("stats");
+                let reserved = stats.reserved_bytes.all.current as usize;
+                if blocked != [false; 3] && reserved + 30 * MIB > MEMORY {
                     continue;
                 }
                 match allocator.alloc(0, ids[stream], nbytes) {
@@ -483,8 +490,10 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                     }
                     Err(error) => {
                         prop_assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-                        let used: usize = held.iter().map(|h| h.nbytes).sum();
-                        prop_assert!(used + nbytes > 24 * MIB, "out of memory too early");
+                        // At worst each block keeps a segment of its own.
+                        let segments = held.iter().map(|held| segment_of(held.nbytes)[0]);
+                        let needed = segments.sum::<usize>() + segment_of(nbytes)[1];
+                        prop_assert!(needed > MEMORY, "out of memory too early");
                         ooms += 1;
                     }
                 }
@@ -542,7 +551,7 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         prop_assert!(stats.requested_bytes.all.current <= stats.allocated_bytes.all.current);
         prop_assert!(stats.allocated_bytes.all.current <= stats.active_bytes.all.current);
         prop_assert!(stats.active_bytes.all.current <= stats.reserved_bytes.all.current);
-        prop_assert!(stats.reserved_bytes.all.current <= 96 * MIB as i64);
+        prop_assert!(stats.reserved_bytes.all.current <= MEMORY as i64);
         let info = allocator.info(0).expect("info");
         prop_assert_eq!(
             info.total - info.free,

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from torch_fl.flagos._lifecycle import _lazy_init, is_initialized
+from torch_fl.flagos._lifecycle import _lazy_init
 from torch_fl.flagos._utils import Device, _get_device_index
 
 # flagos is the process's accelerator, so the generic classes already mean it when no device is
@@ -44,11 +44,10 @@ def set_stream(stream: torch.Stream | None) -> None:
 def synchronize(device: Device = None) -> None:
     """Wait until every stream of `device`, the current one by default, is idle.
 
-    Raises flagos.DeviceError when work submitted earlier failed. Does nothing before the first use
-    of a device.
+    Raises when work submitted earlier failed; the failure is reported once.
     """
-    if is_initialized():
-        torch._C._accelerator_synchronizeDevice(_get_device_index(device, optional=True))
+    _lazy_init()
+    torch._C._accelerator_synchronizeDevice(_get_device_index(device, optional=True))
 
 
 class StreamContext:
