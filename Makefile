@@ -175,15 +175,17 @@ format: setup-dev ## lay out all sources as `make lint` wants them
 
 .PHONY: loom
 loom: $(STAMPS)/venv ## model-check the lock-free parts (slot swap, cross-thread free)
-	RUSTFLAGS="--cfg loom" cargo test -p flagos-core --release --locked --target-dir target/loom loom $(ARGS)
+	RUSTFLAGS="--cfg loom" cargo test -p flagos-core --lib --release --locked --target-dir target/loom loom $(ARGS)
 
 FUZZ_SECONDS ?= 60
 .PHONY: fuzz
 fuzz: $(STAMPS)/venv ## fuzz both configuration grammars, FUZZ_SECONDS=60 each
 	@cargo fuzz --version >/dev/null 2>&1 || { \
 	  echo "cargo-fuzz was not found: cargo install cargo-fuzz (it also needs a nightly toolchain)" >&2; exit 1; }
-	@for target in $$(cd core/fuzz && cargo +nightly fuzz list); do \
-	  (cd core/fuzz && cargo +nightly fuzz run "$$target" -- -max_total_time=$(FUZZ_SECONDS)); \
+	@cd core/fuzz && for target in $$(cargo +nightly fuzz list); do \
+	  mkdir -p corpus/"$$target"; \
+	  cargo +nightly fuzz run "$$target" corpus/"$$target" seeds/"$$target" -- \
+	    -max_total_time=$(FUZZ_SECONDS) $(ARGS); \
 	done
 
 # ----------------------------------------------------------------------------------------- bench

@@ -121,13 +121,48 @@ fn main() {
             system[1],
         );
     }
-    init_cost();
+    calls();
 }
 
-fn init_cost() {
-    let times = measure(|| assert_eq!(black_box((api().init)()), FLAGOS_OK));
+/// What an adapter calls around every operator.
+fn calls() {
     println!(
-        "\n{:<34} {:>9.1} {:>9.1} {:>9.1}",
-        "ns per init, once done", times[0], times[1], times[2]
+        "\n{:<34} {:>9} {:>9} {:>9}",
+        "ns per call", "min", "median", "max"
+    );
+    let line = |name: &str, [least, median, most]: [f64; 3]| {
+        println!("{name:<34} {least:>9.1} {median:>9.1} {most:>9.1}");
+    };
+    let ok = |status: i32| assert_eq!(black_box(status), FLAGOS_OK);
+    let table = api();
+    line("init, once done", measure(|| ok((table.init)())));
+    line(
+        "stream_sync, idle",
+        measure(|| ok((table.stream_sync)(0, 0))),
+    );
+    let (mut event, mut done) = (null_mut(), 0);
+    let mut bytes = [0_u8; 2];
+    let [to, from] = [0, 1].map(|i| bytes.as_mut_ptr().wrapping_add(i).cast::<c_void>());
+    // SAFETY: valid outputs and a live event; `bytes` outlives the copies, which are waited for.
+    unsafe {
+        ok((table.event_create)(0, 0, &mut event));
+        line(
+            "event_record, idle",
+            measure(|| ok((table.event_record)(event, 0, 0))),
+        );
+        line(
+            "event_query",
+            measure(|| ok((table.event_query)(event, &mut done))),
+        );
+        let round_trip = || {
+            ok((table.copy_async)(0, 0, to, from, 1));
+            ok((table.stream_sync)(0, 0));
+        };
+        line("copy_async + stream_sync", measure(round_trip));
+        (table.event_destroy)(event);
+    }
+    line(
+        "mem_device_of",
+        measure(|| assert_eq!((table.mem_device_of)(black_box(to)), -1)),
     );
 }

@@ -8,7 +8,8 @@ use std::process::Command;
 /// Runs `inside::<name>` in a new process with these variables.
 fn alone(name: &str, variables: &[(&str, &str)]) {
     let own = std::env::vars_os().filter(|(name, _)| {
-        name.to_str().is_some_and(|name| name.starts_with("FLAGOS_") || name == "XDG_CONFIG_HOME")
+        name.to_str()
+            .is_some_and(|name| name.starts_with("FLAGOS_") || name == "XDG_CONFIG_HOME")
     });
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     own.for_each(|(name, _)| {
@@ -16,7 +17,12 @@ fn alone(name: &str, variables: &[(&str, &str)]) {
     });
     let folder = tempfile::tempdir().expect("a folder without flagos.toml");
     let output = command
-        .args(["--exact", &format!("inside::{name}"), "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            &format!("inside::{name}"),
+            "--ignored",
+            "--nocapture",
+        ])
         .current_dir(folder.path())
         .env("HOME", folder.path())
         .envs(variables.iter().copied())
@@ -69,7 +75,9 @@ mod inside {
 
     fn message() -> String {
         // SAFETY: a NUL-terminated string until the next failing call of this thread.
-        unsafe { CStr::from_ptr((table().last_error)()) }.to_string_lossy().into_owned()
+        unsafe { CStr::from_ptr((table().last_error)()) }
+            .to_string_lossy()
+            .into_owned()
     }
 
     fn ok(status: i32) {
@@ -78,7 +86,11 @@ mod inside {
 
     fn refused(status: i32, wanted: i32, says: &str) {
         assert_eq!(status, wanted, "{}", message());
-        assert!(message().contains(says), "`{says}` is missing in: {}", message());
+        assert!(
+            message().contains(says),
+            "`{says}` is missing in: {}",
+            message()
+        );
     }
 
     fn init() {
@@ -118,14 +130,21 @@ mod inside {
     fn nothing_works_before_init() {
         let table = table();
         let (mut data, mut block, mut number) = (null_mut(), null_mut(), 0);
-        assert_eq!((table.struct_size, table.abi_version), (size_of::<FlagosApi>(), 1));
+        assert_eq!(
+            (table.struct_size, table.abi_version),
+            (size_of::<FlagosApi>(), 1)
+        );
         // SAFETY: valid outputs.
         unsafe {
             let status = (table.mem_alloc)(0, 0, 1, &mut data, &mut block);
             refused(status, FLAGOS_NOT_INITIALIZED, "init");
             let status = (table.event_create)(0, 0, &mut data);
             refused(status, FLAGOS_NOT_INITIALIZED, "init");
-            refused((table.stream_create)(0, 0, &mut number), FLAGOS_NOT_INITIALIZED, "init");
+            refused(
+                (table.stream_create)(0, 0, &mut number),
+                FLAGOS_NOT_INITIALIZED,
+                "init",
+            );
         }
         refused((table.device_sync)(0), FLAGOS_NOT_INITIALIZED, "init");
         (table.mem_free)(8 as *mut c_void);
@@ -146,7 +165,10 @@ mod inside {
         let statuses = std::thread::scope(|scope| {
             let init = || scope.spawn(|| (table.init)());
             let threads: Vec<_> = (0..8).map(|_| init()).collect();
-            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("no panic"))
+                .collect::<Vec<_>>()
         });
         assert_eq!(statuses, [FLAGOS_OK; 8]);
         init();
@@ -200,9 +222,20 @@ mod inside {
         assert!(data.is_null() && block.is_null());
         let (data, block) = alloc(0, 1000);
         assert_eq!(data as usize % 512, 0);
-        assert_eq!((table.mem_device_of)(data.cast_const().wrapping_byte_add(999)), 0);
+        assert_eq!(
+            (table.mem_device_of)(data.cast_const().wrapping_byte_add(999)),
+            0
+        );
         let now = stats(0);
-        assert_eq!(now.allocation.all, FlagosStat { current: 1, peak: 1, allocated: 1, freed: 0 });
+        assert_eq!(
+            now.allocation.all,
+            FlagosStat {
+                current: 1,
+                peak: 1,
+                allocated: 1,
+                freed: 0
+            }
+        );
         assert_eq!(now.requested_bytes.small_pool.current, 1000);
         assert_eq!(now.allocated_bytes.all.current, 1024);
         assert_eq!(now.reserved_bytes.all.current, 2 << 20);
@@ -237,9 +270,17 @@ mod inside {
             // SAFETY: valid outputs.
             unsafe { (table.mem_alloc)(0, 0, nbytes, &mut data, last.as_ptr()) }
         };
-        refused(ask(65 << 20), FLAGOS_OUT_OF_MEMORY, "more than the 64.00 MiB");
+        refused(
+            ask(65 << 20),
+            FLAGOS_OUT_OF_MEMORY,
+            "more than the 64.00 MiB",
+        );
         ok((table.mem_set_fraction)(0, 0.25));
-        refused(ask(17 << 20), FLAGOS_OUT_OF_MEMORY, "raise the memory fraction");
+        refused(
+            ask(17 << 20),
+            FLAGOS_OUT_OF_MEMORY,
+            "raise the memory fraction",
+        );
         assert!(message().lines().count() > 8, "{}", message());
         ok((table.mem_set_fraction)(0, 1.0));
         ok(ask(64 << 20));
@@ -247,7 +288,11 @@ mod inside {
         (table.mem_free)(last.get());
         ok(ask(1));
         assert_eq!(stats(0).num_ooms, 3);
-        refused((table.mem_set_fraction)(0, 2.0), FLAGOS_INVALID_ARGUMENT, "fraction");
+        refused(
+            (table.mem_set_fraction)(0, 2.0),
+            FLAGOS_INVALID_ARGUMENT,
+            "fraction",
+        );
     }
 
     extern "C" fn add_one(number: *mut c_void) {
@@ -272,8 +317,18 @@ mod inside {
                 ok((table.stream_create)(0, -i32::from(i % 2 == 1), id));
             }
             assert!(!ids.contains(&0));
-            assert_eq!((ids[0], ids[1]), (ids[64], ids[65]), "round robin over 32 of each");
-            assert_eq!(ids[..64].iter().collect::<std::collections::HashSet<_>>().len(), 64);
+            assert_eq!(
+                (ids[0], ids[1]),
+                (ids[64], ids[65]),
+                "round robin over 32 of each"
+            );
+            assert_eq!(
+                ids[..64]
+                    .iter()
+                    .collect::<std::collections::HashSet<_>>()
+                    .len(),
+                64
+            );
             let (a, b) = (ids[0], ids[1]);
             ok((table.event_create)(0, 1, &mut start));
             ok((table.event_create)(0, 1, &mut end));
@@ -285,7 +340,13 @@ mod inside {
             }
             ok((table.event_record)(end, 0, a));
             ok((table.event_wait)(end, 0, b));
-            ok((table.copy_async)(0, b, to.as_mut_ptr().cast(), from.as_ptr().cast(), 4096));
+            ok((table.copy_async)(
+                0,
+                b,
+                to.as_mut_ptr().cast(),
+                from.as_ptr().cast(),
+                4096,
+            ));
             ok((table.stream_sync)(0, b));
             assert_eq!(number.load(Ordering::Relaxed), 100, "b has waited for a");
             assert_eq!(from, to);
@@ -314,7 +375,11 @@ mod inside {
         assert_eq!((table.is_pinned)(alloc(0, 64).0), 0);
         ok((table.pinned_record)(block, 0, 0));
         (table.pinned_free)(block);
-        refused((table.pinned_record)(block, 0, 0), FLAGOS_INVALID_ARGUMENT, "not allocated");
+        refused(
+            (table.pinned_record)(block, 0, 0),
+            FLAGOS_INVALID_ARGUMENT,
+            "not allocated",
+        );
         ok((table.mem_empty_cache)(-1));
         assert_eq!((table.is_pinned)(data), 0);
     }
@@ -328,7 +393,11 @@ mod inside {
         let data = bytes.as_mut_ptr();
         // SAFETY: `bytes` outlives the copy, which is waited for.
         ok(unsafe { (table.copy_async)(0, 0, data.cast(), data.wrapping_add(1).cast(), 1) });
-        refused((table.stream_sync)(0, 0), FLAGOS_DEVICE, "injected failure of copy 0");
+        refused(
+            (table.stream_sync)(0, 0),
+            FLAGOS_DEVICE,
+            "injected failure of copy 0",
+        );
         ok((table.stream_sync)(0, 0));
     }
 
@@ -375,7 +444,9 @@ mod inside {
     fn blocked_operators_say_why() {
         use flagos_core::registry::{global, Impl, Kind};
         let native = Impl::new("cpu.native", Kind::Reference, "cpu");
-        global().register_impls("aten", ["mm", "add.Tensor"], native).expect("registered");
+        global()
+            .register_impls("aten", ["mm", "add.Tensor"], native)
+            .expect("registered");
         init();
         let name = |text: &str| CString::new(text).expect("no NUL");
         // SAFETY: NUL-terminated names, valid outputs, slots live for ever.
@@ -386,7 +457,10 @@ mod inside {
             let add = (table().op_slot)(name("aten::add.Tensor").as_ptr());
             assert_eq!((*add).route, FLAGOS_ROUTE_NATIVE);
             let mut reason = null_mut();
-            ok((table().op_blocked_reason)(name("aten::mm").as_ptr(), &mut reason));
+            ok((table().op_blocked_reason)(
+                name("aten::mm").as_ptr(),
+                &mut reason,
+            ));
             assert!(string(reason).contains("FLAGOS_OP_mm"));
         }
     }

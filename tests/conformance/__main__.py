@@ -45,6 +45,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--ci-seed", type=int, help="which rotating sample --ci takes")
     parser.add_argument("--json", type=Path, help="write every result here")
     parser.add_argument("--report", type=Path, help="write the report here")
+    parser.add_argument("--from-json", type=Path, help="judge the results of an earlier run again")
     parser.add_argument("--list", action="store_true", help="only list the cases")
     return parser.parse_args(arguments)
 
@@ -90,11 +91,15 @@ def main(arguments: list[str] | None = None) -> int:
     if options.list:
         print("\n".join(str(case) for case in cases))
         return 0
+    if options.report and (
+        options.sample_limit or options.variants or len(cases) != len(all_cases())
+    ):
+        raise SystemExit("--report describes a complete run: leave out what narrows it")
     if options.plugin is None:
         options.plugin = "" if options.device == "cpu" else "torch_fl"
     expectations = Expectations.load(DEFAULT_PATH)
     started = time.monotonic()
-    results = _run(options, cases)
+    results = _earlier(options.from_json) if options.from_json else _run(options, cases)
     results.sort(key=lambda result: (result["database"], result["name"], result["dtype"]))
     complete = options.sample_limit == 0
     summary = summarize(results, expectations, complete=complete)
@@ -107,6 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.report.write_text(
             markdown(
                 summary,
+                expectations,
                 device=options.device,
                 reference=options.reference,
                 torch_version=torch.__version__,
@@ -114,6 +120,11 @@ def main(arguments: list[str] | None = None) -> int:
         )
     print(terminal(summary, seconds))
     return 0 if summary.ok else 1
+
+
+def _earlier(path: Path) -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = json.loads(path.read_text())["results"]
+    return results
 
 
 def _run(options: argparse.Namespace, cases: list[Case]) -> list[dict[str, Any]]:

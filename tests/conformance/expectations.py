@@ -1,7 +1,8 @@
 """What is known to differ, and why: the contents of ``expected.toml``.
 
-Two kinds of entries. A ``[[tolerance]]`` says how values of an operator are compared where bits
-cannot be (results that are not deterministic on the reference itself, or undefined by contract).
+Two kinds of entries. A ``[[tolerance]]`` says how an operator is compared where the reference is no
+standard: results that are not deterministic on the reference itself or undefined by contract, and
+facts (``ignore``: kinds of mismatches) that are an accident of how the reference computes them.
 An ``[[expected]]`` names failures accepted for a stated reason; one that no longer fails is stale
 and fails the run, so that the list only ever shrinks. Both need a reason.
 """
@@ -89,14 +90,15 @@ class Expectations:
 
 
 def _tolerance(table: dict[str, Any]) -> tuple[Entry, Tolerance]:
-    compare = table.get("compare", "close")
+    ignore = frozenset(_patterns(table.get("ignore", [])))
+    compare = table.get("compare", "bits" if ignore else "close")
     if compare not in _COMPARISONS:
         raise ValueError(f"expected.toml: compare = {compare!r} is none of {_COMPARISONS}")
-    entry = _entry(table, {"compare", "rtol", "atol"})
+    entry = _entry(table, {"compare", "rtol", "atol", "ignore"})
     rtol, atol = float(table.get("rtol", 0)), float(table.get("atol", 0))
     if compare == "close" and rtol == atol == 0:
         raise ValueError(f"expected.toml: {entry}: compare = 'close' needs rtol or atol")
-    return entry, Tolerance(compare, rtol, atol, entry.reason)
+    return entry, Tolerance(compare, rtol, atol, ignore, entry.reason)
 
 
 def _entry(table: dict[str, Any], more_keys: set[str]) -> Entry:

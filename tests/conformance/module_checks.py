@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.testing._internal.common_modules import ModuleInfo, ModuleInput
+from torch.utils import _pytree as pytree
 
 from .observation import tensors_in
 from .op_checks import gradients
@@ -84,7 +85,9 @@ def _factory(info: ModuleInfo, sample: ModuleInput, dtype: torch.dtype) -> Call:
     """Construction directly on the device must give the parameters construction gives on the host."""
 
     def body(transfer: Transfer, inputs: Any) -> Any:
-        args, kwargs = inputs
+        args, kwargs = pytree.tree_map_only(
+            torch.nn.Module, lambda module: deepcopy(module).to(transfer.device), inputs
+        )
         default = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
         try:

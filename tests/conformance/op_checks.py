@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
@@ -23,6 +24,8 @@ LAYOUTS = (
 VARIANTS = (
     "forward",
     "backward",
+    "double_backward",
+    "forward_ad",
     "inplace",
     "inplace_backward",
     "out",
@@ -34,6 +37,9 @@ VARIANTS = (
     *(f"{str(layout).removeprefix('torch.')}" for layout in LAYOUTS),
     "error",
 )
+
+# The dtypes higher derivatives are checked at: they are made of operators that are checked at all.
+_DERIVATIVE_DTYPES = frozenset({torch.float32, torch.complex64})
 
 # torch refuses indices that are not on the CPU here, as the host has to know them.
 _HOST_ARGUMENTS = frozenset({"tensor_split"})
@@ -47,10 +53,13 @@ def variants_of(op: OpInfo, dtype: torch.dtype, *, errors: bool) -> list[str]:
     backward = dtype in op.supported_backward_dtypes("cpu") and op.supports_autograd
     inplace = op.get_inplace() is not None
     strided_only = not op.name.startswith("_foreach_")
+    higher = backward and dtype in _DERIVATIVE_DTYPES
     complex_or_float = dtype.is_complex or dtype.is_floating_point
     applies = {
         "forward": op.op is not None,
         "backward": backward,
+        "double_backward": higher and op.supports_gradgrad,
+        "forward_ad": higher and op.supports_forward_ad,
         "inplace": inplace,
         "inplace_backward": inplace and backward and op.supports_inplace_autograd,
         "conj": dtype.is_complex and op.test_conjugated_samples and strided_only,
@@ -75,7 +84,7 @@ def calls_of(op: OpInfo, dtype: torch.dtype, variant: str) -> Iterator[tuple[str
         samples = _sparse_samples(op, dtype, getattr(torch, variant))
         yield from _described(samples, lambda sample: _forward(op.op, sample))
         return
-    requires_grad = variant.endswith("backward")
+    requires_grad = variant.endswith("backward") or variant == "forward_ad"
     samples = _placed(op, op.sample_inputs("cpu", dtype, requires_grad=requires_grad))
     if variant.startswith("out"):
         for sample in samples:
@@ -86,6 +95,8 @@ def calls_of(op: OpInfo, dtype: torch.dtype, variant: str) -> Iterator[tuple[str
     makers: dict[str, Callable[[SampleInput], Call]] = {
         "forward": lambda sample: _forward(op.op, sample),
         "backward": lambda sample: _backward(op.op, sample, fresh_input=False),
+        "double_backward": lambda sample: _double_backward(op.op, sample),
+        "forward_ad": lambda sample: _forward_ad(op.op, sample),
         "inplace": lambda sample: _forward(op.get_inplace(), sample),
         "inplace_backward": lambda s: _backward(op.get_inplace(), s, fresh_input=True),
         "conj": lambda sample: _forward(op.op, _with_input(sample, torch.Tensor.conj)),
@@ -151,7 +162,16 @@ def _forward(function: Callable[..., Any], sample: SampleInput) -> Call:
         with torch.no_grad():
             return function(first, *args, **kwargs)
 
-    return Call(body, _inputs(sample))
+    inputs = _inputs(sample)
+    # A factory that is told no device makes a host tensor.
+    return Call(body, inputs, outputs_may_stay_on_host=not _names_a_device(inputs))
+
+
+def _names_a_device(inputs: Any) -> bool:
+    return any(
+        isinstance(leaf, (torch.Tensor, torch.device)) or leaf == "cpu"
+        for leaf in pytree.tree_leaves(inputs)
+    )
 
 
 def _backward(function: Callable[..., Any], sample: SampleInput, *, fresh_input: bool) -> Call:
@@ -172,13 +192,48 @@ def _backward(function: Callable[..., Any], sample: SampleInput, *, fresh_input:
     return Call(body, _inputs(sample))
 
 
-def gradients(transfer: Transfer, output: Any, targets: list[torch.Tensor]) -> list[Any]:
+def _double_backward(function: Callable[..., Any], sample: SampleInput) -> Call:
+    def body(transfer: Transfer, inputs: Any) -> Any:
+        first, args, kwargs = inputs
+        targets = [tensor for tensor in tensors_in(inputs) if tensor.requires_grad]
+        output = sample.output_process_fn_grad(function(first, *args, **kwargs))
+        first_order = gradients(transfer, output, targets, create_graph=True)
+        return {"grads": first_order, "seconds": gradients(transfer, first_order, targets)}
+
+    return Call(body, _inputs(sample))
+
+
+def _forward_ad(function: Callable[..., Any], sample: SampleInput) -> Call:
+    def body(transfer: Transfer, inputs: Any) -> Any:
+        tangents = iter(range(len(pytree.tree_leaves(inputs))))
+
+        def dual(tensor: torch.Tensor) -> torch.Tensor:
+            if not tensor.requires_grad:
+                return tensor
+            tangent = _cotangent(transfer, tensor, next(tangents))
+            pair: torch.Tensor = forward_ad.make_dual(tensor.detach(), tangent)
+            return pair
+
+        with forward_ad.dual_level():
+            first, args, kwargs = pytree.tree_map_only(torch.Tensor, dual, inputs)
+            output = function(first, *args, **kwargs)
+            return pytree.tree_map_only(torch.Tensor, forward_ad.unpack_dual, output)
+
+    return Call(body, _inputs(sample))
+
+
+def gradients(
+    transfer: Transfer, output: Any, targets: list[torch.Tensor], *, create_graph: bool = False
+) -> list[Any]:
     """Gradients of ``output`` (a tree) for ``targets``, from cotangents equal on every device."""
     outputs = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
     if not outputs or not targets:
         return []
     cotangents = [_cotangent(transfer, tensor, seed) for seed, tensor in enumerate(outputs)]
-    return list(torch.autograd.grad(outputs, targets, cotangents, allow_unused=True))
+    grads = torch.autograd.grad(
+        outputs, targets, cotangents, allow_unused=True, create_graph=create_graph
+    )
+    return list(grads)
 
 
 def _cotangent(transfer: Transfer, output: torch.Tensor, seed: int) -> torch.Tensor:

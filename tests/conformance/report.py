@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from .databases import DATABASES
+from .expectations import Expectations
 from .verdicts import Failure, Summary
 
 _TITLES = {
@@ -57,12 +58,26 @@ def terminal(summary: Summary, seconds: float) -> str:
     return "\n".join(lines)
 
 
-def markdown(summary: Summary, *, device: str, reference: str, torch_version: str) -> str:
+def markdown(
+    summary: Summary,
+    expectations: Expectations,
+    *,
+    device: str,
+    reference: str,
+    torch_version: str,
+) -> str:
     """The checked-in report: no dates or times, so that it changes only when results do."""
-    return "\n".join(_markdown_lines(summary, device, reference, torch_version)) + "\n"
+    lines = [
+        *_result_lines(summary, device, reference, torch_version),
+        *_failure_lines("Expected failures", summary.expected),
+        *_failure_lines("Unexpected failures", summary.unexpected),
+        *_tolerance_lines(expectations),
+        *_ungenerated_lines(summary),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
 
 
-def _markdown_lines(
+def _result_lines(
     summary: Summary, device: str, reference: str, torch_version: str
 ) -> Iterator[str]:
     yield f"# Conformance of `{device}` with `{reference}`"
@@ -92,8 +107,28 @@ def _markdown_lines(
         passed = _share(counts["passed"], counts["cases"])
         yield f"| {variant} | {passed} | {counts['samples']:,} | {counts['reference_raised']:,} |"
     yield ""
-    yield from _failure_lines("Expected failures", summary.expected)
-    yield from _failure_lines("Unexpected failures", summary.unexpected)
+
+
+def _tolerance_lines(expectations: Expectations) -> Iterator[str]:
+    yield "## Compared less strictly"
+    yield ""
+    yield "| entries | variants | compared | why |"
+    yield "| --- | --- | --- | --- |"
+    for entry, tolerance in expectations.tolerances:
+        names = ", ".join(f"`{name}`" for name in entry.ops)
+        variants = ", ".join(entry.variants).replace("*", "all")
+        how = {
+            "bits": "to the bit",
+            "close": f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g}",
+            "metadata": "all but values",
+        }[tolerance.compare]
+        if tolerance.ignore:
+            how += f", without {', '.join(sorted(tolerance.ignore))}"
+        yield f"| {entry.database} {names} | {variants} | {how} | {entry.reason} |"
+    yield ""
+
+
+def _ungenerated_lines(summary: Summary) -> Iterator[str]:
     if summary.ungenerated:
         yield "## Samples PyTorch could not generate"
         yield ""

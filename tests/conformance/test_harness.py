@@ -169,6 +169,8 @@ def test_tolerance_is_for_values_only() -> None:
     assert "value" in kinds_seen(wrong, far, matrix(), tolerance=close)
     assert kinds_seen(wrong, far, matrix(), tolerance=metadata) == set()
     wider: Function = lambda x: (x + 1).double()  # noqa: E731
+    rows = Tolerance(ignore=frozenset({"dtype"}))
+    assert kinds_seen(wrong, wider, matrix().int(), tolerance=rows) == {"storage size"}
     assert "dtype" in kinds_seen(wrong, wider, matrix(), tolerance=metadata)
 
 
@@ -289,7 +291,9 @@ def test_an_expected_failure_still_counts_as_failed() -> None:
     known = expectations(ops=["add"], variants=["forward"])
     summary = summarize([result("add", "float32", ("forward",))], known, complete=True)
     assert summary.ok and summary.passed["op"] == 0 and summary.total["op"] == 1
-    document = markdown(summary, device="flagos", reference="cpu", torch_version="2.11.0+cpu")
+    document = markdown(
+        summary, known, device="flagos", reference="cpu", torch_version="2.11.0+cpu"
+    )
     assert "| op `add` | float32 | forward | known |" in document
 
 

@@ -135,11 +135,12 @@ void register_copies(torch::Library& library, std::vector<std::string>& register
   library.impl("_copy_from", TORCH_FN(copy_from));
   library.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   library.impl("record_stream", TORCH_FN(record_stream));
-  // Quantized and sparse tensors move between devices too.
+  // Quantized, sparse and nested tensors move between devices too.
   for (const auto key :
        {c10::DispatchKey::SparsePrivateUse1,
         c10::DispatchKey::SparseCsrPrivateUse1,
-        c10::DispatchKey::QuantizedPrivateUse1}) {
+        c10::DispatchKey::QuantizedPrivateUse1,
+        c10::DispatchKey::NestedTensorPrivateUse1}) {
     auto* other = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
     other->impl("copy_", TORCH_FN(copy_));
   }

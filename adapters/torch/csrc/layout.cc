@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layout.h"
 
+#include <ATen/NestedTensorImpl.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/SparseTensorImpl.h>
@@ -70,6 +71,17 @@ at::Tensor wrap_quantized(const at::Tensor& native, StorageSource& source) {
   return wrapped;
 }
 
+at::native::NestedTensorImpl* nested_impl(const at::Tensor& tensor) {
+  return at::native::get_nested_tensor_impl(tensor);
+}
+
+// A nested tensor over `buffer`; sizes, strides and offsets are CPU tensors on every device.
+at::Tensor renest(const at::Tensor& from, at::Tensor buffer) {
+  const auto* impl = nested_impl(from);
+  return at::detail::make_tensor<at::native::NestedTensorImpl>(
+      std::move(buffer), impl->get_nested_sizes(), impl->get_nested_strides(), impl->get_storage_offsets());
+}
+
 void sync_dense(const at::Tensor& original, const at::Tensor& alias, StorageSource& source) {
   c10::TensorImpl* impl = original.unsafeGetTensorImpl();
   const c10::StorageImpl* storage = original.storage().unsafeGetStorageImpl();
@@ -86,6 +98,9 @@ void sync_dense(const at::Tensor& original, const at::Tensor& alias, StorageSour
 at::Tensor alias_of(const at::Tensor& tensor) {
   const c10::Layout layout = tensor.layout();
   if (C10_LIKELY(layout == c10::kStrided)) {
+    if (C10_UNLIKELY(tensor.is_nested())) {
+      return renest(tensor, dense_alias(nested_impl(tensor)->get_unsafe_storage_as_tensor()));
+    }
     return C10_UNLIKELY(tensor.is_quantized()) ? quantized_alias(tensor) : dense_alias(tensor);
   }
   if (layout == c10::kSparse) {
@@ -114,6 +129,10 @@ at::Tensor with_requires_grad(const at::Tensor& alias) {
 at::Tensor wrap_result(at::Tensor native, StorageSource& source) {
   const c10::Layout layout = native.layout();
   if (C10_LIKELY(layout == c10::kStrided)) {
+    if (C10_UNLIKELY(native.is_nested())) {
+      const at::Tensor buffer = nested_impl(native)->get_unsafe_storage_as_tensor();
+      return renest(native, view_of(buffer, source.flagos_storage(buffer.storage())));
+    }
     if (C10_UNLIKELY(native.is_quantized())) {
       return wrap_quantized(native, source);
     }
@@ -138,7 +157,7 @@ at::Tensor wrap_result(at::Tensor native, StorageSource& source) {
 void sync_layout(const at::Tensor& original, const at::Tensor& alias, StorageSource& source) {
   const c10::Layout layout = original.layout();
   if (C10_LIKELY(layout == c10::kStrided)) {
-    if (alias.layout() == c10::kStrided && alias.has_storage() && original.has_storage()) {
+    if (alias.layout() == c10::kStrided && !alias.is_nested() && alias.has_storage() && original.has_storage()) {
       sync_dense(original, alias, source);
       if (C10_UNLIKELY(original.is_quantized())) {
         quantized_impl(original)->set_quantizer_(quantized_impl(alias)->quantizer());

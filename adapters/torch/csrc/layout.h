@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Aliasing and wrapping for every tensor layout: dense, quantized, sparse COO and compressed sparse.
+// Aliasing and wrapping for every tensor layout: dense, quantized, nested, sparse COO and compressed sparse.
 #pragma once
 
 #include "twin.h"

@@ -24,6 +24,21 @@ void register_library() {
     check_device_index(device);
     drain_current_stream(static_cast<c10::DeviceIndex>(device));
   });
+  // The pool's segments and blocks, as JSON.
+  library.def("memory_snapshot(int device) -> str", [](int64_t device) -> std::string {
+    check_device_index(device);
+    check(core->init());
+    char* text = nullptr;
+    check(core->mem_snapshot_json(static_cast<int32_t>(device), &text));
+    std::string snapshot = text;
+    core->string_free(text);
+    return snapshot;
+  });
+  library.def("set_memory_fraction(int device, float fraction) -> ()", [](int64_t device, double fraction) {
+    check_device_index(device);
+    check(core->init());
+    check(core->mem_set_fraction(static_cast<int32_t>(device), fraction));
+  });
 }
 
 } // namespace flagos

@@ -125,6 +125,7 @@ void register_operators() {
   register_boxed(c10::DispatchKey::SparsePrivateUse1, c10::DispatchKey::SparseCPU);
   register_boxed(c10::DispatchKey::SparseCsrPrivateUse1, c10::DispatchKey::SparseCsrCPU);
   register_boxed(c10::DispatchKey::QuantizedPrivateUse1, c10::DispatchKey::QuantizedCPU);
+  register_boxed(c10::DispatchKey::NestedTensorPrivateUse1, c10::DispatchKey::NestedTensorCPU);
 
   auto* fallback = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback>());

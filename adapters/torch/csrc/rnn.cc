@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operators of tensors without all of ATen.
-#define AT_PER_OPERATOR_HEADERS
+// Recurrent layers are composites in which torch asks for the CPU by name: there it multiplies the inputs of all time
+// steps at once, and hands float LSTMs to oneDNN; elsewhere it expects fused cells that the CPU does not have.
+// These composites are the CPU's arithmetic, operator for operator, so that results are the CPU's to the last bit.
+#define AT_PER_OPERATOR_HEADERS // the operators of tensors without all of ATen
 
 #include "rnn.h"
 
@@ -9,14 +11,14 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
-#include <ATen/ops/lstm_native.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/mkldnn_rnn_layer.h>
-#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/relu.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/sum.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
 
 #include "route.h"
 
@@ -24,91 +26,358 @@ namespace flagos {
 
 namespace {
 
-using Tensors3 = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+// Weights of one layer and direction, in torch's order.
+struct Weights {
+  at::Tensor ih;
+  at::Tensor hh;
+  at::Tensor bias_ih;
+  at::Tensor bias_hh;
+  at::Tensor hr; // LSTM with projections
 
-FlagosOpSlot* lstm_slot = nullptr;
-FlagosOpSlot* lstm_cell_slot = nullptr;
-FlagosOpSlot* lstm_cell_backward_slot = nullptr;
-FlagosOpSlot* gru_cell_slot = nullptr;
-FlagosOpSlot* gru_cell_backward_slot = nullptr;
+  at::Tensor input_gates(const at::Tensor& input) const {
+    return at::linear(input, ih, optional(bias_ih));
+  }
+  at::Tensor hidden_gates(const at::Tensor& hidden) const {
+    return at::linear(hidden, hh, optional(bias_hh));
+  }
 
-bool all_on_flagos(at::TensorList tensors) {
-  return std::all_of(
-      tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.is_privateuseone(); });
+ private:
+  static std::optional<at::Tensor> optional(const at::Tensor& bias) {
+    return bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
+  }
+};
+
+std::vector<Weights> gather_weights(at::TensorList params, bool biased, bool projected) {
+  const size_t each = 2 + (biased ? 2 : 0) + (projected ? 1 : 0);
+  TORCH_CHECK(params.size() % each == 0, "got an incorrect number of RNN parameters");
+  std::vector<Weights> weights;
+  for (size_t i = 0; i < params.size(); i += each) {
+    Weights one{params[i], params[i + 1], {}, {}, {}};
+    if (biased) {
+      one.bias_ih = params[i + 2];
+      one.bias_hh = params[i + 3];
+    }
+    if (projected) {
+      one.hr = params[i + each - 1];
+    }
+    weights.push_back(std::move(one));
+  }
+  return weights;
 }
 
-// When torch would take oneDNN's LSTM for the same tensors on the CPU.
-bool uses_onednn(const at::Tensor& input, at::TensorList hx, at::TensorList params, bool has_biases) {
-  const bool projected = hx[0].size(2) != hx[1].size(2);
-  return at::globalContext().userEnabledMkldnn() && at::globalContext().hasMKLDNN() && !projected &&
-      input.scalar_type() == at::kFloat && input.numel() != 0 && input.dim() == 3 && all_on_flagos(params) &&
-      all_on_flagos(hx) && params.size() % (has_biases ? 4 : 2) == 0;
+// The state of one layer and direction: h, and c for an LSTM.
+struct State {
+  at::Tensor h;
+  at::Tensor c;
+
+  State slice(int64_t start, int64_t end) const {
+    return {h.narrow(0, start, end - start), c.defined() ? c.narrow(0, start, end - start) : c};
+  }
+  static State concatenate(const std::vector<State>& states) {
+    std::vector<at::Tensor> h;
+    std::vector<at::Tensor> c;
+    for (const State& state : states) {
+      h.push_back(state.h);
+      c.push_back(state.c);
+    }
+    return {at::cat(h, 0), c.front().defined() ? at::cat(c, 0) : at::Tensor()};
+  }
+};
+
+// One step: the input's gates, already multiplied, and the state before give the state after.
+using Cell = State (*)(const at::Tensor& input_gates, const State& state, const Weights& weights);
+
+State tanh_cell(const at::Tensor& input_gates, const State& state, const Weights& weights) {
+  return {at::tanh(weights.hidden_gates(state.h).add_(input_gates)), {}};
 }
 
-// The layers of oneDNN's LSTM, one operator call for each layer and direction.
-Tensors3 onednn_lstm(
+State relu_cell(const at::Tensor& input_gates, const State& state, const Weights& weights) {
+  return {at::relu(weights.hidden_gates(state.h).add_(input_gates)), {}};
+}
+
+State gru_cell(const at::Tensor& input_gates, const State& state, const Weights& weights) {
+  const auto input = input_gates.unsafe_chunk(3, 1);
+  auto hidden = weights.hidden_gates(state.h).unsafe_chunk(3, 1);
+  const at::Tensor reset = hidden[0].add_(input[0]).sigmoid_();
+  const at::Tensor update = hidden[1].add_(input[1]).sigmoid_();
+  const at::Tensor fresh = input[2].add(hidden[2].mul_(reset)).tanh_();
+  return {(state.h - fresh).mul_(update).add_(fresh), {}};
+}
+
+State lstm_cell(const at::Tensor& input_gates, const State& state, const Weights& weights) {
+  auto gates = weights.hidden_gates(state.h).add_(input_gates).unsafe_chunk(4, 1);
+  const at::Tensor in = gates[0].sigmoid_();
+  const at::Tensor forget = gates[1].sigmoid_();
+  const at::Tensor fresh = gates[2].tanh_();
+  const at::Tensor out = gates[3].sigmoid_();
+  at::Tensor c = (forget * state.c).add_(in * fresh);
+  at::Tensor h = out * c.tanh();
+  if (weights.hr.defined()) {
+    h = at::linear(h, weights.hr);
+  }
+  return {h, c};
+}
+
+// What one layer and direction gives: its outputs as one tensor, and its last state.
+struct LayerResult {
+  at::Tensor output;
+  State last;
+};
+
+// input: [steps, batch, features].
+LayerResult run_full(const at::Tensor& input, State state, const Weights& weights, Cell cell, bool reverse) {
+  auto steps = weights.input_gates(input).unbind(0);
+  TORCH_CHECK(!steps.empty(), "Expected sequence length to be larger than 0 in RNN");
+  if (reverse) {
+    std::reverse(steps.begin(), steps.end());
+  }
+  std::vector<at::Tensor> outputs;
+  outputs.reserve(steps.size());
+  for (const at::Tensor& step : steps) {
+    state = cell(step, state, weights);
+    outputs.push_back(state.h);
+  }
+  if (reverse) {
+    std::reverse(outputs.begin(), outputs.end());
+  }
+  return {at::stack(outputs, 0), state};
+}
+
+// data: the steps of a packed sequence after one another, [sum of batch sizes, features]; sizes never grow.
+LayerResult run_packed(
+    const at::Tensor& data,
+    at::ArrayRef<int64_t> sizes,
+    const State& initial,
+    const Weights& weights,
+    Cell cell) {
+  const at::Tensor gates = weights.input_gates(data);
+  std::vector<at::Tensor> outputs;
+  std::vector<State> finished; // states of sequences that ended, the last ones first
+  State state = initial;
+  int64_t offset = 0;
+  int64_t running = sizes.front();
+  for (const int64_t size : sizes) {
+    if (size < running) {
+      finished.push_back(state.slice(size, running));
+      state = state.slice(0, size);
+      running = size;
+    }
+    state = cell(gates.narrow(0, offset, size), state, weights);
+    offset += size;
+    outputs.push_back(state.h);
+  }
+  finished.push_back(state);
+  std::reverse(finished.begin(), finished.end());
+  return {at::cat(outputs, 0), State::concatenate(finished)};
+}
+
+LayerResult run_packed_reversed(
+    const at::Tensor& data,
+    at::ArrayRef<int64_t> sizes,
+    const State& initial,
+    const Weights& weights,
+    Cell cell) {
+  const at::Tensor gates = weights.input_gates(data);
+  std::vector<at::Tensor> outputs;
+  int64_t offset = data.size(0);
+  int64_t running = sizes.back();
+  State state = initial.slice(0, running);
+  for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
+    if (*size > running) { // sequences that end here join
+      state = State::concatenate({state, initial.slice(running, *size)});
+      running = *size;
+    }
+    offset -= *size;
+    state = cell(gates.narrow(0, offset, *size), state, weights);
+    outputs.push_back(state.h);
+  }
+  std::reverse(outputs.begin(), outputs.end());
+  return {at::cat(outputs, 0), state};
+}
+
+struct Options {
+  bool biased;
+  int64_t num_layers;
+  double dropout;
+  bool train;
+  bool bidirectional;
+};
+
+struct StackResult {
+  at::Tensor output;
+  at::Tensor h;
+  at::Tensor c;
+};
+
+// All layers. `sizes` is empty for full sequences, else the batch sizes of a packed one. `cx` is undefined but for
+// LSTMs.
+StackResult run_stack(
+    at::Tensor input,
+    at::ArrayRef<int64_t> sizes,
+    const at::Tensor& hx,
+    const at::Tensor& cx,
+    at::TensorList params,
+    const Options& options,
+    Cell cell) {
+  const bool projected = cx.defined() && hx.size(2) != cx.size(2);
+  const auto weights = gather_weights(params, options.biased, projected);
+  const int64_t directions = options.bidirectional ? 2 : 1;
+  TORCH_CHECK(
+      static_cast<int64_t>(weights.size()) == options.num_layers * directions,
+      "expected weights for ",
+      options.num_layers * directions,
+      " RNN layers and directions, got ",
+      weights.size());
+  const auto h0 = hx.unbind(0);
+  const auto c0 = cx.defined() ? cx.unbind(0) : std::vector<at::Tensor>(h0.size());
+  std::vector<at::Tensor> h;
+  std::vector<at::Tensor> c;
+  for (int64_t layer = 0; layer < options.num_layers; ++layer) {
+    std::vector<at::Tensor> outputs;
+    for (int64_t direction = 0; direction < directions; ++direction) {
+      const auto index = static_cast<size_t>(layer * directions + direction);
+      const State state{h0[index], c0[index]};
+      LayerResult result = sizes.empty() ? run_full(input, state, weights[index], cell, direction == 1)
+          : direction == 1               ? run_packed_reversed(input, sizes, state, weights[index], cell)
+                                         : run_packed(input, sizes, state, weights[index], cell);
+      outputs.push_back(result.output);
+      h.push_back(result.last.h);
+      c.push_back(result.last.c);
+    }
+    input = directions == 1 ? outputs[0] : at::cat(outputs, outputs[0].dim() - 1);
+    if (options.dropout != 0 && options.train && layer < options.num_layers - 1) {
+      input = at::dropout(input, options.dropout, /*train=*/true);
+    }
+  }
+  return {input, at::stack(h, 0), cx.defined() ? at::stack(c, 0) : at::Tensor()};
+}
+
+StackResult run_full_stack(
+    const at::Tensor& input,
+    const at::Tensor& hx,
+    const at::Tensor& cx,
+    at::TensorList params,
+    const Options& options,
+    bool batch_first,
+    Cell cell) {
+  StackResult result = run_stack(batch_first ? input.transpose(0, 1) : input, {}, hx, cx, params, options, cell);
+  if (batch_first) {
+    result.output = result.output.transpose(0, 1);
+  }
+  return result;
+}
+
+at::ArrayRef<int64_t> read_sizes(const at::Tensor& batch_sizes) {
+  TORCH_CHECK(
+      batch_sizes.is_cpu() && batch_sizes.scalar_type() == at::kLong && batch_sizes.dim() == 1 &&
+          batch_sizes.is_contiguous() && batch_sizes.size(0) > 0,
+      "the batch sizes of a packed sequence must be a contiguous 1-D int64 tensor on the CPU, not empty");
+  return {batch_sizes.const_data_ptr<int64_t>(), static_cast<size_t>(batch_sizes.size(0))};
+}
+
+// When torch takes oneDNN's LSTM for the same tensors on the CPU.
+bool uses_onednn(const at::Tensor& input, at::TensorList hx) {
+  return at::globalContext().userEnabledMkldnn() && at::globalContext().hasMKLDNN() && hx[0].size(2) == hx[1].size(2) &&
+      input.scalar_type() == at::kFloat && input.numel() != 0 && input.dim() == 3;
+}
+
+StackResult onednn_lstm(
     const at::Tensor& input,
     at::TensorList hx,
     at::TensorList params,
-    bool has_biases,
-    int64_t num_layers,
-    double dropout,
-    bool train,
-    bool bidirectional,
+    const Options& options,
     bool batch_first) {
   constexpr int64_t kLstm = 2; // ideep's rnn_kind
-  const int64_t directions = bidirectional ? 2 : 1;
-  const int64_t per_layer = has_biases ? 4 : 2;
-  TORCH_CHECK(
-      static_cast<int64_t>(params.size()) == num_layers * directions * per_layer,
-      "lstm: expected ",
-      num_layers * directions * per_layer,
-      " parameters, got ",
-      params.size());
+  const auto weights = gather_weights(params, options.biased, /*projected=*/false);
+  const int64_t directions = options.bidirectional ? 2 : 1;
   const at::Tensor h0 = hx[0].contiguous();
   const at::Tensor c0 = hx[1].contiguous();
-  const int64_t hidden_size = h0.size(-1);
+  const auto bias = [](const at::Tensor& given, const at::Tensor& weight) {
+    return given.defined() ? given : at::zeros(weight.sizes(), weight.options());
+  };
   at::Tensor layer_input = (batch_first ? input.transpose(0, 1) : input).contiguous();
-  std::vector<at::Tensor> hy;
-  std::vector<at::Tensor> cy;
-  for (int64_t layer = 0; layer < num_layers; ++layer) {
+  std::vector<at::Tensor> h;
+  std::vector<at::Tensor> c;
+  for (int64_t layer = 0; layer < options.num_layers; ++layer) {
     std::vector<at::Tensor> outputs;
     for (int64_t direction = 0; direction < directions; ++direction) {
       const int64_t index = layer * directions + direction;
-      const auto weights = params.slice(static_cast<size_t>(index * per_layer), static_cast<size_t>(per_layer));
-      const at::Tensor bias_ih = has_biases ? weights[2] : at::zeros(weights[0].sizes(), weights[0].options());
-      const at::Tensor bias_hh = has_biases ? weights[3] : at::zeros(weights[1].sizes(), weights[1].options());
+      const Weights& one = weights.at(static_cast<size_t>(index));
       auto result = at::mkldnn_rnn_layer(
           layer_input,
-          weights[0],
-          weights[1],
-          bias_ih,
-          bias_hh,
+          one.ih,
+          one.hh,
+          bias(one.bias_ih, one.ih),
+          bias(one.bias_hh, one.hh),
           h0[index],
           c0[index],
-          /*reverse=*/direction > 0,
+          /*reverse=*/direction == 1,
           /*batch_sizes=*/{},
           kLstm,
-          hidden_size,
-          num_layers,
-          has_biases,
-          bidirectional,
+          h0.size(-1),
+          options.num_layers,
+          options.biased,
+          options.bidirectional,
           batch_first,
-          train);
+          options.train);
       outputs.push_back(std::get<0>(result));
-      hy.push_back(std::get<1>(result));
-      cy.push_back(std::get<2>(result));
+      h.push_back(std::get<1>(result));
+      c.push_back(std::get<2>(result));
     }
     layer_input = directions == 1 ? outputs[0] : at::cat(outputs, -1);
-    if (dropout != 0 && train && layer < num_layers - 1) {
-      layer_input = at::dropout(layer_input, dropout, /*train=*/true);
+    if (options.dropout != 0 && options.train && layer < options.num_layers - 1) {
+      layer_input = at::dropout(layer_input, options.dropout, /*train=*/true);
     }
   }
-  at::Tensor output = batch_first ? layer_input.transpose(0, 1) : layer_input;
-  return {output, at::stack(hy, 0), at::stack(cy, 0)};
+  return {batch_first ? layer_input.transpose(0, 1) : layer_input, at::stack(h, 0), at::stack(c, 0)};
 }
 
-Tensors3 lstm(
+// The operators, each with its slot. `kCell` and `kName` make one function for each.
+template <Cell kCell>
+struct Named {
+  static inline FlagosOpSlot* full = nullptr;
+  static inline FlagosOpSlot* packed = nullptr;
+  static inline FlagosOpSlot* step = nullptr;
+  static inline std::string full_name;
+  static inline std::string packed_name;
+  static inline std::string step_name;
+};
+
+template <Cell kCell>
+std::tuple<at::Tensor, at::Tensor> rnn_input(
+    const at::Tensor& input,
+    const at::Tensor& hx,
+    at::TensorList params,
+    bool has_biases,
+    int64_t num_layers,
+    double dropout,
+    bool train,
+    bool bidirectional,
+    bool batch_first) {
+  enter_op(Named<kCell>::full, Named<kCell>::full_name.c_str());
+  const Options options{has_biases, num_layers, dropout, train, bidirectional};
+  auto result = run_full_stack(input, hx, {}, params, options, batch_first, kCell);
+  return {result.output, result.h};
+}
+
+template <Cell kCell>
+std::tuple<at::Tensor, at::Tensor> rnn_data(
+    const at::Tensor& data,
+    const at::Tensor& batch_sizes,
+    const at::Tensor& hx,
+    at::TensorList params,
+    bool has_biases,
+    int64_t num_layers,
+    double dropout,
+    bool train,
+    bool bidirectional) {
+  enter_op(Named<kCell>::packed, Named<kCell>::packed_name.c_str());
+  const Options options{has_biases, num_layers, dropout, train, bidirectional};
+  auto result = run_stack(data, read_sizes(batch_sizes), hx, {}, params, options, kCell);
+  return {result.output, result.h};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_input(
     const at::Tensor& input,
     at::TensorList hx,
     at::TensorList params,
@@ -118,122 +387,83 @@ Tensors3 lstm(
     bool train,
     bool bidirectional,
     bool batch_first) {
-  enter_op(lstm_slot, "aten::lstm.input");
+  enter_op(Named<lstm_cell>::full, Named<lstm_cell>::full_name.c_str());
   TORCH_CHECK(hx.size() == 2, "lstm expects two hidden states");
-  if (uses_onednn(input, hx, params, has_biases)) {
-    return onednn_lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first);
-  }
-  return at::native::lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first);
+  const Options options{has_biases, num_layers, dropout, train, bidirectional};
+  auto result = uses_onednn(input, hx) ? onednn_lstm(input, hx, params, options, batch_first)
+                                       : run_full_stack(input, hx[0], hx[1], params, options, batch_first, lstm_cell);
+  return {result.output, result.h, result.c};
 }
 
-// torch fuses the pointwise part of an LSTM cell on accelerators; the CPU has no such kernel, so it is composed.
-// gates = input + hidden (+ biases), in the order i, f, g, o; the workspace keeps the activated gates.
-Tensors3 lstm_cell(
-    const at::Tensor& input_gates,
-    const at::Tensor& hidden_gates,
-    const at::Tensor& cx,
-    const std::optional<at::Tensor>& input_bias,
-    const std::optional<at::Tensor>& hidden_bias) {
-  enter_op(lstm_cell_slot, "aten::_thnn_fused_lstm_cell");
-  at::Tensor gates = input_gates + hidden_gates;
-  if (input_bias.has_value() && input_bias->defined()) {
-    gates = gates + *input_bias + *hidden_bias;
-  }
-  const auto chunks = gates.chunk(4, 1);
-  const at::Tensor in = at::sigmoid(chunks[0]);
-  const at::Tensor forget = at::sigmoid(chunks[1]);
-  const at::Tensor cell = at::tanh(chunks[2]);
-  const at::Tensor out = at::sigmoid(chunks[3]);
-  at::Tensor cy = forget * cx + in * cell;
-  at::Tensor hy = out * at::tanh(cy);
-  return {hy, cy, at::cat({in, forget, cell, out}, 1)};
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_data(
+    const at::Tensor& data,
+    const at::Tensor& batch_sizes,
+    at::TensorList hx,
+    at::TensorList params,
+    bool has_biases,
+    int64_t num_layers,
+    double dropout,
+    bool train,
+    bool bidirectional) {
+  enter_op(Named<lstm_cell>::packed, Named<lstm_cell>::packed_name.c_str());
+  TORCH_CHECK(hx.size() == 2, "lstm expects two hidden states");
+  const Options options{has_biases, num_layers, dropout, train, bidirectional};
+  auto result = run_stack(data, read_sizes(batch_sizes), hx[0], hx[1], params, options, lstm_cell);
+  return {result.output, result.h, result.c};
 }
 
-Tensors3 lstm_cell_backward(
-    const std::optional<at::Tensor>& grad_hy,
-    const std::optional<at::Tensor>& grad_cy,
-    const at::Tensor& cx,
-    const at::Tensor& cy,
-    const at::Tensor& workspace,
-    bool has_bias) {
-  enter_op(lstm_cell_backward_slot, "aten::_thnn_fused_lstm_cell_backward_impl");
-  const auto gates = workspace.chunk(4, 1);
-  const at::Tensor& in = gates[0];
-  const at::Tensor& forget = gates[1];
-  const at::Tensor& cell = gates[2];
-  const at::Tensor& out = gates[3];
-  const at::Tensor tanh_cy = at::tanh(cy);
-  const bool has_hy = grad_hy.has_value() && grad_hy->defined();
-  const bool has_cy = grad_cy.has_value() && grad_cy->defined();
-  at::Tensor to_cy = has_cy ? *grad_cy : at::zeros_like(cx);
-  at::Tensor to_out = at::zeros_like(out);
-  if (has_hy) {
-    to_cy = to_cy + *grad_hy * out * (1 - tanh_cy * tanh_cy);
-    to_out = *grad_hy * tanh_cy * out * (1 - out);
-  }
-  at::Tensor grad_gates = at::cat(
-      {to_cy * cell * in * (1 - in), to_cy * cx * forget * (1 - forget), to_cy * in * (1 - cell * cell), to_out}, 1);
-  at::Tensor grad_bias = has_bias ? grad_gates.sum(0) : at::Tensor();
-  return {grad_gates, to_cy * forget, grad_bias};
+std::tuple<at::Tensor, at::Tensor> lstm_step(
+    const at::Tensor& input,
+    at::TensorList hx,
+    const at::Tensor& w_ih,
+    const at::Tensor& w_hh,
+    const std::optional<at::Tensor>& b_ih,
+    const std::optional<at::Tensor>& b_hh) {
+  enter_op(Named<lstm_cell>::step, Named<lstm_cell>::step_name.c_str());
+  TORCH_CHECK(hx.size() == 2, "lstm_cell expects two hidden states");
+  const Weights weights{w_ih, w_hh, b_ih.value_or(at::Tensor()), b_hh.value_or(at::Tensor()), {}};
+  // The gates in this order: autograd adds up gradients of shared inputs in the order of use.
+  State state = lstm_cell(weights.input_gates(input), {hx[0], hx[1]}, weights);
+  return {state.h, state.c};
 }
 
-// gates in the order reset, update, new; the workspace keeps reset, update, new, hx and the hidden part of new.
-std::tuple<at::Tensor, at::Tensor> gru_cell(
-    const at::Tensor& input_gates,
-    const at::Tensor& hidden_gates,
+at::Tensor gru_step(
+    const at::Tensor& input,
     const at::Tensor& hx,
-    const std::optional<at::Tensor>& input_bias,
-    const std::optional<at::Tensor>& hidden_bias) {
-  enter_op(gru_cell_slot, "aten::_thnn_fused_gru_cell");
-  const bool biased = input_bias.has_value() && input_bias->defined();
-  const auto input = (biased ? input_gates + *input_bias : input_gates).chunk(3, 1);
-  const auto hidden = (biased ? hidden_gates + *hidden_bias : hidden_gates).chunk(3, 1);
-  const at::Tensor reset = at::sigmoid(input[0] + hidden[0]);
-  const at::Tensor update = at::sigmoid(input[1] + hidden[1]);
-  const at::Tensor fresh = at::tanh(input[2] + reset * hidden[2]);
-  at::Tensor hy = fresh + update * (hx - fresh);
-  return {hy, at::cat({reset, update, fresh, hx, hidden[2]}, 1)};
-}
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>
-gru_cell_backward(const at::Tensor& grad_hy, const at::Tensor& workspace, bool has_bias) {
-  enter_op(gru_cell_backward_slot, "aten::_thnn_fused_gru_cell_backward");
-  const auto saved = workspace.chunk(5, 1);
-  const at::Tensor& reset = saved[0];
-  const at::Tensor& update = saved[1];
-  const at::Tensor& fresh = saved[2];
-  const at::Tensor& hx = saved[3];
-  const at::Tensor& hidden_new = saved[4];
-  const at::Tensor grad_update = grad_hy * (hx - fresh) * update * (1 - update);
-  const at::Tensor grad_new = grad_hy * (1 - update) * (1 - fresh * fresh);
-  const at::Tensor grad_reset = grad_new * hidden_new * reset * (1 - reset);
-  at::Tensor grad_input = at::cat({grad_reset, grad_update, grad_new}, 1);
-  at::Tensor grad_hidden = at::cat({grad_reset, grad_update, grad_new * reset}, 1);
-  at::Tensor grad_hx = grad_hy * update;
-  at::Tensor grad_input_bias = has_bias ? grad_input.sum(0) : at::Tensor();
-  at::Tensor grad_hidden_bias = has_bias ? grad_hidden.sum(0) : at::Tensor();
-  return {grad_input, grad_hidden, grad_hx, grad_input_bias, grad_hidden_bias};
+    const at::Tensor& w_ih,
+    const at::Tensor& w_hh,
+    const std::optional<at::Tensor>& b_ih,
+    const std::optional<at::Tensor>& b_hh) {
+  enter_op(Named<gru_cell>::step, Named<gru_cell>::step_name.c_str());
+  const Weights weights{w_ih, w_hh, b_ih.value_or(at::Tensor()), b_hh.value_or(at::Tensor()), {}};
+  return gru_cell(weights.input_gates(input), {hx, {}}, weights).h;
 }
 
 } // namespace
 
 void register_rnn(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered) {
-  const auto add = [&](FlagosOpSlot*& slot, const char* name) {
+  // Composites: below autograd in inference mode, above it otherwise.
+  const auto add = [&](const char* overload, FlagosOpSlot*& slot, std::string& name, auto function) {
+    name = std::string("aten::") + overload;
     slot = op_slot(name);
-    registered.emplace_back(name);
+    library.impl(overload, function);
+    autograd.impl(overload, function);
+    registered.push_back(name);
   };
-  add(lstm_slot, "aten::lstm.input");
-  // A composite: below autograd in inference mode, above it otherwise.
-  library.impl("lstm.input", TORCH_FN(lstm));
-  autograd.impl("lstm.input", TORCH_FN(lstm));
-  add(lstm_cell_slot, "aten::_thnn_fused_lstm_cell");
-  library.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
-  add(lstm_cell_backward_slot, "aten::_thnn_fused_lstm_cell_backward_impl");
-  library.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(lstm_cell_backward));
-  add(gru_cell_slot, "aten::_thnn_fused_gru_cell");
-  library.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
-  add(gru_cell_backward_slot, "aten::_thnn_fused_gru_cell_backward");
-  library.impl("_thnn_fused_gru_cell_backward", TORCH_FN(gru_cell_backward));
+  using Tanh = Named<tanh_cell>;
+  using Relu = Named<relu_cell>;
+  using Gru = Named<gru_cell>;
+  using Lstm = Named<lstm_cell>;
+  add("rnn_tanh.input", Tanh::full, Tanh::full_name, TORCH_FN(rnn_input<tanh_cell>));
+  add("rnn_tanh.data", Tanh::packed, Tanh::packed_name, TORCH_FN(rnn_data<tanh_cell>));
+  add("rnn_relu.input", Relu::full, Relu::full_name, TORCH_FN(rnn_input<relu_cell>));
+  add("rnn_relu.data", Relu::packed, Relu::packed_name, TORCH_FN(rnn_data<relu_cell>));
+  add("gru.input", Gru::full, Gru::full_name, TORCH_FN(rnn_input<gru_cell>));
+  add("gru.data", Gru::packed, Gru::packed_name, TORCH_FN(rnn_data<gru_cell>));
+  add("gru_cell", Gru::step, Gru::step_name, TORCH_FN(gru_step));
+  add("lstm.input", Lstm::full, Lstm::full_name, TORCH_FN(lstm_input));
+  add("lstm.data", Lstm::packed, Lstm::packed_name, TORCH_FN(lstm_data));
+  add("lstm_cell", Lstm::step, Lstm::step_name, TORCH_FN(lstm_step));
 }
 
 } // namespace flagos

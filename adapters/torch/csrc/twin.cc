@@ -34,6 +34,12 @@ c10::Storage wrap_storage(const c10::Storage& native, c10::DeviceIndex device) {
 
 namespace {
 
+void copy_names(const c10::TensorImpl* from, c10::TensorImpl* to) {
+  if (C10_UNLIKELY(from->has_named_tensor_meta())) {
+    to->set_named_tensor_meta(from->named_tensor_meta()->clone());
+  }
+}
+
 void copy_bits(const c10::TensorImpl* from, c10::TensorImpl* to) {
   if (C10_UNLIKELY(from->is_wrapped_number())) {
     to->set_wrapped_number(true);
@@ -44,6 +50,7 @@ void copy_bits(const c10::TensorImpl* from, c10::TensorImpl* to) {
   if (C10_UNLIKELY(from->is_neg())) {
     to->_set_neg(true);
   }
+  copy_names(from, to);
 }
 
 } // namespace
@@ -122,6 +129,7 @@ void sync_mutated(c10::TensorImpl* original, c10::TensorImpl* alias, c10::Device
   if (C10_UNLIKELY(original->is_conj() != alias->is_conj())) {
     original->_set_conj(alias->is_conj());
   }
+  copy_names(alias, original);
 }
 
 void raise_mixed_devices(c10::Device a, c10::Device b) {

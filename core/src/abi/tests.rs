@@ -8,7 +8,9 @@ use crate::error::{Error, ErrorKind};
 
 fn message() -> String {
     // SAFETY: never NULL, and this thread makes no failing call meanwhile.
-    unsafe { CStr::from_ptr(last_error()) }.to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(last_error()) }
+        .to_string_lossy()
+        .into_owned()
 }
 
 #[test]
@@ -43,7 +45,9 @@ fn messages_are_whole_and_per_thread() {
     let fail = |text: &str| status(|| Err(Error::device("test", text).with_detail("a\ntable")));
     fail("zero \0 inside");
     assert_eq!(message(), "test: zero \u{fffd} inside\na\ntable");
-    std::thread::spawn(move || fail("elsewhere")).join().expect("no panic");
+    std::thread::spawn(move || fail("elsewhere"))
+        .join()
+        .expect("no panic");
     assert!(message().starts_with("test: zero"));
 }
 

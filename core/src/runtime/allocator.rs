@@ -407,11 +407,13 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
 #[cfg(test)]
 impl<V: Vendor + ?Sized> CachingAllocator<V> {
     /// Checks everything that must hold between calls.
+    #[cfg(not(loom))]
     pub(super) fn validate(&self, device: usize) {
         self.devices[device].state.lock().pool.validate();
     }
 
     /// The vendor below.
+    #[cfg(not(loom))]
     pub(super) fn vendor(&self) -> &V {
         &self.vendor
     }

@@ -16,6 +16,7 @@ use super::*;
 use crate::error::Error;
 
 const SEGMENT: usize = 2 << 20;
+const BASE: usize = 0x10_0000;
 
 /// One device with room for one small segment, at an address that is never touched.
 struct FakeVendor {
@@ -43,7 +44,10 @@ impl FakeVendor {
             used: AtomicU64::new(0),
             stream: Arc::clone(&stream),
         };
-        (CachingAllocator::over(vendor).expect("an allocator"), stream)
+        (
+            CachingAllocator::over(vendor).expect("an allocator"),
+            stream,
+        )
     }
 }
 
@@ -58,13 +62,16 @@ impl Vendor for FakeVendor {
         Err(Error::unsupported("properties", "a fake"))
     }
     fn memory(&self, _: usize) -> Result<MemoryInfo> {
-        Ok(MemoryInfo { free: SEGMENT as u64, total: SEGMENT as u64 })
+        Ok(MemoryInfo {
+            free: SEGMENT as u64,
+            total: SEGMENT as u64,
+        })
     }
     fn alloc(&self, _: usize, nbytes: usize) -> Result<NonNull<u8>> {
         if self.used.swap(nbytes as u64, Ordering::AcqRel) != 0 {
             return Err(Error::out_of_memory("alloc", "one segment is all there is"));
         }
-        Ok(NonNull::new(0x10_0000 as *mut u8).expect("not null"))
+        Ok(NonNull::new(BASE as *mut u8).expect("not null"))
     }
     unsafe fn free(&self, _: usize, _: NonNull<u8>, nbytes: usize) {
         assert_eq!(self.used.swap(0, Ordering::AcqRel), nbytes as u64);
@@ -81,7 +88,9 @@ impl Vendor for FakeVendor {
         Ok(stream)
     }
     fn event(&self, _: usize, _: bool) -> Result<Arc<dyn Event>> {
-        Ok(Arc::new(FakeEvent { recorded: Mutex::new(None) }))
+        Ok(Arc::new(FakeEvent {
+            recorded: Mutex::new(None),
+        }))
     }
     fn device_sync(&self, device: usize) -> Result<()> {
         self.quiesce(device)
@@ -130,7 +139,9 @@ impl Stream for FakeStream {
 impl Event for FakeEvent {
     fn query(&self) -> Result<bool> {
         let recorded = self.recorded.lock();
-        Ok(recorded.as_ref().is_none_or(|(done, at)| done.load(Ordering::Acquire) >= *at))
+        Ok(recorded
+            .as_ref()
+            .is_none_or(|(done, at)| done.load(Ordering::Acquire) >= *at))
     }
     fn sync(&self) -> Result<()> {
         Ok(())
@@ -157,10 +168,14 @@ impl Memory {
     }
 }
 
-/// The whole segment as one block, so that every user gets the same memory.
+/// Allocates the block that [`Memory`] stands for, if it is free.
 fn take(allocator: &CachingAllocator<FakeVendor>) -> Option<BlockHandle> {
     let taken = allocator.alloc(0, 0, 1 << 20).ok()??;
-    (taken.data.as_ptr() as usize == 0x10_0000).then_some(taken.block)
+    if taken.data.as_ptr() as usize == BASE {
+        return Some(taken.block);
+    }
+    allocator.free(taken.block).expect("allocated");
+    None
 }
 
 /// A block freed on one thread and allocated on another is handed over: the new owner's writes come

@@ -19,6 +19,9 @@ pub struct Settings {
     pub host: HostSettings,
 }
 
+/// Opens a vendor with these settings and this count of unfinished work.
+pub type Open = fn(&Settings, Arc<AtomicU64>) -> Result<Arc<dyn Vendor>>;
+
 /// How a vendor presents itself before it is opened.
 #[derive(Debug)]
 pub struct VendorEntry {
@@ -31,7 +34,7 @@ pub struct VendorEntry {
     /// How many devices there would be. Initialises nothing.
     pub device_count: fn(&Settings) -> usize,
     /// Opens it. It counts unfinished work in the number given, see [`Vendor::pending`].
-    pub open: fn(&Settings, Arc<AtomicU64>) -> Result<Arc<dyn Vendor>>,
+    pub open: Open,
 }
 
 inventory::collect!(VendorEntry);

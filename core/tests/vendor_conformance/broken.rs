@@ -68,11 +68,20 @@ impl Broken {
         let host = HostVendor::new(&HostSettings::default(), Arc::default());
         let shared = host.alloc(0, 64 << 20).expect("memory");
         let one = host.stream(0, 0).expect("a stream");
-        Self { host, flaw, zero: AtomicU64::new(0), shared, one }
+        Self {
+            host,
+            flaw,
+            zero: AtomicU64::new(0),
+            shared,
+            one,
+        }
     }
 
     fn wrap(&self, inner: Arc<dyn Stream>) -> Arc<dyn Stream> {
-        Arc::new(BrokenStream { inner, flaw: self.flaw })
+        Arc::new(BrokenStream {
+            inner,
+            flaw: self.flaw,
+        })
     }
 }
 
@@ -89,7 +98,10 @@ impl Vendor for Broken {
     fn memory(&self, device: usize) -> Result<MemoryInfo> {
         let info = self.host.memory(device)?;
         Ok(match self.flaw {
-            Flaw::CountsNothing => MemoryInfo { free: info.total, ..info },
+            Flaw::CountsNothing => MemoryInfo {
+                free: info.total,
+                ..info
+            },
             _ => info,
         })
     }
@@ -137,7 +149,10 @@ impl Vendor for Broken {
     }
     fn event(&self, device: usize, timing: bool) -> Result<Arc<dyn Event>> {
         let inner = self.host.event(device, timing)?;
-        Ok(Arc::new(BrokenEvent { inner, flaw: self.flaw }))
+        Ok(Arc::new(BrokenEvent {
+            inner,
+            flaw: self.flaw,
+        }))
     }
     fn device_sync(&self, device: usize) -> Result<()> {
         match self.flaw {
@@ -212,7 +227,11 @@ struct BrokenEvent {
 }
 
 fn inner_event(event: &dyn Event) -> &dyn Event {
-    &*event.as_any().downcast_ref::<BrokenEvent>().expect("made by the same vendor").inner
+    &*event
+        .as_any()
+        .downcast_ref::<BrokenEvent>()
+        .expect("made by the same vendor")
+        .inner
 }
 
 impl Event for BrokenEvent {
@@ -224,7 +243,11 @@ impl Event for BrokenEvent {
     }
     fn elapsed_ms(&self, end: &dyn Event) -> Result<f64> {
         let elapsed = self.inner.elapsed_ms(inner_event(end))?;
-        Ok(if self.flaw == Flaw::TimeHasNoSign { elapsed.abs() } else { elapsed })
+        Ok(if self.flaw == Flaw::TimeHasNoSign {
+            elapsed.abs()
+        } else {
+            elapsed
+        })
     }
     fn as_any(&self) -> &dyn Any {
         self

@@ -17,21 +17,42 @@ type Check = fn(&dyn Vendor, &Patience) -> Outcome;
 /// The suite.
 pub const SUITE: &[(&str, Check)] = &[
     ("devices are described", devices_are_described),
-    ("memory is aligned and disjoint", memory_is_aligned_and_disjoint),
+    (
+        "memory is aligned and disjoint",
+        memory_is_aligned_and_disjoint,
+    ),
     ("memory is accounted for", memory_is_accounted_for),
-    ("more than there is is refused", more_than_there_is_is_refused),
+    (
+        "more than there is is refused",
+        more_than_there_is_is_refused,
+    ),
     ("the default stream is one", the_default_stream_is_one),
     ("copies arrive", copies_arrive),
     ("work runs in order", work_runs_in_order),
     ("sync waits, query does not", sync_waits_query_does_not),
-    ("device sync and quiesce wait for every stream", device_sync_waits_for_every_stream),
-    ("a dropped stream runs its work", a_dropped_stream_runs_its_work),
-    ("streams do not block each other", streams_do_not_block_each_other),
+    (
+        "device sync and quiesce wait for every stream",
+        device_sync_waits_for_every_stream,
+    ),
+    (
+        "a dropped stream runs its work",
+        a_dropped_stream_runs_its_work,
+    ),
+    (
+        "streams do not block each other",
+        streams_do_not_block_each_other,
+    ),
     ("pending is exact", pending_is_exact),
     ("an event follows its stream", an_event_follows_its_stream),
     ("a wait orders two streams", a_wait_orders_two_streams),
-    ("a wait keeps what the event stood for", a_wait_keeps_what_the_event_stood_for),
-    ("events can be dropped while queued", events_can_be_dropped_while_queued),
+    (
+        "a wait keeps what the event stood for",
+        a_wait_keeps_what_the_event_stood_for,
+    ),
+    (
+        "events can be dropped while queued",
+        events_can_be_dropped_while_queued,
+    ),
     ("time passes between events", time_passes_between_events),
     ("work knows that it is work", work_knows_that_it_is_work),
 ];
@@ -84,7 +105,11 @@ impl<'v> Pinned<'v> {
         let data = good("pinned_alloc", vendor.pinned_alloc(nbytes))?;
         // SAFETY: just allocated with this size.
         unsafe { data.as_ptr().write_bytes(0, nbytes) };
-        Ok(Self { vendor, data, nbytes })
+        Ok(Self {
+            vendor,
+            data,
+            nbytes,
+        })
     }
 
     fn address(&self) -> *mut u8 {
@@ -124,7 +149,10 @@ fn devices_are_described(vendor: &dyn Vendor, _: &Patience) -> Outcome {
         let memory = good("memory", vendor.memory(device))?;
         ensure(!properties.name.is_empty(), "a device without a name")?;
         ensure(properties.multi_processor_count > 0, "no processors")?;
-        ensure(properties.total_memory == memory.total, "two different totals")?;
+        ensure(
+            properties.total_memory == memory.total,
+            "two different totals",
+        )?;
         ensure(memory.free <= memory.total, "more free than there is")?;
     }
     for error in [
@@ -137,7 +165,10 @@ fn devices_are_described(vendor: &dyn Vendor, _: &Patience) -> Outcome {
         vendor.device_sync(count).err(),
     ] {
         let kind = error.map(|error| error.kind());
-        ensure(kind == Some(ErrorKind::InvalidArgument), format!("device {count}: {kind:?}"))?;
+        ensure(
+            kind == Some(ErrorKind::InvalidArgument),
+            format!("device {count}: {kind:?}"),
+        )?;
     }
     Ok(())
 }
@@ -157,7 +188,10 @@ fn memory_is_aligned_and_disjoint(vendor: &dyn Vendor, _: &Patience) -> Outcome 
         start..start + size
     };
     for (i, a) in blocks.iter().map(range).enumerate() {
-        outcome = outcome.and(ensure(a.start % ALIGNMENT == 0, format!("{a:x?} is not aligned")));
+        outcome = outcome.and(ensure(
+            a.start % ALIGNMENT == 0,
+            format!("{a:x?} is not aligned"),
+        ));
         for b in blocks.iter().map(range).skip(i + 1) {
             let apart = a.end <= b.start || b.end <= a.start;
             outcome = outcome.and(ensure(apart, format!("{a:x?} and {b:x?} overlap")));
@@ -178,7 +212,10 @@ fn memory_is_accounted_for(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     let during = free()?;
     // SAFETY: just allocated with this size, unused.
     unsafe { vendor.free(0, address, NBYTES) };
-    ensure(during + NBYTES as u64 <= before, format!("{before} free before, {during} after"))?;
+    ensure(
+        during + NBYTES as u64 <= before,
+        format!("{before} free before, {during} after"),
+    )?;
     ensure(free()? == before, "freed memory does not come back")
 }
 
@@ -187,7 +224,10 @@ fn more_than_there_is_is_refused(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     for nbytes in [total + 1, usize::MAX / 2, usize::MAX] {
         let outcome = vendor.alloc(0, nbytes);
         let kind = outcome.map_err(|error| error.kind()).err();
-        ensure(kind == Some(ErrorKind::OutOfMemory), format!("{nbytes} bytes: {kind:?}"))?;
+        ensure(
+            kind == Some(ErrorKind::OutOfMemory),
+            format!("{nbytes} bytes: {kind:?}"),
+        )?;
     }
     let address = good("alloc afterwards", vendor.alloc(0, 4096))?;
     // SAFETY: just allocated with this size, unused.
@@ -199,9 +239,15 @@ fn the_default_stream_is_one(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     let [a, b] = [vendor.default_stream(0), vendor.default_stream(0)];
     let (a, b) = (good("default_stream", a)?, good("default_stream", b)?);
     let gate = Gate::on(&*a)?;
-    ensure(!b.is_idle(), "the default stream is another one at each call")?;
+    ensure(
+        !b.is_idle(),
+        "the default stream is another one at each call",
+    )?;
     let other = good("stream", vendor.stream(0, -1))?;
-    ensure(other.is_idle() && other.device() == 0, "a new stream is not new")?;
+    ensure(
+        other.is_idle() && other.device() == 0,
+        "a new stream is not new",
+    )?;
     drop(gate);
     good("sync", b.sync())
 }
@@ -248,9 +294,15 @@ fn sync_waits_query_does_not(vendor: &dyn Vendor, patience: &Patience) -> Outcom
     good("sync of an idle stream", stream.sync())?;
     ensure(good("query", stream.query())?, "a new stream is busy")?;
     let gate = Gate::on(&*stream)?;
-    ensure(!good("query", stream.query())?, "a blocked stream says that it is idle")?;
+    ensure(
+        !good("query", stream.query())?,
+        "a blocked stream says that it is idle",
+    )?;
     drop(gate);
-    ensure(waits_for(&*stream, patience, || stream.sync())?, "sync returned before the work ran")?;
+    ensure(
+        waits_for(&*stream, patience, || stream.sync())?,
+        "sync returned before the work ran",
+    )?;
     ensure(good("query", stream.query())?, "busy after a sync")
 }
 
@@ -263,7 +315,10 @@ fn waits_for(
     let gate = Gate::on(stream)?;
     let (ran, returned) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
     let inside = Arc::clone(&ran);
-    good("launch", launch_closure(stream, move || inside.store(true, Ordering::Release)))?;
+    good(
+        "launch",
+        launch_closure(stream, move || inside.store(true, Ordering::Release)),
+    )?;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let start = Instant::now();
@@ -281,7 +336,11 @@ fn waits_for(
 
 fn device_sync_waits_for_every_stream(vendor: &dyn Vendor, patience: &Patience) -> Outcome {
     for wait in [Vendor::device_sync, Vendor::quiesce] as [fn(&_, _) -> _; 2] {
-        for stream in [vendor.stream(0, 0), vendor.stream(0, -1), vendor.default_stream(0)] {
+        for stream in [
+            vendor.stream(0, 0),
+            vendor.stream(0, -1),
+            vendor.default_stream(0),
+        ] {
             let stream = good("stream", stream)?;
             let waited = waits_for(&*stream, patience, || wait(vendor, 0))?;
             ensure(waited, "a stream was not waited for")?;
@@ -307,7 +366,10 @@ fn a_dropped_stream_runs_its_work(vendor: &dyn Vendor, _: &Patience) -> Outcome 
 }
 
 fn streams_do_not_block_each_other(vendor: &dyn Vendor, _: &Patience) -> Outcome {
-    let (a, b) = (good("stream", vendor.stream(0, 0))?, good("stream", vendor.stream(0, 0))?);
+    let (a, b) = (
+        good("stream", vendor.stream(0, 0))?,
+        good("stream", vendor.stream(0, 0))?,
+    );
     let (from, to) = (Pinned::new(vendor, 1)?, Pinned::new(vendor, 1)?);
     from.byte(0).store(1, Ordering::Relaxed);
     let gate = Gate::on(&*a)?;
@@ -327,7 +389,10 @@ fn pending_is_exact(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     // `launch`, `copy`, `record` and `wait` on a busy stream are one item each.
     let pending = || vendor.pending().load(Ordering::Acquire);
     ensure(pending() == 0, "unfinished work at the start")?;
-    let (a, b) = (good("stream", vendor.stream(0, 0))?, good("stream", vendor.stream(0, 0))?);
+    let (a, b) = (
+        good("stream", vendor.stream(0, 0))?,
+        good("stream", vendor.stream(0, 0))?,
+    );
     let event = good("event", vendor.event(0, false))?;
     let bytes = Pinned::new(vendor, 2)?;
     let gate = Gate::on(&*a)?;
@@ -338,23 +403,38 @@ fn pending_is_exact(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     drop(gate);
     good("sync", a.sync())?;
     good("sync", b.sync())?;
-    ensure(during == 4, format!("{during} items are pending instead of 4"))?;
+    ensure(
+        during == 4,
+        format!("{during} items are pending instead of 4"),
+    )?;
     let after = pending();
-    ensure(after == 0, format!("{after} items are pending after everything was waited for"))
+    ensure(
+        after == 0,
+        format!("{after} items are pending after everything was waited for"),
+    )
 }
 
 fn an_event_follows_its_stream(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     let stream = good("stream", vendor.stream(0, 0))?;
     let event = good("event", vendor.event(0, false))?;
-    ensure(good("query", event.query())?, "an event never recorded is not finished")?;
+    ensure(
+        good("query", event.query())?,
+        "an event never recorded is not finished",
+    )?;
     good("sync of an event never recorded", event.sync())?;
     good("record on an idle stream", stream.record(&*event))?;
     good("sync", event.sync())?;
     ensure(good("query", event.query())?, "not finished after a sync")?;
     let gate = Gate::on(&*stream)?;
-    ensure(good("query", event.query())?, "later work changes the event")?;
+    ensure(
+        good("query", event.query())?,
+        "later work changes the event",
+    )?;
     good("record again", stream.record(&*event))?;
-    ensure(!good("query", event.query())?, "finished while its stream is blocked")?;
+    ensure(
+        !good("query", event.query())?,
+        "finished while its stream is blocked",
+    )?;
     let later = Gate::on(&*stream)?;
     drop(gate);
     good("sync", event.sync())?;
@@ -395,7 +475,10 @@ fn watch(
 }
 
 fn a_wait_orders_two_streams(vendor: &dyn Vendor, patience: &Patience) -> Outcome {
-    let (a, b) = (good("stream", vendor.stream(0, 0))?, good("stream", vendor.stream(0, 0))?);
+    let (a, b) = (
+        good("stream", vendor.stream(0, 0))?,
+        good("stream", vendor.stream(0, 0))?,
+    );
     let event = good("event", vendor.event(0, false))?;
     good("wait for an event never recorded", b.wait(&*event))?;
     good("sync", b.sync())?;
@@ -422,11 +505,17 @@ fn a_wait_keeps_what_the_event_stood_for(vendor: &dyn Vendor, patience: &Patienc
         Ok(())
     };
     let early = watch(vendor, patience, &*a, arrange, &*b)?;
-    ensure(!early, "recording an event again changed what a stream waits for")
+    ensure(
+        !early,
+        "recording an event again changed what a stream waits for",
+    )
 }
 
 fn events_can_be_dropped_while_queued(vendor: &dyn Vendor, patience: &Patience) -> Outcome {
-    let (a, b) = (good("stream", vendor.stream(0, 0))?, good("stream", vendor.stream(0, 0))?);
+    let (a, b) = (
+        good("stream", vendor.stream(0, 0))?,
+        good("stream", vendor.stream(0, 0))?,
+    );
     let arrange = || {
         let event = good("event", vendor.event(0, false))?;
         good("record", a.record(&*event))?;
@@ -442,7 +531,10 @@ fn time_passes_between_events(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     let (start, end, plain) = (event(true)?, event(true)?, event(false)?);
     let refused = |outcome: Result<f64>, what: &str| {
         let kind = outcome.err().map(|error| error.kind());
-        ensure(kind == Some(ErrorKind::InvalidArgument), format!("{what}: {kind:?}"))
+        ensure(
+            kind == Some(ErrorKind::InvalidArgument),
+            format!("{what}: {kind:?}"),
+        )
     };
     refused(start.elapsed_ms(&*end), "events never recorded")?;
     good("record", stream.record(&*start))?;
@@ -460,8 +552,14 @@ fn time_passes_between_events(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     refused(start.elapsed_ms(&*plain), "an event without timing")?;
     let forward = good("elapsed", start.elapsed_ms(&*end))?;
     let backward = good("elapsed", end.elapsed_ms(&*start))?;
-    ensure(forward >= 2.0, format!("{forward} ms, at least 2 have passed"))?;
-    ensure((forward + backward).abs() < 1e-3, format!("{forward} there, {backward} back"))
+    ensure(
+        forward >= 2.0,
+        format!("{forward} ms, at least 2 have passed"),
+    )?;
+    ensure(
+        (forward + backward).abs() < 1e-3,
+        format!("{forward} there, {backward} back"),
+    )
 }
 
 fn work_knows_that_it_is_work(vendor: &dyn Vendor, _: &Patience) -> Outcome {
@@ -482,5 +580,8 @@ fn work_knows_that_it_is_work(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     };
     good("launch", launch_closure(&*stream, work))?;
     good("sync", stream.sync())?;
-    ensure(answer.load(Ordering::Acquire), "work is not recognised: waiting in it would hang")
+    ensure(
+        answer.load(Ordering::Acquire),
+        "work is not recognised: waiting in it would hang",
+    )
 }

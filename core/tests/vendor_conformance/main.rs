@@ -18,14 +18,25 @@ use checks::{Patience, SUITE};
 /// Runs the suite; names each failed check and what it found.
 fn failures(vendor: &dyn Vendor, patience: Duration) -> Vec<String> {
     let patience = Patience(patience);
-    let run = SUITE.iter().map(|(name, check)| (name, check(vendor, &patience)));
-    run.filter_map(|(name, outcome)| Some(format!("{name}: {}", outcome.err()?))).collect()
+    let run = SUITE
+        .iter()
+        .map(|(name, check)| (name, check(vendor, &patience)));
+    run.filter_map(|(name, outcome)| Some(format!("{name}: {}", outcome.err()?)))
+        .collect()
 }
 
 #[test]
 fn every_registered_vendor_conforms() {
-    let delayed = HostSettings { delay_us: Some(300), seed: Some(1), ..Default::default() };
-    let two = HostSettings { devices: Some(2), memory: Some(256 << 20), ..Default::default() };
+    let delayed = HostSettings {
+        delay_us: Some(300),
+        seed: Some(1),
+        ..Default::default()
+    };
+    let two = HostSettings {
+        devices: Some(2),
+        memory: Some(256 << 20),
+        ..Default::default()
+    };
     for host in [HostSettings::default(), two, delayed] {
         let settings = Settings { host };
         for entry in registered() {
@@ -33,9 +44,18 @@ fn every_registered_vendor_conforms() {
                 continue;
             }
             let vendor = (entry.open)(&settings, Arc::default()).expect("it opens");
-            assert_eq!(vendor.device_count(), (entry.device_count)(&settings), "{}", entry.name);
+            assert_eq!(
+                vendor.device_count(),
+                (entry.device_count)(&settings),
+                "{}",
+                entry.name
+            );
             let failed = failures(&*vendor, Duration::from_millis(30));
-            assert!(failed.is_empty(), "{} {settings:?}: {failed:#?}", entry.name);
+            assert!(
+                failed.is_empty(),
+                "{} {settings:?}: {failed:#?}",
+                entry.name
+            );
         }
     }
 }
@@ -76,7 +96,12 @@ fn every_flaw_is_noticed() {
 
 /// What happened to each of `n` calls, and what the next sync says.
 fn trace(settings: &HostSettings) -> Vec<String> {
-    let vendor = (registered()[0].open)(&Settings { host: settings.clone() }, Arc::default());
+    let vendor = (registered()[0].open)(
+        &Settings {
+            host: settings.clone(),
+        },
+        Arc::default(),
+    );
     let vendor = vendor.expect("it opens");
     let stream = vendor.stream(0, 0).expect("a stream");
     let event = vendor.event(0, false).expect("an event");
@@ -86,7 +111,11 @@ fn trace(settings: &HostSettings) -> Vec<String> {
     for _ in 0..50 {
         // SAFETY: `bytes` lives until the sync below.
         let copied = unsafe { stream.copy(to, from, 1) };
-        trace.push(format!("{copied:?} {:?} {:?}", stream.sync(), stream.record(&*event)));
+        trace.push(format!(
+            "{copied:?} {:?} {:?}",
+            stream.sync(),
+            stream.record(&*event)
+        ));
         let memory = vendor.alloc(0, 4096);
         trace.push(format!("{:?}", memory.as_ref().map(|_| ())));
         if let Ok(memory) = memory {
@@ -114,16 +143,25 @@ fn the_seed_decides_which_calls_fail() {
         let injected = format!("injected failure of {site}");
         assert!(first.iter().any(|line| line.contains(&injected)), "{site}");
     }
-    let quiet = trace(&HostSettings { delay_us: Some(50), ..Default::default() });
+    let quiet = trace(&HostSettings {
+        delay_us: Some(50),
+        ..Default::default()
+    });
     assert!(!quiet.iter().any(|line| line.contains("injected")));
 }
 
 #[test]
 fn a_failed_copy_is_reported_once_and_follows_events() {
-    let settings = HostSettings { faults: vec![(FaultSite::Copy, 1.0)], ..Default::default() };
+    let settings = HostSettings {
+        faults: vec![(FaultSite::Copy, 1.0)],
+        ..Default::default()
+    };
     let vendor = (registered()[0].open)(&Settings { host: settings }, Arc::default());
     let vendor = vendor.expect("it opens");
-    let (a, b) = (vendor.stream(0, 0).expect("a stream"), vendor.stream(0, 0).expect("another"));
+    let (a, b) = (
+        vendor.stream(0, 0).expect("a stream"),
+        vendor.stream(0, 0).expect("another"),
+    );
     let event = vendor.event(0, false).expect("an event");
     let mut bytes = [7_u8, 8];
     let [to, from] = [0, 1].map(|i| bytes.as_mut_ptr().wrapping_add(i));
@@ -141,7 +179,10 @@ fn a_failed_copy_is_reported_once_and_follows_events() {
     vendor.quiesce(0).expect("quiesce reports nothing");
     assert!(a.query().is_err(), "the stream knows");
     assert!(a.query().is_ok(), "once");
-    assert!(ran.load(std::sync::atomic::Ordering::Acquire), "later work runs");
+    assert!(
+        ran.load(std::sync::atomic::Ordering::Acquire),
+        "later work runs"
+    );
     assert_eq!(bytes, [7, 8], "the copy did not happen");
     // SAFETY: as above.
     unsafe { a.copy(to, from, 1) }.expect("queued");

@@ -19,17 +19,29 @@ pub(super) fn now() -> u64 {
 }
 
 /// What the worker notes when it reaches a recorded event.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Stamp {
+    timing: bool,
     time: OnceLock<u64>,
     error: OnceLock<Error>,
 }
 
 impl Stamp {
+    /// An empty stamp. Without `timing` it will not look at the clock.
+    pub(super) fn new(timing: bool) -> Self {
+        Self {
+            timing,
+            time: OnceLock::new(),
+            error: OnceLock::new(),
+        }
+    }
+
     /// A stamp of this moment, with what went wrong on the stream before.
     pub(super) fn set(&self, error: Option<Error>) {
         // The worker sets a stamp once; the result of `set` carries nothing new.
-        let _ = self.time.set(now());
+        if self.timing {
+            let _ = self.time.set(now());
+        }
         if let Some(error) = error {
             let _ = self.error.set(error);
         }
@@ -81,7 +93,7 @@ impl Recorded {
 /// An event of a host device.
 pub(super) struct HostEvent {
     pub(super) device: usize,
-    timing: bool,
+    pub(super) timing: bool,
     recorded: Mutex<Option<Recorded>>,
 }
 

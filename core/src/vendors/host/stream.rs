@@ -164,7 +164,7 @@ impl Stream for HostStream {
         if let Some(error) = self.injected(FaultSite::Event) {
             return Err(error);
         }
-        let stamp = Arc::new(Stamp::default());
+        let stamp = Arc::new(Stamp::new(event.timing));
         let last = self.queue.last();
         let place = if self.queue.has_passed(last) {
             // Nothing runs: the event is reached now, without a hop through the worker.
