@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         plan,
         reset_counters,
     )
-    from flagos.registration import foreign, implementation, register
+    from flagos.registration import foreign, implementation, register, unregister
     from flagos.routing import clear_route, route, set_route, set_strict, strict
     from flagos.runtime import device_count, devices, initialize
 
@@ -61,6 +61,7 @@ _HOME = {
     "foreign": "flagos.registration",
     "implementation": "flagos.registration",
     "register": "flagos.registration",
+    "unregister": "flagos.registration",
     "clear_route": "flagos.routing",
     "route": "flagos.routing",
     "set_route": "flagos.routing",
@@ -100,6 +101,7 @@ __all__ = [
     "set_route",
     "set_strict",
     "strict",
+    "unregister",
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from flagos import _core
+from flagos import _core, followers
 from flagos.logs import connect
 
 connect()
@@ -27,11 +27,22 @@ def register(
 
     The plan may choose it as soon as it is registered; ``kind`` (``flagos``, ``vendor`` or
     ``reference``), ``vendor`` and ``priority`` decide when. The same ``impl_id`` twice for an
-    operator is an error. Undo with ``flagos._core.unregister(op, impl_id)``.
+    operator is an error. Undo with :func:`unregister`.
     """
-    return _core.register_impl(
+    followers.require(op)
+    token = _core.register_impl(
         op, impl_id, kind, fn, vendor=vendor, backend=backend, priority=priority
     )
+    followers.offered(followers.Offer(op, impl_id, fn, backend or impl_id))
+    followers.published()
+    return token
+
+
+def unregister(op: str, impl_id: str) -> None:
+    """Takes back an implementation of ``op``."""
+    _core.unregister(op, impl_id)
+    followers.withdrawn(op, impl_id)
+    followers.published()
 
 
 def implementation(op: str, **options: Any) -> Callable[[F], F]:

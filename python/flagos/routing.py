@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ContextDecorator, contextmanager, suppress
 from types import TracebackType
 
-from flagos import _core
+from flagos import _core, followers
 from flagos.logs import connect
 
 connect()
@@ -43,6 +43,7 @@ class route(ContextDecorator):
         stack: list[int] = getattr(self._entered, "tokens", [])
         stack.append(token)
         self._entered.tokens = stack
+        followers.published()
         return self
 
     def __exit__(
@@ -54,16 +55,19 @@ class route(ContextDecorator):
         # In a child forked inside the region there is nothing left to take back.
         with suppress(_core.ForkedError):
             _core.pop_context(self._entered.tokens.pop())
+            followers.published()
 
 
 def set_route(op: str, selector: str | Sequence[str]) -> None:
     """Routes ``op`` until :func:`clear_route`. Beats files and environment, not a ``route`` region."""
     _core.set_route(op, _selector(selector))
+    followers.published()
 
 
 def clear_route(op: str | None = None) -> None:
     """Takes back :func:`set_route` for one operator, or for all of them."""
     _core.clear_route(op)
+    followers.published()
 
 
 def set_strict(enabled: bool | None) -> None:

@@ -53,7 +53,7 @@ def test_unregistering_releases_the_function(namespace: str) -> None:
     del fn
     gc.collect()
     assert alive() is not None
-    _core.unregister(f"{namespace}::a", "user.fn")
+    flagos.unregister(f"{namespace}::a", "user.fn")
     gc.collect()
     assert alive() is None
     with pytest.raises(LookupError, match="unregistered"):

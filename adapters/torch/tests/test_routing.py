@@ -174,6 +174,27 @@ class TestPythonImplementations:
             assert x.tanh().tolist() == [0, 0]
         assert x.tanh().tolist() == [7, 7]
 
+    def test_a_route_of_the_core_package_goes_around_it_too(self, offered):
+        x = torch.zeros(2, device="flagos")
+        offered("tanh", lambda a: a + 7)
+        with flagos.route({"aten::tanh": "cpu"}):
+            assert x.tanh().tolist() == [0, 0]
+        assert x.tanh().tolist() == [7, 7]
+
+    def test_one_registered_with_the_core_package_serves_torch(self):
+        x = torch.zeros(2, device="flagos")
+        flagos.register("aten::tanh", lambda a: a + 7, impl_id="test.core")
+        try:
+            assert x.tanh().tolist() == [7, 7]
+        finally:
+            flagos.unregister("aten::tanh", "test.core")
+        assert x.tanh().tolist() == [0, 0]
+
+    def test_one_for_an_operator_torch_lacks_is_refused_and_not_kept(self):
+        with pytest.raises(ValueError, match="no operator"):
+            flagos.register("aten::tanhh", lambda a: a, impl_id="test.core")
+        assert "aten::tanhh" not in flagos.plan()["ops"]
+
     def test_a_route_can_ask_for_it_by_id(self, offered):
         x = torch.zeros(2, device="flagos")
         offered("tanh", lambda a: a + 7, kind="reference")

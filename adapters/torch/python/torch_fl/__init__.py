@@ -46,6 +46,7 @@ if not _imported_by_torch:
 
     _register.register()
 
+from flagos.routing import route  # noqa: E402
 from torch_fl._version import __version__  # noqa: E402
 from torch_fl.flaggems import is_flaggems_enabled  # noqa: E402
 from torch_fl.routing import (  # noqa: E402
@@ -55,7 +56,6 @@ from torch_fl.routing import (  # noqa: E402
     plan_summary,
     register_impl,
     reset_counters,
-    route,
     unregister_impl,
 )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flagos
-from flagos import _core
+from flagos import _core, followers
 from torch_fl import python_kernels
 
 NATIVE_IMPL_ID = "cpu.native"
@@ -43,24 +43,7 @@ def declare_native_implementations() -> None:
     _registered = tuple(sorted({*_C.registered_ops(), *_core.ops(_NAMESPACE)}))
     names = [name.removeprefix(_NAMESPACE) for name in _registered]
     _core.register_impls("aten", names, NATIVE_IMPL_ID, "vendor", vendor="host", backend="cpu")
-
-
-class route(flagos.route):
-    """Route operators for a region of the program, or for every call of a decorated function.
-
-    `routes` maps an operator (`"mm"`, `"add.Tensor"`, `"aten::add.*"`) to a backend or selector, or
-    to several in order of preference. An operator none of whose selectors is usable raises the
-    reason when it is called. The routes hold for the whole process while the region is entered.
-    """
-
-    def __enter__(self) -> route:
-        super().__enter__()
-        follow_plan()
-        return self
-
-    def __exit__(self, *exc: Any) -> None:
-        super().__exit__(*exc)
-        follow_plan()
+    followers.join(TorchFollower())
 
 
 def explain(op: str) -> flagos.Explanation:
@@ -113,10 +96,8 @@ def register_impl(
     to any argument: the native kernel then serves the call, and the fallback is counted (in strict
     mode, raised). The same `impl_id` twice for an operator is an error.
     """
-    qualified = _qualified(op)
-    python_kernels.require_operator(qualified)
     flagos.register(
-        qualified,
+        _qualified(op),
         fn,
         impl_id=impl_id,
         kind=kind,
@@ -124,31 +105,41 @@ def register_impl(
         vendor=vendor,
         priority=priority,
     )
-    python_kernels.offer(qualified, impl_id, fn, backend)
-    follow_plan()
 
 
 def unregister_impl(op: str, impl_id: str) -> None:
     """Withdraw an implementation that `register_impl` offered."""
-    qualified = _qualified(op)
-    _core.unregister(qualified, impl_id)
-    python_kernels.withdraw(qualified, impl_id)
-    follow_plan()
+    flagos.unregister(_qualified(op), impl_id)
 
 
 def set_route(op: str, selector: str | Sequence[str]) -> None:
     """Route `op` until `clear_route`. Beats files and environment, not a `route` region."""
     flagos.set_route(_qualified(op), selector)
-    follow_plan()
 
 
 def clear_route(op: str | None = None) -> None:
     """Take back `set_route` for one operator, or for all of them."""
     flagos.clear_route(None if op is None else _qualified(op))
-    follow_plan()
 
 
-def follow_plan() -> None:
-    """Attach the Python implementations the plan chooses, and detach those it no longer does."""
-    for op in python_kernels.offered_operators():
-        python_kernels.choose(op, _core.explain(op)["winner"])
+class TorchFollower:
+    """Keeps torch's dispatcher in step with the plan: see `flagos.followers`."""
+
+    def require(self, op: str) -> None:
+        """Refuse an operator of torch's namespace that torch does not have."""
+        if op.startswith(_NAMESPACE):
+            python_kernels.require_operator(op)
+
+    def offered(self, offer: followers.Offer) -> None:
+        """Remember an implementation of an operator of torch's."""
+        if offer.op.startswith(_NAMESPACE):
+            python_kernels.offer(offer.op, offer.impl_id, offer.fn, offer.backend)
+
+    def withdrawn(self, op: str, impl_id: str) -> None:
+        """Detach an implementation for good."""
+        python_kernels.withdraw(op, impl_id)
+
+    def published(self) -> None:
+        """Attach the Python implementations the plan chooses, and detach those it no longer does."""
+        for op in python_kernels.offered_operators():
+            python_kernels.choose(op, _core.explain(op)["winner"])

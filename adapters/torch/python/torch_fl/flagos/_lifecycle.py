@@ -42,11 +42,11 @@ def _lazy_init() -> None:
                 "start it with the 'spawn' or 'forkserver' method of multiprocessing"
             )
         if not _initialized:
-            from torch_fl import routing
+            from flagos import followers
 
             _core.init()
             _initialized = True
-            routing.follow_plan()
+            followers.published()
 
 
 def _after_fork_in_child() -> None:

@@ -1,0 +1,76 @@
+"""Names, nested tensors and quantized tensors survive the way through native kernels."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.anyplatform
+
+
+def named():
+    return torch.ones(2, 3, names=("batch", "feature"), device="flagos")
+
+
+@pytest.mark.filterwarnings("ignore:Named tensors")
+def test_names_follow_a_reduction():
+    assert named().sum("batch").names == ("feature",)
+
+
+@pytest.mark.filterwarnings("ignore:Named tensors")
+def test_names_survive_an_in_place_operator():
+    assert named().add_(1).names == ("batch", "feature")
+
+
+@pytest.mark.filterwarnings("ignore:Named tensors")
+def test_names_survive_a_pointwise_operator():
+    assert (named() * 2).names == ("batch", "feature")
+
+
+def nested(device):
+    rows = [torch.ones(2, 3), torch.full((3, 3), 2.0)]
+    return torch.nested.nested_tensor(rows, device=device)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * 2,
+        lambda x: torch.nn.functional.linear(x, torch.ones(4, 3, device=x.device)),
+        lambda x: torch.softmax(x, -1),
+        lambda x: x.clone(),
+    ],
+)
+def test_nested_tensors_compute_as_on_the_cpu(function):
+    expected = function(nested("cpu")).to_padded_tensor(0)
+    actual = function(nested("flagos")).to_padded_tensor(0)
+    assert actual.device.type == "flagos"
+    assert torch.equal(expected, actual.cpu())
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_come_back_to_the_cpu():
+    parts = nested("flagos").cpu().unbind()
+    assert [part.device.type for part in parts] == ["cpu", "cpu"]
+    assert torch.equal(parts[1], torch.full((3, 3), 2.0))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_encoder_fast_path_matches_the_cpu():
+    layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, 2).eval()
+    x = torch.randn(2, 4, 8)
+    padding = torch.tensor([[False, False, True, True], [False] * 4])
+    with torch.no_grad():
+        expected = model(x, src_key_padding_mask=padding)
+        actual = model.to("flagos")(x.to("flagos"), src_key_padding_mask=padding.to("flagos"))
+    assert torch.equal(expected, actual.cpu())
+
+
+def test_quantized_tensors_move_both_ways():
+    quantized = torch.quantize_per_tensor(torch.randn(4), 0.1, 0, torch.qint8)
+    moved = quantized.to("flagos")
+    assert moved.is_quantized
+    assert moved.q_scale() == quantized.q_scale()
+    assert torch.equal(moved.cpu().int_repr(), quantized.int_repr())

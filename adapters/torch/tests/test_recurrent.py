@@ -1,0 +1,94 @@
+"""Recurrent layers give the CPU's numbers to the last bit, forward and backward."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+
+pytestmark = pytest.mark.anyplatform
+
+LAYERS = {
+    "rnn_tanh": lambda **options: nn.RNN(3, 4, **options),
+    "rnn_relu": lambda **options: nn.RNN(3, 4, nonlinearity="relu", **options),
+    "gru": lambda **options: nn.GRU(3, 4, **options),
+    "lstm": lambda **options: nn.LSTM(3, 4, **options),
+    "lstm_projected": lambda **options: nn.LSTM(3, 4, proj_size=2, **options),
+}
+
+
+def tensors(output):
+    if isinstance(output, torch.Tensor):
+        return [output]
+    if isinstance(output, PackedSequence):
+        return [output.data]
+    return [tensor for part in output for tensor in tensors(part)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("packed", [False, True], ids=["full", "packed"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers_match_the_cpu_bit_for_bit(kind, packed, dtype):
+    choices = itertools.product([False, True], [1, 2], [False, True], [False, True])
+    for bidirectional, num_layers, batch_first, bias in choices:
+        torch.manual_seed(0)
+        options = {
+            "bidirectional": bidirectional,
+            "num_layers": num_layers,
+            "batch_first": batch_first,
+            "bias": bias,
+        }
+        on_cpu = LAYERS[kind](dtype=dtype, **options)
+        on_flagos = copy.deepcopy(on_cpu).to("flagos")
+        x = torch.randn((3, 5, 3) if batch_first else (5, 3, 3), dtype=dtype)
+        results = []
+        for layer in (on_cpu, on_flagos):
+            where = next(layer.parameters()).device
+            own = x.clone().to(where).requires_grad_()
+            given = pack_padded_sequence(own, [5, 3, 2], batch_first=batch_first) if packed else own
+            outputs = tensors(layer(given))
+            sum((output**2).sum() for output in outputs).backward()
+            gradients = [own.grad, *(parameter.grad for parameter in layer.parameters())]
+            results.append([tensor.detach().cpu() for tensor in (*outputs, *gradients)])
+        for expected, actual in zip(*results, strict=True):
+            assert torch.equal(expected, actual), options
+
+
+@pytest.mark.parametrize("cell", [nn.RNNCell, nn.GRUCell, nn.LSTMCell])
+def test_cells_match_the_cpu_bit_for_bit(cell):
+    on_cpu = cell(3, 4)
+    on_flagos = copy.deepcopy(on_cpu).to("flagos")
+    x = torch.randn(2, 3)
+    for expected, actual in zip(
+        tensors(on_cpu(x)), tensors(on_flagos(x.to("flagos"))), strict=True
+    ):
+        assert torch.equal(expected, actual.cpu())
+
+
+def test_inference_mode_takes_the_same_path():
+    on_cpu = nn.GRU(3, 4)
+    on_flagos = copy.deepcopy(on_cpu).to("flagos")
+    x = torch.randn(2, 3, 3)
+    with torch.inference_mode():
+        assert torch.equal(on_cpu(x)[0], on_flagos(x.to("flagos"))[0].cpu())
+
+
+def test_batch_sizes_on_the_device_are_refused():
+    layer = nn.GRU(3, 4).to("flagos")
+    sizes = torch.tensor([2, 1], device="flagos")
+    with pytest.raises(RuntimeError, match="on the CPU"):
+        torch._VF.gru(
+            torch.randn(3, 3, device="flagos"),
+            sizes,
+            torch.zeros(1, 2, 4, device="flagos"),
+            list(layer.parameters()),
+            True,
+            1,
+            0.0,
+            False,
+            False,
+        )

@@ -1,0 +1,81 @@
+"""Who acts when the plan changes: adapters that keep a framework's dispatcher in step with it.
+
+An adapter joins once. It is told of every Python implementation, those registered before it joined
+included, and after every change made through this package.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A Python implementation of an operator."""
+
+    op: str
+    impl_id: str
+    fn: Callable[..., Any]
+    backend: str
+
+
+class Follower(Protocol):
+    """What an adapter does. Called from the thread that made the change."""
+
+    def require(self, op: str) -> None:
+        """An implementation of ``op`` is about to be registered: raise when there is no such operator."""
+
+    def offered(self, offer: Offer) -> None:
+        """An implementation was registered."""
+
+    def withdrawn(self, op: str, impl_id: str) -> None:
+        """An implementation was unregistered."""
+
+    def published(self) -> None:
+        """The plan may have changed."""
+
+
+_lock = threading.RLock()
+_followers: list[Follower] = []
+_offers: dict[tuple[str, str], Offer] = {}
+
+
+def join(follower: Follower) -> None:
+    """Add ``follower`` and tell it of what is registered already."""
+    with _lock:
+        _followers.append(follower)
+        for offer in _offers.values():
+            follower.offered(offer)
+
+
+def require(op: str) -> None:
+    """Ask everybody whether ``op`` exists."""
+    with _lock:
+        for follower in _followers:
+            follower.require(op)
+
+
+def offered(offer: Offer) -> None:
+    """Tell everybody of a new implementation."""
+    with _lock:
+        _offers[offer.op, offer.impl_id] = offer
+        for follower in _followers:
+            follower.offered(offer)
+
+
+def withdrawn(op: str, impl_id: str) -> None:
+    """Tell everybody that an implementation is gone."""
+    with _lock:
+        _offers.pop((op, impl_id), None)
+        for follower in _followers:
+            follower.withdrawn(op, impl_id)
+
+
+def published() -> None:
+    """Tell everybody that the plan may have changed."""
+    with _lock:
+        for follower in _followers:
+            follower.published()
