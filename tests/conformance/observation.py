@@ -188,7 +188,15 @@ def _parts(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.resolve_conj().resolve_neg().cpu().contiguous()
+    """The stored elements: conjugate and negative bits are compared by themselves."""
+    stored = tensor.detach()
+    if stored._base is not None and stored._base.layout != torch.strided:
+        stored = stored.clone()  # torch cannot make further views of a sparse tensor's values
+    if stored.is_conj():
+        torch._C._set_conj(stored, False)
+    if stored.is_neg():
+        torch._C._set_neg(stored, False)
+    return stored.cpu().contiguous()
 
 
 def _integers(tensor: torch.Tensor) -> torch.Tensor:
@@ -275,8 +283,11 @@ def _value_difference(
 
 
 def _describe_difference(wanted: torch.Tensor, got: torch.Tensor) -> str:
-    differing = (_integers(wanted) != _integers(got)).nonzero()
-    position = tuple(differing[0].tolist())[: wanted.dim()]
+    unequal = _integers(wanted) != _integers(got)
+    if wanted.is_complex():
+        unequal = unequal.any(-1)
+    differing = unequal.nonzero()
+    position = tuple(differing[0].tolist())
     total = max(1, wanted.numel())
     return (
         f"{len(differing)} of {total} elements differ, first at {list(position)}: "

@@ -50,6 +50,7 @@ const std::unordered_set<std::string>& cpu_tensor_operators() {
 struct Binding {
   at::Tensor original; // on flagos
   at::Tensor alias;    // its native twin
+  bool written;        // by the schema
 };
 
 struct StorageBinding {
@@ -69,13 +70,13 @@ class Call final : public StorageSource {
       if (written && tensor.defined() && !is_flagos(tensor)) {
         foreign_cpu_ = tensor.device(); // a written tensor must be on the device even when it is a scalar
       }
-      value = argument(tensor);
+      value = argument(tensor, written);
     } else if (value.isTensorList()) {
       const auto from = value.toTensorList();
       c10::List<at::Tensor> to;
       to.reserve(from.size());
       for (const at::Tensor& tensor : from) {
-        to.push_back(argument(tensor));
+        to.push_back(argument(tensor, written));
       }
       value = std::move(to);
     } else if (value.isOptionalTensorList()) {
@@ -83,7 +84,7 @@ class Call final : public StorageSource {
       c10::List<std::optional<at::Tensor>> to;
       to.reserve(from.size());
       for (const std::optional<at::Tensor> tensor : from) {
-        to.push_back(tensor.has_value() ? std::optional<at::Tensor>(argument(*tensor)) : std::nullopt);
+        to.push_back(tensor.has_value() ? std::optional<at::Tensor>(argument(*tensor, written)) : std::nullopt);
       }
       value = std::move(to);
     } else if (value.isDevice()) {
@@ -153,6 +154,15 @@ class Call final : public StorageSource {
     }
   }
 
+  // For operators whose version counters torch leaves to the kernels.
+  void bump_versions() {
+    for (Binding& binding : bindings_) {
+      if (binding.written && !binding.original.is_inference()) {
+        binding.original.unsafeGetTensorImpl()->bump_version();
+      }
+    }
+  }
+
   // The flagos storage to use for `native`: that of an argument when the bytes are an argument's.
   c10::Storage flagos_storage(const c10::Storage& native) override {
     const c10::StorageImpl* impl = native.unsafeGetStorageImpl();
@@ -191,7 +201,7 @@ class Call final : public StorageSource {
     }
   }
 
-  at::Tensor argument(const at::Tensor& tensor) {
+  at::Tensor argument(const at::Tensor& tensor, bool written) {
     if (!tensor.defined()) {
       return tensor;
     }
@@ -202,12 +212,13 @@ class Call final : public StorageSource {
       return tensor;
     }
     see_device(tensor.device());
-    for (const Binding& binding : bindings_) {
+    for (Binding& binding : bindings_) {
       if (binding.original.is_same(tensor)) {
+        binding.written |= written;
         return binding.alias;
       }
     }
-    bindings_.push_back({tensor, alias_of(tensor)});
+    bindings_.push_back({tensor, alias_of(tensor), written});
     at::Tensor& alias = bindings_.back().alias;
     if (C10_UNLIKELY(shows_requires_grad_) && tensor.requires_grad()) {
       alias = with_requires_grad(alias);
@@ -246,15 +257,14 @@ void serve(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet native_keys,
     torch::jit::Stack* stack,
-    bool mutates,
-    bool accepts_cpu_tensors) {
+    const Traits& traits) {
   // Kernels for compressed sparse tensors ask their arguments whether to keep what the backward pass needs.
   const bool shows_requires_grad = native_keys.has(c10::DispatchKey::SparseCsrCPU);
   const size_t num_arguments = op.schema().arguments().size();
-  Call call(accepts_cpu_tensors, shows_requires_grad);
+  Call call(traits.accepts_cpu_tensors, shows_requires_grad);
   const size_t first = stack->size() - num_arguments;
   for (size_t i = 0; i < num_arguments; ++i) {
-    const c10::AliasInfo* alias_info = mutates ? op.schema().arguments()[i].alias_info() : nullptr;
+    const c10::AliasInfo* alias_info = traits.mutates ? op.schema().arguments()[i].alias_info() : nullptr;
     call.convert_argument((*stack)[first + i], alias_info != nullptr && alias_info->isWrite());
   }
   call.settle();
@@ -265,8 +275,11 @@ void serve(
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     op.redispatchBoxed(native_keys, stack);
   }
-  if (mutates) {
+  if (traits.mutates) {
     call.sync();
+    if (traits.counts_versions) {
+      call.bump_versions();
+    }
   }
   const size_t num_results = op.schema().returns().size();
   for (auto result = stack->end() - static_cast<ptrdiff_t>(num_results); result != stack->end(); ++result) {
@@ -280,12 +293,14 @@ BoxedTwin::BoxedTwin(const c10::OperatorHandle& op, c10::DispatchKeySet native_k
     : name_(c10::toString(op.operator_name())),
       slot_(op_slot(name_)),
       native_keys_(native_keys),
-      mutates_(op.schema().is_mutable()),
-      accepts_cpu_tensors_(cpu_tensor_operators().count(name_) != 0) {}
+      traits_{
+          op.schema().is_mutable(),
+          cpu_tensor_operators().count(name_) != 0,
+          name_.rfind("aten::_foreach_", 0) == 0} {}
 
 void BoxedTwin::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   enter_op(slot_, name_.c_str());
-  serve(op, native_keys_, stack, mutates_, accepts_cpu_tensors_);
+  serve(op, native_keys_, stack, traits_);
 }
 
 void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
@@ -310,7 +325,8 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
     slot = entry;
   }
   enter_op(slot, name.c_str());
-  serve(op, c10::DispatchKeySet(c10::DispatchKey::CPU), stack, op.schema().is_mutable(), /*accepts_cpu_tensors=*/true);
+  const Traits traits{op.schema().is_mutable(), /*accepts_cpu_tensors=*/true, /*counts_versions=*/false};
+  serve(op, c10::DispatchKeySet(c10::DispatchKey::CPU), stack, traits);
 }
 
 } // namespace flagos

@@ -11,6 +11,13 @@
 
 namespace flagos {
 
+// What the schema and torch's conventions say of an operator.
+struct Traits {
+  bool mutates;             // some argument is written
+  bool accepts_cpu_tensors; // beside flagos ones
+  bool counts_versions;     // torch leaves the version counters of what it writes to the kernel
+};
+
 // Kernel of one operator under one dispatch key; `native_keys` is where it is redispatched.
 class BoxedTwin final : public c10::OperatorKernel {
  public:
@@ -21,8 +28,7 @@ class BoxedTwin final : public c10::OperatorKernel {
   std::string name_;
   FlagosOpSlot* slot_;
   c10::DispatchKeySet native_keys_;
-  bool mutates_;
-  bool accepts_cpu_tensors_;
+  Traits traits_;
 };
 
 // For operators registered by others (custom operators with a CPU kernel): the backend fallback.
