@@ -29,7 +29,8 @@ find_sources = $(shell find $(1) -not -path '*/__pycache__*' -not -name '*.so' 2
 CORE_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/Cargo.toml core/build.rs core/src core/include)
 FLAGOS_SOURCES := $(CORE_SOURCES) \
   $(call find_sources,python/Cargo.toml python/pyproject.toml python/README.md python/build.rs python/src python/flagos)
-TORCH_SOURCES := $(CORE_SOURCES) \
+# The shim knows the core by its C header alone.
+TORCH_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/include) \
   $(call find_sources,$(addprefix adapters/torch/,Cargo.toml pyproject.toml README.md build.rs src csrc python))
 
 .PHONY: help
