@@ -144,11 +144,14 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the core
 	fi
 
 # Each folder in a process of its own: the plan and the device are the process's.
-.PHONY: test-python
-test-python: setup-dev ## tests of the wheels, the adapter, whole models and the layout
-	"$(PY)" -m pytest python/tests $(ARGS)
-	"$(PY)" -m pytest adapters/torch/tests $(ARGS)
-	"$(PY)" -m pytest tests $(ARGS)
+PYTHON_TESTS := test-wheel test-adapter test-whole
+.PHONY: test-python $(PYTHON_TESTS)
+test-python: $(PYTHON_TESTS) ## tests of the wheels, the adapter, whole models and the layout
+test-wheel: FOLDER := python/tests
+test-adapter: FOLDER := adapters/torch/tests
+test-whole: FOLDER := tests
+$(PYTHON_TESTS): setup-dev
+	"$(PY)" -m pytest $(FOLDER) $(ARGS)
 
 .PHONY: conformance-ci
 conformance-ci: setup-dev ## the part of the conformance sweep that CI has time for

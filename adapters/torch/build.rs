@@ -22,7 +22,9 @@ fn torch() -> Torch {
         .env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
         .args(["-c", script])
         .output()
-        .unwrap_or_else(|error| panic!("cannot run {python}: {error}; set PYO3_PYTHON to a Python that has torch 2.11"));
+        .unwrap_or_else(|error| {
+            panic!("cannot run {python}: {error}; set PYO3_PYTHON to a Python that has torch 2.11")
+        });
     assert!(
         output.status.success(),
         "{python} has no torch; `pip install torch==2.11.0` first: {}",
@@ -35,7 +37,10 @@ fn torch() -> Torch {
         version.starts_with("2.11."),
         "torch-fl builds against torch 2.11, {python} has {version}"
     );
-    Torch { version, root: PathBuf::from(lines.next().unwrap_or_default()) }
+    Torch {
+        version,
+        root: PathBuf::from(lines.next().unwrap_or_default()),
+    }
 }
 
 fn main() {
@@ -61,14 +66,29 @@ fn main() {
         .include("csrc")
         .include("../../core/include")
         .flag("-isystem")
-        .flag(torch.root.join("include").to_str().expect("torch's path is UTF-8"))
+        .flag(
+            torch
+                .root
+                .join("include")
+                .to_str()
+                .expect("torch's path is UTF-8"),
+        )
         .flag("-isystem")
-        .flag(torch.root.join("include/torch/csrc/api/include").to_str().expect("torch's path is UTF-8"))
+        .flag(
+            torch
+                .root
+                .join("include/torch/csrc/api/include")
+                .to_str()
+                .expect("torch's path is UTF-8"),
+        )
         .files(&sources)
         .compile("torch_fl_shim");
 
     // torch is imported before this module is opened, so its libraries are found by their sonames.
-    println!("cargo:rustc-link-search=native={}", torch.root.join("lib").display());
+    println!(
+        "cargo:rustc-link-search=native={}",
+        torch.root.join("lib").display()
+    );
     println!("cargo:rustc-link-lib=dylib=torch_cpu");
     println!("cargo:rustc-link-lib=dylib=c10");
     println!("cargo:rustc-env=TORCH_FL_BUILT_FOR={}", torch.version);

@@ -34,7 +34,9 @@ fn take_message(message: *mut c_char) -> Result<(), String> {
         return Ok(());
     }
     // SAFETY: the shim returns a NUL-terminated string that is ours until freed.
-    let text = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
+    let text = unsafe { CStr::from_ptr(message) }
+        .to_string_lossy()
+        .into_owned();
     // SAFETY: allocated by the shim, freed once.
     unsafe { shim::flagos_shim_free(message) };
     Err(text)
@@ -47,7 +49,8 @@ fn take_message(message: *mut c_char) -> Result<(), String> {
 fn register(api: &Bound<'_, PyCapsule>) -> PyResult<()> {
     let pointer = api.pointer_checked(Some(c"flagos.FlagosApi"))?;
     // SAFETY: the capsule of that name holds the core's table, which lives as long as the process.
-    take_message(unsafe { shim::flagos_shim_register(pointer.as_ptr()) }).map_err(PyRuntimeError::new_err)
+    take_message(unsafe { shim::flagos_shim_register(pointer.as_ptr()) })
+        .map_err(PyRuntimeError::new_err)
 }
 
 extern "C" fn push_name(name: *const c_char, context: *mut c_void) {
@@ -69,7 +72,9 @@ fn registered_ops() -> Vec<String> {
 #[pyfunction]
 fn torch_version() -> String {
     // SAFETY: a static string.
-    unsafe { CStr::from_ptr(shim::flagos_shim_torch_version()) }.to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(shim::flagos_shim_torch_version()) }
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Nanoseconds per call of `op` on `device` ("cpu" or "flagos"), 8x8 float32, looped in C++.
@@ -80,7 +85,9 @@ fn bench_op(py: Python<'_>, op: &str, device: &str, iterations: i64) -> PyResult
         "cpu" => 0,
         "flagos" => 1,
         other => {
-            return Err(PyValueError::new_err(format!("device must be 'cpu' or 'flagos', got '{other}'")))
+            return Err(PyValueError::new_err(format!(
+                "device must be 'cpu' or 'flagos', got '{other}'"
+            )))
         }
     };
     let op = CString::new(op)?;
