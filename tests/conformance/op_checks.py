@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from unittest import SkipTest
 
 import torch
 from torch.autograd import forward_ad
@@ -109,7 +110,7 @@ def _sparse_samples(op: OpInfo, dtype: torch.dtype, layout: torch.layout) -> Ite
     """The sparse samples of an operator, or its dense ones made sparse where it has none."""
     try:
         return list(op.sample_inputs_sparse(layout, "cpu", dtype, requires_grad=False))
-    except NotImplementedError:
+    except (NotImplementedError, SkipTest):
         return _made_sparse(op.sample_inputs("cpu", dtype), layout)
 
 

@@ -59,6 +59,8 @@ class Transfer:
             return known
         with torch.no_grad():
             result = self._rebuild(source)
+        if result.device.type != self.device.type:
+            raise AssertionError(f"copying to {self.device} gave a tensor on {result.device}")
         if isinstance(source, torch.nn.Parameter):
             result = torch.nn.Parameter(result, requires_grad=source.requires_grad)
         elif source.requires_grad:

@@ -5,7 +5,7 @@
 
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
+#include <vector>
 
 #include "generator.h"
 #include "layout.h"
@@ -14,37 +14,35 @@ namespace flagos {
 
 namespace {
 
-// Operators whose CPU tensor arguments are legitimate beside flagos ones, as on any accelerator.
-const std::unordered_set<std::string>& cpu_tensor_operators() {
-  static const std::unordered_set<std::string> names = {
-      "aten::index.Tensor",
-      "aten::index.Tensor_out",
-      "aten::_unsafe_index.Tensor",
-      "aten::_unsafe_masked_index",
-      "aten::_unsafe_masked_index_put_accumulate",
-      "aten::index_put",
-      "aten::index_put_",
-      "aten::index_put.out",
-      "aten::_unsafe_index_put",
-      "aten::_index_put_impl",
-      "aten::_index_put_impl_",
-      "aten::_index_put_impl.out",
-      "aten::_ctc_loss.Tensor",
-      "aten::_ctc_loss.Tensor_out",
-      "aten::_ctc_loss_backward.Tensor",
-      "aten::_foreach_addcdiv.Tensor",
-      "aten::_foreach_addcdiv_.Tensor",
-      "aten::_foreach_addcmul.Tensor",
-      "aten::_foreach_addcmul_.Tensor",
-      "aten::_foreach_copy_",
-      "aten::_foreach_copy",
-      "aten::_pad_packed_sequence",
-      "aten::_thnn_differentiable_lstm_cell_backward",
-      "aten::_to_cpu",
-      "aten::set_.source_Tensor",
-      "aten::mkldnn_rnn_layer",
+// Arguments that may be CPU tensors beside flagos ones, as on any accelerator. Lists of optional tensors are indices,
+// which may always be.
+const std::unordered_map<std::string, std::vector<std::string>>& cpu_arguments() {
+  static const std::unordered_map<std::string, std::vector<std::string>> names = {
+      {"aten::_ctc_loss.Tensor", {"input_lengths", "target_lengths"}},
+      {"aten::_ctc_loss.Tensor_out", {"input_lengths", "target_lengths"}},
+      {"aten::_ctc_loss_backward.Tensor", {"input_lengths", "target_lengths"}},
+      {"aten::_foreach_addcdiv.Tensor", {"scalars"}},
+      {"aten::_foreach_addcdiv_.Tensor", {"scalars"}},
+      {"aten::_foreach_addcmul.Tensor", {"scalars"}},
+      {"aten::_foreach_addcmul_.Tensor", {"scalars"}},
+      {"aten::_foreach_copy_", {"self", "src"}},
+      {"aten::_foreach_copy", {"self", "src"}},
   };
   return names;
+}
+
+// Bit i: argument i may be a CPU tensor.
+uint64_t cpu_argument_bits(const c10::OperatorHandle& op, const std::string& name) {
+  const auto found = cpu_arguments().find(name);
+  uint64_t bits = 0;
+  if (found != cpu_arguments().end()) {
+    for (const std::string& argument : found->second) {
+      const auto index = op.schema().argumentIndexWithName(argument);
+      TORCH_INTERNAL_ASSERT(index.has_value(), name, " has no argument ", argument);
+      bits |= uint64_t(1) << static_cast<unsigned>(*index);
+    }
+  }
+  return bits;
 }
 
 struct Binding {
@@ -61,14 +59,17 @@ struct StorageBinding {
 // One call of one operator: what went in as what, so that what comes out can be recognised.
 class Call final : public StorageSource {
  public:
-  Call(bool accepts_cpu_tensors, bool shows_requires_grad)
-      : accepts_cpu_tensors_(accepts_cpu_tensors), shows_requires_grad_(shows_requires_grad) {}
+  explicit Call(bool shows_requires_grad) : shows_requires_grad_(shows_requires_grad) {}
 
-  void convert_argument(c10::IValue& value, bool written) {
+  // Where the tensors of an argument may be: with the others, there or on the CPU, or on any device.
+  enum class Place : uint8_t { kSame, kIndex, kAnywhere };
+
+  void convert_argument(c10::IValue& value, bool written, Place place) {
+    place_ = place;
     if (value.isTensor()) {
       const at::Tensor tensor = std::move(value).toTensor();
       if (written && tensor.defined() && !is_flagos(tensor)) {
-        foreign_cpu_ = tensor.device(); // a written tensor must be on the device even when it is a scalar
+        elsewhere_ = tensor.device(); // a written tensor must be on the device even when it is a scalar
       }
       value = argument(tensor, written);
     } else if (value.isTensorList()) {
@@ -80,6 +81,7 @@ class Call final : public StorageSource {
       }
       value = std::move(to);
     } else if (value.isOptionalTensorList()) {
+      place_ = Place::kIndex;
       const auto from = value.toOptionalTensorList();
       c10::List<std::optional<at::Tensor>> to;
       to.reserve(from.size());
@@ -101,14 +103,19 @@ class Call final : public StorageSource {
         see_device(storage.device());
         storages_.push_back({storage, twin_storage(storage)});
         value = storages_.back().alias;
+      } else {
+        elsewhere_ = storage.device();
       }
     }
   }
 
   // To be called after all arguments: the device the outputs belong to, or nullopt when they stay native.
   void settle() {
-    if (foreign_cpu_.has_value() && device_.has_value() && !accepts_cpu_tensors_) {
-      raise_mixed_devices(*device_, *foreign_cpu_);
+    if (elsewhere_.has_value() && (device_.has_value() || index_device_.has_value())) {
+      raise_mixed_devices(device_.has_value() ? *device_ : *index_device_, *elsewhere_);
+    }
+    if (index_device_.has_value() && device_.has_value() && *index_device_ != *device_) {
+      raise_mixed_devices(*device_, *index_device_);
     }
     if (requested_.has_value() && requested_->type() == kFlagos) {
       output_ = requested_->has_index() ? requested_->index() : current_device();
@@ -121,11 +128,11 @@ class Call final : public StorageSource {
       if (!generator.defined()) {
         continue;
       }
-      if (output_.has_value() || generator.device().type() == kFlagos) {
+      TORCH_CHECK(
+          output_.has_value() || generator.device().type() != kFlagos,
+          "Expected a 'cpu' device type for generator but found 'flagos'");
+      if (output_.has_value()) {
         *value = native_generator(generator);
-        if (!output_.has_value() && !requested_.has_value()) {
-          output_ = generator.device().index();
-        }
       }
     }
   }
@@ -196,7 +203,7 @@ class Call final : public StorageSource {
   void see_device(c10::Device device) {
     if (!device_.has_value()) {
       device_ = device;
-    } else if (*device_ != device && !accepts_cpu_tensors_) {
+    } else if (*device_ != device) {
       raise_mixed_devices(*device_, device);
     }
   }
@@ -206,12 +213,16 @@ class Call final : public StorageSource {
       return tensor;
     }
     if (!is_flagos(tensor)) {
-      if (tensor.dim() != 0 && tensor.device().type() != c10::DeviceType::Meta) {
-        foreign_cpu_ = tensor.device();
+      if (place_ == Place::kSame && tensor.dim() != 0 && tensor.device().type() != c10::DeviceType::Meta) {
+        elsewhere_ = tensor.device();
       }
       return tensor;
     }
-    see_device(tensor.device());
+    if (place_ == Place::kIndex) {
+      index_device_ = tensor.device();
+    } else if (place_ == Place::kSame || !device_.has_value()) {
+      see_device(tensor.device());
+    }
     for (Binding& binding : bindings_) {
       if (binding.original.is_same(tensor)) {
         binding.written |= written;
@@ -241,15 +252,16 @@ class Call final : public StorageSource {
     return wrap_result(std::move(tensor), *this);
   }
 
-  bool accepts_cpu_tensors_;
   bool shows_requires_grad_;
+  Place place_ = Place::kSame; // of the argument being converted
   c10::SmallVector<Binding, 6> bindings_;
   c10::SmallVector<StorageBinding, 1> storages_;
   c10::SmallVector<StorageBinding, 2> outputs_;
   c10::SmallVector<c10::IValue*, 1> generators_;
-  std::optional<c10::Device> device_;      // of the flagos arguments
-  std::optional<c10::Device> foreign_cpu_; // of a tensor argument elsewhere
-  std::optional<c10::Device> requested_;   // by a device argument
+  std::optional<c10::Device> device_;       // of the flagos arguments
+  std::optional<c10::Device> elsewhere_;    // of an argument that is not on flagos
+  std::optional<c10::Device> index_device_; // of flagos indices
+  std::optional<c10::Device> requested_;    // by a device argument
   std::optional<c10::DeviceIndex> output_;
 };
 
@@ -261,11 +273,14 @@ void serve(
   // Kernels for compressed sparse tensors ask their arguments whether to keep what the backward pass needs.
   const bool shows_requires_grad = native_keys.has(c10::DispatchKey::SparseCsrCPU);
   const size_t num_arguments = op.schema().arguments().size();
-  Call call(traits.accepts_cpu_tensors, shows_requires_grad);
+  Call call(shows_requires_grad);
   const size_t first = stack->size() - num_arguments;
   for (size_t i = 0; i < num_arguments; ++i) {
     const c10::AliasInfo* alias_info = traits.mutates ? op.schema().arguments()[i].alias_info() : nullptr;
-    call.convert_argument((*stack)[first + i], alias_info != nullptr && alias_info->isWrite());
+    call.convert_argument(
+        (*stack)[first + i],
+        alias_info != nullptr && alias_info->isWrite(),
+        (traits.cpu_arguments >> i & 1U) != 0 ? Call::Place::kAnywhere : Call::Place::kSame);
   }
   call.settle();
   const c10::DeviceIndex device = call.device();
@@ -293,10 +308,7 @@ BoxedTwin::BoxedTwin(const c10::OperatorHandle& op, c10::DispatchKeySet native_k
     : name_(c10::toString(op.operator_name())),
       slot_(op_slot(name_)),
       native_keys_(native_keys),
-      traits_{
-          op.schema().is_mutable(),
-          cpu_tensor_operators().count(name_) != 0,
-          name_.rfind("aten::_foreach_", 0) == 0} {}
+      traits_{op.schema().is_mutable(), cpu_argument_bits(op, name_), name_.rfind("aten::_foreach_", 0) == 0} {}
 
 void BoxedTwin::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   enter_op(slot_, name_.c_str());
@@ -325,7 +337,7 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
     slot = entry;
   }
   enter_op(slot, name.c_str());
-  const Traits traits{op.schema().is_mutable(), /*accepts_cpu_tensors=*/true, /*counts_versions=*/false};
+  const Traits traits{op.schema().is_mutable(), /*cpu_arguments=*/0, /*counts_versions=*/false};
   serve(op, c10::DispatchKeySet(c10::DispatchKey::CPU), stack, traits);
 }
 

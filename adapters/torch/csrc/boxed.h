@@ -13,9 +13,9 @@ namespace flagos {
 
 // What the schema and torch's conventions say of an operator.
 struct Traits {
-  bool mutates;             // some argument is written
-  bool accepts_cpu_tensors; // beside flagos ones
-  bool counts_versions;     // torch leaves the version counters of what it writes to the kernel
+  bool mutates;           // some argument is written
+  uint64_t cpu_arguments; // bit i: argument i may be a CPU tensor beside flagos ones
+  bool counts_versions;   // torch leaves the version counters of what it writes to the kernel
 };
 
 // Kernel of one operator under one dispatch key; `native_keys` is where it is redispatched.

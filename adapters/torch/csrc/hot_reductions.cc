@@ -17,7 +17,6 @@
 #include <ATen/ops/index_select_ops.h>
 #include <ATen/ops/max_ops.h>
 #include <ATen/ops/mean_ops.h>
-#include <ATen/ops/multinomial_ops.h>
 #include <ATen/ops/native_batch_norm_ops.h>
 #include <ATen/ops/native_group_norm_ops.h>
 #include <ATen/ops/native_layer_norm_ops.h>
@@ -47,7 +46,6 @@ void register_hot_reductions(torch::Library& library, std::vector<std::string>& 
   FLAGOS_HOT(embedding, "embedding");
   FLAGOS_HOT(topk, "topk");
   FLAGOS_HOT(sort, "sort");
-  FLAGOS_HOT(multinomial, "multinomial");
   FLAGOS_HOT(native_group_norm, "native_group_norm");
   FLAGOS_HOT(native_batch_norm, "native_batch_norm");
   FLAGOS_HOT(clone, "clone");

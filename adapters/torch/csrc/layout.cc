@@ -136,7 +136,7 @@ at::Tensor wrap_result(at::Tensor native, StorageSource& source) {
     if (C10_UNLIKELY(native.is_quantized())) {
       return wrap_quantized(native, source);
     }
-    if (C10_UNLIKELY(!native.has_storage() || native._is_zerotensor())) {
+    if (C10_UNLIKELY(!native.has_storage())) {
       return native;
     }
     if (C10_LIKELY(native.storage().use_count() == 1)) {

@@ -40,6 +40,12 @@ void copy_names(const c10::TensorImpl* from, c10::TensorImpl* to) {
   }
 }
 
+// The backend's key, and that of tensors of zeros without memory where `from` is one.
+c10::DispatchKeySet keys_like(const c10::TensorImpl* from, c10::DispatchKey backend) {
+  return C10_UNLIKELY(from->_is_zerotensor()) ? c10::DispatchKeySet({backend, c10::DispatchKey::ZeroTensor})
+                                              : c10::DispatchKeySet(backend);
+}
+
 void copy_bits(const c10::TensorImpl* from, c10::TensorImpl* to) {
   if (C10_UNLIKELY(from->is_wrapped_number())) {
     to->set_wrapped_number(true);
@@ -57,22 +63,21 @@ void copy_bits(const c10::TensorImpl* from, c10::TensorImpl* to) {
 
 at::Tensor dense_alias(const at::Tensor& tensor) {
   const c10::TensorImpl* from = tensor.unsafeGetTensorImpl();
-  constexpr c10::DispatchKeySet keys(c10::DispatchKey::CPU);
   auto alias = at::detail::make_tensor<c10::TensorImpl>(
-      c10::TensorImpl::VIEW, twin_storage(from->unsafe_storage()), keys, from->dtype());
+      c10::TensorImpl::VIEW,
+      twin_storage(from->unsafe_storage()),
+      keys_like(from, c10::DispatchKey::CPU),
+      from->dtype());
   c10::TensorImpl* to = alias.unsafeGetTensorImpl();
   to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
   copy_bits(from, to);
-  if (C10_UNLIKELY(from->_is_zerotensor())) {
-    to->_set_zero(true);
-  }
   return alias;
 }
 
 at::Tensor view_of(const at::Tensor& native, c10::Storage flagos_storage) {
   const c10::TensorImpl* from = native.unsafeGetTensorImpl();
-  constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
-  auto view = at::detail::make_tensor<c10::TensorImpl>(std::move(flagos_storage), keys, from->dtype());
+  auto view = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(flagos_storage), keys_like(from, c10::DispatchKey::PrivateUse1), from->dtype());
   c10::TensorImpl* to = view.unsafeGetTensorImpl();
   to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
   copy_bits(from, to);

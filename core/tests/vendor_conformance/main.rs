@@ -177,8 +177,7 @@ fn a_failed_copy_is_reported_once_and_follows_events() {
     assert!(b.sync().is_err(), "the failure travels with the event");
     assert!(b.sync().is_ok(), "once");
     vendor.quiesce(0).expect("quiesce reports nothing");
-    assert!(a.query().is_err(), "the stream knows");
-    assert!(a.query().is_ok(), "once");
+    assert!(a.query().is_ok(), "the event has told of it");
     assert!(
         ran.load(std::sync::atomic::Ordering::Acquire),
         "later work runs"

@@ -81,6 +81,15 @@ impl Recorded {
         self.outcome()
     }
 
+    /// What went wrong before it, reported: its stream does not report it again.
+    pub(super) fn report(&self) -> Result<()> {
+        let outcome = self.outcome();
+        if let Err(error) = &outcome {
+            self.queue.forget_error(error);
+        }
+        outcome
+    }
+
     /// What went wrong before it. Only valid once it is over.
     pub(super) fn outcome(&self) -> Result<()> {
         match self.stamp.error.get() {
@@ -150,7 +159,7 @@ impl Event for HostEvent {
         let recorded = self.recorded.lock();
         match &*recorded {
             Some(recorded) if !recorded.is_over() => Ok(false),
-            Some(recorded) => recorded.outcome().map(|()| true),
+            Some(recorded) => recorded.report().map(|()| true),
             None => Ok(true),
         }
     }
@@ -162,7 +171,7 @@ impl Event for HostEvent {
         if !recorded.is_over() {
             refuse_in_work("event_sync")?;
         }
-        recorded.wait()
+        recorded.wait().or_else(|_| recorded.report())
     }
 
     fn elapsed_ms(&self, end: &dyn Event) -> Result<f64> {

@@ -21,7 +21,8 @@ pub(super) struct Queue<T> {
     completed: AtomicU64,
     /// 1 while an error has not been reported.
     failed: AtomicU64,
-    /// Unfinished items of all queues of the vendor.
+    /// Unfinished items and unreported errors of all queues of the vendor: what a reader of device
+    /// memory has to wait for, or to be told.
     pending: Arc<AtomicU64>,
 }
 
@@ -91,6 +92,7 @@ impl<T> Queue<T> {
     fn keep(&self, state: &mut MutexGuard<'_, State<T>>, error: Error) {
         if state.error.is_none() {
             state.error = Some(error);
+            self.pending.fetch_add(1, Ordering::Relaxed);
             self.failed.store(1, Ordering::Release);
         }
     }
@@ -136,13 +138,37 @@ impl<T> Queue<T> {
         }
         let mut state = self.state.lock();
         self.failed.store(0, Ordering::Release);
-        state.error.take()
+        let error = state.error.take();
+        if error.is_some() {
+            self.pending.fetch_sub(1, Ordering::Release);
+        }
+        error
+    }
+
+    /// Forgets `reported`, which somebody has been told of by another way (an event).
+    pub(super) fn forget_error(&self, reported: &Error) {
+        if self.failed.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        let same = |error: &Error| error.to_string() == reported.to_string();
+        if state.error.as_ref().is_some_and(same) {
+            state.error = None;
+            self.failed.store(0, Ordering::Release);
+            self.pending.fetch_sub(1, Ordering::Release);
+        }
     }
 
     /// Lets the worker end when it has run what is queued.
     pub(super) fn close(&self) {
         self.state.lock().closed = true;
         self.arrived.notify_one();
+    }
+}
+
+impl<T> Drop for Queue<T> {
+    fn drop(&mut self) {
+        self.take_error(); // nobody is left to be told, and `pending` belongs to all queues
     }
 }
 

@@ -76,7 +76,8 @@ impl Work {
                 stamp.set(error());
                 Ok(())
             }
-            Self::Wait(recorded) => recorded.wait(),
+            // A failure moves to the stream that waits: each is reported once.
+            Self::Wait(recorded) => recorded.wait().or_else(|_| recorded.report()),
         }
     }
 }
