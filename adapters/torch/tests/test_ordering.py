@@ -155,6 +155,27 @@ def test_a_failed_copy_is_reported_when_its_stream_is_waited_for():
     assert lines[-1] == "4.0"  # the process goes on
 
 
+@pytest.mark.parametrize("side", [False, True], ids=["current stream", "side stream"])
+def test_a_reader_of_a_failed_copy_is_told_once(side):
+    program = f"""
+        source = torch.ones(1000).pin_memory()
+        silent = raised = 0
+        for _ in range(60):
+            target = torch.zeros(1000, device="flagos")
+            stream = side if {side} else torch.flagos.current_stream()
+            try:
+                with torch.flagos.stream(stream):
+                    target.copy_(source, non_blocking=True)
+                if {side}:
+                    torch.flagos.current_stream().wait_stream(stream)
+                silent += target.sum().item() != 1000
+            except RuntimeError:
+                raised += 1
+        print(silent, 0 < raised < 30)
+    """
+    assert run_delayed(program, FLAGOS_HOST_FAULT="copy=0.1", FLAGOS_HOST_DELAY_US="0") == "0 True"
+
+
 def test_several_devices_copy_between_each_other():
     program = """
         a = torch.arange(10., device="flagos:0")
