@@ -162,7 +162,7 @@ conformance-ci: setup-dev ## the part of the conformance sweep that CI has time 
 
 .PHONY: conformance
 conformance: setup-dev ## the whole sweep over PyTorch's operator databases; writes docs/conformance
-	"$(PY)" -m tests.conformance $(ARGS)
+	"$(PY)" -m tests.conformance --report docs/conformance/host.md $(ARGS)
 
 # Chosen as maturin chooses, so that the C++ compiled for the wheel serves here too.
 SHIM_BUILD := --manifest-path adapters/torch/Cargo.toml --features pyo3/extension-module

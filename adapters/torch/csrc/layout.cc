@@ -121,6 +121,8 @@ at::Tensor with_requires_grad(const at::Tensor& alias) {
     shown = at::detail::make_tensor<c10::TensorImpl>(
         c10::Storage(alias.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), from->dtype());
     shown.unsafeGetTensorImpl()->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
+    shown.unsafeGetTensorImpl()->_set_conj(from->is_conj());
+    shown.unsafeGetTensorImpl()->_set_neg(from->is_neg());
   }
   shown.unsafeGetTensorImpl()->set_requires_grad(true);
   return shown;
