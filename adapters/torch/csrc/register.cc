@@ -86,12 +86,12 @@ bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
-// The boxed twin for every ATen operator that `native` serves and nothing better was registered for.
-void register_boxed(c10::DispatchKey key, c10::DispatchKey native) {
-  auto* library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+// The boxed twin for every operator of a namespace that `native` serves and nothing better was registered for.
+void register_boxed(const std::string& name_space, c10::DispatchKey key, c10::DispatchKey native) {
+  auto* library = new torch::Library(torch::Library::IMPL, name_space, key, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    if (name.name.rfind("aten::", 0) != 0) {
+    if (name.name.rfind(name_space + "::", 0) != 0) {
       continue;
     }
     const auto op = dispatcher.findSchema(name);
@@ -121,11 +121,12 @@ void register_operators() {
   register_hot_linear(*library, registered_ops());
   register_hot_gradients(*library, registered_ops());
 
-  register_boxed(c10::DispatchKey::PrivateUse1, c10::DispatchKey::CPU);
-  register_boxed(c10::DispatchKey::SparsePrivateUse1, c10::DispatchKey::SparseCPU);
-  register_boxed(c10::DispatchKey::SparseCsrPrivateUse1, c10::DispatchKey::SparseCsrCPU);
-  register_boxed(c10::DispatchKey::QuantizedPrivateUse1, c10::DispatchKey::QuantizedCPU);
-  register_boxed(c10::DispatchKey::NestedTensorPrivateUse1, c10::DispatchKey::NestedTensorCPU);
+  register_boxed("aten", c10::DispatchKey::PrivateUse1, c10::DispatchKey::CPU);
+  register_boxed("aten", c10::DispatchKey::SparsePrivateUse1, c10::DispatchKey::SparseCPU);
+  register_boxed("aten", c10::DispatchKey::SparseCsrPrivateUse1, c10::DispatchKey::SparseCsrCPU);
+  register_boxed("aten", c10::DispatchKey::QuantizedPrivateUse1, c10::DispatchKey::QuantizedCPU);
+  register_boxed("aten", c10::DispatchKey::NestedTensorPrivateUse1, c10::DispatchKey::NestedTensorCPU);
+  register_boxed("quantized", c10::DispatchKey::QuantizedPrivateUse1, c10::DispatchKey::QuantizedCPU);
 
   auto* fallback = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback>());

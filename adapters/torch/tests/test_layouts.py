@@ -74,3 +74,24 @@ def test_quantized_tensors_move_both_ways():
     assert moved.is_quantized
     assert moved.q_scale() == quantized.q_scale()
     assert torch.equal(moved.cpu().int_repr(), quantized.int_repr())
+
+
+def test_quantized_operators_compute_as_on_the_cpu():
+    on_cpu = torch.quantize_per_tensor(torch.randn(2, 4), 0.1, 64, torch.quint8)
+    on_flagos = on_cpu.to("flagos")
+    expected = torch.ops.quantized.add(on_cpu, on_cpu, 0.2, 60)
+    actual = torch.ops.quantized.add(on_flagos, on_flagos, 0.2, 60)
+    assert actual.device.type == "flagos"
+    assert torch.equal(actual.cpu().int_repr(), expected.int_repr())
+
+
+def test_a_quantized_linear_layer_computes_as_on_the_cpu():
+    x = torch.quantize_per_tensor(torch.randn(2, 4), 0.1, 64, torch.quint8)
+    weight = torch.quantize_per_tensor(torch.randn(3, 4), 0.1, 0, torch.qint8)
+    bias = torch.randn(3)
+    results = []
+    for device in ("cpu", "flagos"):
+        packed = torch.ops.quantized.linear_prepack(weight.to(device), bias.to(device))
+        results.append(torch.ops.quantized.linear(x.to(device), packed, 0.2, 60))
+    assert results[1].device.type == "flagos"
+    assert torch.equal(results[1].cpu().int_repr(), results[0].int_repr())

@@ -40,9 +40,15 @@ def declare_native_implementations() -> None:
 
     # The extension lists its kernels for strided tensors; those for sparse and quantized ones only
     # show by the slots it took.
-    _registered = tuple(sorted({*_C.registered_ops(), *_core.ops(_NAMESPACE)}))
-    names = [name.removeprefix(_NAMESPACE) for name in _registered]
-    _core.register_impls("aten", names, NATIVE_IMPL_ID, "vendor", vendor="host", backend="cpu")
+    found = {*_C.registered_ops()}
+    for namespace in ("aten", "quantized"):
+        prefix = f"{namespace}::"
+        found.update(_core.ops(prefix))
+        names = sorted(name.removeprefix(prefix) for name in found if name.startswith(prefix))
+        _core.register_impls(
+            namespace, names, NATIVE_IMPL_ID, "vendor", vendor="host", backend="cpu"
+        )
+    _registered = tuple(sorted(found))
     followers.join(TorchFollower())
 
 
