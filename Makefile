@@ -164,14 +164,11 @@ conformance-ci: setup-dev ## the part of the conformance sweep that CI has time 
 conformance: setup-dev ## the whole sweep over PyTorch's operator databases; writes docs/conformance
 	"$(PY)" -m tests.conformance --report docs/conformance/host.md $(ARGS)
 
-# Chosen as maturin chooses, so that the C++ compiled for the wheel serves here too.
-SHIM_BUILD := --manifest-path adapters/torch/Cargo.toml --features pyo3/extension-module
-
 .PHONY: lint
 lint: setup-dev ## rustfmt, clippy, ruff, mypy and clang-format, all without a warning
 	cargo fmt --all --check
 	cargo clippy --workspace --exclude torch-fl --all-targets --release --locked -- -D warnings
-	cargo clippy $(SHIM_BUILD) --release --locked -- -D warnings
+	TORCH_FL_CHECK_ONLY=1 cargo clippy -p torch-fl --release --locked --target-dir target/lint -- -D warnings
 	"$(PY)" -m ruff check .
 	"$(PY)" -m ruff format --check .
 	"$(PY)" -m mypy
