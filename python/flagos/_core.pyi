@@ -62,6 +62,9 @@ def init() -> None:
 def device_count() -> int:
     """How many devices there are; initialises nothing, never fails, 0 when something is wrong."""
 
+def vendor() -> str:
+    """The vendor that serves this process, or would. Opens nothing."""
+
 def devices() -> list[Device]:
     """Every device."""
 

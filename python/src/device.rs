@@ -42,6 +42,11 @@ fn device_count(py: Python<'_>) -> i32 {
 }
 
 #[pyfunction]
+fn vendor(py: Python<'_>) -> PyResult<&'static str> {
+    with_engine(py, "vendor", |_| abi::chosen_vendor())
+}
+
+#[pyfunction]
 fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let runtime = py.detach(abi::initialize).into_python(py)?;
     let vendor = runtime.vendor();
@@ -67,5 +72,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(api_capsule, module)?)?;
     module.add_function(wrap_pyfunction!(init, module)?)?;
     module.add_function(wrap_pyfunction!(device_count, module)?)?;
+    module.add_function(wrap_pyfunction!(vendor, module)?)?;
     module.add_function(wrap_pyfunction!(devices, module)?)
 }

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "cuda.h"
 #include "twin.h"
 
 namespace flagos {
@@ -282,7 +283,7 @@ c10::DataPtr allocate_native(size_t nbytes, c10::DeviceIndex device) {
       report_to_profiler(data, entry, static_cast<int64_t>(nbytes));
     }
   }
-  return {data, data, &free_native, c10::Device(kNative)};
+  return {data, data, &free_native, native_device(device)};
 }
 
 void* pool_block(const c10::DataPtr& native) {
@@ -290,8 +291,9 @@ void* pool_block(const c10::DataPtr& native) {
 }
 
 c10::DeviceAllocator* device_allocator() {
-  static FlagosAllocator allocator;
-  return &allocator;
+  static c10::DeviceAllocator* const allocator =
+      native.cuda ? cuda_backed_allocator() : static_cast<c10::DeviceAllocator*>(new FlagosAllocator());
+  return allocator;
 }
 
 c10::Allocator* native_allocator() {
@@ -300,10 +302,14 @@ c10::Allocator* native_allocator() {
 }
 
 void register_allocators() {
+  c10::SetAllocator(kFlagos, device_allocator(), /*priority=*/1);
+  if (native.cuda) {
+    at::setHostAllocator(kFlagos, cuda_backed_pinned_allocator(), /*priority=*/1);
+    return;
+  }
   static PinnedAllocator pinned;
   pthread_atfork(
       [] { block_table().lock_all(); }, [] { block_table().unlock_all(); }, [] { block_table().unlock_all(); });
-  c10::SetAllocator(kFlagos, device_allocator(), /*priority=*/1);
   c10::SetCPUAllocator(native_allocator(), /*priority=*/1);
   at::setHostAllocator(kFlagos, &pinned, /*priority=*/1);
 }

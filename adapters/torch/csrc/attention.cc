@@ -2,14 +2,21 @@
 #include "attention.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
+#include <ATen/ops/_fused_sdp_choice_ops.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/pad.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <limits>
+#include <utility>
 
+#include "layout.h"
 #include "route.h"
+#include "to.h"
 
 namespace flagos {
 
@@ -18,7 +25,45 @@ namespace {
 FlagosOpSlot* attention_slot = nullptr;
 FlagosOpSlot* choice_slot = nullptr;
 
-// The CPU's choice looks at shapes, types and switches only, so it holds for flagos tensors as they are.
+// What CUDA's choice is to look at: a CUDA view, that requires a gradient where the tensor does.
+at::Tensor shown_to_cuda(const at::Tensor& tensor) {
+  if (tensor.key_set().has(c10::DispatchKey::Python) || tensor.layout() != c10::kStrided || !tensor.has_storage()) {
+    return to_cuda_view(tensor); // a tensor without memory, while compiling
+  }
+  at::Tensor view = alias_of(tensor);
+  return tensor.requires_grad() ? with_requires_grad(view) : view;
+}
+
+// The native device's choice. The CPU's looks at shapes, types and switches only, so it holds for flagos tensors as
+// they are; CUDA's asks for the device too.
+int64_t native_choice(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const std::optional<at::Tensor>& attn_mask,
+    double dropout_p,
+    bool is_causal,
+    std::optional<double> scale,
+    bool enable_gqa) {
+  if (!native.cuda) {
+    return at::native::_fused_sdp_choice_cpp(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa);
+  }
+  const bool masked = attn_mask.has_value() && attn_mask->defined();
+  return at::_ops::_fused_sdp_choice::redispatch(
+      native.keys,
+      shown_to_cuda(query),
+      shown_to_cuda(key),
+      shown_to_cuda(value),
+      masked ? std::optional<at::Tensor>(shown_to_cuda(*attn_mask)) : std::nullopt,
+      dropout_p,
+      is_causal,
+      scale,
+      enable_gqa);
+}
+
+// The choice already made for the call in progress on this thread, so that torch does not ask twice; -1 if none.
+thread_local int64_t choice_made = -1;
+
 int64_t fused_sdp_choice(
     const at::Tensor& query,
     const at::Tensor& key,
@@ -28,16 +73,46 @@ int64_t fused_sdp_choice(
     bool is_causal,
     std::optional<double> scale,
     bool enable_gqa) {
+  if (const int64_t made = std::exchange(choice_made, -1); made >= 0) {
+    return made;
+  }
   enter_op(choice_slot, "aten::_fused_sdp_choice");
-  return at::native::_fused_sdp_choice_cpp(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa);
+  return native_choice(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa);
 }
 
 bool is_plain(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided && !tensor.is_nested();
 }
 
+// CUDA's flash kernels want rows of a multiple of 8 elements; zeros change no product.
+at::Tensor padded(const at::Tensor& tensor) {
+  const c10::SymInt last = tensor.sym_size(-1);
+  const c10::SymInt missing = (8 - last % 8) % 8;
+  return missing == 0 ? tensor : at::pad_symint(tensor, {c10::SymInt(0), missing});
+}
+
+at::Tensor flash_attention_on_cuda(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    double dropout_p,
+    bool is_causal,
+    std::optional<double> scale) {
+  const double own_scale = sdp::calculate_scale(query, scale).guard_float(__FILE__, __LINE__);
+  const c10::SymInt width = query.sym_size(-1);
+  const at::Tensor output = std::get<0>(at::_scaled_dot_product_flash_attention(
+      padded(query),
+      padded(key),
+      padded(value),
+      dropout_p,
+      is_causal,
+      /*return_debug_mask=*/false,
+      own_scale));
+  return output.sym_size(-1) == width ? output : output.narrow_symint(-1, 0, width);
+}
+
 // For device types it does not know torch takes the math decomposition, which is slower and rounds differently.
-// This takes what the CPU takes; whatever is wrong with the arguments is left to torch to say.
+// This takes what the native device takes; whatever is wrong with the arguments is left to torch to say.
 at::Tensor scaled_dot_product_attention(
     const at::Tensor& query,
     const at::Tensor& key,
@@ -56,11 +131,15 @@ at::Tensor scaled_dot_product_attention(
        (attn_mask->device() == query.device() &&
         (attn_mask->scalar_type() == at::kBool || attn_mask->dtype() == query.dtype())));
   constexpr int64_t kFlash = 1; // sdp::SDPBackend::flash_attention
-  if (!well_formed ||
-      at::native::_fused_sdp_choice_cpp(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa) !=
-          kFlash) {
+  const int64_t choice =
+      well_formed ? native_choice(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa) : -1;
+  if (choice != kFlash) {
+    choice_made = choice;
     return at::native::scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa);
+  }
+  if (native.cuda) {
+    return flash_attention_on_cuda(query, key, value, dropout_p, is_causal, scale);
   }
   std::optional<at::Tensor> mask = attn_mask;
   if (masked && attn_mask->scalar_type() == at::kBool) {

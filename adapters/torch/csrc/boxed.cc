@@ -93,7 +93,7 @@ class Call final : public StorageSource {
       const c10::Device device = value.toDevice();
       requested_ = device;
       if (device.type() == kFlagos) {
-        value = c10::Device(kNative);
+        value = native_device(device.index());
       }
     } else if (value.isGenerator()) {
       generators_.push_back(&value);
@@ -130,7 +130,9 @@ class Call final : public StorageSource {
       }
       TORCH_CHECK(
           output_.has_value() || generator.device().type() != kFlagos,
-          "Expected a 'cpu' device type for generator but found 'flagos'");
+          "Expected a '",
+          native.name,
+          "' device type for generator but found 'flagos'");
       if (output_.has_value()) {
         *value = native_generator(generator);
       }
@@ -238,7 +240,7 @@ class Call final : public StorageSource {
   }
 
   at::Tensor result(at::Tensor tensor) {
-    if (!tensor.defined() || tensor.device().type() != kNative) {
+    if (!tensor.defined() || tensor.device().type() != native.type) {
       return tensor;
     }
     for (const Binding& binding : bindings_) {
@@ -271,7 +273,7 @@ void serve(
     torch::jit::Stack* stack,
     const Traits& traits) {
   // Kernels for compressed sparse tensors ask their arguments whether to keep what the backward pass needs.
-  const bool shows_requires_grad = native_keys.has(c10::DispatchKey::SparseCsrCPU);
+  const bool shows_requires_grad = native_keys.has(native.compressed);
   const size_t num_arguments = op.schema().arguments().size();
   Call call(shows_requires_grad);
   const size_t first = stack->size() - num_arguments;
@@ -320,10 +322,14 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
   static std::unordered_map<std::string, FlagosOpSlot*> slots;
   const std::string name = c10::toString(op.operator_name());
   TORCH_CHECK_NOT_IMPLEMENTED(
-      op.hasKernelForDispatchKey(c10::DispatchKey::CPU),
+      op.hasKernelForDispatchKey(native.dense),
       "flagos: operator ",
       name,
-      " has no kernel that the host vendor could run. Register one for the CPU or for PrivateUse1 "
+      " has no kernel that the ",
+      native.vendor,
+      " vendor could run. Register one for ",
+      native.dense,
+      " or for PrivateUse1 "
       "(torch.library.impl), or see `flagos explain ",
       name,
       "`.");
@@ -338,7 +344,7 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
   }
   enter_op(slot, name.c_str());
   const Traits traits{op.schema().is_mutable(), /*cpu_arguments=*/0, /*counts_versions=*/false};
-  serve(op, c10::DispatchKeySet(c10::DispatchKey::CPU), stack, traits);
+  serve(op, native.keys, stack, traits);
 }
 
 } // namespace flagos

@@ -49,7 +49,7 @@ bool copy_asynchronously(at::Tensor& to, const at::Tensor& from) {
 
 void check_side(const at::Tensor& side) {
   TORCH_CHECK(
-      is_flagos(side) || side.is_cpu() || side.is_meta(),
+      is_flagos(side) || side.is_cpu() || side.is_meta() || side.device().type() == native.type,
       "flagos: cannot copy between flagos and ",
       side.device(),
       "; go through the CPU: tensor.cpu()");
@@ -70,12 +70,28 @@ class CopySource final : public StorageSource {
   c10::DeviceIndex device_;
 };
 
+// torch's own copy knows pinned memory, peers and streams.
+void copy_as_cuda(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
+  at::Tensor native_to = native_side(to);
+  const at::Tensor native_from = native_side(from);
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  at::_ops::copy_::call(native_to, native_from, non_blocking);
+  if (C10_UNLIKELY(to.layout() != c10::kStrided && is_flagos(to))) {
+    CopySource source(to.device().index());
+    sync_layout(to, native_to, source);
+  }
+}
+
 void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   if (to.is_same(from)) {
     return;
   }
   check_side(to);
   check_side(from);
+  if (native.cuda) {
+    copy_as_cuda(to, from, non_blocking);
+    return;
+  }
   if (non_blocking && copy_asynchronously(to, from)) {
     return;
   }
@@ -120,7 +136,8 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
 void record_stream(at::Tensor& self, c10::Stream stream) {
   enter_op(record_slot, "aten::record_stream");
   TORCH_CHECK(
-      stream.device_type() == kFlagos, "flagos: record_stream needs a flagos stream, got one of ", stream.device());
+      stream.device_type() == kFlagos || (native.cuda && stream.device_type() == native.type),
+      "flagos: record_stream needs a flagos stream, got one of ", stream.device());
   device_allocator()->recordStream(self.storage().data_ptr(), stream);
 }
 

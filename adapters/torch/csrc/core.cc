@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "native.h"
+
 namespace flagos {
 
 const FlagosApi* core = nullptr;
@@ -26,7 +28,7 @@ void raise(int32_t status) {
 }
 
 void check_device_index(int64_t index) {
-  const int32_t count = core->device_count();
+  const int32_t count = device_count();
   TORCH_CHECK(
       index >= 0 && index < count,
       "flagos: invalid device ordinal ",

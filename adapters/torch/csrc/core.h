@@ -10,8 +10,6 @@
 namespace flagos {
 
 constexpr c10::DeviceType kFlagos = c10::DeviceType::PrivateUse1;
-// The native device on which a flagos operator is served. The host vendor's is the CPU.
-constexpr c10::DeviceType kNative = c10::DeviceType::CPU;
 
 // The core's table; set once by `register_all`, valid for the life of the process.
 extern const FlagosApi* core;

@@ -2,6 +2,7 @@
 #include "generator.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 
 #include <deque>
 #include <mutex>
@@ -39,6 +40,14 @@ class FlagosGenerator final : public c10::GeneratorImpl {
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
     return native_.unsafeGetGeneratorImpl()->get_state();
   }
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override {
+    native_.unsafeGetGeneratorImpl()->graphsafe_set_state(
+        static_cast<const FlagosGenerator&>(*state).native_.getIntrusivePtr());
+  }
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
+    return c10::make_intrusive<FlagosGenerator>(
+        device_.index(), at::Generator(native_.unsafeGetGeneratorImpl()->graphsafe_get_state()));
+  }
   const at::Generator& native() const {
     return native_;
   }
@@ -64,7 +73,10 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
   while (generators.size() <= static_cast<size_t>(device)) {
     generators.push_back(
         at::make_generator<FlagosGenerator>(
-            static_cast<c10::DeviceIndex>(generators.size()), at::detail::getDefaultCPUGenerator()));
+            static_cast<c10::DeviceIndex>(generators.size()),
+            native.cuda ? at::globalContext().defaultGenerator(
+                              native_device(static_cast<c10::DeviceIndex>(generators.size())))
+                        : at::detail::getDefaultCPUGenerator()));
   }
   return generators[static_cast<size_t>(device)];
 }
@@ -74,7 +86,10 @@ at::Generator make_generator(c10::DeviceIndex device) {
     device = current_device();
   }
   check_device_index(device);
-  return at::make_generator<FlagosGenerator>(device, at::detail::createCPUGenerator());
+  return at::make_generator<FlagosGenerator>(
+      device,
+      native.cuda ? at::globalContext().getAcceleratorHooksInterface(native.type).getNewGenerator(device)
+                  : at::detail::createCPUGenerator());
 }
 
 at::Generator native_generator(const at::Generator& generator) {

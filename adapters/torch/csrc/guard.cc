@@ -5,6 +5,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "allocator.h"
+#include "cuda.h"
 
 namespace flagos {
 
@@ -142,8 +143,9 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
 } // namespace
 
 void register_guard() {
-  pending_work = core->pending();
-  c10::impl::registerDeviceGuard(kFlagos, new FlagosGuard());
+  static const uint64_t nothing_pending = 0;
+  pending_work = native.cuda ? &nothing_pending : core->pending();
+  c10::impl::registerDeviceGuard(kFlagos, native.cuda ? cuda_backed_guard() : new FlagosGuard());
 }
 
 } // namespace flagos

@@ -2,7 +2,9 @@
 #include "hooks.h"
 
 #include <ATen/core/CachingHostAllocator.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <cstring>
@@ -20,23 +22,23 @@ class FlagosHooks final : public at::PrivateUse1HooksInterface {
     return true;
   }
   bool isAvailable() const override {
-    return core->device_count() > 0;
+    return device_count() > 0;
   }
-  bool hasPrimaryContext(c10::DeviceIndex /*device*/) const override {
-    return core->init() == FLAGOS_OK;
+  bool hasPrimaryContext(c10::DeviceIndex device) const override {
+    return native.cuda ? at::detail::getCUDAHooks().hasPrimaryContext(device) : core->init() == FLAGOS_OK;
   }
   void init() const override {
-    check(core->init());
+    open_device();
   }
   c10::DeviceIndex deviceCount() const override {
-    return static_cast<c10::DeviceIndex>(core->device_count());
+    return device_count();
   }
   c10::DeviceIndex getCurrentDevice() const override {
     return current_device();
   }
   void setCurrentDevice(c10::DeviceIndex device) const override {
     check_device_index(device);
-    thread_state.device = device;
+    set_current_device(device);
   }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
     const c10::DeviceIndex previous = current_device();
@@ -55,12 +57,15 @@ class FlagosHooks final : public at::PrivateUse1HooksInterface {
   }
 
   bool isPinnedPtr(const void* data) const override {
-    return core->is_pinned(data) != 0;
+    return native.cuda ? at::detail::getCUDAHooks().isPinnedPtr(data) : core->is_pinned(data) != 0;
   }
   c10::Allocator* getPinnedMemoryAllocator() const override {
     return at::getHostAllocator(kFlagos);
   }
   at::Device getDeviceFromPtr(void* data) const override {
+    if (native.cuda) {
+      return c10::Device(kFlagos, at::detail::getCUDAHooks().getDeviceFromPtr(data).index());
+    }
     const int32_t device = core->mem_device_of(data);
     TORCH_CHECK(device >= 0, "flagos: the pointer ", data, " is not memory of a flagos device");
     return c10::Device(kFlagos, static_cast<c10::DeviceIndex>(device));
@@ -73,12 +78,23 @@ class FlagosHooks final : public at::PrivateUse1HooksInterface {
     drain_current_stream(device);
     c10::StorageImpl* twin = twin_of(impl->data_ptr());
     TORCH_CHECK(twin != nullptr, "flagos: storage over memory that came from outside cannot be resized");
-    c10::DataPtr data = allocate_native(nbytes, device);
     const size_t kept = std::min(nbytes, twin->nbytes());
-    if (kept != 0) {
-      std::memcpy(data.mutable_get(), twin->data(), kept);
+    if (native.cuda) {
+      const DeviceScope scope(device);
+      c10::DataPtr data = c10::GetAllocator(native.type)->allocate(nbytes);
+      if (kept != 0) {
+        const auto bytes = at::TensorOptions().dtype(at::kByte).device(native_device(device));
+        const at::Tensor from = at::from_blob(twin->mutable_data(), {static_cast<int64_t>(kept)}, bytes);
+        at::from_blob(data.mutable_get(), {static_cast<int64_t>(kept)}, bytes).copy_(from);
+      }
+      twin->set_data_ptr_noswap(std::move(data));
+    } else {
+      c10::DataPtr data = allocate_native(nbytes, device);
+      if (kept != 0) {
+        std::memcpy(data.mutable_get(), twin->data(), kept);
+      }
+      twin->set_data_ptr_noswap(std::move(data));
     }
-    twin->set_data_ptr_noswap(std::move(data));
     twin->set_nbytes(nbytes);
     refresh_from_twin(impl, twin, device);
   }

@@ -2,10 +2,13 @@
 // Registration of the typed kernels, one function per translation unit.
 #pragma once
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 #include <string>
 #include <vector>
+
+#include "typed.h"
 
 namespace flagos {
 
@@ -15,11 +18,28 @@ void register_hot_reductions(torch::Library& library, std::vector<std::string>& 
 void register_hot_linear(torch::Library& library, std::vector<std::string>& registered);
 void register_hot_gradients(torch::Library& library, std::vector<std::string>& registered);
 
+// Whether the native device has a kernel of its own for this operator, or torch one for every device.
+inline bool serves_natively(const std::string& name, const std::string& overload) {
+  const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+  TORCH_INTERNAL_ASSERT(op.has_value(), "torch has no operator ", name, " ", overload);
+  return op->hasKernelForDispatchKey(native.dense) ||
+      op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+      op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+}
+
+template <class Op>
+void register_hot(torch::Library& library, std::vector<std::string>& registered, const char* overload) {
+  if (!serves_natively(Op::name, Op::overload_name)) {
+    return;
+  }
+  static const std::string name = std::string("aten::") + overload;
+  Typed<Op>::name = name.c_str();
+  Typed<Op>::slot = op_slot(name);
+  library.impl(overload, TORCH_FN((Typed<Op>::call)));
+  registered.push_back(name);
+}
+
 } // namespace flagos
 
 // FLAGOS_HOT(add_Tensor, "add.Tensor") inside such a function.
-#define FLAGOS_HOT(op, overload)                                           \
-  ::flagos::Typed<at::_ops::op>::name = "aten::" overload;                 \
-  ::flagos::Typed<at::_ops::op>::slot = op_slot("aten::" overload);        \
-  library.impl(overload, TORCH_FN((::flagos::Typed<at::_ops::op>::call))); \
-  registered.emplace_back("aten::" overload)
+#define FLAGOS_HOT(op, overload) register_hot<at::_ops::op>(library, registered, overload)

@@ -2,6 +2,7 @@
 #include "hot.h"
 #include "typed.h"
 
+#include <ATen/ops/_fused_rms_norm_backward_ops.h>
 #include <ATen/ops/_log_softmax_backward_data_ops.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_ops.h>
 #include <ATen/ops/_softmax_backward_data_ops.h>
@@ -22,6 +23,7 @@ void register_hot_gradients(torch::Library& library, std::vector<std::string>& r
   FLAGOS_HOT(_softmax_backward_data, "_softmax_backward_data");
   FLAGOS_HOT(_log_softmax_backward_data, "_log_softmax_backward_data");
   FLAGOS_HOT(native_layer_norm_backward, "native_layer_norm_backward");
+  FLAGOS_HOT(_fused_rms_norm_backward, "_fused_rms_norm_backward");
   FLAGOS_HOT(gelu_backward, "gelu_backward");
   FLAGOS_HOT(silu_backward, "silu_backward");
   FLAGOS_HOT(sigmoid_backward, "sigmoid_backward");

@@ -2,7 +2,10 @@
 #include "hot.h"
 #include "typed.h"
 
+#include <ATen/ops/_scaled_dot_product_cudnn_attention_ops.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention_ops.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_ops.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_ops.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/baddbmm_ops.h>
 #include <ATen/ops/bmm_ops.h>
@@ -20,6 +23,9 @@ void register_hot_linear(torch::Library& library, std::vector<std::string>& regi
   FLAGOS_HOT(addmm_out, "addmm.out");
   FLAGOS_HOT(convolution, "convolution");
   FLAGOS_HOT(_scaled_dot_product_flash_attention_for_cpu, "_scaled_dot_product_flash_attention_for_cpu");
+  FLAGOS_HOT(_scaled_dot_product_flash_attention, "_scaled_dot_product_flash_attention");
+  FLAGOS_HOT(_scaled_dot_product_efficient_attention, "_scaled_dot_product_efficient_attention");
+  FLAGOS_HOT(_scaled_dot_product_cudnn_attention, "_scaled_dot_product_cudnn_attention");
 }
 
 } // namespace flagos

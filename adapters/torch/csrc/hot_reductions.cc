@@ -2,6 +2,7 @@
 #include "hot.h"
 #include "typed.h"
 
+#include <ATen/ops/_fused_rms_norm_ops.h>
 #include <ATen/ops/_local_scalar_dense_ops.h>
 #include <ATen/ops/_log_softmax_ops.h>
 #include <ATen/ops/_softmax_ops.h>
@@ -14,6 +15,7 @@
 #include <ATen/ops/cumsum_ops.h>
 #include <ATen/ops/embedding_ops.h>
 #include <ATen/ops/gather_ops.h>
+#include <ATen/ops/index_ops.h>
 #include <ATen/ops/index_select_ops.h>
 #include <ATen/ops/max_ops.h>
 #include <ATen/ops/mean_ops.h>
@@ -42,6 +44,8 @@ void register_hot_reductions(torch::Library& library, std::vector<std::string>& 
   FLAGOS_HOT(cumsum, "cumsum");
   FLAGOS_HOT(cat, "cat");
   FLAGOS_HOT(index_select, "index_select");
+  FLAGOS_HOT(index_Tensor, "index.Tensor");
+  FLAGOS_HOT(_fused_rms_norm, "_fused_rms_norm");
   FLAGOS_HOT(gather, "gather");
   FLAGOS_HOT(embedding, "embedding");
   FLAGOS_HOT(topk, "topk");

@@ -54,7 +54,7 @@ at::Tensor quantized_alias(const at::Tensor& tensor) {
   const auto* from = quantized_impl(tensor);
   auto alias = at::detail::make_tensor<at::QTensorImpl>(
       twin_storage(tensor.storage()),
-      c10::DispatchKeySet(c10::DispatchKey::QuantizedCPU),
+      c10::DispatchKeySet(native.quantized),
       from->dtype(),
       quantized_impl(tensor)->quantizer());
   alias.unsafeGetTensorImpl()->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
@@ -104,12 +104,13 @@ at::Tensor alias_of(const at::Tensor& tensor) {
     return C10_UNLIKELY(tensor.is_quantized()) ? quantized_alias(tensor) : dense_alias(tensor);
   }
   if (layout == c10::kSparse) {
-    return map_sparse(tensor, c10::DispatchKey::SparseCPU, [](const at::Tensor& part) { return alias_of(part); });
+    return map_sparse(tensor, native.sparse, [](const at::Tensor& part) { return alias_of(part); });
   }
   if (is_compressed(layout)) {
-    return map_compressed(tensor, c10::DispatchKey::SparseCsrCPU, c10::Device(kNative), [](const at::Tensor& part) {
-      return alias_of(part);
-    });
+    return map_compressed(
+        tensor, native.compressed, native_device(tensor.device().index()), [](const at::Tensor& part) {
+          return alias_of(part);
+        });
   }
   TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: tensors of layout ", layout, " are not supported on flagos");
 }
@@ -119,7 +120,7 @@ at::Tensor with_requires_grad(const at::Tensor& alias) {
   if (alias.layout() == c10::kStrided) { // dense aliases have no autograd keys
     const c10::TensorImpl* from = alias.unsafeGetTensorImpl();
     shown = at::detail::make_tensor<c10::TensorImpl>(
-        c10::Storage(alias.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), from->dtype());
+        c10::Storage(alias.storage()), c10::DispatchKeySet(native.dense), from->dtype());
     shown.unsafeGetTensorImpl()->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
     shown.unsafeGetTensorImpl()->_set_conj(from->is_conj());
     shown.unsafeGetTensorImpl()->_set_neg(from->is_neg());

@@ -14,6 +14,10 @@ void register_library() {
     check_device_index(device);
     return default_generator(static_cast<c10::DeviceIndex>(device));
   });
+  // The native generator behind one of flagos, for graphs of the native device.
+  library.def("native_generator(Generator? generator) -> Generator?", [](const at::Generator& generator) -> at::Generator {
+    return native_generator(generator);
+  });
   // The core's id of the current stream; 0 is the default stream.
   library.def("current_stream_id(int device) -> int", [](int64_t device) -> int64_t {
     check_device_index(device);
@@ -27,7 +31,7 @@ void register_library() {
   // The pool's segments and blocks, as JSON.
   library.def("memory_snapshot(int device) -> str", [](int64_t device) -> std::string {
     check_device_index(device);
-    check(core->init());
+    open_device();
     char* text = nullptr;
     check(core->mem_snapshot_json(static_cast<int32_t>(device), &text));
     std::string snapshot = text;
@@ -36,7 +40,7 @@ void register_library() {
   });
   library.def("set_memory_fraction(int device, float fraction) -> ()", [](int64_t device, double fraction) {
     check_device_index(device);
-    check(core->init());
+    open_device();
     check(core->mem_set_fraction(static_cast<int32_t>(device), fraction));
   });
 }

@@ -47,12 +47,12 @@ class FlagosProfiler final : public torch::profiler::impl::ProfilerStubs {
     return true;
   }
   void onEachDevice(std::function<void(int)> visit) const override {
-    for (int32_t device = 0; device < core->device_count(); ++device) {
+    for (int32_t device = 0; device < device_count(); ++device) {
       visit(device);
     }
   }
   void synchronize() const override {
-    for (int32_t device = 0; device < core->device_count(); ++device) {
+    for (int32_t device = 0; device < device_count(); ++device) {
       check(core->device_sync(device));
     }
   }
@@ -62,7 +62,8 @@ class FlagosProfiler final : public torch::profiler::impl::ProfilerStubs {
 
 void register_profiler() {
   static FlagosProfiler profiler;
-  torch::profiler::impl::registerPrivateUse1Methods(&profiler);
+  torch::profiler::impl::registerPrivateUse1Methods(
+      native.cuda ? const_cast<torch::profiler::impl::ProfilerStubs*>(torch::profiler::impl::cudaStubs()) : &profiler);
 }
 
 } // namespace flagos

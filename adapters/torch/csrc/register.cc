@@ -11,6 +11,7 @@
 #include "attention.h"
 #include "autocast.h"
 #include "boxed.h"
+#include "composites.h"
 #include "copy.h"
 #include "factories.h"
 #include "guard.h"
@@ -21,6 +22,7 @@
 #include "rnn.h"
 #include "shim.h"
 #include "stream.h"
+#include "to.h"
 
 namespace flagos {
 
@@ -70,11 +72,11 @@ bool writes_a_list(const c10::FunctionSchema& schema) {
 
 // A native kernel to redispatch to: the key's own, or for dense tensors a composite one that is not CompositeImplicit.
 // Composites that make views or fill lists of outputs do their bookkeeping (aliasing, versions) on flagos tensors.
-bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c10::DispatchKey native) {
-  if (op.hasKernelForDispatchKey(native)) {
+bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c10::DispatchKey native_key) {
+  if (op.hasKernelForDispatchKey(native_key)) {
     return true;
   }
-  if (native != c10::DispatchKey::CPU || left_to_torch().count(name) != 0 || is_view(op.schema()) ||
+  if (native_key != native.dense || left_to_torch().count(name) != 0 || is_view(op.schema()) ||
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
     return false;
   }
@@ -86,8 +88,8 @@ bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
-// The boxed twin for every operator of a namespace that `native` serves and nothing better was registered for.
-void register_boxed(const std::string& name_space, c10::DispatchKey key, c10::DispatchKey native) {
+// The boxed twin for every operator of a namespace that `native_key` serves and nothing better was registered for.
+void register_boxed(const std::string& name_space, c10::DispatchKey key, c10::DispatchKey native_key) {
   auto* library = new torch::Library(torch::Library::IMPL, name_space, key, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
@@ -96,12 +98,12 @@ void register_boxed(const std::string& name_space, c10::DispatchKey key, c10::Di
     }
     const auto op = dispatcher.findSchema(name);
     const std::string full = c10::toString(name);
-    if (!op.has_value() || op->hasKernelForDispatchKey(key) || !has_native_kernel(*op, full, native)) {
+    if (!op.has_value() || op->hasKernelForDispatchKey(key) || !has_native_kernel(*op, full, native_key)) {
       continue;
     }
     library->impl(
         full.c_str(),
-        torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedTwin>(*op, c10::DispatchKeySet(native))));
+        torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedTwin>(*op, c10::DispatchKeySet(native_key))));
     if (key == c10::DispatchKey::PrivateUse1) {
       registered_ops().push_back(full);
     }
@@ -115,24 +117,29 @@ void register_operators() {
   register_factories_and_views(*library, registered_ops());
   register_copies(*library, registered_ops());
   register_attention(*library, *autograd, registered_ops());
-  register_rnn(*library, *autograd, registered_ops());
+  if (native.cuda) {
+    register_to(*library, *autograd, registered_ops());
+    register_composites(*library, *autograd, registered_ops());
+  } else {
+    register_rnn(*library, *autograd, registered_ops());
+  }
   register_hot_pointwise(*library, registered_ops());
   register_hot_reductions(*library, registered_ops());
   register_hot_linear(*library, registered_ops());
   register_hot_gradients(*library, registered_ops());
 
-  register_boxed("aten", c10::DispatchKey::PrivateUse1, c10::DispatchKey::CPU);
-  register_boxed("aten", c10::DispatchKey::SparsePrivateUse1, c10::DispatchKey::SparseCPU);
-  register_boxed("aten", c10::DispatchKey::SparseCsrPrivateUse1, c10::DispatchKey::SparseCsrCPU);
-  register_boxed("aten", c10::DispatchKey::QuantizedPrivateUse1, c10::DispatchKey::QuantizedCPU);
-  register_boxed("aten", c10::DispatchKey::NestedTensorPrivateUse1, c10::DispatchKey::NestedTensorCPU);
-  register_boxed("quantized", c10::DispatchKey::QuantizedPrivateUse1, c10::DispatchKey::QuantizedCPU);
+  register_boxed("aten", c10::DispatchKey::PrivateUse1, native.dense);
+  register_boxed("aten", c10::DispatchKey::SparsePrivateUse1, native.sparse);
+  register_boxed("aten", c10::DispatchKey::SparseCsrPrivateUse1, native.compressed);
+  register_boxed("aten", c10::DispatchKey::QuantizedPrivateUse1, native.quantized);
+  register_boxed("aten", c10::DispatchKey::NestedTensorPrivateUse1, native.nested);
+  register_boxed("quantized", c10::DispatchKey::QuantizedPrivateUse1, native.quantized);
 
   auto* fallback = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback>());
 }
 
-void register_all(const FlagosApi* api) {
+void register_all(const FlagosApi* api, bool on_cuda) {
   TORCH_CHECK(
       api->abi_version == FLAGOS_ABI_VERSION && api->struct_size >= sizeof(FlagosApi),
       "torch_fl was built for version ",
@@ -144,6 +151,9 @@ void register_all(const FlagosApi* api) {
     return;
   }
   core = api;
+  if (on_cuda) {
+    choose_cuda();
+  }
   register_hooks(); // first: it refuses when another plugin owns the key
   register_guard();
   register_allocators();
@@ -163,9 +173,9 @@ char* copy_message(const char* text) {
 
 extern "C" {
 
-char* flagos_shim_register(const FlagosApi* api) {
+char* flagos_shim_register(const FlagosApi* api, int on_cuda) {
   try {
-    flagos::register_all(api);
+    flagos::register_all(api, on_cuda != 0);
     return nullptr;
   } catch (const c10::Error& error) {
     return flagos::copy_message(error.what_without_backtrace());

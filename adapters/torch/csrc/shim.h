@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/* Registers the device with torch. Returns NULL, or a message to be freed with flagos_shim_free. */
-char* flagos_shim_register(const FlagosApi* api);
+/* Registers the device with torch, served by CUDA or else by the CPU. Returns NULL, or a message to be freed with flagos_shim_free. */
+char* flagos_shim_register(const FlagosApi* api, int on_cuda);
 
 /* Calls `visit` with every `aten::name.overload` that has a kernel on flagos. */
 void flagos_shim_each_op(void (*visit)(const char* name, void* context), void* context);

@@ -4,7 +4,7 @@
 
 #include <c10/core/Stream.h>
 
-#include "core.h"
+#include "native.h"
 
 namespace flagos {
 
@@ -21,12 +21,24 @@ struct ThreadState {
 // libraries because the state is small.
 extern thread_local ThreadState thread_state __attribute__((tls_model("initial-exec")));
 
+// Under the cuda vendor the current device and streams are torch's own CUDA ones.
 inline c10::DeviceIndex current_device() {
-  return thread_state.device;
+  return C10_UNLIKELY(native.cuda) ? cuda_guard()->getDevice().index() : thread_state.device;
+}
+
+// Makes `device`, which exists, the current one.
+inline void set_current_device(c10::DeviceIndex device) {
+  if (native.cuda) {
+    cuda_guard()->setDevice(c10::Device(c10::DeviceType::CUDA, device));
+  } else {
+    thread_state.device = device;
+  }
 }
 
 inline uint64_t current_stream(c10::DeviceIndex device) {
-  return thread_state.stream[device];
+  return C10_UNLIKELY(native.cuda)
+      ? static_cast<uint64_t>(cuda_guard()->getStream(c10::Device(c10::DeviceType::CUDA, device)).id())
+      : thread_state.stream[device];
 }
 
 inline c10::Stream to_stream(c10::DeviceIndex device, uint64_t id) {
@@ -34,7 +46,7 @@ inline c10::Stream to_stream(c10::DeviceIndex device, uint64_t id) {
 }
 
 // Operators of the host vendor run on the calling thread. What was queued before them on the current stream
-// (asynchronous copies, waits for events) must have happened first.
+// (asynchronous copies, waits for events) must have happened first. CUDA orders its own streams: always 0 there.
 extern const uint64_t* pending_work;
 
 inline void drain_current_stream(c10::DeviceIndex device) {
@@ -46,16 +58,21 @@ inline void drain_current_stream(c10::DeviceIndex device) {
 // Makes `device` the current one for a scope.
 class DeviceScope {
  public:
-  explicit DeviceScope(c10::DeviceIndex device) : previous_(thread_state.device) {
-    thread_state.device = device;
+  explicit DeviceScope(c10::DeviceIndex device) : device_(device), previous_(current_device()) {
+    if (C10_UNLIKELY(device != previous_)) {
+      set_current_device(device);
+    }
   }
   ~DeviceScope() {
-    thread_state.device = previous_;
+    if (C10_UNLIKELY(device_ != previous_)) {
+      set_current_device(previous_);
+    }
   }
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
+  c10::DeviceIndex device_;
   c10::DeviceIndex previous_;
 };
 

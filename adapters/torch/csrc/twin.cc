@@ -15,7 +15,7 @@ c10::Storage foreign_twin(const c10::Storage& flagos_storage) {
   return c10::Storage(
       c10::Storage::use_byte_size_t{},
       impl->nbytes(),
-      c10::DataPtr(const_cast<void*>(impl->data()), impl, &release_twin, c10::Device(kNative)),
+      c10::DataPtr(const_cast<void*>(impl->data()), impl, &release_twin, native_device(impl->device().index())),
       /*allocator=*/nullptr,
       /*resizable=*/false);
 }
@@ -66,7 +66,7 @@ at::Tensor dense_alias(const at::Tensor& tensor) {
   auto alias = at::detail::make_tensor<c10::TensorImpl>(
       c10::TensorImpl::VIEW,
       twin_storage(from->unsafe_storage()),
-      keys_like(from, c10::DispatchKey::CPU),
+      keys_like(from, native.dense),
       from->dtype());
   c10::TensorImpl* to = alias.unsafeGetTensorImpl();
   to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());

@@ -4,8 +4,8 @@
 namespace flagos {
 
 at::Tensor typed_result(const TypedCall& call, at::Tensor native) {
-  if (!native.defined()) {
-    return native;
+  if (!native.defined() || native.device().type() != flagos::native.type) {
+    return native; // CUDA kernels return counts and seeds on the CPU
   }
   const c10::StorageImpl* storage = native.storage().unsafeGetStorageImpl();
   for (const auto& binding : call.bindings) {

@@ -35,7 +35,7 @@ struct TypedCall {
 
 // Finds the device of the arguments; raises when they disagree. CPU scalars (0-dim) are welcome anywhere.
 struct DeviceFinder {
-  c10::Device device{kNative};
+  c10::Device device{c10::DeviceType::CPU}; // flagos once one was seen
   const c10::TensorImpl* elsewhere = nullptr;
 
   void see(const at::Tensor& tensor) {
@@ -74,6 +74,14 @@ struct DeviceFinder {
   void see(const at::ITensorListRef& tensors) {
     for (const at::Tensor& tensor : tensors) {
       see(tensor);
+    }
+  }
+  // Indices may be on the CPU whatever is indexed.
+  void see(const c10::List<std::optional<at::Tensor>>& indices) {
+    for (const std::optional<at::Tensor> index : indices) {
+      if (index.has_value() && index->defined() && is_flagos(*index)) {
+        see(*index);
+      }
     }
   }
   template <class Other>
@@ -158,12 +166,27 @@ struct Argument<const at::ITensorListRef&> {
   }
 };
 
+template <>
+struct Argument<const c10::List<std::optional<at::Tensor>>&> {
+  c10::List<std::optional<at::Tensor>> value;
+  Argument(TypedCall& call, const c10::List<std::optional<at::Tensor>>& from) {
+    value.reserve(from.size());
+    for (const std::optional<at::Tensor> tensor : from) {
+      value.push_back(tensor.has_value() ? std::optional<at::Tensor>(call.alias(*tensor)) : std::nullopt);
+    }
+  }
+  const c10::List<std::optional<at::Tensor>>& get() {
+    return value;
+  }
+};
+
 // The flagos tensor of a native result.
 at::Tensor typed_result(const TypedCall& call, at::Tensor native);
 
 inline at::Tensor wrap_typed(const TypedCall& call, at::Tensor native) {
   // Bytes that only the result holds cannot be an argument's.
-  if (C10_LIKELY(native.defined() && native.storage().use_count() == 1)) {
+  if (C10_LIKELY(
+          native.defined() && native.device().type() == flagos::native.type && native.storage().use_count() == 1)) {
     return wrap_dense(std::move(native), call.device);
   }
   return typed_result(call, std::move(native));
@@ -212,18 +235,17 @@ struct Typed<Op, Result(Arguments...)> {
   static Result serve(TypedCall& call, std::tuple<Argument<Arguments>...> converted, Arguments... arguments) {
     return std::apply(
         [&](auto&... argument) -> Result {
-          constexpr c10::DispatchKeySet native_keys(c10::DispatchKey::CPU);
           const NativePoolScope pool(call.device);
           const at::AutoDispatchBelowADInplaceOrView below_autograd;
           if constexpr (std::is_same_v<Result, at::Tensor&>) {
-            at::Tensor& native = Op::redispatch(native_keys, argument.get()...);
+            at::Tensor& written = Op::redispatch(native.keys, argument.get()...);
             sync_typed(call);
-            return mutated(call, native, arguments...);
+            return mutated(call, written, arguments...);
           } else if constexpr (std::is_void_v<Result>) {
-            Op::redispatch(native_keys, argument.get()...);
+            Op::redispatch(native.keys, argument.get()...);
             sync_typed(call);
           } else {
-            return wrap_typed(call, Op::redispatch(native_keys, argument.get()...));
+            return wrap_typed(call, Op::redispatch(native.keys, argument.get()...));
           }
         },
         converted);

@@ -12,7 +12,7 @@ mod shim {
 
     // SAFETY: declared in csrc/shim.h; every function catches its exceptions.
     extern "C" {
-        pub fn flagos_shim_register(api: *const c_void) -> *mut c_char;
+        pub fn flagos_shim_register(api: *const c_void, on_cuda: i32) -> *mut c_char;
         pub fn flagos_shim_each_op(
             visit: extern "C" fn(*const c_char, *mut c_void),
             context: *mut c_void,
@@ -42,14 +42,25 @@ fn take_message(message: *mut c_char) -> Result<(), String> {
     Err(text)
 }
 
-/// Registers the flagos device with torch. `api` is `flagos._core.api_capsule()`. Idempotent.
+/// Registers the flagos device with torch. `api` is `flagos._core.api_capsule()`, `native` the device
+/// that serves it, "cpu" or "cuda". Idempotent.
 ///
 /// Raises RuntimeError when the core's interface does not match or another plugin owns PrivateUse1.
 #[pyfunction]
-fn register(api: &Bound<'_, PyCapsule>) -> PyResult<()> {
+#[pyo3(signature = (api, native = "cpu"))]
+fn register(api: &Bound<'_, PyCapsule>, native: &str) -> PyResult<()> {
+    let on_cuda = match native {
+        "cpu" => 0,
+        "cuda" => 1,
+        other => {
+            return Err(PyValueError::new_err(format!(
+                "native must be 'cpu' or 'cuda', got '{other}'"
+            )))
+        }
+    };
     let pointer = api.pointer_checked(Some(c"flagos.FlagosApi"))?;
     // SAFETY: the capsule of that name holds the core's table, which lives as long as the process.
-    take_message(unsafe { shim::flagos_shim_register(pointer.as_ptr()) })
+    take_message(unsafe { shim::flagos_shim_register(pointer.as_ptr(), on_cuda) })
         .map_err(PyRuntimeError::new_err)
 }
 

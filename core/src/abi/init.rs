@@ -35,6 +35,20 @@ fn configured_vendor() -> Result<(&'static VendorEntry, Settings)> {
     Ok((entry, settings))
 }
 
+/// The vendor that serves this process, or would: the one `FLAGOS_VENDOR` names, or the best one
+/// present. Opens nothing. A mistake in the configuration is told by [`initialize`], at the first
+/// use of a device; until then the best vendor stands in.
+pub fn chosen_vendor() -> Result<&'static str> {
+    match process::get() {
+        Some(runtime) => Ok(runtime.vendor().name()),
+        None if process::is_forked() => Err(Error::forked("vendor")),
+        None => Ok(match configured_vendor() {
+            Ok((entry, _)) => entry.name,
+            Err(_) => vendors::select(None, &Settings::default())?.name,
+        }),
+    }
+}
+
 /// `FlagosApi::init`.
 pub(super) extern "C" fn init() -> i32 {
     if process::get().is_some() {

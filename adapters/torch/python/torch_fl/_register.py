@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from enum import IntEnum
 from pathlib import Path
 
 import torch
@@ -70,14 +69,14 @@ def _require_free_privateuse1() -> None:
 def _open_extension() -> None:
     try:
         from flagos import _core
-        from torch_fl import _C
+        from torch_fl import _C, _vendor
     except ImportError as error:
         raise ImportError(
             f"the native modules of flagos could not be opened ({error}); reinstall them together "
             "(pip install --force-reinstall 'flagos[torch]') and run 'flagos doctor'"
         ) from error
     _core.set_shipped_config(str(Path(__file__).with_name("backends.conf")))
-    _C.register(_core.api_capsule())
+    _C.register(_core.api_capsule(), _vendor.native())
     from torch_fl import routing
 
     routing.declare_native_implementations()
@@ -95,30 +94,11 @@ def _name_device() -> None:
         if name.startswith(prefix):
             sys.modules[f"torch.{DEVICE}.{name[len(prefix) :]}"] = module
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
-    _teach_dlpack()
 
-    from torch_fl import modules, profiler
+    from torch_fl import exchange, modules, profiler
     from torch_fl.compile import on_import
 
+    exchange.install()
     modules.install()
     profiler.install()
     on_import.install()
-
-
-def _teach_dlpack() -> None:
-    """Let `Tensor.__dlpack_device__` know the device by its registered name.
-
-    torch 2.11 compares with the literal "privateuse1", which no renamed device ever answers to, so
-    every DLPack consumer would stop at "Unknown device type".
-    """
-    from torch.utils.dlpack import DLDeviceType
-
-    of_native_devices = torch.Tensor.__dlpack_device__
-
-    def __dlpack_device__(self: torch.Tensor) -> tuple[IntEnum, int]:
-        if self.device.type == DEVICE:
-            return DLDeviceType.kDLExtDev, self.device.index
-        return of_native_devices(self)
-
-    __dlpack_device__.__doc__ = of_native_devices.__doc__
-    torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[method-assign]

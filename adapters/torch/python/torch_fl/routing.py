@@ -12,9 +12,8 @@ from typing import Any
 
 import flagos
 from flagos import _core, followers
-from torch_fl import python_kernels
+from torch_fl import _vendor, python_kernels
 
-NATIVE_IMPL_ID = "cpu.native"
 _NAMESPACE = "aten::"
 
 
@@ -38,6 +37,8 @@ def declare_native_implementations() -> None:
     global _registered
     from torch_fl import _C
 
+    native = _vendor.native()
+
     # The extension lists its kernels for strided tensors; those for sparse and quantized ones only
     # show by the slots it took.
     found = {*_C.registered_ops()}
@@ -46,7 +47,7 @@ def declare_native_implementations() -> None:
         found.update(_core.ops(prefix))
         names = sorted(name.removeprefix(prefix) for name in found if name.startswith(prefix))
         _core.register_impls(
-            namespace, names, NATIVE_IMPL_ID, "vendor", vendor="host", backend="cpu"
+            namespace, names, f"{native}.native", "vendor", vendor=_vendor.vendor(), backend=native
         )
     _registered = tuple(sorted(found))
     followers.join(TorchFollower())

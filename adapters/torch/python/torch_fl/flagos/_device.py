@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from flagos import _core
+from torch_fl import _vendor
 from torch_fl.flagos._lifecycle import _lazy_init
 from torch_fl.flagos._utils import Device, _get_device_index
 
@@ -32,6 +33,8 @@ def is_available() -> bool:
 
 def device_count() -> int:
     """Number of devices; 0 when there is none. Initialises nothing and never raises."""
+    if _vendor.on_cuda():
+        return torch.cuda.device_count()
     return torch._C._accelerator_hooks_device_count()
 
 
@@ -98,6 +101,8 @@ class device_of(device):
 
 @cache
 def _properties() -> tuple[DeviceProperties, ...]:
+    if _vendor.on_cuda():
+        return tuple(_cuda_properties(index) for index in range(device_count()))
     return tuple(
         DeviceProperties(
             name=found["name"],
@@ -108,6 +113,18 @@ def _properties() -> tuple[DeviceProperties, ...]:
             minor=found["minor"],
         )
         for found in _core.devices()
+    )
+
+
+def _cuda_properties(index: int) -> DeviceProperties:
+    found = torch.cuda.get_device_properties(index)
+    return DeviceProperties(
+        name=found.name,
+        vendor="cuda",
+        total_memory=found.total_memory,
+        multi_processor_count=found.multi_processor_count,
+        major=found.major,
+        minor=found.minor,
     )
 
 
@@ -134,15 +151,18 @@ def get_device_capability(device: Device = None) -> tuple[int, int]:
 
 
 def get_arch_list() -> list[str]:
-    """Architectures this library carries device code for: none, vendors bring their own."""
-    return []
+    """Architectures device code is there for: torch's on CUDA, none on the host vendor."""
+    return torch.cuda.get_arch_list() if _vendor.on_cuda() else []
 
 
 def can_device_access_peer(device: Device, peer_device: Device) -> bool:
     """True when `device` can address the memory of `peer_device` directly.
 
-    Devices of the host vendor share one address space; other vendors answer False until asked for.
+    Devices of the host vendor share one address space.
     """
+    if _vendor.on_cuda():
+        here_index, there_index = _get_device_index(device), _get_device_index(peer_device)
+        return torch.cuda.can_device_access_peer(here_index, there_index)
     here, there = get_device_properties(device), get_device_properties(peer_device)
     return here.vendor == there.vendor == "host"
 

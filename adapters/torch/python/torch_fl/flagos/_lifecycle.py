@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import threading
 
+import torch
+
 from flagos import _core
+from torch_fl import _vendor
 
 _lock = threading.Lock()
 _initialized = False
@@ -45,6 +48,8 @@ def _lazy_init() -> None:
             from flagos import followers
 
             _core.init()
+            if _vendor.on_cuda():
+                torch.cuda.init()
             _initialized = True
             followers.published()
 

@@ -1,10 +1,17 @@
-"""Graph capture. The host vendor has none, and says so rather than running eagerly in disguise."""
+"""Graph capture: torch's CUDA graphs under the cuda vendor.
+
+The host vendor has none, and says so rather than running eagerly in disguise.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
+
+import torch
 
 from flagos import _core
+from torch_fl import _vendor
+from torch_fl.flagos._lifecycle import _lazy_init
 
 __all__ = [
     "Graph",
@@ -16,39 +23,83 @@ __all__ = [
 
 
 def _refuse(what: str) -> NoReturn:
-    from torch_fl.flagos._device import get_device_properties
-
-    vendor = get_device_properties().vendor
     raise _core.UnsupportedError(
-        f"{what} needs stream capture, which the {vendor!r} vendor does not have: it runs kernels "
-        "as host functions and records no launches; run the region eagerly or use torch.compile"
+        f"{what} needs stream capture, which the {_vendor.vendor()!r} vendor does not have: it runs "
+        "kernels as host functions and records no launches; run the region eagerly or use "
+        "torch.compile"
     )
 
 
-class Graph:
-    """A recorded sequence of launches, as torch.cuda.CUDAGraph is."""
+def _require_capture(what: str) -> None:
+    if not _vendor.on_cuda():
+        _refuse(what)
+    _lazy_init()
 
-    def __init__(self, keep_graph: bool = False) -> None:
-        _refuse("torch.flagos.Graph")
+
+class Graph(torch.cuda.CUDAGraph):
+    """A recorded sequence of launches: `torch.cuda.CUDAGraph`, whose methods it has.
+
+    The memory of tensors made during capture belongs to the graph's pool. Raises
+    flagos.UnsupportedError on a vendor without capture.
+    """
+
+    def __new__(cls, keep_graph: bool = False) -> Graph:
+        _require_capture("torch.flagos.Graph")
+        return super().__new__(cls, keep_graph)
+
+    def register_generator_state(self, generator: torch.Generator) -> None:
+        """Record random numbers drawn from `generator`, so that each replay draws new ones."""
+        if generator.device.type == "flagos":
+            generator = torch.ops.flagos.native_generator(generator)
+        super().register_generator_state(generator)
+
+
+def _as_cuda_stream(stream: torch.Stream | None) -> Any:
+    if stream is None or isinstance(stream, torch.cuda.Stream):
+        return stream
+    return torch.cuda.Stream(
+        stream_id=stream.stream_id, device_index=stream.device_index, device_type=1
+    )
 
 
 class graph:
-    """Context manager that records what is submitted inside into a Graph."""
+    """Context manager that records what is submitted inside into `graph`.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _refuse("torch.flagos.graph")
+    The arguments are those of torch.cuda.graph; `stream` may be a flagos stream.
+    """
+
+    def __init__(
+        self,
+        graph: torch.cuda.CUDAGraph,
+        pool: Any = None,
+        stream: torch.Stream | None = None,
+        capture_error_mode: str = "global",
+    ) -> None:
+        _require_capture("torch.flagos.graph")
+        self._context = torch.cuda.graph(
+            graph, pool=pool, stream=_as_cuda_stream(stream), capture_error_mode=capture_error_mode
+        )
+
+    def __enter__(self) -> None:
+        self._context.__enter__()
+
+    def __exit__(self, *exc: Any) -> Literal[False]:
+        self._context.__exit__(*exc)
+        return False
 
 
-def graph_pool_handle() -> tuple[int, int]:
+def graph_pool_handle() -> Any:
     """A memory pool that several graphs may share."""
-    _refuse("torch.flagos.graph_pool_handle")
+    _require_capture("torch.flagos.graph_pool_handle")
+    return torch.cuda.graph_pool_handle()
 
 
 def make_graphed_callables(*args: Any, **kwargs: Any) -> Any:
-    """Callables that replay recorded graphs."""
-    _refuse("torch.flagos.make_graphed_callables")
+    """Callables that replay recorded graphs: torch.cuda.make_graphed_callables."""
+    _require_capture("torch.flagos.make_graphed_callables")
+    return torch.cuda.make_graphed_callables(*args, **kwargs)
 
 
 def is_current_stream_capturing() -> bool:
     """True while the current stream is being recorded: never on a vendor without capture."""
-    return False
+    return _vendor.on_cuda() and torch.cuda.is_current_stream_capturing()

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torch_fl import _vendor
 from torch_fl.flagos._device import get_device_properties
 from torch_fl.flagos._lifecycle import _lazy_init
 from torch_fl.flagos._utils import Device, _get_device_index
@@ -93,12 +94,20 @@ def mem_get_info(device: Device = None) -> tuple[int, int]:
 def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
     """Let this process use at most `fraction` (0 to 1) of the memory of `device`."""
     _lazy_init()
+    if _vendor.on_cuda():
+        torch.cuda.set_per_process_memory_fraction(
+            float(fraction), _get_device_index(device, optional=True)
+        )
+        return
     torch.ops.flagos.set_memory_fraction(_get_device_index(device, optional=True), float(fraction))
 
 
 def memory_snapshot(device: Device = None) -> list[dict[str, Any]]:
     """Every segment the allocator holds and the blocks in it, in the layout of torch.cuda's."""
     _lazy_init()
+    if _vendor.on_cuda():
+        index = _get_device_index(device, optional=True)
+        return [part for part in torch.cuda.memory_snapshot() if part["device"] == index]
     snapshot = torch.ops.flagos.memory_snapshot(_get_device_index(device, optional=True))
     return list(json.loads(snapshot))
 

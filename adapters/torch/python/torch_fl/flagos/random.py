@@ -1,4 +1,4 @@
-"""Random numbers. On the host vendor a seed gives the very numbers the CPU gives."""
+"""Random numbers. A seed gives the very numbers the native device gives: the CPU, or CUDA."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from functools import cache
 
 import torch
 
+from torch_fl import _vendor
 from torch_fl.flagos._device import current_device, device_count
+from torch_fl.flagos._lifecycle import _lazy_init
 from torch_fl.flagos._utils import Device, _get_device_index
 
 
 @cache
 def default_generators() -> tuple[torch.Generator, ...]:
-    """The default generator of each device, by index. Initialises no device."""
+    """The default generator of each device, by index. CUDA makes its own when it is initialised."""
+    if _vendor.on_cuda():
+        _lazy_init()
     return tuple(torch.ops.flagos.default_generator(index) for index in range(device_count()))
 
 
@@ -50,11 +54,17 @@ def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
 
 def manual_seed(seed: int) -> None:
     """Seed the default generator of the current device."""
+    if _vendor.on_cuda():
+        torch.cuda.manual_seed(seed)
+        return
     _generator(current_device()).manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
     """Seed the default generators of all devices. `torch.manual_seed` calls this."""
+    if _vendor.on_cuda():
+        torch.cuda.manual_seed_all(seed)  # which waits until CUDA is initialised
+        return
     for generator in default_generators():
         generator.manual_seed(int(seed))
 

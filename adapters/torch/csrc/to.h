@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tensor.to(...)` under the cuda vendor, where flagos and CUDA tensors can share their memory.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/library.h>
+
+#include <string>
+#include <vector>
+
+namespace flagos {
+
+// A tensor on CUDA over the memory of a flagos tensor, differentiable: its gradient arrives at `tensor`.
+at::Tensor to_cuda_view(const at::Tensor& tensor);
+
+// A tensor on flagos over the memory of a CUDA tensor, differentiable likewise.
+at::Tensor to_flagos_view(const at::Tensor& tensor);
+
+void register_to(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered);
+
+} // namespace flagos
