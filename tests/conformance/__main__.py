@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
+from . import reference
 from .databases import DATABASES, Case, all_cases
-from .expectations import DEFAULT_PATH, Expectations
+from .expectations import Expectations, path_for
 from .pool import Pool
 from .report import markdown, terminal
 from .verdicts import summarize
@@ -87,6 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.ci_seed is None:
             options.ci_seed = int(time.time()) // 86400
         print(f"CI sweep, repeat it with --ci --ci-seed {options.ci_seed}")
+    reference.use(options.reference)
     cases = select(options)
     if options.list:
         print("\n".join(str(case) for case in cases))
@@ -97,7 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
         raise SystemExit("--report describes a complete run: leave out what narrows it")
     if options.plugin is None:
         options.plugin = "" if options.device == "cpu" else "torch_fl"
-    expectations = Expectations.load(DEFAULT_PATH)
+    expectations = Expectations.load(path_for(options.reference))
     started = time.monotonic()
     results = _earlier(options.from_json) if options.from_json else _run(options, cases)
     results.sort(key=lambda result: (result["database"], result["name"], result["dtype"]))

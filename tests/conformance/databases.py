@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import module_checks, op_checks, optimizer_checks
+from . import module_checks, op_checks, optimizer_checks, reference
 from .twin_run import Call
 
 DATABASES = ("op", "module", "optim", "foreach")
@@ -100,11 +100,11 @@ def _unique(items: Any) -> dict[str, Any]:
 def _dtypes(database: str, entry: Any) -> list[torch.dtype]:
     if database == "optim":
         return optimizer_checks.dtypes_of(entry)
-    return list(entry.supported_dtypes("cpu"))
+    return list(entry.supported_dtypes(reference.device_type()))
 
 
 def all_cases(databases: tuple[str, ...] = DATABASES) -> list[Case]:
-    """Every entry of the databases at every dtype the CPU supports."""
+    """Every entry of the databases at every dtype the reference device supports."""
     return [
         Case(database, name, dtype)
         for database in databases

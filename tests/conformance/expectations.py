@@ -1,4 +1,4 @@
-"""What is known to differ, and why: the contents of ``expected.toml``.
+"""What is known to differ, and why: the contents of ``expected.toml`` (``expected.cuda.toml``...).
 
 Two kinds of entries. A ``[[tolerance]]`` says how an operator is compared where the reference is no
 standard: results that are not deterministic on the reference itself or undefined by contract, and
@@ -24,6 +24,13 @@ else:
     import tomli as tomllib
 
 DEFAULT_PATH = Path(__file__).with_name("expected.toml")
+
+
+def path_for(device_type: str) -> Path:
+    """The file about comparisons with a reference device."""
+    return DEFAULT_PATH if device_type == "cpu" else DEFAULT_PATH.with_stem(f"expected.{device_type}")
+
+
 _COMMON_KEYS = {"database", "ops", "dtypes", "variants", "reason"}
 _COMPARISONS = ("bits", "close", "metadata")
 

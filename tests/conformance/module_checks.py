@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from .observation import tensors_in
 from .op_checks import gradients
+from . import reference
 from .transfer import Transfer
 from .twin_run import Call, seed_everything
 
@@ -30,7 +31,7 @@ def calls_of(info: ModuleInfo, dtype: torch.dtype, variant: str) -> Iterator[tup
     for training in modes:
         inputs = info.module_inputs_func(
             info,
-            device="cpu",
+            device=reference.device_type(),
             dtype=dtype,
             requires_grad=variant == "backward",
             training=training,

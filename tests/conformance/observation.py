@@ -213,12 +213,13 @@ def compare(
     tolerance: Tolerance = EXACT,
     *,
     device_type: str,
+    reference_type: str = "cpu",
     outputs_may_stay_on_host: bool = False,
     may_bump: bool = False,
 ) -> list[Mismatch]:
     """Returns every difference between two observations of the same call.
 
-    ``device_type`` is where a tensor must be whose reference is on the host, unless
+    ``device_type`` is where a tensor must be whose counterpart is on ``reference_type``, unless
     ``outputs_may_stay_on_host``. Inputs are where the caller put them. ``may_bump`` accepts a version
     counter that moved on the device alone.
     """
@@ -234,12 +235,13 @@ def compare(
             more_writes = may_bump and actual.fields.get("version") == "bumped"
             ignored = tolerance.ignore | ({"version"} if more_writes else set())
             mismatches += [mismatch for mismatch in found if mismatch.kind not in ignored]
-            wanted = device_type if expected.device.type == "cpu" else expected.device.type
+            on_reference = expected.device.type == reference_type
+            wanted = device_type if on_reference else expected.device.type
             free = label.startswith("input") or outputs_may_stay_on_host
             if actual.device.type != wanted and not (free and actual.device.type == "cpu"):
                 text = f"{label} is on {actual.device}, expected {wanted}"
                 mismatches.append(Mismatch("device", text))
-        elif not _same_object(expected, actual, device_type, tolerance):
+        elif not _same_object(expected, actual, (reference_type, device_type), tolerance):
             text = f"{label} is {_short(actual)}, expected {_short(expected)}"
             mismatches.append(Mismatch("value", text))
     return mismatches
@@ -272,10 +274,11 @@ def _value_difference(
     if torch.equal(_integers(wanted), _integers(got)):
         return None
     if tolerance.compare == "close":
+        limits = {"rtol": tolerance.rtol, "atol": tolerance.atol}
+        if not any(limits.values()):
+            limits = {}  # torch's own for the dtype
         try:
-            torch.testing.assert_close(
-                got, wanted, rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True
-            )
+            torch.testing.assert_close(got, wanted, equal_nan=True, **limits)
         except AssertionError as error:
             return str(error).replace("\n", " ")
         return None
@@ -295,9 +298,11 @@ def _describe_difference(wanted: torch.Tensor, got: torch.Tensor) -> str:
     )
 
 
-def _same_object(expected: Any, actual: Any, device_type: str, tolerance: Tolerance) -> bool:
+def _same_object(
+    expected: Any, actual: Any, devices: tuple[str, str], tolerance: Tolerance
+) -> bool:
     if isinstance(expected, torch.device) and isinstance(actual, torch.device):
-        return actual.type == (device_type if expected.type == "cpu" else expected.type)
+        return actual.type == (devices[1] if expected.type == devices[0] else expected.type)
     if type(expected) is not type(actual):
         return False
     if tolerance.compare == "metadata":

@@ -11,6 +11,7 @@ from torch.autograd import forward_ad
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
+from . import reference
 from .observation import tensors_in
 from .transfer import OnHost, Transfer
 from .twin_run import Call
@@ -51,7 +52,7 @@ def variants_of(op: OpInfo, dtype: torch.dtype, *, errors: bool) -> list[str]:
 
     ``errors`` asks for the error inputs, which do not depend on the dtype.
     """
-    backward = dtype in op.supported_backward_dtypes("cpu") and op.supports_autograd
+    backward = dtype in op.supported_backward_dtypes(reference.device_type()) and op.supports_autograd
     inplace = op.get_inplace() is not None
     strided_only = not op.name.startswith("_foreach_")
     higher = backward and dtype in _DERIVATIVE_DTYPES
@@ -78,7 +79,7 @@ def variants_of(op: OpInfo, dtype: torch.dtype, *, errors: bool) -> list[str]:
 def calls_of(op: OpInfo, dtype: torch.dtype, variant: str) -> Iterator[tuple[str, Call]]:
     """Yields the calls of one variant with a description of each."""
     if variant == "error":
-        for error_input in op.error_inputs("cpu"):
+        for error_input in op.error_inputs(reference.device_type()):
             yield from _described([error_input.sample_input], lambda s: _forward(op.op, s))
         return
     if variant.startswith("sparse_"):
@@ -86,7 +87,8 @@ def calls_of(op: OpInfo, dtype: torch.dtype, variant: str) -> Iterator[tuple[str
         yield from _described(samples, lambda sample: _forward(op.op, sample))
         return
     requires_grad = variant.endswith("backward") or variant == "forward_ad"
-    samples = _placed(op, op.sample_inputs("cpu", dtype, requires_grad=requires_grad))
+    device = reference.device_type()
+    samples = _placed(op, op.sample_inputs(device, dtype, requires_grad=requires_grad))
     if variant.startswith("out"):
         for sample in samples:
             call = _out(op.op, sample, variant)
@@ -108,10 +110,11 @@ def calls_of(op: OpInfo, dtype: torch.dtype, variant: str) -> Iterator[tuple[str
 
 def _sparse_samples(op: OpInfo, dtype: torch.dtype, layout: torch.layout) -> Iterable[SampleInput]:
     """The sparse samples of an operator, or its dense ones made sparse where it has none."""
+    device = reference.device_type()
     try:
-        return list(op.sample_inputs_sparse(layout, "cpu", dtype, requires_grad=False))
+        return list(op.sample_inputs_sparse(layout, device, dtype, requires_grad=False))
     except (NotImplementedError, SkipTest):
-        return _made_sparse(op.sample_inputs("cpu", dtype), layout)
+        return _made_sparse(op.sample_inputs(device, dtype), layout)
 
 
 def _made_sparse(samples: Iterable[SampleInput], layout: torch.layout) -> Iterator[SampleInput]:
@@ -153,7 +156,9 @@ def _placed(op: OpInfo, samples: Iterable[SampleInput]) -> Iterator[SampleInput]
     """Marks the arguments that belong on the host for every device."""
     for sample in samples:
         if op.name in _HOST_ARGUMENTS:
-            sample.args = pytree.tree_map_only(torch.Tensor, OnHost, sample.args)
+            sample.args = pytree.tree_map_only(
+                torch.Tensor, lambda tensor: OnHost(tensor.cpu()), sample.args
+            )
         yield sample
 
 
@@ -170,7 +175,7 @@ def _forward(function: Callable[..., Any], sample: SampleInput) -> Call:
 
 def _names_a_device(inputs: Any) -> bool:
     return any(
-        isinstance(leaf, (torch.Tensor, torch.device)) or leaf == "cpu"
+        isinstance(leaf, (torch.Tensor, torch.device)) or reference.is_named_by(leaf)
         for leaf in pytree.tree_leaves(inputs)
     )
 
@@ -240,6 +245,7 @@ def gradients(
 def _cotangent(transfer: Transfer, output: torch.Tensor, seed: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     dense = torch.randn(output.shape, dtype=output.dtype, generator=generator)
+    dense = dense.to(reference.device_type())
     if output.layout == torch.strided:
         return transfer.tensor(dense)
     return transfer.tensor(dense.to_sparse(layout=output.layout))
@@ -255,7 +261,7 @@ def _with_input(sample: SampleInput, change: Callable[[torch.Tensor], torch.Tens
 
 def _out(function: Callable[..., Any], sample: SampleInput, variant: str) -> Call | None:
     """A call with ``out=``; None where the sample cannot have one (a result that is no tensor)."""
-    transfer = Transfer(torch.device("cpu"))
+    transfer = Transfer(torch.device(reference.device_type()))
     first, args, kwargs = transfer.tree(_inputs(sample))
     try:
         with torch.no_grad():
@@ -281,23 +287,24 @@ def _out(function: Callable[..., Any], sample: SampleInput, variant: str) -> Cal
 def _matching(result: torch.Tensor) -> torch.Tensor:
     if result.layout != torch.strided:
         return torch.zeros_like(result)
-    like = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype)
+    like = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device=result.device)
     return like.fill_(1)
 
 
 def _empty(result: torch.Tensor) -> torch.Tensor:
-    return torch.empty(0, dtype=result.dtype)
+    return torch.empty(0, dtype=result.dtype, device=result.device)
 
 
 def _every_second(result: torch.Tensor) -> torch.Tensor:
-    wide = torch.ones((*result.shape, 2), dtype=result.dtype)
+    wide = torch.ones((*result.shape, 2), dtype=result.dtype, device=result.device)
     return wide[..., 0]
 
 
 def _other_dtype(result: torch.Tensor) -> torch.Tensor:
     """Casting a float result to integers must be refused, an integer one to floats be done."""
     integral = not (result.is_complex() or result.is_floating_point())
-    return torch.ones(result.shape, dtype=torch.float64 if integral else torch.int64)
+    dtype = torch.float64 if integral else torch.int64
+    return torch.ones(result.shape, dtype=dtype, device=result.device)
 
 
 _DESTINATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -34,7 +34,7 @@ def variants_of(info: OptimizerInfo) -> list[str]:
 
 def calls_of(info: OptimizerInfo, dtype: torch.dtype, variant: str) -> Iterator[tuple[str, Call]]:
     """Yields the calls of one variant with a description of each."""
-    for given in info.optim_inputs_func(device="cpu", dtype=dtype):
+    for given in info.optim_inputs_func(device=reference.device_type(), dtype=dtype):
         kwargs = dict(given.kwargs)
         if variant == "sparse":
             kwargs = {**kwargs, **info.metadata_for_sparse[0]}
@@ -51,7 +51,8 @@ def _train(info: OptimizerInfo, kwargs: dict[str, Any], dtype: torch.dtype, vari
     generator = torch.Generator().manual_seed(0)
 
     def random(shape: tuple[int, ...]) -> torch.Tensor:
-        return torch.randn(shape, dtype=dtype, generator=generator)
+        drawn = torch.randn(shape, dtype=dtype, generator=generator)
+        return drawn.to(reference.device_type())
 
     shapes = _SHAPES[:2] if variant == "sparse" else _SHAPES
     parameters = [random(shape).requires_grad_() for shape in shapes]

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from . import reference
+
 _COMPRESSED_ROWS = (torch.sparse_csr, torch.sparse_bsr)
 _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
@@ -20,12 +22,12 @@ class OnHost:
 
 
 class Transfer:
-    """Copies trees of host tensors to one device.
+    """Copies trees of tensors of the reference device to one device.
 
     Sizes, strides, storage offsets, conjugate and negative bits and ``requires_grad`` are kept, and so
-    are relations: tensors that share a storage on the host share one afterwards, and an object that
+    are relations: tensors that share a storage share one afterwards, and an object that
     occurs twice stays one object. The result never shares memory with the source, also when the
-    target is the host itself, so that both devices are fed in the same way.
+    target is the reference itself, so that both devices are fed in the same way.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -36,7 +38,7 @@ class Transfer:
         self._alive: list[Any] = []
 
     def tree(self, value: Any) -> Any:
-        """Returns ``value`` with host tensors and host devices (by name, too) replaced."""
+        """Returns ``value`` with tensors and names of the reference device replaced."""
         return pytree.tree_map(self._leaf, value)
 
     def _leaf(self, value: Any) -> Any:
@@ -44,23 +46,28 @@ class Transfer:
             return self.tensor(value)
         if isinstance(value, OnHost):
             return value.tensor.clone()
-        if value == "cpu" or (isinstance(value, torch.device) and value.type == "cpu"):
+        if reference.is_named_by(value):
             return self.device
         if isinstance(value, slice):
             return slice(self._leaf(value.start), self._leaf(value.stop), self._leaf(value.step))
         return value
 
     def tensor(self, source: torch.Tensor) -> torch.Tensor:
-        """Returns the counterpart of one host tensor; tensors of other devices are passed through."""
-        if source.device.type != "cpu":
+        """Returns the counterpart of one tensor of the reference device.
+
+        Beside another reference device, host tensors stay there, as copies. Tensors of other devices
+        are passed through.
+        """
+        if source.device.type not in ("cpu", reference.device_type()):
             return source
         known = self._tensors.get(id(source))
         if known is not None:
             return known
         with torch.no_grad():
             result = self._rebuild(source)
-        if result.device.type != self.device.type:
-            raise AssertionError(f"copying to {self.device} gave a tensor on {result.device}")
+        wanted = self._target(source)
+        if result.device.type != wanted.type:
+            raise AssertionError(f"copying to {wanted} gave a tensor on {result.device}")
         if isinstance(source, torch.nn.Parameter):
             result = torch.nn.Parameter(result, requires_grad=source.requires_grad)
         elif source.requires_grad:
@@ -68,6 +75,9 @@ class Transfer:
         self._tensors[id(source)] = result
         self._alive.append(source)
         return result
+
+    def _target(self, source: torch.Tensor) -> torch.device:
+        return self.device if source.device.type == reference.device_type() else source.device
 
     def _rebuild(self, source: torch.Tensor) -> torch.Tensor:
         if source.layout == torch.sparse_coo:
@@ -89,8 +99,8 @@ class Transfer:
                 layout=source.layout,
             )
         if source.layout != torch.strided:
-            return source.detach().to(self.device)
-        result = torch.empty(0, dtype=source.dtype, device=self.device)
+            return source.detach().to(self._target(source), copy=True)
+        result = torch.empty(0, dtype=source.dtype, device=self._target(source))
         result.set_(self._storage(source), source.storage_offset(), source.size(), source.stride())
         if source.is_conj():
             torch._C._set_conj(result, True)
@@ -103,9 +113,9 @@ class Transfer:
         known = self._storages.get(storage._cdata)
         if known is not None:
             return known
-        host = torch.empty(0, dtype=torch.uint8).set_(storage)
-        copy = torch.empty(storage.nbytes(), dtype=torch.uint8, device=self.device)
-        copy.copy_(host)
+        given = torch.empty(0, dtype=torch.uint8, device=source.device).set_(storage)
+        copy = torch.empty(storage.nbytes(), dtype=torch.uint8, device=self._target(source))
+        copy.copy_(given)
         result = copy.untyped_storage()
         self._storages[storage._cdata] = result
         self._alive.append(storage)

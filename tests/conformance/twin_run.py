@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,10 @@ from .transfer import Transfer
 # What a body receives: the transfer to its device (for further inputs it makes itself) and its
 # inputs there. It returns whatever shall be compared.
 Body = Callable[[Transfer, Any], Any]
+
+
+# How often the reference is run to see whether it agrees with itself.
+_REPEATS = 4
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,13 @@ class Verdict:
     """The outcome of one call.
 
     ``reference_error`` is set when the reference raised, in which case the device must raise an
-    exception of the same type and nothing else is compared.
+    exception of the same type and nothing else is compared. ``nondeterministic`` says that the
+    reference differs from itself, and that the device is within torch's own tolerances of it.
     """
 
     mismatches: list[Mismatch] = field(default_factory=list)
     reference_error: str | None = None
+    nondeterministic: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,13 +107,34 @@ class TwinRun:
             actual.observe(),
             tolerance,
             device_type=self.device.type,
+            reference_type=self.reference.type,
             outputs_may_stay_on_host=call.outputs_may_stay_on_host,
             may_bump=call.may_bump,
         )
         mismatches += _compare_random_states(expected.random_state, actual.random_state)
         if any(mismatch.kind == "value" for mismatch in mismatches):
-            mismatches += self._reference_against_itself(call, tolerance)
+            unstable = self._reference_against_itself(call, tolerance)
+            mismatches += unstable
+            if unstable and self.reference.type != "cpu" and tolerance.compare == "bits":
+                # Kernels with atomic additions give other bits each time: what can be asked is that
+                # the device is as close to the reference as the reference is to itself.
+                close = replace(tolerance, compare="close")
+                if not self._differences(call, close, expected, actual):
+                    return Verdict(nondeterministic=True)
         return Verdict(mismatches)
+
+    def _differences(
+        self, call: Call, tolerance: Tolerance, expected: _Outcome, actual: _Outcome
+    ) -> list[Mismatch]:
+        return compare(
+            expected.observe(),
+            actual.observe(),
+            tolerance,
+            device_type=self.device.type,
+            reference_type=self.reference.type,
+            outputs_may_stay_on_host=call.outputs_may_stay_on_host,
+            may_bump=True,
+        )
 
     def _run(self, call: Call, device: torch.device) -> _Outcome:
         transfer = Transfer(device)
@@ -131,20 +158,23 @@ class TwinRun:
 
     def _reference_against_itself(self, call: Call, tolerance: Tolerance) -> list[Mismatch]:
         """Tells a wrong device from an operator that is not deterministic on the reference."""
-        first, second = (self._run(call, self.reference) for _ in range(2))
-        if first.error is not None or second.error is not None:
-            return []
-        differs = compare(
-            first.observe(),
-            second.observe(),
-            tolerance,
-            device_type=self.reference.type,
-            outputs_may_stay_on_host=call.outputs_may_stay_on_host,
-        )
-        return [
-            Mismatch("nondeterministic", f"the reference differs from itself: {mismatch.message}")
-            for mismatch in differs[:1]
-        ]
+        first, *others = (self._run(call, self.reference) for _ in range(_REPEATS))
+        for other in others:
+            if first.error is not None or other.error is not None:
+                return []
+            differs = compare(
+                first.observe(),
+                other.observe(),
+                tolerance,
+                device_type=self.reference.type,
+                reference_type=self.reference.type,
+                outputs_may_stay_on_host=call.outputs_may_stay_on_host,
+                may_bump=True,
+            )
+            if any(mismatch.kind == "value" for mismatch in differs):
+                text = f"the reference differs from itself: {differs[0].message}"
+                return [Mismatch("nondeterministic", text)]
+        return []
 
 
 def _random_state(device: torch.device) -> torch.Tensor | None:

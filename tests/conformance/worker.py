@@ -21,8 +21,9 @@ from typing import Any
 
 import torch
 
+from . import reference
 from .databases import Case, calls_of, preload, variants_of
-from .expectations import Expectations
+from .expectations import Expectations, path_for
 from .twin_run import TwinRun, seed_everything
 
 _SAMPLE_SEED = 0
@@ -64,6 +65,7 @@ def check_case(
             "failed": 0,
             "reference_raised": 0,
             "ungenerated": 0,
+            "nondeterministic": 0,
         }
         variants[variant] = counts
         seed_everything(_SAMPLE_SEED)
@@ -79,6 +81,7 @@ def check_case(
             verdict = twins.check(call, tolerance)
             counts["samples"] += 1
             counts["reference_raised"] += verdict.reference_error is not None
+            counts["nondeterministic"] += verdict.nondeterministic
             if not verdict.mismatches:
                 continue
             counts["failed"] += 1
@@ -119,8 +122,9 @@ def main() -> None:
     torch.set_num_interop_threads(1)
     if options.plugin:
         importlib.import_module(options.plugin)
+    reference.use(options.reference)
     twins = TwinRun(options.device, options.reference)
-    expectations = Expectations.load()
+    expectations = Expectations.load(path_for(options.reference))
     progress = Progress(options.progress)
     preload()
     only = tuple(filter(None, options.variants.split(",")))

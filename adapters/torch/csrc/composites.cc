@@ -3,6 +3,9 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
 
 #include "generator.h"
 #include "route.h"
@@ -13,17 +16,8 @@ namespace flagos {
 
 namespace {
 
-// What torch would only do for flagos if it took flagos for CUDA: cuDNN, fused attention, fused cells.
 constexpr const char* kNames[] = {
-    "aten::_batch_norm_impl_index",
-    "aten::_batch_norm_impl_index_backward",
-    "aten::batch_norm",
-    "aten::instance_norm",
-    "aten::ctc_loss.IntList",
-    "aten::ctc_loss.Tensor",
     "aten::cudnn_is_acceptable",
-    "aten::grid_sampler",
-    "aten::_weight_norm",
     "aten::lstm.input",
     "aten::lstm.data",
     "aten::gru.input",
@@ -32,10 +26,6 @@ constexpr const char* kNames[] = {
     "aten::rnn_tanh.data",
     "aten::rnn_relu.input",
     "aten::rnn_relu.data",
-    "aten::lstm_cell",
-    "aten::gru_cell",
-    "aten::rnn_tanh_cell",
-    "aten::rnn_relu_cell",
 };
 
 // Inside, the rules of autocast for CUDA are those of autocast for flagos outside.
@@ -74,6 +64,27 @@ void convert_tensors(c10::IValue& value, Convert convert) {
   }
 }
 
+bool needs_gradient(const torch::jit::Stack& stack, size_t first) {
+  const auto asks = [](const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); };
+  for (size_t i = first; at::GradMode::is_enabled() && i < stack.size(); ++i) {
+    if (stack[i].isTensor() && asks(stack[i].toTensor())) {
+      return true;
+    }
+    if (stack[i].isTensorList()) {
+      const std::vector<at::Tensor> tensors = stack[i].toTensorVector();
+      if (std::any_of(tensors.begin(), tensors.end(), asks)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool on_side_stream() {
+  const c10::Device device(c10::DeviceType::CUDA, current_device());
+  return cuda_guard()->getStream(device) != cuda_guard()->getDefaultStream(device);
+}
+
 class OverCuda final : public c10::OperatorKernel {
  public:
   explicit OverCuda(const c10::OperatorHandle& op) : name_(c10::toString(op.operator_name())), slot_(op_slot(name_)) {}
@@ -81,6 +92,12 @@ class OverCuda final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
     enter_op(slot_, name_.c_str());
     const size_t first = stack->size() - op.schema().arguments().size();
+    if (needs_gradient(*stack, first) && on_side_stream()) {
+      // The engine runs nodes of CUDA tensors in a graph of flagos ones on the default stream (engine.h): the composite
+      // of fused cells has no such nodes. Any key will do under which nobody registered anything else.
+      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::AutogradLazy), stack);
+      return;
+    }
     for (size_t i = first; i < stack->size(); ++i) {
       if ((*stack)[i].isGenerator()) {
         (*stack)[i] = native_generator((*stack)[i].toGenerator());

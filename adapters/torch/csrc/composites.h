@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Composite operators in which torch asks whether a tensor is on CUDA, under the cuda vendor.
+// Recurrent layers under the cuda vendor: composites in which torch asks whether a tensor is on CUDA.
 #pragma once
 
 #include <torch/library.h>
@@ -9,7 +9,7 @@
 
 namespace flagos {
 
-// Runs them on CUDA views of their arguments, so that they decide as they do for CUDA.
+// Runs them on CUDA views of their arguments, so that they take cuDNN as they do for CUDA.
 void register_composites(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered);
 
 } // namespace flagos

@@ -13,11 +13,13 @@
 #include "boxed.h"
 #include "composites.h"
 #include "copy.h"
+#include "engine.h"
 #include "factories.h"
 #include "guard.h"
 #include "hooks.h"
 #include "hot.h"
 #include "library.h"
+#include "normalization.h"
 #include "profiler.h"
 #include "rnn.h"
 #include "shim.h"
@@ -120,6 +122,7 @@ void register_operators() {
   if (native.cuda) {
     register_to(*library, *autograd, registered_ops());
     register_composites(*library, *autograd, registered_ops());
+    register_normalization(*library, *autograd, registered_ops());
   } else {
     register_rnn(*library, *autograd, registered_ops());
   }
@@ -153,6 +156,8 @@ void register_all(const FlagosApi* api, bool on_cuda) {
   core = api;
   if (on_cuda) {
     choose_cuda();
+    teach_engine();
+    register_engine();
   }
   register_hooks(); // first: it refuses when another plugin owns the key
   register_guard();

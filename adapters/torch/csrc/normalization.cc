@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "normalization.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/Normalization.h>
+#include <ATen/ops/_batch_norm_impl_index_ops.h>
+#include <ATen/ops/cudnn_batch_norm.h>
+
+#include "layout.h"
+#include "route.h"
+#include "to.h"
+
+namespace flagos {
+
+namespace {
+
+FlagosOpSlot* batch_norm_slot = nullptr;
+
+at::Tensor shown_to_cuda(const std::optional<at::Tensor>& tensor) {
+  if (!tensor.has_value() || !tensor->defined() || !is_flagos(*tensor)) {
+    return tensor.value_or(at::Tensor());
+  }
+  // A tensor without memory, while compiling, is converted by its own rules.
+  return tensor->key_set().has(c10::DispatchKey::Python) ? to_cuda_view(*tensor) : dense_alias(*tensor);
+}
+
+at::Tensor contiguous(const std::optional<at::Tensor>& tensor) {
+  return tensor.has_value() && tensor->defined() ? tensor->contiguous() : at::Tensor();
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, int64_t> batch_norm_impl_index(
+    const at::Tensor& input,
+    const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& running_mean,
+    const std::optional<at::Tensor>& running_var,
+    bool training,
+    double momentum,
+    double eps,
+    bool cudnn_enabled) {
+  enter_op(batch_norm_slot, "aten::_batch_norm_impl_index");
+  const bool plain = cudnn_enabled && input.layout() == c10::kStrided && !input.is_nested() && input.sym_numel() != 0;
+  if (plain &&
+      at::native::_select_batch_norm_backend(
+          shown_to_cuda(input),
+          shown_to_cuda(weight),
+          shown_to_cuda(bias),
+          shown_to_cuda(running_mean),
+          shown_to_cuda(running_var),
+          training,
+          eps) == at::native::BatchNormBackend::Cudnn) {
+    auto [output, mean, variance, reserve] = at::cudnn_batch_norm(
+        input.contiguous(input.suggest_memory_format()),
+        contiguous(weight),
+        contiguous(bias),
+        contiguous(running_mean),
+        contiguous(running_var),
+        training,
+        momentum,
+        eps);
+    constexpr int64_t kCudnn = 1; // the index torch's backward knows it by
+    return {output, mean, variance, reserve, kCudnn};
+  }
+  // The composite, by a key under which nobody registered anything else.
+  return at::_ops::_batch_norm_impl_index::redispatch(
+      c10::DispatchKeySet(c10::DispatchKey::AutogradLazy),
+      input,
+      weight,
+      bias,
+      running_mean,
+      running_var,
+      training,
+      momentum,
+      eps,
+      cudnn_enabled);
+}
+
+} // namespace
+
+void register_normalization(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered) {
+  batch_norm_slot = op_slot("aten::_batch_norm_impl_index");
+  // A composite: below autograd in inference mode, above it otherwise.
+  library.impl("_batch_norm_impl_index", TORCH_FN(batch_norm_impl_index));
+  autograd.impl("_batch_norm_impl_index", TORCH_FN(batch_norm_impl_index));
+  registered.emplace_back("aten::_batch_norm_impl_index");
+}
+
+} // namespace flagos

@@ -1,0 +1,257 @@
+"""Memory, streams, events and copies on CUDA are torch's own, under the name flagos."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+
+import torch_fl
+
+pytestmark = pytest.mark.cuda
+
+
+def spin(milliseconds: float) -> None:
+    """Keeps the current stream busy."""
+    torch.cuda._sleep(int(milliseconds * 1.5e6))
+
+
+def test_the_vendor_is_cuda() -> None:
+    properties = torch.flagos.get_device_properties(0)
+    assert properties.vendor == "cuda"
+    assert properties.name == torch.cuda.get_device_name(0)
+    assert torch.flagos.device_count() == torch.cuda.device_count()
+    assert torch.flagos.get_device_capability(0) == torch.cuda.get_device_capability(0)
+
+
+def test_one_pool() -> None:
+    torch.flagos.synchronize()
+    before = torch.cuda.memory_allocated()
+    tensor = torch.empty(1 << 20, device="flagos")
+    assert torch.cuda.memory_allocated() - before == 4 << 20
+    assert torch.flagos.memory_allocated() == torch.cuda.memory_allocated()
+    del tensor
+    assert torch.cuda.memory_allocated() == before
+    assert torch.flagos.memory_stats()["allocated_bytes.all.current"] == before
+    assert torch.flagos.mem_get_info() == torch.cuda.mem_get_info()
+    assert torch.flagos.max_memory_allocated() == torch.cuda.max_memory_allocated()
+    assert torch.flagos.memory_snapshot() is not None
+    assert "Allocated memory" in torch.flagos.memory_summary()
+
+
+def test_out_of_memory_and_recovery() -> None:
+    free, total = torch.flagos.mem_get_info()
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(2 * total, dtype=torch.uint8, device="flagos")
+    tensor = torch.ones(1024, device="flagos")
+    assert tensor.sum().item() == 1024
+
+
+def test_current_stream_is_cudas() -> None:
+    side = torch.flagos.Stream(device="flagos:0")
+    assert torch.cuda.current_stream().stream_id == torch.flagos.current_stream().stream_id
+    with torch.flagos.stream(side):
+        assert torch.cuda.current_stream().stream_id == side.stream_id
+        assert torch.flagos.current_stream() == side
+    cuda_side = torch.cuda.Stream()
+    with torch.cuda.stream(cuda_side):
+        assert torch.flagos.current_stream().stream_id == cuda_side.stream_id
+    assert torch.flagos.current_stream() == torch.flagos.default_stream()
+
+
+def test_events_time_the_device() -> None:
+    start, end = (torch.flagos.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    spin(20)
+    end.record()
+    assert not end.query()
+    end.synchronize()
+    assert 5 < start.elapsed_time(end) < 200
+
+
+def test_streams_wait_for_each_other() -> None:
+    main, side = torch.flagos.current_stream(), torch.flagos.Stream(device="flagos:0")
+    x = torch.zeros(1 << 16, device="flagos")
+    for turn in range(20):
+        spin(1)
+        x.add_(1)
+        side.wait_stream(main)
+        with torch.flagos.stream(side):
+            spin(1)
+            x.mul_(2)
+        main.wait_stream(side)
+        x.sub_(x.clone() / 2)
+    torch.flagos.synchronize()
+    expected = 0.0
+    for turn in range(20):
+        expected = (expected + 1) * 2
+        expected -= expected / 2
+    assert torch.all(x == expected)
+
+
+def test_record_stream_keeps_memory_from_reuse() -> None:
+    side = torch.flagos.Stream(device="flagos:0")
+    failures = 0
+    for _ in range(20):
+        x = torch.full((1 << 20,), 7.0, device="flagos")
+        side.wait_stream(torch.flagos.current_stream())
+        with torch.flagos.stream(side):
+            spin(2)
+            y = x + 1
+        x.record_stream(side)
+        del x
+        z = torch.zeros(1 << 20, device="flagos")
+        side.synchronize()
+        failures += int(not torch.all(y == 8.0))
+        del z
+    assert failures == 0
+
+
+def test_pinned_copies_overlap() -> None:
+    host = torch.randn(1 << 24).pin_memory()
+    assert host.is_pinned()
+    device = torch.empty(1 << 24, device="flagos")
+    side = torch.flagos.Stream(device="flagos:0")
+    torch.flagos.synchronize()
+    began = time.perf_counter()
+    spin(50)
+    with torch.flagos.stream(side):
+        device.copy_(host, non_blocking=True)
+    submitted = time.perf_counter() - began
+    side.synchronize()
+    copied = time.perf_counter() - began
+    torch.flagos.synchronize()
+    finished = time.perf_counter() - began
+    assert submitted < 0.01, "the copy made the host wait"
+    assert copied < finished / 2, f"the copy ended after {copied:.4f} s of {finished:.4f} s"
+    assert torch.equal(device.cpu(), host)
+
+
+def test_zero_copy_views() -> None:
+    x = torch.arange(12.0, device="flagos").view(3, 4)
+    on_cuda = x.t().to("cuda")
+    assert on_cuda.device.type == "cuda" and on_cuda.data_ptr() == x.data_ptr()
+    assert on_cuda.stride() == (1, 4)
+    on_cuda.add_(1)
+    assert x[0, 0].item() == 1 and x._version == on_cuda._version > 0
+    back = on_cuda.to("flagos")
+    assert back.device.type == "flagos" and back.data_ptr() == x.data_ptr()
+    copied = x.to("cuda", copy=True)
+    assert copied.data_ptr() != x.data_ptr() and torch.equal(copied, x.to("cuda"))
+    assert on_cuda.to("flagos", copy=True).data_ptr() != x.data_ptr()
+    assert x.to("cuda", torch.float16).dtype == torch.float16
+
+
+def test_gradients_cross_between_cuda_and_flagos() -> None:
+    x = torch.randn(8, 8, device="flagos", requires_grad=True)
+    (x.to("cuda") * 3).sin().to("flagos").sum().backward()
+    assert x.grad is not None and x.grad.device.type == "flagos"
+    expected = 3 * torch.cos(3 * x.detach())
+    torch.testing.assert_close(x.grad, expected)
+
+
+def test_a_write_through_a_view_is_noticed_by_autograd() -> None:
+    x = torch.randn(4, device="flagos", requires_grad=True)
+    y = x * 2
+    z = y.exp()
+    z.detach().to("cuda").zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()
+
+
+def test_other_libraries_take_flagos_tensors() -> None:
+    cupy = pytest.importorskip("cupy")
+    x = torch.arange(6.0, device="flagos")
+    taken = cupy.from_dlpack(x)
+    taken += 1
+    assert x[0].item() == 1
+    as_array = cupy.asarray(x)
+    as_array *= 2
+    cupy.cuda.runtime.deviceSynchronize()
+    assert x.tolist() == [2, 4, 6, 8, 10, 12]
+    numba = pytest.importorskip("numba.cuda")
+    assert numba.as_cuda_array(x).shape == (6,)
+
+
+def test_triton_takes_flagos_tensors() -> None:
+    triton = pytest.importorskip("triton")
+    from tests.gpu.kernels import add_one
+
+    x = torch.arange(1000.0, device="flagos")
+    add_one[(triton.cdiv(1000, 256),)](x, 1000, BLOCK=256)
+    assert torch.equal(x.cpu(), torch.arange(1000.0) + 1)
+
+
+def test_mixed_devices_are_refused() -> None:
+    x = torch.ones(3, device="flagos")
+    with pytest.raises(RuntimeError, match="same device"):
+        x + torch.ones(3)
+    with pytest.raises(RuntimeError, match="same device"):
+        x + torch.ones(3, device="cuda")
+
+
+def test_threads_share_tensors() -> None:
+    x = torch.ones(256, 256, device="flagos")
+    errors: list[str] = []
+
+    def work(seed: int) -> None:
+        generator = torch.Generator(device="flagos").manual_seed(seed)
+        for _ in range(300):
+            y = torch.randn(256, 256, generator=generator, device="flagos")
+            if not torch.equal((x + y) - y - ((x + y) - y), torch.zeros_like(x)):
+                errors.append("wrong sum")
+            if (x.view(-1)[:10] * 2).sum().item() != 20:
+                errors.append("wrong view")
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_random_numbers_are_cudas() -> None:
+    torch.manual_seed(5)
+    ours = torch.randn(1000, device="flagos").cpu(), torch.rand(7, device="flagos").cpu()
+    torch.manual_seed(5)
+    theirs = torch.randn(1000, device="cuda").cpu(), torch.rand(7, device="cuda").cpu()
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    own = torch.Generator(device="flagos").manual_seed(9)
+    other = torch.Generator(device="cuda").manual_seed(9)
+    ours_perm = torch.randperm(100, generator=own, device="flagos").cpu()
+    assert torch.equal(ours_perm, torch.randperm(100, generator=other, device="cuda").cpu())
+    state = torch.flagos.get_rng_state()
+    first = torch.rand(3, device="flagos")
+    torch.flagos.set_rng_state(state)
+    assert torch.equal(first, torch.rand(3, device="flagos"))
+
+
+def test_resizing_a_storage_keeps_bytes() -> None:
+    x = torch.arange(16.0, device="flagos")
+    storage = x.untyped_storage()
+    storage.resize_(0)
+    assert storage.nbytes() == 0
+    storage.resize_(64)
+    x.fill_(3)
+    storage.resize_(128)
+    assert x.tolist() == [3.0] * 16
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two devices")
+def test_peers() -> None:
+    x = torch.randn(1000, device="flagos:0")
+    y = x.to("flagos:1")
+    assert y.device.index == 1 and torch.equal(x.cpu(), y.cpu())
+    with torch.flagos.device(1):
+        assert torch.empty(1, device="flagos").device.index == 1
+        assert torch.cuda.current_device() == 1
+    with pytest.raises(RuntimeError, match="same device"):
+        x + y
+    assert (y + y).device.index == 1
+
+
+def test_registered_operators_are_named_cuda() -> None:
+    assert torch_fl.explain("aten::mm").winner == "cuda.native"

@@ -1,0 +1,159 @@
+"""Whole programs: compilation, profiling, serialization, models of transformers."""
+
+from __future__ import annotations
+
+import copy
+import io
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytestmark = pytest.mark.cuda
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.RMSNorm(64)
+        self.qkv = torch.nn.Linear(64, 192, bias=False)
+        self.out = torch.nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        q, k, v = self.qkv(self.norm(x)).view(batch, length, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + F.silu(self.out(y.transpose(1, 2).reshape(batch, length, width)))
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_compiled_training_matches_cuda(mode: str) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    reference = Block().cuda()
+    ours = Block().to("flagos")
+    ours.load_state_dict(reference.state_dict())
+    x = torch.randn(2, 32, 64)
+    for _ in range(4):
+        losses = []
+        for module, device in ((reference, "cuda"), (ours, "flagos")):
+            compiled = torch.compile(module, mode=mode) if not hasattr(module, "c") else module.c
+            module.c = compiled
+            torch.compiler.cudagraph_mark_step_begin()
+            loss = compiled(x.to(device)).square().mean()
+            loss.backward()
+            with torch.no_grad():
+                for p in module.parameters():
+                    p -= 0.1 * p.grad
+                    p.grad = None
+            losses.append(loss.item())
+        assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_compilation_generates_triton() -> None:
+    from torch._inductor.utils import run_and_get_code
+
+    torch._dynamo.reset()
+    x = torch.randn(1000, device="flagos")
+    result, code = run_and_get_code(torch.compile(lambda x: (x.sin() + 1) * x.cos()), x)
+    assert "triton" in "".join(code)
+    torch.testing.assert_close(result, (x.sin() + 1) * x.cos())
+    assert result.device.type == "flagos"
+
+
+def test_profiler_shows_kernels_under_operators() -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    x = torch.randn(256, 256, device="flagos")
+    x @ x
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        y = x @ x
+        torch.flagos.synchronize()
+    row = next(row for row in profiler.key_averages() if row.key == "aten::mm")
+    assert row.device_time_total > 0, profiler.key_averages().table()
+    assert y.device.type == "flagos"
+
+
+def test_checkpoints_move_between_devices(tmp_path: Path) -> None:
+    net = torch.nn.Linear(4, 4).to("flagos")
+    file = tmp_path / "net.pt"
+    torch.save(net.state_dict(), file)
+    for place in ("cpu", "cuda", "flagos"):
+        state = torch.load(file, map_location=place, weights_only=True)
+        assert state["weight"].device.type == place
+        assert torch.equal(state["weight"].cpu(), net.weight.detach().cpu())
+    torch.save(copy.deepcopy(net).to("cuda").state_dict(), file)
+    state = torch.load(file, map_location="flagos", weights_only=True)
+    assert state["weight"].device.type == "flagos"
+    buffer = io.BytesIO()
+    torch.save(torch.arange(5, device="flagos"), buffer)
+    buffer.seek(0)
+    assert torch.load(buffer).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_safetensors_load_straight_to_flagos(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    file = tmp_path / "x.safetensors"
+    safetensors.save_file({"a": torch.arange(6.0), "b": torch.ones(2, 2).half()}, file)
+    loaded = safetensors.load_file(file, device="flagos:0")
+    assert loaded["a"].device.type == "flagos" and loaded["a"].tolist() == list(range(6))
+    safetensors.save_file({"c": loaded["a"] + 1}, file)
+    assert safetensors.load_file(file)["c"].tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def tiny_qwen(device: str):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.Qwen3Config(
+        vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=256,
+    )
+    return transformers.Qwen3ForCausalLM(config).to(torch.bfloat16).to(device)
+
+
+def test_generation_gives_cudas_tokens() -> None:
+    prompt = torch.randint(0, 256, (1, 8), generator=torch.Generator().manual_seed(1))
+    tokens = [
+        tiny_qwen(device).generate(prompt.to(device), max_new_tokens=32, do_sample=False).cpu()
+        for device in ("cuda", "flagos")
+    ]
+    assert torch.equal(*tokens)
+
+
+def test_training_gives_cudas_losses() -> None:
+    data = torch.randint(0, 256, (4, 64), generator=torch.Generator().manual_seed(2))
+    losses = []
+    for device in ("cuda", "flagos"):
+        model = tiny_qwen(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        run = []
+        for _ in range(5):
+            loss = model(data.to(device), labels=data.to(device)).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.append(loss.item())
+        losses.append(run)
+    assert losses[0] == losses[1]
+
+
+def _child(queue, back) -> None:
+    tensor = queue.get()
+    tensor.add_(1)
+    torch.flagos.synchronize()
+    back.put(float(tensor.sum()))
+    queue.get()
+
+
+def test_tensors_are_shared_between_processes() -> None:
+    context = torch.multiprocessing.get_context("spawn")
+    queue, back = context.Queue(), context.Queue()
+    process = context.Process(target=_child, args=(queue, back))
+    process.start()
+    tensor = torch.zeros(1000, device="flagos")
+    queue.put(tensor)
+    assert back.get(timeout=120) == 1000
+    assert tensor.sum().item() == 1000
+    queue.put(None)
+    process.join(60)
