@@ -86,7 +86,7 @@ bool only_renames(
     return false;
   }
   const c10::DeviceIndex index = device->has_index() ? device->index() : current_device();
-  return index == self.device().index() && (!dtype.has_value() || *dtype == self.scalar_type()) &&
+  return (is_flagos(self) || self.is_cuda()) && index == self.device().index() && (!dtype.has_value() || *dtype == self.scalar_type()) &&
       self.layout() == c10::kStrided && (!layout.has_value() || *layout == c10::kStrided) &&
       !pin_memory.value_or(false) && !self.is_quantized() && !self.is_nested() && self.has_storage() &&
       (!memory_format.has_value() || *memory_format == c10::MemoryFormat::Preserve ||
@@ -102,6 +102,12 @@ at::Tensor to_copy(
     bool non_blocking,
     std::optional<c10::MemoryFormat> memory_format) {
   enter_op(to_copy_slot, "aten::_to_copy");
+  if (!is_flagos(self)) { // torch dispatches by the device that is asked for, too
+    return only_renames(self, kFlagos, dtype, layout, device, pin_memory, memory_format)
+        ? share_with_flagos(self)
+        : at::compositeexplicitautograd::_to_copy(
+              self, dtype, layout, device, pin_memory, non_blocking, memory_format);
+  }
   if (only_renames(self, kCuda, dtype, layout, device, pin_memory, memory_format)) {
     return share_with_cuda(self);
   }
@@ -120,21 +126,6 @@ at::Tensor to_copy(
   at::Tensor result = at::_ops::_to_copy::redispatch(
       native.keys, alias, dtype, layout, target, pin_memory, non_blocking, memory_format);
   return to_flagos ? wrap_dense(std::move(result), target.index()) : result;
-}
-
-// The same operator on CUDA tensors: torch's own, but for the way to flagos.
-at::Tensor to_copy_from_cuda(
-    const at::Tensor& self,
-    std::optional<c10::ScalarType> dtype,
-    std::optional<c10::Layout> layout,
-    std::optional<c10::Device> device,
-    std::optional<bool> pin_memory,
-    bool non_blocking,
-    std::optional<c10::MemoryFormat> memory_format) {
-  if (C10_UNLIKELY(only_renames(self, kFlagos, dtype, layout, device, pin_memory, memory_format))) {
-    return share_with_flagos(self);
-  }
-  return at::compositeexplicitautograd::_to_copy(self, dtype, layout, device, pin_memory, non_blocking, memory_format);
 }
 
 at::Tensor to_dtype_layout(
@@ -194,12 +185,8 @@ void register_to(torch::Library& library, torch::Library& autograd, std::vector<
   to_copy_slot = op_slot("aten::_to_copy");
   library.impl("_to_copy", TORCH_FN(to_copy));
   registered.emplace_back("aten::_to_copy");
-  auto* cuda = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
-  cuda->impl("_to_copy", TORCH_FN(to_copy_from_cuda));
   // Composites: below autograd in inference mode, above it otherwise.
-  auto* cuda_autograd =
-      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCUDA, __FILE__, __LINE__);
-  for (torch::Library* where : {&library, &autograd, cuda, cuda_autograd}) {
+  for (torch::Library* where : {&library, &autograd}) {
     where->impl("to.dtype_layout", TORCH_FN(to_dtype_layout));
     where->impl("to.device", TORCH_FN(to_device));
     where->impl("to.other", TORCH_FN(to_other));
