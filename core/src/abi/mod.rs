@@ -13,7 +13,7 @@ mod status;
 mod streams;
 mod types;
 
-pub use init::initialize;
+pub use init::{initialize, vendor_reports};
 pub use types::*;
 
 /// The table of this library.
