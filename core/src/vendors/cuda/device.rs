@@ -26,6 +26,8 @@ pub(super) struct Device {
     retaining: Mutex<()>,
     /// Bit `n`: access to the memory of device `n` has been arranged, or is impossible.
     pub(super) peers: AtomicU64,
+    /// One bit for each device of the vendor.
+    all: u64,
     discarded: Mutex<Vec<Discarded>>,
 }
 
@@ -43,7 +45,7 @@ unsafe impl Send for Discarded {}
 
 impl Device {
     /// Describes a device; creates no context.
-    pub(super) fn new(api: &'static Api, index: usize) -> Result<Self> {
+    pub(super) fn new(api: &'static Api, index: usize, count: usize) -> Result<Self> {
         let mut raw = 0;
         let ordinal = c_int::try_from(index).unwrap_or(c_int::MAX);
         // SAFETY: a valid output; CUDA is initialised, or there were no `Api` outside.
@@ -56,8 +58,16 @@ impl Device {
             context: AtomicPtr::default(),
             retaining: Mutex::new(()),
             peers: AtomicU64::new(1 << (index % 64)),
+            all: 1_u64
+                .checked_shl(count as u32)
+                .map_or(u64::MAX, |bit| bit - 1),
             discarded: Mutex::default(),
         })
+    }
+
+    /// Whether a copy may meet a device whose memory has not been arranged for.
+    pub(super) fn has_new_peers(&self) -> bool {
+        self.peers.load(Ordering::Relaxed) & self.all != self.all
     }
 
     /// Whether the context has been created by us.

@@ -80,11 +80,11 @@ impl CudaVendor {
         if count != expected {
             tracing::warn!(expected, count, "CUDA shows another number of devices");
         }
-        let devices = (0..count).map(|index| Device::new(api, index).map(Arc::new));
+        let devices = (0..count).map(|index| Device::new(api, index, count).map(Arc::new));
         let devices = devices.collect::<Result<Box<[_]>>>()?;
         let default_streams = devices
             .iter()
-            .map(|device| Arc::new(CudaStream::default(device, count > 1)))
+            .map(|device| Arc::new(CudaStream::default(device)))
             .collect();
         Ok(Self {
             devices,
@@ -107,10 +107,6 @@ impl CudaVendor {
     fn any_device(&self) -> Result<&Arc<Device>> {
         let used = self.devices.iter().find(|device| device.is_used());
         used.map_or_else(|| self.device(0), Ok)
-    }
-
-    fn has_peers(&self) -> bool {
-        self.devices.len() > 1
     }
 
     fn wait(&self, device: usize, operation: &'static str) -> Result<()> {
@@ -222,11 +218,7 @@ impl Vendor for CudaVendor {
     fn stream(&self, device: usize, priority: i32) -> Result<Arc<dyn Stream>> {
         let device = self.device(device)?;
         device.bury();
-        Ok(Arc::new(CudaStream::new(
-            device,
-            self.has_peers(),
-            priority,
-        )?))
+        Ok(Arc::new(CudaStream::new(device, priority)?))
     }
 
     unsafe fn external_stream(
@@ -236,7 +228,7 @@ impl Vendor for CudaVendor {
     ) -> Result<Arc<dyn Stream>> {
         let device = self.device(device)?;
         // SAFETY: the caller's promise.
-        let stream = unsafe { CudaStream::external(device, self.has_peers(), handle) }?;
+        let stream = unsafe { CudaStream::external(device, handle) }?;
         Ok(Arc::new(stream))
     }
 

@@ -97,12 +97,12 @@ impl Nvml {
             (self.handle)(index, &mut device) == SUCCESS
                 && (self.uuid)(device, text.as_mut_ptr(), UUID_SIZE as c_uint) == SUCCESS
         };
-        // SAFETY: the library writes a string that ends with NUL.
-        told.then(|| {
-            unsafe { CStr::from_ptr(text.as_ptr()) }
-                .to_string_lossy()
-                .into_owned()
-        })
+        if !told {
+            return None;
+        }
+        // SAFETY: the library wrote a string that ends with NUL.
+        let text = unsafe { CStr::from_ptr(text.as_ptr()) };
+        Some(text.to_string_lossy().into_owned())
     }
 
     fn listing(&self) -> Result<Listing, String> {

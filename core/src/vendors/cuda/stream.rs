@@ -21,8 +21,6 @@ pub(super) struct CudaStream {
     handle: CUstream,
     /// Whether it is ours to destroy.
     owned: bool,
-    /// Whether there are other devices, whose memory a copy may meet.
-    has_peers: bool,
 }
 
 // SAFETY: CUDA's handles may be used from every thread.
@@ -32,17 +30,16 @@ unsafe impl Sync for CudaStream {}
 
 impl CudaStream {
     /// The legacy default stream, which is also torch's: the null handle.
-    pub(super) fn default(device: &Arc<Device>, has_peers: bool) -> Self {
+    pub(super) fn default(device: &Arc<Device>) -> Self {
         Self {
             device: Arc::clone(device),
             handle: std::ptr::null_mut(),
             owned: false,
-            has_peers,
         }
     }
 
     /// A new stream, which does not wait for the default one.
-    pub(super) fn new(device: &Arc<Device>, has_peers: bool, priority: i32) -> Result<Self> {
+    pub(super) fn new(device: &Arc<Device>, priority: i32) -> Result<Self> {
         let api = device.api;
         let (mut least, mut greatest) = (0, 0);
         let mut handle = std::ptr::null_mut();
@@ -63,7 +60,6 @@ impl CudaStream {
             device: Arc::clone(device),
             handle,
             owned: true,
-            has_peers,
         })
     }
 
@@ -71,11 +67,7 @@ impl CudaStream {
     ///
     /// # Safety
     /// `handle` is a live stream (or null, the default one) and outlives what is returned.
-    pub(super) unsafe fn external(
-        device: &Arc<Device>,
-        has_peers: bool,
-        handle: *mut c_void,
-    ) -> Result<Self> {
+    pub(super) unsafe fn external(device: &Arc<Device>, handle: *mut c_void) -> Result<Self> {
         let handle: CUstream = handle.cast();
         let entered = device.enter("external_stream")?;
         let mut context = std::ptr::null_mut();
@@ -93,7 +85,6 @@ impl CudaStream {
             device: Arc::clone(device),
             handle,
             owned: false,
-            has_peers,
         })
     }
 
@@ -140,7 +131,7 @@ impl Stream for CudaStream {
         }
         let _entered = self.device.enter("copy")?;
         let (to, from) = (dst as CUdeviceptr, src as CUdeviceptr);
-        if self.has_peers {
+        if self.device.has_new_peers() {
             peer::arrange(&self.device, [to, from]);
         }
         // SAFETY: the caller's promise.
