@@ -364,16 +364,20 @@ typedef struct FlagosApi {
    */
   int32_t (*device_sync)(int32_t device);
   /**
-   * Queues a call of `function(context)`, made on another thread, in order. It must not throw.
+   * Queues a call of `function(context)`, made on another thread, in order. It must not throw, nor
+   * wait for functions of other streams. In it a vendor may refuse whatever is not freeing.
    */
   int32_t (*stream_launch)(int32_t device, uint64_t stream, void (*function)(void*), void *context);
   /**
    * Queues a copy between device, pinned and ordinary memory. Both ranges stay valid until it ran.
+   * When one side is ordinary memory, or both are the host's, it may have run on return.
    */
   int32_t (*copy_async)(int32_t device, uint64_t stream, void *dst, const void *src, size_t nbytes);
   /**
    * The address, the same for the life of the process, of the number of queued items that have not
-   * finished, over all streams. Load it with `__ATOMIC_ACQUIRE`: 0 means that all effects are visible.
+   * finished, over all streams. Load it with `__ATOMIC_ACQUIRE`: 0 means that nothing has to be waited
+   * for before the next item is queued: host code may use device memory where it can at all, on
+   * the host vendor. For vendors whose device memory only the device uses it is always 0.
    */
   const uint64_t *(*pending)(void);
   /**

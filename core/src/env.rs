@@ -13,7 +13,7 @@ pub(crate) use host::{parse_faults, valid_devices};
 pub use host::{FaultSite, HostSettings};
 pub use value::{parse_bytes, Env};
 
-/// How the text of a variable is read. An empty value always means "not set".
+/// How the text of a variable is read. An empty value means "not set", except where [`EMPTY_COUNTS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VarKind {
     /// `1`, `true`, `on`, `yes`, or `0`, `false`, `off`, `no`.
@@ -47,18 +47,21 @@ pub enum Group {
     FlagGems,
     /// The host device.
     Host,
+    /// NVIDIA devices.
+    Cuda,
     /// Names of PyTorch-Plugin-FL which flagos recognises and replaces.
     Legacy,
 }
 
 impl Group {
     /// Every group in the order of the documentation.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Configuration,
         Self::Routing,
         Self::Logging,
         Self::FlagGems,
         Self::Host,
+        Self::Cuda,
         Self::Legacy,
     ];
 }
@@ -136,6 +139,9 @@ declare! {
     HOST_FAULT: "FLAGOS_HOST_FAULT", VarKind::Text, "none", Host,
         "Probabilities of injected failures: `alloc=0.01,copy=0.001`. Sites: `alloc`, `copy`, `launch`, `event`.";
 
+    CUDA_VISIBLE_DEVICES: "CUDA_VISIBLE_DEVICES", VarKind::Text, "every device", Cuda,
+        "NVIDIA's variable: the devices of this process, by number or UUID, in this order. Set but empty, it hides them all, and `host` is chosen.";
+
     USE_FLAGGEMS: "FLAGOS_USE_FLAGGEMS", VarKind::Flag, "`1`", Legacy,
         "`0` means `FLAGOS_DISABLE_FLAGGEMS_PY=1`, which replaces it.";
     USE_FLAGGEMS_CPP: "FLAGOS_USE_FLAGGEMS_CPP", VarKind::Retired, "", Legacy,
@@ -191,6 +197,9 @@ declare! {
     TRACE: "FLAGOS_TRACE", VarKind::Retired, "", Legacy,
         "Set `FLAGOS_LOG=trace` instead.";
 }
+
+/// Variables of others for which an empty value differs from none.
+pub(crate) const EMPTY_COUNTS: [&str; 1] = [CUDA_VISIBLE_DEVICES.name];
 
 /// The prefix of the per-operator variables.
 pub(crate) const OP_PREFIX: &str = "FLAGOS_OP_";

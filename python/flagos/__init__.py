@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from flagos.registration import foreign, implementation, register, unregister
     from flagos.routing import clear_route, route, set_route, set_strict, strict
-    from flagos.runtime import device_count, devices, initialize
+    from flagos.runtime import device_count, devices, initialize, vendors
 
 _HOME = {
     "ConfigError": "flagos._core",
@@ -70,6 +70,7 @@ _HOME = {
     "device_count": "flagos.runtime",
     "devices": "flagos.runtime",
     "initialize": "flagos.runtime",
+    "vendors": "flagos.runtime",
 }
 
 __all__ = [
@@ -102,6 +103,7 @@ __all__ = [
     "set_strict",
     "strict",
     "unregister",
+    "vendors",
 ]
 
 

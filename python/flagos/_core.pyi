@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, TypedDict
 
-from flagos.runtime import Device
+from flagos.runtime import Device, VendorReport
 
 class _Variable(TypedDict):
     """One declared environment variable."""
@@ -67,6 +67,9 @@ def vendor() -> str:
 
 def devices() -> list[Device]:
     """Every device."""
+
+def vendors() -> list[VendorReport]:
+    """Every vendor, the best first, and why it is used or not; initialises nothing."""
 
 # Implementations.
 

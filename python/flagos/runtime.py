@@ -26,6 +26,19 @@ class Device(TypedDict):
     minor: int
 
 
+class VendorReport(TypedDict):
+    """One vendor of this build, as it looks without being started."""
+
+    #: As in ``FLAGOS_VENDOR``.
+    name: str
+    #: How many devices it would show.
+    devices: int
+    #: Whether its devices are the ones used.
+    chosen: bool
+    #: Why it is chosen or not, or cannot be used.
+    reason: str
+
+
 def device_count() -> int:
     """How many devices there are. Initialises nothing and never fails: 0 when something is wrong."""
     return _core.device_count()
@@ -34,6 +47,14 @@ def device_count() -> int:
 def devices() -> list[Device]:
     """Every device. Raises :class:`flagos.FlagosError` when the vendor cannot be used."""
     return _core.devices()
+
+
+def vendors() -> list[VendorReport]:
+    """Every vendor, the best first. Initialises nothing.
+
+    Raises :class:`flagos.ConfigError` for a wrong configuration, not for a vendor that is missing.
+    """
+    return _core.vendors()
 
 
 def initialize() -> None:

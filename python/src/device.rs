@@ -3,6 +3,7 @@
 use std::ffi::{c_void, CStr};
 
 use flagos_core::abi;
+use flagos_core::vendors::VendorReport;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -66,6 +67,20 @@ fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     Ok(found)
 }
 
+#[pyfunction]
+fn vendors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let reports = py.detach(abi::vendor_reports).into_python(py)?;
+    let describe = |report: VendorReport| {
+        let vendor = PyDict::new(py);
+        vendor.set_item("name", report.name)?;
+        vendor.set_item("devices", report.devices)?;
+        vendor.set_item("chosen", report.chosen)?;
+        vendor.set_item("reason", report.reason)?;
+        Ok(vendor)
+    };
+    reports.into_iter().map(describe).collect()
+}
+
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("abi_version", abi::FLAGOS_ABI_VERSION)?;
@@ -73,5 +88,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(init, module)?)?;
     module.add_function(wrap_pyfunction!(device_count, module)?)?;
     module.add_function(wrap_pyfunction!(vendor, module)?)?;
-    module.add_function(wrap_pyfunction!(devices, module)?)
+    module.add_function(wrap_pyfunction!(devices, module)?)?;
+    module.add_function(wrap_pyfunction!(vendors, module)?)
 }

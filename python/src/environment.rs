@@ -44,6 +44,7 @@ fn group(group: Group) -> &'static str {
         Group::Logging => "logging",
         Group::FlagGems => "flaggems",
         Group::Host => "host",
+        Group::Cuda => "cuda",
         Group::Legacy => "legacy",
     }
 }

@@ -44,6 +44,8 @@ class Interpreter:
             for name, value in os.environ.items()
             if not name.startswith(("FLAGOS_", "PYTHON", "TORCH_", "XDG_"))
         }
+        # The same devices on every machine.
+        environment["CUDA_VISIBLE_DEVICES"] = ""
         process = subprocess.run(
             [str(self.python), *arguments],
             cwd=self.folder,

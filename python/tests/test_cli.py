@@ -83,12 +83,21 @@ def test_devices_as_json(without_torch: Interpreter) -> None:
         "major",
         "minor",
     }
+    vendors = {vendor["name"]: vendor for vendor in result.json["vendors"]}
+    assert set(vendors) == {"cuda", "host"}
+    assert vendors["host"]["devices"] == 2
+    assert [name for name, vendor in vendors.items() if vendor["chosen"]] == ["host"]
+    assert vendors["cuda"]["reason"]
 
 
 def test_devices_as_text(without_torch: Interpreter) -> None:
     lines = without_torch.flagos("devices").out.splitlines()
     assert lines[0].split() == ["device", "vendor", "name", "memory", "cores"]
     assert lines[1].startswith("flagos:0  host")
+    start = lines.index("")
+    assert lines[start + 1].split() == ["vendor", "devices", "used", "why"]
+    assert lines[start + 2].split()[:3] == ["cuda", "0", "no"]
+    assert lines[start + 3].split()[:3] == ["host", "1", "yes"]
 
 
 def test_devices_do_not_import_torch(interpreter: Interpreter) -> None:
@@ -183,6 +192,8 @@ def test_explain_of_an_unknown_operator_offers_the_nearest(adapted: Interpreter)
 def test_env_shows_what_is_set(without_torch: Interpreter) -> None:
     variables = {"FLAGOS_STRICT": "1", "FLAGOS_OP_add__Tensor": "cpu"}
     found = without_torch.flagos("env", "--set", "--json", **variables).json["variables"]
+    # The one variable that is set even if it is empty.
+    variables["CUDA_VISIBLE_DEVICES"] = ""
     assert {entry["name"]: entry["value"] for entry in found} == variables
     everything = without_torch.flagos("env").out
     assert "FLAGOS_HOST_DEVICES" in everything

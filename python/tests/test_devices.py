@@ -30,6 +30,24 @@ def test_the_number_of_host_devices_follows_the_variable(interpreter: Interprete
     assert interpreter.program(program, **variables).out == "3 3\n"
 
 
+def test_a_vendor_that_is_asked_for_is_never_replaced(interpreter: Interpreter) -> None:
+    result = interpreter.flagos("devices", FLAGOS_VENDOR="cuda", CUDA_VISIBLE_DEVICES="")
+    assert result.status == 1
+    assert "vendor `cuda` cannot be used" in result.err and "host" in result.err
+
+
+def test_vendors_say_why_without_starting(interpreter: Interpreter) -> None:
+    program = (
+        "import flagos, os\n"
+        "for vendor in flagos.vendors(): print(vendor['name'], vendor['chosen'])\n"
+        "child = os.fork()\n"
+        "if child == 0: os._exit(len(flagos.devices()))\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    )
+    result = interpreter.program(program, CUDA_VISIBLE_DEVICES="")
+    assert result.out == "cuda False\nhost True\n1\n", result.err
+
+
 def test_counting_devices_never_fails(interpreter: Interpreter) -> None:
     program = "import flagos; print(flagos.device_count())"
     result = interpreter.program(program, FLAGOS_VENDOR="nonsense")

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::policy::Config;
 use crate::registry;
 use crate::runtime::{process, Runtime};
-use crate::vendors::{self, Settings, VendorEntry};
+use crate::vendors::{self, Settings, VendorEntry, VendorReport};
 
 use super::status::{catch, device_index, fail, give, status};
 use super::types::{FlagosDeviceProperties, FLAGOS_OK};
@@ -28,9 +29,7 @@ pub fn initialize() -> Result<&'static Runtime> {
 
 fn configured_vendor() -> Result<(&'static VendorEntry, Settings)> {
     let config = registry::global().config()?;
-    let settings = Settings {
-        host: config.host.clone(),
-    };
+    let settings = settings(&config);
     let entry = vendors::select(config.vendor(), &settings)?;
     Ok((entry, settings))
 }
@@ -47,6 +46,22 @@ pub fn chosen_vendor() -> Result<&'static str> {
             Err(_) => vendors::select(None, &Settings::default())?.name,
         }),
     }
+}
+
+fn settings(config: &Config) -> Settings {
+    Settings {
+        host: config.host.clone(),
+        cuda_visible_devices: config.cuda_visible_devices.clone(),
+    }
+}
+
+/// Every vendor of this build as it looks from here, the best first. Initialises nothing.
+pub fn vendor_reports() -> Result<Vec<VendorReport>> {
+    if process::is_forked() {
+        return Err(Error::forked("vendors"));
+    }
+    let config = registry::global().config()?;
+    Ok(vendors::report(config.vendor(), &settings(&config)))
 }
 
 /// `FlagosApi::init`.

@@ -13,7 +13,7 @@ mod status;
 mod streams;
 mod types;
 
-pub use init::{chosen_vendor, initialize};
+pub use init::{chosen_vendor, initialize, vendor_reports};
 pub use types::*;
 
 /// The table of this library.

@@ -210,7 +210,8 @@ pub struct FlagosApi {
     pub stream_sync: extern "C" fn(device: i32, stream: u64) -> i32,
     /// Waits for everything queued on all streams of the device. Reports a failure of any, once.
     pub device_sync: extern "C" fn(device: i32) -> i32,
-    /// Queues a call of `function(context)`, made on another thread, in order. It must not throw.
+    /// Queues a call of `function(context)`, made on another thread, in order. It must not throw, nor
+    /// wait for functions of other streams. In it a vendor may refuse whatever is not freeing.
     pub stream_launch: unsafe extern "C" fn(
         device: i32,
         stream: u64,
@@ -218,6 +219,7 @@ pub struct FlagosApi {
         context: *mut c_void,
     ) -> i32,
     /// Queues a copy between device, pinned and ordinary memory. Both ranges stay valid until it ran.
+    /// When one side is ordinary memory, or both are the host's, it may have run on return.
     pub copy_async: unsafe extern "C" fn(
         device: i32,
         stream: u64,
@@ -226,7 +228,9 @@ pub struct FlagosApi {
         nbytes: usize,
     ) -> i32,
     /// The address, the same for the life of the process, of the number of queued items that have not
-    /// finished, over all streams. Load it with `__ATOMIC_ACQUIRE`: 0 means that all effects are visible.
+    /// finished, over all streams. Load it with `__ATOMIC_ACQUIRE`: 0 means that nothing has to be waited
+    /// for before the next item is queued: host code may use device memory where it can at all, on
+    /// the host vendor. For vendors whose device memory only the device uses it is always 0.
     pub pending: extern "C" fn() -> *const u64,
     /// A new event for streams of `device`; only with `timing` it has a time.
     pub event_create:

@@ -12,6 +12,7 @@ impl Group {
             Self::Logging => "Logging",
             Self::FlagGems => "FlagGems",
             Self::Host => "The host device",
+            Self::Cuda => "NVIDIA devices",
             Self::Legacy => "Names of PyTorch-Plugin-FL",
         }
     }
@@ -50,9 +51,9 @@ pub fn markdown() -> String {
         "# Environment variables\n\n\
          <!-- Generated from core/src/env.rs: edit that file, then run\n     \
          BLESS=1 cargo test -p flagos-core env -->\n\n\
-         An empty value means \"not set\". A `FLAGOS_` variable that is not listed here is an \
-         error.\nVariables are read once, when flagos initialises; `flagos.reload()` reads them \
-         again.\n\n\
+         An empty value means \"not set\", except for `CUDA_VISIBLE_DEVICES`. A `FLAGOS_` variable\n\
+         that is not listed here is an error.\n\
+         Variables are read once, when flagos initialises; `flagos.reload()` reads them again.\n\n\
          Layers, the weakest first: built-in defaults, `flagos.toml`, `backends.conf`, the \
          environment,\ncalls of the API, the active context.\n",
     );

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::{Group, Var, VarKind, OP_PREFIX, VARS};
+use super::{Group, Var, VarKind, EMPTY_COUNTS, OP_PREFIX, VARS};
 use crate::nearest;
 use crate::{Error, Result};
 
@@ -19,14 +19,16 @@ pub struct Env {
 
 impl Env {
     /// A snapshot of `pairs`. Variables that are not flagos' business are dropped, and so are empty
-    /// values, which everywhere mean "not set".
+    /// values, which mean "not set" but for [`EMPTY_COUNTS`].
     pub fn from_pairs<K, V>(pairs: impl IntoIterator<Item = (K, V)>) -> Self
     where
         K: Into<String>,
         V: Into<String>,
     {
         let pairs = pairs.into_iter().map(|(k, v)| (k.into(), v.into()));
-        let vars = pairs.filter(|(name, value)| relevant(name) && !value.is_empty());
+        let vars = pairs.filter(|(name, value)| {
+            relevant(name) && (!value.is_empty() || EMPTY_COUNTS.contains(&name.as_str()))
+        });
         Self {
             vars: vars.collect(),
         }
@@ -40,7 +42,7 @@ impl Env {
         Self::from_pairs(std::env::vars_os().map(|(name, value)| (text(name), text(value))))
     }
 
-    /// The text of a variable that is set and not empty.
+    /// The text of a variable that is set (and not empty, but for [`EMPTY_COUNTS`]).
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.vars.get(name).map(String::as_str)

@@ -17,6 +17,8 @@ pub struct Config {
     pub layers: Vec<Layer>,
     /// Settings of the host vendor.
     pub host: HostSettings,
+    /// `CUDA_VISIBLE_DEVICES`; empty hides every device.
+    pub cuda_visible_devices: Option<String>,
     /// The lock file the plan is checked against.
     pub lock: Option<PathBuf>,
     /// `FLAGOS_LOG`.
@@ -39,6 +41,7 @@ impl Config {
             warnings: env.check()?,
             lock: env.path(&env::LOCK),
             log: env.get(env::LOG.name).map(str::to_owned),
+            cuda_visible_devices: env.get(env::CUDA_VISIBLE_DEVICES.name).map(str::to_owned),
             flaggems_source_dir: env.path(&env::FLAGGEMS_SOURCE_DIR),
             gems_vendor: env.get(env::GEMS_VENDOR.name).map(str::to_owned),
             ..Self::default()

@@ -99,7 +99,8 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
             ));
         }
         let devices = (0..count).map(|device| {
-            let total = vendor.memory(device)?.total as usize;
+            // Not `memory`, which would make a vendor start every device.
+            let total = vendor.properties(device)?.total_memory as usize;
             let state = DeviceState {
                 pool: Pool::new(device),
                 deferred: Deferred::new(),

@@ -6,6 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::error::ErrorKind;
+
 use super::streams::Streams;
 use super::vendor::{Event, Vendor};
 
@@ -98,7 +100,10 @@ impl<T: Copy> Deferred<T> {
 }
 
 /// Whether the event is over. A failure before it is the stream's to report: the memory is unused
-/// all the same.
+/// all the same. A vendor that cannot be asked here (in work running on a stream) is asked again.
 fn passed(event: &dyn Event) -> bool {
-    event.query().unwrap_or(true)
+    match event.query() {
+        Ok(over) => over,
+        Err(error) => error.kind() != ErrorKind::Unsupported,
+    }
 }

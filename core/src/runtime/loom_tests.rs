@@ -59,7 +59,13 @@ impl Vendor for FakeVendor {
         1
     }
     fn properties(&self, _: usize) -> Result<DeviceProperties> {
-        Err(Error::unsupported("properties", "a fake"))
+        Ok(DeviceProperties {
+            name: "a fake".into(),
+            total_memory: SEGMENT as u64,
+            multi_processor_count: 1,
+            major: 1,
+            minor: 0,
+        })
     }
     fn memory(&self, _: usize) -> Result<MemoryInfo> {
         Ok(MemoryInfo {

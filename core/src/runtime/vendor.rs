@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 use super::sync::AtomicU64;
 
@@ -85,6 +85,21 @@ pub trait Vendor: Send + Sync {
     /// range are clamped, and a vendor may have only one priority.
     fn stream(&self, device: usize, priority: i32) -> Result<Arc<dyn Stream>>;
 
+    /// The stream behind a handle of the vendor's own library (a `CUstream`), made on `device` by
+    /// somebody else, who destroys it too. Null is the default stream.
+    ///
+    /// # Safety
+    /// The handle is live and outlives what is returned.
+    unsafe fn external_stream(
+        &self,
+        device: usize,
+        handle: *mut c_void,
+    ) -> Result<Arc<dyn Stream>> {
+        let _ = (device, handle);
+        let message = format!("the vendor `{}` has no streams of others", self.name());
+        Err(Error::unsupported("external_stream", message))
+    }
+
     /// A new event for streams of `device`. Only an event made with `timing` has a time.
     fn event(&self, device: usize, timing: bool) -> Result<Arc<dyn Event>>;
 
@@ -101,8 +116,16 @@ pub trait Vendor: Send + Sync {
         false
     }
 
-    /// Items queued and not finished, over all streams. Reading 0 with acquire ordering means that
-    /// the effects of all items are visible.
+    /// Whether host code computes on device memory directly, as operators of the host vendor do on
+    /// the calling thread. If not, the host only ever copies, and waits for the copy.
+    fn host_computes(&self) -> bool {
+        true
+    }
+
+    /// Where the host computes: items queued and not finished, over all streams. Reading 0 with
+    /// acquire ordering means that the effects of all items are visible, so that host code may use
+    /// device memory. Elsewhere no host code may, and it is always 0: there is nothing to wait for
+    /// before queueing the next item.
     fn pending(&self) -> &AtomicU64;
 
     /// Called in a forked child, where no thread of the vendor exists any more.
@@ -125,14 +148,19 @@ pub trait Stream: Send + Sync {
     /// queued work that has not been reported is returned here, once.
     fn sync(&self) -> Result<()>;
 
-    /// Queues a copy of `nbytes` between any two of: device memory, pinned and ordinary memory.
+    /// Queues a copy of `nbytes` between any two of: device memory, pinned and ordinary memory. When
+    /// one side is ordinary memory, or both are the host's, a vendor may wait until it has run.
     ///
     /// # Safety
     /// Both ranges stay valid, and are not written by anything unordered, until the copy has run.
     unsafe fn copy(&self, dst: *mut u8, src: *const u8, nbytes: usize) -> Result<()>;
 
     /// Queues a call of `function(context)` on a thread of the vendor. Once this has returned `Ok`
-    /// the call happens, whether or not earlier work failed.
+    /// the call happens, whether or not earlier work failed, unless the device itself is lost.
+    ///
+    /// The function must not wait for functions of other streams: a vendor may run all on one thread.
+    /// A vendor may also refuse calls of its own from it, as `Unsupported`, except that everything may
+    /// be freed and dropped.
     ///
     /// # Safety
     /// `function` may be called with `context` from another thread, once.
@@ -144,6 +172,12 @@ pub trait Stream: Send + Sync {
     /// Lets work queued from now on start only after what `event` stands for now. An event never
     /// recorded is no constraint.
     fn wait(&self, event: &dyn Event) -> Result<()>;
+
+    /// The handle in the vendor's own library (a `CUstream`, null for the default stream), if there
+    /// is one. It lives as long as the stream.
+    fn native_handle(&self) -> Option<*mut c_void> {
+        None
+    }
 }
 
 /// A point in a stream. Before the first record it counts as finished.

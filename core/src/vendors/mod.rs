@@ -3,6 +3,7 @@
 //! A vendor registers itself with `inventory`. The linker drops what nobody names, so each module is
 //! named here and a test counts them.
 
+pub mod cuda;
 pub mod host;
 
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use crate::runtime::Vendor;
 pub struct Settings {
     /// The host vendor's part.
     pub host: HostSettings,
+    /// `CUDA_VISIBLE_DEVICES`; empty hides every device.
+    pub cuda_visible_devices: Option<String>,
 }
 
 /// Opens a vendor with these settings and this count of unfinished work.
@@ -42,7 +45,7 @@ inventory::collect!(VendorEntry);
 /// Every registered vendor, the best first.
 pub fn registered() -> Vec<&'static VendorEntry> {
     // Naming the module keeps its registration in the binary.
-    let _named = [&host::ENTRY];
+    let _named = [&cuda::ENTRY, &host::ENTRY];
     let mut entries: Vec<_> = inventory::iter::<VendorEntry>().collect();
     entries.sort_by_key(|entry| (std::cmp::Reverse(entry.rank), entry.name));
     entries
@@ -51,6 +54,57 @@ pub fn registered() -> Vec<&'static VendorEntry> {
 /// The vendor called `name`, or the best available one. A name is never replaced by another.
 pub fn select(name: Option<&str>, settings: &Settings) -> Result<&'static VendorEntry> {
     select_from(&registered(), name, settings)
+}
+
+/// How a vendor looks from here, without having been opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VendorReport {
+    /// Its name.
+    pub name: &'static str,
+    /// How many devices it would show.
+    pub devices: usize,
+    /// Whether it is the one used.
+    pub chosen: bool,
+    /// Why it is chosen or not; why it cannot be used.
+    pub reason: String,
+}
+
+/// Describes every registered vendor, the best first, given the name that is asked for.
+pub fn report(name: Option<&str>, settings: &Settings) -> Vec<VendorReport> {
+    report_on(&registered(), name, settings)
+}
+
+fn report_on(
+    entries: &[&'static VendorEntry],
+    name: Option<&str>,
+    settings: &Settings,
+) -> Vec<VendorReport> {
+    let chosen = select_from(entries, name, settings).ok();
+    let describe = |entry: &&'static VendorEntry| {
+        let chosen_name = chosen.map(|chosen| chosen.name);
+        let reason = match ((entry.unavailable)(settings), chosen_name) {
+            (Some(reason), _) => reason,
+            (None, Some(chosen)) if chosen == entry.name => match name {
+                Some(_) => "FLAGOS_VENDOR asks for it".into(),
+                None => "the best vendor available here".into(),
+            },
+            (None, Some(chosen)) => match name {
+                Some(_) => format!("FLAGOS_VENDOR asks for {chosen}"),
+                None => format!(
+                    "{chosen} is preferred; FLAGOS_VENDOR={} takes it",
+                    entry.name
+                ),
+            },
+            (None, None) => format!("`{}` is asked for", name.unwrap_or_default()),
+        };
+        VendorReport {
+            name: entry.name,
+            devices: (entry.device_count)(settings),
+            chosen: chosen_name == Some(entry.name),
+            reason,
+        }
+    };
+    entries.iter().map(describe).collect()
 }
 
 fn select_from(
@@ -90,7 +144,7 @@ mod tests {
     #[test]
     fn exactly_these_vendors_are_linked() {
         let names: Vec<_> = registered().iter().map(|entry| entry.name).collect();
-        assert_eq!(names, ["host"]);
+        assert_eq!(names, ["cuda", "host"]);
     }
 
     static BETTER: VendorEntry = VendorEntry {
@@ -118,7 +172,7 @@ mod tests {
         let entries = [&BETTER, &host::ENTRY];
         let settings = Settings::default();
         for (name, says) in [
-            ("cuda", "there is no vendor `cuda`"),
+            ("metax", "there is no vendor `metax`"),
             ("better", "cannot be used: its driver is not installed"),
         ] {
             let error = select_from(&entries, Some(name), &settings).expect_err("refused");
@@ -131,5 +185,48 @@ mod tests {
         }
         let host = select_from(&entries, Some("host"), &settings).expect("host");
         assert_eq!(host.name, "host");
+    }
+
+    #[test]
+    fn a_report_says_why() {
+        let entries = [&BETTER, &host::ENTRY];
+        let mut settings = Settings::default();
+        let said = |name, settings: &Settings| {
+            let reports = report_on(&entries, name, settings);
+            reports
+                .iter()
+                .map(|report| format!("{} {}: {}", report.name, report.chosen, report.reason))
+                .collect::<Vec<_>>()
+        };
+        let best = "the best vendor available here";
+        assert_eq!(
+            said(None, &settings),
+            [
+                "better false: its driver is not installed".to_owned(),
+                format!("host true: {best}"),
+            ]
+        );
+        settings.host.seed = Some(1);
+        assert_eq!(
+            said(None, &settings),
+            [
+                format!("better true: {best}"),
+                "host false: better is preferred; FLAGOS_VENDOR=host takes it".to_owned(),
+            ]
+        );
+        assert_eq!(
+            said(Some("host"), &settings),
+            [
+                "better false: FLAGOS_VENDOR asks for host",
+                "host true: FLAGOS_VENDOR asks for it",
+            ]
+        );
+        assert_eq!(
+            said(Some("metax"), &settings),
+            [
+                "better false: `metax` is asked for",
+                "host false: `metax` is asked for",
+            ]
+        );
     }
 }

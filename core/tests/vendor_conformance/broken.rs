@@ -44,6 +44,8 @@ pub enum Flaw {
     NoLimit,
     /// Unfinished work is not counted.
     PendingIsZero,
+    /// Unfinished work is counted, though the host is said not to compute.
+    PendingIsIdle,
     /// Times have no sign.
     TimeHasNoSign,
     /// Workers are not recognised.
@@ -165,6 +167,9 @@ impl Vendor for Broken {
     }
     fn in_stream_work(&self) -> bool {
         self.flaw != Flaw::WorkIsUnknown && self.host.in_stream_work()
+    }
+    fn host_computes(&self) -> bool {
+        self.flaw != Flaw::PendingIsIdle && self.host.host_computes()
     }
     fn pending(&self) -> &AtomicU64 {
         match self.flaw {

@@ -7,12 +7,17 @@ import argparse
 from flagos.cli.output import Commands, add_command, print_json, print_table
 
 DETAILS = """
-Imports no framework. FLAGOS_VENDOR chooses the vendor, FLAGOS_HOST_DEVICES the number of host devices.
+Imports no framework. FLAGOS_VENDOR chooses the vendor, FLAGOS_HOST_DEVICES the number of host devices,
+CUDA_VISIBLE_DEVICES NVIDIA's.
 
 example:
   $ flagos devices
   device    vendor  name                  memory    cores
   flagos:0  host    AMD EPYC 9654 (host)  64.0 GiB  16
+
+  vendor  devices  used  why
+  cuda    0        no    this machine has no NVIDIA device
+  host    1        yes   the best vendor available here
 """
 
 
@@ -27,9 +32,9 @@ def devices(options: argparse.Namespace) -> int:
     """Lists the devices."""
     from flagos import _core
 
-    found = _core.devices()
+    found, vendors = _core.devices(), _core.vendors()
     if options.json:
-        print_json({"devices": found})
+        print_json({"devices": found, "vendors": vendors})
         return 0
     print_table(
         ("device", "vendor", "name", "memory", "cores"),
@@ -42,6 +47,19 @@ def devices(options: argparse.Namespace) -> int:
                 str(device["multi_processor_count"]),
             )
             for device in found
+        ],
+    )
+    print()
+    print_table(
+        ("vendor", "devices", "used", "why"),
+        [
+            (
+                vendor["name"],
+                str(vendor["devices"]),
+                "yes" if vendor["chosen"] else "no",
+                vendor["reason"],
+            )
+            for vendor in vendors
         ],
     )
     return 0

@@ -23,6 +23,7 @@ def diagnose(*, timeout: float, canaries: bool) -> Iterator[Check]:
         yield configured
         if configured.status is not Status.FAIL:
             yield configuration.devices()
+            yield from configuration.vendors()
     broken = core.status is Status.FAIL
     for check in framework.torch_and_adapter(timeout):
         broken |= check.status is Status.FAIL

@@ -52,3 +52,22 @@ def devices() -> Check:
         return fail("devices", "none", "unset FLAGOS_VENDOR to fall back to the host device")
     names = [f"flagos:{device['index']} {device['name']}" for device in found]
     return ok("devices", ", ".join(names), devices=found)
+
+
+def vendors() -> Iterator[Check]:
+    """Each vendor, and why it is used or not. Only one is needed, so none of this is a problem."""
+    from flagos import _core
+
+    try:
+        reports = _core.vendors()
+    except _core.FlagosError as error:
+        fix = getattr(error, "hint", None) or "correct the configuration first"
+        yield fail("vendors", str(error), fix)
+        return
+    for report in reports:
+        used = "used" if report["chosen"] else "not used"
+        count = report["devices"]
+        devices = f"{count} device{'' if count == 1 else 's'}"
+        yield ok(
+            f"vendor {report['name']}", f"{devices}, {used}: {report['reason']}", vendor=report
+        )

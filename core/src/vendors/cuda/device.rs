@@ -1,0 +1,225 @@
+//! A device and its primary context, the one that torch, CuPy and every user of the CUDA runtime share.
+
+use std::ffi::{c_int, c_void, CStr};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use cudarc::driver::sys::{CUctx_st, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUstream};
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::runtime::DeviceProperties;
+
+use super::driver::{self, Api};
+use super::error::cuda;
+use super::work;
+
+/// One device. Streams and events keep it alive.
+pub(super) struct Device {
+    pub(super) api: &'static Api,
+    /// Its number, which is also CUDA's ordinal.
+    pub(super) index: usize,
+    pub(super) raw: CUdevice,
+    pub(super) properties: DeviceProperties,
+    /// The primary context; null until it is needed. Never given back: others may rely on it.
+    context: AtomicPtr<CUctx_st>,
+    retaining: Mutex<()>,
+    /// Bit `n`: access to the memory of device `n` has been arranged, or is impossible.
+    pub(super) peers: AtomicU64,
+    /// One bit for each device of the vendor.
+    all: u64,
+    discarded: Mutex<Vec<Discarded>>,
+}
+
+/// What was dropped by work running on a stream, where CUDA must not be called.
+#[derive(Clone, Copy)]
+pub(super) enum Discarded {
+    Stream(CUstream),
+    Event(CUevent),
+    Memory(CUdeviceptr),
+    Pinned(*mut c_void),
+}
+
+// SAFETY: CUDA's handles may be used from every thread; these are used once.
+unsafe impl Send for Discarded {}
+
+impl Device {
+    /// Describes a device; creates no context.
+    pub(super) fn new(api: &'static Api, index: usize, count: usize) -> Result<Self> {
+        let mut raw = 0;
+        let ordinal = c_int::try_from(index).unwrap_or(c_int::MAX);
+        // SAFETY: a valid output; CUDA is initialised, or there were no `Api` outside.
+        unsafe { cuda!(api, cuDeviceGet(&mut raw, ordinal)) }?;
+        Ok(Self {
+            api,
+            index,
+            raw,
+            properties: describe(api, raw)?,
+            context: AtomicPtr::default(),
+            retaining: Mutex::new(()),
+            peers: AtomicU64::new(1 << (index % 64)),
+            all: 1_u64
+                .checked_shl(count as u32)
+                .map_or(u64::MAX, |bit| bit - 1),
+            discarded: Mutex::default(),
+        })
+    }
+
+    /// Whether a copy may meet a device whose memory has not been arranged for.
+    pub(super) fn has_new_peers(&self) -> bool {
+        self.peers.load(Ordering::Relaxed) & self.all != self.all
+    }
+
+    /// Whether the context has been created by us.
+    pub(super) fn is_used(&self) -> bool {
+        !self.context.load(Ordering::Acquire).is_null()
+    }
+
+    /// The primary context.
+    pub(super) fn context(&self) -> Result<*mut CUctx_st> {
+        let context = self.context.load(Ordering::Acquire);
+        if !context.is_null() {
+            return Ok(context);
+        }
+        self.retain()
+    }
+
+    #[cold]
+    fn retain(&self) -> Result<*mut CUctx_st> {
+        let _one_at_a_time = self.retaining.lock();
+        let mut context = self.context.load(Ordering::Acquire);
+        if context.is_null() {
+            // SAFETY: a valid output and a valid device.
+            unsafe { cuda!(self.api, cuDevicePrimaryCtxRetain(&mut context, self.raw)) }
+                .map_err(|error| self.located(error))?;
+            self.context.store(context, Ordering::Release);
+        }
+        Ok(context)
+    }
+
+    /// Makes the context current on this thread until the guard is dropped, which restores what was
+    /// current before: torch derives its current device from it. Fails in a forked child, and in work
+    /// running on a stream.
+    #[inline]
+    pub(super) fn enter(&self, operation: &'static str) -> Result<Entered<'_>> {
+        if driver::is_forked() {
+            return Err(Error::forked(operation));
+        }
+        work::refuse(operation)?;
+        let context = self.context()?;
+        let mut before = std::ptr::null_mut();
+        // SAFETY: a valid output.
+        unsafe { cuda!(self.api, cuCtxGetCurrent(&mut before)) }?;
+        if before == context {
+            return Ok(Entered::new(self, None));
+        }
+        // SAFETY: a context that is never given back.
+        unsafe { cuda!(self.api, cuCtxSetCurrent(context)) }
+            .map_err(|error| self.located(error))?;
+        // A thread without a context may keep device 0's: the CUDA runtime would choose it too.
+        let keep = before.is_null() && self.index == 0;
+        Ok(Entered::new(self, (!keep).then_some(before)))
+    }
+
+    /// Says which device an error is about.
+    #[cold]
+    pub(super) fn located(&self, error: Error) -> Error {
+        error.with_context("device", self.index)
+    }
+
+    /// Destroys a handle or frees memory, now or, in work running on a stream, later.
+    pub(super) fn discard(&self, item: Discarded) {
+        // In a forked child the handle means nothing.
+        if driver::is_forked() {
+            return;
+        }
+        if work::is_current() {
+            self.discarded.lock().push(item);
+            return;
+        }
+        if let Err(error) = self
+            .enter("destroy")
+            .and_then(|_entered| self.destroy(item))
+        {
+            tracing::error!(device = self.index, %error, "a CUDA object was not destroyed");
+        }
+    }
+
+    fn destroy(&self, item: Discarded) -> Result<()> {
+        // SAFETY: whoever discards an item owned it and does not use it any more. CUDA keeps streams
+        // and events until their work has run.
+        unsafe {
+            match item {
+                Discarded::Stream(stream) => cuda!(self.api, cuStreamDestroy_v2(stream)),
+                Discarded::Event(event) => cuda!(self.api, cuEventDestroy_v2(event)),
+                Discarded::Memory(address) => cuda!(self.api, cuMemFree_v2(address)),
+                Discarded::Pinned(address) => cuda!(self.api, cuMemFreeHost(address)),
+            }
+        }
+    }
+
+    /// Destroys what work has discarded.
+    pub(super) fn bury(&self) {
+        let items = std::mem::take(&mut *self.discarded.lock());
+        for item in items {
+            self.discard(item);
+        }
+    }
+}
+
+/// For as long as it lives, the calling thread's context is that of a device.
+pub(super) struct Entered<'d> {
+    device: &'d Device,
+    restore: Option<*mut CUctx_st>,
+    /// It belongs to the thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl<'d> Entered<'d> {
+    #[inline]
+    fn new(device: &'d Device, restore: Option<*mut CUctx_st>) -> Self {
+        Self {
+            device,
+            restore,
+            _thread: PhantomData,
+        }
+    }
+}
+
+impl Drop for Entered<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(context) = self.restore {
+            let api = self.device.api;
+            // SAFETY: what was current a moment ago on this thread, or null.
+            if let Err(error) = unsafe { cuda!(api, cuCtxSetCurrent(context)) } {
+                tracing::error!(%error, "the CUDA context of a thread was not restored");
+            }
+        }
+    }
+}
+
+fn describe(api: &Api, device: CUdevice) -> Result<DeviceProperties> {
+    use CUdevice_attribute as A;
+    let mut name = [0; 256];
+    let mut total_memory = 0;
+    // SAFETY: valid outputs of the sizes given, and a valid device.
+    unsafe {
+        cuda!(api, cuDeviceGetName(name.as_mut_ptr(), 255, device))?;
+        cuda!(api, cuDeviceTotalMem_v2(&mut total_memory, device))?;
+    }
+    let attribute = |attribute| {
+        let mut value = 0;
+        // SAFETY: a valid output and a valid device.
+        unsafe { cuda!(api, cuDeviceGetAttribute(&mut value, attribute, device)) }.map(|()| value)
+    };
+    // SAFETY: the last byte is 0 whatever was written.
+    let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+    Ok(DeviceProperties {
+        name: name.to_string_lossy().into_owned(),
+        total_memory: total_memory as u64,
+        multi_processor_count: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        major: attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        minor: attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    })
+}

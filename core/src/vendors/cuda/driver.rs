@@ -1,0 +1,209 @@
+//! CUDA's driver library: its functions, found at run time.
+//!
+//! Types and signatures are cudarc's, generated from CUDA's headers; the functions are looked up
+//! here. cudarc's own loader panics where there is no library, may prefer the stub `libcuda.so` of a
+//! toolkit to the driver's `libcuda.so.1`, and returns an enum, for which a code that a newer driver
+//! added would be undefined behaviour.
+
+// The functions keep the names of CUDA's documentation.
+#![allow(non_snake_case)]
+
+use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUhostFn, CUpointer_attribute,
+    CUresult, CUstream,
+};
+
+use crate::error::{Error, Result};
+
+use super::error::check;
+use super::library;
+
+/// A `CUresult` as the number it is. The enum has `repr(u32)`, so the calling convention is the same.
+pub(super) type Code = u32;
+/// `CUDA_SUCCESS`.
+pub(super) const SUCCESS: Code = CUresult::CUDA_SUCCESS as Code;
+
+/// The oldest CUDA version that has every function below.
+pub(super) const OLDEST: c_int = 11_000;
+
+macro_rules! driver_api {
+    ($($name:ident($($argument:ty),*);)*) => {
+        /// The functions used, as the library has them.
+        pub(super) struct Api {
+            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> Code,)*
+            pub(super) cuGetErrorName: ErrorText,
+            pub(super) cuGetErrorString: ErrorText,
+        }
+
+        impl Api {
+            /// Finds every function; the error is the name of the first that is missing.
+            ///
+            /// # Safety
+            /// The library is CUDA's driver, and stays open for as long as the functions are used.
+            unsafe fn find(library: &libloading::Library) -> std::result::Result<Self, &'static str> {
+                // SAFETY: the signatures are those of the headers: see the comparison below.
+                unsafe {
+                    Ok(Self {
+                        $($name: *library
+                            .get(concat!(stringify!($name), "\0"))
+                            .map_err(|_| stringify!($name))?,)*
+                        cuGetErrorName: *library
+                            .get("cuGetErrorName\0")
+                            .map_err(|_| "cuGetErrorName")?,
+                        cuGetErrorString: *library
+                            .get("cuGetErrorString\0")
+                            .map_err(|_| "cuGetErrorString")?,
+                    })
+                }
+            }
+        }
+
+        // A signature that differs from the one in CUDA's headers does not compile.
+        $(const _: unsafe fn($($argument),*) -> CUresult = cudarc::driver::sys::$name;)*
+    };
+}
+
+/// `cuGetErrorName` and `cuGetErrorString`, which take a code of any value.
+type ErrorText = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
+
+driver_api! {
+    cuInit(c_uint);
+    cuDriverGetVersion(*mut c_int);
+    cuDeviceGetCount(*mut c_int);
+    cuDeviceGet(*mut CUdevice, c_int);
+    cuDeviceGetName(*mut c_char, c_int, CUdevice);
+    cuDeviceTotalMem_v2(*mut usize, CUdevice);
+    cuDeviceGetAttribute(*mut c_int, CUdevice_attribute, CUdevice);
+    cuDeviceCanAccessPeer(*mut c_int, CUdevice, CUdevice);
+    cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
+    cuCtxGetCurrent(*mut CUcontext);
+    cuCtxSetCurrent(CUcontext);
+    cuCtxSynchronize();
+    cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
+    cuCtxEnablePeerAccess(CUcontext, c_uint);
+    cuMemGetInfo_v2(*mut usize, *mut usize);
+    cuMemAlloc_v2(*mut CUdeviceptr, usize);
+    cuMemFree_v2(CUdeviceptr);
+    cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
+    cuMemFreeHost(*mut c_void);
+    cuMemcpyAsync(CUdeviceptr, CUdeviceptr, usize, CUstream);
+    cuPointerGetAttributes(c_uint, *mut CUpointer_attribute, *mut *mut c_void, CUdeviceptr);
+    cuStreamCreateWithPriority(*mut CUstream, c_uint, c_int);
+    cuStreamDestroy_v2(CUstream);
+    cuStreamGetCtx(CUstream, *mut CUcontext);
+    cuStreamQuery(CUstream);
+    cuStreamSynchronize(CUstream);
+    cuStreamWaitEvent(CUstream, CUevent, c_uint);
+    cuLaunchHostFunc(CUstream, CUhostFn, *mut c_void);
+    cuEventCreate(*mut CUevent, c_uint);
+    cuEventDestroy_v2(CUevent);
+    cuEventRecord(CUevent, CUstream);
+    cuEventQuery(CUevent);
+    cuEventSynchronize(CUevent);
+    cuEventElapsedTime(*mut f32, CUevent, CUevent);
+}
+
+impl Api {
+    /// The name and the description of a code, as the driver has them.
+    pub(super) fn describe(&self, code: Code) -> (String, String) {
+        let ask = |function: ErrorText| {
+            let mut text = std::ptr::null();
+            // SAFETY: a valid output; the driver refuses codes that it does not know.
+            let known = unsafe { function(code, &mut text) };
+            if known != SUCCESS || text.is_null() {
+                return None;
+            }
+            // SAFETY: a static string of the driver that ends with NUL.
+            Some(
+                unsafe { CStr::from_ptr(text) }
+                    .to_string_lossy()
+                    .into_owned(),
+            )
+        };
+        let name = ask(self.cuGetErrorName).unwrap_or_else(|| format!("error {code}"));
+        let text = ask(self.cuGetErrorString);
+        (name, text.unwrap_or_else(|| "no description".into()))
+    }
+}
+
+/// The driver library, opened but not initialised; or why not. Decided once per process.
+pub(super) fn open() -> std::result::Result<&'static Api, &'static str> {
+    static OPENED: OnceLock<std::result::Result<Api, String>> = OnceLock::new();
+    let opened = OPENED.get_or_init(|| {
+        let library = library::open(&["libcuda.so.1", "libcuda.so"]).map_err(|missing| {
+            format!(
+                "{missing}; install NVIDIA's driver, and in a container let it in: \
+                 NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+            )
+        })?;
+        // SAFETY: a library of this name is CUDA's driver, and it is never closed.
+        unsafe { Api::find(library) }.map_err(|symbol| {
+            format!("the NVIDIA driver is too old: it has no {symbol}; install one for CUDA 11.0 or newer")
+        })
+    });
+    opened.as_ref().map_err(String::as_str)
+}
+
+/// Whether CUDA was initialised here, or is about to be.
+static STARTED: AtomicBool = AtomicBool::new(false);
+/// Set in a forked child of a process that had initialised CUDA: there it does not work.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether CUDA was initialised before this process was forked off.
+#[inline]
+pub(super) fn is_forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+/// Whether CUDA was initialised here.
+#[cfg(test)]
+pub(super) fn is_started() -> bool {
+    STARTED.load(Ordering::SeqCst)
+}
+
+/// Fit to run between fork and exec.
+extern "C" fn in_forked_child() {
+    if STARTED.load(Ordering::SeqCst) {
+        FORKED.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The driver, initialised: this is the first call of the process that touches a device.
+pub(super) fn initialize() -> Result<&'static Api> {
+    if is_forked() {
+        return Err(Error::forked("cuInit"));
+    }
+    let api = open().map_err(|reason| Error::device("cuInit", reason))?;
+    let mut version = 0;
+    // SAFETY: a valid output; this function needs no initialisation.
+    check(api, "cuDriverGetVersion", unsafe {
+        (api.cuDriverGetVersion)(&mut version)
+    })?;
+    if version < OLDEST {
+        return Err(Error::device("cuInit", super::survey::too_old(version)));
+    }
+    watch_forks()?;
+    let before = STARTED.swap(true, Ordering::SeqCst);
+    // SAFETY: the only flags there are.
+    let outcome = check(api, "cuInit", unsafe { (api.cuInit)(0) });
+    if outcome.is_err() {
+        STARTED.store(before, Ordering::SeqCst);
+    }
+    outcome.map(|()| api)
+}
+
+fn watch_forks() -> Result<()> {
+    static REGISTERED: OnceLock<c_int> = OnceLock::new();
+    // SAFETY: `in_forked_child` lives as long as the library and only touches atomics.
+    let code = *REGISTERED
+        .get_or_init(|| unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) });
+    if code == 0 {
+        return Ok(());
+    }
+    let source = std::io::Error::from_raw_os_error(code);
+    Err(Error::device("cuInit", "forks cannot be watched").with_source(source))
+}

@@ -1,0 +1,48 @@
+//! Functions that a stream calls, and what they must not do: CUDA forbids them its own calls.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+
+use crate::error::{Error, Result};
+use crate::runtime::HostFn;
+
+thread_local! {
+    static IN_WORK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread runs work of a stream.
+#[inline]
+pub(super) fn is_current() -> bool {
+    IN_WORK.get()
+}
+
+/// Fails in work running on a stream.
+#[inline]
+pub(super) fn refuse(operation: &'static str) -> Result<()> {
+    if !is_current() {
+        return Ok(());
+    }
+    let message = "work running on a CUDA stream cannot call CUDA";
+    Err(Error::unsupported(operation, message)
+        .with_hint("do it from another thread, or queue an event before the work"))
+}
+
+/// A call to make.
+pub(super) struct Call {
+    pub(super) function: HostFn,
+    pub(super) context: *mut c_void,
+}
+
+/// Makes a call on a thread of the driver.
+///
+/// # Safety
+/// `call` is a box of [`Call`] that is given up, and its function may be called.
+pub(super) unsafe extern "C" fn run(call: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let call = unsafe { Box::from_raw(call.cast::<Call>()) };
+    IN_WORK.set(true);
+    // SAFETY: promised by the caller of `Stream::launch`; the driver makes each call once.
+    unsafe { (call.function)(call.context) };
+    // The thread is the driver's, and may be asked for something else next.
+    IN_WORK.set(false);
+}

@@ -1,0 +1,157 @@
+//! The suite over NVIDIA devices, and what is CUDA's own.
+//!
+//! Without a device every test passes and prints `skipped: <reason>`; with `FLAGOS_REQUIRE_CUDA=1` it
+//! fails instead. The program needs neither cargo nor a CUDA toolkit, so it can be carried to a
+//! machine that has only the driver.
+
+#![cfg(all(unix, not(loom)))]
+
+#[path = "../vendor_conformance/checks/mod.rs"]
+mod checks;
+mod contexts;
+mod driver;
+mod memory;
+mod process;
+mod streams;
+
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use flagos_core::runtime::{Stream, Vendor};
+use flagos_core::vendors::{cuda, Settings};
+
+use checks::{Patience, Pinned, SUITE};
+
+/// The vendor, for one test at a time: tests count memory and fill the device.
+struct Cuda {
+    vendor: Arc<dyn Vendor>,
+    _one_at_a_time: MutexGuard<'static, ()>,
+}
+
+/// Written past the test harness, which would swallow it.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+fn settings() -> Settings {
+    Settings {
+        cuda_visible_devices: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+        ..Settings::default()
+    }
+}
+
+/// Whether there is a device. If not, the test is skipped, or fails where one is required.
+fn there_is_a_device() -> bool {
+    let Some(reason) = (cuda::ENTRY.unavailable)(&settings()) else {
+        return true;
+    };
+    let required = std::env::var("FLAGOS_REQUIRE_CUDA").is_ok_and(|value| value == "1");
+    assert!(!required, "FLAGOS_REQUIRE_CUDA=1, but {reason}");
+    say(&format!("skipped: {reason}"));
+    false
+}
+
+/// The turn of one test.
+fn turn() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The vendor, if there is a device.
+fn open() -> Option<Cuda> {
+    if !there_is_a_device() {
+        return None;
+    }
+    let guard = turn();
+    let vendor = (cuda::ENTRY.open)(&settings(), Arc::default()).expect("CUDA can be initialised");
+    Some(Cuda {
+        vendor,
+        _one_at_a_time: guard,
+    })
+}
+
+/// Device memory that is freed when the device has finished with it.
+struct Memory<'v> {
+    vendor: &'v dyn Vendor,
+    device: usize,
+    address: std::ptr::NonNull<u8>,
+    nbytes: usize,
+}
+
+impl<'v> Memory<'v> {
+    fn new(vendor: &'v dyn Vendor, device: usize, nbytes: usize) -> Self {
+        let address = vendor.alloc(device, nbytes).expect("memory");
+        Self {
+            vendor,
+            device,
+            address,
+            nbytes,
+        }
+    }
+
+    fn address(&self) -> *mut u8 {
+        self.address.as_ptr()
+    }
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        let quiet = (0..self.vendor.device_count()).all(|d| self.vendor.quiesce(d).is_ok());
+        if quiet {
+            // SAFETY: from `alloc` with this size, and nothing is queued any more.
+            unsafe { self.vendor.free(self.device, self.address, self.nbytes) };
+        }
+    }
+}
+
+fn copy(stream: &dyn Stream, dst: *mut u8, src: *const u8, nbytes: usize) {
+    // SAFETY: every caller keeps both ranges until the device has finished.
+    unsafe { stream.copy(dst, src, nbytes) }.expect("the copy is queued");
+}
+
+/// Pinned memory filled with a pattern of the seed.
+fn pattern<'v>(vendor: &'v dyn Vendor, nbytes: usize, seed: usize) -> Pinned<'v> {
+    let pinned = Pinned::new(vendor, nbytes).expect("pinned memory");
+    // SAFETY: the whole allocation, which nothing else uses yet.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(pinned.address(), nbytes) };
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = ((index * 31 + seed * 17) % 251) as u8;
+    }
+    pinned
+}
+
+/// Whether two allocations, which nothing writes any more, hold the same bytes.
+fn same(a: &Pinned<'_>, b: &Pinned<'_>, nbytes: usize) -> bool {
+    // SAFETY: both are at least this large, and the copies to them have been waited for.
+    unsafe {
+        std::slice::from_raw_parts(a.address(), nbytes)
+            == std::slice::from_raw_parts(b.address(), nbytes)
+    }
+}
+
+#[test]
+fn the_suite_passes() {
+    let Some(cuda) = open() else { return };
+    let patience = Patience(Duration::from_millis(30));
+    let mut failed = Vec::new();
+    for (name, check) in SUITE {
+        say(&format!("suite: {name}"));
+        if let Err(what) = check(&*cuda.vendor, &patience) {
+            failed.push(format!("{name}: {what}"));
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn devices_are_those_that_were_counted() {
+    let Some(cuda) = open() else { return };
+    let count = cuda.vendor.device_count();
+    assert_eq!(count, (cuda::ENTRY.device_count)(&settings()));
+    for device in 0..count {
+        let properties = cuda.vendor.properties(device).expect("it is described");
+        say(&format!("device {device}: {properties:?}"));
+        assert!(properties.major >= 3, "{properties:?}");
+    }
+}
