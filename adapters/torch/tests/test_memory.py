@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 
 import pytest
 import torch
@@ -127,3 +128,24 @@ def test_a_fraction_of_memory_is_a_limit():
     finally:
         flagos.set_per_process_memory_fraction(1.0)
     assert torch.empty(64 * MIB, dtype=torch.uint8, device="flagos").numel() == 64 * MIB
+
+
+def test_an_injected_failure_says_that_it_is_injected(run_python):
+    script = """
+    import torch
+    for allocate in (lambda: torch.ones(2, device="flagos"), lambda: torch.ones(2).pin_memory()):
+        try:
+            allocate()
+        except torch.OutOfMemoryError as error:
+            print(error)
+    """
+    lines = run_python(script, FLAGOS_HOST_FAULT="alloc=1.0").stdout.splitlines()
+    told = [line for line in lines if "injected failure" in line and "FLAGOS_HOST_FAULT" in line]
+    assert len(told) == 2
+
+
+def test_no_more_is_pinned_than_the_machine_has():
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with pytest.raises(torch.OutOfMemoryError, match="pin less"):
+        torch.empty(2 * pages, dtype=torch.uint8, pin_memory=True)
+    assert torch.empty(MIB, dtype=torch.uint8, pin_memory=True).is_pinned()

@@ -273,6 +273,11 @@ fn injected_failures_leave_the_allocator_usable() {
     let outcomes: Vec<_> = (0..64).map(|_| allocator.alloc(0, 0, 30 * MIB)).collect();
     let (good, bad): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
     assert!(!good.is_empty() && !bad.is_empty());
+    for error in bad.iter().filter_map(|outcome| outcome.as_ref().err()) {
+        // A person who sees no memory missing has to be told who asked for the failure.
+        assert!(error.message().contains("injected failure of alloc"));
+        assert_eq!(error.hint(), Some("FLAGOS_HOST_FAULT asks for it"));
+    }
     for block in good.into_iter().flatten().flatten() {
         allocator.free(block.block).expect("allocated");
     }
