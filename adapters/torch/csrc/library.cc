@@ -5,8 +5,47 @@
 
 #include "generator.h"
 #include "stream.h"
+#include "twin.h"
 
 namespace flagos {
+
+namespace {
+
+// The twin of a flagos storage, to be moved or sent elsewhere.
+c10::StorageImpl* own_twin(const c10::Storage& storage) {
+  TORCH_CHECK(storage.device_type() == kFlagos, "flagos: expected storage of a flagos device, got ", storage.device());
+  c10::StorageImpl* twin = twin_of(storage.data_ptr());
+  TORCH_CHECK(twin != nullptr, "flagos: memory that came from outside cannot be shared; share a clone() of the tensor");
+  return twin;
+}
+
+// A native tensor of all bytes of a flagos storage, over its twin.
+at::Tensor native_bytes(const c10::Storage& storage) {
+  c10::StorageImpl* twin = own_twin(storage);
+  auto bytes = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(twin)),
+      c10::DispatchKeySet(c10::DispatchKey::CPU),
+      caffe2::TypeMeta::Make<uint8_t>());
+  bytes.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(twin->nbytes())});
+  return bytes;
+}
+
+// To be called when the twin's bytes have been moved to shared memory, where they must stay.
+void follow_twin(const c10::Storage& storage) {
+  c10::StorageImpl* twin = own_twin(storage);
+  refresh_from_twin(storage.unsafeGetStorageImpl(), twin, storage.device().index());
+  // torch leaves the twin resizable, without an allocator to resize it with.
+  twin->set_resizable(false);
+  storage.unsafeGetStorageImpl()->set_resizable(false);
+}
+
+at::Tensor adopt_native(const at::Tensor& native, int64_t device) {
+  check_device_index(device);
+  TORCH_CHECK(native.is_cpu(), "flagos: expected a CPU tensor, got one on ", native.device());
+  return view_of(native, wrap_storage(native.storage(), static_cast<c10::DeviceIndex>(device)));
+}
+
+} // namespace
 
 void register_library() {
   static torch::Library library(torch::Library::DEF, "flagos", std::nullopt, __FILE__, __LINE__);
@@ -24,6 +63,10 @@ void register_library() {
     check_device_index(device);
     drain_current_stream(static_cast<c10::DeviceIndex>(device));
   });
+  // What sharing memory between processes is made of: see torch_fl/sharing.py.
+  library.def("native_bytes(Storage storage) -> Tensor", &native_bytes);
+  library.def("follow_twin(Storage storage) -> ()", &follow_twin);
+  library.def("adopt_native(Tensor native, int device) -> Tensor", &adopt_native);
   // The pool's segments and blocks, as JSON.
   library.def("memory_snapshot(int device) -> str", [](int64_t device) -> std::string {
     check_device_index(device);

@@ -97,11 +97,12 @@ def _name_device() -> None:
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _teach_dlpack()
 
-    from torch_fl import modules, profiler
+    from torch_fl import modules, profiler, sharing
     from torch_fl.compile import on_import
 
     modules.install()
     profiler.install()
+    sharing.install()
     on_import.install()
 
 
