@@ -126,6 +126,8 @@ void register_operators() {
   register_boxed("aten", c10::DispatchKey::SparseCsrPrivateUse1, c10::DispatchKey::SparseCsrCPU);
   register_boxed("aten", c10::DispatchKey::QuantizedPrivateUse1, c10::DispatchKey::QuantizedCPU);
   register_boxed("aten", c10::DispatchKey::NestedTensorPrivateUse1, c10::DispatchKey::NestedTensorCPU);
+  // Some take packed parameters and dense tensors only.
+  register_boxed("quantized", c10::DispatchKey::PrivateUse1, c10::DispatchKey::CPU);
   register_boxed("quantized", c10::DispatchKey::QuantizedPrivateUse1, c10::DispatchKey::QuantizedCPU);
 
   auto* fallback = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
