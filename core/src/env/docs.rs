@@ -50,7 +50,8 @@ pub fn markdown() -> String {
         "# Environment variables\n\n\
          <!-- Generated from core/src/env.rs: edit that file, then run\n     \
          BLESS=1 cargo test -p flagos-core env -->\n\n\
-         An empty value means \"not set\". A `FLAGOS_` variable that is not listed here is an \
+         An empty value means \"not set\". In a set-user-id program, or one with file capabilities, \
+         variables\nthat name a path are ignored with a warning. A `FLAGOS_` variable that is not listed here is an \
          error.\nVariables are read once, when flagos initialises; `flagos.reload()` reads them \
          again.\n\n\
          Layers, the weakest first: built-in defaults, `flagos.toml`, `backends.conf`, the \

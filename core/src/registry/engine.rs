@@ -13,7 +13,7 @@ use super::publish::{flags, Lock, Scope};
 use super::slot::OpSlot;
 use super::table::Registry;
 use crate::env::Env;
-use crate::policy::{valid_name, Config, Disk, Explanation, Files, Layer, Plan};
+use crate::policy::{remedy, valid_name, Config, Disk, Explanation, Files, Layer, Plan};
 use crate::{Error, Result};
 
 /// The registry, the configuration and the published plan. [`global`](super::global) is the one of
@@ -249,7 +249,7 @@ impl Engine {
     pub(super) fn compare(&self, plan: &Plan, path: &Path) -> Result<()> {
         let text = self.files.read(path).map_err(|error| {
             Error::config("lock", format!("cannot read {}: {error}", path.display()))
-                .with_hint("correct the path of the lock file")
+                .with_hint(remedy(&error, path, "correct the path of the lock file"))
                 .with_source(error)
         })?;
         plan.check_lock(&path.display().to_string(), &text)
