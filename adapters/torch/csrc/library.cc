@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "library.h"
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <torch/library.h>
 
 #include "generator.h"
@@ -45,6 +46,34 @@ at::Tensor adopt_native(const at::Tensor& native, int64_t device) {
   return view_of(native, wrap_storage(native.storage(), static_cast<c10::DeviceIndex>(device)));
 }
 
+// Statistics of pinned memory, under the names of torch.cuda's.
+c10::Dict<std::string, int64_t> host_memory_stats() {
+  const at::HostStats stats = at::getHostAllocator(kFlagos)->get_stats();
+  c10::Dict<std::string, int64_t> named;
+  const auto name_stat = [&](const std::string& name, const c10::CachingAllocator::Stat& stat) {
+    named.insert(name + ".current", stat.current);
+    named.insert(name + ".peak", stat.peak);
+    named.insert(name + ".allocated", stat.allocated);
+    named.insert(name + ".freed", stat.freed);
+  };
+  const auto name_time = [&](const std::string& name, const c10::CachingAllocator::DurationStat& stat) {
+    named.insert(name + ".total", stat.total);
+    named.insert(name + ".max", stat.max);
+    named.insert(name + ".min", stat.min);
+    named.insert(name + ".count", stat.count);
+    named.insert(name + ".avg", stat.count == 0 ? 0 : stat.total / stat.count);
+  };
+  name_stat("active_requests", stats.active_requests);
+  name_stat("active_bytes", stats.active_bytes);
+  name_stat("allocations", stats.allocations);
+  name_stat("allocated_bytes", stats.allocated_bytes);
+  name_time("host_alloc_time", stats.host_alloc_time);
+  name_time("host_free_time", stats.host_free_time);
+  named.insert("num_host_alloc", stats.num_host_alloc);
+  named.insert("num_host_free", stats.num_host_free);
+  return named;
+}
+
 } // namespace
 
 void register_library() {
@@ -77,6 +106,10 @@ void register_library() {
     core->string_free(text);
     return snapshot;
   });
+  library.def("host_memory_stats() -> Dict(str, int)", &host_memory_stats);
+  library.def("reset_peak_host_memory_stats() -> ()", [] { at::getHostAllocator(kFlagos)->reset_peak_stats(); });
+  library.def(
+      "reset_accumulated_host_memory_stats() -> ()", [] { at::getHostAllocator(kFlagos)->reset_accumulated_stats(); });
   library.def("set_memory_fraction(int device, float fraction) -> ()", [](int64_t device, double fraction) {
     check_device_index(device);
     check(core->init());

@@ -225,5 +225,5 @@ def _trained(device, optimizer, foreach):
 def test_optimizers_agree_where_the_form_is_said(optimizer, foreach):
     expected = _trained("cpu", optimizer, foreach)
     assert torch.equal(_trained("flagos", optimizer, foreach), expected)
-    # Unsaid, each device takes the form it is faster with.
+    # Unsaid, torch takes the foreach form on the device.
     assert torch.equal(_trained("flagos", optimizer, None), expected) == foreach
