@@ -7,6 +7,7 @@ skipped with the reason. Everything else runs anywhere and can be picked with ``
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib.util import find_spec
 
@@ -14,6 +15,7 @@ import pytest
 
 VENDOR_MARKS = ("cuda", "metax", "ascend")
 FLAGGEMS_MARKS = ("flaggems", "flaggems_python")
+DISABLED = "FLAGOS_DISABLE_FLAGGEMS_PY"
 
 
 @cache
@@ -42,6 +44,8 @@ def missing(mark: str) -> str | None:
         return f"no flagos device of vendor {mark!r} (this machine has: {', '.join(sorted(vendors())) or 'none'})"
     if mark in FLAGGEMS_MARKS and not flaggems_enabled():
         return "FlagGems' operators are not registered"
+    if mark == "flaggems_python" and os.environ.get(DISABLED, "0") not in ("", "0"):
+        return f"FlagGems' Python operators are disabled by {DISABLED}"
     return None
 
 

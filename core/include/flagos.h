@@ -251,6 +251,62 @@ typedef struct FLAGOS_ALIGNED(64) FlagosOpSlot {
 } FlagosOpSlot;
 
 /**
+ * How long calls took, in microseconds.
+ */
+typedef struct FlagosDurationStat {
+  /**
+   * All of them.
+   */
+  int64_t total;
+  /**
+   * The longest.
+   */
+  int64_t max;
+  /**
+   * The shortest.
+   */
+  int64_t min;
+  /**
+   * How many there were.
+   */
+  int64_t count;
+} FlagosDurationStat;
+
+/**
+ * What is counted about pinned memory. Sizes are those of blocks, which are powers of two.
+ */
+typedef struct FlagosPinnedStats {
+  /**
+   * Count: blocks handed to callers, or waiting for a stream that uses them.
+   */
+  struct FlagosStat active_requests;
+  /**
+   * Bytes in `active_requests`.
+   */
+  struct FlagosStat active_bytes;
+  /**
+   * Count: blocks obtained from the vendor.
+   */
+  struct FlagosStat allocations;
+  /**
+   * Bytes in `allocations`.
+   */
+  struct FlagosStat allocated_bytes;
+  /**
+   * Time the vendor took to pin memory.
+   */
+  struct FlagosDurationStat host_alloc_time;
+  /**
+   * Time the vendor took to take it back.
+   */
+  struct FlagosDurationStat host_free_time;
+  /**
+   * Blocks obtained from the vendor so far, by log2 of their size.
+   */
+  int64_t bucket_allocation[64];
+} FlagosPinnedStats;
+
+/**
  * The table. Every function may be called from any thread. Functions returning `int32_t` return a
  * `FLAGOS_*` status unless said otherwise; after a failure `last_error` has the message.
  * Streams: 0 is the default stream of each device; other ids come from `stream_create`.
@@ -416,6 +472,18 @@ typedef struct FlagosApi {
    * Why an operator is blocked; free it with `string_free`.
    */
   int32_t (*op_blocked_reason)(const char *name, char **out);
+  /**
+   * Statistics of pinned memory.
+   */
+  int32_t (*pinned_stats)(struct FlagosPinnedStats *out);
+  /**
+   * Peaks of pinned memory start again from the current values.
+   */
+  int32_t (*pinned_reset_peak)(void);
+  /**
+   * Accumulated values of pinned memory start again from 0.
+   */
+  int32_t (*pinned_reset_accumulated)(void);
 } FlagosApi;
 
 #endif  /* FLAGOS_H */

@@ -137,7 +137,7 @@ declare! {
     HOST_DELAY_US: "FLAGOS_HOST_DELAY_US", VarKind::Count, "`0`", Host,
         "The longest random delay, in microseconds, before each item queued on a host stream.";
     HOST_FAULT: "FLAGOS_HOST_FAULT", VarKind::Text, "none", Host,
-        "Probabilities of injected failures: `alloc=0.01,copy=0.001`. Sites: `alloc`, `copy`, `launch`, `event`.";
+        "Probabilities of injected failures: `alloc=0.01,copy=0.001`. Sites: `alloc` (device and pinned memory obtained from the system; what the cache serves is not), `copy` (asynchronous copies between the device and pinned memory), `event` (recording one), and `launch` (host functions an adapter queues on a stream; torch's operators run on the calling thread, so none of them is reached).";
 
     CUDA_VISIBLE_DEVICES: "CUDA_VISIBLE_DEVICES", VarKind::Text, "every device", Cuda,
         "NVIDIA's variable: the devices of this process, by number or UUID, in this order. Set but empty, it hides them all, and `host` is chosen.";

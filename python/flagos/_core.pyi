@@ -100,6 +100,12 @@ def register_impl(
 ) -> int:
     """Registers one implementation, native or the Python callable ``fn``; its token, 0 if native."""
 
+def declare_composite(namespace: str, names: Sequence[str]) -> None:
+    """Declares operators that torch decomposes into others when nothing is registered for them.
+
+    A route for one that nothing registered follows is refused.
+    """
+
 def unregister(op: str, impl_id: str) -> None:
     """Removes an implementation and releases its callable."""
 
@@ -115,14 +121,16 @@ def reload() -> None:
     """Reads files and environment again, then resolves. On an error nothing changes."""
 
 def plan() -> dict[str, Any]:
-    """``ops``: every operator by name, sorted, each as from :func:`explain`; ``unmatched``: routes
-    for namespaces nobody has registered yet, as ``(operator, source)``."""
+    """``ops``: every operator by name (but for those torch decomposes), sorted, each as from
+    :func:`explain`; ``unmatched``: routes for namespaces nobody has registered yet, as
+    ``(operator, source)``."""
 
 def explain(op: str) -> dict[str, Any]:
     """Why an operator runs where it runs: ``op``, ``route`` (``native``, ``foreign``, ``blocked``,
-    ``cpu_fallback``), ``winner`` (an ``impl_id`` or ``None``), ``backend``, ``selector``,
-    ``selectors``, ``explicit``, ``decided_by`` and ``candidates`` (the winner first; each
-    ``impl_id``, ``kind``, ``vendor``, ``backend``, ``priority``, ``chosen`` and ``reason``)."""
+    ``cpu_fallback``), ``composite`` (whether torch decomposes it into others), ``winner`` (an
+    ``impl_id`` or ``None``), ``backend``, ``selector``, ``selectors``, ``explicit``,
+    ``decided_by`` and ``candidates`` (the winner first; each ``impl_id``, ``kind``, ``vendor``,
+    ``backend``, ``priority``, ``chosen`` and ``reason``)."""
 
 def explain_text(op: str) -> str:
     """The same for people."""

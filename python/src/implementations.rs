@@ -121,6 +121,13 @@ fn register_impl(
 }
 
 #[pyfunction]
+fn declare_composite(py: Python<'_>, namespace: &str, names: Vec<String>) -> PyResult<()> {
+    with_engine(py, "declare_composite", |engine| {
+        engine.declare_composite(namespace, &names)
+    })
+}
+
+#[pyfunction]
 fn unregister(py: Python<'_>, op: &str, impl_id: &str) -> PyResult<()> {
     let token = with_engine(py, "unregister", |engine| {
         let token = token_of(&engine.registry(), op, impl_id);
@@ -156,6 +163,7 @@ fn foreign_callable(py: Python<'_>, token: u64) -> PyResult<Py<PyAny>> {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(register_impls, module)?)?;
     module.add_function(wrap_pyfunction!(register_impl, module)?)?;
+    module.add_function(wrap_pyfunction!(declare_composite, module)?)?;
     module.add_function(wrap_pyfunction!(unregister, module)?)?;
     module.add_function(wrap_pyfunction!(foreign_callable, module)?)
 }

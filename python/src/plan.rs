@@ -32,7 +32,7 @@ fn reload(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 fn plan(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let plan = current(py)?;
-    let mut entries: Vec<_> = plan.iter().collect();
+    let mut entries: Vec<_> = plan.iter().filter(|e| !e.is_decomposed()).collect();
     entries.sort_by(|a, b| a.op.cmp(&b.op));
     let ops = PyDict::new(py);
     for entry in entries {

@@ -83,6 +83,9 @@ def _ci_sample(cases: list[Case], seed: int) -> list[Case]:
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns the exit status: 0 if nothing unexpected happened."""
     options = _parse(arguments)
+    if options.report and options.from_json:
+        # The file does not say whether it holds all samples of all cases, nor whether of one run.
+        raise SystemExit("--report describes a complete run made now: leave out --from-json")
     if options.ci:
         options.sample_limit = options.sample_limit or _CI_SAMPLES
         if options.ci_seed is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from .__main__ import main
 from .databases import Case, all_cases, calls_of, variants_of
 from .expectations import Expectations
 from .observation import EXACT, Tolerance
@@ -340,3 +342,16 @@ def test_the_checked_in_list_names_cases_that_exist() -> None:
     for entry in (*known.expected, *(entry for entry, _ in known.tolerances)):
         covered = [c for c in cases if any(entry.covers(c, v) for v in variants_of(c))]
         assert covered, f"{entry} covers nothing"
+
+
+def test_a_report_is_of_a_run_made_now(tmp_path: Path) -> None:
+    earlier, report = tmp_path / "earlier.json", tmp_path / "report.md"
+    result = {"failures": [], "variants": {}}
+    case = Case("op", "abs", "float32").to_json()
+    earlier.write_text(json.dumps({"results": [{**case, **result}]}))
+    with pytest.raises(SystemExit, match="--from-json"):
+        main(["--from-json", str(earlier), "--report", str(report)])
+    assert not report.exists()
+    again = tmp_path / "again.json"
+    assert main(["--from-json", str(earlier), "--ops", "abs", "--json", str(again)]) == 0
+    assert json.loads(again.read_text())["results"][0]["name"] == "abs"

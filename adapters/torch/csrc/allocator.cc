@@ -163,6 +163,15 @@ c10::CachingAllocator::Stat to_stat(const FlagosStat& stat) {
   return out;
 }
 
+c10::CachingAllocator::DurationStat to_stat(const FlagosDurationStat& stat) {
+  c10::CachingAllocator::DurationStat out;
+  out.total = stat.total;
+  out.max = stat.max;
+  out.min = stat.min;
+  out.count = stat.count;
+  return out;
+}
+
 c10::CachingAllocator::StatArray to_stats(const FlagosStatArray& stats) {
   return {to_stat(stats.all), to_stat(stats.small_pool), to_stat(stats.large_pool)};
 }
@@ -259,13 +268,25 @@ class PinnedAllocator final : public at::HostAllocator {
     check(core->mem_empty_cache(-1));
   }
   at::HostStats get_stats() override {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: statistics of pinned memory are not kept");
+    FlagosPinnedStats from;
+    check(core->pinned_stats(&from));
+    at::HostStats to;
+    to.active_requests = to_stat(from.active_requests);
+    to.active_bytes = to_stat(from.active_bytes);
+    to.allocations = to_stat(from.allocations);
+    to.allocated_bytes = to_stat(from.allocated_bytes);
+    to.host_alloc_time = to_stat(from.host_alloc_time);
+    to.host_free_time = to_stat(from.host_free_time);
+    to.num_host_alloc = from.host_alloc_time.count;
+    to.num_host_free = from.host_free_time.count;
+    to.bucket_allocation.assign(std::begin(from.bucket_allocation), std::end(from.bucket_allocation));
+    return to;
   }
   void reset_accumulated_stats() override {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: statistics of pinned memory are not kept");
+    check(core->pinned_reset_accumulated());
   }
   void reset_peak_stats() override {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: statistics of pinned memory are not kept");
+    check(core->pinned_reset_peak());
   }
 };
 

@@ -78,6 +78,7 @@ class FlagosHooks final : public at::PrivateUse1HooksInterface {
     drain_current_stream(device);
     c10::StorageImpl* twin = twin_of(impl->data_ptr());
     TORCH_CHECK(twin != nullptr, "flagos: storage over memory that came from outside cannot be resized");
+    TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable"); // shared memory is not
     const size_t kept = std::min(nbytes, twin->nbytes());
     if (native.cuda) {
       const DeviceScope scope(device);

@@ -1,12 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "library.h"
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <torch/library.h>
 
 #include "generator.h"
 #include "stream.h"
+#include "twin.h"
 
 namespace flagos {
+
+namespace {
+
+// The twin of a flagos storage, to be moved or sent elsewhere.
+c10::StorageImpl* own_twin(const c10::Storage& storage) {
+  TORCH_CHECK(storage.device_type() == kFlagos, "flagos: expected storage of a flagos device, got ", storage.device());
+  c10::StorageImpl* twin = twin_of(storage.data_ptr());
+  TORCH_CHECK(twin != nullptr, "flagos: memory that came from outside cannot be shared; share a clone() of the tensor");
+  return twin;
+}
+
+// A native tensor of all bytes of a flagos storage, over its twin.
+at::Tensor native_bytes(const c10::Storage& storage) {
+  c10::StorageImpl* twin = own_twin(storage);
+  auto bytes = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(twin)),
+      c10::DispatchKeySet(c10::DispatchKey::CPU),
+      caffe2::TypeMeta::Make<uint8_t>());
+  bytes.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(twin->nbytes())});
+  return bytes;
+}
+
+// To be called when the twin's bytes have been moved to shared memory, where they must stay.
+void follow_twin(const c10::Storage& storage) {
+  c10::StorageImpl* twin = own_twin(storage);
+  refresh_from_twin(storage.unsafeGetStorageImpl(), twin, storage.device().index());
+  // torch leaves the twin resizable, without an allocator to resize it with.
+  twin->set_resizable(false);
+  storage.unsafeGetStorageImpl()->set_resizable(false);
+}
+
+at::Tensor adopt_native(const at::Tensor& native, int64_t device) {
+  check_device_index(device);
+  TORCH_CHECK(native.is_cpu(), "flagos: expected a CPU tensor, got one on ", native.device());
+  return view_of(native, wrap_storage(native.storage(), static_cast<c10::DeviceIndex>(device)));
+}
+
+// Statistics of pinned memory, under the names of torch.cuda's.
+c10::Dict<std::string, int64_t> host_memory_stats() {
+  const at::HostStats stats = at::getHostAllocator(kFlagos)->get_stats();
+  c10::Dict<std::string, int64_t> named;
+  const auto name_stat = [&](const std::string& name, const c10::CachingAllocator::Stat& stat) {
+    named.insert(name + ".current", stat.current);
+    named.insert(name + ".peak", stat.peak);
+    named.insert(name + ".allocated", stat.allocated);
+    named.insert(name + ".freed", stat.freed);
+  };
+  const auto name_time = [&](const std::string& name, const c10::CachingAllocator::DurationStat& stat) {
+    named.insert(name + ".total", stat.total);
+    named.insert(name + ".max", stat.max);
+    named.insert(name + ".min", stat.min);
+    named.insert(name + ".count", stat.count);
+    named.insert(name + ".avg", stat.count == 0 ? 0 : stat.total / stat.count);
+  };
+  name_stat("active_requests", stats.active_requests);
+  name_stat("active_bytes", stats.active_bytes);
+  name_stat("allocations", stats.allocations);
+  name_stat("allocated_bytes", stats.allocated_bytes);
+  name_time("host_alloc_time", stats.host_alloc_time);
+  name_time("host_free_time", stats.host_free_time);
+  named.insert("num_host_alloc", stats.num_host_alloc);
+  named.insert("num_host_free", stats.num_host_free);
+  return named;
+}
+
+} // namespace
 
 void register_library() {
   static torch::Library library(torch::Library::DEF, "flagos", std::nullopt, __FILE__, __LINE__);
@@ -28,6 +96,10 @@ void register_library() {
     check_device_index(device);
     drain_current_stream(static_cast<c10::DeviceIndex>(device));
   });
+  // What sharing memory between processes is made of: see torch_fl/sharing.py.
+  library.def("native_bytes(Storage storage) -> Tensor", &native_bytes);
+  library.def("follow_twin(Storage storage) -> ()", &follow_twin);
+  library.def("adopt_native(Tensor native, int device) -> Tensor", &adopt_native);
   // The pool's segments and blocks, as JSON.
   library.def("memory_snapshot(int device) -> str", [](int64_t device) -> std::string {
     check_device_index(device);
@@ -38,6 +110,10 @@ void register_library() {
     core->string_free(text);
     return snapshot;
   });
+  library.def("host_memory_stats() -> Dict(str, int)", &host_memory_stats);
+  library.def("reset_peak_host_memory_stats() -> ()", [] { at::getHostAllocator(kFlagos)->reset_peak_stats(); });
+  library.def(
+      "reset_accumulated_host_memory_stats() -> ()", [] { at::getHostAllocator(kFlagos)->reset_accumulated_stats(); });
   library.def("set_memory_fraction(int device, float fraction) -> ()", [](int64_t device, double fraction) {
     check_device_index(device);
     open_device();

@@ -136,6 +136,8 @@ void register_operators() {
   register_boxed("aten", c10::DispatchKey::SparseCsrPrivateUse1, native.compressed);
   register_boxed("aten", c10::DispatchKey::QuantizedPrivateUse1, native.quantized);
   register_boxed("aten", c10::DispatchKey::NestedTensorPrivateUse1, native.nested);
+  // Some take packed parameters and dense tensors only.
+  register_boxed("quantized", c10::DispatchKey::PrivateUse1, native.dense);
   register_boxed("quantized", c10::DispatchKey::QuantizedPrivateUse1, native.quantized);
 
   auto* fallback = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);

@@ -1,4 +1,4 @@
-"""Which tests this machine can run, and what they share."""
+"""What the tests of the device share."""
 
 from __future__ import annotations
 
@@ -14,35 +14,6 @@ import pytest
 os.environ.setdefault("FLAGOS_HOST_DEVICES", "2")
 
 import torch
-
-import torch_fl
-
-PLATFORMS = ("anyplatform", "cuda", "metax", "ascend", "flaggems", "flaggems_python")
-
-
-def _platforms_here() -> set[str]:
-    vendors = {
-        torch.flagos.get_device_properties(i).vendor for i in range(torch.flagos.device_count())
-    }
-    here = {"anyplatform"} | vendors & {"cuda", "metax", "ascend"}
-    if torch_fl.is_flaggems_enabled():
-        here.add("flaggems")
-        if os.environ.get("FLAGOS_DISABLE_FLAGGEMS_PY", "0") in ("", "0"):
-            here.add("flaggems_python")
-    return here
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what carries no platform as `anyplatform`, and skip what needs another machine."""
-    here = _platforms_here()
-    for item in items:
-        wanted = {mark.name for mark in item.iter_markers() if mark.name in PLATFORMS}
-        if not wanted:
-            item.add_marker(pytest.mark.anyplatform)
-        missing = sorted(wanted - here)
-        if missing:
-            item.add_marker(pytest.mark.skip(reason=f"this machine has no {', '.join(missing)}"))
-
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 
 import pytest
 import torch
@@ -127,3 +128,66 @@ def test_a_fraction_of_memory_is_a_limit():
     finally:
         flagos.set_per_process_memory_fraction(1.0)
     assert torch.empty(64 * MIB, dtype=torch.uint8, device="flagos").numel() == 64 * MIB
+
+
+def test_an_injected_failure_says_that_it_is_injected(run_python):
+    script = """
+    import torch
+    for allocate in (lambda: torch.ones(2, device="flagos"), lambda: torch.ones(2).pin_memory()):
+        try:
+            allocate()
+        except torch.OutOfMemoryError as error:
+            print(error)
+    """
+    lines = run_python(script, FLAGOS_HOST_FAULT="alloc=1.0").stdout.splitlines()
+    told = [line for line in lines if "injected failure" in line and "FLAGOS_HOST_FAULT" in line]
+    assert len(told) == 2
+
+
+def test_no_more_is_pinned_than_the_machine_has():
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with pytest.raises(torch.OutOfMemoryError, match="pin less"):
+        torch.empty(2 * pages, dtype=torch.uint8, pin_memory=True)
+    assert torch.empty(MIB, dtype=torch.uint8, pin_memory=True).is_pinned()
+
+
+def test_statistics_of_pinned_memory():
+    flagos.init()
+    flagos.empty_cache()
+    flagos.reset_accumulated_host_memory_stats()
+    flagos.reset_peak_host_memory_stats()
+    before = flagos.host_memory_stats()
+    x = torch.empty(3 * MIB, dtype=torch.uint8).pin_memory()
+    held = flagos.host_memory_stats()
+    assert held["active_requests.current"] == before["active_requests.current"] + 1
+    assert held["active_bytes.current"] == before["active_bytes.current"] + 4 * MIB
+    assert held["num_host_alloc"] == held["host_alloc_time.count"] == 1
+    assert held["host_alloc_time.min"] == held["host_alloc_time.max"] == held["host_alloc_time.avg"]
+    del x
+    cached = flagos.host_memory_stats()
+    assert cached["active_bytes.current"] == before["active_bytes.current"]
+    assert cached["active_bytes.peak"] == held["active_bytes.current"]
+    assert cached["allocated_bytes.current"] == before["allocated_bytes.current"] + 4 * MIB
+    flagos.empty_cache()
+    after = flagos.host_memory_stats()
+    assert after["allocated_bytes.current"] == before["allocated_bytes.current"]
+    assert after["allocated_bytes.freed"] >= 4 * MIB and after["num_host_free"] >= 1
+    flagos.reset_peak_host_memory_stats()
+    assert flagos.host_memory_stats()["active_bytes.peak"] == before["active_bytes.current"]
+    flagos.reset_accumulated_host_memory_stats()
+    assert flagos.host_memory_stats()["num_host_alloc"] == 0
+
+
+def test_statistics_of_pinned_memory_have_torchs_names():
+    expected = {
+        f"{name}.{metric}"
+        for name in ("active_requests", "active_bytes", "allocations", "allocated_bytes")
+        for metric in ("current", "peak", "allocated", "freed")
+    }
+    expected |= {
+        f"host_{call}_time.{metric}"
+        for call in ("alloc", "free")
+        for metric in ("total", "max", "min", "count", "avg")
+    }
+    flagos.init()
+    assert flagos.host_memory_stats().keys() == expected | {"num_host_alloc", "num_host_free"}

@@ -207,3 +207,23 @@ def test_module_hooks_see_device_tensors():
     module[0].register_full_backward_hook(lambda m, i, o: seen.append(o[0].device.type))
     module(torch.randn(2, 6, device="flagos", requires_grad=True)).sum().backward()
     assert seen == ["flagos", "flagos"]
+
+
+def _trained(device, optimizer, foreach):
+    torch.manual_seed(0)
+    parameters = [torch.randn(50, 20).to(device).requires_grad_() for _ in range(3)]
+    steps = optimizer(parameters, foreach=foreach)
+    for _ in range(20):
+        steps.zero_grad()
+        sum((p**2).sum() + p.sin().sum() for p in parameters).backward()
+        steps.step()
+    return torch.cat([p.detach().cpu() for p in parameters])
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("optimizer", [torch.optim.NAdam, torch.optim.RAdam, torch.optim.ASGD])
+def test_optimizers_agree_where_the_form_is_said(optimizer, foreach):
+    expected = _trained("cpu", optimizer, foreach)
+    assert torch.equal(_trained("flagos", optimizer, foreach), expected)
+    # Unsaid, torch takes the foreach form on the device.
+    assert torch.equal(_trained("flagos", optimizer, None), expected) == foreach

@@ -288,3 +288,78 @@ def test_a_python_implementation_is_logged_under_its_backend(run_python):
     """
     done = run_python(script, FLAGOS_LOG_DISPATCH="1")
     assert "[flagos dispatch] tanh -> flagos_python" in dispatches(done.stderr)
+
+
+class TestCompositeOperators:
+    """Torch decomposes these whatever a route says."""
+
+    COMPOSITE = ("linear", "matmul", "_to_copy", "softmax.int", "permute", "reshape")
+
+    @pytest.mark.parametrize("op", COMPOSITE)
+    def test_they_say_so(self, op):
+        explanation = torch_fl.explain(op)
+        assert explanation.data["composite"] and explanation.data["winner"] is None
+        assert "composite" in str(explanation) and "routed themselves" in str(explanation)
+
+    def test_they_are_no_part_of_the_plan(self):
+        operators = flagos.plan()["ops"]
+        assert not operators.keys() & {f"aten::{op}" for op in self.COMPOSITE}
+        assert {"aten::addmm", "aten::_softmax", "aten::_coalesce"} <= operators.keys()
+
+    @pytest.mark.parametrize("op", COMPOSITE)
+    def test_a_route_for_one_is_refused(self, op):
+        with (
+            pytest.raises(ValueError, match=rf"aten::{op}.*composite"),
+            torch_fl.route({op: "cpu"}),
+        ):
+            pass
+
+    def test_no_other_operator_runs_whatever_its_route_says(self):
+        """What is in the plan has a kernel of ours, for one layout at least."""
+        keys = ("", "Sparse", "SparseCsr", "Quantized", "NestedTensor")
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        operators = flagos.plan()["ops"]
+        assert len(operators) > 2000
+        for op in operators:
+            assert any(has_kernel(op, f"{key}PrivateUse1") for key in keys), op
+
+    @pytest.mark.parametrize("backend", ["cuda", "cpu"])
+    def test_a_variable_for_one_is_refused(self, backend, run_python):
+        script = """
+        import torch
+        try:
+            torch.ones(2, device="flagos")
+        except ValueError as error:
+            print(type(error).__name__, error)
+        """
+        out = run_python(script, FLAGOS_OP_linear=backend).stdout
+        assert out.startswith("ConfigError") and "FLAGOS_OP_linear" in out and "composite" in out
+
+    def test_a_line_for_one_is_refused(self, run_python, tmp_path):
+        conf = tmp_path / "backends.conf"
+        conf.write_text("mm = cpu\nlinear = cuda\n")
+        script = """
+        import torch
+        try:
+            torch.flagos.init()
+        except ValueError as error:
+            print(type(error).__name__, error)
+        """
+        out = run_python(script, FLAGOS_BACKEND_CONFIG=str(conf)).stdout
+        assert out.startswith("ConfigError") and "backends.conf:2" in out and "aten::linear" in out
+
+    def test_a_route_for_a_part_is_enforced(self):
+        x, weight = torch.ones(2, 3, device="flagos"), torch.ones(4, 3, device="flagos")
+        with torch_fl.route({"mm": "cuda", "addmm": "cuda"}):
+            with pytest.raises(NotImplementedError, match="mm"):
+                torch.nn.functional.linear(x, weight)
+        assert torch.nn.functional.linear(x, weight).shape == (2, 4)
+
+    def test_an_implementation_of_one_serves_it(self, offered):
+        x, weight = torch.ones(2, 3, device="flagos"), torch.ones(4, 3, device="flagos")
+        offered("linear", lambda a, w, bias=None: torch.full((1,), 7.0, device="flagos"))
+        assert not torch_fl.explain("linear").data["composite"]
+        with torch.no_grad():
+            assert torch.nn.functional.linear(x, weight).tolist() == [7]
+            with torch_fl.route({"linear": "impl:test.python"}):
+                assert torch.nn.functional.linear(x, weight).tolist() == [7]

@@ -107,13 +107,16 @@ pub(super) unsafe extern "C" fn stats(device: i32, out: *mut FlagosMemoryStats) 
     })
 }
 
-fn array(from: StatArray) -> FlagosStatArray {
-    let stat = |from: Stat| FlagosStat {
+pub(super) fn stat(from: Stat) -> FlagosStat {
+    FlagosStat {
         current: from.current,
         peak: from.peak,
         allocated: from.allocated,
         freed: from.freed,
-    };
+    }
+}
+
+fn array(from: StatArray) -> FlagosStatArray {
     FlagosStatArray {
         all: stat(from.all),
         small_pool: stat(from.small),

@@ -56,6 +56,9 @@ pub static API: FlagosApi = FlagosApi {
     event_elapsed: events::elapsed,
     op_slot: operators::slot,
     op_blocked_reason: operators::blocked_reason,
+    pinned_stats: pinned::stats,
+    pinned_reset_peak: pinned::reset_peak,
+    pinned_reset_accumulated: pinned::reset_accumulated,
 };
 
 /// The table, valid for the life of the process.

@@ -2,9 +2,11 @@
 
 use std::ffi::c_void;
 
-use crate::runtime::process;
+use crate::runtime::{process, DurationStat};
 
+use super::memory::stat;
 use super::status::{device_index, give, null, quietly, status};
+use super::types::{FlagosDurationStat, FlagosPinnedStats};
 
 /// `FlagosApi::pinned_alloc`.
 ///
@@ -55,5 +57,52 @@ pub(super) extern "C" fn record(block: *mut c_void, device: i32, stream: u64) ->
     status(|| {
         let pinned = process::require("pinned_record")?.pinned();
         pinned.record_stream(block as usize, device_index(device)?, stream)
+    })
+}
+
+/// `FlagosApi::pinned_stats`.
+///
+/// # Safety
+/// `out` is NULL or valid for writing.
+pub(super) unsafe extern "C" fn stats(out: *mut FlagosPinnedStats) -> i32 {
+    status(|| {
+        let stats = process::require("pinned_stats")?.pinned().stats();
+        let stats = FlagosPinnedStats {
+            active_requests: stat(stats.active_requests),
+            active_bytes: stat(stats.active_bytes),
+            allocations: stat(stats.allocations),
+            allocated_bytes: stat(stats.allocated_bytes),
+            host_alloc_time: duration(stats.host_alloc_time),
+            host_free_time: duration(stats.host_free_time),
+            bucket_allocation: stats.bucket_allocation,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(out, stats) }
+    })
+}
+
+fn duration(from: DurationStat) -> FlagosDurationStat {
+    FlagosDurationStat {
+        total: from.total,
+        max: from.max,
+        min: from.min,
+        count: from.count,
+    }
+}
+
+/// `FlagosApi::pinned_reset_peak`.
+pub(super) extern "C" fn reset_peak() -> i32 {
+    status(|| {
+        process::require("pinned_reset_peak")?.pinned().reset_peak();
+        Ok(())
+    })
+}
+
+/// `FlagosApi::pinned_reset_accumulated`.
+pub(super) extern "C" fn reset_accumulated() -> i32 {
+    status(|| {
+        let pinned = process::require("pinned_reset_accumulated")?.pinned();
+        pinned.reset_accumulated();
+        Ok(())
     })
 }

@@ -124,6 +124,38 @@ pub struct FlagosMemoryStats {
     pub num_device_free: i64,
 }
 
+/// How long calls took, in microseconds.
+#[repr(C)]
+pub struct FlagosDurationStat {
+    /// All of them.
+    pub total: i64,
+    /// The longest.
+    pub max: i64,
+    /// The shortest.
+    pub min: i64,
+    /// How many there were.
+    pub count: i64,
+}
+
+/// What is counted about pinned memory. Sizes are those of blocks, which are powers of two.
+#[repr(C)]
+pub struct FlagosPinnedStats {
+    /// Count: blocks handed to callers, or waiting for a stream that uses them.
+    pub active_requests: FlagosStat,
+    /// Bytes in `active_requests`.
+    pub active_bytes: FlagosStat,
+    /// Count: blocks obtained from the vendor.
+    pub allocations: FlagosStat,
+    /// Bytes in `allocations`.
+    pub allocated_bytes: FlagosStat,
+    /// Time the vendor took to pin memory.
+    pub host_alloc_time: FlagosDurationStat,
+    /// Time the vendor took to take it back.
+    pub host_free_time: FlagosDurationStat,
+    /// Blocks obtained from the vendor so far, by log2 of their size.
+    pub bucket_allocation: [i64; 64],
+}
+
 /// What an operator's dispatch reads. One per operator, never moved, never freed.
 /// Every field is shared between threads: access it with the `__atomic` builtins only
 /// (`__atomic_load_n(&slot->route, __ATOMIC_ACQUIRE)`, `__atomic_fetch_add(&slot->calls, 1, __ATOMIC_RELAXED)`).
@@ -252,6 +284,12 @@ pub struct FlagosApi {
     pub op_slot: unsafe extern "C" fn(qualified_name: *const c_char) -> *mut FlagosOpSlot,
     /// Why an operator is blocked; free it with `string_free`.
     pub op_blocked_reason: unsafe extern "C" fn(name: *const c_char, out: *mut *mut c_char) -> i32,
+    /// Statistics of pinned memory.
+    pub pinned_stats: unsafe extern "C" fn(out: *mut FlagosPinnedStats) -> i32,
+    /// Peaks of pinned memory start again from the current values.
+    pub pinned_reset_peak: extern "C" fn() -> i32,
+    /// Accumulated values of pinned memory start again from 0.
+    pub pinned_reset_accumulated: extern "C" fn() -> i32,
 }
 
 // What the header promises of a slot is what the registry allocates.

@@ -51,9 +51,10 @@ pub fn markdown() -> String {
         "# Environment variables\n\n\
          <!-- Generated from core/src/env.rs: edit that file, then run\n     \
          BLESS=1 cargo test -p flagos-core env -->\n\n\
-         An empty value means \"not set\", except for `CUDA_VISIBLE_DEVICES`. A `FLAGOS_` variable\n\
-         that is not listed here is an error.\n\
-         Variables are read once, when flagos initialises; `flagos.reload()` reads them again.\n\n\
+         An empty value means \"not set\", except for `CUDA_VISIBLE_DEVICES`. In a set-user-id program, or \
+         one with file\ncapabilities, variables that name a path are ignored with a warning. A `FLAGOS_` \
+         variable that is not\nlisted here is an error. Variables are read once, when flagos initialises; \
+         `flagos.reload()` reads them\nagain.\n\n\
          Layers, the weakest first: built-in defaults, `flagos.toml`, `backends.conf`, the \
          environment,\ncalls of the API, the active context.\n",
     );

@@ -15,6 +15,9 @@ const LOCATIONS: [&str; 2] = ["XDG_CONFIG_HOME", "HOME"];
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Env {
     vars: BTreeMap<String, String>,
+    /// Variables that are set, and not listened to because the process is privileged.
+    ignored: Vec<String>,
+    privileged: bool,
 }
 
 impl Env {
@@ -31,7 +34,36 @@ impl Env {
         });
         Self {
             vars: vars.collect(),
+            ..Self::default()
         }
+    }
+
+    /// The snapshot as a process with more privileges than the user who started it may use it:
+    /// without the variables that say which files to open.
+    #[must_use]
+    pub fn privileged(mut self) -> Self {
+        let names_a_path = |name: &str| {
+            LOCATIONS.contains(&name) || super::find(name).is_some_and(|v| v.kind == VarKind::Path)
+        };
+        let (paths, vars) = std::mem::take(&mut self.vars)
+            .into_iter()
+            .partition(|(name, _)| names_a_path(name));
+        let paths: BTreeMap<_, _> = paths;
+        // The locations are set everywhere, and mean nothing to most programs.
+        let ignored = paths
+            .into_keys()
+            .filter(|n| !LOCATIONS.contains(&n.as_str()));
+        Self {
+            vars,
+            ignored: ignored.collect(),
+            privileged: true,
+        }
+    }
+
+    /// Whether files may only be opened where no user can choose them.
+    #[must_use]
+    pub fn is_privileged(&self) -> bool {
+        self.privileged
     }
 
     /// A snapshot of the process environment. Bytes that are not UTF-8 become U+FFFD, so that they
@@ -39,7 +71,12 @@ impl Env {
     #[must_use]
     pub fn from_process() -> Self {
         let text = |os: OsString| os.to_string_lossy().into_owned();
-        Self::from_pairs(std::env::vars_os().map(|(name, value)| (text(name), text(value))))
+        let vars = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+        let env = Self::from_pairs(vars);
+        match secure_execution() {
+            true => env.privileged(),
+            false => env,
+        }
     }
 
     /// The text of a variable that is set (and not empty, but for [`EMPTY_COUNTS`]).
@@ -117,7 +154,15 @@ impl Env {
     /// Refuses unknown `FLAGOS_*` names; returns a warning for each variable that is set but has no
     /// effect.
     pub fn check(&self) -> Result<Vec<String>> {
-        let mut warnings = Vec::new();
+        let ignored = self.ignored.iter();
+        let mut warnings: Vec<_> = ignored
+            .map(|name| {
+                format!(
+                    "{name} is ignored: it names a path, and the process has more privileges than \
+                     the user who started it"
+                )
+            })
+            .collect();
         for name in self.vars.keys() {
             let Some(var) = super::find(name) else {
                 if name.starts_with("FLAGOS_") {
@@ -131,6 +176,19 @@ impl Env {
         }
         Ok(warnings)
     }
+}
+
+/// Whether the kernel marked the process as one that must not trust its environment: a set-user-id
+/// or set-group-id program, or one with file capabilities.
+#[cfg(target_os = "linux")]
+fn secure_execution() -> bool {
+    // SAFETY: reads a value the kernel gave to the process; there is no precondition.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn secure_execution() -> bool {
+    false
 }
 
 const BYTES_HINT: &str = "use a number of bytes such as `536870912`, `512MiB` or `4G`";

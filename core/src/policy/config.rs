@@ -101,8 +101,8 @@ fn find_toml(env: &Env, files: &dyn Files) -> Result<Option<PathBuf>> {
     // The base directory specification has relative paths ignored.
     let user = user.filter(|path| path.is_absolute()).or_else(home);
     let user = user.map(|directory| directory.join("flagos").join("flagos.toml"));
-    let mut places = [Some(PathBuf::from("flagos.toml")), user]
-        .into_iter()
-        .flatten();
+    // Whoever starts a privileged process chooses its working directory.
+    let local = (!env.is_privileged()).then(|| PathBuf::from("flagos.toml"));
+    let mut places = [local, user].into_iter().flatten();
     Ok(places.find(|path| files.exists(path)))
 }

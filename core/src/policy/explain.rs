@@ -15,6 +15,8 @@ pub struct Explanation {
     pub op: String,
     /// What adapters do.
     pub route: Route,
+    /// Whether torch decomposes the operator into others, which are routed themselves.
+    pub composite: bool,
     /// The id of the chosen implementation.
     pub winner: Option<String>,
     /// The backend name the chosen implementation answers to.
@@ -73,6 +75,7 @@ impl Explanation {
         Self {
             op: entry.op.to_string(),
             route: entry.decision().route(),
+            composite: entry.is_decomposed(),
             winner: winner.map(|i| i.impl_id.to_string()),
             backend: winner.map(|i| i.backend.to_string()),
             selector: entry.selector().map(ToString::to_string),
@@ -107,6 +110,13 @@ impl Explanation {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.composite {
+            let op = &self.op;
+            return write!(
+                f,
+                "{op} -> composite\n  torch decomposes it into other operators, which are routed themselves"
+            );
+        }
         let target = match (&self.winner, self.route) {
             (Some(winner), _) => winner.as_str(),
             (None, Route::Blocked) => "blocked",

@@ -1,6 +1,7 @@
 //! Configuration files: where they are read from, and how an error names a line.
 
-use std::io;
+use std::fmt;
+use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,13 +32,49 @@ pub trait Files: Send + Sync {
     }
 }
 
-/// The file system.
+/// Whoever may write the file decides what this process runs.
+#[derive(Debug)]
+struct WorldWritable;
+
+impl fmt::Display for WorldWritable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("every user may write to it")
+    }
+}
+
+impl std::error::Error for WorldWritable {}
+
+#[cfg(unix)]
+const WRITABLE_BY_ALL: u32 = 0o002;
+
+/// What to do about a file that could not be read; `otherwise` when it is not its mode.
+pub(crate) fn remedy(error: &io::Error, path: &Path, otherwise: &str) -> String {
+    match error.get_ref() {
+        Some(inner) if inner.is::<WorldWritable>() => {
+            format!("check what it says, then `chmod o-w {}`", path.display())
+        }
+        _ => otherwise.to_owned(),
+    }
+}
+
+/// The file system. Files that every user may write to are refused.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Disk;
 
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<String> {
-        std::fs::read_to_string(path)
+        let mut file = std::fs::File::open(path)?;
+        // Asked of what has been opened, which nobody can put another file in the place of.
+        #[cfg(unix)]
+        if std::os::unix::fs::MetadataExt::mode(&file.metadata()?) & WRITABLE_BY_ALL != 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                WorldWritable,
+            ));
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        Ok(text)
     }
 
     fn exists(&self, path: &Path) -> bool {
@@ -112,7 +149,11 @@ impl<'f> Includes<'f> {
         }
         let text = self.files.read(path).map_err(|error| {
             refuse(format!("cannot read {}: {error}", path.display()))
-                .with_hint("give the path of a readable text file")
+                .with_hint(remedy(
+                    &error,
+                    path,
+                    "give the path of a readable text file",
+                ))
                 .with_source(error)
         })?;
         self.open.push((identity, path.to_owned()));

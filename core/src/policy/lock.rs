@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::explain::{decided, outcome};
 use super::file::At;
-use super::plan::Plan;
+use super::plan::{Plan, PlanEntry};
 use crate::{Error, Result};
 
 /// The format of the file. It changes when a line would mean something else than before.
@@ -23,12 +23,17 @@ pub(super) fn write(plan: &Plan) -> String {
          # Set FLAGOS_LOCK to this file to have a different plan refused.\n\
          version = {VERSION}\n\n[ops]\n"
     );
-    let lines: BTreeMap<&str, &str> = plan.iter().map(|e| (&*e.op, outcome(e))).collect();
+    let lines: BTreeMap<&str, &str> = decided_ones(plan).map(|e| (&*e.op, outcome(e))).collect();
     for (op, outcome) in lines {
         // Writing to a String cannot fail. Names and ids contain nothing that TOML would escape.
         let _ = writeln!(text, "\"{op}\" = \"{outcome}\"");
     }
     text
+}
+
+/// Nothing is decided for operators that are decomposed.
+fn decided_ones(plan: &Plan) -> impl Iterator<Item = &PlanEntry> {
+    plan.iter().filter(|entry| !entry.is_decomposed())
 }
 
 fn read(name: &str, text: &str) -> Result<BTreeMap<String, String>> {
@@ -66,7 +71,7 @@ fn read(name: &str, text: &str) -> Result<BTreeMap<String, String>> {
 
 pub(super) fn check(plan: &Plan, name: &str, text: &str) -> Result<()> {
     let mut locked = read(name, text)?;
-    let mut entries: Vec<_> = plan.iter().collect();
+    let mut entries: Vec<_> = decided_ones(plan).collect();
     entries.sort_by(|a, b| a.op.cmp(&b.op));
     let mut differences = Vec::new();
     for entry in entries {

@@ -32,6 +32,7 @@ use std::path::Path;
 pub use config::Config;
 pub use environment::layer as environment_layer;
 pub use explain::{ExplainedCandidate, Explanation};
+pub(crate) use file::remedy;
 pub use file::{Disk, Files};
 pub use flagos_toml::Document;
 pub use layer::{Layer, Policy, Route};

@@ -80,6 +80,8 @@ pub struct PlanEntry {
     pub slot: &'static OpSlot,
     /// Whether `route` is for this operator, rather than the order for all.
     pub explicit: bool,
+    /// Whether the framework decomposes the operator when nothing is chosen for it.
+    pub composite: bool,
     /// The alternatives that were tried in order, and what set them.
     pub route: Arc<Route>,
     /// Every registered implementation, in the order of registration.
@@ -105,14 +107,21 @@ impl PlanEntry {
     /// What the slot holds for this entry.
     ///
     /// An operator nobody registered an implementation for, and nobody routed, is left to the
-    /// adapter that interned it.
+    /// adapter that interned it, and one that the framework decomposes to the framework.
     #[must_use]
     pub fn decision(&self) -> Decision {
         match self.winner() {
             Some(implementation) => implementation.callable.decision(),
+            None if self.is_decomposed() => Decision::Native,
             None if self.candidates.is_empty() && !self.explicit => Decision::Native,
             None => Decision::Blocked,
         }
+    }
+
+    /// Whether the framework decomposes the operator into others, which have entries of their own.
+    #[must_use]
+    pub fn is_decomposed(&self) -> bool {
+        self.composite && self.winner.is_none()
     }
 
     /// Why the operator is blocked, on one line; `None` when it is not.

@@ -118,7 +118,7 @@ impl<'p> Compiled<'p> {
         route: &Route,
         names: Option<&mut Names>,
     ) -> Result<()> {
-        let found = match (pattern.find(registry), &names) {
+        let mut found = match (pattern.find(registry), &names) {
             (Err(error), Some(_)) => return Err(located(&error, &route.source)),
             (Err(_), None) => Vec::new(),
             (Ok(found), _) => found,
@@ -130,6 +130,16 @@ impl<'p> Compiled<'p> {
         }
         if let Some(names) = names {
             names.check_route(route)?;
+        }
+        let followed =
+            |id: &OpId| !registry.op(*id).composite || self.serves(registry.op(*id), route);
+        let decomposed = found.iter().copied().find(|id| !followed(id));
+        // `softmax.*` is about the overloads that are routed.
+        if matches!(pattern, OpPattern::Overloads(_)) {
+            found.retain(followed);
+        }
+        if let Some(id) = decomposed.filter(|id| found.is_empty() || found.contains(id)) {
+            return Err(composite(&registry.op(id).name, &route.source));
         }
         let route = Arc::new(route.clone());
         for id in found {
@@ -174,6 +184,7 @@ impl<'p> Compiled<'p> {
             op: Arc::clone(&op.name),
             slot: op.slot,
             explicit: routed.is_some(),
+            composite: op.composite,
             candidates: candidates.collect(),
             winner,
             route,
@@ -206,6 +217,13 @@ impl<'p> Compiled<'p> {
             }
             _ => None,
         }
+    }
+
+    /// Whether an implementation of `op` can follow `route`.
+    fn serves(&self, op: &Op, route: &Route) -> bool {
+        let named = |i: &Impl| route.value.iter().any(|selector| self.names(selector, i));
+        let mut impls = op.impls.iter();
+        impls.any(|i| self.unusable(i).is_none() && named(i))
     }
 
     fn names(&self, selector: &Selector, implementation: &Impl) -> bool {
@@ -258,6 +276,16 @@ fn located(error: &Error, source: &Source) -> Error {
         Some(hint) => told.with_hint(hint),
         None => told,
     }
+}
+
+/// The operator would run whatever the route says, so the route must not be accepted.
+fn composite(op: &str, source: &Source) -> Error {
+    let message = format!(
+        "`{op}` cannot be routed: it is composite, torch decomposes it into other operators"
+    );
+    Error::config("configuration", message)
+        .with_context("at", source)
+        .with_hint("route those instead; FLAGOS_LOG_DISPATCH=1 shows which ones are called")
 }
 
 /// The names of implementations and vendors, gathered when a policy first uses one.

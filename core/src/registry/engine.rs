@@ -13,7 +13,7 @@ use super::publish::{flags, Lock, Scope};
 use super::slot::OpSlot;
 use super::table::Registry;
 use crate::env::Env;
-use crate::policy::{valid_name, Config, Disk, Explanation, Files, Layer, Plan};
+use crate::policy::{remedy, valid_name, Config, Disk, Explanation, Files, Layer, Plan};
 use crate::{Error, Result};
 
 /// The registry, the configuration and the published plan. [`global`](super::global) is the one of
@@ -78,11 +78,12 @@ impl Engine {
         Ok(slot)
     }
 
-    /// Names of operators that start with `prefix`, sorted.
+    /// Names of operators that start with `prefix`, sorted, without those that are decomposed.
     #[must_use]
     pub fn ops(&self, prefix: &str) -> Vec<Arc<str>> {
         let state = self.state.lock();
-        let names = state.registry.iter().map(|(_, op)| &op.name);
+        let ops = state.registry.iter().map(|(_, op)| op);
+        let names = ops.filter(|op| !op.is_decomposed()).map(|op| &op.name);
         let mut names: Vec<_> = names.filter(|n| n.starts_with(prefix)).cloned().collect();
         names.sort_unstable();
         names
@@ -113,10 +114,7 @@ impl Engine {
         implementation: Impl,
     ) -> Result<()> {
         check_impl(&implementation)?;
-        let names = names.into_iter();
-        let names: Vec<_> = names
-            .map(|n| format!("{namespace}::{}", n.as_ref()))
-            .collect();
+        let names = qualified(namespace, names);
         let implementation = Arc::new(implementation);
         self.change(|state| {
             let registry = &mut state.registry;
@@ -128,6 +126,20 @@ impl Engine {
                 false => Scope::Ops(ids),
             };
             Ok((scope, ()))
+        })
+    }
+
+    /// Declares operators that the framework decomposes into other operators when nothing is
+    /// registered for them. A route for such an operator could not be followed, and is refused.
+    pub fn declare_composite<N: AsRef<str>>(
+        &self,
+        namespace: &str,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<()> {
+        let names = qualified(namespace, names);
+        self.change(|state| {
+            let ids = state.registry.declare_composite(&names)?;
+            Ok((Scope::Ops(ids), ()))
         })
     }
 
@@ -237,11 +249,18 @@ impl Engine {
     pub(super) fn compare(&self, plan: &Plan, path: &Path) -> Result<()> {
         let text = self.files.read(path).map_err(|error| {
             Error::config("lock", format!("cannot read {}: {error}", path.display()))
-                .with_hint("correct the path of the lock file")
+                .with_hint(remedy(&error, path, "correct the path of the lock file"))
                 .with_source(error)
         })?;
         plan.check_lock(&path.display().to_string(), &text)
     }
+}
+
+fn qualified<N: AsRef<str>>(namespace: &str, names: impl IntoIterator<Item = N>) -> Vec<String> {
+    let names = names.into_iter();
+    names
+        .map(|name| format!("{namespace}::{}", name.as_ref()))
+        .collect()
 }
 
 /// Names of implementations, vendors and backends must be writable in every configuration grammar.

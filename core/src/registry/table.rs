@@ -18,6 +18,16 @@ pub struct Op {
     pub slot: &'static OpSlot,
     /// Registered implementations, in the order of registration.
     pub impls: Vec<Arc<Impl>>,
+    /// Whether, without an implementation, the framework decomposes it into other operators.
+    pub composite: bool,
+}
+
+impl Op {
+    /// Whether the framework decomposes it: no route can say anything about it.
+    #[must_use]
+    pub fn is_decomposed(&self) -> bool {
+        self.composite && self.impls.is_empty()
+    }
 }
 
 /// Every operator known to the process, with its implementations.
@@ -58,9 +68,20 @@ impl Registry {
             // Leaked on purpose: adapters keep the address for as long as the process lives.
             slot: Box::leak(Box::default()),
             impls: Vec::new(),
+            composite: false,
         }));
         Arc::make_mut(&mut self.index).insert(name, id);
         Ok(id)
+    }
+
+    /// Declares operators that the framework decomposes into others.
+    pub fn declare_composite(&mut self, names: &[String]) -> Result<BTreeSet<OpId>> {
+        let ids = names.iter().map(|name| self.intern(name));
+        let ids: BTreeSet<_> = ids.collect::<Result<_>>()?;
+        for id in &ids {
+            Arc::make_mut(&mut self.ops[id.index()]).composite = true;
+        }
+        Ok(ids)
     }
 
     /// Registers an implementation of an operator. The same `impl_id` twice is an error.

@@ -52,6 +52,8 @@ pub(super) struct DeviceState {
     pub(super) limit: usize,
     /// Bytes of the device.
     pub(super) total: usize,
+    /// Why the vendor gave no segment when it was last asked for one.
+    pub(super) refusal: Option<Error>,
 }
 
 impl DeviceState {
@@ -106,6 +108,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
                 deferred: Deferred::new(),
                 limit: total,
                 total,
+                refusal: None,
             };
             Ok(Device {
                 state: Mutex::new(state),
@@ -343,6 +346,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         size: usize,
         kind: PoolKind,
     ) -> Result<bool> {
+        state.refusal = None;
         for segment in segment_sizes(size) {
             if segment > state.limit.saturating_sub(state.pool.reserved()) {
                 continue;
@@ -355,7 +359,9 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
                     state.pool.add_segment(stream, kind, address, segment);
                     return Ok(true);
                 }
-                Err(error) if error.kind() == crate::ErrorKind::OutOfMemory => {}
+                Err(error) if error.kind() == crate::ErrorKind::OutOfMemory => {
+                    state.refusal = Some(error);
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -273,6 +273,11 @@ fn injected_failures_leave_the_allocator_usable() {
     let outcomes: Vec<_> = (0..64).map(|_| allocator.alloc(0, 0, 30 * MIB)).collect();
     let (good, bad): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
     assert!(!good.is_empty() && !bad.is_empty());
+    for error in bad.iter().filter_map(|outcome| outcome.as_ref().err()) {
+        // A person who sees no memory missing has to be told who asked for the failure.
+        assert!(error.message().contains("injected failure of alloc"));
+        assert_eq!(error.hint(), Some("FLAGOS_HOST_FAULT asks for it"));
+    }
     for block in good.into_iter().flatten().flatten() {
         allocator.free(block.block).expect("allocated");
     }
@@ -610,6 +615,42 @@ mod pinned {
     }
 
     #[test]
+    fn blocks_are_counted() {
+        let runtime = runtime();
+        let pinned = runtime.pinned();
+        let first = pinned.alloc(5000).expect("memory").expect("not empty");
+        let second = pinned.alloc(100).expect("memory").expect("not empty");
+        pinned.free(first.block).expect("allocated");
+        let again = pinned.alloc(8192).expect("memory").expect("not empty");
+        let stats = pinned.stats();
+        let values = |stat: Stat| (stat.current, stat.peak, stat.allocated, stat.freed);
+        assert_eq!(values(stats.active_requests), (2, 2, 3, 1));
+        assert_eq!(values(stats.allocations), (2, 2, 2, 0));
+        assert_eq!(values(stats.allocated_bytes), (12288, 12288, 12288, 0));
+        assert_eq!(stats.host_alloc_time.count, 2);
+        assert_eq!(
+            (stats.bucket_allocation[12], stats.bucket_allocation[13]),
+            (1, 1)
+        );
+        for block in [again, second] {
+            pinned.free(block.block).expect("allocated");
+        }
+        pinned.empty_cache();
+        pinned.reset_peak();
+        let stats = pinned.stats();
+        assert_eq!(values(stats.active_bytes), (0, 0, 20480, 20480));
+        assert_eq!(values(stats.allocated_bytes), (0, 0, 12288, 12288));
+        assert_eq!(stats.host_free_time.count, 2);
+        pinned.reset_accumulated();
+        let stats = pinned.stats();
+        assert_eq!(values(stats.active_bytes), (0, 0, 0, 0));
+        assert_eq!(
+            (stats.host_alloc_time.count, stats.bucket_allocation[12]),
+            (0, 0)
+        );
+    }
+
+    #[test]
     fn a_copy_in_flight_keeps_its_block() {
         let runtime = runtime();
         let pinned = runtime.pinned();
@@ -624,8 +665,10 @@ mod pinned {
         pinned.free(first.block).expect("allocated");
         let second = pinned.alloc(100).expect("memory").expect("not empty");
         assert_ne!(first.data, second.data);
+        assert_eq!(pinned.stats().active_requests.current, 2);
         gate.open();
         target.sync().expect("no failure");
+        assert_eq!(pinned.stats().active_requests.current, 1);
         let third = pinned.alloc(100).expect("memory").expect("not empty");
         assert_eq!(first.data, third.data);
     }

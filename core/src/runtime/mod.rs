@@ -27,7 +27,7 @@ use std::sync::Arc;
 pub use allocator::{Allocation, CachingAllocator};
 pub use block::{BlockHandle, PoolKind};
 pub use pinned::{PinnedAllocation, PinnedAllocator};
-pub use stats::{MemoryStats, Stat, StatArray};
+pub use stats::{DurationStat, MemoryStats, PinnedStats, Stat, StatArray};
 pub use streams::Streams;
 pub use vendor::{
     launch_closure, DeviceProperties, Event, HostFn, MemoryInfo, Stream, Vendor, ALIGNMENT,

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -12,6 +13,7 @@ use crate::error::{Error, Result};
 
 use super::deferred::Deferred;
 use super::ranges::Ranges;
+use super::stats::{PinnedStats, PinnedTallies};
 use super::streams::Streams;
 
 /// The smallest block: a page.
@@ -40,6 +42,7 @@ struct State {
     free: [Vec<usize>; usize::BITS as usize],
     /// By device.
     deferred: Vec<Deferred<usize>>,
+    tallies: PinnedTallies,
 }
 
 struct PinnedBlock {
@@ -57,6 +60,7 @@ impl PinnedAllocator {
             blocks: HashMap::new(),
             free: [const { Vec::new() }; usize::BITS as usize],
             deferred: (0..devices).map(|_| Deferred::new()).collect(),
+            tallies: PinnedTallies::new(),
         };
         Self {
             streams,
@@ -80,20 +84,25 @@ impl PinnedAllocator {
         if let Some(address) = state.free[size.ilog2() as usize].pop() {
             if let Some(block) = state.blocks.get_mut(&address) {
                 block.allocated = true;
+                state.tallies.handed_out(size);
                 return pinned(address).map(Some);
             }
         }
         let vendor = self.streams.vendor();
+        let mut asked = Instant::now();
         let data = match vendor.pinned_alloc(size) {
             Ok(data) => data,
             Err(error) if error.kind() == crate::ErrorKind::OutOfMemory => {
                 drop(state);
                 self.empty_cache();
                 state = self.state.lock();
+                asked = Instant::now();
                 vendor.pinned_alloc(size)?
             }
             Err(error) => return Err(error),
         };
+        state.tallies.pinned(size, asked.elapsed());
+        state.tallies.handed_out(size);
         let address = data.as_ptr() as usize;
         self.ranges.insert(address, size, ());
         let block = PinnedBlock {
@@ -113,6 +122,7 @@ impl PinnedAllocator {
             blocks,
             free,
             deferred,
+            tallies,
         } = &mut *guard;
         let found = blocks.get_mut(&block).filter(|found| found.allocated);
         let found = found.ok_or_else(|| not_allocated("pinned_free"))?;
@@ -125,6 +135,7 @@ impl PinnedAllocator {
         }
         if found.events == 0 {
             free[found.size.ilog2() as usize].push(block);
+            tallies.reusable(found.size);
         }
         Ok(())
     }
@@ -150,18 +161,42 @@ impl PinnedAllocator {
     pub fn empty_cache(&self) {
         let mut guard = self.state.lock();
         guard.poll(&self.streams);
-        let State { blocks, free, .. } = &mut *guard;
+        let State {
+            blocks,
+            free,
+            tallies,
+            ..
+        } = &mut *guard;
         for address in free.iter_mut().flat_map(std::mem::take) {
             let Some(block) = blocks.remove(&address) else {
                 continue;
             };
             self.ranges.remove(address);
             if let Some(data) = NonNull::new(address as *mut u8) {
+                let asked = Instant::now();
                 // SAFETY: the block came from `pinned_alloc`, is free, and every stream recorded on
                 // it has passed.
                 unsafe { self.streams.vendor().pinned_free(data, block.size) };
+                tallies.unpinned(block.size, asked.elapsed());
             }
         }
+    }
+
+    /// What is counted.
+    pub fn stats(&self) -> PinnedStats {
+        let mut state = self.state.lock();
+        state.poll(&self.streams);
+        state.tallies.stats()
+    }
+
+    /// Peaks start again from the current values.
+    pub fn reset_peak(&self) {
+        self.state.lock().tallies.reset_peak();
+    }
+
+    /// Accumulated values start again from 0.
+    pub fn reset_accumulated(&self) {
+        self.state.lock().tallies.reset_accumulated();
     }
 }
 
@@ -172,6 +207,7 @@ impl State {
             blocks,
             free,
             deferred,
+            tallies,
         } = self;
         for (device, deferred) in deferred.iter_mut().enumerate() {
             if deferred.is_empty() {
@@ -182,6 +218,7 @@ impl State {
                     block.events -= 1;
                     if block.events == 0 {
                         free[block.size.ilog2() as usize].push(address);
+                        tallies.reusable(block.size);
                     }
                 }
             });

@@ -35,7 +35,7 @@ pub(super) fn out_of_memory(
         current(stats.allocated_bytes),
         current(stats.reserved_bytes),
     );
-    let message = format!(
+    let mut message = format!(
         "{vendor} device {device} has no room for {}: {} of {} are allocated, {} reserved",
         bytes(nbytes as u64),
         bytes(allocated),
@@ -43,7 +43,14 @@ pub(super) fn out_of_memory(
         bytes(reserved),
     );
     let cached = reserved.saturating_sub(current(stats.active_bytes));
-    let hint = if state.limit < state.total {
+    let refusal = state.refusal.as_ref();
+    if let Some(refusal) = refusal {
+        message.push_str("; ");
+        message.push_str(refusal.message());
+    }
+    let hint = if let Some(hint) = refusal.and_then(Error::hint) {
+        hint
+    } else if state.limit < state.total {
         "free tensors, or raise the memory fraction of this process"
     } else if cached >= nbytes as u64 {
         "memory is fragmented: free tensors that share segments, or allocate large ones first"

@@ -1,5 +1,7 @@
 //! Allocator statistics, with the names and meanings of torch's `DeviceStats`.
 
+use std::time::Duration;
+
 use super::block::PoolKind;
 
 /// One statistic.
@@ -59,6 +61,52 @@ pub struct MemoryStats {
     pub num_device_free: i64,
 }
 
+/// Everything that is counted about pinned memory, with the names and meanings of torch's
+/// `HostStats`. Sizes are those of blocks, which are powers of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PinnedStats {
+    /// Count: blocks handed to callers, or waiting for a stream that uses them.
+    pub active_requests: Stat,
+    /// Bytes in `active_requests`.
+    pub active_bytes: Stat,
+    /// Count: blocks obtained from the vendor.
+    pub allocations: Stat,
+    /// Bytes in `allocations`.
+    pub allocated_bytes: Stat,
+    /// Time the vendor took to pin memory.
+    pub host_alloc_time: DurationStat,
+    /// Time the vendor took to take it back.
+    pub host_free_time: DurationStat,
+    /// Blocks obtained from the vendor so far, by log2 of their size.
+    pub bucket_allocation: [i64; usize::BITS as usize],
+}
+
+/// How long calls took, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DurationStat {
+    /// All of them.
+    pub total: i64,
+    /// The longest.
+    pub max: i64,
+    /// The shortest.
+    pub min: i64,
+    /// How many there were.
+    pub count: i64,
+}
+
+impl DurationStat {
+    fn add(&mut self, took: Duration) {
+        let took = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
+        self.total = self.total.saturating_add(took);
+        self.max = self.max.max(took);
+        self.min = match self.count {
+            0 => took,
+            _ => self.min.min(took),
+        };
+        self.count += 1;
+    }
+}
+
 /// Running value of one pool. What was freed follows from what was allocated and what is left, so
 /// that a decrease touches one field.
 #[derive(Debug, Clone, Copy, Default)]
@@ -71,6 +119,27 @@ struct Counter {
 }
 
 impl Counter {
+    #[inline]
+    fn add(&mut self, amount: usize) {
+        self.current += amount as i64;
+        self.allocated += amount as i64;
+        self.peak = self.peak.max(self.current);
+    }
+
+    #[inline]
+    fn sub(&mut self, amount: usize) {
+        self.current -= amount as i64;
+    }
+
+    fn reset_peak(&mut self) {
+        self.peak = self.current;
+    }
+
+    fn reset_accumulated(&mut self) {
+        self.allocated = 0;
+        self.at_reset = self.current;
+    }
+
     fn stat(&self) -> Stat {
         Stat {
             current: self.current,
@@ -91,16 +160,13 @@ pub(super) struct Tally {
 impl Tally {
     #[inline]
     pub(super) fn add(&mut self, pool: PoolKind, amount: usize) {
-        let counter = &mut self.pools[pool as usize];
-        counter.current += amount as i64;
-        counter.allocated += amount as i64;
-        counter.peak = counter.peak.max(counter.current);
+        self.pools[pool as usize].add(amount);
         self.peak = self.peak.max(self.current());
     }
 
     #[inline]
     pub(super) fn sub(&mut self, pool: PoolKind, amount: usize) {
-        self.pools[pool as usize].current -= amount as i64;
+        self.pools[pool as usize].sub(amount);
     }
 
     #[inline]
@@ -120,17 +186,12 @@ impl Tally {
     }
 
     fn reset_peak(&mut self) {
-        for counter in &mut self.pools {
-            counter.peak = counter.current;
-        }
+        self.pools.iter_mut().for_each(Counter::reset_peak);
         self.peak = self.current();
     }
 
     fn reset_accumulated(&mut self) {
-        for counter in &mut self.pools {
-            counter.allocated = 0;
-            counter.at_reset = counter.current;
-        }
+        self.pools.iter_mut().for_each(Counter::reset_accumulated);
     }
 }
 
@@ -199,6 +260,92 @@ impl Tallies {
         self.num_sync_all_streams = 0;
         self.num_device_alloc = 0;
         self.num_device_free = 0;
+    }
+}
+
+/// The statistics of pinned memory while they are counted.
+#[derive(Debug)]
+pub(super) struct PinnedTallies {
+    active_requests: Counter,
+    active_bytes: Counter,
+    allocations: Counter,
+    allocated_bytes: Counter,
+    host_alloc_time: DurationStat,
+    host_free_time: DurationStat,
+    bucket_allocation: [i64; usize::BITS as usize],
+}
+
+impl PinnedTallies {
+    pub(super) fn new() -> Self {
+        Self {
+            active_requests: Counter::default(),
+            active_bytes: Counter::default(),
+            allocations: Counter::default(),
+            allocated_bytes: Counter::default(),
+            host_alloc_time: DurationStat::default(),
+            host_free_time: DurationStat::default(),
+            bucket_allocation: [0; usize::BITS as usize],
+        }
+    }
+
+    /// The vendor gave a block.
+    pub(super) fn pinned(&mut self, size: usize, took: Duration) {
+        self.allocations.add(1);
+        self.allocated_bytes.add(size);
+        self.host_alloc_time.add(took);
+        self.bucket_allocation[size.ilog2() as usize] += 1;
+    }
+
+    /// The vendor took a block back.
+    pub(super) fn unpinned(&mut self, size: usize, took: Duration) {
+        self.allocations.sub(1);
+        self.allocated_bytes.sub(size);
+        self.host_free_time.add(took);
+    }
+
+    /// A caller has a block.
+    pub(super) fn handed_out(&mut self, size: usize) {
+        self.active_requests.add(1);
+        self.active_bytes.add(size);
+    }
+
+    /// A block can be handed out again.
+    pub(super) fn reusable(&mut self, size: usize) {
+        self.active_requests.sub(1);
+        self.active_bytes.sub(size);
+    }
+
+    pub(super) fn stats(&self) -> PinnedStats {
+        PinnedStats {
+            active_requests: self.active_requests.stat(),
+            active_bytes: self.active_bytes.stat(),
+            allocations: self.allocations.stat(),
+            allocated_bytes: self.allocated_bytes.stat(),
+            host_alloc_time: self.host_alloc_time,
+            host_free_time: self.host_free_time,
+            bucket_allocation: self.bucket_allocation,
+        }
+    }
+
+    fn each(&mut self) -> [&mut Counter; 4] {
+        [
+            &mut self.active_requests,
+            &mut self.active_bytes,
+            &mut self.allocations,
+            &mut self.allocated_bytes,
+        ]
+    }
+
+    pub(super) fn reset_peak(&mut self) {
+        self.each().into_iter().for_each(Counter::reset_peak);
+    }
+
+    /// As torch: times and buckets start again too.
+    pub(super) fn reset_accumulated(&mut self) {
+        self.each().into_iter().for_each(Counter::reset_accumulated);
+        self.host_alloc_time = DurationStat::default();
+        self.host_free_time = DurationStat::default();
+        self.bucket_allocation = [0; usize::BITS as usize];
     }
 }
 

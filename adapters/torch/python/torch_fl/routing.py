@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 import flagos
 from flagos import _core, followers
 from torch_fl import _vendor, python_kernels
@@ -45,12 +47,39 @@ def declare_native_implementations() -> None:
     for namespace in ("aten", "quantized"):
         prefix = f"{namespace}::"
         found.update(_core.ops(prefix))
-        names = sorted(name.removeprefix(prefix) for name in found if name.startswith(prefix))
+        composite = _composite_operators(prefix)
+        # First, so that a route for one of them is told apart from one for an unknown name.
+        _core.declare_composite(namespace, [name.removeprefix(prefix) for name in composite])
+        names = sorted(
+            name.removeprefix(prefix) for name in found - composite if name.startswith(prefix)
+        )
         _core.register_impls(
             namespace, names, f"{native}.native", "vendor", vendor=_vendor.vendor(), backend=native
         )
     _registered = tuple(sorted(found))
     followers.join(TorchFollower())
+
+
+_COMPOSITE_KEYS = (
+    "CompositeImplicitAutograd",
+    "CompositeExplicitAutograd",
+    "CompositeExplicitAutogradNonFunctional",
+)
+
+
+def _composite_operators(prefix: str) -> set[str]:
+    """Operators without a kernel of ours for strided tensors, which torch makes of other operators.
+
+    Some have one for nested or quantized tensors; a route cannot be about those alone.
+    """
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return {
+        name
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith(prefix)
+        and not has_kernel(name, "PrivateUse1")
+        and any(has_kernel(name, key) for key in _COMPOSITE_KEYS)
+    }
 
 
 def explain(op: str) -> flagos.Explanation:

@@ -121,3 +121,61 @@ fn files_on_disk_are_read_and_cycles_between_links_are_seen() {
     let error = read_flagos_toml(&Disk, directory.path()).expect_err("a directory");
     assert!(error.message().starts_with("cannot read"), "{error}");
 }
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_every_user_may_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &str, mode: u32| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&path, mode).expect("changed");
+        path
+    };
+    let included = write("site.toml", "ops.mm = \"cpu\"\n", 0o646);
+    let path = write("flagos.toml", "# first\ninclude = \"site.toml\"\n", 0o664);
+    let error = read_flagos_toml(&Disk, &path).expect_err("anybody may have written it");
+    let text = error.to_string();
+    let remedy = format!("`chmod o-w {}`", included.display());
+    for part in ["every user may write", "flagos.toml:2", remedy.as_str()] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    write("site.toml", "ops.mm = \"cpu\"\n", 0o664);
+    read_flagos_toml(&Disk, &path).expect("only its group may write to it");
+    let conf = write("backends.conf", "mm = cpu\n", 0o666);
+    assert!(read_backends_conf(&Disk, &conf).is_err());
+}
+
+#[test]
+fn a_privileged_process_opens_no_file_that_a_user_names() {
+    let files = files([
+        ("flagos.toml", "host.devices = 2"),
+        ("/home/me/.config/flagos/flagos.toml", "host.devices = 3"),
+        ("mine.toml", "host.devices = 4"),
+    ]);
+    let pairs = [
+        ("HOME", "/home/me"),
+        ("FLAGOS_CONFIG", "mine.toml"),
+        ("FLAGGEMS_SOURCE_DIR", "/src/flag_gems"),
+        ("FLAGOS_HOST_SEED", "3"),
+    ];
+    let ordinary = load(&env(pairs), &files);
+    assert_eq!(
+        (ordinary.host.devices, ordinary.warnings.len()),
+        (Some(4), 0)
+    );
+    let privileged = load(&env(pairs).privileged(), &files);
+    assert_eq!(
+        (privileged.host.devices, privileged.host.seed),
+        (None, Some(3))
+    );
+    assert_eq!(privileged.flaggems_source_dir, None);
+    let warned: Vec<_> = privileged
+        .warnings
+        .iter()
+        .filter_map(|w| w.split(' ').next())
+        .collect();
+    assert_eq!(warned, ["FLAGGEMS_SOURCE_DIR", "FLAGOS_CONFIG"]);
+}

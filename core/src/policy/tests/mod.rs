@@ -1,5 +1,6 @@
 //! The policy's specification.
 
+mod composite;
 mod conf_grammar;
 mod configuration;
 mod environment;

@@ -14,24 +14,39 @@ const PAGE: usize = 4096;
 /// A transparent huge page on x86-64 and on arm64 with 4 KiB pages.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// The memory of one device.
+/// Memory up to a limit: that of one device, or what may be pinned.
 pub(super) struct HostMemory {
-    device: usize,
+    /// Distinguishes memories in [`Chaos`].
+    lane: u64,
     total: u64,
     used: AtomicU64,
     calls: AtomicU64,
     chaos: Chaos,
+    /// What to do when it is full.
+    remedy: &'static str,
 }
 
 impl HostMemory {
-    pub(super) fn new(device: usize, total: u64, chaos: Chaos) -> Self {
+    pub(super) fn of_device(device: usize, total: u64, chaos: Chaos) -> Self {
+        let remedy = "free memory, or raise FLAGOS_HOST_MEMORY";
+        Self::new(device as u64, total, chaos, remedy)
+    }
+
+    /// Pinned pages cannot be taken back by the system, so there are never more than exist.
+    pub(super) fn pinned(total: u64, chaos: Chaos) -> Self {
+        let remedy = "free pinned tensors, or pin less; sizes are rounded up to a power of two";
+        Self::new(u64::MAX, total, chaos, remedy)
+    }
+
+    fn new(lane: u64, total: u64, chaos: Chaos, remedy: &'static str) -> Self {
         let (used, calls) = (AtomicU64::new(0), AtomicU64::new(0));
         Self {
-            device,
+            lane,
             total,
             used,
             calls,
             chaos,
+            remedy,
         }
     }
 
@@ -45,7 +60,7 @@ impl HostMemory {
 
     pub(super) fn alloc(&self, nbytes: usize) -> Result<NonNull<u8>> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        if self.chaos.fails(FaultSite::Alloc, self.device as u64, call) {
+        if self.chaos.fails(FaultSite::Alloc, self.lane, call) {
             return Err(injected(call));
         }
         let reserve = |used: u64| used.checked_add(nbytes as u64).filter(|u| *u <= self.total);
@@ -54,8 +69,7 @@ impl HostMemory {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
         if let Err(used) = reserved {
             let message = format!("{nbytes} bytes with {used} of {} in use", self.total);
-            return Err(Error::out_of_memory("alloc", message)
-                .with_hint("free memory, or raise FLAGOS_HOST_MEMORY"));
+            return Err(Error::out_of_memory("alloc", message).with_hint(self.remedy));
         }
         map(nbytes).inspect_err(|_| {
             self.used.fetch_sub(nbytes as u64, Ordering::Relaxed);
@@ -72,7 +86,7 @@ impl HostMemory {
 }
 
 /// The error of an allocation that is made to fail.
-pub(super) fn injected(call: u64) -> Error {
+fn injected(call: u64) -> Error {
     Error::out_of_memory("alloc", format!("injected failure of alloc {call}"))
         .with_hint("FLAGOS_HOST_FAULT asks for it")
 }
@@ -82,7 +96,7 @@ fn rounded(nbytes: usize) -> Option<usize> {
 }
 
 /// Maps zeroed pages. Ranges of at least a huge page begin at one and ask for them.
-pub(super) fn map(nbytes: usize) -> Result<NonNull<u8>> {
+fn map(nbytes: usize) -> Result<NonNull<u8>> {
     let mapped = rounded(nbytes).and_then(|size| {
         if size < HUGE_PAGE {
             return map_pages(size);
@@ -112,7 +126,7 @@ pub(super) fn map(nbytes: usize) -> Result<NonNull<u8>> {
 
 /// # Safety
 /// The range came from [`map`] with the same size, and nothing uses it.
-pub(super) unsafe fn unmap(address: NonNull<u8>, nbytes: usize) {
+unsafe fn unmap(address: NonNull<u8>, nbytes: usize) {
     if let Some(size) = rounded(nbytes) {
         // SAFETY: the caller's promise.
         unsafe { unmap_pages(address, size) };
@@ -140,5 +154,26 @@ unsafe fn unmap_pages(address: NonNull<u8>, size: usize) {
     let code = unsafe { libc::munmap(address.as_ptr().cast(), size) };
     if code != 0 {
         tracing::error!(size, error = %std::io::Error::last_os_error(), "munmap failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_pinned_than_there_is() {
+        let memory = HostMemory::pinned(1 << 20, Chaos::default());
+        let half = memory.alloc(1 << 19).expect("there is room");
+        let error = memory.alloc((1 << 19) + 1).expect_err("more than there is");
+        assert_eq!(error.kind(), crate::ErrorKind::OutOfMemory);
+        let hint = error.hint().unwrap_or_default();
+        assert!(hint.contains("pinned") && !hint.contains("FLAGOS_HOST_MEMORY"));
+        // SAFETY: both came from `alloc` with these sizes, and nothing uses them.
+        unsafe {
+            memory.free(half, 1 << 19);
+            let all = memory.alloc(1 << 20).expect("the first one is free again");
+            memory.free(all, 1 << 20);
+        }
     }
 }

@@ -15,12 +15,11 @@ mod stream;
 mod work;
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64 as Counter, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::env::{FaultSite, HostSettings};
+use crate::env::HostSettings;
 use crate::error::{Error, Result};
 use crate::runtime::{sync, DeviceProperties, Event, MemoryInfo, Stream, Vendor};
 
@@ -50,7 +49,7 @@ pub struct HostVendor {
     devices: Box<[HostDevice]>,
     pending: Arc<sync::AtomicU64>,
     chaos: Chaos,
-    pinned_calls: Counter,
+    pinned: HostMemory,
 }
 
 struct HostDevice {
@@ -68,7 +67,7 @@ impl HostVendor {
             let mut live = LiveStreams::default();
             let default_stream =
                 live.add(|ordinal| HostStream::new(device, ordinal, chaos, Arc::clone(&pending)));
-            let memory = HostMemory::new(device, total, chaos);
+            let memory = HostMemory::of_device(device, total, chaos);
             HostDevice {
                 memory,
                 live: Mutex::new(live),
@@ -79,7 +78,7 @@ impl HostVendor {
             devices: devices.collect(),
             chaos,
             pending,
-            pinned_calls: Counter::new(0),
+            pinned: HostMemory::pinned(machine::memory(), chaos),
         }
     }
 
@@ -142,17 +141,12 @@ impl Vendor for HostVendor {
     }
 
     fn pinned_alloc(&self, nbytes: usize) -> Result<NonNull<u8>> {
-        let call = self.pinned_calls.fetch_add(1, Ordering::Relaxed);
-        // A lane of its own, apart from the devices'.
-        if self.chaos.fails(FaultSite::Alloc, u64::MAX, call) {
-            return Err(memory::injected(call));
-        }
-        memory::map(nbytes)
+        self.pinned.alloc(nbytes)
     }
 
     unsafe fn pinned_free(&self, address: NonNull<u8>, nbytes: usize) {
         // SAFETY: the caller's promise.
-        unsafe { memory::unmap(address, nbytes) };
+        unsafe { self.pinned.free(address, nbytes) };
     }
 
     fn default_stream(&self, device: usize) -> Result<Arc<dyn Stream>> {

@@ -52,6 +52,7 @@ from torch_fl.flagos.graphs import (
 )
 from torch_fl.flagos.memory import (
     empty_cache,
+    host_memory_stats,
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
@@ -61,7 +62,9 @@ from torch_fl.flagos.memory import (
     memory_stats,
     memory_stats_as_nested_dict,
     memory_summary,
+    reset_accumulated_host_memory_stats,
     reset_accumulated_memory_stats,
+    reset_peak_host_memory_stats,
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
@@ -110,6 +113,7 @@ __all__ = [
     "graph",
     "graph_pool_handle",
     "graphs",
+    "host_memory_stats",
     "init",
     "initial_seed",
     "is_autocast_available",
@@ -132,7 +136,9 @@ __all__ = [
     "memory_stats_as_nested_dict",
     "memory_summary",
     "random",
+    "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
+    "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "seed",
     "seed_all",

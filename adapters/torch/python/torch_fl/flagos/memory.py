@@ -10,11 +10,12 @@ import torch
 
 from torch_fl import _vendor
 from torch_fl.flagos._device import get_device_properties
-from torch_fl.flagos._lifecycle import _lazy_init
+from torch_fl.flagos._lifecycle import _lazy_init, is_initialized
 from torch_fl.flagos._utils import Device, _get_device_index
 
 __all__ = [
     "empty_cache",
+    "host_memory_stats",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
@@ -24,7 +25,9 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
+    "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
 ]
@@ -83,6 +86,29 @@ def reset_peak_memory_stats(device: Device = None) -> None:
 def reset_accumulated_memory_stats(device: Device = None) -> None:
     """Restart the historical totals from zero."""
     torch.accelerator.reset_accumulated_memory_stats(_get_device_index(device, optional=True))
+
+
+def host_memory_stats() -> OrderedDict[str, int]:
+    """Statistics of pinned memory by dotted name, as `torch.cuda.host_memory_stats` names them.
+
+    Sizes are rounded up to a power of two, times are in microseconds. Empty before the first use of
+    a device.
+    """
+    if not is_initialized():
+        return OrderedDict()
+    return OrderedDict(sorted(torch.ops.flagos.host_memory_stats().items()))
+
+
+def reset_peak_host_memory_stats() -> None:
+    """Restart the peaks of pinned memory from the present values."""
+    _lazy_init()
+    torch.ops.flagos.reset_peak_host_memory_stats()
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    """Restart the historical totals of pinned memory from zero."""
+    _lazy_init()
+    torch.ops.flagos.reset_accumulated_host_memory_stats()
 
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:

@@ -1,0 +1,133 @@
+"""Tensors of the device in several processes at once: torch.multiprocessing and `share_memory_()`.
+
+How memory is shared is the vendor's affair. On the host vendor it is the memory of the twin, a CPU
+storage: torch moves that to shared memory and sends it as it sends any, and the flagos storage
+follows. A vendor with memory of its own would send a handle instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing import reduction
+from typing import Any, Protocol
+
+import torch
+from torch.multiprocessing import reductions
+
+from torch_fl import flagos
+
+DEVICE = "flagos"
+
+Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+class Sharing(Protocol):
+    """How the storages of one vendor get into other processes."""
+
+    def share(self, storage: torch.UntypedStorage) -> None:
+        """Make what is written from now on seen by every process the storage is sent to."""
+
+    def is_shared(self, storage: torch.UntypedStorage) -> bool:
+        """Whether `share` has nothing left to do."""
+
+    def reduce(self, storage: torch.UntypedStorage) -> Reduced:
+        """What to send, and the function that makes the storage of it."""
+
+
+class _HostSharing:
+    def share(self, storage: torch.UntypedStorage) -> None:
+        # Queued copies still go to where the memory was.
+        flagos.synchronize(storage.device)
+        _twin(storage).share_memory_()
+        torch.ops.flagos.follow_twin(storage)
+
+    def is_shared(self, storage: torch.UntypedStorage) -> bool:
+        return bool(_twin(storage).is_shared())
+
+    def reduce(self, storage: torch.UntypedStorage) -> Reduced:
+        if storage.nbytes() != 0:  # torch sends an empty storage by making another
+            self.share(storage)
+        twin, index = _twin(storage), storage.device.index
+        _remember(twin, index, storage)
+        return _rebuild_from_twin, (twin, index)
+
+
+def _twin(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    native: torch.Tensor = torch.ops.flagos.native_bytes(storage)
+    return native.untyped_storage()
+
+
+def _rebuild_from_twin(twin: torch.UntypedStorage, index: int) -> torch.UntypedStorage:
+    flagos.init()  # in a forked child this says why it cannot be
+    # What was sent twice, or comes back, is one storage here too: tied parameters stay tied.
+    known: torch.UntypedStorage | None
+    known = reductions.storage_from_cache(torch.UntypedStorage, _key(twin, index))
+    if known is not None:
+        return known
+    native = torch.empty(0, dtype=torch.uint8).set_(twin)
+    adopted: torch.Tensor = torch.ops.flagos.adopt_native(native, index)
+    storage = adopted.untyped_storage()
+    _remember(twin, index, storage)
+    return storage
+
+
+def _key(twin: torch.UntypedStorage, index: int) -> tuple[str, int, int]:
+    # A storage keeps its twin, so that the address is not another's while the storage lives.
+    return DEVICE, index, twin._cdata
+
+
+def _remember(twin: torch.UntypedStorage, index: int, storage: torch.UntypedStorage) -> None:
+    reductions.shared_cache[_key(twin, index)] = reductions.StorageWeakRef(storage)
+
+
+_BY_VENDOR: dict[str, Sharing] = {"host": _HostSharing()}
+
+
+def _sharing_of(storage: torch.UntypedStorage) -> Sharing:
+    vendor = flagos.get_device_properties(storage.device).vendor
+    try:
+        return _BY_VENDOR[vendor]
+    except KeyError:
+        raise NotImplementedError(
+            f"flagos: tensors of the vendor {vendor!r} cannot be shared between processes; "
+            "send tensor.cpu() instead"
+        ) from None
+
+
+_reduce_native = reductions.reduce_storage
+_share_native = torch.UntypedStorage.share_memory_
+_is_shared_native = torch.UntypedStorage.is_shared
+
+
+def _reduce_storage(storage: torch.UntypedStorage) -> Any:
+    if storage.device.type == DEVICE:
+        return _sharing_of(storage).reduce(storage)
+    return _reduce_native(storage)
+
+
+# torch takes storages of out-of-tree devices for ones that, like CUDA's, need not be moved.
+
+
+def _share_memory_(
+    self: torch.UntypedStorage, *args: object, **kwargs: object
+) -> torch.UntypedStorage:
+    if self.device.type == DEVICE:
+        _sharing_of(self).share(self)
+    else:
+        _share_native(self, *args, **kwargs)
+    return self
+
+
+def _is_shared(self: torch.UntypedStorage) -> bool:
+    if self.device.type == DEVICE:
+        return _sharing_of(self).is_shared(self)
+    return _is_shared_native(self)
+
+
+def install() -> None:
+    """Teach torch to share storages of the device. Idempotent."""
+    reduction.register(torch.UntypedStorage, _reduce_storage)
+    _share_memory_.__doc__ = _share_native.__doc__
+    _is_shared.__doc__ = _is_shared_native.__doc__
+    setattr(torch.UntypedStorage, "share_memory_", _share_memory_)  # noqa: B010
+    setattr(torch.UntypedStorage, "is_shared", _is_shared)  # noqa: B010
