@@ -484,6 +484,10 @@ typedef struct FlagosApi {
    * Accumulated values of pinned memory start again from 0.
    */
   int32_t (*pinned_reset_accumulated)(void);
+  /**
+   * Counts a CPU fallback that is about to happen, or refuses it: strict mode, or a spent budget.
+   */
+  int32_t (*op_record_fallback)(const char *name, const char *reason);
 } FlagosApi;
 
 #endif  /* FLAGOS_H */

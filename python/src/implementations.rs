@@ -44,7 +44,7 @@ fn describe(
 }
 
 #[pyfunction]
-#[pyo3(signature = (namespace, names, impl_id, kind, vendor=None, backend=None, priority=0, unavailable_reason=None))]
+#[pyo3(signature = (namespace, names, impl_id, kind, vendor=None, backend=None, priority=0, unavailable_reason=None, cpu_fallback=false))]
 #[allow(clippy::too_many_arguments)] // a keyword each in Python
 fn register_impls(
     py: Python<'_>,
@@ -56,8 +56,9 @@ fn register_impls(
     backend: Option<&str>,
     priority: i32,
     unavailable_reason: Option<&str>,
+    cpu_fallback: bool,
 ) -> PyResult<usize> {
-    let implementation = describe(
+    let mut implementation = describe(
         py,
         impl_id,
         kind,
@@ -66,6 +67,9 @@ fn register_impls(
         priority,
         unavailable_reason,
     )?;
+    if cpu_fallback {
+        implementation = implementation.callable(Callable::CpuFallback);
+    }
     with_engine(py, "register_impls", |engine| {
         engine.register_impls(namespace, &names, implementation)
     })?;

@@ -254,4 +254,4 @@ def test_peers() -> None:
 
 
 def test_registered_operators_are_named_cuda() -> None:
-    assert torch_fl.explain("aten::mm").winner == "cuda.native"
+    assert torch_fl.explain("aten::mm").data["winner"] == "cuda.native"

@@ -7,8 +7,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cpu.h"
 #include "generator.h"
 #include "layout.h"
+#include "to.h"
 
 namespace flagos {
 
@@ -77,7 +79,7 @@ class Call final : public StorageSource {
       c10::List<at::Tensor> to;
       to.reserve(from.size());
       for (const at::Tensor& tensor : from) {
-        to.push_back(argument(tensor, written));
+        to.push_back(argument(tensor, written, /*counted=*/native.cuda && written));
       }
       value = std::move(to);
     } else if (value.isOptionalTensorList()) {
@@ -210,7 +212,8 @@ class Call final : public StorageSource {
     }
   }
 
-  at::Tensor argument(const at::Tensor& tensor, bool written) {
+  // CUDA kernels that write lists count the writes themselves: `counted` aliases share the version counter.
+  at::Tensor argument(const at::Tensor& tensor, bool written, bool counted = false) {
     if (!tensor.defined()) {
       return tensor;
     }
@@ -231,7 +234,8 @@ class Call final : public StorageSource {
         return binding.alias;
       }
     }
-    bindings_.push_back({tensor, alias_of(tensor), written});
+    const bool shares_counter = counted && tensor.layout() == c10::kStrided && tensor.has_storage();
+    bindings_.push_back({tensor, shares_counter ? share_with_cuda(tensor) : alias_of(tensor), written});
     at::Tensor& alias = bindings_.back().alias;
     if (C10_UNLIKELY(shows_requires_grad_) && tensor.requires_grad()) {
       alias = with_requires_grad(alias);
@@ -313,7 +317,10 @@ BoxedTwin::BoxedTwin(const c10::OperatorHandle& op, c10::DispatchKeySet native_k
       traits_{op.schema().is_mutable(), cpu_argument_bits(op, name_), name_.rfind("aten::_foreach_", 0) == 0} {}
 
 void BoxedTwin::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
-  enter_op(slot_, name_.c_str());
+  if (C10_UNLIKELY(enter_op(slot_, name_.c_str()))) {
+    run_on_cpu(op, stack);
+    return;
+  }
   serve(op, native_keys_, stack, traits_);
 }
 

@@ -185,8 +185,8 @@ class CudaBackedGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceIndex deviceCount() const noexcept override {
     return cuda_guard()->deviceCount();
   }
-  c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
-    return cuda_guard()->getDeviceCapability(resolve(device));
+  c10::DeviceCapability getDeviceCapability(c10::Device /*device*/) const override {
+    return c10::DeviceCapability(); // every data type, which torch's guard of CUDA does not say
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     cuda_backed_allocator()->recordStream(data, stream);

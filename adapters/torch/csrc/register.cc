@@ -35,6 +35,24 @@ std::vector<std::string>& registered_ops() {
   return names;
 }
 
+// Those from here on are served by typed and boxed twins; what comes before has code of its own.
+size_t first_twin = 0;
+
+// Whether a twin may as well run on copies on the CPU, when the plan says so. There, on the host vendor, it runs anyway.
+bool runs_on_cpu_too(size_t index) {
+  if (!native.cuda || index < first_twin) {
+    return false;
+  }
+  const std::string& name = registered_ops()[index];
+  const size_t dot = name.find('.');
+  const auto op = c10::Dispatcher::singleton().findSchema(
+      {name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
+  return op.has_value() &&
+      (op->hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
+       op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+       op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional));
+}
+
 // Composite operators that must see flagos tensors as they are: they ask for devices, or only make views.
 const std::unordered_set<std::string>& left_to_torch() {
   static const std::unordered_set<std::string> names = {
@@ -126,6 +144,7 @@ void register_operators() {
   } else {
     register_rnn(*library, *autograd, registered_ops());
   }
+  first_twin = registered_ops().size();
   register_hot_pointwise(*library, registered_ops());
   register_hot_reductions(*library, registered_ops());
   register_hot_linear(*library, registered_ops());
@@ -193,9 +212,10 @@ char* flagos_shim_register(const FlagosApi* api, int on_cuda) {
   }
 }
 
-void flagos_shim_each_op(void (*visit)(const char* name, void* context), void* context) {
-  for (const std::string& name : flagos::registered_ops()) {
-    visit(name.c_str(), context);
+void flagos_shim_each_op(void (*visit)(const char* name, int on_cpu_too, void* context), void* context) {
+  const auto& names = flagos::registered_ops();
+  for (size_t i = 0; i < names.size(); ++i) {
+    visit(names[i].c_str(), flagos::runs_on_cpu_too(i) ? 1 : 0, context);
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "route.h"
 
+#include "native.h"
+
 #include <cstdio>
 #include <cstring>
 
@@ -16,7 +18,7 @@ const char* short_name(const char* name) {
 
 } // namespace
 
-void enter_op_slowly(FlagosOpSlot* slot, const char* name) {
+bool enter_op_slowly(FlagosOpSlot* slot, const char* name) {
   const uint32_t route = __atomic_load_n(&slot->route, __ATOMIC_ACQUIRE);
   if (route == FLAGOS_ROUTE_BLOCKED) {
     check(core->init()); // a configuration error is the better message
@@ -26,11 +28,17 @@ void enter_op_slowly(FlagosOpSlot* slot, const char* name) {
     core->string_free(text);
     TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: ", name, " is not routed: ", reason);
   }
+  const bool on_cpu = route == FLAGOS_ROUTE_CPU_FALLBACK;
+  if (on_cpu) {
+    check(core->op_record_fallback(name, "the plan routes it to the CPU"));
+  }
   if ((__atomic_load_n(&slot->flags, __ATOMIC_RELAXED) & FLAGOS_FLAG_LOG) != 0) {
     // One write per line, so that lines of several threads do not mix.
-    const std::string line = std::string("[flagos dispatch] ") + short_name(name) + " -> cpu\n";
+    const std::string line = std::string("[flagos dispatch] ") + short_name(name) + " -> " +
+        (on_cpu ? "cpu" : native.name) + "\n";
     std::fwrite(line.data(), 1, line.size(), stderr);
   }
+  return on_cpu;
 }
 
 FlagosOpSlot* op_slot(const std::string& qualified_name) {

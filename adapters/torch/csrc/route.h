@@ -9,16 +9,15 @@
 namespace flagos {
 
 // Logs the dispatch or raises the plan's reason; the rare cases of `enter_op`.
-void enter_op_slowly(FlagosOpSlot* slot, const char* name);
+bool enter_op_slowly(FlagosOpSlot* slot, const char* name);
 
-// Counts the call and lets the plan intervene. One relaxed add and one load when it has nothing to say.
-inline void enter_op(FlagosOpSlot* slot, const char* name) {
+// Counts the call and lets the plan intervene. One relaxed add and one load when it has nothing to say. True when the
+// plan wants the operator run on copies on the CPU, which it only asks of those registered as able to.
+inline bool enter_op(FlagosOpSlot* slot, const char* name) {
   __atomic_fetch_add(&slot->calls, 1, __ATOMIC_RELAXED);
   const uint32_t route = __atomic_load_n(&slot->route, __ATOMIC_RELAXED);
   const uint32_t flags = __atomic_load_n(&slot->flags, __ATOMIC_RELAXED);
-  if (C10_UNLIKELY((route | flags) != 0)) {
-    enter_op_slowly(slot, name);
-  }
+  return C10_UNLIKELY((route | flags) != 0) && enter_op_slowly(slot, name);
 }
 
 // The slot of `aten::name`, interned for the life of the process.

@@ -12,8 +12,9 @@ extern "C" {
 /* Registers the device with torch, served by CUDA or else by the CPU. Returns NULL, or a message to be freed with flagos_shim_free. */
 char* flagos_shim_register(const FlagosApi* api, int on_cuda);
 
-/* Calls `visit` with every `aten::name.overload` that has a kernel on flagos. */
-void flagos_shim_each_op(void (*visit)(const char* name, void* context), void* context);
+/* Calls `visit` with every `aten::name.overload` that has a kernel on flagos, and whether it can also be run on copies
+   of its arguments on the CPU. */
+void flagos_shim_each_op(void (*visit)(const char* name, int on_cpu_too, void* context), void* context);
 
 /* The version of the torch headers this was built with, as in torch.__version__ without the local part. */
 const char* flagos_shim_torch_version(void);

@@ -55,14 +55,6 @@ c10::DispatchKeySet dense_keys(const at::Tensor& like, c10::DispatchKey key) {
   return like._is_zerotensor() ? c10::DispatchKeySet({key, c10::DispatchKey::ZeroTensor}) : c10::DispatchKeySet(key);
 }
 
-at::Tensor share_with_cuda(const at::Tensor& self) {
-  auto shared = at::detail::make_tensor<c10::TensorImpl>(
-      twin_storage(self.storage()), dense_keys(self, c10::DispatchKey::CUDA), self.dtype());
-  copy_metadata(self.unsafeGetTensorImpl(), shared.unsafeGetTensorImpl());
-  share_version(self, shared);
-  return shared;
-}
-
 at::Tensor share_with_flagos(const at::Tensor& self) {
   auto shared = at::detail::make_tensor<c10::TensorImpl>(
       wrap_storage(self.storage(), self.device().index()),
@@ -169,6 +161,14 @@ at::Tensor renamed(const at::Tensor& tensor, c10::Device device) {
 }
 
 } // namespace
+
+at::Tensor share_with_cuda(const at::Tensor& self) {
+  auto shared = at::detail::make_tensor<c10::TensorImpl>(
+      twin_storage(self.storage()), dense_keys(self, c10::DispatchKey::CUDA), self.dtype());
+  copy_metadata(self.unsafeGetTensorImpl(), shared.unsafeGetTensorImpl());
+  share_version(self, shared);
+  return shared;
+}
 
 at::Tensor to_cuda_view(const at::Tensor& tensor) {
   return renamed(tensor, c10::Device(kCuda, tensor.device().index()));

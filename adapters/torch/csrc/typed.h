@@ -5,10 +5,12 @@
 
 #include <ATen/core/IListRef.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/CPUFallback.h>
 #include <c10/util/SmallVector.h>
 
 #include <tuple>
 
+#include "cpu.h"
 #include "route.h"
 #include "twin.h"
 
@@ -222,7 +224,9 @@ struct Typed<Op, Result(Arguments...)> {
   static inline const char* name = nullptr;
 
   static Result call(Arguments... arguments) {
-    enter_op(slot, name);
+    if (C10_UNLIKELY(enter_op(slot, name))) {
+      return at::native::call_fallback_fn_symint<&run_on_cpu, Op>::call(arguments...);
+    }
     TypedCall call;
     DeviceFinder finder;
     (finder.see(arguments), ...);

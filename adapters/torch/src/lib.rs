@@ -14,7 +14,7 @@ mod shim {
     extern "C" {
         pub fn flagos_shim_register(api: *const c_void, on_cuda: i32) -> *mut c_char;
         pub fn flagos_shim_each_op(
-            visit: extern "C" fn(*const c_char, *mut c_void),
+            visit: extern "C" fn(*const c_char, i32, *mut c_void),
             context: *mut c_void,
         );
         pub fn flagos_shim_torch_version() -> *const c_char;
@@ -64,19 +64,25 @@ fn register(api: &Bound<'_, PyCapsule>, native: &str) -> PyResult<()> {
         .map_err(PyRuntimeError::new_err)
 }
 
-extern "C" fn push_name(name: *const c_char, context: *mut c_void) {
+extern "C" fn push_op(name: *const c_char, on_cpu_too: i32, context: *mut c_void) {
     // SAFETY: `context` is the Vec of `registered_ops`, `name` a NUL-terminated string.
-    let (names, name) = unsafe { (&mut *context.cast::<Vec<String>>(), CStr::from_ptr(name)) };
-    names.push(name.to_string_lossy().into_owned());
+    let (ops, name) = unsafe {
+        (
+            &mut *context.cast::<Vec<(String, bool)>>(),
+            CStr::from_ptr(name),
+        )
+    };
+    ops.push((name.to_string_lossy().into_owned(), on_cpu_too != 0));
 }
 
-/// Every `aten::name.overload` that has a kernel on flagos, in order of registration.
+/// Every `aten::name.overload` that has a kernel on flagos, in order of registration, and whether
+/// it can also be run on copies of its arguments on the CPU.
 #[pyfunction]
-fn registered_ops() -> Vec<String> {
-    let mut names = Vec::new();
-    // SAFETY: `push_name` gets back the pointer to `names`, which outlives the call.
-    unsafe { shim::flagos_shim_each_op(push_name, (&raw mut names).cast()) };
-    names
+fn registered_ops() -> Vec<(String, bool)> {
+    let mut ops: Vec<(String, bool)> = Vec::new();
+    // SAFETY: `push_op` gets back the pointer to `ops`, which outlives the call.
+    unsafe { shim::flagos_shim_each_op(push_op, (&raw mut ops).cast()) };
+    ops
 }
 
 /// The version of torch this module was compiled against.

@@ -59,6 +59,7 @@ pub static API: FlagosApi = FlagosApi {
     pinned_stats: pinned::stats,
     pinned_reset_peak: pinned::reset_peak,
     pinned_reset_accumulated: pinned::reset_accumulated,
+    op_record_fallback: operators::record_fallback,
 };
 
 /// The table, valid for the life of the process.

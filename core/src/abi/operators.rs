@@ -31,6 +31,21 @@ pub(super) unsafe extern "C" fn slot(qualified_name: *const c_char) -> *mut Flag
     }
 }
 
+/// `FlagosApi::op_record_fallback`.
+///
+/// # Safety
+/// `name` and `reason` are NULL or NUL-terminated strings.
+pub(super) unsafe extern "C" fn record_fallback(name: *const c_char, reason: *const c_char) -> i32 {
+    status(|| {
+        if process::is_forked() {
+            return Err(Error::forked("op_record_fallback"));
+        }
+        // SAFETY: the caller's promise.
+        let (name, reason) = unsafe { (text(name)?, text(reason)?) };
+        registry::global().record_fallback(name, reason)
+    })
+}
+
 /// `FlagosApi::op_blocked_reason`.
 ///
 /// # Safety

@@ -43,7 +43,8 @@ def declare_native_implementations() -> None:
 
     # The extension lists its kernels for strided tensors; those for sparse and quantized ones only
     # show by the slots it took.
-    found = {*_C.registered_ops()}
+    offered = _C.registered_ops()
+    found = {name for name, _ in offered}
     for namespace in ("aten", "quantized"):
         prefix = f"{namespace}::"
         found.update(_core.ops(prefix))
@@ -56,6 +57,11 @@ def declare_native_implementations() -> None:
         _core.register_impls(
             namespace, names, f"{native}.native", "vendor", vendor=_vendor.vendor(), backend=native
         )
+    prefix = "aten::"
+    on_cpu_too = [name.removeprefix(prefix) for name, too in offered if too]
+    _core.register_impls(
+        "aten", on_cpu_too, "cpu.fallback", "reference", backend="cpu", cpu_fallback=True
+    )
     _registered = tuple(sorted(found))
     followers.join(TorchFollower())
 

@@ -80,7 +80,33 @@ def _remember(twin: torch.UntypedStorage, index: int, storage: torch.UntypedStor
     reductions.shared_cache[_key(twin, index)] = reductions.StorageWeakRef(storage)
 
 
-_BY_VENDOR: dict[str, Sharing] = {"host": _HostSharing()}
+class _CudaSharing:
+    """torch sends its own CUDA tensors as handles of CUDA IPC: the twin travels as one of them."""
+
+    def share(self, storage: torch.UntypedStorage) -> None:
+        """Device memory is shared as it is."""
+
+    def is_shared(self, storage: torch.UntypedStorage) -> bool:
+        return True
+
+    def reduce(self, storage: torch.UntypedStorage) -> Reduced:
+        return _rebuild_from_cuda, (torch.ops.flagos.native_bytes(storage), storage.device.index)
+
+
+def _rebuild_from_cuda(native: torch.Tensor, index: int) -> torch.UntypedStorage:
+    flagos.init()
+    twin = native.untyped_storage()
+    known: torch.UntypedStorage | None
+    known = reductions.storage_from_cache(torch.UntypedStorage, _key(twin, index))
+    if known is not None:
+        return known
+    adopted: torch.Tensor = torch.ops.flagos.adopt_native(native, index)
+    storage = adopted.untyped_storage()
+    _remember(twin, index, storage)
+    return storage
+
+
+_BY_VENDOR: dict[str, Sharing] = {"host": _HostSharing(), "cuda": _CudaSharing()}
 
 
 def _sharing_of(storage: torch.UntypedStorage) -> Sharing:
