@@ -164,6 +164,8 @@ conformance-ci: setup-dev ## the part of the conformance sweep that CI has time 
 conformance: setup-dev ## the whole sweep over PyTorch's operator databases; writes docs/conformance
 	"$(PY)" -m tests.conformance --report docs/conformance/host.md $(ARGS)
 
+CXX_SOURCES := adapters/torch/csrc/*.cc adapters/torch/csrc/*.h core/tests/vendor_conformance_cuda/simulated/*.cc
+
 .PHONY: lint
 lint: setup-dev ## rustfmt, clippy, ruff, mypy and clang-format, all without a warning
 	cargo fmt --all --check
@@ -172,14 +174,14 @@ lint: setup-dev ## rustfmt, clippy, ruff, mypy and clang-format, all without a w
 	"$(PY)" -m ruff check .
 	"$(PY)" -m ruff format --check .
 	"$(PY)" -m mypy
-	"$(VENV)/bin/clang-format" --dry-run -Werror adapters/torch/csrc/*.cc adapters/torch/csrc/*.h
+	"$(VENV)/bin/clang-format" --dry-run -Werror $(CXX_SOURCES)
 
 .PHONY: format
 format: setup-dev ## lay out all sources as `make lint` wants them
 	cargo fmt --all
 	"$(PY)" -m ruff check --fix .
 	"$(PY)" -m ruff format .
-	"$(VENV)/bin/clang-format" -i adapters/torch/csrc/*.cc adapters/torch/csrc/*.h
+	"$(VENV)/bin/clang-format" -i $(CXX_SOURCES)
 
 .PHONY: loom
 loom: $(STAMPS)/venv ## model-check the lock-free parts (slot swap, cross-thread free)

@@ -15,6 +15,8 @@ from python.tests.interpreters import FakePackages, Interpreter, Result, make_ba
 # The configuration of whoever runs the tests must not reach the engine of this process.
 for _name in [name for name in os.environ if name.startswith("FLAGOS_")]:
     del os.environ[_name]
+# The same devices on every machine.
+os.environ["FLAGOS_VENDOR"] = "host"
 
 
 @pytest.fixture

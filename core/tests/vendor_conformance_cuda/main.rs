@@ -12,6 +12,7 @@ mod contexts;
 mod driver;
 mod memory;
 mod process;
+mod simulated;
 mod streams;
 
 use std::io::Write as _;

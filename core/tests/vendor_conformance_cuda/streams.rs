@@ -23,11 +23,6 @@ fn copies_overlap_a_long_function() {
         vendor.stream(0, -1).expect("a stream"),
     );
     let gate = Gate::on(&*a).expect("queued");
-    // Behind the function: queued at once, or this would never return.
-    let queueing = Instant::now();
-    copy(&*a, two.address(), from.address(), LARGE);
-    copy(&*a, from.address(), two.address(), LARGE);
-    let queueing = queueing.elapsed();
     // Beside it.
     copy(&*b, one.address(), from.address(), LARGE);
     copy(&*b, to.address(), one.address(), LARGE);
@@ -36,6 +31,11 @@ fn copies_overlap_a_long_function() {
         std::thread::yield_now();
     }
     let (copied, blocked) = (b.is_idle(), !a.is_idle());
+    // Behind the function: queued at once, or this would never return.
+    let queueing = Instant::now();
+    copy(&*a, two.address(), from.address(), LARGE);
+    copy(&*a, from.address(), two.address(), LARGE);
+    let queueing = queueing.elapsed();
     gate.open();
     a.sync().expect("everything ran");
     b.sync().expect("everything ran");

@@ -47,15 +47,13 @@ impl Visible {
             Self::Uuids(names) => {
                 let seen: Vec<_> = names.iter().map_while(|name| find(name, uuids)).collect();
                 let Some(seen) = unique(seen.into_iter()) else {
-                    return Err("it names a device twice, which hides all of them".into());
+                    return Err("it names a device twice".into());
                 };
                 seen
             }
             // The driver shows one slice to a process, whatever the number listed.
             Self::Slices(names) => (0..count.min(names.len()).min(1)).collect(),
-            Self::Twice(name) => {
-                return Err(format!("it names {name} twice, which hides all devices"))
-            }
+            Self::Twice(name) => return Err(format!("it names {name} twice")),
         };
         if seen.is_empty() {
             return Err(format!("it names none of this machine's {count}"));
@@ -159,7 +157,7 @@ mod tests {
                 .among(&UUIDS)
                 .expect_err("none is seen")
         };
-        assert_eq!(reason("1,0,1"), "it names 1 twice, which hides all devices");
+        assert_eq!(reason("1,0,1"), "it names 1 twice");
         assert_eq!(reason("-1"), "it names none of this machine's 4");
     }
 

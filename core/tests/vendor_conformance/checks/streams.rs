@@ -12,12 +12,12 @@ use super::{ensure, good, Flag, Gate, Outcome, Patience};
 pub fn the_default_stream_is_one(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     let [a, b] = [vendor.default_stream(0), vendor.default_stream(0)];
     let (a, b) = (good("default_stream", a)?, good("default_stream", b)?);
+    let other = good("stream", vendor.stream(0, -1))?;
     let gate = Gate::on(&*a)?;
     ensure(
         !b.is_idle(),
         "the default stream is another one at each call",
     )?;
-    let other = good("stream", vendor.stream(0, -1))?;
     ensure(
         other.is_idle() && other.device() == 0,
         "a new stream is not new",
