@@ -44,6 +44,9 @@ bool runs_on_cpu_too(size_t index) {
     return false;
   }
   const std::string& name = registered_ops()[index];
+  if (name.rfind("aten::", 0) != 0) {
+    return false;
+  }
   const size_t dot = name.find('.');
   const auto op = c10::Dispatcher::singleton().findSchema(
       {name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
