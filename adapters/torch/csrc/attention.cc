@@ -2,6 +2,7 @@
 #include "attention.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/_fused_sdp_choice_ops.h>
@@ -64,7 +65,8 @@ int64_t native_choice(
 // The choice already made for the call in progress on this thread, so that torch does not ask twice; -1 if none.
 thread_local int64_t choice_made = -1;
 
-int64_t fused_sdp_choice(
+// What torch's composite calls for tensors of this device.
+int64_t choice_for_composite(
     const at::Tensor& query,
     const at::Tensor& key,
     const at::Tensor& value,
@@ -76,6 +78,18 @@ int64_t fused_sdp_choice(
   if (const int64_t made = std::exchange(choice_made, -1); made >= 0) {
     return made;
   }
+  return native_choice(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa);
+}
+
+int64_t fused_sdp_choice(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const std::optional<at::Tensor>& attn_mask,
+    double dropout_p,
+    bool is_causal,
+    std::optional<double> scale,
+    bool enable_gqa) {
   enter_op(choice_slot, "aten::_fused_sdp_choice");
   return native_choice(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa);
 }
@@ -160,6 +174,7 @@ void register_attention(torch::Library& library, torch::Library& autograd, std::
   autograd.impl("scaled_dot_product_attention", TORCH_FN(scaled_dot_product_attention));
   registered.emplace_back("aten::scaled_dot_product_attention");
 
+  at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&choice_for_composite);
   choice_slot = op_slot("aten::_fused_sdp_choice");
   library.impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice));
   registered.emplace_back("aten::_fused_sdp_choice");

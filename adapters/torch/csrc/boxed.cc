@@ -310,18 +310,36 @@ void serve(
 
 } // namespace
 
+bool writes_a_list(const c10::FunctionSchema& schema) {
+  for (const auto& argument : schema.arguments()) {
+    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite() &&
+        argument.type()->kind() == c10::TypeKind::ListType) {
+      return true;
+    }
+  }
+  return false;
+}
+
 BoxedTwin::BoxedTwin(const c10::OperatorHandle& op, c10::DispatchKeySet native_keys)
     : name_(c10::toString(op.operator_name())),
       slot_(op_slot(name_)),
       native_keys_(native_keys),
-      traits_{op.schema().is_mutable(), cpu_argument_bits(op, name_), name_.rfind("aten::_foreach_", 0) == 0} {}
+      traits_{
+          op.schema().is_mutable(),
+          cpu_argument_bits(op, name_),
+          name_.rfind("aten::_foreach_", 0) == 0 || (native.cuda && writes_a_list(op.schema()))} {}
 
 void BoxedTwin::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(enter_op(slot_, name_.c_str()))) {
     run_on_cpu(op, stack);
     return;
   }
-  serve(op, native_keys_, stack, traits_);
+  try {
+    serve(op, native_keys_, stack, traits_);
+  } catch (c10::Error& error) {
+    name_while_capturing(error, name_.c_str());
+    throw;
+  }
 }
 
 void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {

@@ -5,7 +5,9 @@
 #include <torch/library.h>
 
 #include "generator.h"
+#include "route.h"
 #include "stream.h"
+#include "to.h"
 #include "twin.h"
 
 namespace flagos {
@@ -86,6 +88,27 @@ void register_library() {
   library.def("default_generator(int device) -> Generator?", [](int64_t device) -> at::Generator {
     check_device_index(device);
     return default_generator(static_cast<c10::DeviceIndex>(device));
+  });
+  // Errors of operators name them between the two calls of torch.flagos.graph.
+  library.def("set_capturing(bool capturing) -> ()", [](bool now) {
+    __atomic_store_n(&capturing, now, __ATOMIC_RELAXED);
+  });
+  // Lists of tensors under the other name of their device, around compiled graphs; autograd does not know of it.
+  library.def("as_cuda(Tensor[] tensors) -> Tensor[]", [](at::TensorList tensors) {
+    std::vector<at::Tensor> views;
+    views.reserve(tensors.size());
+    for (const at::Tensor& tensor : tensors) {
+      views.push_back(is_flagos(tensor) ? share_with_cuda(tensor) : tensor);
+    }
+    return views;
+  });
+  library.def("as_flagos(Tensor[] tensors) -> Tensor[]", [](at::TensorList tensors) {
+    std::vector<at::Tensor> views;
+    views.reserve(tensors.size());
+    for (const at::Tensor& tensor : tensors) {
+      views.push_back(tensor.is_cuda() ? share_with_flagos(tensor) : tensor);
+    }
+    return views;
   });
   // The native generator behind one of flagos, for graphs of the native device.
   library.def("native_generator(Generator? generator) -> Generator?", [](const at::Generator& generator) -> at::Generator {

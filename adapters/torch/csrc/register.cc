@@ -11,17 +11,17 @@
 #include "attention.h"
 #include "autocast.h"
 #include "boxed.h"
-#include "composites.h"
 #include "copy.h"
+#include "cudnn_choices.h"
 #include "engine.h"
 #include "factories.h"
 #include "guard.h"
 #include "hooks.h"
 #include "hot.h"
 #include "library.h"
-#include "normalization.h"
 #include "profiler.h"
 #include "rnn.h"
+#include "rnn_cudnn.h"
 #include "shim.h"
 #include "stream.h"
 #include "to.h"
@@ -83,16 +83,6 @@ bool is_view(const c10::FunctionSchema& schema) {
   return false;
 }
 
-bool writes_a_list(const c10::FunctionSchema& schema) {
-  for (const auto& argument : schema.arguments()) {
-    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite() &&
-        argument.type()->kind() == c10::TypeKind::ListType) {
-      return true;
-    }
-  }
-  return false;
-}
-
 // A native kernel to redispatch to: the key's own, or for dense tensors a composite one that is not CompositeImplicit.
 // Composites that make views or fill lists of outputs do their bookkeeping (aliasing, versions) on flagos tensors.
 bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c10::DispatchKey native_key) {
@@ -142,8 +132,8 @@ void register_operators() {
   register_attention(*library, *autograd, registered_ops());
   if (native.cuda) {
     register_to(*library, *autograd, registered_ops());
-    register_composites(*library, *autograd, registered_ops());
-    register_normalization(*library, *autograd, registered_ops());
+    register_rnn_cudnn(*library, *autograd, registered_ops());
+    register_cudnn_choices(*library, *autograd, registered_ops());
   } else {
     register_rnn(*library, *autograd, registered_ops());
   }

@@ -41,6 +41,14 @@ bool enter_op_slowly(FlagosOpSlot* slot, const char* name) {
   return on_cpu;
 }
 
+bool capturing = false;
+
+void name_while_capturing(c10::Error& error, const char* name) {
+  if (__atomic_load_n(&capturing, __ATOMIC_RELAXED)) {
+    error.add_context(std::string("flagos: ") + name + " failed while a graph was being captured");
+  }
+}
+
 FlagosOpSlot* op_slot(const std::string& qualified_name) {
   FlagosOpSlot* slot = core->op_slot(qualified_name.c_str());
   TORCH_CHECK(slot != nullptr, "flagos: cannot register operator ", qualified_name, ": ", core->last_error());

@@ -20,6 +20,12 @@ inline bool enter_op(FlagosOpSlot* slot, const char* name) {
   return C10_UNLIKELY((route | flags) != 0) && enter_op_slowly(slot, name);
 }
 
+// While a graph is captured, says which operator an error came from; to be called with the error in flight.
+void name_while_capturing(c10::Error& error, const char* name);
+
+// Set while `torch.flagos.graph` captures.
+extern bool capturing;
+
 // The slot of `aten::name`, interned for the life of the process.
 FlagosOpSlot* op_slot(const std::string& qualified_name);
 

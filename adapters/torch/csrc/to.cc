@@ -55,16 +55,6 @@ c10::DispatchKeySet dense_keys(const at::Tensor& like, c10::DispatchKey key) {
   return like._is_zerotensor() ? c10::DispatchKeySet({key, c10::DispatchKey::ZeroTensor}) : c10::DispatchKeySet(key);
 }
 
-at::Tensor share_with_flagos(const at::Tensor& self) {
-  auto shared = at::detail::make_tensor<c10::TensorImpl>(
-      wrap_storage(self.storage(), self.device().index()),
-      dense_keys(self, c10::DispatchKey::PrivateUse1),
-      self.dtype());
-  copy_metadata(self.unsafeGetTensorImpl(), shared.unsafeGetTensorImpl());
-  share_version(self, shared);
-  return shared;
-}
-
 // Whether the conversion changes nothing but the name of the device.
 bool only_renames(
     const at::Tensor& self,
@@ -170,6 +160,16 @@ at::Tensor share_with_cuda(const at::Tensor& self) {
   return shared;
 }
 
+at::Tensor share_with_flagos(const at::Tensor& self) {
+  auto shared = at::detail::make_tensor<c10::TensorImpl>(
+      wrap_storage(self.storage(), self.device().index()),
+      dense_keys(self, c10::DispatchKey::PrivateUse1),
+      self.dtype());
+  copy_metadata(self.unsafeGetTensorImpl(), shared.unsafeGetTensorImpl());
+  share_version(self, shared);
+  return shared;
+}
+
 at::Tensor to_cuda_view(const at::Tensor& tensor) {
   return renamed(tensor, c10::Device(kCuda, tensor.device().index()));
 }
@@ -185,8 +185,12 @@ void register_to(torch::Library& library, torch::Library& autograd, std::vector<
   to_copy_slot = op_slot("aten::_to_copy");
   library.impl("_to_copy", TORCH_FN(to_copy));
   registered.emplace_back("aten::_to_copy");
-  // Composites: below autograd in inference mode, above it otherwise.
-  for (torch::Library* where : {&library, &autograd}) {
+  // Composites: below autograd in inference mode, above it otherwise. Those of CUDA tensors too, as the way to flagos
+  // is theirs; they do what torch's own do.
+  auto* cuda = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
+  auto* cuda_autograd =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCUDA, __FILE__, __LINE__);
+  for (torch::Library* where : {&library, &autograd, cuda, cuda_autograd}) {
     where->impl("to.dtype_layout", TORCH_FN(to_dtype_layout));
     where->impl("to.device", TORCH_FN(to_device));
     where->impl("to.other", TORCH_FN(to_other));

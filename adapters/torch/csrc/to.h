@@ -13,6 +13,9 @@ namespace flagos {
 // A tensor on CUDA over the memory of a dense flagos tensor, with its version counter; autograd does not know of it.
 at::Tensor share_with_cuda(const at::Tensor& self);
 
+// The other way.
+at::Tensor share_with_flagos(const at::Tensor& self);
+
 // A tensor on CUDA over the memory of a flagos tensor, differentiable: its gradient arrives at `tensor`.
 at::Tensor to_cuda_view(const at::Tensor& tensor);
 

@@ -232,7 +232,12 @@ struct Typed<Op, Result(Arguments...)> {
     (finder.see(arguments), ...);
     call.device = finder.settle();
     drain_current_stream(call.device);
-    return serve(call, std::tuple<Argument<Arguments>...>(Argument<Arguments>(call, arguments)...), arguments...);
+    try {
+      return serve(call, std::tuple<Argument<Arguments>...>(Argument<Arguments>(call, arguments)...), arguments...);
+    } catch (c10::Error& error) {
+      name_while_capturing(error, name);
+      throw;
+    }
   }
 
  private:

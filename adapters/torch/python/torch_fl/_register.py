@@ -95,9 +95,10 @@ def _name_device() -> None:
             sys.modules[f"torch.{DEVICE}.{name[len(prefix) :]}"] = module
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
-    from torch_fl import engine, exchange, modules, profiler, sharing
+    from torch_fl import cuda_only, engine, exchange, modules, profiler, sharing
     from torch_fl.compile import on_import
 
+    cuda_only.install()
     engine.install()
     exchange.install()
     modules.install()

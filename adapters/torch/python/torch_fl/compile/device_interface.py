@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch._dynamo import device_interface as dynamo
 
-from torch_fl import flagos
+from torch_fl import _vendor, flagos
 
 _DEVICE = "flagos"
 
@@ -67,10 +67,13 @@ class FlagosInterface(dynamo.DeviceInterface):
 
     @staticmethod
     def is_triton_capable(device: Any = None) -> bool:
-        return False  # the host vendor compiles to C++
+        return _vendor.on_cuda()  # the host vendor compiles to C++
 
     @staticmethod
     def raise_if_triton_unavailable(device: Any = None) -> None:
+        if _vendor.on_cuda():
+            dynamo.CudaInterface.raise_if_triton_unavailable(device)
+            return
         raise RuntimeError(
             "Triton has no target for the flagos host vendor; torch.compile generates C++ for it"
         )

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 _TABLES = {
     "torch._dynamo.device_interface": "torch_fl.compile.device_interface",
     "torch._dynamo.backends.registry": "torch_fl.compile.backend",
+    "torch._inductor.compile_fx": "torch_fl.compile.over_cuda",
 }
 """Modules of torch, each with the module of ours whose `register()` completes it."""
 

@@ -82,10 +82,28 @@ class graph:
 
     def __enter__(self) -> None:
         self._context.__enter__()
+        torch.ops.flagos.set_capturing(True)
 
     def __exit__(self, *exc: Any) -> Literal[False]:
-        self._context.__exit__(*exc)
+        torch.ops.flagos.set_capturing(False)
+        try:
+            self._context.__exit__(*exc)
+        except RuntimeError as error:
+            self._recover()
+            if exc[1] is None:
+                raise
+            # What happened inside is the reason why the capture could not end.
+            if hasattr(exc[1], "add_note"):  # from Python 3.11 on
+                exc[1].add_note(f"the capture was given up: {str(error).splitlines()[0]}")
         return False
+
+    def _recover(self) -> None:
+        """Put the process back to where it can compute: torch leaves it in the middle of a capture."""
+        capture = self._context
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), capture.cuda_graph.pool())
+        capture.stream_ctx.__exit__(None, None, None)
+        for generator in torch.cuda.default_generators:
+            generator.graphsafe_set_state(generator.clone_state())
 
 
 def graph_pool_handle() -> Any:

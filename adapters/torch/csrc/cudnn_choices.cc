@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "normalization.h"
+#include "cudnn_choices.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/GridSamplerUtils.h>
 #include <ATen/native/Normalization.h>
 #include <ATen/ops/_batch_norm_impl_index_ops.h>
 #include <ATen/ops/cudnn_batch_norm.h>
+#include <ATen/ops/cudnn_grid_sampler.h>
+#include <ATen/ops/grid_sampler_ops.h>
 
 #include "layout.h"
 #include "route.h"
@@ -15,6 +18,7 @@ namespace flagos {
 namespace {
 
 FlagosOpSlot* batch_norm_slot = nullptr;
+FlagosOpSlot* grid_sampler_slot = nullptr;
 
 at::Tensor shown_to_cuda(const std::optional<at::Tensor>& tensor) {
   if (!tensor.has_value() || !tensor->defined() || !is_flagos(*tensor)) {
@@ -75,13 +79,37 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, int64_t> batch_norm_i
       cudnn_enabled);
 }
 
+at::Tensor grid_sampler(
+    const at::Tensor& input,
+    const at::Tensor& grid,
+    int64_t interpolation_mode,
+    int64_t padding_mode,
+    bool align_corners) {
+  enter_op(grid_sampler_slot, "aten::grid_sampler");
+  const bool bilinear =
+      static_cast<at::native::GridSamplerInterpolation>(interpolation_mode) ==
+      at::native::GridSamplerInterpolation::Bilinear;
+  const bool zeros =
+      static_cast<at::native::GridSamplerPadding>(padding_mode) == at::native::GridSamplerPadding::Zeros;
+  if (bilinear && zeros && align_corners && input.layout() == c10::kStrided && grid.layout() == c10::kStrided &&
+      at::native::cond_cudnn_grid_sampler(shown_to_cuda(input), shown_to_cuda(grid))) {
+    return at::cudnn_grid_sampler(input, grid);
+  }
+  return at::_ops::grid_sampler::redispatch(
+      c10::DispatchKeySet(c10::DispatchKey::AutogradLazy), input, grid, interpolation_mode, padding_mode, align_corners);
+}
+
 } // namespace
 
-void register_normalization(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered) {
+void register_cudnn_choices(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered) {
   batch_norm_slot = op_slot("aten::_batch_norm_impl_index");
-  // A composite: below autograd in inference mode, above it otherwise.
-  library.impl("_batch_norm_impl_index", TORCH_FN(batch_norm_impl_index));
-  autograd.impl("_batch_norm_impl_index", TORCH_FN(batch_norm_impl_index));
+  grid_sampler_slot = op_slot("aten::grid_sampler");
+  // Composites: below autograd in inference mode, above it otherwise.
+  for (torch::Library* where : {&library, &autograd}) {
+    where->impl("_batch_norm_impl_index", TORCH_FN(batch_norm_impl_index));
+    where->impl("grid_sampler", TORCH_FN(grid_sampler));
+  }
+  registered.emplace_back("aten::grid_sampler");
   registered.emplace_back("aten::_batch_norm_impl_index");
 }
 

@@ -1,0 +1,175 @@
+"""torch.compile under the cuda vendor: Inductor's own CUDA back end, on CUDA views.
+
+AOTAutograd traces the program on flagos, so gradients, mutations and aliases are flagos' own. Each
+graph it hands to Inductor is then renamed to CUDA: code generation (Triton), autotuning and CUDA
+graphs are those of torch.compile for CUDA. Around the compiled function, arguments become CUDA
+views and results flagos ones; no memory is copied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch._inductor.compile_fx as inductor
+from torch._functorch import config as functorch_config
+from torch._inductor.output_code import OutputCode
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
+
+from torch_fl import _vendor
+
+_DEVICE = "flagos"
+
+_compile_fx = inductor.compile_fx
+_compile_graph = inductor.compile_fx_inner
+
+
+def register() -> None:
+    """Put the renaming between AOTAutograd and Inductor. Does nothing under another vendor."""
+    if _vendor.on_cuda():
+        inductor.compile_fx = compile_fx
+
+
+@functools.wraps(_compile_fx)
+def compile_fx(
+    model_: Any, example_inputs_: Any, inner_compile: Any = _compile_graph, *args: Any, **kwargs: Any
+) -> Any:
+    """`torch._inductor.compile_fx.compile_fx`, for graphs on flagos too."""
+    if inner_compile is not _compile_graph:  # ours already, or somebody else's business
+        return _compile_fx(model_, example_inputs_, inner_compile, *args, **kwargs)
+    # What is cached of a whole program does not know of the views around its graphs; the code of each
+    # graph is cached by Inductor as ever.
+    on_flagos = any(_on_flagos(value) for value in (*example_inputs_, *_tensors_of(model_)))
+    cache = functorch_config.patch(enable_autograd_cache=False) if on_flagos else None
+    with cache or contextlib.nullcontext():
+        return _compile_fx(model_, example_inputs_, _compile_renamed, *args, **kwargs)
+
+
+def _tensors_of(model: Any) -> list[torch.Tensor]:
+    if not isinstance(model, torch.nn.Module):
+        return []
+    return [*model.parameters(), *model.buffers()]
+
+
+def _on_flagos(value: Any) -> bool:
+    if isinstance(value, torch.device):
+        return value.type == _DEVICE
+    return isinstance(value, torch.Tensor) and value.device.type == _DEVICE
+
+
+def _cuda(device: torch.device) -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+
+
+def _compile_renamed(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any
+) -> Any:
+    renaming = _Renaming()
+    renaming.graph(gm)
+    renaming.values(list(example_inputs))
+    try:
+        if not renaming.found:
+            return _compile_graph(gm, example_inputs, **kwargs)
+        where = [index for index, value in enumerate(example_inputs) if renaming.renamed(value)]
+        return _OverCuda(_compile_graph(gm, example_inputs, **kwargs), where)
+    finally:
+        renaming.undo()
+
+
+class _Renaming:
+    """Names CUDA wherever a graph names flagos.
+
+    The example tensors of a trace are changed in place, as passes ask which of them share memory, and
+    changed back afterwards: AOTAutograd keeps them.
+    """
+
+    def __init__(self) -> None:
+        self.found = False
+        self._fakes: dict[int, tuple[FakeTensor, torch.device]] = {}
+
+    def graph(self, gm: torch.fx.GraphModule) -> None:
+        for module in gm.modules():
+            if isinstance(module, torch.fx.GraphModule):
+                self._nodes(module)
+        for name, value in [*gm.named_buffers(), *gm.named_parameters(), *vars(gm).items()]:
+            if _on_flagos(value) and not isinstance(value, FakeTensor) and "." not in name:
+                self.found = True
+                delattr(gm, name)
+                setattr(gm, name, value.detach().to(_cuda(value.device)))
+
+    def _nodes(self, module: torch.fx.GraphModule) -> None:
+        for node in module.graph.nodes:
+            node.args = pytree.tree_map_only(torch.device, self._device, node.args)
+            node.kwargs = pytree.tree_map_only(torch.device, self._device, node.kwargs)
+            self.values(list(node.meta.values()))
+        module.recompile()
+
+    def values(self, values: Any) -> None:
+        for leaf in pytree.tree_leaves(values):
+            if isinstance(leaf, FakeTensor) and leaf.fake_device.type == _DEVICE:
+                self.found = True
+                self._fakes[id(leaf)] = (leaf, leaf.fake_device)
+                leaf.fake_device = _cuda(leaf.fake_device)
+
+    def _device(self, device: torch.device) -> torch.device:
+        if device.type != _DEVICE:
+            return device
+        self.found = True
+        return _cuda(device)
+
+    def renamed(self, value: Any) -> bool:
+        """Whether `value` is a tensor that was on flagos."""
+        return id(value) in self._fakes
+
+    def undo(self) -> None:
+        for fake, device in self._fakes.values():
+            fake.fake_device = device
+
+
+class _OverCuda(OutputCode):
+    """A compiled graph that takes and gives flagos tensors."""
+
+    _boxed_call = True
+
+    def __init__(self, compiled: OutputCode, where: list[int]) -> None:
+        super().__init__()
+        self.compiled = compiled
+        self._where = where  # the arguments that are on flagos
+        self._as_cuda = torch.ops.flagos.as_cuda.default
+        self._as_flagos = torch.ops.flagos.as_flagos.default
+
+    def __call__(self, inputs: Sequence[Any]) -> Any:
+        arguments = list(inputs)
+        if isinstance(inputs, list):
+            inputs.clear()  # the graph frees its arguments as it goes
+        views = self._as_cuda([arguments[index] for index in self._where])
+        for index, view in zip(self._where, views, strict=True):
+            arguments[index] = view
+        del views
+        results = list(self.compiled(arguments))
+        places = [i for i, value in enumerate(results) if isinstance(value, torch.Tensor)]
+        tensors = self._as_flagos([results[index] for index in places])
+        for index, tensor in zip(places, tensors, strict=True):
+            results[index] = tensor
+        return results
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "compiled":
+            raise AttributeError(name)
+        return getattr(self.compiled, name)
+
+    def post_compile(self, *args: Any, **kwargs: Any) -> None:
+        """Inductor's own, on the graph."""
+        self.compiled.post_compile(*args, **kwargs)
+
+    def set_triton_bundle(self, triton_bundle: Any) -> None:
+        """Inductor's own, on the graph."""
+        self.compiled.set_triton_bundle(triton_bundle)
+
+    def prepare_for_serialization(self) -> None:
+        """Inductor's own, on the graph."""
+        self.compiled.prepare_for_serialization()

@@ -1,0 +1,43 @@
+"""Places in torch's Python code that ask whether a tensor is on CUDA, under the cuda vendor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.backends.cudnn as cudnn
+from torch.cuda import jiterator
+
+from torch_fl import _vendor
+
+_DEVICE = "flagos"
+
+_is_acceptable = cudnn.is_acceptable
+_run_jitted = jiterator._JittedFunction.__call__
+
+
+def _as_cuda(value: Any) -> Any:
+    is_flagos = isinstance(value, torch.Tensor) and value.device.type == _DEVICE
+    return value.to(torch.device("cuda", value.device.index)) if is_flagos else value
+
+
+def _cudnn_is_acceptable(tensor: torch.Tensor) -> bool:
+    """Recurrent layers ask before they lay out their parameters the way cuDNN wants them."""
+    return _is_acceptable(_as_cuda(tensor))
+
+
+def _run_jitted_on(self: Any, *tensors: torch.Tensor, **kwargs: Any) -> Any:
+    """Kernels of torch.cuda.jiterator run on CUDA views."""
+    if not any(tensor.device.type == _DEVICE for tensor in tensors):
+        return _run_jitted(self, *tensors, **kwargs)
+    result = _run_jitted(self, *(_as_cuda(tensor) for tensor in tensors), **kwargs)
+    if isinstance(result, torch.Tensor):
+        return result.to(_DEVICE)
+    return type(result)(part.to(_DEVICE) for part in result)
+
+
+def install() -> None:
+    """Have them take flagos for CUDA. Does nothing under another vendor."""
+    if _vendor.on_cuda():
+        setattr(cudnn, "is_acceptable", _cudnn_is_acceptable)  # noqa: B010
+        setattr(jiterator._JittedFunction, "__call__", _run_jitted_on)  # noqa: B010
