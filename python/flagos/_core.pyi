@@ -82,10 +82,12 @@ def register_impls(
     backend: str | None = None,
     priority: int = 0,
     unavailable_reason: str | None = None,
+    cpu_fallback: bool = False,
 ) -> int:
     """Registers one native implementation for many operators of a namespace; how many it was.
 
-    All or nothing. ``backend`` defaults to the vendor's name, or to the kind.
+    All or nothing. ``backend`` defaults to the vendor's name, or to the kind. With
+    ``cpu_fallback`` the adapter runs the operator on copies of its arguments on the CPU.
     """
 
 def register_impl(

@@ -30,6 +30,14 @@ class Spread:
 def interleaved(
     sides: Mapping[str, Callable[[], float]], rounds: int, warmup: int = 1
 ) -> dict[str, Spread]:
+    """The spread of each side over the rounds of `interleaved_samples`."""
+    samples = interleaved_samples(sides, rounds, warmup)
+    return {name: Spread.of(values) for name, values in samples.items()}
+
+
+def interleaved_samples(
+    sides: Mapping[str, Callable[[], float]], rounds: int, warmup: int = 1
+) -> dict[str, list[float]]:
     """Calls each side once a round, starting with another one each time.
 
     A side returns its measurement. The first `warmup` rounds are not counted.
@@ -42,7 +50,7 @@ def interleaved(
             sample = sides[name]()
             if round_ >= warmup:
                 samples[name].append(sample)
-    return {name: Spread.of(values) for name, values in samples.items()}
+    return samples
 
 
 def nanoseconds_per_call(call: Callable[[], object], iterations: int) -> float:

@@ -28,7 +28,9 @@ DEFAULT_PATH = Path(__file__).with_name("expected.toml")
 
 def path_for(device_type: str) -> Path:
     """The file about comparisons with a reference device."""
-    return DEFAULT_PATH if device_type == "cpu" else DEFAULT_PATH.with_stem(f"expected.{device_type}")
+    return (
+        DEFAULT_PATH if device_type == "cpu" else DEFAULT_PATH.with_stem(f"expected.{device_type}")
+    )
 
 
 _COMMON_KEYS = {"database", "ops", "dtypes", "variants", "reason"}

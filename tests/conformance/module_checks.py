@@ -10,9 +10,9 @@ import torch
 from torch.testing._internal.common_modules import ModuleInfo, ModuleInput
 from torch.utils import _pytree as pytree
 
+from . import reference
 from .observation import tensors_in
 from .op_checks import gradients
-from . import reference
 from .transfer import Transfer
 from .twin_run import Call, seed_everything
 

@@ -52,7 +52,9 @@ def variants_of(op: OpInfo, dtype: torch.dtype, *, errors: bool) -> list[str]:
 
     ``errors`` asks for the error inputs, which do not depend on the dtype.
     """
-    backward = dtype in op.supported_backward_dtypes(reference.device_type()) and op.supports_autograd
+    backward = (
+        dtype in op.supported_backward_dtypes(reference.device_type()) and op.supports_autograd
+    )
     inplace = op.get_inplace() is not None
     strided_only = not op.name.startswith("_foreach_")
     higher = backward and dtype in _DERIVATIVE_DTYPES
@@ -287,7 +289,9 @@ def _out(function: Callable[..., Any], sample: SampleInput, variant: str) -> Cal
 def _matching(result: torch.Tensor) -> torch.Tensor:
     if result.layout != torch.strided:
         return torch.zeros_like(result)
-    like = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device=result.device)
+    like = torch.empty_strided(
+        result.shape, result.stride(), dtype=result.dtype, device=result.device
+    )
     return like.fill_(1)
 
 

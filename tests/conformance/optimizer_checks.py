@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.testing._internal.common_optimizers import OptimizerInfo
 
+from . import reference
 from .transfer import Transfer
 from .twin_run import Call
 

@@ -64,9 +64,7 @@ def test_a_training_step_is_captured(layer: str) -> None:
     net, plain = make().to("flagos"), make().to("flagos")
     plain.load_state_dict(net.state_dict())
     x = torch.randn(4, 16, 64, device="flagos")
-    optimizers = [
-        torch.optim.SGD(module.parameters(), lr=0.1) for module in (net, plain)
-    ]
+    optimizers = [torch.optim.SGD(module.parameters(), lr=0.1) for module in (net, plain)]
 
     def step(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> torch.Tensor:
         optimizer.zero_grad(set_to_none=False)

@@ -42,7 +42,7 @@ def test_one_pool() -> None:
 
 
 def test_out_of_memory_and_recovery() -> None:
-    free, total = torch.flagos.mem_get_info()
+    _, total = torch.flagos.mem_get_info()
     with pytest.raises(torch.OutOfMemoryError):
         torch.empty(2 * total, dtype=torch.uint8, device="flagos")
     tensor = torch.ones(1024, device="flagos")
@@ -74,7 +74,7 @@ def test_events_time_the_device() -> None:
 def test_streams_wait_for_each_other() -> None:
     main, side = torch.flagos.current_stream(), torch.flagos.Stream(device="flagos:0")
     x = torch.zeros(1 << 16, device="flagos")
-    for turn in range(20):
+    for _ in range(20):
         spin(1)
         x.add_(1)
         side.wait_stream(main)
@@ -85,7 +85,7 @@ def test_streams_wait_for_each_other() -> None:
         x.sub_(x.clone() / 2)
     torch.flagos.synchronize()
     expected = 0.0
-    for turn in range(20):
+    for _ in range(20):
         expected = (expected + 1) * 2
         expected -= expected / 2
     assert torch.all(x == expected)

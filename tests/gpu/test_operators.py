@@ -121,7 +121,10 @@ def test_convolutions_and_batch_norm(training: bool) -> None:
     def body(device: str) -> list[torch.Tensor]:
         torch.manual_seed(2)
         net = torch.nn.Sequential(
-            torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3)
+            torch.nn.Conv2d(3, 8, 3),
+            torch.nn.BatchNorm2d(8),
+            torch.nn.ReLU(),
+            torch.nn.Conv2d(8, 4, 3),
         ).to(device)
         net.train(training)
         x = torch.randn(2, 3, 16, 16).to(device)
@@ -148,7 +151,9 @@ def test_the_same_kernels_in_a_convolution() -> None:
 def test_autocast(dtype: torch.dtype) -> None:
     def body(device: str) -> list[torch.Tensor]:
         torch.manual_seed(3)
-        net = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.LayerNorm(64), torch.nn.Linear(64, 8))
+        net = torch.nn.Sequential(
+            torch.nn.Linear(32, 64), torch.nn.LayerNorm(64), torch.nn.Linear(64, 8)
+        )
         net.to(device)
         lstm = torch.nn.LSTM(32, 16).to(device)
         x = torch.randn(4, 2, 32).to(device)

@@ -106,8 +106,14 @@ def tiny_qwen(device: str):
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     config = transformers.Qwen3Config(
-        vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=256,
+        vocab_size=256,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=256,
     )
     return transformers.Qwen3ForCausalLM(config).to(torch.bfloat16).to(device)
 
@@ -136,6 +142,40 @@ def test_training_gives_cudas_losses() -> None:
             run.append(loss.item())
         losses.append(run)
     assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("bf16", [False, True], ids=["float32", "bf16"])
+def test_the_trainer_gives_cudas_losses(
+    bf16: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    state = pytest.importorskip("accelerate.state")
+    data = torch.randint(0, 256, (16, 64), generator=torch.Generator().manual_seed(3))
+    losses = []
+    for device in ("cuda:0", "flagos:0"):
+        monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", device)
+        state.AcceleratorState._reset_state(reset_partial_state=True)
+        arguments = transformers.TrainingArguments(
+            output_dir=str(tmp_path),
+            max_steps=5,
+            per_device_train_batch_size=4,
+            learning_rate=1e-3,
+            logging_steps=1,
+            save_strategy="no",
+            report_to=[],
+            bf16=bf16,
+        )
+        arguments._n_gpu = 1  # of several CUDA devices the Trainer would make a DataParallel
+        trainer = transformers.Trainer(
+            model=tiny_qwen("cpu").float(),
+            args=arguments,
+            train_dataset=[{"input_ids": row, "labels": row} for row in data],
+        )
+        trainer.train()
+        assert trainer.model.device == arguments.device == torch.device(device)
+        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    state.AcceleratorState._reset_state(reset_partial_state=True)
+    assert len(losses[0]) == 5 and losses[0] == losses[1]
 
 
 def _child(queue, back) -> None:

@@ -5,11 +5,17 @@ from collections.abc import Sequence
 built_for: str
 """Version of torch the module was compiled against."""
 
-def register(api: object) -> None:
-    """Register the device's kernels; `api` is `flagos._core.api_capsule()`. Idempotent."""
+def register(api: object, native: str = "cpu") -> None:
+    """Register the device's kernels; `api` is `flagos._core.api_capsule()`. Idempotent.
 
-def registered_ops() -> Sequence[str]:
-    """Qualified names of the operators that have a kernel on the device."""
+    `native` is the device that serves it: "cpu" or "cuda".
+    """
+
+def registered_ops() -> Sequence[tuple[str, bool]]:
+    """Qualified names of the operators that have a kernel on the device.
+
+    Each with whether it can also be run on copies of its arguments on the CPU.
+    """
 
 def torch_version() -> str:
     """Version of torch the module was compiled against."""

@@ -95,8 +95,7 @@ def _name_device() -> None:
             sys.modules[f"torch.{DEVICE}.{name[len(prefix) :]}"] = module
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
-    from torch_fl import cuda_only, engine, exchange, modules, profiler, sharing
-    from torch_fl.compile import on_import
+    from torch_fl import cuda_only, engine, exchange, modules, on_import, profiler, sharing
 
     cuda_only.install()
     engine.install()

@@ -22,9 +22,7 @@ _run = torch.autograd.graph._engine_run_backward
 def _run_backward(t_outputs: Sequence[Any], *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
     tensors = [output for output in t_outputs if isinstance(output, torch.Tensor)]
     edges = (output for output in t_outputs if not isinstance(output, torch.Tensor))
-    on_cuda = any(
-        edge.node._input_metadata[edge.output_nr].device.type == "cuda" for edge in edges
-    )
+    on_cuda = any(edge.node._input_metadata[edge.output_nr].device.type == "cuda" for edge in edges)
     if not torch.ops.flagos.enter_backward(tensors, on_cuda):
         return _run(t_outputs, *args, **kwargs)
     try:

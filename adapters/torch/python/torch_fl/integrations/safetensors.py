@@ -1,0 +1,44 @@
+"""safetensors reads straight onto the device: `load_file(f, device="flagos:0")`, `safe_open(...)`.
+
+Its parser knows the names of torch's built-in devices only, but hands a bare index on to torch, which
+takes it for the accelerator's: flagos, once registered.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import safetensors
+
+from torch_fl import flagos
+
+_DEVICE = "flagos"
+
+_native = safetensors.safe_open
+
+
+def _known(device: Any) -> Any:
+    """`device` in words safetensors understands; what does not name flagos stays as it is."""
+    name, _, index = str(device).partition(":")
+    if name != _DEVICE:
+        return device
+    return int(index) if index else flagos.current_device()
+
+
+class safe_open:
+    # A class as the native one is, because programs annotate with it. That one cannot be derived
+    # from, and is what a call gives.
+    def __new__(cls, filename: Any, framework: Any, device: Any = "cpu", **options: Any) -> Any:
+        return _native(filename, framework, _known(device), **options)
+
+
+safe_open.__doc__ = _native.__doc__
+
+
+def register() -> None:
+    """Replace the class where safetensors looks for it."""
+    for place in ("safetensors", "safetensors.torch"):
+        module = sys.modules.get(place)
+        if getattr(module, "safe_open", None) is _native:
+            setattr(module, "safe_open", safe_open)  # noqa: B010

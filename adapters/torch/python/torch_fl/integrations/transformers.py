@@ -1,0 +1,51 @@
+"""The Trainer of transformers on the device that accelerate was told to use.
+
+accelerate takes its device from ACCELERATE_TORCH_DEVICE. TrainingArguments asks accelerate only after
+CUDA, and wants to know of bfloat16 from the devices it has heard of; both are answered here, and only
+where the variable names flagos.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import Any
+
+import torch
+from transformers import training_args
+
+from torch_fl import flagos
+
+_DEVICE = "flagos"
+
+_arguments = training_args.TrainingArguments
+_native_set_up = _arguments._setup_devices.func
+_native_bf16 = training_args.is_torch_bf16_gpu_available
+
+
+def _is_chosen() -> bool:
+    chosen = os.environ.get("ACCELERATE_TORCH_DEVICE", "cpu")
+    return torch.device(chosen).type == _DEVICE
+
+
+def _setup_devices(self: Any) -> torch.device:
+    device: torch.device = _native_set_up(self)
+    if self.use_cpu or not _is_chosen():
+        return device
+    chosen: torch.device = self.distributed_state.device
+    flagos.set_device(chosen)
+    self._n_gpu = 1  # more would wrap the model into DataParallel, over CUDA devices
+    return chosen
+
+
+def _is_bf16_available() -> bool:
+    return flagos.is_bf16_supported() if _is_chosen() else bool(_native_bf16())
+
+
+def register() -> None:
+    """Replace both answers."""
+    _setup_devices.__doc__ = _native_set_up.__doc__
+    replacement = cached_property(_setup_devices)
+    replacement.__set_name__(_arguments, "_setup_devices")
+    setattr(_arguments, "_setup_devices", replacement)  # noqa: B010
+    setattr(training_args, "is_torch_bf16_gpu_available", _is_bf16_available)  # noqa: B010
