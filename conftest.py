@@ -1,6 +1,6 @@
 """Selects tests by what the machine has.
 
-A test marked ``cuda``, ``metax`` or ``ascend`` runs where the flagos device is that vendor's;
+A test marked ``host``, ``cuda``, ``metax`` or ``ascend`` runs where the flagos device is that vendor's;
 ``flaggems`` and ``flaggems_python`` where FlagGems' operators are registered. The others are
 skipped with the reason. Everything else runs anywhere and can be picked with ``-m anyplatform``.
 """
@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 import pytest
 
-VENDOR_MARKS = ("cuda", "metax", "ascend")
+VENDOR_MARKS = ("host", "cuda", "metax", "ascend")
 FLAGGEMS_MARKS = ("flaggems", "flaggems_python")
 DISABLED = "FLAGOS_DISABLE_FLAGGEMS_PY"
 

@@ -43,6 +43,9 @@ VARIANTS = (
 # The dtypes higher derivatives are checked at: they are made of operators that are checked at all.
 _DERIVATIVE_DTYPES = frozenset({torch.float32, torch.complex64})
 
+# Their negated samples are no probabilities, which CUDA's kernels answer by ending the process.
+_ABORT_ON_CUDA = frozenset({"bernoulli", "multinomial", "nn.functional.binary_cross_entropy"})
+
 # torch refuses indices that are not on the CPU here, as the host has to know them.
 _HOST_ARGUMENTS = frozenset({"tensor_split"})
 
@@ -67,7 +70,7 @@ def variants_of(op: OpInfo, dtype: torch.dtype, *, errors: bool) -> list[str]:
         "inplace": inplace,
         "inplace_backward": inplace and backward and op.supports_inplace_autograd,
         "conj": dtype.is_complex and op.test_conjugated_samples and strided_only,
-        "neg": complex_or_float and op.test_neg_view and strided_only,
+        "neg": complex_or_float and op.test_neg_view and strided_only and not _aborts(op),
         "error": errors and op.error_inputs_func is not None,
     }
     for variant in ("out", "out_resized", "out_strided", "out_dtype"):
@@ -76,6 +79,10 @@ def variants_of(op: OpInfo, dtype: torch.dtype, *, errors: bool) -> list[str]:
         name = str(layout).removeprefix("torch.")
         applies[name] = bool(op.supports_sparse_layout(layout))
     return [variant for variant in VARIANTS if applies[variant]]
+
+
+def _aborts(op: OpInfo) -> bool:
+    return reference.device_type() == "cuda" and op.name in _ABORT_ON_CUDA
 
 
 def calls_of(op: OpInfo, dtype: torch.dtype, variant: str) -> Iterator[tuple[str, Call]]:

@@ -35,7 +35,7 @@ def test_one_pool() -> None:
     del tensor
     assert torch.cuda.memory_allocated() == before
     assert torch.flagos.memory_stats()["allocated_bytes.all.current"] == before
-    assert torch.flagos.mem_get_info() == torch.cuda.mem_get_info()
+    assert torch.flagos.mem_get_info()[1] == torch.cuda.mem_get_info()[1]
     assert torch.flagos.max_memory_allocated() == torch.cuda.max_memory_allocated()
     assert torch.flagos.memory_snapshot() is not None
     assert "Allocated memory" in torch.flagos.memory_summary()

@@ -310,16 +310,6 @@ void serve(
 
 } // namespace
 
-bool writes_a_list(const c10::FunctionSchema& schema) {
-  for (const auto& argument : schema.arguments()) {
-    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite() &&
-        argument.type()->kind() == c10::TypeKind::ListType) {
-      return true;
-    }
-  }
-  return false;
-}
-
 BoxedTwin::BoxedTwin(const c10::OperatorHandle& op, c10::DispatchKeySet native_keys)
     : name_(c10::toString(op.operator_name())),
       slot_(op_slot(name_)),
@@ -327,7 +317,7 @@ BoxedTwin::BoxedTwin(const c10::OperatorHandle& op, c10::DispatchKeySet native_k
       traits_{
           op.schema().is_mutable(),
           cpu_argument_bits(op, name_),
-          name_.rfind("aten::_foreach_", 0) == 0 || (native.cuda && writes_a_list(op.schema()))} {}
+          name_.rfind("aten::_foreach_", 0) == 0} {}
 
 void BoxedTwin::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(enter_op(slot_, name_.c_str()))) {

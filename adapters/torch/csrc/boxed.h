@@ -18,9 +18,6 @@ struct Traits {
   bool counts_versions;   // torch leaves the version counters of what it writes to the kernel
 };
 
-// Whether some argument is a list that is written.
-bool writes_a_list(const c10::FunctionSchema& schema);
-
 // Kernel of one operator under one dispatch key; `native_keys` is where it is redispatched.
 class BoxedTwin final : public c10::OperatorKernel {
  public:

@@ -89,6 +89,7 @@ void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   check_side(to);
   check_side(from);
   if (native.cuda) {
+    drain_current_stream(/*device=*/0);
     copy_as_cuda(to, from, non_blocking);
     return;
   }

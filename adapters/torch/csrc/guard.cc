@@ -143,8 +143,10 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
 } // namespace
 
 void register_guard() {
-  static const uint64_t nothing_pending = 0;
-  pending_work = native.cuda ? &nothing_pending : core->pending();
+  pending_work = native.cuda ? &work_of_a_lost_parent : core->pending();
+  if (native.cuda) {
+    watch_forks();
+  }
   c10::impl::registerDeviceGuard(kFlagos, native.cuda ? cuda_backed_guard() : new FlagosGuard());
 }
 

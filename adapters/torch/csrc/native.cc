@@ -3,7 +3,7 @@
 
 #include <ATen/Context.h>
 
-#include <mutex>
+#include <pthread.h>
 
 namespace flagos {
 
@@ -25,6 +25,17 @@ void choose_cuda() {
   native.keys = c10::DispatchKeySet(c10::DispatchKey::CUDA);
   native.vendor = "cuda";
   native.name = "cuda";
+}
+
+uint64_t work_of_a_lost_parent = 0;
+
+void watch_forks() {
+  pthread_atfork(nullptr, nullptr, [] {
+    if (device_open) {
+      device_open = false;
+      work_of_a_lost_parent = 1;
+    }
+  });
 }
 
 void open_device_slowly() {

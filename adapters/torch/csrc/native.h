@@ -44,6 +44,13 @@ inline const c10::impl::DeviceGuardImplInterface* cuda_guard() {
 void open_device_slowly();
 extern bool device_open;
 
+// What `pending_work` points to under the cuda vendor, which orders its own streams: 0, but in a forked child, where
+// whatever would touch the device is to be told that it cannot.
+extern uint64_t work_of_a_lost_parent;
+
+// Has a forked child take note. Once, under the cuda vendor.
+void watch_forks();
+
 inline void open_device() {
   if (C10_UNLIKELY(!__atomic_load_n(&device_open, __ATOMIC_ACQUIRE))) {
     open_device_slowly();

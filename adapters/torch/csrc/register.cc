@@ -83,6 +83,16 @@ bool is_view(const c10::FunctionSchema& schema) {
   return false;
 }
 
+bool writes_a_list(const c10::FunctionSchema& schema) {
+  for (const auto& argument : schema.arguments()) {
+    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite() &&
+        argument.type()->kind() == c10::TypeKind::ListType) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // A native kernel to redispatch to: the key's own, or for dense tensors a composite one that is not CompositeImplicit.
 // Composites that make views or fill lists of outputs do their bookkeeping (aliasing, versions) on flagos tensors.
 bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c10::DispatchKey native_key) {

@@ -237,7 +237,7 @@ void packed_lstm(
 
 using CudnnRnnOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-// Under autocast the layer computes in the lower precision. One flat buffer of parameters would have to be made anew:
+// Under autocast the layer computes in half precision whatever type is chosen, as on CUDA. One flat buffer of parameters would have to be made anew:
 // cuDNN's own copies do.
 CudnnRnnOutputs autocast_cudnn_rnn(
     const at::Tensor& input,
@@ -257,7 +257,7 @@ CudnnRnnOutputs autocast_cudnn_rnn(
     c10::SymIntArrayRef batch_sizes,
     const std::optional<at::Tensor>& dropout_state) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
-  const at::ScalarType lower = at::autocast::get_autocast_dtype(kFlagos);
+  constexpr at::ScalarType lower = at::kHalf;
   const auto cast = [&](const at::Tensor& tensor) { return at::autocast::cached_cast(lower, tensor, kFlagos); };
   const bool cast_weights = !weight.empty() && weight[0].scalar_type() != lower;
   std::vector<at::Tensor> weights;

@@ -159,6 +159,7 @@ def test_autocast_inside_a_graph():
     assert torch.compile(f)(torch.ones(4, 4, device="flagos")).dtype == torch.bfloat16
 
 
+@pytest.mark.host
 def test_asynchronous_copies_are_waited_for():
     def f(x):
         return x.to("flagos", non_blocking=True) * 2
@@ -167,6 +168,7 @@ def test_asynchronous_copies_are_waited_for():
     assert torch.equal(torch.compile(f)(x).cpu(), x * 2)
 
 
+@pytest.mark.host
 def test_kernels_wait_for_copies_that_are_late(run_python):
     script = """
     import torch

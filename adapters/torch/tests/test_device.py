@@ -150,6 +150,7 @@ def test_bf16_is_supported():
     assert flagos.is_bf16_supported() is True
 
 
+@pytest.mark.host
 @pytest.mark.parametrize(
     "ask",
     [

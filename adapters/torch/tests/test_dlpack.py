@@ -7,6 +7,7 @@ import torch
 from torch.utils.dlpack import DLDeviceType, from_dlpack, to_dlpack
 
 
+@pytest.mark.host
 def test_the_device_of_an_exported_tensor():
     assert torch.ones(2, device="flagos").__dlpack_device__() == (DLDeviceType.kDLExtDev, 0)
 
@@ -20,6 +21,7 @@ def test_the_index_is_exported():
     assert torch.ones(2, device="flagos:1").__dlpack_device__()[1] == 1
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
 @pytest.mark.parametrize(
     "exchange",
@@ -41,6 +43,7 @@ def test_an_imported_tensor_outlives_the_exporter():
     assert (y * 2).tolist() == [0, 2, 4, 6, 8]
 
 
+@pytest.mark.host
 def test_an_imported_tensor_computes():
     y = from_dlpack(torch.randn(4, 4, device="flagos"))
     y.requires_grad_()

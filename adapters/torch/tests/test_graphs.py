@@ -8,6 +8,7 @@ import torch
 import flagos
 
 
+@pytest.mark.host
 @pytest.mark.parametrize(
     "use",
     [

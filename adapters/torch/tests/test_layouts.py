@@ -56,6 +56,7 @@ def test_nested_tensors_come_back_to_the_cpu():
     assert torch.equal(parts[1], torch.full((3, 3), 2.0))
 
 
+@pytest.mark.host
 @pytest.mark.filterwarnings("ignore")
 def test_the_encoder_fast_path_matches_the_cpu():
     layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
@@ -76,6 +77,7 @@ def test_quantized_tensors_move_both_ways():
     assert torch.equal(moved.cpu().int_repr(), quantized.int_repr())
 
 
+@pytest.mark.host
 def test_quantized_operators_compute_as_on_the_cpu():
     on_cpu = torch.quantize_per_tensor(torch.randn(2, 4), 0.1, 64, torch.quint8)
     on_flagos = on_cpu.to("flagos")
@@ -85,6 +87,7 @@ def test_quantized_operators_compute_as_on_the_cpu():
     assert torch.equal(actual.cpu().int_repr(), expected.int_repr())
 
 
+@pytest.mark.host
 def test_a_quantized_linear_layer_computes_as_on_the_cpu():
     x = torch.quantize_per_tensor(torch.randn(2, 4), 0.1, 64, torch.quint8)
     weight = torch.quantize_per_tensor(torch.randn(3, 4), 0.1, 0, torch.qint8)

@@ -111,6 +111,7 @@ def test_devices_are_counted_apart():
     del x
 
 
+@pytest.mark.host
 def test_a_request_beyond_memory_says_what_holds_it():
     total = flagos.mem_get_info()[1]
     with pytest.raises(torch.OutOfMemoryError, match="requested"):
@@ -130,6 +131,7 @@ def test_a_fraction_of_memory_is_a_limit():
     assert torch.empty(64 * MIB, dtype=torch.uint8, device="flagos").numel() == 64 * MIB
 
 
+@pytest.mark.host
 def test_an_injected_failure_says_that_it_is_injected(run_python):
     script = """
     import torch
@@ -144,6 +146,7 @@ def test_an_injected_failure_says_that_it_is_injected(run_python):
     assert len(told) == 2
 
 
+@pytest.mark.host
 def test_no_more_is_pinned_than_the_machine_has():
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with pytest.raises(torch.OutOfMemoryError, match="pin less"):
@@ -151,6 +154,7 @@ def test_no_more_is_pinned_than_the_machine_has():
     assert torch.empty(MIB, dtype=torch.uint8, pin_memory=True).is_pinned()
 
 
+@pytest.mark.host
 def test_statistics_of_pinned_memory():
     flagos.init()
     flagos.empty_cache()

@@ -54,6 +54,7 @@ GENERATORS = {
 }
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("call", GENERATORS.values(), ids=GENERATORS.keys())
 def test_a_flagos_generator_does_not_serve_the_cpu(call):
     with pytest.raises(RuntimeError, match="Expected a 'cpu' device type for generator"):

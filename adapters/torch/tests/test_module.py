@@ -54,6 +54,7 @@ def test_tied_weights_stay_tied():
     assert tied.cpu().head.weight is tied.embed.weight
 
 
+@pytest.mark.host
 def test_a_tied_model_trains_as_on_the_cpu():
     class Tied(nn.Module):
         def __init__(self) -> None:
@@ -120,6 +121,7 @@ def test_to_empty():
     assert module.to_empty(device="flagos")[0].weight.device.type == "flagos"
 
 
+@pytest.mark.host
 def test_building_on_the_device_gives_the_cpus_weights():
     expected = model().state_dict()
     with torch.device("flagos"):
@@ -145,6 +147,7 @@ OPTIMIZERS = [
 ]
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("make", OPTIMIZERS)
 def test_training_follows_the_cpu(make):
     torch.manual_seed(1)
@@ -172,6 +175,7 @@ def test_optimizer_state_moves_with_its_parameters():
     assert other.state[module[0].weight]["exp_avg"].device.type == "flagos"
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU, nn.RNN])
 def test_recurrent_networks(cell):
     torch.manual_seed(0)
@@ -182,6 +186,7 @@ def test_recurrent_networks(cell):
     assert torch.equal(there.cpu(), expected)
 
 
+@pytest.mark.host
 def test_packed_sequences():
     packed = nn.utils.rnn.pack_sequence([torch.ones(3, 2), torch.ones(1, 2)])
     there = packed.flagos()
@@ -191,6 +196,7 @@ def test_packed_sequences():
     assert torch.equal(network.to("flagos")(there)[0].data.cpu(), expected)
 
 
+@pytest.mark.host
 def test_attention_module():
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
@@ -220,6 +226,7 @@ def _trained(device, optimizer, foreach):
     return torch.cat([p.detach().cpu() for p in parameters])
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("foreach", [False, True])
 @pytest.mark.parametrize("optimizer", [torch.optim.NAdam, torch.optim.RAdam, torch.optim.ASGD])
 def test_optimizers_agree_where_the_form_is_said(optimizer, foreach):

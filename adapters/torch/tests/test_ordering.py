@@ -52,6 +52,7 @@ def run_delayed(program: str, **environment: str) -> str:
     return result.stdout.strip()
 
 
+@pytest.mark.host
 def test_without_a_wait_the_race_shows():
     """Negative control: the same program without ordering reads stale data."""
     assert int(run_delayed("print(rounds(lambda: None))")) > 0
@@ -120,6 +121,7 @@ def test_record_stream_keeps_memory_until_the_other_stream_is_done():
     assert run_delayed(program) == "0"
 
 
+@pytest.mark.host
 def test_without_record_stream_memory_is_reused_too_early():
     """Negative control for the test above."""
     program = """
@@ -138,6 +140,7 @@ def test_without_record_stream_memory_is_reused_too_early():
     assert int(run_delayed(program)) > 0
 
 
+@pytest.mark.host
 def test_a_failed_copy_is_reported_when_its_stream_is_waited_for():
     program = """
         source = torch.ones(1000).pin_memory()
@@ -155,6 +158,7 @@ def test_a_failed_copy_is_reported_when_its_stream_is_waited_for():
     assert lines[-1] == "4.0"  # the process goes on
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("side", [False, True], ids=["current stream", "side stream"])
 def test_a_reader_of_a_failed_copy_is_told_once(side):
     program = f"""
@@ -176,6 +180,7 @@ def test_a_reader_of_a_failed_copy_is_told_once(side):
     assert run_delayed(program, FLAGOS_HOST_FAULT="copy=0.1", FLAGOS_HOST_DELAY_US="0") == "0 True"
 
 
+@pytest.mark.host
 def test_several_devices_copy_between_each_other():
     program = """
         a = torch.arange(10., device="flagos:0")

@@ -15,6 +15,9 @@ import torch
 
 import torch_fl
 
+# The host vendor computes with the CPU's own kernels, so every bit is the CPU's.
+pytestmark = pytest.mark.host
+
 ops = torch.ops.quantized
 
 # A case gets a function that moves tensors to where the operator is to run, and returns arguments.

@@ -11,6 +11,7 @@ def draw(device: str = "flagos") -> torch.Tensor:
     return torch.randn(5, device=device).cpu()
 
 
+@pytest.mark.host
 @pytest.mark.parametrize(
     "sample",
     [
@@ -73,6 +74,7 @@ def test_fork_rng():
     assert torch.equal(draw(), after)
 
 
+@pytest.mark.host
 def test_a_generator_of_its_own():
     generator = torch.Generator(device="flagos").manual_seed(5)
     assert generator.device == torch.device("flagos", 0)

@@ -113,6 +113,7 @@ def test_explain_of_an_unknown_operator_suggests_one():
         torch_fl.explain("mmm")
 
 
+@pytest.mark.host
 def test_the_summary_counts_every_operator():
     assert sum(torch_fl.plan_summary().values()) == len(flagos.plan()["ops"])
     assert torch_fl.plan_summary()["cpu.native"] > 1500
@@ -290,6 +291,7 @@ def test_a_python_implementation_is_logged_under_its_backend(run_python):
     assert "[flagos dispatch] tanh -> flagos_python" in dispatches(done.stderr)
 
 
+@pytest.mark.host
 class TestCompositeOperators:
     """Torch decomposes these whatever a route says."""
 

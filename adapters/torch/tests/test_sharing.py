@@ -81,6 +81,7 @@ def _answer(answers):
     )
 
 
+@pytest.mark.host
 def test_a_tensor_made_by_the_child_arrives():
     answer = _in_child(_answer)
     assert answer["x"].device == torch.device("flagos", 0) and answer["x"].tolist() == [5, 5, 5]
@@ -91,6 +92,7 @@ def _return(answers, x):
     answers.put(x)
 
 
+@pytest.mark.host
 @pytest.mark.usefixtures("strategy")
 def test_a_tensor_that_comes_back_is_the_same_memory():
     x = torch.zeros(3, device="flagos")
@@ -128,6 +130,7 @@ def test_a_module_trained_by_the_child_is_trained_here():
         assert torch.equal(trained, wanted)
 
 
+@pytest.mark.host
 @pytest.mark.usefixtures("strategy")
 def test_share_memory_moves_once_and_keeps_what_is_there():
     x = torch.arange(5, device="flagos")
@@ -164,6 +167,7 @@ def test_the_device_is_kept():
     assert answer == ("flagos:1", [1, 1]) and x.tolist() == [2, 2]
 
 
+@pytest.mark.host
 @pytest.mark.parametrize(
     "make",
     [
@@ -186,6 +190,7 @@ def test_a_tensor_with_history_is_refused_as_on_the_cpu():
         ForkingPickler.dumps(x * 2)
 
 
+@pytest.mark.host
 def test_memory_from_outside_is_refused():
     x = torch.utils.dlpack.from_dlpack(torch.ones(2, device="flagos"))
     with pytest.raises(RuntimeError, match=r"outside.*clone"):
@@ -193,6 +198,7 @@ def test_memory_from_outside_is_refused():
     assert x.clone().share_memory_().is_shared()
 
 
+@pytest.mark.host
 def test_a_forked_child_is_told_why_it_cannot_take_one(run_python):
     script = """
     import torch, torch.multiprocessing as mp

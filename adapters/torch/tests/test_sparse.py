@@ -60,6 +60,7 @@ def test_operators(compute, layout):
     assert torch.equal(there.cpu(), expected)
 
 
+@pytest.mark.host
 def test_sparse_sum_and_softmax():
     here, there = dense().to_sparse(), dense().to("flagos").to_sparse()
     for compute in (

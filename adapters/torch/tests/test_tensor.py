@@ -112,6 +112,7 @@ def test_a_stale_version_stops_backward():
         y.sum().backward()
 
 
+@pytest.mark.host
 def test_backward():
     x = torch.randn(4, 5)
     here, there = x.clone().requires_grad_(), x.to("flagos").requires_grad_()

@@ -8,12 +8,14 @@ import torch
 import torch_fl
 
 
+@pytest.mark.host
 def test_a_small_program():
     x = torch.randn(4, 4, device="flagos:0")
     y = torch.relu(x @ x)
     assert torch.equal(y.cpu(), torch.relu(x.cpu() @ x.cpu()))
 
 
+@pytest.mark.host
 @pytest.mark.parametrize(
     "compute",
     [

@@ -28,7 +28,7 @@ def _cudnn_is_acceptable(tensor: torch.Tensor) -> bool:
 
 def _run_jitted_on(self: Any, *tensors: torch.Tensor, **kwargs: Any) -> Any:
     """Kernels of torch.cuda.jiterator run on CUDA views."""
-    if not any(tensor.device.type == _DEVICE for tensor in tensors):
+    if not any(_as_cuda(tensor) is not tensor for tensor in tensors):
         return _run_jitted(self, *tensors, **kwargs)
     result = _run_jitted(self, *(_as_cuda(tensor) for tensor in tensors), **kwargs)
     if isinstance(result, torch.Tensor):
