@@ -12,6 +12,14 @@ namespace flagos {
 thread_local ThreadState thread_state;
 const uint64_t* pending_work = nullptr;
 
+void drain_slowly(c10::DeviceIndex device) {
+  if (native.cuda) {
+    open_device_slowly(); // in a forked child: says so
+    return;
+  }
+  check(core->stream_sync(device, current_stream(device)));
+}
+
 namespace {
 
 class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {

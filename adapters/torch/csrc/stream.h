@@ -49,9 +49,11 @@ inline c10::Stream to_stream(c10::DeviceIndex device, uint64_t id) {
 // (asynchronous copies, waits for events) must have happened first. CUDA orders its own streams: always 0 there.
 extern const uint64_t* pending_work;
 
+void drain_slowly(c10::DeviceIndex device);
+
 inline void drain_current_stream(c10::DeviceIndex device) {
   if (C10_UNLIKELY(__atomic_load_n(pending_work, __ATOMIC_ACQUIRE) != 0)) {
-    check(core->stream_sync(device, current_stream(device)));
+    drain_slowly(device);
   }
 }
 

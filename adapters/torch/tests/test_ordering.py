@@ -25,6 +25,7 @@ def rounds(order):
     for i in range({ROUNDS}):
         source = torch.full((1000,), float(i + 1)).pin_memory()
         target = torch.zeros(1000, device="flagos")
+        side.wait_stream(torch.flagos.current_stream())  # the zeros come first
         with torch.flagos.stream(side):
             target.copy_(source, non_blocking=True)
         order()

@@ -55,6 +55,7 @@ def test_a_file_may_include_another(run_python, tmp_path):
     assert "more.conf:1" in out
 
 
+@pytest.mark.host
 def test_the_environment_beats_the_file(run_python, tmp_path):
     conf = tmp_path / "backends.conf"
     conf.write_text("add.Tensor = ascend\n")

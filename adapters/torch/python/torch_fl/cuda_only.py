@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.backends.cudnn as cudnn
+import torch.backends.cudnn.rnn as cudnn_rnn
 from torch.cuda import jiterator
 
 from torch_fl import _vendor
@@ -13,6 +14,7 @@ from torch_fl import _vendor
 _DEVICE = "flagos"
 
 _is_acceptable = cudnn.is_acceptable
+_flatten = torch.nn.RNNBase.flatten_parameters
 _run_jitted = jiterator._JittedFunction.__call__
 
 
@@ -22,8 +24,35 @@ def _as_cuda(value: Any) -> Any:
 
 
 def _cudnn_is_acceptable(tensor: torch.Tensor) -> bool:
-    """Recurrent layers ask before they lay out their parameters the way cuDNN wants them."""
     return _is_acceptable(_as_cuda(tensor))
+
+
+def _flatten_parameters(self: torch.nn.RNNBase) -> None:
+    """Recurrent layers lay out their parameters the way cuDNN wants them."""
+    weights = self._flat_weights
+    if len(weights) != len(self._flat_weights_names) or not all(
+        isinstance(weight, torch.Tensor)
+        and weight.device.type == _DEVICE
+        and weight.dtype == weights[0].dtype
+        and _cudnn_is_acceptable(weight)
+        for weight in weights
+    ):
+        _flatten(self)
+        return
+    if len({weight.data_ptr() for weight in weights}) != len(weights):
+        return  # tied weights cannot lie side by side
+    with torch.flagos.device_of(weights[0]), torch.no_grad():
+        torch._cudnn_rnn_flatten_weight(
+            weights,
+            (4 if self.bias else 2) + (self.proj_size > 0),
+            self.input_size,
+            cudnn_rnn.get_cudnn_mode(self.mode),
+            self.hidden_size,
+            self.proj_size,
+            self.num_layers,
+            self.batch_first,
+            bool(self.bidirectional),
+        )
 
 
 def _run_jitted_on(self: Any, *tensors: torch.Tensor, **kwargs: Any) -> Any:
@@ -40,4 +69,5 @@ def install() -> None:
     """Have them take flagos for CUDA. Does nothing under another vendor."""
     if _vendor.on_cuda():
         setattr(cudnn, "is_acceptable", _cudnn_is_acceptable)  # noqa: B010
+        setattr(torch.nn.RNNBase, "flatten_parameters", _flatten_parameters)  # noqa: B010
         setattr(jiterator._JittedFunction, "__call__", _run_jitted_on)  # noqa: B010

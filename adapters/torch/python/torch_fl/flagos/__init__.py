@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torch_fl import _vendor
 from torch_fl.flagos import _utils, amp, graphs, memory, random
 from torch_fl.flagos._device import (
     DeviceProperties,
@@ -165,7 +166,7 @@ def __getattr__(name: str) -> object:
         return is_initialized()
     if name == "default_generators":
         return random.default_generators()
-    if name in _CODEGEN:
+    if name in _CODEGEN and not _vendor.on_cuda():  # there Inductor's own write the code
         from torch_fl.compile import inductor
 
         return getattr(inductor, name)

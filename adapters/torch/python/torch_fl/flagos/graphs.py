@@ -76,8 +76,11 @@ class graph:
         capture_error_mode: str = "global",
     ) -> None:
         _require_capture("torch.flagos.graph")
+        # A pool of its own has to be known by name, should the capture fail.
+        self._pool = torch.cuda.graph_pool_handle() if pool is None else pool
         self._context = torch.cuda.graph(
-            graph, pool=pool, stream=_as_cuda_stream(stream), capture_error_mode=capture_error_mode
+            graph,
+            pool=self._pool, stream=_as_cuda_stream(stream), capture_error_mode=capture_error_mode
         )
 
     def __enter__(self) -> None:
@@ -99,9 +102,8 @@ class graph:
 
     def _recover(self) -> None:
         """Put the process back to where it can compute: torch leaves it in the middle of a capture."""
-        capture = self._context
-        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), capture.cuda_graph.pool())
-        capture.stream_ctx.__exit__(None, None, None)
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
+        self._context.stream_ctx.__exit__(None, None, None)
         for generator in torch.cuda.default_generators:
             generator.graphsafe_set_state(generator.clone_state())
 
