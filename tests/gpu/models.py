@@ -38,7 +38,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM, StaticCache
 
 from tests.bench.timing import Spread, interleaved_samples
 
-SECONDS_OF_A_PART = 240
+SECONDS_OF_A_PART = 300
 
 
 @dataclass(frozen=True)
@@ -378,27 +378,28 @@ def release() -> None:
     torch.accelerator.empty_cache()
 
 
-def run(part: str, pair: Pair, size: Size, rounds: int) -> dict[str, Any]:
+def run(part: str, pair: Pair, size: Size, rounds: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every workload of one part, or why it failed."""
     model = build(size)
-    results: dict[str, Any] = {}
     for name, workload in PARTS[part].items():
+        result: dict[str, Any]
         start = time.perf_counter()
         if part == "graph" and pair.reference != "cuda":
-            results[name] = {"skipped": f"{pair.reference} records no graphs"}
+            result = {"skipped": f"{pair.reference} records no graphs"}
         else:
             try:
-                results[name] = asdict(workload(model, pair, size, rounds))
+                result = asdict(workload(model, pair, size, rounds))
             except Exception:
-                results[name] = {"failed": traceback.format_exc()}
-        results[name]["seconds"] = time.perf_counter() - start
-        show(name, results[name])
+                result = {"failed": traceback.format_exc()}
+        result["seconds"] = time.perf_counter() - start
+        show(name, result)
+        yield name, result
         release()
-    return results
 
 
-def run_apart(part: str, arguments: list[str]) -> dict[str, Any]:
+def run_apart(part: str, arguments: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The same in a process of its own, which may crash or hang."""
+    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "part.json")
         command = [sys.executable, "-m", "tests.gpu.models", *arguments]
@@ -408,11 +409,12 @@ def run_apart(part: str, arguments: list[str]) -> dict[str, Any]:
         except subprocess.TimeoutExpired:
             status = f"none after {SECONDS_OF_A_PART} s"
         if file.exists():
-            return dict(json.loads(file.read_text())["workloads"])
-    failed = {"failed": f"no result; the exit status of its process: {status}"}
+            found = json.loads(file.read_text())["workloads"]
     for name in PARTS[part]:
-        show(name, failed)
-    return dict.fromkeys(PARTS[part], failed)
+        if name not in found:
+            found[name] = {"failed": f"no result; the exit status of its process: {status}"}
+            show(name, found[name])
+    yield from found.items()
 
 
 def is_good(result: dict[str, Any]) -> bool:
@@ -445,7 +447,7 @@ def show(name: str, result: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Runs the parts and writes the results after each."""
+    """Runs the parts and writes the results after each workload."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--parts", default=",".join(PARTS), help="default: %(default)s")
     parser.add_argument("--device-pair", default="cuda,flagos", help="the reference, then flagos")
@@ -469,14 +471,15 @@ def main() -> int:
     os.environ.setdefault("PYTHONWARNINGS", "ignore")
     workloads: dict[str, Any] = {}
     for part in parts:
-        workloads |= (
-            run(part, pair, size, options.rounds)
-            if len(parts) == 1
-            else run_apart(part, sys.argv[1:])
-        )
-        if options.json:
-            document = {"size": asdict(size), "rounds": options.rounds, "workloads": workloads}
-            options.json.write_text(json.dumps(document, indent=1) + "\n")
+        if len(parts) == 1:
+            ran = run(part, pair, size, options.rounds)
+        else:
+            ran = run_apart(part, sys.argv[1:])
+        for name, result in ran:
+            workloads[name] = result
+            if options.json:
+                document = {"size": asdict(size), "rounds": options.rounds, "workloads": workloads}
+                options.json.write_text(json.dumps(document, indent=1) + "\n")
     if len(parts) > 1:
         ratios = [
             f"{name} {result['ratio']['median']:.3f}"
