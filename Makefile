@@ -164,6 +164,59 @@ conformance-ci: setup-dev ## the part of the conformance sweep that CI has time 
 conformance: setup-dev ## the whole sweep over PyTorch's operator databases; writes docs/conformance
 	"$(PY)" -m tests.conformance --report docs/conformance/host.md $(ARGS)
 
+# ------------------------------------------------------------------------- on an NVIDIA machine
+
+# Such a machine needs no cargo: what is built elsewhere is carried there in dist/, and put beside the
+# packages of the interpreter instead of into it. That interpreter has a CUDA build of torch 2.11.
+GPU_PYTHON ?= $(if $(wildcard $(PY)),$(PY),python3)
+GPU_SITE := $(abspath $(DIST))/site
+GPU_RUN := PYTHONPATH="$(GPU_SITE)" "$(GPU_PYTHON)"
+CORE_CUDA_TESTS := $(DIST)/vendor_conformance_cuda
+# Where the report of `make gpu-bench` goes.
+GPU_REPORTS ?= docs/benchmarks
+# Processes of the conformance sweep that share the device.
+GPU_JOBS ?= 8
+# The adapter's tests that say nothing of the host vendor.
+GPU_ADAPTER_TESTS ?= $(addprefix adapters/torch/tests/test_,data.py import.py integrations.py)
+
+.PHONY: gpu-kit
+gpu-kit: wheels $(CORE_CUDA_TESTS) ## what the next two need, into dist/: the wheels, the core's CUDA tests
+
+$(CORE_CUDA_TESTS): $(CORE_SOURCES) $(call find_sources,core/tests) | $(STAMPS)/venv
+	@mkdir -p $(DIST)
+	cp "$$(cargo test --release --no-run --locked -p flagos-core --test vendor_conformance_cuda \
+	  --message-format=json | sed -n 's/.*"name":"vendor_conformance_cuda".*"executable":"\([^"]*\)".*/\1/p')" $@
+
+# Built here where there is cargo; where there is none, dist/ has to be there.
+.PHONY: gpu-site
+gpu-site: $(if $(shell command -v cargo 2>/dev/null),gpu-kit)
+	@ls $(DIST)/flagos-*.whl $(DIST)/torch_fl-*.whl $(CORE_CUDA_TESTS) >/dev/null || { \
+	  echo "there is no cargo here: run 'make gpu-kit' where there is one, and bring $(DIST)/" >&2; exit 1; }
+	@rm -rf "$(GPU_SITE)"
+	"$(GPU_PYTHON)" -m pip install --quiet --no-deps --target "$(GPU_SITE)" $(DIST)/flagos-*.whl $(DIST)/torch_fl-*.whl
+	@$(GPU_RUN) -c 'import torch; assert torch.flagos.get_device_properties(0).vendor == "cuda"'
+
+GPU_TESTS := gpu-test-core gpu-test-programs gpu-test-adapter gpu-test-conformance
+.PHONY: gpu-test $(GPU_TESTS)
+gpu-test: $(GPU_TESTS) ## on an NVIDIA machine: core, programs, adapter and sampled conformance over CUDA
+$(GPU_TESTS): gpu-site
+gpu-test-core:
+	FLAGOS_REQUIRE_CUDA=1 $(CORE_CUDA_TESTS) --test-threads=1
+gpu-test-programs:
+	$(GPU_RUN) -m pytest tests/gpu $(ARGS)
+gpu-test-adapter:
+	$(GPU_RUN) -m pytest $(GPU_ADAPTER_TESTS) $(ARGS)
+gpu-test-conformance:
+	$(GPU_RUN) -m tests.conformance --reference cuda --device flagos --ci --ci-seed $(CI_SEED) -j $(GPU_JOBS)
+
+.PHONY: gpu-bench
+gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside CUDA; keeps the report
+	$(GPU_RUN) -m tests.gpu.submit --json $(DIST)/submit.json
+	@# What failed is told in the report too.
+	failed=0; $(GPU_RUN) -m tests.gpu.models --json $(DIST)/models.json $(ARGS) || failed=1; \
+	$(GPU_RUN) -m tests.gpu.report --submit $(DIST)/submit.json --models $(DIST)/models.json --folder $(GPU_REPORTS); \
+	exit $$failed
+
 CXX_SOURCES := adapters/torch/csrc/*.cc adapters/torch/csrc/*.h core/tests/vendor_conformance_cuda/simulated/*.cc
 
 .PHONY: lint

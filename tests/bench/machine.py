@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -32,3 +33,20 @@ def versions(*distributions: str) -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "not installed"
     return found
+
+
+def gpu() -> str:
+    """Name of the first NVIDIA device. Raises where torch finds none."""
+    import torch
+
+    return torch.cuda.get_device_name(0)
+
+
+def driver() -> str:
+    """Version of NVIDIA's driver, as its own tool reports it, or "unknown"."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.splitlines()[0].strip()

@@ -38,7 +38,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM, StaticCache
 
 from tests.bench.timing import Spread, interleaved_samples
 
-SECONDS_OF_A_PART = 240
+SECONDS_OF_A_PART = 300
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,27 @@ class Size:
     batch: int = 4
     length: int = 512
     steps: int = 5  # of training, in a round
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two devices, and whether flagos is given another model: then the checks must notice."""
+
+    reference: str
+    ours: str
+    perturbed: bool = False
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (self.reference, self.ours)
+
+    def place(self, model: nn.Module, device: str) -> nn.Module:
+        """A copy of `model` on `device`."""
+        placed = copy.deepcopy(model).to(device)
+        if self.perturbed and device == self.ours:
+            *_, last_norm = placed.parameters()
+            with torch.no_grad():
+                last_norm.neg_()
+        return placed
 
 
 SMALL = Size(256, 64, 128, 2, 4, 2, 16, prompt=8, new_tokens=24, batch=2, length=32, steps=2)
@@ -118,19 +139,21 @@ class Comparison:
         tokens: int,
         rounds: int,
         checks: Callable[[], dict[str, bool]],
-        **notes: Any,
+        warmup: int = 1,
     ) -> Comparison:
         """Measures `rounds` rounds of each side, then asks for the checks."""
         reference, ours = sides
         seconds = interleaved_samples(
-            {device: lambda d=device, w=work: timed(d, w) for device, work in sides.items()}, rounds
+            {device: lambda d=device, w=work: timed(d, w) for device, work in sides.items()},
+            rounds,
+            warmup,
         )
         ratios = [b / a for a, b in zip(seconds[reference], seconds[ours], strict=True)]
         rates = {
             device: Spread.of([tokens / spent for spent in samples])
             for device, samples in seconds.items()
         }
-        return cls(rates, Spread.of(ratios), checks(), notes)
+        return cls(rates, Spread.of(ratios), checks(), {})
 
 
 class Writer:
@@ -154,10 +177,10 @@ def same_tokens(writers: dict[str, Writer]) -> dict[str, bool]:
 
 
 class Trainer:
-    """Trains a copy of a model on one batch, and remembers the losses."""
+    """Trains a model on one batch, and remembers the losses."""
 
     def __init__(self, model: nn.Module, device: str, size: Size, compiled: bool = False) -> None:
-        model = copy.deepcopy(model).to(device).train()
+        model.train()
         batch = drawn(size, size.batch, size.length).to(device)
         self.losses: list[Tensor] = []
         self._steps = size.steps
@@ -196,13 +219,11 @@ def losses_differ_by(trainers: dict[str, Trainer]) -> float:
     return max(abs(a - b) / abs(a) for a, b in zip(left, right, strict=True))
 
 
-def eager_generation(
-    model: nn.Module, pair: tuple[str, str], size: Size, rounds: int
-) -> Comparison:
+def eager_generation(model: nn.Module, pair: Pair, size: Size, rounds: int) -> Comparison:
     """`model.generate`, greedy."""
 
     def writer(device: str) -> Writer:
-        placed = copy.deepcopy(model).to(device).eval()
+        placed = pair.place(model, device).eval()
         prompt = drawn(size, 1, size.prompt).to(device)
         options = {"max_new_tokens": size.new_tokens, "min_new_tokens": size.new_tokens}
         return Writer(
@@ -215,16 +236,16 @@ def eager_generation(
     return Comparison.of(dict(writers), size.new_tokens, rounds, lambda: same_tokens(writers))
 
 
-def eager_training(model: nn.Module, pair: tuple[str, str], size: Size, rounds: int) -> Comparison:
+def eager_training(model: nn.Module, pair: Pair, size: Size, rounds: int) -> Comparison:
     """Training steps; that they are the same is asked of a deterministic run beside the timed one."""
     with deterministic():
-        checked = {device: Trainer(model, device, size) for device in pair}
+        checked = {device: Trainer(pair.place(model, device), device, size) for device in pair}
         for trainer in checked.values():
             trainer()
     curves = [trainer.curve() for trainer in checked.values()]
     del checked, trainer
     release()
-    trainers = {device: Trainer(model, device, size) for device in pair}
+    trainers = {device: Trainer(pair.place(model, device), device, size) for device in pair}
     comparison = Comparison.of(
         dict(trainers),
         size.batch * size.length * size.steps,
@@ -242,12 +263,12 @@ def static_decoding(
     model: nn.Module, device: str, size: Size, prepare: Callable[..., Callable[[Tensor], Tensor]]
 ) -> Writer:
     """Writes token by token over a cache of fixed size, by the step that `prepare` makes."""
-    placed = copy.deepcopy(model).to(device).eval()
+    model.eval()
     prompt = drawn(size, 1, size.prompt).to(device)
-    cache = StaticCache(config=placed.config, max_cache_len=size.prompt + size.new_tokens)
+    cache = StaticCache(config=model.config, max_cache_len=size.prompt + size.new_tokens)
 
     def step(tokens: Tensor) -> Tensor:
-        return placed(input_ids=tokens, past_key_values=cache).logits[:, -1:].argmax(-1)
+        return model(input_ids=tokens, past_key_values=cache).logits[:, -1:].argmax(-1)
 
     with torch.no_grad():
         step(prompt)  # makes the cache
@@ -265,32 +286,36 @@ def static_decoding(
     return Writer(write)
 
 
-def compiled_generation(
-    model: nn.Module, pair: tuple[str, str], size: Size, rounds: int
-) -> Comparison:
+def compiled_generation(model: nn.Module, pair: Pair, size: Size, rounds: int) -> Comparison:
     """The decoding step under torch.compile."""
     writers = {
         device: static_decoding(
-            model, device, size, lambda step, _: torch.compile(step, mode="reduce-overhead")
+            pair.place(model, device),
+            device,
+            size,
+            lambda step, _: torch.compile(step, mode="reduce-overhead"),
         )
         for device in pair
     }
-    return Comparison.of(dict(writers), size.new_tokens, rounds, lambda: same_tokens(writers))
+    return Comparison.of(
+        dict(writers), size.new_tokens, rounds, lambda: same_tokens(writers), warmup=2
+    )
 
 
-def compiled_training(
-    model: nn.Module, pair: tuple[str, str], size: Size, rounds: int
-) -> Comparison:
+def compiled_training(model: nn.Module, pair: Pair, size: Size, rounds: int) -> Comparison:
     """Training steps whose forward and backward are compiled.
 
     Compiled kernels may add in any order, so that the losses need only be close.
     """
-    trainers = {device: Trainer(model, device, size, compiled=True) for device in pair}
+    trainers = {
+        device: Trainer(pair.place(model, device), device, size, compiled=True) for device in pair
+    }
     comparison = Comparison.of(
         dict(trainers),
         size.batch * size.length * size.steps,
         rounds,
         lambda: {"losses within 1 %": losses_differ_by(trainers) < 0.01},
+        warmup=2,
     )
     comparison.notes["relative difference of the losses"] = losses_differ_by(trainers)
     return comparison
@@ -318,22 +343,23 @@ def recorded(step: Callable[[Tensor], Tensor], device: str) -> Callable[[Tensor]
     return replay
 
 
-def recorded_generation(
-    model: nn.Module, pair: tuple[str, str], size: Size, rounds: int
-) -> Comparison:
+def recorded_generation(model: nn.Module, pair: Pair, size: Size, rounds: int) -> Comparison:
     """The decoding step recorded by hand; on flagos it must also write what it writes unrecorded."""
-    writers = {device: static_decoding(model, device, size, recorded) for device in pair}
-    plain = static_decoding(model, pair[1], size, lambda step, _: step)
+    writers = {
+        device: static_decoding(pair.place(model, device), device, size, recorded)
+        for device in pair
+    }
+    plain = static_decoding(pair.place(model, pair.ours), pair.ours, size, lambda step, _: step)
     plain()
 
     def checks() -> dict[str, bool]:
-        unrecorded = torch.equal(writers[pair[1]].written, plain.written)
+        unrecorded = torch.equal(writers[pair.ours].written, plain.written)
         return {**same_tokens(writers), "same tokens as without a graph": unrecorded}
 
     return Comparison.of(dict(writers), size.new_tokens, rounds, checks)
 
 
-Workload = Callable[[nn.Module, tuple[str, str], Size, int], Comparison]
+Workload = Callable[[nn.Module, Pair, Size, int], Comparison]
 
 PARTS: dict[str, dict[str, Workload]] = {
     "eager": {"generation": eager_generation, "training": eager_training},
@@ -352,27 +378,28 @@ def release() -> None:
     torch.accelerator.empty_cache()
 
 
-def run(part: str, pair: tuple[str, str], size: Size, rounds: int) -> dict[str, Any]:
+def run(part: str, pair: Pair, size: Size, rounds: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every workload of one part, or why it failed."""
     model = build(size)
-    results: dict[str, Any] = {}
     for name, workload in PARTS[part].items():
+        result: dict[str, Any]
         start = time.perf_counter()
-        if part == "graph" and pair[0] != "cuda":
-            results[name] = {"skipped": f"{pair[0]} records no graphs"}
+        if part == "graph" and pair.reference != "cuda":
+            result = {"skipped": f"{pair.reference} records no graphs"}
         else:
             try:
-                results[name] = asdict(workload(model, pair, size, rounds))
+                result = asdict(workload(model, pair, size, rounds))
             except Exception:
-                results[name] = {"failed": traceback.format_exc()}
-        results[name]["seconds"] = time.perf_counter() - start
-        show(name, results[name])
+                result = {"failed": traceback.format_exc()}
+        result["seconds"] = time.perf_counter() - start
+        show(name, result)
+        yield name, result
         release()
-    return results
 
 
-def run_apart(part: str, arguments: list[str]) -> dict[str, Any]:
+def run_apart(part: str, arguments: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The same in a process of its own, which may crash or hang."""
+    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "part.json")
         command = [sys.executable, "-m", "tests.gpu.models", *arguments]
@@ -382,11 +409,12 @@ def run_apart(part: str, arguments: list[str]) -> dict[str, Any]:
         except subprocess.TimeoutExpired:
             status = f"none after {SECONDS_OF_A_PART} s"
         if file.exists():
-            return dict(json.loads(file.read_text())["workloads"])
-    failed = {"failed": f"no result; the exit status of its process: {status}"}
+            found = json.loads(file.read_text())["workloads"]
     for name in PARTS[part]:
-        show(name, failed)
-    return dict.fromkeys(PARTS[part], failed)
+        if name not in found:
+            found[name] = {"failed": f"no result; the exit status of its process: {status}"}
+            show(name, found[name])
+    yield from found.items()
 
 
 def is_good(result: dict[str, Any]) -> bool:
@@ -419,19 +447,22 @@ def show(name: str, result: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Runs the parts and writes the results after each."""
+    """Runs the parts and writes the results after each workload."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--parts", default=",".join(PARTS), help="default: %(default)s")
     parser.add_argument("--device-pair", default="cuda,flagos", help="the reference, then flagos")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--layers", type=int, help="fewer layers than the model has")
     parser.add_argument("--small", action="store_true", help="a model for a machine without a chip")
+    parser.add_argument(
+        "--perturb", action="store_true", help="a control: flagos must be found wrong"
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     parts = options.parts.split(",")
     if unknown := set(parts) - PARTS.keys():
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    reference, ours = options.device_pair.split(",")
+    pair = Pair(*options.device_pair.split(","), perturbed=options.perturb)
     size = SMALL if options.small else Size()
     if options.layers:
         size = Size(**{**asdict(size), "layers": options.layers})
@@ -440,21 +471,22 @@ def main() -> int:
     os.environ.setdefault("PYTHONWARNINGS", "ignore")
     workloads: dict[str, Any] = {}
     for part in parts:
-        workloads |= (
-            run(part, (reference, ours), size, options.rounds)
-            if len(parts) == 1
-            else run_apart(part, sys.argv[1:])
-        )
-        if options.json:
-            document = {"size": asdict(size), "rounds": options.rounds, "workloads": workloads}
-            options.json.write_text(json.dumps(document, indent=1) + "\n")
+        if len(parts) == 1:
+            ran = run(part, pair, size, options.rounds)
+        else:
+            ran = run_apart(part, sys.argv[1:])
+        for name, result in ran:
+            workloads[name] = result
+            if options.json:
+                document = {"size": asdict(size), "rounds": options.rounds, "workloads": workloads}
+                options.json.write_text(json.dumps(document, indent=1) + "\n")
     if len(parts) > 1:
         ratios = [
             f"{name} {result['ratio']['median']:.3f}"
             for name, result in workloads.items()
             if "ratio" in result
         ]
-        print(f"\ntime, flagos over {reference}: " + ", ".join(ratios))
+        print(f"\ntime, flagos over {pair.reference}: " + ", ".join(ratios))
         if ratios:
             mean = statistics.geometric_mean(
                 result["ratio"]["median"] for result in workloads.values() if "ratio" in result

@@ -80,6 +80,23 @@ def test_registering_after_safetensors_completes_it(checkpoint: Path, run_python
     )
 
 
+def test_a_library_that_cannot_be_completed_is_imported_with_a_warning(
+    tmp_path: Path, run_python
+) -> None:
+    (tmp_path / "safetensors.py").write_text("version = 'another'")
+    told = run_python(
+        """
+        import torch
+        import safetensors
+        assert safetensors.version == "another"
+        print(torch.ones(2, device="flagos").sum().item())
+        """,
+        PYTHONPATH=str(tmp_path),
+    )
+    assert told.stdout.strip() == "2.0"
+    assert "RuntimeWarning: safetensors was imported as it is, without flagos" in told.stderr
+
+
 def test_the_device_imports_no_library(run_python) -> None:
     run_python(
         """

@@ -12,6 +12,7 @@ import importlib.abc
 import importlib.machinery
 import sys
 import types
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,7 +39,15 @@ def install() -> None:
 
 
 def _complete(name: str) -> None:
-    importlib.import_module(_COMPLETIONS[name]).register()
+    try:
+        importlib.import_module(_COMPLETIONS[name]).register()
+    except Exception as error:
+        # Another version than the ones known here: it must stay usable for other devices.
+        warnings.warn(
+            f"{name} was imported as it is, without flagos: {type(error).__name__}: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 class _Finder(importlib.abc.MetaPathFinder):

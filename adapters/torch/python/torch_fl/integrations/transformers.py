@@ -19,7 +19,7 @@ from torch_fl import flagos
 _DEVICE = "flagos"
 
 _arguments = training_args.TrainingArguments
-_native_set_up = _arguments._setup_devices.func
+_native_devices = vars(_arguments)["_setup_devices"]
 _native_bf16 = training_args.is_torch_bf16_gpu_available
 
 
@@ -29,7 +29,7 @@ def _is_chosen() -> bool:
 
 
 def _setup_devices(self: Any) -> torch.device:
-    device: torch.device = _native_set_up(self)
+    device: torch.device = _native_devices.__get__(self)
     if self.use_cpu or not _is_chosen():
         return device
     chosen: torch.device = self.distributed_state.device
@@ -44,7 +44,6 @@ def _is_bf16_available() -> bool:
 
 def register() -> None:
     """Replace both answers."""
-    _setup_devices.__doc__ = _native_set_up.__doc__
     replacement = cached_property(_setup_devices)
     replacement.__set_name__(_arguments, "_setup_devices")
     setattr(_arguments, "_setup_devices", replacement)  # noqa: B010

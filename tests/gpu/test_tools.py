@@ -1,0 +1,52 @@
+"""The soak and the model benchmark pass where nothing is wrong, and fail where something is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch_fl", reason="the torch adapter is not installed")
+
+from torch_fl import _vendor
+
+SOAK = ("soak", "--minutes", "0.05", "--threads", "4", "--seed", "1")
+PAIR = f"{_vendor.native()},flagos"
+MODELS = ("models", "--small", "--rounds", "1", "--parts", "eager", "--device-pair", PAIR)
+
+
+def status(tool: str, *arguments: str) -> int:
+    """Exit status of one of the tools of this folder."""
+    command = [sys.executable, "-m", f"tests.gpu.{tool}", *arguments]
+    run = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    print(run.stdout, run.stderr)
+    assert "Traceback" not in run.stderr
+    return run.returncode
+
+
+def test_the_soak_passes(tmp_path: Path) -> None:
+    assert status(*SOAK, "--json", str(tmp_path / "soak.json")) == 0
+    report = json.loads((tmp_path / "soak.json").read_text())
+    assert report["memory_before"] == report["memory_after"]
+    assert sum(report["steps"].values()) > 20 and len(report["steps"]) >= 6
+
+
+@pytest.mark.parametrize(
+    "kind", ["wait", "buffer", "leak", pytest.param("replay", marks=pytest.mark.cuda)]
+)
+def test_the_soak_notices(kind: str) -> None:
+    assert status(*SOAK, "--sabotage", kind) == 1
+
+
+def test_the_model_benchmark_compares(tmp_path: Path) -> None:
+    assert status(*MODELS, "--json", str(tmp_path / "models.json")) == 0
+    workloads = json.loads((tmp_path / "models.json").read_text())["workloads"]
+    assert workloads.keys() == {"generation", "training"}
+    assert all(result["ratio"]["median"] > 0 for result in workloads.values())
+
+
+def test_the_model_benchmark_notices_another_model() -> None:
+    assert status(*MODELS, "--perturb") == 1
