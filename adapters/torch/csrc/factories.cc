@@ -4,6 +4,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/_unsafe_view_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
@@ -27,7 +28,7 @@ struct Slot {
   }
 };
 
-enum Tag : int { kEmpty, kEmptyStrided, kZeroTensor, kView, kAsStrided, kReshapeAlias, kUnfold };
+enum Tag : int { kEmpty, kEmptyStrided, kZeroTensor, kView, kAsStrided, kReshapeAlias, kUnfold, kUnsafeView };
 
 void check_factory(std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
   TORCH_CHECK(c10::layout_or_default(layout) == c10::kStrided, "flagos: this factory makes strided tensors only");
@@ -105,6 +106,11 @@ at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntAr
   return at::native::_reshape_alias(self, size, stride);
 }
 
+at::Tensor unsafe_view(const at::Tensor& self, at::IntArrayRef size) {
+  Slot<kUnsafeView>::enter();
+  return at::native::_unsafe_view(self, size);
+}
+
 at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64_t step) {
   Slot<kUnfold>::enter();
   return at::native::unfold(self, dimension, size, step);
@@ -125,6 +131,7 @@ void register_factories_and_views(torch::Library& library, std::vector<std::stri
   FLAGOS_NATIVE(kView, "view", view);
   FLAGOS_NATIVE(kAsStrided, "as_strided", as_strided);
   FLAGOS_NATIVE(kReshapeAlias, "_reshape_alias", reshape_alias);
+  FLAGOS_NATIVE(kUnsafeView, "_unsafe_view", unsafe_view);
   FLAGOS_NATIVE(kUnfold, "unfold", unfold);
 #undef FLAGOS_NATIVE
 }

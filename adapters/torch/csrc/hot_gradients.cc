@@ -14,6 +14,7 @@
 #include <ATen/ops/nll_loss_forward_ops.h>
 #include <ATen/ops/sigmoid_backward_ops.h>
 #include <ATen/ops/silu_backward_ops.h>
+#include <ATen/ops/slice_backward_ops.h>
 #include <ATen/ops/tanh_backward_ops.h>
 #include <ATen/ops/threshold_backward_ops.h>
 
@@ -26,6 +27,7 @@ void register_hot_gradients(torch::Library& library, std::vector<std::string>& r
   FLAGOS_HOT(_fused_rms_norm_backward, "_fused_rms_norm_backward");
   FLAGOS_HOT(gelu_backward, "gelu_backward");
   FLAGOS_HOT(silu_backward, "silu_backward");
+  FLAGOS_HOT(slice_backward, "slice_backward");
   FLAGOS_HOT(sigmoid_backward, "sigmoid_backward");
   FLAGOS_HOT(tanh_backward, "tanh_backward");
   FLAGOS_HOT(threshold_backward, "threshold_backward");

@@ -8,6 +8,7 @@
 #include <ATen/ops/addcmul_ops.h>
 #include <ATen/ops/bitwise_and_ops.h>
 #include <ATen/ops/bitwise_not_ops.h>
+#include <ATen/ops/bitwise_or_ops.h>
 #include <ATen/ops/clamp_ops.h>
 #include <ATen/ops/cos_ops.h>
 #include <ATen/ops/div_ops.h>
@@ -52,6 +53,8 @@ void register_hot_pointwise(torch::Library& library, std::vector<std::string>& r
   FLAGOS_HOT(mul_Tensor, "mul.Tensor");
   FLAGOS_HOT(mul__Tensor, "mul_.Tensor");
   FLAGOS_HOT(mul_out, "mul.out");
+  FLAGOS_HOT(mul_Scalar, "mul.Scalar");
+  FLAGOS_HOT(div_Scalar, "div.Scalar");
   FLAGOS_HOT(div_Tensor, "div.Tensor");
   FLAGOS_HOT(div__Tensor, "div_.Tensor");
   FLAGOS_HOT(neg, "neg");
@@ -85,6 +88,7 @@ void register_hot_pointwise(torch::Library& library, std::vector<std::string>& r
   FLAGOS_HOT(ge_Tensor, "ge.Tensor");
   FLAGOS_HOT(where_self, "where.self");
   FLAGOS_HOT(bitwise_and_Tensor, "bitwise_and.Tensor");
+  FLAGOS_HOT(bitwise_or_Tensor, "bitwise_or.Tensor");
   FLAGOS_HOT(bitwise_not, "bitwise_not");
   FLAGOS_HOT(logical_not, "logical_not");
   FLAGOS_HOT(masked_fill_Scalar, "masked_fill.Scalar");

@@ -181,7 +181,7 @@ def test_the_trainer_computes_what_it_does_on_the_native_device(
     assert len(losses) == 4
     assert losses == expected
     for ours, theirs in zip(model.parameters(), reference.parameters(), strict=True):
-        assert torch.equal(ours.cpu(), theirs)
+        assert torch.equal(ours.cpu(), theirs.cpu())
 
 
 def test_the_trainer_takes_the_device_with_the_index(

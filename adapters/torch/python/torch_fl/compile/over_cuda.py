@@ -133,10 +133,9 @@ class _Renaming:
 class _OverCuda(OutputCode):
     """A compiled graph that takes and gives flagos tensors."""
 
-    _boxed_call = True
-
     def __init__(self, compiled: OutputCode, where: list[int]) -> None:
         super().__init__()
+        self._boxed_call = True  # of the object, so that wrappers around it take it over
         self.compiled = compiled
         self._where = where  # the arguments that are on flagos
         self._as_cuda = torch.ops.flagos.as_cuda.default
