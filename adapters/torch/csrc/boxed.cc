@@ -289,6 +289,7 @@ void serve(
         (traits.cpu_arguments >> i & 1U) != 0 ? Call::Place::kAnywhere : Call::Place::kSame);
   }
   call.settle();
+  open_device(); // factories reach the native device from here
   const c10::DeviceIndex device = call.device();
   drain_current_stream(device);
   {

@@ -161,6 +161,7 @@ at::Tensor share_with_cuda(const at::Tensor& self) {
 }
 
 at::Tensor share_with_flagos(const at::Tensor& self) {
+  open_device();
   auto shared = at::detail::make_tensor<c10::TensorImpl>(
       wrap_storage(self.storage(), self.device().index()),
       dense_keys(self, c10::DispatchKey::PrivateUse1),

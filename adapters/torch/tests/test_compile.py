@@ -43,6 +43,7 @@ def test_pointwise_and_reduction():
     torch.testing.assert_close([t.cpu() for t in compiled], list(f(x, y)))
 
 
+@pytest.mark.host
 def test_kernels_are_fused_and_work_in_place_on_device_memory():
     code = generated_code(lambda x: (x.sin() + 1).relu(), torch.randn(64, device="flagos"))
     assert code.count("cpp_pybinding") == 1
@@ -216,6 +217,7 @@ def test_a_custom_operator_in_a_graph():
     assert compiled(torch.ones(2, device="flagos")).tolist() == [3, 3]
 
 
+@pytest.mark.host
 def test_code_without_a_python_wrapper_is_refused():
     with torch._inductor.config.patch(cpp_wrapper=True):
         with pytest.raises(Exception, match="cpp_wrapper"):
