@@ -276,6 +276,7 @@ void serve(
     c10::DispatchKeySet native_keys,
     torch::jit::Stack* stack,
     const Traits& traits) {
+  open_device(); // factories reach the native device from here
   // Kernels for compressed sparse tensors ask their arguments whether to keep what the backward pass needs.
   const bool shows_requires_grad = native_keys.has(native.compressed);
   const size_t num_arguments = op.schema().arguments().size();
@@ -289,7 +290,6 @@ void serve(
         (traits.cpu_arguments >> i & 1U) != 0 ? Call::Place::kAnywhere : Call::Place::kSame);
   }
   call.settle();
-  open_device(); // factories reach the native device from here
   const c10::DeviceIndex device = call.device();
   drain_current_stream(device);
   {
@@ -316,7 +316,8 @@ BoxedTwin::BoxedTwin(const c10::OperatorHandle& op, c10::DispatchKeySet native_k
       slot_(op_slot(name_)),
       native_keys_(native_keys),
       traits_{
-          op.schema().is_mutable(),
+          // cuDNN's layout of recurrent parameters gives them another storage, which its schema does not say.
+          op.schema().is_mutable() || name_ == "aten::_cudnn_rnn_flatten_weight",
           cpu_argument_bits(op, name_),
           name_.rfind("aten::_foreach_", 0) == 0} {}
 

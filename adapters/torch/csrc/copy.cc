@@ -138,7 +138,8 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
   enter_op(record_slot, "aten::record_stream");
   TORCH_CHECK(
       stream.device_type() == kFlagos || (native.cuda && stream.device_type() == native.type),
-      "flagos: record_stream needs a flagos stream, got one of ", stream.device());
+      "flagos: record_stream needs a flagos stream, got one of ",
+      stream.device());
   device_allocator()->recordStream(self.storage().data_ptr(), stream);
 }
 

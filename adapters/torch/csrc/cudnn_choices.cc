@@ -86,17 +86,20 @@ at::Tensor grid_sampler(
     int64_t padding_mode,
     bool align_corners) {
   enter_op(grid_sampler_slot, "aten::grid_sampler");
-  const bool bilinear =
-      static_cast<at::native::GridSamplerInterpolation>(interpolation_mode) ==
+  const bool bilinear = static_cast<at::native::GridSamplerInterpolation>(interpolation_mode) ==
       at::native::GridSamplerInterpolation::Bilinear;
-  const bool zeros =
-      static_cast<at::native::GridSamplerPadding>(padding_mode) == at::native::GridSamplerPadding::Zeros;
+  const bool zeros = static_cast<at::native::GridSamplerPadding>(padding_mode) == at::native::GridSamplerPadding::Zeros;
   if (bilinear && zeros && align_corners && input.layout() == c10::kStrided && grid.layout() == c10::kStrided &&
       at::native::cond_cudnn_grid_sampler(shown_to_cuda(input), shown_to_cuda(grid))) {
     return at::cudnn_grid_sampler(input, grid);
   }
   return at::_ops::grid_sampler::redispatch(
-      c10::DispatchKeySet(c10::DispatchKey::AutogradLazy), input, grid, interpolation_mode, padding_mode, align_corners);
+      c10::DispatchKeySet(c10::DispatchKey::AutogradLazy),
+      input,
+      grid,
+      interpolation_mode,
+      padding_mode,
+      align_corners);
 }
 
 } // namespace

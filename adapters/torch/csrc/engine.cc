@@ -116,8 +116,7 @@ int visit_library(dl_phdr_info* library, size_t /*size*/, void* context) {
   try {
     for (int i = 0; i < library->dlpi_phnum; ++i) {
       if (library->dlpi_phdr[i].p_type == PT_DYNAMIC) {
-        const auto* dynamic =
-            reinterpret_cast<const ElfW(Dyn)*>(library->dlpi_addr + library->dlpi_phdr[i].p_vaddr);
+        const auto* dynamic = reinterpret_cast<const ElfW(Dyn)*>(library->dlpi_addr + library->dlpi_phdr[i].p_vaddr);
         redirect_in(*library, dynamic, search->redirections);
       }
     }

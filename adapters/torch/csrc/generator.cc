@@ -74,9 +74,9 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
     generators.push_back(
         at::make_generator<FlagosGenerator>(
             static_cast<c10::DeviceIndex>(generators.size()),
-            native.cuda ? at::globalContext().defaultGenerator(
-                              native_device(static_cast<c10::DeviceIndex>(generators.size())))
-                        : at::detail::getDefaultCPUGenerator()));
+            native.cuda
+                ? at::globalContext().defaultGenerator(native_device(static_cast<c10::DeviceIndex>(generators.size())))
+                : at::detail::getDefaultCPUGenerator()));
   }
   return generators[static_cast<size_t>(device)];
 }

@@ -90,9 +90,8 @@ void register_library() {
     return default_generator(static_cast<c10::DeviceIndex>(device));
   });
   // Errors of operators name them between the two calls of torch.flagos.graph.
-  library.def("set_capturing(bool capturing) -> ()", [](bool now) {
-    __atomic_store_n(&capturing, now, __ATOMIC_RELAXED);
-  });
+  library.def(
+      "set_capturing(bool capturing) -> ()", [](bool now) { __atomic_store_n(&capturing, now, __ATOMIC_RELAXED); });
   // Lists of tensors under the other name of their device, around compiled graphs; autograd does not know of it.
   library.def("as_cuda(Tensor[] tensors) -> Tensor[]", [](at::TensorList tensors) {
     std::vector<at::Tensor> views;
@@ -111,9 +110,9 @@ void register_library() {
     return views;
   });
   // The native generator behind one of flagos, for graphs of the native device.
-  library.def("native_generator(Generator? generator) -> Generator?", [](const at::Generator& generator) -> at::Generator {
-    return native_generator(generator);
-  });
+  library.def(
+      "native_generator(Generator? generator) -> Generator?",
+      [](const at::Generator& generator) -> at::Generator { return native_generator(generator); });
   // The core's id of the current stream; 0 is the default stream.
   library.def("current_stream_id(int device) -> int", [](int64_t device) -> int64_t {
     check_device_index(device);

@@ -38,7 +38,8 @@ std::vector<std::string>& registered_ops() {
 // Those from here on are served by typed and boxed twins; what comes before has code of its own.
 size_t first_twin = 0;
 
-// Whether a twin may as well run on copies on the CPU, when the plan says so. There, on the host vendor, it runs anyway.
+// Whether a twin may as well run on copies on the CPU, when the plan says so. There, on the host vendor, it runs
+// anyway.
 bool runs_on_cpu_too(size_t index) {
   if (!native.cuda || index < first_twin) {
     return false;

@@ -237,8 +237,8 @@ void packed_lstm(
 
 using CudnnRnnOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-// Under autocast the layer computes in half precision whatever type is chosen, as on CUDA. One flat buffer of parameters would have to be made anew:
-// cuDNN's own copies do.
+// Under autocast the layer computes in half precision whatever type is chosen, as on CUDA. One flat buffer of
+// parameters would have to be made anew: cuDNN's own copies do.
 CudnnRnnOutputs autocast_cudnn_rnn(
     const at::Tensor& input,
     at::TensorList weight,

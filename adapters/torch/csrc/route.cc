@@ -34,8 +34,8 @@ bool enter_op_slowly(FlagosOpSlot* slot, const char* name) {
   }
   if ((__atomic_load_n(&slot->flags, __ATOMIC_RELAXED) & FLAGOS_FLAG_LOG) != 0) {
     // One write per line, so that lines of several threads do not mix.
-    const std::string line = std::string("[flagos dispatch] ") + short_name(name) + " -> " +
-        (on_cpu ? "cpu" : native.name) + "\n";
+    const std::string line =
+        std::string("[flagos dispatch] ") + short_name(name) + " -> " + (on_cpu ? "cpu" : native.name) + "\n";
     std::fwrite(line.data(), 1, line.size(), stderr);
   }
   return on_cpu;

@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-/* Registers the device with torch, served by CUDA or else by the CPU. Returns NULL, or a message to be freed with flagos_shim_free. */
+/* Registers the device with torch, served by CUDA or else by the CPU. Returns NULL, or a message to be freed with
+ * flagos_shim_free. */
 char* flagos_shim_register(const FlagosApi* api, int on_cuda);
 
 /* Calls `visit` with every `aten::name.overload` that has a kernel on flagos, and whether it can also be run on copies

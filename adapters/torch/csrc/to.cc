@@ -68,9 +68,10 @@ bool only_renames(
     return false;
   }
   const c10::DeviceIndex index = device->has_index() ? device->index() : current_device();
-  return (is_flagos(self) || self.is_cuda()) && index == self.device().index() && (!dtype.has_value() || *dtype == self.scalar_type()) &&
-      self.layout() == c10::kStrided && (!layout.has_value() || *layout == c10::kStrided) &&
-      !pin_memory.value_or(false) && !self.is_quantized() && !self.is_nested() && self.has_storage() &&
+  return (is_flagos(self) || self.is_cuda()) && index == self.device().index() &&
+      (!dtype.has_value() || *dtype == self.scalar_type()) && self.layout() == c10::kStrided &&
+      (!layout.has_value() || *layout == c10::kStrided) && !pin_memory.value_or(false) && !self.is_quantized() &&
+      !self.is_nested() && self.has_storage() &&
       (!memory_format.has_value() || *memory_format == c10::MemoryFormat::Preserve ||
        self.is_contiguous(*memory_format));
 }
@@ -87,8 +88,7 @@ at::Tensor to_copy(
   if (!is_flagos(self)) { // torch dispatches by the device that is asked for, too
     return only_renames(self, kFlagos, dtype, layout, device, pin_memory, memory_format)
         ? share_with_flagos(self)
-        : at::compositeexplicitautograd::_to_copy(
-              self, dtype, layout, device, pin_memory, non_blocking, memory_format);
+        : at::compositeexplicitautograd::_to_copy(self, dtype, layout, device, pin_memory, non_blocking, memory_format);
   }
   if (only_renames(self, kCuda, dtype, layout, device, pin_memory, memory_format)) {
     return share_with_cuda(self);

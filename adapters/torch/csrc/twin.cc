@@ -64,10 +64,7 @@ void copy_bits(const c10::TensorImpl* from, c10::TensorImpl* to) {
 at::Tensor dense_alias(const at::Tensor& tensor) {
   const c10::TensorImpl* from = tensor.unsafeGetTensorImpl();
   auto alias = at::detail::make_tensor<c10::TensorImpl>(
-      c10::TensorImpl::VIEW,
-      twin_storage(from->unsafe_storage()),
-      keys_like(from, native.dense),
-      from->dtype());
+      c10::TensorImpl::VIEW, twin_storage(from->unsafe_storage()), keys_like(from, native.dense), from->dtype());
   c10::TensorImpl* to = alias.unsafeGetTensorImpl();
   to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
   copy_bits(from, to);

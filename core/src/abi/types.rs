@@ -291,8 +291,7 @@ pub struct FlagosApi {
     /// Accumulated values of pinned memory start again from 0.
     pub pinned_reset_accumulated: extern "C" fn() -> i32,
     /// Counts a CPU fallback that is about to happen, or refuses it: strict mode, or a spent budget.
-    pub op_record_fallback:
-        unsafe extern "C" fn(name: *const c_char, reason: *const c_char) -> i32,
+    pub op_record_fallback: unsafe extern "C" fn(name: *const c_char, reason: *const c_char) -> i32,
 }
 
 // What the header promises of a slot is what the registry allocates.

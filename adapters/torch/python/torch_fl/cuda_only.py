@@ -24,24 +24,26 @@ def _as_cuda(value: Any) -> Any:
 
 
 def _cudnn_is_acceptable(tensor: torch.Tensor) -> bool:
-    return _is_acceptable(_as_cuda(tensor))
+    return bool(_is_acceptable(_as_cuda(tensor)))
 
 
 def _flatten_parameters(self: torch.nn.RNNBase) -> None:
     """Recurrent layers lay out their parameters the way cuDNN wants them."""
-    weights = self._flat_weights
+    from torch_fl import flagos
+
+    weights = [
+        weight
+        for weight in self._flat_weights
+        if isinstance(weight, torch.Tensor) and weight.device.type == _DEVICE
+    ]
     if len(weights) != len(self._flat_weights_names) or not all(
-        isinstance(weight, torch.Tensor)
-        and weight.device.type == _DEVICE
-        and weight.dtype == weights[0].dtype
-        and _cudnn_is_acceptable(weight)
-        for weight in weights
+        weight.dtype == weights[0].dtype and _cudnn_is_acceptable(weight) for weight in weights
     ):
         _flatten(self)
         return
     if len({weight.data_ptr() for weight in weights}) != len(weights):
         return  # tied weights cannot lie side by side
-    with torch.flagos.device_of(weights[0]), torch.no_grad():
+    with flagos.device_of(weights[0]), torch.no_grad():
         torch._cudnn_rnn_flatten_weight(
             weights,
             (4 if self.bias else 2) + (self.proj_size > 0),

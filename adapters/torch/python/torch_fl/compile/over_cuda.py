@@ -36,7 +36,11 @@ def register() -> None:
 
 @functools.wraps(_compile_fx)
 def compile_fx(
-    model_: Any, example_inputs_: Any, inner_compile: Any = _compile_graph, *args: Any, **kwargs: Any
+    model_: Any,
+    example_inputs_: Any,
+    inner_compile: Any = _compile_graph,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     """`torch._inductor.compile_fx.compile_fx`, for graphs on flagos too."""
     if inner_compile is not _compile_graph:  # ours already, or somebody else's business
@@ -62,12 +66,12 @@ def _on_flagos(value: Any) -> bool:
 
 
 def _cuda(device: torch.device) -> torch.device:
-    return torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+    return torch.device(
+        "cuda", torch.cuda.current_device() if device.index is None else device.index
+    )
 
 
-def _compile_renamed(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any
-) -> Any:
+def _compile_renamed(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
     renaming = _Renaming()
     renaming.graph(gm)
     renaming.values(list(example_inputs))

@@ -80,7 +80,9 @@ class graph:
         self._pool = torch.cuda.graph_pool_handle() if pool is None else pool
         self._context = torch.cuda.graph(
             graph,
-            pool=self._pool, stream=_as_cuda_stream(stream), capture_error_mode=capture_error_mode
+            pool=self._pool,
+            stream=_as_cuda_stream(stream),
+            capture_error_mode=capture_error_mode,
         )
 
     def __enter__(self) -> None:
