@@ -255,3 +255,59 @@ def test_peers() -> None:
 
 def test_registered_operators_are_named_cuda() -> None:
     assert torch_fl.explain("aten::mm").data["winner"] == "cuda.native"
+
+
+def test_gradients_of_views_are_not_shared() -> None:
+    a, b = (torch.ones(4, device="flagos", requires_grad=True) for _ in range(2))
+    for _ in range(2):
+        total = a.to("cuda") + b.to("cuda")
+        (total * total).sum().backward()
+    assert a.grad is not None and b.grad is not None
+    assert a.grad.tolist() == b.grad.tolist() == [8.0] * 4
+
+
+def test_pinned_memory_is_pinned_for_cuda_too() -> None:
+    host = torch.empty(4).pin_memory()
+    assert host.is_pinned() and host.untyped_storage().is_pinned()
+
+
+def test_cuda_graphs_behind_edges_and_the_cpu_are_differentiated() -> None:
+    for use_edge in (False, True):
+        x = torch.ones(3, device="cuda", requires_grad=True)
+        loss = (x * 2).cpu().sum()
+        root = torch.autograd.graph.get_gradient_edge(loss) if use_edge else loss
+        torch.autograd.backward(root, torch.tensor(1.0))
+        assert x.grad is not None and x.grad.tolist() == [2.0] * 3
+
+
+def test_a_graph_over_both_on_a_side_stream_is_refused() -> None:
+    w = torch.ones(8, device="cuda", requires_grad=True)
+    side = torch.flagos.Stream(device="flagos:0")
+    side.wait_stream(torch.flagos.current_stream())
+    with torch.flagos.stream(side):
+        loss = (w.to("flagos").sin() * 3).sum()
+        with pytest.raises(NotImplementedError, match="default stream"):
+            loss.backward()
+    torch.flagos.synchronize()
+
+
+def test_generators_of_cuda_and_flagos_are_told_apart() -> None:
+    ours, theirs = torch.Generator("flagos"), torch.Generator("cuda")
+    with pytest.raises(RuntimeError, match="flagos"):
+        ours.graphsafe_set_state(theirs)
+
+
+def test_the_cpu_serves_what_is_routed_there() -> None:
+    x = torch.randn(8, device="flagos")
+    with torch_fl.route({"mul.Tensor": "cpu"}):
+        y = torch.tensor(2.0) * x
+    assert y.device == x.device and torch.equal(y.cpu(), 2 * x.cpu())
+    assert torch_fl.counters()["aten::mul.Tensor"]["fallbacks"] > 0
+    w = torch.ones(2, device="flagos", requires_grad=True)
+    v = torch.ones(2, device="flagos")
+    product = w * v
+    with torch_fl.route({"_foreach_mul_.Scalar": "cpu"}):
+        torch._foreach_mul_([v], 5.0)
+    assert v.tolist() == [5.0, 5.0]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()

@@ -267,3 +267,26 @@ def test_jagged_tensors() -> None:
         return [(nested.sin() * 2).values()]
 
     assert_same(body)
+
+
+def test_recurrent_parameters_lie_as_cudnn_wants_them() -> None:
+    layer = torch.nn.LSTM(8, 8, 2, bidirectional=True).to("flagos")
+    assert len({p.untyped_storage().data_ptr() for p in layer.parameters()}) == 1
+    reference = torch.nn.LSTM(8, 8, 2, bidirectional=True).to("cuda")
+    layouts = [
+        [(p.storage_offset(), p.shape) for p in net.parameters()] for net in (layer, reference)
+    ]
+    assert layouts[0] == layouts[1]
+
+
+def test_dropout_between_recurrent_layers_in_a_graph() -> None:
+    layer = torch.nn.LSTM(8, 8, 2, dropout=0.5).to("flagos")
+    x = torch.randn(4, 2, 8, device="flagos")
+    layer(x)
+    recorded = torch.flagos.Graph()
+    with torch.no_grad(), torch.flagos.graph(recorded):
+        y, _ = layer(x)
+    recorded.replay()
+    torch.flagos.synchronize()
+    assert torch.isfinite(y).all()
+    layer(x)

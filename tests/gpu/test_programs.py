@@ -210,3 +210,15 @@ def test_tensors_are_shared_between_processes(tmp_path: Path) -> None:
         [sys.executable, str(script)], capture_output=True, text=True, timeout=90, check=False
     )
     assert ran.stdout.split() == ["1000.0", "1000.0"], ran.stderr
+
+
+def test_compiled_programs_keep_to_the_devices_they_name() -> None:
+    torch._dynamo.reset()
+    x, y = torch.ones(4, device="flagos"), torch.ones(4, device="cuda")
+    a, b = torch.compile(lambda x, y: (x * 2, y * 3))(x, y)
+    assert (a.device.type, b.device.type) == ("flagos", "cuda")
+    assert a.tolist() == [2.0] * 4 and b.tolist() == [3.0] * 4
+    made = torch.compile(lambda: torch.ones(4, device="flagos") * 2)()
+    assert made.device.type == "flagos" and made.tolist() == [2.0] * 4
+    moved = torch.compile(lambda c: c.to("flagos") + 1)(torch.ones(4))
+    assert moved.device.type == "flagos" and moved.tolist() == [2.0] * 4

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda.h"
 
+#include <ATen/detail/CUDAHooksInterface.h>
+
 #include "stream.h"
 #include "twin.h"
 
@@ -32,14 +34,14 @@ c10::Stream to_flagos(const c10::Stream& stream) {
 
 // Looked up at each use: users may replace torch's allocator.
 c10::DeviceAllocator* cuda_allocator() {
-  return static_cast<c10::DeviceAllocator*>(c10::GetAllocator(kCuda));
+  return static_cast<c10::DeviceAllocator*>(at::detail::getCUDAHooks().getCUDADeviceAllocator());
 }
 
 class CudaBackedAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t nbytes) override {
     open_device();
-    c10::Allocator* allocator = c10::GetAllocator(kCuda);
+    c10::Allocator* allocator = at::detail::getCUDAHooks().getCUDADeviceAllocator();
     c10::DataPtr data = allocator->allocate(nbytes);
     const c10::DeviceIndex device = data.device().index();
     return twin_data_ptr(

@@ -16,7 +16,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "native.h"
+#include "stream.h"
 
 namespace flagos {
 
@@ -24,22 +24,28 @@ namespace {
 
 // The engine carries debug information from the thread that calls backward to those that run the graph. Nothing in
 // torch uses this kind but its own unit tests.
-constexpr c10::DebugInfoKind kGraphIsCuda = c10::DebugInfoKind::TEST_INFO_2;
+constexpr c10::DebugInfoKind kGraphDevice = c10::DebugInfoKind::TEST_INFO_2;
 
-struct GraphIsCuda final : public c10::DebugInfoBase {};
+struct GraphDevice final : public c10::DebugInfoBase {
+  explicit GraphDevice(c10::DeviceType device) : type(device) {}
+  c10::DeviceType type;
+};
+
+const GraphDevice* graph_device() {
+  return static_cast<const GraphDevice*>(c10::ThreadLocalDebugInfo::get(kGraphDevice));
+}
 
 // What the engine takes for the accelerator while it runs a graph.
 std::optional<c10::DeviceType> accelerator_of_graph(bool checked) {
-  if (c10::ThreadLocalDebugInfo::get(kGraphIsCuda) != nullptr) {
-    return c10::DeviceType::CUDA;
-  }
-  return at::accelerator::getAccelerator(checked);
+  const GraphDevice* graph = graph_device();
+  return graph != nullptr ? std::optional<c10::DeviceType>(graph->type) : at::accelerator::getAccelerator(checked);
 }
 
-// Tensors of the other one are treated as those of a device without streams.
+// Tensors of the other one are treated as those of a device without streams. Outside of graphs both are accelerators.
 bool is_accelerator_of_graph(c10::DeviceType type) {
-  if (type == c10::DeviceType::CUDA || type == kFlagos) {
-    return accelerator_of_graph(/*checked=*/false) == type;
+  const GraphDevice* graph = graph_device();
+  if (graph != nullptr && (type == c10::DeviceType::CUDA || type == kFlagos)) {
+    return graph->type == type;
   }
   return at::accelerator::isAccelerator(type);
 }
@@ -108,8 +114,7 @@ void redirect_in(const dl_phdr_info& library, const ElfW(Dyn) * dynamic, std::ve
 int visit_library(dl_phdr_info* library, size_t /*size*/, void* context) {
   constexpr const char* kLibrary = "libtorch_cpu.so";
   const std::string path = library->dlpi_name;
-  const size_t length = std::strlen(kLibrary);
-  if (path.size() < length || path.compare(path.size() - length, length, kLibrary) != 0) {
+  if (path.substr(path.rfind('/') + 1) != kLibrary) {
     return 0;
   }
   auto* search = static_cast<Search*>(context);
@@ -126,14 +131,18 @@ int visit_library(dl_phdr_info* library, size_t /*size*/, void* context) {
   return 1;
 }
 
-// The type of the first device, other than the CPU, that the graph behind `outputs` computed on.
-c10::DeviceType device_of_graph(at::TensorList outputs) {
+// The accelerators that the graph behind `outputs` computed on; `visit` says whether to go on.
+template <class Visit>
+void each_device(at::TensorList outputs, Visit visit) {
   std::vector<torch::autograd::Node*> stack;
   for (const at::Tensor& output : outputs) {
-    if (output.defined() && !output.is_cpu()) {
-      return output.device().type();
+    if (!output.defined()) {
+      continue;
     }
-    if (output.defined() && output.grad_fn() != nullptr) {
+    if (!output.is_cpu() && !visit(output.device().type())) {
+      return;
+    }
+    if (output.grad_fn() != nullptr) {
       stack.push_back(output.grad_fn().get());
     }
   }
@@ -142,8 +151,8 @@ c10::DeviceType device_of_graph(at::TensorList outputs) {
     torch::autograd::Node* node = stack.back();
     stack.pop_back();
     const c10::Device device = node->device();
-    if (!device.is_cpu()) {
-      return device.type();
+    if (!device.is_cpu() && !visit(device.type())) {
+      return;
     }
     for (const auto& edge : node->next_edges()) {
       if (edge.function != nullptr && seen.insert(edge.function.get()).second) {
@@ -151,7 +160,34 @@ c10::DeviceType device_of_graph(at::TensorList outputs) {
       }
     }
   }
-  return c10::DeviceType::CPU;
+}
+
+bool on_side_stream() {
+  const c10::Device device(c10::DeviceType::CUDA, current_device());
+  return cuda_guard()->getStream(device) != cuda_guard()->getDefaultStream(device);
+}
+
+// What the graph is made of; flagos where neither shows.
+c10::DeviceType device_of_graph(at::TensorList outputs, bool on_cuda) {
+  std::optional<c10::DeviceType> first;
+  if (on_cuda) {
+    first = c10::DeviceType::CUDA;
+  }
+  // On the default stream the order between the two is that of the calls, so the first one found will do.
+  const bool look_at_all = on_side_stream();
+  each_device(outputs, [&](c10::DeviceType type) {
+    if (type != c10::DeviceType::CUDA && type != kFlagos) {
+      return true;
+    }
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !first.has_value() || *first == type,
+        "flagos: this graph goes over cuda and flagos tensors, and the current stream is not the default one. torch's "
+        "engine orders the streams of one of them only: run the backward pass on the default stream, or keep to one "
+        "device");
+    first = type;
+    return look_at_all;
+  });
+  return first.value_or(kFlagos);
 }
 
 } // namespace
@@ -176,14 +212,10 @@ void teach_engine() {
 
 void register_engine() {
   static torch::Library library(torch::Library::FRAGMENT, "flagos", std::nullopt, __FILE__, __LINE__);
-  library.def("enter_backward(Tensor[] outputs, bool on_cuda) -> bool", [](at::TensorList outputs, bool on_cuda) {
-    const bool cuda = on_cuda || device_of_graph(outputs) == c10::DeviceType::CUDA;
-    if (cuda) {
-      c10::ThreadLocalDebugInfo::_push(kGraphIsCuda, std::make_shared<GraphIsCuda>());
-    }
-    return cuda;
+  library.def("enter_backward(Tensor[] outputs, bool on_cuda) -> ()", [](at::TensorList outputs, bool on_cuda) {
+    c10::ThreadLocalDebugInfo::_push(kGraphDevice, std::make_shared<GraphDevice>(device_of_graph(outputs, on_cuda)));
   });
-  library.def("exit_backward() -> ()", [] { c10::ThreadLocalDebugInfo::_pop(kGraphIsCuda); });
+  library.def("exit_backward() -> ()", [] { c10::ThreadLocalDebugInfo::_pop(kGraphDevice); });
 }
 
 } // namespace flagos

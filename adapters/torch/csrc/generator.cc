@@ -41,6 +41,11 @@ class FlagosGenerator final : public c10::GeneratorImpl {
     return native_.unsafeGetGeneratorImpl()->get_state();
   }
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override {
+    TORCH_CHECK(
+        state->device().type() == kFlagos,
+        "Expected the state of a 'flagos' generator but found one of '",
+        state->device().type(),
+        "'");
     native_.unsafeGetGeneratorImpl()->graphsafe_set_state(
         static_cast<const FlagosGenerator&>(*state).native_.getIntrusivePtr());
   }

@@ -82,7 +82,7 @@ class FlagosHooks final : public at::PrivateUse1HooksInterface {
     const size_t kept = std::min(nbytes, twin->nbytes());
     if (native.cuda) {
       const DeviceScope scope(device);
-      c10::DataPtr data = c10::GetAllocator(native.type)->allocate(nbytes);
+      c10::DataPtr data = at::detail::getCUDAHooks().getCUDADeviceAllocator()->allocate(nbytes);
       if (kept != 0) {
         const auto bytes = at::TensorOptions().dtype(at::kByte).device(native_device(device));
         const at::Tensor from = at::from_blob(twin->mutable_data(), {static_cast<int64_t>(kept)}, bytes);

@@ -3,7 +3,12 @@
 
 #include <ATen/Context.h>
 
+#include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
+
+#include <cstring>
+#include <string>
 
 namespace flagos {
 
@@ -44,6 +49,38 @@ void open_device_slowly() {
     at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   }
   __atomic_store_n(&device_open, true, __ATOMIC_RELEASE);
+}
+
+namespace {
+
+// cudaStreamIsCapturing of the runtime library that torch has loaded.
+using IsCapturing = int (*)(void* stream, int* status);
+
+IsCapturing find_is_capturing() {
+  std::string path;
+  dl_iterate_phdr(
+      [](dl_phdr_info* library, size_t /*size*/, void* context) {
+        const bool found = std::strstr(library->dlpi_name, "libcudart.so") != nullptr;
+        if (found) {
+          *static_cast<std::string*>(context) = library->dlpi_name;
+        }
+        return found ? 1 : 0;
+      },
+      &path);
+  void* library = path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  return library != nullptr ? reinterpret_cast<IsCapturing>(dlsym(library, "cudaStreamIsCapturing")) : nullptr;
+}
+
+} // namespace
+
+bool is_capturing(c10::DeviceIndex device) {
+  static const IsCapturing ask = find_is_capturing();
+  TORCH_CHECK(ask != nullptr, "flagos: the CUDA runtime library that torch uses was not found");
+  const c10::Stream stream = cuda_guard()->getStream(c10::Device(c10::DeviceType::CUDA, device));
+  int status = 0;
+  TORCH_CHECK(
+      ask(cuda_guard()->getStreamNativeHandle(stream), &status) == 0, "flagos: the state of ", stream, " is unknown");
+  return status != 0;
 }
 
 c10::DeviceIndex device_count() noexcept {

@@ -57,6 +57,9 @@ inline void open_device() {
   }
 }
 
+// Whether the current CUDA stream of `device` is being captured into a graph.
+bool is_capturing(c10::DeviceIndex device);
+
 // How many flagos devices there are; 0 on any failure.
 c10::DeviceIndex device_count() noexcept;
 

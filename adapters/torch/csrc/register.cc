@@ -175,9 +175,14 @@ void register_all(const FlagosApi* api, bool on_cuda) {
       " of the flagos core's interface, the installed core has version ",
       api->abi_version,
       "; install flagos and torch-fl of the same version");
-  if (core != nullptr) {
+  static bool registered = false;
+  static std::string failure;
+  if (registered) {
     return;
   }
+  // What torch was told cannot be taken back, so there is no second try.
+  TORCH_CHECK(failure.empty(), failure);
+  failure = "flagos could not be registered earlier in this process; the first error says why";
   core = api;
   if (on_cuda) {
     choose_cuda();
@@ -191,6 +196,7 @@ void register_all(const FlagosApi* api, bool on_cuda) {
   register_library();
   register_autocast();
   register_operators();
+  registered = true;
 }
 
 char* copy_message(const char* text) {

@@ -83,6 +83,13 @@ class DropoutState {
       return call(std::optional<at::Tensor>(at::empty({0}, input.options().dtype(at::kByte))));
     }
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (is_capturing(input.device().index())) {
+      // Inside a graph the order is the graph's, and an event from outside would break the capture.
+      TORCH_CHECK(
+          buffer_.defined(),
+          "flagos: a recurrent layer with dropout has to run once before it is captured into a graph");
+      return call(std::optional<at::Tensor>(buffer_));
+    }
     const c10::Stream stream = to_stream(input.device().index(), current_stream(input.device().index()));
     if (buffer_.defined()) {
       used_->block(stream);

@@ -5,6 +5,7 @@
 #include <ATen/ops/_to_copy_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/to_native.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include "layout.h"
 #include "route.h"
@@ -66,6 +67,9 @@ bool only_renames(
     std::optional<c10::MemoryFormat> memory_format) {
   if (copy_wanted || !device.has_value() || device->type() != other) {
     return false;
+  }
+  if (torch::autograd::get_current_graph_task_id() != -1) {
+    return false; // two leaves may take over one gradient as their own: theirs must not share memory
   }
   const c10::DeviceIndex index = device->has_index() ? device->index() : current_device();
   return (is_flagos(self) || self.is_cuda()) && index == self.device().index() &&

@@ -23,6 +23,10 @@ def _as_cuda(value: Any) -> Any:
     return value.to(torch.device("cuda", value.device.index)) if is_flagos else value
 
 
+def _as_flagos(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.device(_DEVICE, tensor.device.index))
+
+
 def _cudnn_is_acceptable(tensor: torch.Tensor) -> bool:
     return bool(_is_acceptable(_as_cuda(tensor)))
 
@@ -63,8 +67,8 @@ def _run_jitted_on(self: Any, *tensors: torch.Tensor, **kwargs: Any) -> Any:
         return _run_jitted(self, *tensors, **kwargs)
     result = _run_jitted(self, *(_as_cuda(tensor) for tensor in tensors), **kwargs)
     if isinstance(result, torch.Tensor):
-        return result.to(_DEVICE)
-    return type(result)(part.to(_DEVICE) for part in result)
+        return _as_flagos(result)
+    return type(result)(_as_flagos(part) for part in result)
 
 
 def install() -> None:

@@ -19,12 +19,25 @@ from torch_fl import _vendor
 _run = torch.autograd.graph._engine_run_backward
 
 
+def _is_on_cuda(edge: Any) -> bool:
+    """Whether the graph behind a GradientEdge computed on CUDA."""
+    pending: list[Any] = [edge.node]
+    seen: set[Any] = set()
+    while pending:
+        node = pending.pop()
+        types = {each.device.type for each in node._input_metadata} - {"cpu"}
+        if types:
+            return "cuda" in types
+        nodes = {following for following, _ in node.next_functions if following is not None} - seen
+        seen |= nodes
+        pending.extend(nodes)
+    return False
+
+
 def _run_backward(t_outputs: Sequence[Any], *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
     tensors = [output for output in t_outputs if isinstance(output, torch.Tensor)]
     edges = (output for output in t_outputs if not isinstance(output, torch.Tensor))
-    on_cuda = any(edge.node._input_metadata[edge.output_nr].device.type == "cuda" for edge in edges)
-    if not torch.ops.flagos.enter_backward(tensors, on_cuda):
-        return _run(t_outputs, *args, **kwargs)
+    torch.ops.flagos.enter_backward(tensors, any(_is_on_cuda(edge) for edge in edges))
     try:
         return _run(t_outputs, *args, **kwargs)
     finally:

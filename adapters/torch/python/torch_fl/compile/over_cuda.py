@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -47,19 +47,25 @@ def compile_fx(
         return _compile_fx(model_, example_inputs_, inner_compile, *args, **kwargs)
     # What is cached of a whole program does not know of the views around its graphs; the code of each
     # graph is cached by Inductor as ever.
-    on_flagos = any(_on_flagos(value) for value in (*example_inputs_, *_tensors_of(model_)))
+    on_flagos = any(_on_flagos(value) for value in (*example_inputs_, *_values_of(model_)))
     cache = functorch_config.patch(enable_autograd_cache=False) if on_flagos else None
     with cache or contextlib.nullcontext():
         return _compile_fx(model_, example_inputs_, _compile_renamed, *args, **kwargs)
 
 
-def _tensors_of(model: Any) -> list[torch.Tensor]:
-    if not isinstance(model, torch.nn.Module):
-        return []
-    return [*model.parameters(), *model.buffers()]
+def _values_of(model: Any) -> Iterator[Any]:
+    """Tensors and devices that a program names itself."""
+    if isinstance(model, torch.nn.Module):
+        yield from model.parameters()
+        yield from model.buffers()
+    if isinstance(model, torch.fx.GraphModule):
+        for node in model.graph.nodes:
+            yield from pytree.tree_leaves((node.args, node.kwargs, node.meta.get("example_value")))
 
 
 def _on_flagos(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.partition(":")[0] == _DEVICE
     if isinstance(value, torch.device):
         return value.type == _DEVICE
     return isinstance(value, torch.Tensor) and value.device.type == _DEVICE
@@ -78,10 +84,21 @@ def _compile_renamed(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **
     try:
         if not renaming.found:
             return _compile_graph(gm, example_inputs, **kwargs)
-        where = [index for index, value in enumerate(example_inputs) if renaming.renamed(value)]
-        return _OverCuda(_compile_graph(gm, example_inputs, **kwargs), where)
+        where = renaming.places(example_inputs)
+        results = renaming.places([_example(value) for value in _results(gm)])
+        return _OverCuda(_compile_graph(gm, example_inputs, **kwargs), where, results)
     finally:
         renaming.undo()
+
+
+def _results(gm: torch.fx.GraphModule) -> Sequence[Any]:
+    (output,) = (node for node in gm.graph.nodes if node.op == "output")
+    results: Sequence[Any] = pytree.tree_leaves(output.args[0])
+    return results
+
+
+def _example(value: Any) -> Any:
+    return value.meta.get("val") if isinstance(value, torch.fx.Node) else value
 
 
 class _Renaming:
@@ -125,9 +142,9 @@ class _Renaming:
         self.found = True
         return _cuda(device)
 
-    def renamed(self, value: Any) -> bool:
-        """Whether `value` is a tensor that was on flagos."""
-        return id(value) in self._fakes
+    def places(self, values: Sequence[Any]) -> list[int]:
+        """Which of `values` are tensors that were on flagos."""
+        return [index for index, value in enumerate(values) if id(value) in self._fakes]
 
     def undo(self) -> None:
         for fake, device in self._fakes.values():
@@ -137,11 +154,12 @@ class _Renaming:
 class _OverCuda(OutputCode):
     """A compiled graph that takes and gives flagos tensors."""
 
-    def __init__(self, compiled: OutputCode, where: list[int]) -> None:
+    def __init__(self, compiled: OutputCode, where: list[int], results: list[int]) -> None:
         super().__init__()
         self._boxed_call = True  # of the object, so that wrappers around it take it over
         self.compiled = compiled
         self._where = where  # the arguments that are on flagos
+        self._results = results
         self._as_cuda = torch.ops.flagos.as_cuda.default
         self._as_flagos = torch.ops.flagos.as_flagos.default
 
@@ -154,9 +172,8 @@ class _OverCuda(OutputCode):
             arguments[index] = view
         del views
         results = list(self.compiled(arguments))
-        places = [i for i, value in enumerate(results) if isinstance(value, torch.Tensor)]
-        tensors = self._as_flagos([results[index] for index in places])
-        for index, tensor in zip(places, tensors, strict=True):
+        tensors = self._as_flagos([results[index] for index in self._results])
+        for index, tensor in zip(self._results, tensors, strict=True):
             results[index] = tensor
         return results
 

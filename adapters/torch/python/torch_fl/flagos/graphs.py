@@ -5,6 +5,7 @@ The host vendor has none, and says so rather than running eagerly in disguise.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Literal, NoReturn
 
 import torch
@@ -104,7 +105,9 @@ class graph:
 
     def _recover(self) -> None:
         """Put the process back to where it can compute: torch leaves it in the middle of a capture."""
-        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
+        # How far torch got depends on what failed: the pool may have been closed already.
+        with contextlib.suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
         self._context.stream_ctx.__exit__(None, None, None)
         for generator in torch.cuda.default_generators:
             generator.graphsafe_set_state(generator.clone_state())
