@@ -312,9 +312,8 @@ void* pool_block(const c10::DataPtr& native) {
 }
 
 c10::DeviceAllocator* device_allocator() {
-  static c10::DeviceAllocator* const allocator =
-      native.cuda ? cuda_backed_allocator() : static_cast<c10::DeviceAllocator*>(new FlagosAllocator());
-  return allocator;
+  static FlagosAllocator allocator;
+  return native.cuda ? cuda_backed_allocator() : &allocator;
 }
 
 c10::Allocator* native_allocator() {

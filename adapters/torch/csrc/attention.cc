@@ -26,13 +26,10 @@ namespace {
 FlagosOpSlot* attention_slot = nullptr;
 FlagosOpSlot* choice_slot = nullptr;
 
-// What CUDA's choice is to look at: a CUDA view, that requires a gradient where the tensor does.
-at::Tensor shown_to_cuda(const at::Tensor& tensor) {
-  if (tensor.key_set().has(c10::DispatchKey::Python) || tensor.layout() != c10::kStrided || !tensor.has_storage()) {
-    return to_cuda_view(tensor); // a tensor without memory, while compiling
-  }
-  at::Tensor view = alias_of(tensor);
-  return tensor.requires_grad() ? with_requires_grad(view) : view;
+// CUDA's choice asks whether a gradient is required, too.
+at::Tensor shown_with_gradient(const at::Tensor& tensor) {
+  at::Tensor view = shown_to_cuda(tensor);
+  return tensor.requires_grad() && !view.requires_grad() ? with_requires_grad(view) : view;
 }
 
 // The native device's choice. The CPU's looks at shapes, types and switches only, so it holds for flagos tensors as
@@ -52,10 +49,10 @@ int64_t native_choice(
   const bool masked = attn_mask.has_value() && attn_mask->defined();
   return at::_ops::_fused_sdp_choice::redispatch(
       native.keys,
-      shown_to_cuda(query),
-      shown_to_cuda(key),
-      shown_to_cuda(value),
-      masked ? std::optional<at::Tensor>(shown_to_cuda(*attn_mask)) : std::nullopt,
+      shown_with_gradient(query),
+      shown_with_gradient(key),
+      shown_with_gradient(value),
+      masked ? std::optional<at::Tensor>(shown_with_gradient(*attn_mask)) : std::nullopt,
       dropout_p,
       is_causal,
       scale,

@@ -18,6 +18,12 @@ struct Traits {
   bool counts_versions;   // torch leaves the version counters of what it writes to the kernel
 };
 
+// Whether `key` has a kernel of its own for the operator, or torch one for every device.
+inline bool has_kernel(const c10::OperatorHandle& op, c10::DispatchKey key) {
+  return op.hasKernelForDispatchKey(key) || op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+}
+
 // Kernel of one operator under one dispatch key; `native_keys` is where it is redispatched.
 class BoxedTwin final : public c10::OperatorKernel {
  public:

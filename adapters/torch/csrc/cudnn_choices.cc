@@ -9,7 +9,6 @@
 #include <ATen/ops/cudnn_grid_sampler.h>
 #include <ATen/ops/grid_sampler_ops.h>
 
-#include "layout.h"
 #include "route.h"
 #include "to.h"
 
@@ -20,13 +19,8 @@ namespace {
 FlagosOpSlot* batch_norm_slot = nullptr;
 FlagosOpSlot* grid_sampler_slot = nullptr;
 
-at::Tensor shown_to_cuda(const std::optional<at::Tensor>& tensor) {
-  if (!tensor.has_value() || !tensor->defined() || !is_flagos(*tensor)) {
-    return tensor.value_or(at::Tensor());
-  }
-  // A tensor without memory, while compiling, is converted by its own rules.
-  return tensor->key_set().has(c10::DispatchKey::Python) ? to_cuda_view(*tensor) : dense_alias(*tensor);
-}
+// Leads to torch's composite: nobody registered anything else under it.
+constexpr c10::DispatchKeySet kComposite(c10::DispatchKey::AutogradLazy);
 
 at::Tensor contiguous(const std::optional<at::Tensor>& tensor) {
   return tensor.has_value() && tensor->defined() ? tensor->contiguous() : at::Tensor();
@@ -47,10 +41,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, int64_t> batch_norm_i
   if (plain &&
       at::native::_select_batch_norm_backend(
           shown_to_cuda(input),
-          shown_to_cuda(weight),
-          shown_to_cuda(bias),
-          shown_to_cuda(running_mean),
-          shown_to_cuda(running_var),
+          shown_to_cuda(weight.value_or(at::Tensor())),
+          shown_to_cuda(bias.value_or(at::Tensor())),
+          shown_to_cuda(running_mean.value_or(at::Tensor())),
+          shown_to_cuda(running_var.value_or(at::Tensor())),
           training,
           eps) == at::native::BatchNormBackend::Cudnn) {
     auto [output, mean, variance, reserve] = at::cudnn_batch_norm(
@@ -65,18 +59,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, int64_t> batch_norm_i
     constexpr int64_t kCudnn = 1; // the index torch's backward knows it by
     return {output, mean, variance, reserve, kCudnn};
   }
-  // The composite, by a key under which nobody registered anything else.
   return at::_ops::_batch_norm_impl_index::redispatch(
-      c10::DispatchKeySet(c10::DispatchKey::AutogradLazy),
-      input,
-      weight,
-      bias,
-      running_mean,
-      running_var,
-      training,
-      momentum,
-      eps,
-      cudnn_enabled);
+      kComposite, input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled);
 }
 
 at::Tensor grid_sampler(
@@ -93,13 +77,7 @@ at::Tensor grid_sampler(
       at::native::cond_cudnn_grid_sampler(shown_to_cuda(input), shown_to_cuda(grid))) {
     return at::cudnn_grid_sampler(input, grid);
   }
-  return at::_ops::grid_sampler::redispatch(
-      c10::DispatchKeySet(c10::DispatchKey::AutogradLazy),
-      input,
-      grid,
-      interpolation_mode,
-      padding_mode,
-      align_corners);
+  return at::_ops::grid_sampler::redispatch(kComposite, input, grid, interpolation_mode, padding_mode, align_corners);
 }
 
 } // namespace

@@ -36,9 +36,7 @@ void check_factory(std::optional<c10::Layout> layout, std::optional<bool> pin_me
 }
 
 c10::DeviceIndex target(std::optional<c10::Device> device) {
-  if (C10_UNLIKELY(native.cuda && work_of_a_lost_parent != 0)) {
-    open_device_slowly(); // says that a forked child has no device
-  }
+  open_device(); // a forked child is told here that it has none
   if (!device.has_value() || !device->has_index()) {
     return current_device();
   }

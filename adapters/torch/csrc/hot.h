@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "boxed.h"
 #include "typed.h"
 
 namespace flagos {
@@ -18,18 +19,10 @@ void register_hot_reductions(torch::Library& library, std::vector<std::string>& 
 void register_hot_linear(torch::Library& library, std::vector<std::string>& registered);
 void register_hot_gradients(torch::Library& library, std::vector<std::string>& registered);
 
-// Whether the native device has a kernel of its own for this operator, or torch one for every device.
-inline bool serves_natively(const std::string& name, const std::string& overload) {
-  const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
-  TORCH_INTERNAL_ASSERT(op.has_value(), "torch has no operator ", name, " ", overload);
-  return op->hasKernelForDispatchKey(native.dense) ||
-      op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
-      op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
-}
-
+// Leaves out what the native device cannot serve.
 template <class Op>
 void register_hot(torch::Library& library, std::vector<std::string>& registered, const char* overload) {
-  if (!serves_natively(Op::name, Op::overload_name)) {
+  if (!has_kernel(c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name), native.dense)) {
     return;
   }
   static const std::string name = std::string("aten::") + overload;

@@ -51,10 +51,7 @@ bool runs_on_cpu_too(size_t index) {
   const size_t dot = name.find('.');
   const auto op = c10::Dispatcher::singleton().findSchema(
       {name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
-  return op.has_value() &&
-      (op->hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
-       op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
-       op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional));
+  return op.has_value() && has_kernel(*op, c10::DispatchKey::CPU);
 }
 
 // Composite operators that must see flagos tensors as they are: they ask for devices, or only make views.
@@ -108,8 +105,7 @@ bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c
       name.rfind("aten::_amp_", 0) != 0) {
     return false;
   }
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
-      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+  return has_kernel(op, native_key);
 }
 
 // The boxed twin for every operator of a namespace that `native_key` serves and nothing better was registered for.

@@ -27,8 +27,7 @@ FlagosOpSlot* acceptable_slot = nullptr;
 
 bool cudnn_is_acceptable(const at::Tensor& self) {
   enter_op(acceptable_slot, "aten::cudnn_is_acceptable");
-  const bool without_memory = self.key_set().has(c10::DispatchKey::Python);
-  return at::native::cudnn_is_acceptable(without_memory ? to_cuda_view(self) : alias_of(self));
+  return at::native::cudnn_is_acceptable(shown_to_cuda(self));
 }
 
 // cudnnRNNMode_t.

@@ -179,6 +179,14 @@ at::Tensor to_cuda_view(const at::Tensor& tensor) {
   return renamed(tensor, c10::Device(kCuda, tensor.device().index()));
 }
 
+at::Tensor shown_to_cuda(const at::Tensor& tensor) {
+  if (!tensor.defined() || !is_flagos(tensor)) {
+    return tensor;
+  }
+  // A tensor without memory, while compiling, is converted by its own rules.
+  return tensor.key_set().has(c10::DispatchKey::Python) ? to_cuda_view(tensor) : alias_of(tensor);
+}
+
 at::Tensor to_flagos_view(const at::Tensor& tensor) {
   return renamed(tensor, c10::Device(kFlagos, tensor.device().index()));
 }

@@ -19,6 +19,9 @@ at::Tensor share_with_flagos(const at::Tensor& self);
 // A tensor on CUDA over the memory of a flagos tensor, differentiable: its gradient arrives at `tensor`.
 at::Tensor to_cuda_view(const at::Tensor& tensor);
 
+// What a check of torch's that asks for CUDA is to look at, in place of a flagos tensor; others are passed through.
+at::Tensor shown_to_cuda(const at::Tensor& tensor);
+
 // A tensor on flagos over the memory of a CUDA tensor, differentiable likewise.
 at::Tensor to_flagos_view(const at::Tensor& tensor);
 

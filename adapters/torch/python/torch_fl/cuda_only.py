@@ -63,9 +63,10 @@ def _flatten_parameters(self: torch.nn.RNNBase) -> None:
 
 def _run_jitted_on(self: Any, *tensors: torch.Tensor, **kwargs: Any) -> Any:
     """Kernels of torch.cuda.jiterator run on CUDA views."""
-    if not any(_as_cuda(tensor) is not tensor for tensor in tensors):
-        return _run_jitted(self, *tensors, **kwargs)
-    result = _run_jitted(self, *(_as_cuda(tensor) for tensor in tensors), **kwargs)
+    views = [_as_cuda(tensor) for tensor in tensors]
+    result = _run_jitted(self, *views, **kwargs)
+    if all(view is tensor for view, tensor in zip(views, tensors, strict=True)):
+        return result
     if isinstance(result, torch.Tensor):
         return _as_flagos(result)
     return type(result)(_as_flagos(part) for part in result)

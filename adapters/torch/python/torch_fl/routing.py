@@ -57,8 +57,7 @@ def declare_native_implementations() -> None:
         _core.register_impls(
             namespace, names, f"{native}.native", "vendor", vendor=_vendor.vendor(), backend=native
         )
-    prefix = "aten::"
-    on_cpu_too = [name.removeprefix(prefix) for name, too in offered if too]
+    on_cpu_too = [name.removeprefix(_NAMESPACE) for name, too in offered if too]
     _core.register_impls(
         "aten", on_cpu_too, "cpu.fallback", "reference", backend="cpu", cpu_fallback=True
     )

@@ -58,13 +58,18 @@ def _twin(storage: torch.UntypedStorage) -> torch.UntypedStorage:
 
 
 def _rebuild_from_twin(twin: torch.UntypedStorage, index: int) -> torch.UntypedStorage:
+    return _rebuild(torch.empty(0, dtype=torch.uint8).set_(twin), index)
+
+
+def _rebuild(native: torch.Tensor, index: int) -> torch.UntypedStorage:
+    """The flagos storage over the bytes of `native`."""
     flagos.init()  # in a forked child this says why it cannot be
     # What was sent twice, or comes back, is one storage here too: tied parameters stay tied.
+    twin = native.untyped_storage()
     known: torch.UntypedStorage | None
     known = reductions.storage_from_cache(torch.UntypedStorage, _key(twin, index))
     if known is not None:
         return known
-    native = torch.empty(0, dtype=torch.uint8).set_(twin)
     adopted: torch.Tensor = torch.ops.flagos.adopt_native(native, index)
     storage = adopted.untyped_storage()
     _remember(twin, index, storage)
@@ -90,20 +95,7 @@ class _CudaSharing:
         return True
 
     def reduce(self, storage: torch.UntypedStorage) -> Reduced:
-        return _rebuild_from_cuda, (torch.ops.flagos.native_bytes(storage), storage.device.index)
-
-
-def _rebuild_from_cuda(native: torch.Tensor, index: int) -> torch.UntypedStorage:
-    flagos.init()
-    twin = native.untyped_storage()
-    known: torch.UntypedStorage | None
-    known = reductions.storage_from_cache(torch.UntypedStorage, _key(twin, index))
-    if known is not None:
-        return known
-    adopted: torch.Tensor = torch.ops.flagos.adopt_native(native, index)
-    storage = adopted.untyped_storage()
-    _remember(twin, index, storage)
-    return storage
+        return _rebuild, (torch.ops.flagos.native_bytes(storage), storage.device.index)
 
 
 _BY_VENDOR: dict[str, Sharing] = {"host": _HostSharing(), "cuda": _CudaSharing()}
