@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -240,17 +243,37 @@ def test_resizing_a_storage_keeps_bytes() -> None:
     assert x.tolist() == [3.0] * 16
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two devices")
-def test_peers() -> None:
-    x = torch.randn(1000, device="flagos:0")
-    y = x.to("flagos:1")
-    assert y.device.index == 1 and torch.equal(x.cpu(), y.cpu())
-    with torch.flagos.device(1):
-        assert torch.empty(1, device="flagos").device.index == 1
-        assert torch.cuda.current_device() == 1
-    with pytest.raises(RuntimeError, match="same device"):
-        x + y
-    assert (y + y).device.index == 1
+def test_a_stream_another_library_made() -> None:
+    theirs = torch.cuda.Stream()
+    external = torch.flagos.ExternalStream(theirs.cuda_stream)
+    assert torch.cuda.ExternalStream(theirs.cuda_stream).stream_id == external.stream_id
+    x = torch.zeros(1 << 20, device="flagos")
+    torch.flagos.synchronize()
+    with torch.flagos.stream(external):
+        assert torch.cuda.current_stream().cuda_stream == theirs.cuda_stream
+        spin(20)
+        x += 1
+    assert not theirs.query()  # it went there
+    theirs.synchronize()
+    assert x.sum().item() == 1 << 20
+
+
+def test_expandable_segments() -> None:
+    program = """
+import torch
+x = [torch.ones(5 << 20, dtype=torch.uint8, device="flagos") for _ in range(9)]
+segments = torch.flagos.memory_snapshot()
+assert segments and all(segment["is_expandable"] for segment in segments), segments
+del x
+torch.flagos.empty_cache()
+assert torch.flagos.memory_reserved() == 0
+print("expanded")
+"""
+    environment = dict(os.environ, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "expanded", done.stderr
 
 
 def test_registered_operators_are_named_cuda() -> None:

@@ -222,3 +222,18 @@ def test_compiled_programs_keep_to_the_devices_they_name() -> None:
     assert made.device.type == "flagos" and made.tolist() == [2.0] * 4
     moved = torch.compile(lambda c: c.to("flagos") + 1)(torch.ones(4))
     assert moved.device.type == "flagos" and moved.tolist() == [2.0] * 4
+
+
+def test_ahead_of_time_compilation_says_what_to_do(tmp_path: Path) -> None:
+    model, x = torch.nn.Linear(4, 4).to("flagos"), torch.randn(2, 4, device="flagos")
+    package = str(tmp_path / "model.pt2")
+    with pytest.raises(Exception, match="export the program on cuda"):
+        torch._inductor.aoti_compile_and_package(
+            torch.export.export(model, (x,)), package_path=package
+        )
+    on_cuda, x_on_cuda = copy.deepcopy(model).to("cuda"), x.to("cuda")
+    torch._inductor.aoti_compile_and_package(
+        torch.export.export(on_cuda, (x_on_cuda,)), package_path=package
+    )
+    compiled = torch._inductor.aoti_load_package(package)
+    torch.testing.assert_close(compiled(x_on_cuda).to("flagos"), model(x))

@@ -15,6 +15,7 @@
 #include "cudnn_choices.h"
 #include "engine.h"
 #include "factories.h"
+#include "fft_half.h"
 #include "guard.h"
 #include "hooks.h"
 #include "hot.h"
@@ -141,6 +142,7 @@ void register_operators() {
     register_to(*library, *autograd, registered_ops());
     register_rnn_cudnn(*library, *autograd, registered_ops());
     register_cudnn_choices(*library, *autograd, registered_ops());
+    register_fft_half(*library, *autograd);
   } else {
     register_rnn(*library, *autograd, registered_ops());
   }

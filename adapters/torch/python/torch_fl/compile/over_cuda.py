@@ -20,6 +20,7 @@ from torch._inductor.output_code import OutputCode
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
+from flagos import UnsupportedError
 from torch_fl import _vendor
 
 _DEVICE = "flagos"
@@ -43,11 +44,16 @@ def compile_fx(
     **kwargs: Any,
 ) -> Any:
     """`torch._inductor.compile_fx.compile_fx`, for graphs on flagos too."""
+    on_flagos = any(_on_flagos(value) for value in (*example_inputs_, *_values_of(model_)))
+    if on_flagos and torch._inductor.virtualized.V.aot_compilation:
+        raise UnsupportedError(
+            "AOTInductor makes code for a device that torch's own runtime knows: export the program on "
+            "cuda instead, model.to('cuda') and x.to('cuda') copy nothing, and give the package such views"
+        )
     if inner_compile is not _compile_graph:  # ours already, or somebody else's business
         return _compile_fx(model_, example_inputs_, inner_compile, *args, **kwargs)
     # What is cached of a whole program does not know of the views around its graphs; the code of each
     # graph is cached by Inductor as ever.
-    on_flagos = any(_on_flagos(value) for value in (*example_inputs_, *_values_of(model_)))
     cache = functorch_config.patch(enable_autograd_cache=False) if on_flagos else None
     with cache or contextlib.nullcontext():
         return _compile_fx(model_, example_inputs_, _compile_renamed, *args, **kwargs)

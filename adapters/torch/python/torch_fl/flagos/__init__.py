@@ -35,6 +35,7 @@ from torch_fl.flagos._lifecycle import (
 )
 from torch_fl.flagos._stream import (
     Event,
+    ExternalStream,
     Stream,
     StreamContext,
     current_stream,
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DeviceProperties",
     "Event",
+    "ExternalStream",
     "Graph",
     "Stream",
     "StreamContext",

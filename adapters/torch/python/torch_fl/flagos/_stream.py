@@ -6,6 +6,8 @@ from typing import Literal
 
 import torch
 
+from flagos import UnsupportedError
+from torch_fl import _vendor
 from torch_fl.flagos._lifecycle import _lazy_init
 from torch_fl.flagos._utils import Device, _get_device_index
 
@@ -32,6 +34,22 @@ def default_stream(device: Device = None) -> torch.Stream:
         device_index=_get_device_index(device, optional=True),
         device_type=_DEVICE_TYPE,
     )
+
+
+def ExternalStream(stream_ptr: int, device: Device = None) -> torch.Stream:
+    """The stream another library made, as one of flagos: `stream_ptr` is its `cudaStream_t`.
+
+    It stays the other library's, which has to keep it alive. Raises UnsupportedError where streams
+    are not CUDA's.
+    """
+    _lazy_init()
+    index = _get_device_index(device, optional=True)
+    if not _vendor.on_cuda():
+        raise UnsupportedError(
+            "torch.flagos.ExternalStream takes a cudaStream_t, and CUDA does not serve flagos here"
+        )
+    theirs = torch.cuda.ExternalStream(stream_ptr, index)
+    return torch.Stream(stream_id=theirs.stream_id, device_index=index, device_type=_DEVICE_TYPE)
 
 
 def set_stream(stream: torch.Stream | None) -> None:
