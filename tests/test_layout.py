@@ -40,7 +40,8 @@ CORE_MODULES: dict[str, set[str]] = {
     "policy": FOUNDATION | {"registry"},
     "runtime": FOUNDATION,
     "vendors": FOUNDATION | {"runtime"},
-    "abi": FOUNDATION | {"registry", "policy", "runtime", "vendors"},
+    "kernels": FOUNDATION | {"registry", "policy", "runtime", "vendors"},
+    "abi": FOUNDATION | {"registry", "policy", "runtime", "vendors", "kernels"},
 }
 
 FRAMEWORKS = {"torch", "torch_fl", "transformers", "numpy", "triton"}

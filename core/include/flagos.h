@@ -90,6 +90,22 @@
 #define FLAGOS_FLAG_LOG 1
 
 /**
+ * `FlagosLaunchDesc::flags`: every block of the grid runs at the same time.
+ */
+#define FLAGOS_LAUNCH_COOPERATIVE 1
+
+/**
+ * `FlagosLaunchDesc::flags`: programmatic dependent launch: it may begin before the kernel ahead of it
+ * in the stream has ended.
+ */
+#define FLAGOS_LAUNCH_PDL 2
+
+/**
+ * A launch made by `launch_create`.
+ */
+typedef struct FlagosLaunch FlagosLaunch;
+
+/**
  * What a device is.
  */
 typedef struct FlagosDeviceProperties {
@@ -307,6 +323,62 @@ typedef struct FlagosPinnedStats {
 } FlagosPinnedStats;
 
 /**
+ * One parameter of a kernel.
+ */
+typedef struct FlagosLaunchParam {
+  /**
+   * Bytes: 1, 2, 4 or 8. A pointer has 8.
+   */
+  uint32_t size;
+  /**
+   * Which of the pointers given to `launch_run` it is derived from; -1: none.
+   */
+  int32_t pointer;
+  /**
+   * The parameter's bits, zero- or sign-extended; for a pointer, how many bytes behind the given one.
+   */
+  uint64_t value;
+} FlagosLaunchParam;
+
+/**
+ * A kernel launch that is repeated with other pointers.
+ */
+typedef struct FlagosLaunchDesc {
+  /**
+   * A `CUfunction`, loaded in the current context. It stays loaded.
+   */
+  uint64_t function;
+  /**
+   * Blocks, in all: where there are clusters, a multiple of their size.
+   */
+  uint32_t grid[3];
+  /**
+   * Threads of a block.
+   */
+  uint32_t block[3];
+  /**
+   * Blocks of a cluster; 1, 1, 1 for none. With clusters the scheduling policy is SPREAD, as Triton's.
+   */
+  uint32_t cluster[3];
+  /**
+   * Dynamic shared memory, bytes. What exceeds 48 KiB was allowed when the function was loaded.
+   */
+  uint32_t shared_bytes;
+  /**
+   * Bits `FLAGOS_LAUNCH_*`.
+   */
+  uint32_t flags;
+  /**
+   * Every parameter in order.
+   */
+  const struct FlagosLaunchParam *params;
+  /**
+   * How many there are.
+   */
+  size_t num_params;
+} FlagosLaunchDesc;
+
+/**
  * The table. Every function may be called from any thread. Functions returning `int32_t` return a
  * `FLAGOS_*` status unless said otherwise; after a failure `last_error` has the message.
  * Streams: 0 is the default stream of each device; other ids come from `stream_create`.
@@ -488,6 +560,23 @@ typedef struct FlagosApi {
    * Counts a CPU fallback that is about to happen, or refuses it: strict mode, or a spent budget.
    */
   int32_t (*op_record_fallback)(const char *name, const char *reason);
+  /**
+   * Checks a launch against its function (number and sizes of parameters, where the driver tells them)
+   * and prepares it. Needs no `init`: the function's context has to be the calling thread's.
+   */
+  int32_t (*launch_create)(const struct FlagosLaunchDesc *desc, struct FlagosLaunch **out);
+  /**
+   * Queues it on a `CUstream` of the function's context, with these pointers. Takes no lock and
+   * allocates nothing; a launch may be run by several threads at once.
+   */
+  int32_t (*launch_run)(const struct FlagosLaunch *launch,
+                        uint64_t stream,
+                        const uint64_t *pointers,
+                        size_t num_pointers);
+  /**
+   * Frees a launch that nobody runs any more; queued work is not affected. NULL is ignored.
+   */
+  void (*launch_free)(struct FlagosLaunch *launch);
 } FlagosApi;
 
 #endif  /* FLAGOS_H */

@@ -6,6 +6,7 @@
 //! * [`registry`] interns operators, holds their implementations and publishes routes into slots.
 //! * [`policy`] parses every configuration layer into one value and resolves it into a plan.
 //! * [`runtime`] is devices, memory, streams and events over any vendor of [`vendors`].
+//! * [`kernels`] launches compiled kernels, with parameters that were laid out once.
 //! * [`abi`] is the C table, and where all of it is put together.
 //! * [`env`] declares every environment variable.
 //! * [`error`] is the one error type.
@@ -13,6 +14,7 @@
 pub mod abi;
 pub mod env;
 pub mod error;
+pub mod kernels;
 mod nearest;
 pub mod policy;
 pub mod registry;

@@ -6,6 +6,7 @@
 
 mod events;
 mod init;
+mod launches;
 mod memory;
 mod operators;
 mod pinned;
@@ -60,6 +61,9 @@ pub static API: FlagosApi = FlagosApi {
     pinned_reset_peak: pinned::reset_peak,
     pinned_reset_accumulated: pinned::reset_accumulated,
     op_record_fallback: operators::record_fallback,
+    launch_create: launches::create,
+    launch_run: launches::run,
+    launch_free: launches::free,
 };
 
 /// The table, valid for the life of the process.

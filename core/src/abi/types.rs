@@ -47,6 +47,13 @@ pub const FLAGOS_ROUTE_CPU_FALLBACK: u32 = 3;
 /// `FlagosOpSlot::flags`: log this dispatch.
 pub const FLAGOS_FLAG_LOG: u32 = 1;
 
+/// `FlagosLaunchDesc::flags`: every block of the grid runs at the same time.
+pub const FLAGOS_LAUNCH_COOPERATIVE: u32 = 1;
+
+/// `FlagosLaunchDesc::flags`: programmatic dependent launch: it may begin before the kernel ahead of it
+/// in the stream has ended.
+pub const FLAGOS_LAUNCH_PDL: u32 = 2;
+
 /// What a device is.
 #[repr(C)]
 pub struct FlagosDeviceProperties {
@@ -174,6 +181,45 @@ pub struct FlagosOpSlot {
     pub impl_token: u64,
 }
 
+/// One parameter of a kernel.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlagosLaunchParam {
+    /// Bytes: 1, 2, 4 or 8. A pointer has 8.
+    pub size: u32,
+    /// Which of the pointers given to `launch_run` it is derived from; -1: none.
+    pub pointer: i32,
+    /// The parameter's bits, zero- or sign-extended; for a pointer, how many bytes behind the given one.
+    pub value: u64,
+}
+
+/// A kernel launch that is repeated with other pointers.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct FlagosLaunchDesc {
+    /// A `CUfunction`, loaded in the current context. It stays loaded.
+    pub function: u64,
+    /// Blocks, in all: where there are clusters, a multiple of their size.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Blocks of a cluster; 1, 1, 1 for none. With clusters the scheduling policy is SPREAD, as Triton's.
+    pub cluster: [u32; 3],
+    /// Dynamic shared memory, bytes. What exceeds 48 KiB was allowed when the function was loaded.
+    pub shared_bytes: u32,
+    /// Bits `FLAGOS_LAUNCH_*`.
+    pub flags: u32,
+    /// Every parameter in order.
+    pub params: *const FlagosLaunchParam,
+    /// How many there are.
+    pub num_params: usize,
+}
+
+/// A launch made by `launch_create`.
+pub struct FlagosLaunch {
+    pub(super) launch: crate::kernels::Launch,
+}
+
 /// The table. Every function may be called from any thread. Functions returning `int32_t` return a
 /// `FLAGOS_*` status unless said otherwise; after a failure `last_error` has the message.
 /// Streams: 0 is the default stream of each device; other ids come from `stream_create`.
@@ -292,6 +338,20 @@ pub struct FlagosApi {
     pub pinned_reset_accumulated: extern "C" fn() -> i32,
     /// Counts a CPU fallback that is about to happen, or refuses it: strict mode, or a spent budget.
     pub op_record_fallback: unsafe extern "C" fn(name: *const c_char, reason: *const c_char) -> i32,
+    /// Checks a launch against its function (number and sizes of parameters, where the driver tells them)
+    /// and prepares it. Needs no `init`: the function's context has to be the calling thread's.
+    pub launch_create:
+        unsafe extern "C" fn(desc: *const FlagosLaunchDesc, out: *mut *mut FlagosLaunch) -> i32,
+    /// Queues it on a `CUstream` of the function's context, with these pointers. Takes no lock and
+    /// allocates nothing; a launch may be run by several threads at once.
+    pub launch_run: unsafe extern "C" fn(
+        launch: *const FlagosLaunch,
+        stream: u64,
+        pointers: *const u64,
+        num_pointers: usize,
+    ) -> i32,
+    /// Frees a launch that nobody runs any more; queued work is not affected. NULL is ignored.
+    pub launch_free: unsafe extern "C" fn(launch: *mut FlagosLaunch),
 }
 
 // What the header promises of a slot is what the registry allocates.

@@ -1,6 +1,6 @@
 //! A few functions of the driver, for the tests to do what other users of CUDA do.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void, CStr};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
@@ -64,16 +64,27 @@ impl Driver {
         assert_eq!(unsafe { (self.set_current)(context) }, 0);
     }
 
+    /// Loads a program in the current context, and finds its kernel of this name.
+    pub fn load(&self, ptx: &CStr, name: &CStr) -> Handle {
+        let (mut module, mut function) = (null_mut(), null_mut());
+        // SAFETY: the text of a program, a name, and valid outputs.
+        unsafe {
+            assert_eq!((self.load_module)(&mut module, ptx.as_ptr().cast()), 0);
+            assert_eq!(
+                (self.get_function)(&mut function, module, name.as_ptr().cast()),
+                0
+            );
+        }
+        function
+    }
+
     /// Launches a kernel that stops with an error, on a stream of the current context.
     pub fn launch_trap(&self, stream: Handle) {
-        const PTX: &std::ffi::CStr = c".version 6.0\n.target sm_70\n.address_size 64\n\
+        const PTX: &CStr = c".version 6.0\n.target sm_70\n.address_size 64\n\
             .visible .entry stop() { trap; ret; }\n";
-        let (mut module, mut function) = (null_mut(), null_mut());
-        // SAFETY: a program without arguments, and valid outputs.
+        let function = self.load(PTX, c"stop");
+        // SAFETY: a kernel without parameters.
         unsafe {
-            assert_eq!((self.load_module)(&mut module, PTX.as_ptr().cast()), 0);
-            let name = c"stop".as_ptr().cast();
-            assert_eq!((self.get_function)(&mut function, module, name), 0);
             let code = (self.launch)(
                 function,
                 1,

@@ -10,6 +10,7 @@
 mod checks;
 mod contexts;
 mod driver;
+mod launch;
 mod memory;
 mod process;
 mod simulated;

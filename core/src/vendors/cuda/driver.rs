@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUhostFn, CUpointer_attribute,
-    CUresult, CUstream,
+    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction,
+    CUfunction_attribute, CUhostFn, CUlaunchConfig, CUpointer_attribute, CUresult, CUstream,
 };
 
 use crate::error::{Error, Result};
@@ -27,14 +27,18 @@ pub(super) type Code = u32;
 /// `CUDA_SUCCESS`.
 pub(super) const SUCCESS: Code = CUresult::CUDA_SUCCESS as Code;
 
-/// The oldest CUDA version that has every function below.
+/// The oldest CUDA version that has every function below but those that are marked newer.
 pub(super) const OLDEST: c_int = 11_000;
 
 macro_rules! driver_api {
-    ($($name:ident($($argument:ty),*);)*) => {
+    (
+        always { $($name:ident($($argument:ty),*);)* }
+        newer { $($newer:ident($($newer_argument:ty),*);)* }
+    ) => {
         /// The functions used, as the library has them.
         pub(super) struct Api {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> Code,)*
+            $(pub(super) $newer: Option<unsafe extern "C" fn($($newer_argument),*) -> Code>,)*
             pub(super) cuGetErrorName: ErrorText,
             pub(super) cuGetErrorString: ErrorText,
         }
@@ -51,6 +55,7 @@ macro_rules! driver_api {
                         $($name: *library
                             .get(concat!(stringify!($name), "\0"))
                             .map_err(|_| stringify!($name))?,)*
+                        $($newer: library.get(concat!(stringify!($newer), "\0")).ok().map(|found| *found),)*
                         cuGetErrorName: *library
                             .get("cuGetErrorName\0")
                             .map_err(|_| "cuGetErrorName")?,
@@ -64,6 +69,7 @@ macro_rules! driver_api {
 
         // A signature that differs from the one in CUDA's headers does not compile.
         $(const _: unsafe fn($($argument),*) -> CUresult = cudarc::driver::sys::$name;)*
+        $(const _: unsafe fn($($newer_argument),*) -> CUresult = cudarc::driver::sys::$newer;)*
     };
 }
 
@@ -71,40 +77,49 @@ macro_rules! driver_api {
 type ErrorText = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
 
 driver_api! {
-    cuInit(c_uint);
-    cuDriverGetVersion(*mut c_int);
-    cuDeviceGetCount(*mut c_int);
-    cuDeviceGet(*mut CUdevice, c_int);
-    cuDeviceGetName(*mut c_char, c_int, CUdevice);
-    cuDeviceTotalMem_v2(*mut usize, CUdevice);
-    cuDeviceGetAttribute(*mut c_int, CUdevice_attribute, CUdevice);
-    cuDeviceCanAccessPeer(*mut c_int, CUdevice, CUdevice);
-    cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
-    cuCtxGetCurrent(*mut CUcontext);
-    cuCtxSetCurrent(CUcontext);
-    cuCtxSynchronize();
-    cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
-    cuCtxEnablePeerAccess(CUcontext, c_uint);
-    cuMemGetInfo_v2(*mut usize, *mut usize);
-    cuMemAlloc_v2(*mut CUdeviceptr, usize);
-    cuMemFree_v2(CUdeviceptr);
-    cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
-    cuMemFreeHost(*mut c_void);
-    cuMemcpyAsync(CUdeviceptr, CUdeviceptr, usize, CUstream);
-    cuPointerGetAttributes(c_uint, *mut CUpointer_attribute, *mut *mut c_void, CUdeviceptr);
-    cuStreamCreateWithPriority(*mut CUstream, c_uint, c_int);
-    cuStreamDestroy_v2(CUstream);
-    cuStreamGetCtx(CUstream, *mut CUcontext);
-    cuStreamQuery(CUstream);
-    cuStreamSynchronize(CUstream);
-    cuStreamWaitEvent(CUstream, CUevent, c_uint);
-    cuLaunchHostFunc(CUstream, CUhostFn, *mut c_void);
-    cuEventCreate(*mut CUevent, c_uint);
-    cuEventDestroy_v2(CUevent);
-    cuEventRecord(CUevent, CUstream);
-    cuEventQuery(CUevent);
-    cuEventSynchronize(CUevent);
-    cuEventElapsedTime(*mut f32, CUevent, CUevent);
+    always {
+        cuInit(c_uint);
+        cuDriverGetVersion(*mut c_int);
+        cuDeviceGetCount(*mut c_int);
+        cuDeviceGet(*mut CUdevice, c_int);
+        cuDeviceGetName(*mut c_char, c_int, CUdevice);
+        cuDeviceTotalMem_v2(*mut usize, CUdevice);
+        cuDeviceGetAttribute(*mut c_int, CUdevice_attribute, CUdevice);
+        cuDeviceCanAccessPeer(*mut c_int, CUdevice, CUdevice);
+        cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
+        cuCtxGetCurrent(*mut CUcontext);
+        cuCtxSetCurrent(CUcontext);
+        cuCtxSynchronize();
+        cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
+        cuCtxEnablePeerAccess(CUcontext, c_uint);
+        cuMemGetInfo_v2(*mut usize, *mut usize);
+        cuMemAlloc_v2(*mut CUdeviceptr, usize);
+        cuMemFree_v2(CUdeviceptr);
+        cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
+        cuMemFreeHost(*mut c_void);
+        cuMemcpyAsync(CUdeviceptr, CUdeviceptr, usize, CUstream);
+        cuPointerGetAttributes(c_uint, *mut CUpointer_attribute, *mut *mut c_void, CUdeviceptr);
+        cuStreamCreateWithPriority(*mut CUstream, c_uint, c_int);
+        cuStreamDestroy_v2(CUstream);
+        cuStreamGetCtx(CUstream, *mut CUcontext);
+        cuStreamQuery(CUstream);
+        cuStreamSynchronize(CUstream);
+        cuStreamWaitEvent(CUstream, CUevent, c_uint);
+        cuLaunchHostFunc(CUstream, CUhostFn, *mut c_void);
+        cuEventCreate(*mut CUevent, c_uint);
+        cuEventDestroy_v2(CUevent);
+        cuEventRecord(CUevent, CUstream);
+        cuEventQuery(CUevent);
+        cuEventSynchronize(CUevent);
+        cuEventElapsedTime(*mut f32, CUevent, CUevent);
+        cuFuncSetAttribute(CUfunction, CUfunction_attribute, c_int);
+    }
+    newer {
+        // CUDA 11.8.
+        cuLaunchKernelEx(*const CUlaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void);
+        // CUDA 12.4.
+        cuFuncGetParamInfo(CUfunction, usize, *mut usize, *mut usize);
+    }
 }
 
 impl Api {

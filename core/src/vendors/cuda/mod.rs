@@ -17,6 +17,7 @@ mod device;
 mod driver;
 mod error;
 mod event;
+pub mod kernel;
 mod library;
 mod nvml;
 mod peer;

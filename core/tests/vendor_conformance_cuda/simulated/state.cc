@@ -32,6 +32,7 @@ enum : Code {
   kNotInitialized = 3,
   kInvalidContext = 201,
   kInvalidHandle = 400,
+  kNotFound = 500,
   kNotReady = 600,
   kAlreadyEnabled = 704,
   kLaunchFailed = 719,
@@ -69,6 +70,13 @@ struct Context {
   bool peers[kDevices] = {};
 };
 
+// A kernel of a loaded program: its name and the bytes of each parameter.
+struct Function {
+  Context* context;
+  std::string name;
+  std::vector<size_t> sizes;
+};
+
 struct Block {
   size_t size;
   int device;
@@ -83,6 +91,7 @@ Context* primary[kDevices];
 size_t used[kDevices];
 auto& device_blocks = *new std::map<uintptr_t, Block>;
 auto& host_blocks = *new std::map<uintptr_t, size_t>;
+auto& functions = *new std::map<Function*, std::unique_ptr<Function>>;
 auto& streams = *new std::map<Stream*, std::shared_ptr<Stream>>;
 thread_local Context* current = nullptr;
 thread_local bool in_function = false;

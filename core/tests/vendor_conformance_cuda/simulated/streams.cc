@@ -1,4 +1,4 @@
-// Streams, events and programs.
+// Streams and events.
 extern "C" {
 
 Code cuStreamCreateWithPriority(Stream** handle, unsigned flags, int priority) {
@@ -121,31 +121,6 @@ Code cuEventElapsedTime(float* elapsed, Event* start, Event* end) {
     return kNotReady;
   *elapsed = std::chrono::duration<float, std::milli>(end->mark->time - start->mark->time).count();
   return kSuccess;
-}
-
-// Every program fails, which is what the one program of the tests does.
-Code cuModuleLoadData(void** module, const void*) {
-  return *module = nullptr, enter_context();
-}
-Code cuModuleGetFunction(void** function, void*, const char*) {
-  return *function = nullptr, enter_context();
-}
-Code cuLaunchKernel(
-    void*,
-    unsigned,
-    unsigned,
-    unsigned,
-    unsigned,
-    unsigned,
-    unsigned,
-    unsigned,
-    void*,
-    void**,
-    void**) {
-  if (Code code = enter_context())
-    return code;
-  std::lock_guard<std::mutex> lock(mutex);
-  return current->lost = kLaunchFailed, kSuccess;
 }
 
 } // extern "C"

@@ -1,0 +1,125 @@
+//! Entries about launches of kernels.
+
+use crate::error::{Error, Result};
+use crate::kernels::{Launch, LaunchSpec, Parameter};
+use crate::vendors::cuda::kernel::Shape;
+
+use super::status::{give, null, quietly, status};
+use super::types::{
+    FlagosLaunch, FlagosLaunchDesc, FlagosLaunchParam, FLAGOS_LAUNCH_COOPERATIVE, FLAGOS_LAUNCH_PDL,
+};
+
+/// `FlagosApi::launch_create`.
+///
+/// # Safety
+/// `desc` is NULL or describes a function loaded in the current context, with as many parameters behind
+/// `params` as it says; `out` is NULL or valid for writing.
+pub(super) unsafe extern "C" fn create(
+    desc: *const FlagosLaunchDesc,
+    out: *mut *mut FlagosLaunch,
+) -> i32 {
+    status(|| {
+        if desc.is_null() || out.is_null() {
+            return Err(null("the description or the output"));
+        }
+        // SAFETY: the caller's promise.
+        let desc = unsafe { &*desc };
+        // SAFETY: the caller's promise.
+        let params = unsafe { slice(desc.params, desc.num_params, "params")? };
+        let flags = desc.flags;
+        let unknown = flags & !(FLAGOS_LAUNCH_COOPERATIVE | FLAGOS_LAUNCH_PDL);
+        if unknown != 0 {
+            let message = format!("unknown flags {unknown:#x}");
+            return Err(Error::invalid_argument("launch_create", message));
+        }
+        let parameters = params.iter().enumerate().map(parameter);
+        let parameters = parameters.collect::<Result<Vec<_>>>()?;
+        let spec = LaunchSpec {
+            function: desc.function,
+            grid: desc.grid,
+            shape: Shape {
+                block: desc.block,
+                cluster: desc.cluster,
+                shared_bytes: desc.shared_bytes,
+                cooperative: flags & FLAGOS_LAUNCH_COOPERATIVE != 0,
+                pdl: flags & FLAGOS_LAUNCH_PDL != 0,
+            },
+            parameters: &parameters,
+        };
+        // SAFETY: the caller's promise.
+        let launch = unsafe { Launch::new(&spec)? };
+        // SAFETY: the caller's promise.
+        unsafe { give(out, Box::into_raw(Box::new(FlagosLaunch { launch }))) }
+    })
+}
+
+fn parameter((index, param): (usize, &FlagosLaunchParam)) -> Result<Parameter> {
+    let wrong = |message: String| {
+        let error = Error::invalid_argument("launch_create", message);
+        Err(error.with_context("parameter", index))
+    };
+    match (param.pointer, param.size) {
+        (-1, size) => Ok(Parameter::Constant {
+            size,
+            value: param.value,
+        }),
+        (pointer, _) if pointer < 0 => wrong(format!("pointer {pointer}; -1 means none")),
+        (pointer, 8) => Ok(Parameter::Pointer {
+            index: pointer as usize,
+            offset: param.value,
+        }),
+        (_, size) => wrong(format!("a pointer of {size} bytes; it has 8")),
+    }
+}
+
+/// What a caller passed as address and length.
+///
+/// # Safety
+/// Unless it is NULL, there are `length` values behind `data`, alive for `'a`.
+unsafe fn slice<'a, T>(data: *const T, length: usize, what: &str) -> Result<&'a [T]> {
+    match (data.is_null(), length) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(null(what)),
+        // SAFETY: the caller's promise.
+        (false, _) => Ok(unsafe { std::slice::from_raw_parts(data, length) }),
+    }
+}
+
+/// `FlagosApi::launch_run`.
+///
+/// # Safety
+/// `launch` is NULL or alive; there are `num_pointers` addresses behind `pointers`; the stream is alive; and
+/// the kernel may do what it does with that memory.
+pub(super) unsafe extern "C" fn run(
+    launch: *const FlagosLaunch,
+    stream: u64,
+    pointers: *const u64,
+    num_pointers: usize,
+) -> i32 {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let Some(launch) = (unsafe { launch.as_ref() }) else {
+            return Err(null("the launch"));
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            let pointers = slice(pointers, num_pointers, "pointers")?;
+            launch.launch.run(stream, pointers)
+        }
+    })
+}
+
+/// `FlagosApi::launch_free`.
+///
+/// # Safety
+/// `launch` is NULL or came from [`create`], and is not used any more.
+pub(super) unsafe extern "C" fn free(launch: *mut FlagosLaunch) {
+    if launch.is_null() {
+        return;
+    }
+    quietly(|| {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(launch) });
+        Ok(())
+    });
+}

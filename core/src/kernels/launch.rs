@@ -1,0 +1,108 @@
+//! One launch of a kernel, repeated with other pointers.
+
+use std::mem::MaybeUninit;
+
+use crate::error::{Error, Result};
+use crate::vendors::cuda::kernel::{Kernel, Shape, MAX_PARAMETERS};
+
+use super::parameters::{Parameter, Parameters};
+
+/// What a launch is made of.
+#[derive(Debug, Clone)]
+pub struct LaunchSpec<'p> {
+    /// The function's handle: a `CUfunction`.
+    pub function: u64,
+    /// Blocks, in all.
+    pub grid: [u32; 3],
+    /// Block, cluster, shared memory and attributes.
+    pub shape: Shape,
+    /// Every parameter in order.
+    pub parameters: &'p [Parameter],
+}
+
+/// A checked launch. It may be run by several threads at once.
+#[derive(Debug)]
+pub struct Launch {
+    kernel: Kernel,
+    grid: [u32; 3],
+    parameters: Parameters,
+}
+
+impl Launch {
+    /// Checks the launch, against the function's own description where the driver has it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for what CUDA would refuse, or when number or sizes of the parameters are not the
+    /// function's; `Device` without a driver or a current context.
+    ///
+    /// # Safety
+    /// The function is loaded in the current context, and stays loaded as long as the launch is run.
+    pub unsafe fn new(spec: &LaunchSpec<'_>) -> Result<Self> {
+        let parameters = Parameters::new(spec.parameters)?;
+        check_grid(spec.grid, spec.shape.cluster)?;
+        // SAFETY: the caller's promise.
+        let kernel = unsafe { Kernel::new(spec.function, spec.shape, parameters.sizes())? };
+        Ok(Self {
+            kernel,
+            grid: spec.grid,
+            parameters,
+        })
+    }
+
+    /// Queues the kernel on a stream (a `CUstream`, 0 for the default one) with these pointers. Takes no
+    /// lock and allocates nothing.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there are fewer pointers than the launch was made with; otherwise the
+    /// driver's.
+    ///
+    /// # Safety
+    /// The stream is alive, and the kernel may do what it does with this memory.
+    #[inline]
+    pub unsafe fn run(&self, stream: u64, pointers: &[u64]) -> Result<()> {
+        let mut room = [MaybeUninit::uninit(); MAX_PARAMETERS];
+        let words = self.parameters.fill(pointers, &mut room)?;
+        // SAFETY: the caller's promise, and the words are those of the function.
+        unsafe { self.kernel.launch(stream, self.grid, words) }
+    }
+}
+
+/// Limits of every compute capability since 3.0 (CUDA C++ programming guide, technical specifications).
+fn check_grid(grid: [u32; 3], cluster: [u32; 3]) -> Result<()> {
+    let wrong = |message: String| Err(Error::invalid_argument("launch_create", message));
+    if grid.contains(&0) {
+        return wrong(format!("the grid {grid:?} has no blocks"));
+    }
+    if grid[0] > i32::MAX as u32 || grid[1] > 65_535 || grid[2] > 65_535 {
+        return wrong(format!(
+            "the grid {grid:?} is larger than [2147483647, 65535, 65535]"
+        ));
+    }
+    if (0..3).any(|axis| cluster[axis] != 0 && grid[axis] % cluster[axis] != 0) {
+        return wrong(format!(
+            "the grid {grid:?} is not a multiple of the cluster {cluster:?}"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grids_are_those_cuda_accepts() {
+        assert!(check_grid([1, 1, 1], [1, 1, 1]).is_ok());
+        assert!(check_grid([i32::MAX as u32, 65_535, 65_535], [1, 1, 1]).is_ok());
+        assert!(check_grid([8, 1, 1], [4, 1, 1]).is_ok());
+        for (grid, cluster, says) in [
+            ([0, 1, 1], [1, 1, 1], "no blocks"),
+            ([1, 65_536, 1], [1, 1, 1], "larger"),
+            ([1 << 31, 1, 1], [1, 1, 1], "larger"),
+            ([6, 1, 1], [4, 1, 1], "multiple"),
+        ] {
+            let error = check_grid(grid, cluster).expect_err("refused").to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}

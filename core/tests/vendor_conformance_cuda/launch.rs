@@ -1,0 +1,387 @@
+//! Launches of kernels that others loaded.
+//!
+//! The kernel `report` writes what it was launched with to its first parameter: grid, block, dynamic shared
+//! memory and its other parameters, each as 8 bytes.
+
+use std::ffi::{c_int, c_uint, CStr};
+use std::ptr::{null, null_mut};
+
+use flagos_core::abi;
+use flagos_core::kernels::{Launch, LaunchSpec, Parameter};
+use flagos_core::runtime::Vendor;
+use flagos_core::vendors::cuda::kernel::{Kernel, Shape};
+use flagos_core::ErrorKind;
+
+use crate::checks::Pinned;
+use crate::driver::driver;
+use crate::{open, Memory};
+
+const REPORT: &CStr = c"
+.version 6.0
+.target sm_70
+.address_size 64
+.visible .entry report(.param .u64 out, .param .u8 a, .param .u16 b, .param .u32 c, .param .u64 d)
+{
+    .reg .u32 %r<10>;
+    .reg .u64 %w<13>;
+    ld.param.u64 %w0, [out];
+    cvta.to.global.u64 %w0, %w0;
+    mov.u32 %r0, %nctaid.x;
+    mov.u32 %r1, %nctaid.y;
+    mov.u32 %r2, %nctaid.z;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %ntid.y;
+    mov.u32 %r5, %ntid.z;
+    mov.u32 %r6, %dynamic_smem_size;
+    ld.param.u8 %r7, [a];
+    ld.param.u16 %r8, [b];
+    ld.param.u32 %r9, [c];
+    ld.param.u64 %w11, [d];
+    cvt.u64.u32 %w1, %r0;
+    cvt.u64.u32 %w2, %r1;
+    cvt.u64.u32 %w3, %r2;
+    cvt.u64.u32 %w4, %r3;
+    cvt.u64.u32 %w5, %r4;
+    cvt.u64.u32 %w6, %r5;
+    cvt.u64.u32 %w7, %r6;
+    cvt.u64.u32 %w8, %r7;
+    cvt.u64.u32 %w9, %r8;
+    cvt.u64.u32 %w10, %r9;
+    st.global.u64 [%w0], %w1;
+    st.global.u64 [%w0+8], %w2;
+    st.global.u64 [%w0+16], %w3;
+    st.global.u64 [%w0+24], %w4;
+    st.global.u64 [%w0+32], %w5;
+    st.global.u64 [%w0+40], %w6;
+    st.global.u64 [%w0+48], %w7;
+    st.global.u64 [%w0+56], %w8;
+    st.global.u64 [%w0+64], %w9;
+    st.global.u64 [%w0+72], %w10;
+    st.global.u64 [%w0+80], %w11;
+    ret;
+}
+";
+const WORDS: usize = 11;
+const NBYTES: usize = WORDS * 8;
+
+/// The parameters of `report`: the output, and four numbers; the last is an address too.
+const PARAMETERS: [Parameter; 5] = [
+    Parameter::Pointer {
+        index: 1,
+        offset: 0,
+    },
+    Parameter::Constant {
+        size: 1,
+        value: u64::MAX,
+    },
+    Parameter::Constant {
+        size: 2,
+        value: 40_000,
+    },
+    Parameter::Constant {
+        size: 4,
+        value: (-2_i64) as u64,
+    },
+    Parameter::Pointer {
+        index: 0,
+        offset: 24,
+    },
+];
+
+const SHAPE: Shape = Shape {
+    block: [32, 2, 1],
+    cluster: [1; 3],
+    shared_bytes: 1024,
+    cooperative: false,
+    pdl: false,
+};
+
+fn spec(function: u64) -> LaunchSpec<'static> {
+    LaunchSpec {
+        function,
+        grid: [3, 2, 1],
+        shape: SHAPE,
+        parameters: &PARAMETERS,
+    }
+}
+
+/// The function, in the context of device 0, which is current from then on.
+fn report(vendor: &dyn Vendor) -> u64 {
+    drop(Memory::new(vendor, 0, NBYTES));
+    driver().load(REPORT, c"report") as u64
+}
+
+/// What a kernel wrote to device memory, after everything queued before on a stream.
+fn read(
+    vendor: &dyn Vendor,
+    memory: &Memory<'_>,
+    stream: &dyn flagos_core::runtime::Stream,
+) -> [u64; WORDS] {
+    let host = Pinned::new(vendor, NBYTES).expect("pinned memory");
+    crate::copy(stream, host.address(), memory.address(), NBYTES);
+    stream.sync().expect("everything ran");
+    // SAFETY: written by the copy that was waited for, and aligned as every allocation is.
+    unsafe { host.address().cast::<[u64; WORDS]>().read() }
+}
+
+#[test]
+fn a_kernel_gets_what_its_launch_was_made_of() {
+    let Some(cuda) = open() else { return };
+    let vendor = &*cuda.vendor;
+    // SAFETY: the kernel of these parameters, in the current context.
+    let launch = unsafe { Launch::new(&spec(report(vendor))) }.expect("a launch");
+    let stream = vendor.stream(0, 0).expect("a stream");
+    let handle = stream.native_handle().expect("a CUstream") as u64;
+    let memories = [
+        Memory::new(vendor, 0, NBYTES),
+        Memory::new(vendor, 0, NBYTES),
+    ];
+    for round in 0..3_u64 {
+        for memory in &memories {
+            let pointers = [round * 1000, memory.address() as u64, 0];
+            // SAFETY: a live stream, and memory for the report.
+            unsafe { launch.run(handle, &pointers) }.expect("queued");
+        }
+        for memory in &memories {
+            let words = read(vendor, memory, &*stream);
+            let expected = [
+                3,
+                2,
+                1,
+                32,
+                2,
+                1,
+                1024,
+                0xff,
+                40_000,
+                0xffff_fffe,
+                round * 1000 + 24,
+            ];
+            assert_eq!(words, expected);
+        }
+    }
+}
+
+#[test]
+fn another_grid_is_reported_as_another() {
+    let Some(cuda) = open() else { return };
+    let vendor = &*cuda.vendor;
+    // SAFETY: the kernel of these parameters, in the current context.
+    let kernel = unsafe { Kernel::new(report(vendor), SHAPE, &[8, 1, 2, 4, 8]) }.expect("a kernel");
+    let stream = vendor.stream(0, 0).expect("a stream");
+    let handle = stream.native_handle().expect("a CUstream") as u64;
+    let memory = Memory::new(vendor, 0, NBYTES);
+    for grid in [[1, 1, 1], [70_000, 1, 1], [2, 3, 4]] {
+        let words = [memory.address() as u64, 1, 2, 3, 4];
+        // SAFETY: a live stream, and memory for the report.
+        unsafe { kernel.launch(handle, grid, &words) }.expect("queued");
+        let got = read(vendor, &memory, &*stream);
+        assert_eq!(got[..3], grid.map(u64::from));
+        assert_eq!(got[7..], [1, 2, 3, 4]);
+        // SAFETY: refused before anything is queued.
+        let error =
+            unsafe { kernel.launch(handle, grid, &words[..4]) }.expect_err("one is missing");
+        assert!(error.to_string().contains("4 parameters"), "{error}");
+    }
+    // SAFETY: the driver refuses a grid without blocks.
+    let error = unsafe { kernel.launch(handle, [0, 1, 1], &[0; 5]) }.expect_err("no blocks");
+    assert!(error.to_string().starts_with("cuLaunchKernelEx"), "{error}");
+}
+
+#[test]
+fn parameters_that_are_not_the_functions_are_refused() {
+    let Some(cuda) = open() else { return };
+    let function = report(&*cuda.vendor);
+    let refused = |parameters: &[Parameter], says: &str| {
+        let spec = LaunchSpec {
+            parameters,
+            ..spec(function)
+        };
+        // SAFETY: a function of the current context; the launch is not run.
+        let error = unsafe { Launch::new(&spec) }.expect_err(says);
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    };
+    refused(&PARAMETERS[..4], "has 5 parameters, and 4 were given");
+    let more: Vec<_> = PARAMETERS.into_iter().chain(PARAMETERS).collect();
+    refused(&more, "has 5 parameters, and 10 were given");
+    let mut other = PARAMETERS;
+    other[2] = Parameter::Constant { size: 4, value: 7 };
+    refused(
+        &other,
+        "parameter 2 of the function has 2 bytes, and 4 were given",
+    );
+    other.swap(1, 2);
+    refused(&other, "parameter 1 of the function has 1 bytes");
+    let zero = spec(0);
+    // SAFETY: refused before it is used.
+    assert!(unsafe { Launch::new(&zero) }.is_err());
+}
+
+#[test]
+fn threads_without_a_context_launch_at_once() {
+    let Some(cuda) = open() else { return };
+    let vendor = &*cuda.vendor;
+    // SAFETY: the kernel of these parameters, in the current context.
+    let launch = unsafe { Launch::new(&spec(report(vendor))) }.expect("a launch");
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let launch = &launch;
+            scope.spawn(move || {
+                assert!(driver().current().is_null(), "a new thread has none");
+                let stream = vendor.stream(0, 0).expect("a stream");
+                let handle = stream.native_handle().expect("a CUstream") as u64;
+                let memory = Memory::new(vendor, 0, NBYTES);
+                driver().make_current(null_mut());
+                for round in 0..100 {
+                    let last = thread * 1000 + round;
+                    // SAFETY: a live stream, and memory for the report.
+                    unsafe { launch.run(handle, &[last, memory.address() as u64]) }
+                        .expect("queued");
+                    assert_eq!(read(vendor, &memory, &*stream)[10], last + 24);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn attributes_reach_the_driver() {
+    let Some(cuda) = open() else { return };
+    let vendor = &*cuda.vendor;
+    type Count = unsafe extern "C" fn() -> c_uint;
+    type Get = unsafe extern "C" fn(c_uint, *mut c_int, *mut c_int);
+    // SAFETY: the driver, which is open already.
+    let library = unsafe { libloading::Library::new("libcuda.so.1") }.expect("the driver");
+    // SAFETY: functions of the simulated driver with these signatures.
+    let simulated = unsafe {
+        let count = library.get::<Count>("simulated_attributes\0");
+        count.and_then(|count| Ok((count, library.get::<Get>("simulated_attribute\0")?)))
+    };
+    let Ok((count, get)) = simulated else {
+        return crate::say("skipped: only the simulated driver tells attributes");
+    };
+    let function = report(vendor);
+    let memory = Memory::new(vendor, 0, NBYTES);
+    let given = |shape: Shape| {
+        let spec = LaunchSpec {
+            shape,
+            grid: [32, 1, 1],
+            ..spec(function)
+        };
+        // SAFETY: the kernel of these parameters, with memory for the report, on the default stream.
+        unsafe {
+            let launch = Launch::new(&spec).expect("a launch");
+            launch
+                .run(0, &[0, memory.address() as u64])
+                .expect("queued");
+        }
+        // SAFETY: as many attributes as there are.
+        let attributes = (0..unsafe { count() }).map(|index| unsafe {
+            let (mut id, mut value) = (0, 0);
+            get(index, &mut id, &mut value);
+            (id, value)
+        });
+        attributes.collect::<Vec<_>>()
+    };
+    // The numbers of CUlaunchAttributeID in cuda.h.
+    assert_eq!(given(SHAPE), []);
+    assert_eq!(given(Shape { pdl: true, ..SHAPE }), [(6, 1)]);
+    assert_eq!(
+        given(Shape {
+            cooperative: true,
+            ..SHAPE
+        }),
+        [(2, 1)]
+    );
+    assert_eq!(
+        given(Shape {
+            cluster: [16, 1, 1],
+            ..SHAPE
+        }),
+        [(4, 16), (5, 1)]
+    );
+}
+
+#[test]
+fn the_c_table_launches() {
+    let Some(cuda) = open() else { return };
+    let vendor = &*cuda.vendor;
+    let table = abi::api();
+    let message = || {
+        // SAFETY: never NULL, until the next failing call of this thread.
+        unsafe { CStr::from_ptr((table.last_error)()) }
+            .to_string_lossy()
+            .into_owned()
+    };
+    let mut params =
+        [(8, 1, 0), (1, -1, 5), (2, -1, 6), (4, -1, 7), (8, 0, 3)].map(|(size, pointer, value)| {
+            abi::FlagosLaunchParam {
+                size,
+                pointer,
+                value,
+            }
+        });
+    let mut desc = abi::FlagosLaunchDesc {
+        function: report(vendor),
+        grid: [1; 3],
+        block: [1; 3],
+        cluster: [1; 3],
+        shared_bytes: 0,
+        flags: 0,
+        params: params.as_ptr(),
+        num_params: params.len(),
+    };
+    let mut launch = null_mut();
+    let memory = Memory::new(vendor, 0, NBYTES);
+    let pointers = [100, memory.address() as u64];
+    // SAFETY: what the table asks for, or what it says that it refuses.
+    unsafe {
+        let create = |desc: &abi::FlagosLaunchDesc, launch| (table.launch_create)(desc, launch);
+        assert_eq!(create(&desc, &mut launch), abi::FLAGOS_OK, "{}", message());
+        assert_eq!(
+            (table.launch_run)(launch, 0, pointers.as_ptr(), 2),
+            abi::FLAGOS_OK,
+            "{}",
+            message()
+        );
+        let stream = vendor.default_stream(0).expect("a stream");
+        assert_eq!(
+            read(vendor, &memory, &*stream),
+            [1, 1, 1, 1, 1, 1, 0, 5, 6, 7, 103]
+        );
+        for status in [
+            (table.launch_run)(launch, 0, pointers.as_ptr(), 1),
+            (table.launch_run)(launch, 0, null(), 2),
+            (table.launch_run)(null(), 0, pointers.as_ptr(), 2),
+            (table.launch_create)(null(), &mut launch),
+            create(&desc, null_mut()),
+        ] {
+            assert_eq!(status, abi::FLAGOS_INVALID_ARGUMENT);
+        }
+        (table.launch_free)(launch);
+        (table.launch_free)(null_mut());
+        desc.flags = 4;
+        assert_eq!(create(&desc, &mut launch), abi::FLAGOS_INVALID_ARGUMENT);
+        assert!(message().contains("unknown flags 0x4"), "{}", message());
+        desc.flags = 0;
+        desc.num_params = 4;
+        assert_eq!(create(&desc, &mut launch), abi::FLAGOS_INVALID_ARGUMENT);
+        assert!(message().contains("has 5 parameters"), "{}", message());
+        desc.num_params = 5;
+        for (size, pointer, says) in [
+            (4, 1, "of 4 bytes"),
+            (8, -2, "-1 means none"),
+            (3, -1, "1, 2, 4"),
+        ] {
+            params[0] = abi::FlagosLaunchParam {
+                size,
+                pointer,
+                value: 0,
+            };
+            desc.params = params.as_ptr();
+            assert_eq!(create(&desc, &mut launch), abi::FLAGOS_INVALID_ARGUMENT);
+            assert!(message().contains(says), "{}", message());
+        }
+    }
+}
