@@ -99,8 +99,12 @@ def register_impl(
     backend: str | None = None,
     priority: int = 0,
     unavailable_reason: str | None = None,
+    on_request: str | None = None,
 ) -> int:
-    """Registers one implementation, native or the Python callable ``fn``; its token, 0 if native."""
+    """Registers one implementation, native or the Python callable ``fn``; its token, 0 if native.
+
+    ``on_request`` is why only a route of the operator's own may choose it.
+    """
 
 def declare_composite(namespace: str, names: Sequence[str]) -> None:
     """Declares operators that torch decomposes into others when nothing is registered for them.

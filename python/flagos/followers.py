@@ -20,6 +20,7 @@ class Offer:
     impl_id: str
     fn: Callable[..., Any]
     backend: str
+    native: bool = False  # fn takes tensors of the native device
 
 
 class Follower(Protocol):

@@ -22,18 +22,25 @@ def register(
     vendor: str | None = None,
     backend: str | None = None,
     priority: int = 0,
+    on_request: str | None = None,
+    native: bool = False,
 ) -> int:
     """Registers ``fn`` as an implementation of ``op`` and returns its token.
 
     The plan may choose it as soon as it is registered; ``kind`` (``flagos``, ``vendor`` or
     ``reference``), ``vendor`` and ``priority`` decide when. The same ``impl_id`` twice for an
     operator is an error. Undo with :func:`unregister`.
+
+    ``on_request`` is a reason why the default order does not take it: then only a route of the
+    operator's own does. ``native`` says that ``fn`` takes tensors of the native device (CUDA), which
+    share the memory of flagos'.
     """
     followers.require(op)
     token = _core.register_impl(
-        op, impl_id, kind, fn, vendor=vendor, backend=backend, priority=priority
+        op, impl_id, kind, fn, vendor=vendor, backend=backend, priority=priority,
+        on_request=on_request,
     )
-    followers.offered(followers.Offer(op, impl_id, fn, backend or impl_id))
+    followers.offered(followers.Offer(op, impl_id, fn, backend or impl_id, native))
     followers.published()
     return token
 

@@ -78,8 +78,8 @@ fn register_impls(
 
 #[pyfunction]
 #[pyo3(
-    signature = (op, impl_id, kind, r#fn=None, vendor=None, backend=None, priority=0, unavailable_reason=None),
-    text_signature = "(op, impl_id, kind, fn=None, vendor=None, backend=None, priority=0, unavailable_reason=None)"
+    signature = (op, impl_id, kind, r#fn=None, vendor=None, backend=None, priority=0, unavailable_reason=None, on_request=None),
+    text_signature = "(op, impl_id, kind, fn=None, vendor=None, backend=None, priority=0, unavailable_reason=None, on_request=None)"
 )]
 #[allow(clippy::too_many_arguments)] // a keyword each in Python
 fn register_impl(
@@ -92,8 +92,9 @@ fn register_impl(
     backend: Option<&str>,
     priority: i32,
     unavailable_reason: Option<&str>,
+    on_request: Option<&str>,
 ) -> PyResult<u64> {
-    let implementation = describe(
+    let mut implementation = describe(
         py,
         impl_id,
         kind,
@@ -102,6 +103,9 @@ fn register_impl(
         priority,
         unavailable_reason,
     )?;
+    if let Some(reason) = on_request {
+        implementation = implementation.on_request(reason);
+    }
     let Some(function) = r#fn else {
         with_engine(py, "register_impl", |engine| {
             engine.register_impl(op, implementation)

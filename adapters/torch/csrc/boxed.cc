@@ -271,14 +271,39 @@ class Call final : public StorageSource {
   std::optional<c10::DeviceIndex> output_;
 };
 
-void serve(
+void serve_natively(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet native_keys,
     torch::jit::Stack* stack,
     const Traits& traits) {
-  open_device(); // factories reach the native device from here
   // Kernels for compressed sparse tensors ask their arguments whether to keep what the backward pass needs.
   const bool shows_requires_grad = native_keys.has(native.compressed);
+  serve(
+      op,
+      stack,
+      traits,
+      [&](torch::jit::Stack* converted) { op.redispatchBoxed(native_keys, converted); },
+      shows_requires_grad);
+}
+
+} // namespace
+
+Traits traits_of(const c10::OperatorHandle& op) {
+  const std::string name = c10::toString(op.operator_name());
+  // cuDNN's layout of recurrent parameters gives them another storage, which its schema does not say.
+  return {
+      op.schema().is_mutable() || name == "aten::_cudnn_rnn_flatten_weight",
+      cpu_argument_bits(op, name),
+      name.rfind("aten::_foreach_", 0) == 0};
+}
+
+void serve(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack,
+    const Traits& traits,
+    c10::function_ref<void(torch::jit::Stack*)> run,
+    bool shows_requires_grad) {
+  open_device(); // factories reach the native device from here
   const size_t num_arguments = op.schema().arguments().size();
   Call call(shows_requires_grad);
   const size_t first = stack->size() - num_arguments;
@@ -295,7 +320,7 @@ void serve(
   {
     const NativePoolScope pool(device);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    op.redispatchBoxed(native_keys, stack);
+    run(stack);
   }
   if (traits.mutates) {
     call.sync();
@@ -309,17 +334,11 @@ void serve(
   }
 }
 
-} // namespace
-
 BoxedTwin::BoxedTwin(const c10::OperatorHandle& op, c10::DispatchKeySet native_keys)
     : name_(c10::toString(op.operator_name())),
       slot_(op_slot(name_)),
       native_keys_(native_keys),
-      traits_{
-          // cuDNN's layout of recurrent parameters gives them another storage, which its schema does not say.
-          op.schema().is_mutable() || name_ == "aten::_cudnn_rnn_flatten_weight",
-          cpu_argument_bits(op, name_),
-          name_.rfind("aten::_foreach_", 0) == 0} {}
+      traits_(traits_of(op)) {}
 
 void BoxedTwin::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(enter_op(slot_, name_.c_str()))) {
@@ -327,7 +346,7 @@ void BoxedTwin::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*
     return;
   }
   try {
-    serve(op, native_keys_, stack, traits_);
+    serve_natively(op, native_keys_, stack, traits_);
   } catch (c10::Error& error) {
     name_while_capturing(error, name_.c_str());
     throw;
@@ -361,7 +380,7 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
   }
   enter_op(slot, name.c_str());
   const Traits traits{op.schema().is_mutable(), /*cpu_arguments=*/0, /*counts_versions=*/false};
-  serve(op, native.keys, stack, traits);
+  serve_natively(op, native.keys, stack, traits);
 }
 
 } // namespace flagos

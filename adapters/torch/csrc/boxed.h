@@ -4,6 +4,7 @@
 
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/FunctionRef.h>
 
 #include <string>
 
@@ -17,6 +18,17 @@ struct Traits {
   uint64_t cpu_arguments; // bit i: argument i may be a CPU tensor beside flagos ones
   bool counts_versions;   // torch leaves the version counters of what it writes to the kernel
 };
+
+Traits traits_of(const c10::OperatorHandle& op);
+
+// Replaces the flagos arguments of a call by their native twins, has `run` do the work on the stack, below autograd,
+// and shows what it leaves there under flagos again.
+void serve(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack,
+    const Traits& traits,
+    c10::function_ref<void(torch::jit::Stack*)> run,
+    bool shows_requires_grad = false);
 
 // Whether `key` has a kernel of its own for the operator, or torch one for every device.
 inline bool has_kernel(const c10::OperatorHandle& op, c10::DispatchKey key) {

@@ -2,11 +2,11 @@
 #include "fft_half.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/native/Resize.h>
+#include <c10/core/GradMode.h>
 
 #include <unordered_set>
 
-#include "route.h"
+#include "boxed.h"
 #include "to.h"
 #include "twin.h"
 
@@ -27,44 +27,27 @@ bool computes_in_half(const at::Tensor& tensor) {
   return is_half(promoted ? c10::typeMetaToScalarType(c10::get_default_dtype()) : tensor.scalar_type());
 }
 
-bool is_output(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
-
-// torch refuses half precision unless the device is called cuda, so the transform is asked of CUDA views, and what
-// comes back is shown under its own name; autograd sees both conversions.
-void fft_on_views(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto& arguments = op.schema().arguments();
-  const size_t first = stack->size() - arguments.size();
-  at::Tensor out;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    c10::IValue& value = (*stack)[first + i];
-    if (!value.isTensor() || !value.toTensor().defined() || !is_flagos(value.toTensor())) {
-      continue;
-    }
-    if (is_output(arguments[i])) { // its memory may have to grow, which a view cannot
-      out = value.toTensor();
-      value = at::empty({0}, out.options().device(c10::Device(c10::kCUDA, out.device().index())));
-    } else {
-      value = to_cuda_view(value.toTensor());
-    }
-  }
-  op.callBoxed(stack);
-  c10::IValue& result = stack->back();
-  if (!out.defined()) {
-    result = to_flagos_view(result.toTensor());
+// torch refuses half precision unless the device is called cuda, so the transform is asked of CUDA tensors: of twins,
+// or of views that autograd sees where there is a gradient to follow.
+void fft_on_cuda(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool differentiated) {
+  if (!differentiated) {
+    serve(op, stack, traits_of(op), [&](torch::jit::Stack* twins) {
+      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CUDA), twins);
+    });
     return;
   }
-  const at::Tensor computed = to_flagos_view(result.toTensor());
-  at::native::resize_output(out, computed.sizes());
-  out.copy_(computed);
-  result = out;
+  c10::IValue& self = (*stack)[stack->size() - op.schema().arguments().size()];
+  self = to_cuda_view(self.toTensor());
+  op.callBoxed(stack);
+  stack->back() = to_flagos_view(stack->back().toTensor());
 }
 
 void fft(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   const c10::IValue& self = torch::jit::peek(*stack, 0, op.schema().arguments().size());
   if (self.isTensor() && is_flagos(self.toTensor()) && computes_in_half(self.toTensor())) {
-    fft_on_views(op, stack);
+    const bool differentiated =
+        c10::GradMode::is_enabled() && self.toTensor().requires_grad() && !op.schema().is_mutable();
+    fft_on_cuda(op, stack, differentiated);
   } else {
     op.redispatchBoxed(kComposite, stack);
   }

@@ -6,6 +6,7 @@
 
 #include "generator.h"
 #include "route.h"
+#include "routed.h"
 #include "stream.h"
 #include "to.h"
 #include "twin.h"
@@ -137,6 +138,7 @@ void register_library() {
     core->string_free(text);
     return snapshot;
   });
+  register_routed(library);
   library.def("host_memory_stats() -> Dict(str, int)", &host_memory_stats);
   library.def("reset_peak_host_memory_stats() -> ()", [] { at::getHostAllocator(kFlagos)->reset_peak_stats(); });
   library.def(

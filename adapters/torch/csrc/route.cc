@@ -33,12 +33,15 @@ bool enter_op_slowly(FlagosOpSlot* slot, const char* name) {
     check(core->op_record_fallback(name, "the plan routes it to the CPU"));
   }
   if ((__atomic_load_n(&slot->flags, __ATOMIC_RELAXED) & FLAGOS_FLAG_LOG) != 0) {
-    // One write per line, so that lines of several threads do not mix.
-    const std::string line =
-        std::string("[flagos dispatch] ") + short_name(name) + " -> " + (on_cpu ? "cpu" : native.name) + "\n";
-    std::fwrite(line.data(), 1, line.size(), stderr);
+    log_dispatch(name, on_cpu ? "cpu" : native.name);
   }
   return on_cpu;
+}
+
+void log_dispatch(const char* name, const char* backend) {
+  // One write per line, so that lines of several threads do not mix.
+  const std::string line = std::string("[flagos dispatch] ") + short_name(name) + " -> " + backend + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 bool capturing = false;

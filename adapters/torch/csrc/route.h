@@ -20,6 +20,9 @@ inline bool enter_op(FlagosOpSlot* slot, const char* name) {
   return C10_UNLIKELY((route | flags) != 0) && enter_op_slowly(slot, name);
 }
 
+// One line about who serves a call: `[flagos dispatch] add.Tensor -> cuda`.
+void log_dispatch(const char* name, const char* backend);
+
 // While a graph is captured, says which operator an error came from; to be called with the error in flight.
 void name_while_capturing(c10::Error& error, const char* name);
 

@@ -26,6 +26,8 @@ pub enum Reason {
     VendorInactive(Arc<str>),
     /// FlagGems is kept out of every route.
     FlagGemsDisabled(Source),
+    /// The default order leaves it to a route of the operator's own.
+    OnRequest(Arc<str>),
     /// No alternative of the route names it.
     NotNamed,
     /// An earlier alternative was usable; this one comes with the named selector.
@@ -40,7 +42,7 @@ impl Reason {
     pub const fn is_usable(&self) -> bool {
         matches!(
             self,
-            Self::NotNamed | Self::LaterAlternative(_) | Self::LowerPriority
+            Self::OnRequest(_) | Self::NotNamed | Self::LaterAlternative(_) | Self::LowerPriority
         )
     }
 }
@@ -53,6 +55,7 @@ impl fmt::Display for Reason {
             Self::VendorNotAllowed(source) => write!(f, "its vendor is not allowed by {source}"),
             Self::VendorInactive(active) => write!(f, "the active vendor is {active}"),
             Self::FlagGemsDisabled(source) => write!(f, "FlagGems is disabled by {source}"),
+            Self::OnRequest(reason) => write!(f, "only when asked for: {reason}"),
             Self::NotNamed => f.write_str("not named by the route"),
             Self::LaterAlternative(selector) => {
                 write!(f, "a later alternative of the route ({selector})")

@@ -155,7 +155,10 @@ impl<'p> Compiled<'p> {
         let named: Vec<_> = op
             .impls
             .iter()
-            .map(|i| route.value.iter().position(|s| self.names(s, i)))
+            .map(|i| match (&i.on_request, routed) {
+                (Some(_), None) => None,
+                _ => route.value.iter().position(|s| self.names(s, i)),
+            })
             .collect();
         // The earliest alternative, then the highest priority, then the id: a total order.
         let usable = (0..op.impls.len()).filter(|&i| unusable[i].is_none());
@@ -173,7 +176,10 @@ impl<'p> Compiled<'p> {
                 (_, Some(reason), _) => Some(reason),
                 (Some((_, best)), None, Some(mine)) if mine == best => Some(Reason::LowerPriority),
                 (_, None, Some(mine)) => Some(Reason::LaterAlternative(route.value[mine].clone())),
-                (_, None, None) => Some(Reason::NotNamed),
+                (_, None, None) => Some(match (&op.impls[i].on_request, routed) {
+                    (Some(reason), None) => Reason::OnRequest(Arc::clone(reason)),
+                    _ => Reason::NotNamed,
+                }),
             };
             Candidate {
                 implementation: Arc::clone(&op.impls[i]),

@@ -95,6 +95,8 @@ pub struct Impl {
     pub priority: i32,
     /// Whether it can be used.
     pub availability: Availability,
+    /// Why only a route of the operator's own may choose it, and not the default order.
+    pub on_request: Option<Arc<str>>,
     /// How it is called.
     pub callable: Callable,
 }
@@ -109,6 +111,7 @@ impl Impl {
             backend: backend.into(),
             priority: 0,
             availability: Availability::Available,
+            on_request: None,
             callable: Callable::Native,
         }
     }
@@ -131,6 +134,13 @@ impl Impl {
     #[must_use]
     pub fn unavailable(mut self, reason: &str) -> Self {
         self.availability = Availability::Unavailable(reason.into());
+        self
+    }
+
+    /// Chosen only by a route of the operator's own, for this reason.
+    #[must_use]
+    pub fn on_request(mut self, reason: &str) -> Self {
+        self.on_request = Some(reason.into());
         self
     }
 

@@ -48,7 +48,11 @@ if not _imported_by_torch:
 
 from flagos.routing import route  # noqa: E402
 from torch_fl._version import __version__  # noqa: E402
-from torch_fl.flaggems import is_flaggems_enabled  # noqa: E402
+from torch_fl.flaggems import (  # noqa: E402
+    disable_flaggems,
+    enable_flaggems,
+    is_flaggems_enabled,
+)
 from torch_fl.routing import (  # noqa: E402
     counters,
     explain,
@@ -62,6 +66,8 @@ from torch_fl.routing import (  # noqa: E402
 __all__ = [
     "__version__",
     "counters",
+    "disable_flaggems",
+    "enable_flaggems",
     "explain",
     "flagos",
     "get_registered_ops",

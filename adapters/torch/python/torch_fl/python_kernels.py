@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from flagos import _core
+from torch_fl import _vendor
 
 _KEY = "PrivateUse1"
 
@@ -27,18 +28,21 @@ _offers: dict[str, dict[str, _Offer]] = {}
 _attached: dict[str, _Attachment] = {}
 _calls: Counter[str] = Counter()
 _running = threading.local()
+_never_recorded: set[str] = set()
 
 
 @dataclass(frozen=True)
 class _Offer:
     fn: Callable[..., Any]
     backend: str
+    native: bool  # takes tensors of the native device
 
 
 @dataclass(frozen=True)
 class _Attachment:
     impl_id: str
     library: torch.library.Library
+    native: bool
 
 
 def require_operator(op: str) -> torch._ops.OpOverload:
@@ -53,10 +57,12 @@ def require_operator(op: str) -> torch._ops.OpOverload:
     return found
 
 
-def offer(op: str, impl_id: str, fn: Callable[..., Any], backend: str) -> None:
+def offer(
+    op: str, impl_id: str, fn: Callable[..., Any], backend: str, native: bool = False
+) -> None:
     """Remember `fn`, so that `choose` can attach it."""
     with _lock:
-        _offers.setdefault(op, {})[impl_id] = _Offer(fn, backend)
+        _offers.setdefault(op, {})[impl_id] = _Offer(fn, backend, native)
 
 
 def withdraw(op: str, impl_id: str) -> None:
@@ -82,14 +88,34 @@ def choose(op: str, impl_id: str | None) -> None:
         if attached is not None:
             if chosen is not None and attached.impl_id == impl_id:
                 return
+            if attached.native:
+                torch.ops.flagos.detach_kernel(op)
             attached.library._destroy()
             del _attached[op]
         if chosen is not None and impl_id is not None:
-            _attached[op] = _Attachment(impl_id, _attach(op, chosen))
+            attach = _attach_native if chosen.native else _attach
+            _attached[op] = _Attachment(impl_id, attach(op, chosen), chosen.native)
+
+
+def served_natively() -> list[str]:
+    """Operators that an implementation for native tensors serves now."""
+    with _lock:
+        return [op for op, attached in _attached.items() if attached.native]
+
+
+def refuse_recordings(op: str) -> None:
+    """Never record calls of `op`."""
+    require_operator(op)
+    with _lock:
+        _never_recorded.add(op)
+        attached = _attached.get(op)
+        if attached is not None:  # attached anew, without
+            choose(op, None)
+            choose(op, attached.impl_id)
 
 
 def calls() -> dict[str, int]:
-    """Calls that Python kernels served, by operator."""
+    """Calls that Python kernels served, by operator; others count theirs in the operator's slot."""
     with _lock:
         return dict(_calls)
 
@@ -154,6 +180,84 @@ def _attach(op: str, chosen: _Offer) -> torch.library.Library:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
         library.impl(name, kernel, _KEY, with_keyset=True, allow_override=True)
+    return library
+
+
+def _attach_native(op: str, chosen: _Offer) -> torch.library.Library:
+    """Put `chosen` beneath the twin: it is given native tensors, and its calls may be recorded."""
+    from torch_fl import recorder, replay
+
+    overload = require_operator(op)
+    arguments = overload._schema.arguments
+    tensor_places = [
+        (position, argument.name)
+        for position, argument in enumerate(arguments)
+        if "Tensor" in str(argument.type)
+    ]
+    # What the operator returns when all of it is arguments that it wrote.
+    returns = overload._schema.returns
+    written = [
+        (position, argument.name)
+        for position, argument in enumerate(arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    in_place = bool(written) and len(written) == len(returns)
+    namespace, name = op.split("::", 1)
+    native_keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _vendor.native().upper()))
+    fn = chosen.fn
+
+    def value_at(place: tuple[int, str], args: Any, kwargs: Any) -> Any:
+        position, argument = place
+        return args[position] if position < len(args) else kwargs.get(argument)
+
+    def inputs_of(args: Any, kwargs: Any) -> list[torch.Tensor]:
+        found: list[torch.Tensor] = []
+        for place in tensor_places:
+            value = value_at(place, args, kwargs)
+            for leaf in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(leaf, torch.Tensor) and leaf.device.type == _vendor.native():
+                    found.append(leaf)
+        return found
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        result = fn(*args, **kwargs)
+        if not in_place:
+            return result
+        targets = [value_at(place, args, kwargs) for place in written]
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        for target, made in zip(targets, results, strict=False):
+            if isinstance(made, torch.Tensor) and made is not target:
+                target.resize_(made.shape).copy_(made)
+        return targets[0] if len(targets) == 1 else tuple(targets)
+
+    def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if torch.ops.flagos.recording_wanted():
+                inputs = inputs_of(args, kwargs)
+                result, words = recorder.record(run, inputs, args, kwargs)
+                if isinstance(words, recorder.Refusal):
+                    torch.ops.flagos.refuse_recording(
+                        f"{words} ({recorder.describe_inputs(inputs)})"
+                    )
+                else:
+                    torch.ops.flagos.offer_recording(words)
+            else:
+                result = run(*args, **kwargs)
+        except NotImplementedError as refusal:  # flagos.UnsupportedError is one too
+            declined = str(refusal)
+        else:
+            if _logs_dispatch():
+                sys.stderr.write(f"[flagos dispatch] {name} -> {chosen.backend}\n")
+            return result
+        _core.record_fallback(op, declined or "declined by the implementation")
+        return overload.redispatch(native_keys, *args, **kwargs)
+
+    library = torch.library.Library(namespace, "IMPL")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
+        library.impl(name, kernel, _KEY, with_keyset=True, allow_override=True)
+    recorded = replay.enabled() and op not in _never_recorded
+    torch.ops.flagos.attach_kernel(op, chosen.backend, recorded)
     return library
 
 

@@ -63,6 +63,9 @@ def declare_native_implementations() -> None:
     )
     _registered = tuple(sorted(found))
     followers.join(TorchFollower())
+    from torch_fl.flaggems import candidates
+
+    candidates.register()
 
 
 _COMPOSITE_KEYS = (
@@ -174,7 +177,9 @@ class TorchFollower:
     def offered(self, offer: followers.Offer) -> None:
         """Remember an implementation of an operator of torch's."""
         if offer.op.startswith(_NAMESPACE):
-            python_kernels.offer(offer.op, offer.impl_id, offer.fn, offer.backend)
+            python_kernels.offer(
+                offer.op, offer.impl_id, offer.fn, offer.backend, offer.native
+            )
 
     def withdrawn(self, op: str, impl_id: str) -> None:
         """Detach an implementation for good."""

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a call of an operator looks like from outside: everything an implementation may base its launches on, except
+// the contents of memory.
+#pragma once
+
+#include <ATen/core/stack.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/util/SmallVector.h>
+
+#include <optional>
+
+namespace flagos {
+
+struct Signature {
+  c10::SmallVector<uint64_t, 64> words;
+  uint64_t hash = 0;
+  c10::SmallVector<c10::TensorImpl*, 8> inputs; // flagos tensors, in the order of the arguments; borrowed
+  c10::DeviceIndex device = -1;                 // theirs, or the current one
+  bool aliased = false;                         // two of them share memory
+
+  // Describes the last `count` values of the stack. False when something among them cannot be described: generators,
+  // tensors that are not dense, tensors of other devices that are not numbers.
+  bool describe(const torch::jit::Stack& stack, size_t count);
+
+ private:
+  bool add(const c10::IValue& value);
+  bool add(const at::Tensor& tensor);
+  bool add_elsewhere(const c10::TensorImpl* impl);
+};
+
+} // namespace flagos

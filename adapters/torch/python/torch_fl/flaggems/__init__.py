@@ -1,0 +1,80 @@
+"""FlagGems' Triton kernels as implementations of operators on the flagos device.
+
+Every overload of the installed FlagGems is a candidate: named by a route, or switched on here, it serves
+its operator. By default only those do that were verified on this chip (`flagos verify`) and measured to
+be no slower than the native kernels (`flagos tune`); `flagos explain` says why any other does not.
+FlagGems is imported when one of its kernels is first called.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+import flagos
+from flagos import _core, followers
+from torch_fl.flaggems import candidates
+from torch_fl.flaggems.candidates import BACKEND, family
+
+__all__ = ["disable_flaggems", "enable_flaggems", "is_flaggems_enabled", "overloads"]
+
+
+def is_flaggems_enabled() -> bool:
+    """True when the plan serves at least one operator with a FlagGems implementation."""
+    return any(
+        (entry["winner"] or "").startswith(f"{BACKEND}.") for entry in flagos.plan()["ops"].values()
+    )
+
+
+def overloads() -> list[str]:
+    """The overloads of the installed FlagGems, such as `add.Tensor`, sorted; none without FlagGems."""
+    return sorted(candidates.registered())
+
+
+def enable_flaggems(
+    include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+) -> list[str]:
+    """Route operators to FlagGems until `disable_flaggems`; returns which.
+
+    Without `include`, everything FlagGems has that is not known to be wrong on this chip. Names are those
+    of overloads (`add.Tensor`), of operators (`add`: every overload and the in-place form), or of
+    FlagGems' functions; what is named is routed even when it is known to be wrong. `exclude` takes the
+    same names. Raises ValueError for a name FlagGems does not have, RuntimeError without FlagGems.
+    """
+    found = candidates.registered()
+    if not found:
+        raise RuntimeError(f"FlagGems cannot be used: {candidates.missing()}")
+    wanted = set(found) if include is None else _matching(include, found)
+    if include is None:
+        wanted = {name for name in wanted if candidates.usable(name) and not candidates.failed(name)}
+    unwanted = set() if exclude is None else _matching(exclude, found)
+    chosen = sorted(wanted - unwanted)
+    for name in chosen:
+        _core.set_route(f"aten::{name}", BACKEND)
+    followers.published()
+    return chosen
+
+
+def disable_flaggems() -> None:
+    """Take back every `enable_flaggems`."""
+    for name in candidates.registered():
+        _core.clear_route(f"aten::{name}")
+    followers.published()
+
+
+def _matching(names: Iterable[str], found: dict[str, str]) -> set[str]:
+    if isinstance(names, str):
+        raise TypeError(f"expected a list of names, got the text {names!r}; write [{names!r}]")
+    matched: set[str] = set()
+    for name in names:
+        plain = name.removeprefix("aten::")
+        hits = {o for o, function in found.items() if plain in (o, function)}
+        if "." not in plain:
+            hits |= {o for o in found if family(o) == family(plain)}
+        if not hits:
+            known = sorted({o for o in found} | {o.partition(".")[0] for o in found})
+            nearest = difflib.get_close_matches(plain, known, 1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            raise ValueError(f"FlagGems has no operator {name!r}{hint}")
+        matched |= hits
+    return matched

@@ -1,0 +1,123 @@
+"""FlagGems' overloads in the registry, each with what is known of it on this chip."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from flagos import _core, followers
+from torch_fl import _vendor
+from torch_fl.flaggems import package, tables
+
+BACKEND = "flaggems"
+_INTERPRETED = "TRITON_INTERPRET"
+
+_registered: dict[str, str] = {}
+_missing = "no overloads were registered yet"
+
+# These move data between devices, types and layouts, which is the device's own business.
+_NOT_ROUTED = frozenset(
+    "_to_copy copy copy_ contiguous resolve_conj resolve_neg to_copy to.dtype _assert_async".split()
+)
+
+
+class Function:
+    """A function of FlagGems, found when it is first called."""
+
+    def __init__(self, overload: str) -> None:
+        self._overload = overload
+        self._function: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._function is None:
+            self._function = package.function(self._overload)
+        return self._function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<FlagGems' {self._overload}>"
+
+
+def registered() -> dict[str, str]:
+    """The overloads that are candidates, with the names of FlagGems' functions."""
+    return dict(_registered)
+
+
+def missing() -> str:
+    """Why there is no candidate."""
+    return _missing
+
+
+def usable(overload: str) -> bool:
+    """Whether a route may name it."""
+    return _unusable(overload, _environment()) is None
+
+
+def failed(overload: str) -> bool:
+    """Whether it is known to be wrong on this chip."""
+    known = tables.verdicts().get(overload)
+    return known is not None and known["verdict"] == "FAILED"
+
+
+def family(name: str) -> str:
+    """What `add.Tensor`, `add_.Tensor` and `add.out` have in common; `zeros` belongs to `zero_`."""
+    return name.partition(".")[0].strip("_").removesuffix("s")
+
+
+def register() -> None:
+    """Tell the core of every overload. Costs a few milliseconds where FlagGems is installed."""
+    global _missing
+    found = package.folder()
+    if found is None:
+        _missing = "it is not installed (see `flagos doctor`)"
+        return
+    environment = _environment()
+    functions = package.overloads(found)
+    known = torch._C._dispatch_has_kernel_for_dispatch_key
+    for overload, name in functions.items():
+        op = f"aten::{overload}"
+        try:
+            known(op, "CPU")
+        except RuntimeError:  # of another version of torch
+            continue
+        function = Function(overload)
+        unusable = _unusable(overload, environment)
+        _core.register_impl(
+            op,
+            f"{BACKEND}.{name}",
+            "flagos",
+            function,
+            backend=BACKEND,
+            unavailable_reason=unusable,
+            on_request=None if unusable else tables.not_by_default(overload),
+        )
+        _registered[overload] = name
+        if unusable is None:
+            followers.offered(
+                followers.Offer(op, f"{BACKEND}.{name}", function, BACKEND, native=True)
+            )
+    followers.published()
+
+
+def _environment() -> str | None:
+    """Why none of FlagGems' kernels can run in this process."""
+    if importlib.util.find_spec("triton") is None:
+        return "FlagGems needs Triton: pip install triton"
+    if not _vendor.on_cuda() and os.environ.get(_INTERPRETED) != "1":
+        return "FlagGems has kernels for GPUs, and none serves flagos here"
+    return None
+
+
+def _unusable(overload: str, environment: str | None) -> str | None:
+    if environment is not None:
+        return environment
+    if overload in _NOT_ROUTED:
+        return "moving data between devices and layouts stays with the device"
+    op = f"aten::{overload}"
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    if has_kernel(op, "CompositeImplicitAutograd"):
+        return "torch derives its gradient from its parts, which one kernel for all of it would hide"
+    return None

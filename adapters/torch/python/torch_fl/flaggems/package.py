@@ -1,0 +1,91 @@
+"""The installed FlagGems: where it is, what it offers, and its functions once one is needed."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Any
+
+_NAME = "flag_gems"
+_TABLE = "_FULL_CONFIG"
+_SOURCE = "FLAGGEMS_SOURCE_DIR"
+
+_lock = threading.Lock()
+_functions: dict[str, Callable[..., Any]] | None = None
+
+
+def folder() -> Path | None:
+    """The folder of the package, without importing it; None when there is none."""
+    source = os.environ.get(_SOURCE)
+    if source:
+        return Path(source)
+    spec = importlib.util.find_spec(_NAME)
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
+def version() -> str:
+    """Its version; `source` for a checkout."""
+    if os.environ.get(_SOURCE):
+        return "source"
+    try:
+        return version_of("flag_gems")
+    except PackageNotFoundError:
+        return "source"
+
+
+def overloads(package: Path) -> dict[str, str]:
+    """What the package offers, read from its text: overloads, such as `add.Tensor`, and its functions' names.
+
+    Raises ValueError when the text has no table of the kind that is known.
+    """
+    path = package / "__init__.py"
+    for statement in ast.parse(path.read_text(), str(path)).body:
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if not (isinstance(target, ast.Name) and target.id == _TABLE):
+            continue
+        assert isinstance(statement, ast.Assign)
+        if isinstance(statement.value, (ast.Tuple, ast.List)):
+            return dict(_entry(row) for row in statement.value.elts)
+    raise ValueError(f"{path} has no table {_TABLE}: this version of FlagGems is not known")
+
+
+def _entry(row: ast.expr) -> tuple[str, str]:
+    if isinstance(row, (ast.Tuple, ast.List)) and len(row.elts) >= 2:
+        name, function = row.elts[:2]
+        if isinstance(name, ast.Constant) and isinstance(name.value, str):
+            return name.value, ast.unparse(function)
+    raise ValueError(f"{_TABLE} of FlagGems has an entry of an unknown form: {ast.unparse(row)}")
+
+
+def function(overload: str) -> Callable[..., Any]:
+    """FlagGems' function for an overload. Imports FlagGems. Raises UnsupportedError when it leaves it out."""
+    functions = _functions or _load()
+    if overload not in functions:
+        from flagos import UnsupportedError
+
+        raise UnsupportedError(f"FlagGems {version()} leaves {overload} out with this version of torch")
+    return functions[overload]
+
+
+def _load() -> dict[str, Callable[..., Any]]:
+    global _functions
+    with _lock:
+        if _functions is None:
+            source = os.environ.get(_SOURCE)
+            if source:
+                sys.path.insert(0, str(Path(source).parent))
+            package = importlib.import_module(_NAME)
+            _functions = {
+                row[0]: row[1]
+                for row in getattr(package, _TABLE)
+                if len(row) < 3 or bool(row[2]())
+            }
+    return _functions

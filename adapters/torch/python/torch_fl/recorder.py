@@ -1,0 +1,294 @@
+"""What one call of a Python implementation does on the device, as words that `csrc/replay.cc` can repeat.
+
+An implementation is run once as ever, while its allocations, its views, its fills and copies (torch's
+dispatcher) and its kernel launches (`torch_fl.launcher`) are noted. All memory it touches has to be an
+argument's or its own, and everything else it does has to be known to be repeatable; otherwise `Refusal`
+says what was seen.
+
+What no recording can see are Python values a call depends on. The module globals that were read are
+watched, and changing one forgets every recording (`torch_fl.watched`).
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torch_fl import launcher, watched
+
+_LAUNCH, _FILL, _COPY = range(3)
+_INTEGER, _DOUBLE, _BOOL = range(3)
+_COOPERATIVE, _PDL = 1, 2
+
+_ops = torch.ops.aten
+# Makes memory whose contents nobody may rely on.
+_EMPTY = {
+    _ops.empty.memory_format,
+    _ops.empty_strided.default,
+    _ops.empty_like.default,
+    _ops.new_empty.default,
+    _ops.new_empty_strided.default,
+    _ops.empty_permuted.default,
+}
+# Makes memory of one value, which is the argument named.
+_FILLED = {
+    _ops.zeros.default: 0,
+    _ops.zeros_like.default: 0,
+    _ops.new_zeros.default: 0,
+    _ops.ones.default: 1,
+    _ops.ones_like.default: 1,
+    _ops.new_ones.default: 1,
+    _ops.full.default: "fill_value",
+    _ops.full_like.default: "fill_value",
+    _ops.new_full.default: "fill_value",
+}
+# Makes a copy of its first argument, perhaps in another type.
+_COPIES = {_ops.clone.default, _ops._to_copy.default, _ops.contiguous.default}
+
+
+class Refusal(Exception):
+    """The call cannot be repeated from a recording; the message says what was seen."""
+
+
+def record(
+    function: Callable[..., Any], inputs: list[torch.Tensor], args: Any, kwargs: Any
+) -> tuple[Any, list[int] | Refusal]:
+    """Call `function`, and say what it did.
+
+    `inputs` are the tensors among the arguments, in order. Raises what the function raises; a
+    `Refusal` is returned instead of the words.
+    """
+    recording = _Recording(inputs)
+    names = watched.Names()
+    with launcher.recording(recording.launched), recording, names:
+        result = function(*args, **kwargs)
+    try:
+        words = recording.words(result)
+        names.watch()
+    except Refusal as refusal:
+        return result, refusal
+    return result, words
+
+
+class _Recording(TorchDispatchMode):
+    def __init__(self, inputs: list[torch.Tensor]) -> None:
+        super().__init__()
+        self._inputs = inputs
+        # (first byte, bytes, memory, the address its offsets count from)
+        self._known: list[tuple[int, int, int, int]] = []
+        self._by_storage: dict[int, int] = {}
+        self._kept: list[Any] = []  # so that no memory is used twice
+        self._blocks: list[int] = []
+        self._steps: list[list[int]] = []
+        self._refusal: Refusal | None = None
+        for index, tensor in enumerate(inputs):
+            storage = tensor.untyped_storage()
+            if storage._cdata in self._by_storage:
+                continue
+            self._by_storage[storage._cdata] = index
+            self._know(storage, index, tensor.data_ptr())
+
+    def _know(self, storage: torch.UntypedStorage, memory: int, origin: int) -> None:
+        self._known.append((storage.data_ptr(), storage.nbytes(), memory, origin))
+        self._kept.append(storage)
+
+    def _refuse(self, reason: str) -> None:
+        if self._refusal is None:
+            self._refusal = Refusal(reason)
+
+    # ---- memory
+
+    def _memory_at(self, address: int) -> tuple[int, int] | None:
+        for start, nbytes, memory, origin in self._known:
+            if start <= address < start + max(nbytes, 1):
+                return memory, address - origin
+        return None
+
+    def _new_block(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        self._blocks.append(storage.nbytes())
+        memory = -len(self._blocks)
+        self._by_storage[storage._cdata] = memory
+        self._know(storage, memory, storage.data_ptr())
+
+    def _place(self, tensor: torch.Tensor) -> list[int]:
+        storage = tensor.untyped_storage()
+        memory = self._by_storage.get(storage._cdata)
+        if memory is None:
+            raise Refusal(f"it uses a tensor from elsewhere, of shape {tuple(tensor.shape)}")
+        if tensor.is_conj() or tensor.is_neg() or tensor.layout != torch.strided:
+            raise Refusal("it uses a tensor with a conjugate or negative bit, or one that is not dense")
+        first = tensor.storage_offset() * tensor.element_size()
+        if memory >= 0:
+            base = self._inputs[memory]
+            first -= base.storage_offset() * base.element_size()
+        return [
+            memory,
+            first,
+            _dtype_number(tensor.dtype),
+            tensor.dim(),
+            *tensor.shape,
+            tensor.dim(),
+            *tensor.stride(),
+        ]
+
+    # ---- what is seen
+
+    def launched(self, kernel: Any, grid: Any, stream: int, args: tuple[Any, ...]) -> None:
+        """A launch was queued."""
+        try:
+            self._steps.append(self._launch(kernel, grid, stream, args))
+        except Refusal as refusal:
+            self._refuse(str(refusal))
+        except Exception as error:  # the launch was made; not understanding it is no failure of it
+            self._refuse(f"a launch cannot be described: {error}")
+
+    def _launch(self, kernel: Any, grid: Any, stream: int, args: tuple[Any, ...]) -> list[int]:
+        current = torch.cuda.current_stream().cuda_stream
+        if stream != current:
+            raise Refusal("it launches on a stream other than the current one")
+        told = launcher.describe(kernel, grid, args)
+        flags = told["cooperative"] * _COOPERATIVE | told["pdl"] * _PDL
+        words = [
+            _LAUNCH,
+            told["function"],
+            *told["grid"],
+            *told["block"],
+            *told["cluster"],
+            told["shared_bytes"],
+            flags,
+            len(told["params"]),
+        ]
+        for size, is_pointer, bits in told["params"]:
+            found = self._memory_at(bits) if bits and (is_pointer or size == 8) else None
+            if is_pointer and bits:
+                if found is None:
+                    raise Refusal("a kernel is given memory that is neither an argument's nor its own")
+                words += [size, 1, *found]
+            elif found is not None:
+                raise Refusal("a kernel is given an address as a number")
+            else:
+                words += [size, 0, _signed(bits)]
+        self._kept.append(args)
+        return words
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        try:
+            self._dispatched(func, args, kwargs or {}, result)
+        except Refusal as refusal:
+            self._refuse(str(refusal))
+        return result
+
+    def _dispatched(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        self._kept += [args, kwargs, result]
+        tensors = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        device = next((t.device for t in self._inputs), None)
+        if any(tensor.device.type == "cpu" for tensor in tensors) or (
+            device is not None and any(tensor.device != device for tensor in tensors)
+        ):
+            raise Refusal(f"it calls {func}, whose result is on another device")
+        if func in _EMPTY:
+            self._new_block(result)
+        elif func in _FILLED:
+            self._new_block(result)
+            self._fill(result, _FILLED[func], args, kwargs, func)
+        elif func in _COPIES:
+            if result.untyped_storage()._cdata not in self._by_storage:
+                self._new_block(result)
+                self._steps.append([_COPY, *self._place(result), *self._place(args[0])])
+        elif func is _ops.copy_.default:
+            self._steps.append([_COPY, *self._place(args[0]), *self._place(args[1])])
+        elif func is _ops.fill_.Scalar:
+            self._steps.append([_FILL, *self._place(args[0]), *_scalar(args[1])])
+        elif func is _ops.zero_.default:
+            self._steps.append([_FILL, *self._place(args[0]), *_scalar(0)])
+        elif not (func.is_view and all(t.untyped_storage()._cdata in self._by_storage for t in tensors)):
+            raise Refusal(f"it calls {func}, which is not recorded")
+
+    def _fill(self, result: torch.Tensor, value: Any, args: Any, kwargs: Any, func: Any) -> None:
+        if isinstance(value, str):
+            names = [argument.name for argument in func._schema.arguments]
+            position = names.index(value)
+            value = args[position] if position < len(args) else kwargs[value]
+        self._steps.append([_FILL, *self._place(result), *_scalar(value)])
+
+    # ---- the whole
+
+    def words(self, result: Any) -> list[int]:
+        """The recording. Raises `Refusal`."""
+        if self._refusal is not None:
+            raise self._refusal
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        if isinstance(result, list):
+            raise Refusal("it returns a list")
+        if not self._steps and any(nbytes > 0 for nbytes in self._blocks):
+            raise Refusal("nothing was seen that writes what it returns")
+        words = [len(self._blocks), *self._blocks, len(self._steps)]
+        for step in self._steps:
+            words += step
+        words.append(len(results))
+        for tensor in results:
+            words += self._result(tensor)
+        return words
+
+    def _result(self, tensor: Any) -> list[int]:
+        if not isinstance(tensor, torch.Tensor):
+            raise Refusal(f"it returns a {type(tensor).__name__}")
+        for index, argument in enumerate(self._inputs):
+            if tensor is argument:
+                return [index]
+        place = self._place(tensor)
+        if place[0] >= 0:
+            raise Refusal("it returns a view of an argument")
+        return [-1, *place]
+
+
+def _signed(bits: int) -> int:
+    return bits - (1 << 64) if bits >= 1 << 63 else bits
+
+
+def _scalar(value: Any) -> list[int]:
+    if isinstance(value, bool):
+        return [_BOOL, int(value)]
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+        return [_INTEGER, value]
+    if isinstance(value, float):
+        return [_DOUBLE, struct.unpack("<q", struct.pack("<d", value))[0]]
+    raise Refusal(f"it fills memory with {value!r}")
+
+
+# c10::ScalarType, whose numbers are part of torch's serialization format.
+_DTYPES = (
+    "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool "
+    "qint8 quint8 qint32 bfloat16"
+).split()
+_DTYPE_NUMBERS = {getattr(torch, name): number for number, name in enumerate(_DTYPES)} | {
+    torch.float8_e5m2: 23,
+    torch.float8_e4m3fn: 24,
+    torch.float8_e5m2fnuz: 25,
+    torch.float8_e4m3fnuz: 26,
+}
+
+
+def _dtype_number(dtype: torch.dtype) -> int:
+    if dtype not in _DTYPE_NUMBERS:
+        raise Refusal(f"it uses a tensor of {dtype}")
+    return _DTYPE_NUMBERS[dtype]
+
+
+def describe_inputs(inputs: list[torch.Tensor]) -> str:
+    """The tensors of a signature, for a reason: `float32[2, 3], int64[4]`."""
+    return ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in inputs)
+
+
+SUPPORTED = sys.version_info >= (3, 12)
+"""Whether recordings are made: watching globals needs CPython 3.12."""
