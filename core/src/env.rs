@@ -133,6 +133,8 @@ declare! {
         "Compares one repeated call in so many with a call from Python, bit for bit; a difference is an error. `0`: none.";
     GEMS_VENDOR: "GEMS_VENDOR", VarKind::Text, "found by FlagGems", FlagGems,
         "The vendor FlagGems generates kernels for.";
+    LAUNCHER: "FLAGOS_LAUNCHER", VarKind::Flag, "`1`", FlagGems,
+        "`0` leaves the launching of Triton's and FlagGems' kernels to their own Python code.";
 
     HOST_DEVICES: "FLAGOS_HOST_DEVICES", VarKind::Count, "`1`", Host,
         "How many devices the host vendor shows.";

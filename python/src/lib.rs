@@ -11,6 +11,7 @@ mod environment;
 mod errors;
 mod foreign;
 mod implementations;
+mod launcher;
 mod logs;
 mod plan;
 mod routes;
@@ -28,5 +29,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     configuration::register(module)?;
     implementations::register(module)?;
     plan::register(module)?;
+    launcher::register(module)?;
     routes::register(module)
 }

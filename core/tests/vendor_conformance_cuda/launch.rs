@@ -9,7 +9,7 @@ use std::ptr::{null, null_mut};
 use flagos_core::abi;
 use flagos_core::kernels::{Launch, LaunchSpec, Parameter};
 use flagos_core::runtime::Vendor;
-use flagos_core::vendors::cuda::kernel::{Kernel, Shape};
+use flagos_core::vendors::cuda::kernel::{device_address, Kernel, Shape};
 use flagos_core::ErrorKind;
 
 use crate::checks::Pinned;
@@ -216,6 +216,20 @@ fn parameters_that_are_not_the_functions_are_refused() {
     let zero = spec(0);
     // SAFETY: refused before it is used.
     assert!(unsafe { Launch::new(&zero) }.is_err());
+}
+
+#[test]
+fn only_memory_that_kernels_reach_has_a_device_address() {
+    let Some(cuda) = open() else { return };
+    let vendor = &*cuda.vendor;
+    let memory = Memory::new(vendor, 0, NBYTES);
+    let pinned = Pinned::new(vendor, NBYTES).expect("pinned memory");
+    for address in [memory.address() as u64 + 8, pinned.address() as u64] {
+        assert_eq!(device_address(address).expect("asked"), Some(address));
+    }
+    let ordinary = Box::new(7_u64);
+    let address = std::ptr::from_ref(&*ordinary) as u64;
+    assert_eq!(device_address(address).expect("asked"), None);
 }
 
 #[test]

@@ -22,6 +22,9 @@ _COMPLETIONS = {
     "torch._inductor.compile_fx": "torch_fl.compile.over_cuda",
     "safetensors": "torch_fl.integrations.safetensors",
     "transformers.training_args": "torch_fl.integrations.transformers",
+    "triton.runtime.jit": "torch_fl.launcher.jit",
+    "triton.compiler.compiler": "torch_fl.launcher.compiled",
+    "flag_gems.utils.libentry": "torch_fl.launcher.entry",
 }
 """Modules of others, each with the module of ours whose `register()` completes it."""
 

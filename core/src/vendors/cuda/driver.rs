@@ -98,6 +98,7 @@ driver_api! {
         cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
         cuMemFreeHost(*mut c_void);
         cuMemcpyAsync(CUdeviceptr, CUdeviceptr, usize, CUstream);
+        cuPointerGetAttribute(*mut c_void, CUpointer_attribute, CUdeviceptr);
         cuPointerGetAttributes(c_uint, *mut CUpointer_attribute, *mut *mut c_void, CUdeviceptr);
         cuStreamCreateWithPriority(*mut CUstream, c_uint, c_int);
         cuStreamDestroy_v2(CUstream);

@@ -7,7 +7,8 @@ use std::mem::MaybeUninit;
 
 use cudarc::driver::sys::{
     CUclusterSchedulingPolicy, CUcontext, CUfunction, CUfunction_attribute, CUlaunchAttribute,
-    CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUresult, CUstream,
+    CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUpointer_attribute, CUresult,
+    CUstream,
 };
 
 use crate::error::{Error, Result};
@@ -278,6 +279,23 @@ impl Kernel {
             "cuLaunchKernelEx",
             format!("{given} parameters were given to a kernel of {expected}"),
         )
+    }
+}
+
+/// The address by which kernels of the current context reach this memory; `None` when they cannot, as
+/// ordinary host memory. The driver is asked what Triton asks of it.
+///
+/// # Errors
+/// The driver's.
+pub fn device_address(address: u64) -> Result<Option<u64>> {
+    let api = driver::initialize()?;
+    let mut found = 0_u64;
+    let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER;
+    // SAFETY: the attribute is an address, which `found` has room for; any value may be asked about.
+    match unsafe { (api.cuPointerGetAttribute)((&raw mut found).cast(), attribute, address) } {
+        SUCCESS => Ok(Some(found)),
+        code if code == CUresult::CUDA_ERROR_INVALID_VALUE as Code => Ok(None),
+        code => Err(failed(api, "cuPointerGetAttribute", code)),
     }
 }
 

@@ -160,6 +160,17 @@ Code cuMemcpyAsync(uint64_t to, uint64_t from, size_t size, void* handle) {
     drain(stream);
   return kSuccess;
 }
+Code cuPointerGetAttribute(uint64_t* value, int attribute, uint64_t address) {
+  if (Code code = enter_context())
+    return code;
+  std::lock_guard<std::mutex> lock(mutex);
+  Block block;
+  auto host = host_blocks.upper_bound(address);
+  bool pinned = host != host_blocks.begin() && address < std::prev(host)->first + std::prev(host)->second;
+  if (attribute != 3 || !(pinned || block_of(address, &block)))
+    return kInvalidValue;
+  return *value = address, kSuccess;
+}
 Code cuPointerGetAttributes(unsigned, int*, void** data, uint64_t address) {
   if (Code code = enter_context())
     return code;

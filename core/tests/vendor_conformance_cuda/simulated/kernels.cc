@@ -1,5 +1,56 @@
-// Programs and launches. Of a program only the names and parameters of its kernels are read; what the two
-// kernels of the tests do is known here by their names.
+// Programs and launches. Of a program, PTX or a cubin, only the names and parameters of its kernels are read.
+// What the two kernels of the tests do is known here by their names; the others do nothing.
+#include <elf.h>
+
+namespace {
+
+// What the last launch was given, and all of them as text while `recording`.
+bool recording = false;
+auto& launches = *new std::vector<std::string>;
+
+// The bytes of each parameter, from the section .nv.info.<kernel>: entries of a format, an attribute and a
+// size, where the attribute 0x17 describes a parameter.
+bool parameters_of(const char* cubin, const std::string& kernel, std::vector<size_t>* sizes) {
+  auto header = reinterpret_cast<const Elf64_Ehdr*>(cubin);
+  auto sections = reinterpret_cast<const Elf64_Shdr*>(cubin + header->e_shoff);
+  const char* names = cubin + sections[header->e_shstrndx].sh_offset;
+  for (int i = 0; i < header->e_shnum; ++i) {
+    if (names + sections[i].sh_name != ".nv.info." + kernel)
+      continue;
+    const char* at = cubin + sections[i].sh_offset;
+    const char* end = at + sections[i].sh_size;
+    while (at < end) {
+      uint16_t size;
+      std::memcpy(&size, at + 2, sizeof size);
+      if (at[0] == 4 && at[1] == 0x17) {
+        uint16_t ordinal;
+        uint32_t flags;
+        std::memcpy(&ordinal, at + 8, sizeof ordinal);
+        std::memcpy(&flags, at + 12, sizeof flags);
+        if (sizes->size() <= ordinal)
+          sizes->resize(ordinal + 1);
+        (*sizes)[ordinal] = flags >> 18;
+      }
+      at += at[0] == 4 ? 4 + size : 4;
+    }
+    return true;
+  }
+  return false;
+}
+
+bool parameters_in_text(const char* text, const std::string& kernel, std::vector<size_t>* sizes) {
+  std::string ptx = text;
+  size_t start = ptx.find(".entry " + kernel + "(");
+  if (start == std::string::npos)
+    return false;
+  size_t end = ptx.find(')', start);
+  for (size_t at = ptx.find(".param .u", start); at < end; at = ptx.find(".param .u", at + 1))
+    sizes->push_back(std::atoi(ptx.c_str() + at + 9) / 8);
+  return true;
+}
+
+} // namespace
+
 extern "C" {
 
 struct Attribute {
@@ -28,21 +79,43 @@ void simulated_attribute(unsigned index, int* id, int* value) {
   *value = last_attributes[index].value[0];
 }
 
-Code cuModuleLoadData(std::string** module, const char* text) {
-  if (Code code = enter_context())
-    return code;
-  return *module = new std::string(text), kSuccess;
+// Launches from now on are kept as text, or not; those that were kept are forgotten.
+void simulated_record(bool on) {
+  std::lock_guard<std::mutex> lock(mutex);
+  recording = on;
+  launches.clear();
 }
-Code cuModuleGetFunction(Function** function, const std::string* module, const char* name) {
+unsigned simulated_launches() {
+  std::lock_guard<std::mutex> lock(mutex);
+  return launches.size();
+}
+const char* simulated_launch(unsigned index) {
+  std::lock_guard<std::mutex> lock(mutex);
+  return launches[index].c_str();
+}
+
+// A program is never unloaded, so its text need not be copied.
+Code cuModuleLoadData(const char** module, const char* program) {
   if (Code code = enter_context())
     return code;
-  size_t start = module->find(".entry " + std::string(name) + "(");
-  if (start == std::string::npos)
-    return kNotFound;
-  size_t end = module->find(')', start);
+  if (std::memcmp(program, ELFMAG, SELFMAG) != 0)
+    return *module = strdup(program), kSuccess;
+  auto header = reinterpret_cast<const Elf64_Ehdr*>(program);
+  size_t size = header->e_shoff + size_t{header->e_shnum} * sizeof(Elf64_Shdr);
+  auto sections = reinterpret_cast<const Elf64_Shdr*>(program + header->e_shoff);
+  for (int i = 0; i < header->e_shnum; ++i)
+    if (sections[i].sh_type != SHT_NOBITS)
+      size = std::max<size_t>(size, sections[i].sh_offset + sections[i].sh_size);
+  auto copy = static_cast<char*>(std::malloc(size));
+  return *module = static_cast<char*>(std::memcpy(copy, program, size)), kSuccess;
+}
+Code cuModuleGetFunction(Function** function, const char* module, const char* name) {
+  if (Code code = enter_context())
+    return code;
   auto made = std::make_unique<Function>(Function{current, name, {}});
-  for (size_t at = module->find(".param .u", start); at < end; at = module->find(".param .u", at + 1))
-    made->sizes.push_back(std::atoi(module->c_str() + at + 9) / 8);
+  bool cubin = std::memcmp(module, ELFMAG, SELFMAG) == 0;
+  if (!(cubin ? parameters_of : parameters_in_text)(module, name, &made->sizes))
+    return kNotFound;
   std::lock_guard<std::mutex> lock(mutex);
   *function = made.get();
   functions[*function] = std::move(made);
@@ -65,7 +138,33 @@ Code cuFuncGetParamInfo(Function* function, size_t index, size_t* offset, size_t
   return kInvalidValue;
 }
 Code cuFuncSetAttribute(Function*, int attribute, int) {
-  return attribute == 14 ? enter_context() : kInvalidValue;
+  return attribute == 14 || attribute == 8 ? enter_context() : kInvalidValue;
+}
+
+static std::string text_of(const Config& config, const Function& function, void** parameters) {
+  std::string text = function.name;
+  auto add = [&](const char* name, auto... numbers) {
+    text += std::string(" ") + name;
+    ((text += " " + std::to_string(numbers)), ...);
+  };
+  add("grid", config.grid[0], config.grid[1], config.grid[2]);
+  add("block", config.block[0], config.block[1], config.block[2]);
+  add("shared", config.shared);
+  add("stream", reinterpret_cast<uintptr_t>(config.stream));
+  for (unsigned i = 0; i < config.count; ++i) {
+    const int* value = config.attributes[i].value;
+    // A cluster has three numbers, the others one.
+    if (config.attributes[i].id == 4)
+      add("attribute", 4, value[0], value[1], value[2]);
+    else
+      add("attribute", config.attributes[i].id, value[0]);
+  }
+  for (size_t i = 0; i < function.sizes.size(); ++i) {
+    uint64_t word = 0;
+    std::memcpy(&word, parameters[i], std::min<size_t>(function.sizes[i], 8));
+    add("parameter", function.sizes[i], word);
+  }
+  return text;
 }
 
 Code cuLaunchKernelEx(const Config* config, Function* function, void** parameters, void** extra) {
@@ -83,8 +182,12 @@ Code cuLaunchKernelEx(const Config* config, Function* function, void** parameter
     if (extra)
       return kInvalidValue;
     last_attributes.assign(config->attributes, config->attributes + config->count);
+    if (recording)
+      launches.push_back(text_of(*config, *function, parameters));
     if (function->name == "stop")
       return current->lost = kLaunchFailed, kSuccess;
+    if (function->name != "report")
+      return kSuccess;
     for (unsigned number : config->grid)
       words.push_back(number);
     for (unsigned number : config->block)

@@ -1,0 +1,152 @@
+"""Triton's compiled kernels: what Rust needs to launch one, and telling recorders of launches."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+from flagos import _core
+from torch_fl.launcher import known, reasons
+from torch_fl.launcher.reasons import Unsupported
+
+_CLASS = "triton.compiler.CompiledKernel"
+_ATTRIBUTE = "_flagos_kernel"
+
+
+def register() -> None:
+    """Called when Triton's compiler is imported."""
+    install()
+
+
+def install() -> None:
+    """Tell recorders of the launches that Triton makes itself."""
+    from triton.compiler.compiler import CompiledKernel
+
+    if not _core.launch_enabled() or getattr(CompiledKernel.run, "flagos", False):
+        return
+    reason = known.unknown(
+        {
+            "CompiledKernel.run": CompiledKernel.run.fget,
+            "CompiledKernel.__getitem__": CompiledKernel.__getitem__,
+        }
+    )
+    if reason is not None:
+        reasons.leave_alone(_CLASS, reason)
+        return
+    reasons.take_over(_CLASS)
+    CompiledKernel.run = _Run(CompiledKernel.run.fget)
+
+
+def uninstall() -> None:
+    """Give the class its own property back."""
+    module = sys.modules.get("triton.compiler.compiler")
+    if module is not None and isinstance(module.CompiledKernel.__dict__["run"], _Run):
+        module.CompiledKernel.run = property(module.CompiledKernel.__dict__["run"].original)
+
+
+class _Run:
+    """The property `run`, which gives what launches the kernel."""
+
+    def __init__(self, original: Any) -> None:
+        self.original = original
+
+    def __get__(self, kernel: Any, owner: type | None = None) -> Any:
+        if kernel is None:
+            return self
+        run = self.original(kernel)
+        recorder = _core.launch_recorder()
+        return run if recorder is None else functools.partial(_recorded, kernel, run, recorder)
+
+    flagos = True
+
+
+def _recorded(
+    kernel: Any, run: Any, recorder: Any, x: int, y: int, z: int, stream: int, *rest: Any
+) -> None:
+    run(x, y, z, stream, *rest)
+    if x * y * z > 0:
+        # Before the arguments: function, metadata, launch metadata and the two hooks.
+        recorder(kernel, (x, y, z), stream, rest[5:])
+
+
+def native(kernel: Any) -> Any:
+    """The kernel for Rust, made once. Raises `Unsupported` when it needs Triton's own launcher."""
+    found = vars(kernel).get(_ATTRIBUTE)
+    if found is None:
+        types = [kind for kind in signature(kernel).values() if kind != "constexpr"]
+        num_warps, num_ctas, shared = kernel.packed_metadata
+        metadata = kernel.metadata
+        found = _core.CompiledKernel(
+            kernel.function,
+            num_warps,
+            num_ctas,
+            shared,
+            bool(metadata.launch_cooperative_grid),
+            bool(metadata.launch_pdl),
+            types,
+        )
+        setattr(kernel, _ATTRIBUTE, found)
+    return found
+
+
+def signature(kernel: Any) -> dict[str, str]:
+    """The type of every parameter of a kernel that Rust can launch. Raises `Unsupported` otherwise."""
+    from triton.backends.nvidia import driver
+    from triton.compiler.compiler import ASTSource, CompiledKernel
+
+    if type(kernel) is not CompiledKernel or type(kernel.src) is not ASTSource:
+        raise Unsupported(f"it is a {type(kernel).__name__}, not a kernel compiled from source")
+    if type(kernel._run) is not driver.CudaLauncher:
+        raise Unsupported(f"it is launched by a {type(kernel._run).__name__}")
+    reason = known.unknown(
+        {
+            "CudaLauncher.__call__": driver.CudaLauncher.__call__,
+            "make_launcher": driver.make_launcher,
+        }
+    )
+    if reason is not None:
+        raise Unsupported(reason)
+    metadata = kernel.metadata
+    for scratch in ("global_scratch_size", "profile_scratch_size"):
+        if getattr(metadata, scratch):
+            raise Unsupported(f"it needs scratch memory ({scratch})")
+    if getattr(metadata, "tensordesc_meta", None):
+        raise Unsupported("it takes tensor descriptors")
+    for name, kind in kernel.src.signature.items():
+        if not isinstance(kind, str) or kind.startswith(("tensordesc", "nvTmaDesc")):
+            raise Unsupported(f"its parameter {name} is of type {kind}")
+    found: dict[str, str] = kernel.src.signature
+    return found
+
+
+def describe(kernel: Any, grid: tuple[int, int, int], args: tuple[Any, ...]) -> dict[str, Any]:
+    """A launch as the core's C table takes it (`FlagosLaunchDesc`), from what a recorder was told.
+
+    `function`, `grid`, `block` and `cluster` (three numbers each, in blocks and threads), `shared_bytes`,
+    `cooperative`, `pdl`, and `params`: for each parameter that is passed, in order, its size in bytes,
+    whether it is a pointer, and its bits. Raises `Unsupported` for a kernel that needs Triton's launcher.
+    """
+    params: list[tuple[int, bool, int]] = []
+    for (name, kind), value in zip(signature(kernel).items(), args, strict=True):
+        if kind == "constexpr":
+            continue
+        pointer = kind.startswith("*")
+        plain = value.data_ptr() if hasattr(value, "data_ptr") else value
+        bits = _core.launch_pack(kind, plain)
+        if bits is None:
+            raise Unsupported(f"its parameter {name} of type {kind} cannot be {value!r}")
+        params.append((_core.launch_size(kind), pointer, bits))
+    # Triton's launcher appends the global and the profiling scratch memory, which these do not need.
+    params += [(8, False, 0), (8, False, 0)]
+    num_warps, num_ctas, shared = kernel.packed_metadata
+    return {
+        "function": kernel.function,
+        "grid": (grid[0] * num_ctas, grid[1], grid[2]),
+        "block": (32 * num_warps, 1, 1),
+        "cluster": (num_ctas, 1, 1),
+        "shared_bytes": shared,
+        "cooperative": bool(kernel.metadata.launch_cooperative_grid),
+        "pdl": bool(kernel.metadata.launch_pdl),
+        "params": params,
+    }

@@ -1,0 +1,181 @@
+"""FlagGems' `LibEntry`: what its arguments are, and what its `run` did with them.
+
+A hit in `LibEntry`'s cache launches the kernel that was found when its key was first seen, whatever hooks or
+globals have become since; so does the native path.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from flagos import _core
+from torch_fl.launcher import compiled, jit, known, reasons, settings
+from torch_fl.launcher.reasons import Unsupported
+
+_CLASS = "flag_gems.utils.libentry.LibEntry"
+
+
+_originals: dict[str, Any] = {}
+
+_GRID = -1
+"""The number that stands for the call's grid in what a grid function is told."""
+
+
+def register() -> None:
+    """Called when FlagGems is imported."""
+    install()
+
+
+def install() -> None:
+    """Stand in for `run` and `[grid]`."""
+    from flag_gems.utils import libentry
+
+    if _originals or not _core.launch_enabled():
+        return
+    entry = libentry.LibEntry
+    reason = known.unknown(
+        {
+            "LibEntry.__init__": entry.__init__,
+            "LibEntry.key": entry.key,
+            "LibEntry.run": entry.run,
+            "KernelInterface.__getitem__": entry.__getitem__,
+        }
+    )
+    if reason is not None:
+        reasons.leave_alone(_CLASS, reason)
+        return
+    reasons.take_over(_CLASS)
+    run, get_item = _core.launch_intercept("entry", entry, entry.run, bind, learn)
+    _originals["run"] = entry.__dict__["run"]
+    entry.run, entry.__getitem__ = run, get_item
+
+
+def uninstall() -> None:
+    """Give the class its own methods back."""
+    if _originals:
+        entry = sys.modules["flag_gems.utils.libentry"].LibEntry
+        entry.run = _originals.pop("run")
+        del entry.__getitem__
+
+
+def installed() -> list[str]:
+    """The class, if it is replaced."""
+    return [_CLASS] if _originals else []
+
+
+def _role(entry: Any, index: int) -> str:
+    if index in entry.specialize_indices:
+        return "value"
+    return "class" if index in entry.do_not_specialize_indices else "constant"
+
+
+def bind(entry: Any, positional: int, names: tuple[str, ...]) -> list[str] | None:
+    """The role of each argument, or `None` when they do not match the function's parameters."""
+    params = entry.jit_function.params
+    if positional > len(params):
+        return None
+    index_of = {param.name: param.num for param in params}
+    roles = [_role(entry, index) for index in range(positional)]
+    for name in names:
+        if name in ("grid", "warmup"):
+            roles.append(name)
+        elif name not in index_of:
+            roles.append("constant")  # an option of the compiler
+        elif index_of[name] < positional:
+            return None  # given twice
+        else:
+            roles.append(_role(entry, index_of[name]))
+    return roles
+
+
+def learn(
+    entry: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    given: tuple[str, ...],
+    result: Any,
+    whole: bool,
+) -> _core.Plan | None:
+    """What a call like this one stands for; `None` when it needs the original path."""
+    try:
+        settings.declare()
+        return _plan(entry, args, kwargs, given, result) if whole else None
+    except Exception as error:
+        # The launch itself was made: failing to understand it must not become the caller's failure.
+        said = str(error) if isinstance(error, Unsupported) else f"{type(error).__name__}: {error}"
+        function = entry.jit_function
+        reasons.keep_kernel(f"{function.__module__}.{function.__name__}", said)
+        return None
+
+
+def _plan(
+    entry: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    given: tuple[str, ...],
+    result: Any,
+) -> _core.Plan:
+    from flag_gems.runtime import torch_device_fn
+
+    cache = entry.kernel_cache[torch_device_fn.current_device()]
+    bound, key = _bound(entry, args, kwargs)
+    if key not in cache:
+        raise Unsupported("FlagGems keeps no kernel for this call")
+    kernel, constexprs, tuned, heuristic, hooks = cache[key]
+    if hooks:
+        raise Unsupported("its configuration has a pre-hook")
+    if result[0] is not kernel:
+        raise Unsupported("FlagGems launched another kernel than the one it keeps")
+    native = compiled.native(kernel)
+    names = list(entry.signature.parameters)
+    if list(kernel.src.signature) != names:
+        raise Unsupported("its signature is not that of the function")
+    found = jit.sources([param.name for param in entry.jit_function.params], args, given)
+    every = []
+    for name in names:
+        if name in bound:
+            every.append(found.get(name, (-1, bound[name])))
+        else:
+            constants = next(one for one in (tuned, heuristic, constexprs) if name in one)
+            every.append((-1, constants[name]))
+    # What a grid function is told: arguments by name, everything given by name, then the constants.
+    meta: dict[str, Any] = dict.fromkeys(entry.arg_names[: len(args)])
+    meta |= {**kwargs, **constexprs}
+    told = [(name, found[name][0]) for name in meta if name in found and name not in constexprs]
+    told = [(name, _GRID if name == "grid" else index) for name, index in told]
+    if "grid" in meta and "grid" not in found and "grid" not in constexprs:
+        told.append(("grid", _GRID))
+    for name, _ in told:
+        meta[name] = None
+    return _core.Plan(
+        kernel=kernel,
+        compiled=native,
+        passed=jit.passed(kernel, dict(zip(names, every, strict=True))),
+        every=every,
+        result=(kernel, constexprs),
+        meta=meta,
+        told=told,
+        globals=[],
+        caches=[cache],
+        kept=jit.kept(args, kwargs),
+    )
+
+
+def _bound(
+    entry: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[dict[str, Any], Any]:
+    """The values `LibEntry.run` collects, by name, and the key it makes of them."""
+    params = entry.jit_function.params
+    names = list(entry.signature.parameters)
+    values = dict(zip(names, args, strict=False))
+    for param in params[len(args) :]:
+        if param.name in kwargs:
+            values[param.name] = kwargs[param.name]
+        elif param.has_default:
+            values[param.name] = param.default
+    groups: dict[str, list[Any]] = {"value": [], "class": [], "constant": []}
+    for param in params:
+        if param.name in values:
+            groups[_role(entry, param.num)].append(values[param.name])
+    return values, entry.key(groups["value"], groups["class"], groups["constant"])

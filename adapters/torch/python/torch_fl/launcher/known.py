@@ -1,0 +1,50 @@
+"""Which versions of the replaced code are known.
+
+The native path repeats what certain functions of Triton and FlagGems do. That is right only for the text
+that was read when it was written, so the text is compared by its hash; with any other, the class is left
+alone and `torch_fl.launcher.statistics()` says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+KNOWN = {
+    # Triton 3.6.0
+    "JITFunction.run": {"966265fd6647e6c1"},
+    "JITFunction.create_binder": {"60ef637f822c2b2c"},
+    "JITFunction._pack_args": {"c98580f43f5c003c"},
+    "JITFunction._do_compile": {"152027ef45acc9fe"},
+    "create_function_from_signature": {"48c2c947dec285b1"},
+    "compute_cache_key": {"1567204256270b79"},
+    "KernelInterface.__getitem__": {"700de469bec361ee"},
+    "CompiledKernel.run": {"51d8e4a326256d46"},
+    "CompiledKernel.__getitem__": {"77d60bb58759c35a"},
+    "CudaLauncher.__call__": {"9412a64d532d5b5c"},
+    "make_launcher": {"e4a57f718fc67a6c"},
+    # FlagGems 5.0.2
+    "LibEntry.__init__": {"70e62f71197e80b6"},
+    "LibEntry.key": {"6c5f09e4025983a9"},
+    "LibEntry.run": {"97a1a1c9849d56ad"},
+}
+"""Each function with the hashes of the texts that are known."""
+
+
+def text_of(function: Callable[..., Any]) -> str:
+    """The hash of a function's source."""
+    return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:16]
+
+
+def unknown(functions: dict[str, Callable[..., Any]]) -> str | None:
+    """Why these functions are not the known ones, or `None` when all of them are."""
+    for name, function in functions.items():
+        try:
+            found = text_of(function)
+        except (OSError, TypeError) as error:
+            return f"the source of {name} cannot be read: {error}"
+        if found not in KNOWN[name]:
+            return f"{name} is of a version that is not known here (its text hashes to {found})"
+    return None

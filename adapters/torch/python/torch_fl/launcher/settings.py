@@ -1,0 +1,58 @@
+"""Triton's settings and driver, handed to Rust as the objects that are read at every launch."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+
+from flagos import _core
+from torch_fl.launcher import tensors
+
+_done = False
+
+
+def declare() -> None:
+    """Hand them over, once. Triton has launched something before, so that its driver is there."""
+    global _done
+    if _done:
+        return
+    from triton import knobs
+    from triton.backends.nvidia.driver import CudaDriver
+    from triton.runtime import driver
+
+    active = driver.active
+    known = isinstance(active, CudaDriver)
+    tensors.set_up()
+    _core.launch_constants(_immutable_types())
+    chains = [vars(type(knobs.runtime))[f"launch_{when}_hook"] for when in ("enter", "exit")]
+    _core.launch_conditions(
+        vars(knobs.runtime),
+        vars(knobs.compilation),
+        *((chain, chain.calls) for chain in chains),
+        vars(driver),
+        # An object that is never the active driver: nothing is launched natively then.
+        active if known else object(),
+        _current_device(active),
+        active.get_current_stream,
+    )
+    _done = True
+
+
+def _current_device(active: Any) -> Any:
+    """torch's own function behind the one that first makes sure that CUDA is initialised: it is."""
+    if active.get_current_device is torch.cuda.current_device and torch.cuda.is_initialized():
+        return torch._C._cuda_getDevice  # type: ignore[attr-defined, unused-ignore]
+    return active.get_current_device
+
+
+def _immutable_types() -> list[type]:
+    """Types of compile-time constants whose objects never change."""
+    from triton.language.core import dtype
+    from triton.runtime.jit import JITFunction
+
+    language = importlib.import_module("triton.language.core")
+    kinds: list[type] = [dtype, torch.dtype, JITFunction, type]
+    kinds += [kind for kind in (getattr(language, "pointer_type", None),) if kind is not None]
+    return kinds

@@ -1,0 +1,108 @@
+//! A kernel that Triton has compiled and loaded.
+
+use flagos_core::vendors::cuda::kernel::{Kernel, Shape};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::errors::IntoPython as _;
+
+use super::key::value_of;
+use super::pack::Type;
+
+/// A loaded kernel: `(function, num_warps, num_ctas, shared, cooperative, pdl, types)`, where `types` are
+/// those of the parameters that are passed. Two NULLs follow them: the global and the profiling scratch
+/// memory, which a kernel that needs either must not be given here for.
+#[pyclass(frozen, module = "flagos._core")]
+pub struct CompiledKernel {
+    kernel: Kernel,
+    num_ctas: u32,
+    pub(super) types: Box<[Type]>,
+}
+
+/// Threads of a warp, as Triton's launcher has them.
+const WARP: u32 = 32;
+/// Parameters that Triton appends.
+const SCRATCH: usize = 2;
+
+#[pymethods]
+impl CompiledKernel {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        function: u64,
+        num_warps: u32,
+        num_ctas: u32,
+        shared: u32,
+        cooperative: bool,
+        pdl: bool,
+        types: Vec<String>,
+    ) -> PyResult<Self> {
+        let types: Box<[Type]> = types
+            .iter()
+            .map(|name| {
+                Type::parse(name)
+                    .ok_or_else(|| PyValueError::new_err(format!("a parameter of type {name}")))
+            })
+            .collect::<PyResult<_>>()?;
+        let mut sizes: Vec<_> = types.iter().map(|kind| kind.size()).collect();
+        sizes.extend([8; SCRATCH]);
+        let shape = Shape {
+            block: [num_warps.saturating_mul(WARP), 1, 1],
+            cluster: [num_ctas, 1, 1],
+            shared_bytes: shared,
+            cooperative,
+            pdl,
+        };
+        // SAFETY: Triton loaded it in the context that is current, and never unloads it.
+        let kernel = unsafe { Kernel::new(function, shape, &sizes) }.into_python(py)?;
+        Ok(Self {
+            kernel,
+            num_ctas,
+            types,
+        })
+    }
+}
+
+impl CompiledKernel {
+    /// Queues it: `words` for the parameters that are passed, and room for the two that Triton appends.
+    ///
+    /// # Safety
+    /// The GIL is not needed; the kernel may do what it does with these parameters.
+    #[inline]
+    pub unsafe fn launch(
+        &self,
+        stream: u64,
+        grid: [u32; 3],
+        words: &mut [u64],
+    ) -> flagos_core::Result<()> {
+        let passed = words.len() - SCRATCH;
+        words[passed..].fill(0);
+        let grid = [grid[0].wrapping_mul(self.num_ctas), grid[1], grid[2]];
+        // SAFETY: the caller's promise.
+        unsafe { self.kernel.launch(stream, grid, words) }
+    }
+
+    /// Parameters, with those that Triton appends.
+    #[inline]
+    pub fn parameters(&self) -> usize {
+        self.types.len() + SCRATCH
+    }
+}
+
+/// The bits of a number as a kernel's parameter of a type of Triton's (`i32`, `fp16`, `*fp32`); `None` when
+/// Triton's launcher would refuse it.
+#[pyfunction]
+pub fn launch_pack(kind: &str, number: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    let kind = Type::parse(kind)
+        .ok_or_else(|| PyValueError::new_err(format!("`{kind}` is not the type of a parameter")))?;
+    Ok(value_of(number).and_then(|value| kind.pack(value)))
+}
+
+/// Bytes of a parameter of a type of Triton's.
+#[pyfunction]
+pub fn launch_size(kind: &str) -> PyResult<u32> {
+    let parsed = Type::parse(kind);
+    let parsed = parsed
+        .ok_or_else(|| PyValueError::new_err(format!("`{kind}` is not the type of a parameter")))?;
+    Ok(parsed.size())
+}

@@ -1,0 +1,152 @@
+//! What the limited API of Python 3.10 lacks or pyo3 makes slower, each with its invariant.
+
+use std::ffi::{c_char, CStr};
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+/// A borrowed object: alive as long as whoever lent it.
+pub type Object = *mut ffi::PyObject;
+
+extern "C" {
+    /// In the limited API since 3.12; exported with this signature by every Python since 3.9.
+    fn PyObject_Vectorcall(
+        callable: Object,
+        args: *const Object,
+        nargsf: usize,
+        kwnames: Object,
+    ) -> Object;
+}
+
+/// The type of an object.
+///
+/// # Safety
+/// The object is alive.
+#[inline]
+pub unsafe fn type_of(object: Object) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { ffi::Py_TYPE(object) as usize }
+}
+
+/// A value of a dictionary, borrowed; NULL when there is none, with no exception set.
+///
+/// # Safety
+/// The GIL is held; `dict` is a dictionary and `key` a string.
+#[inline]
+pub unsafe fn item(dict: Object, key: Object) -> Object {
+    // SAFETY: the caller's promise. Comparing strings raises nothing.
+    unsafe { ffi::PyDict_GetItemWithError(dict, key) }
+}
+
+/// Calls with one argument.
+///
+/// # Safety
+/// The GIL is held; both objects are alive.
+#[inline]
+pub unsafe fn call_one<'py>(
+    py: Python<'py>,
+    callable: Object,
+    argument: Object,
+) -> PyResult<Bound<'py, PyAny>> {
+    let arguments = [argument];
+    // SAFETY: the caller's promise; one argument, and no names.
+    unsafe {
+        let result = PyObject_Vectorcall(callable, arguments.as_ptr(), 1, std::ptr::null_mut());
+        Bound::from_owned_ptr_or_err(py, result)
+    }
+}
+
+/// Calls without arguments.
+///
+/// # Safety
+/// The GIL is held and the object is alive.
+#[inline]
+pub unsafe fn call_none(py: Python<'_>, callable: Object) -> PyResult<Bound<'_, PyAny>> {
+    // SAFETY: the caller's promise; no argument, and no names.
+    unsafe {
+        let result = PyObject_Vectorcall(callable, std::ptr::null(), 0, std::ptr::null_mut());
+        Bound::from_owned_ptr_or_err(py, result)
+    }
+}
+
+/// An interned name, kept for ever.
+pub fn interned(name: &CStr) -> Object {
+    // SAFETY: called with the GIL held, at the set-up of the module; a NUL-terminated string.
+    unsafe { ffi::PyUnicode_InternFromString(name.as_ptr().cast::<c_char>()) }
+}
+
+/// The arguments of a vectorcall: positional ones, then those of the names.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a> {
+    /// Every value.
+    pub values: &'a [Object],
+    /// How many are positional.
+    pub positional: usize,
+    /// A tuple of strings, or NULL.
+    pub names: Object,
+}
+
+impl<'a> Arguments<'a> {
+    /// What a METH_FASTCALL | METH_KEYWORDS function was given.
+    ///
+    /// # Safety
+    /// The three are what Python passed, and outlive `'a`.
+    #[inline]
+    pub unsafe fn new(values: *const Object, positional: isize, names: Object) -> Self {
+        let positional = positional.unsigned_abs();
+        let count = if names.is_null() {
+            0
+        } else {
+            // SAFETY: Python passes a tuple.
+            unsafe { ffi::PyTuple_Size(names) }.unsigned_abs()
+        };
+        let values = if values.is_null() {
+            &[]
+        } else {
+            // SAFETY: Python passes as many values as there are positional ones and names.
+            unsafe { std::slice::from_raw_parts(values, positional + count) }
+        };
+        Self {
+            values,
+            positional,
+            names,
+        }
+    }
+
+    /// The name of a value behind the positional ones, borrowed.
+    ///
+    /// # Safety
+    /// The GIL is held, and `index` is below the number of names.
+    #[inline]
+    pub unsafe fn name(&self, index: usize) -> Object {
+        // SAFETY: the caller's promise.
+        unsafe { ffi::PyTuple_GetItem(self.names, index as isize) }
+    }
+
+    /// How many values have names.
+    #[inline]
+    pub fn named(&self) -> usize {
+        self.values.len() - self.positional
+    }
+
+    /// Positional arguments as a tuple, and the others as a dictionary.
+    pub fn packed<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(
+        Bound<'py, pyo3::types::PyTuple>,
+        Bound<'py, pyo3::types::PyDict>,
+    )> {
+        // SAFETY: Python keeps the arguments alive for the length of the call.
+        let object = |&value: &Object| unsafe { Bound::from_borrowed_ptr(py, value) };
+        let (positional, named) = self.values.split_at(self.positional);
+        let args = pyo3::types::PyTuple::new(py, positional.iter().map(object))?;
+        let kwargs = pyo3::types::PyDict::new(py);
+        for (index, value) in named.iter().enumerate() {
+            // SAFETY: one name for each value that is not positional.
+            let name = unsafe { Bound::from_borrowed_ptr(py, self.name(index)) };
+            kwargs.set_item(name, object(value))?;
+        }
+        Ok((args, kwargs))
+    }
+}

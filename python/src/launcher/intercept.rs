@@ -1,0 +1,243 @@
+//! Standing in for `run` and `[grid]` of Triton's `JITFunction` and FlagGems' `LibEntry`.
+
+use std::ffi::c_int;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use flagos_core::env::{self, Env};
+use pyo3::exceptions::PyValueError;
+use pyo3::ffi as py_ffi;
+use pyo3::prelude::*;
+
+use crate::errors::IntoPython as _;
+
+use super::call;
+use super::ffi::{self, Arguments, Object};
+
+/// Whose functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `triton.runtime.JITFunction`.
+    Jit = 0,
+    /// `flag_gems.utils.libentry.LibEntry`.
+    Entry = 1,
+}
+
+/// Names looked up in functions' dictionaries.
+pub struct Names {
+    pub run: Object,
+    pub pre_run_hooks: Object,
+    pub cache: Object,
+}
+
+/// A class whose launches pass here.
+pub struct Interception {
+    pub kind: Kind,
+    /// The method that was replaced.
+    pub original: Py<PyAny>,
+    /// Explains what the original path did.
+    pub learn: Py<PyAny>,
+    /// Says what arguments are to a function.
+    pub bind: Py<PyAny>,
+    pub names: Names,
+    /// Our `run`.
+    run: Py<PyAny>,
+}
+
+// SAFETY: interned names, alive as long as the process.
+unsafe impl Send for Interception {}
+// SAFETY: as above; the objects are only touched with the GIL held.
+unsafe impl Sync for Interception {}
+
+/// One of each kind; never freed.
+static INTERCEPTIONS: [AtomicPtr<Interception>; 2] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
+
+impl Interception {
+    /// Whether `run` of the function's class is ours.
+    ///
+    /// # Safety
+    /// The GIL is held and the function is alive.
+    #[inline]
+    pub unsafe fn is_in_place(&self, _: Python<'_>, function: Object) -> bool {
+        // SAFETY: the caller's promise; an attribute that is not there is another one.
+        unsafe {
+            let class = py_ffi::Py_TYPE(function).cast::<py_ffi::PyObject>();
+            let run = py_ffi::PyObject_GetAttr(class, self.names.run);
+            if run.is_null() {
+                py_ffi::PyErr_Clear();
+                return false;
+            }
+            py_ffi::Py_DECREF(run);
+            run == self.run.as_ptr()
+        }
+    }
+}
+
+fn of(kind: usize) -> PyResult<&'static Interception> {
+    // SAFETY: NULL, or set once and never freed.
+    unsafe { INTERCEPTIONS[kind].load(Ordering::Acquire).as_ref() }
+        .ok_or_else(|| PyValueError::new_err("the launcher is not installed"))
+}
+
+/// Runs a function that Python calls; a panic becomes an exception.
+fn guarded(function: impl FnOnce(Python<'_>) -> PyResult<Object>) -> Object {
+    Python::attach(|py| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| function(py)));
+        let error = match outcome {
+            Ok(Ok(object)) => return object,
+            Ok(Err(error)) => error,
+            Err(_) => pyo3::exceptions::PySystemError::new_err("flagos: a panic in the launcher"),
+        };
+        error.restore(py);
+        std::ptr::null_mut()
+    })
+}
+
+/// `run(self, *args, grid, warmup, **kwargs)`.
+unsafe extern "C" fn run<const KIND: usize>(
+    function: Object,
+    values: *const Object,
+    positional: isize,
+    names: Object,
+) -> Object {
+    guarded(|py| {
+        // SAFETY: what Python passed.
+        let arguments = unsafe { Arguments::new(values, positional, names) };
+        // SAFETY: the GIL is held, and Python keeps everything alive for the call.
+        let result = unsafe { call::launch(py, of(KIND)?, function, None, arguments)? };
+        Ok(result.into_ptr())
+    })
+}
+
+/// `self[grid]`: a function that launches with this grid.
+unsafe extern "C" fn get_item<const KIND: usize>(function: Object, grid: Object) -> Object {
+    // SAFETY: the GIL is held; two live objects and a definition that lives as long as the process.
+    unsafe {
+        let pair = py_ffi::PyTuple_Pack(2, function, grid);
+        if pair.is_null() {
+            return pair;
+        }
+        let definition = (&raw const LAUNCH[KIND].0).cast_mut();
+        let made = py_ffi::PyCFunction_NewEx(definition, pair, std::ptr::null_mut());
+        py_ffi::Py_DECREF(pair);
+        made
+    }
+}
+
+/// What `self[grid]` returned, called.
+unsafe extern "C" fn launch<const KIND: usize>(
+    pair: Object,
+    values: *const Object,
+    positional: isize,
+    names: Object,
+) -> Object {
+    guarded(|py| {
+        // SAFETY: what Python passed, and the pair made by `get_item`.
+        let (arguments, function, grid) = unsafe {
+            (
+                Arguments::new(values, positional, names),
+                py_ffi::PyTuple_GetItem(pair, 0),
+                py_ffi::PyTuple_GetItem(pair, 1),
+            )
+        };
+        // SAFETY: the GIL is held, and Python keeps everything alive for the call.
+        let result = unsafe { call::launch(py, of(KIND)?, function, Some(grid), arguments)? };
+        Ok(result.into_ptr())
+    })
+}
+
+/// A definition of a method, which Python only reads.
+struct Definition(py_ffi::PyMethodDef);
+// SAFETY: constant.
+unsafe impl Sync for Definition {}
+
+type FastCall = unsafe extern "C" fn(Object, *const Object, isize, Object) -> Object;
+const FAST: c_int = py_ffi::METH_FASTCALL | py_ffi::METH_KEYWORDS;
+
+const fn fast(name: &'static std::ffi::CStr, method: FastCall) -> Definition {
+    Definition(py_ffi::PyMethodDef {
+        ml_name: name.as_ptr(),
+        ml_meth: py_ffi::PyMethodDefPointer {
+            PyCFunctionFastWithKeywords: method,
+        },
+        ml_flags: FAST,
+        ml_doc: std::ptr::null(),
+    })
+}
+
+const fn item(method: unsafe extern "C" fn(Object, Object) -> Object) -> Definition {
+    Definition(py_ffi::PyMethodDef {
+        ml_name: c"__getitem__".as_ptr(),
+        ml_meth: py_ffi::PyMethodDefPointer {
+            PyCFunction: method,
+        },
+        ml_flags: py_ffi::METH_O,
+        ml_doc: std::ptr::null(),
+    })
+}
+
+static RUN: [Definition; 2] = [fast(c"run", run::<0>), fast(c"run", run::<1>)];
+static GET_ITEM: [Definition; 2] = [item(get_item::<0>), item(get_item::<1>)];
+static LAUNCH: [Definition; 2] = [fast(c"launch", launch::<0>), fast(c"launch", launch::<1>)];
+
+/// The methods `run` and `__getitem__` that stand in for those of a class (`"jit"` or `"entry"`), given the
+/// original `run`; `bind(function, positional, names)` says what the arguments of a call are, and
+/// `learn(function, args, kwargs, names, result, whole)` what the original path did with them.
+#[pyfunction]
+fn launch_intercept<'py>(
+    py: Python<'py>,
+    kind: &str,
+    class: &Bound<'py, PyAny>,
+    original: Py<PyAny>,
+    bind: Py<PyAny>,
+    learn: Py<PyAny>,
+) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    let kind = match kind {
+        "jit" => Kind::Jit,
+        "entry" => Kind::Entry,
+        _ => {
+            let message = format!("`{kind}` is not a kind of function; use `jit` or `entry`");
+            return Err(PyValueError::new_err(message));
+        }
+    };
+    let class = class.cast::<pyo3::types::PyType>()?;
+    let method = |definition: &'static Definition| {
+        let definition = (&raw const definition.0).cast_mut();
+        // SAFETY: a class, and a definition that lives as long as the process and that Python only reads.
+        unsafe {
+            let made = py_ffi::PyDescr_NewMethod(class.as_type_ptr(), definition);
+            Bound::from_owned_ptr_or_err(py, made)
+        }
+    };
+    let run = method(&RUN[kind as usize])?;
+    let get_item = method(&GET_ITEM[kind as usize])?;
+    let interception = Interception {
+        kind,
+        original,
+        learn,
+        bind,
+        names: Names {
+            run: ffi::interned(c"run"),
+            pre_run_hooks: ffi::interned(c"pre_run_hooks"),
+            cache: ffi::interned(c"_flagos_launches"),
+        },
+        run: run.clone().unbind(),
+    };
+    let interception = Box::into_raw(Box::new(interception));
+    INTERCEPTIONS[kind as usize].store(interception, Ordering::Release);
+    Ok((run, get_item))
+}
+
+/// Whether `FLAGOS_LAUNCHER` allows it.
+#[pyfunction]
+fn launch_enabled(py: Python<'_>) -> PyResult<bool> {
+    let flag = Env::from_process().flag(&env::LAUNCHER).into_python(py)?;
+    Ok(flag.unwrap_or(true))
+}
+
+/// Adds the functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(launch_enabled, module)?)?;
+    module.add_function(wrap_pyfunction!(launch_intercept, module)?)
+}

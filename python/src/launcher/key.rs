@@ -1,0 +1,331 @@
+//! What kind of call it is: the types, alignments and values that decide which compiled kernel serves it.
+//!
+//! Triton distinguishes arguments by `specialize_impl` (`native_specialize_impl` in `triton/runtime/jit.py`),
+//! FlagGems by `LibEntry.key`. A key here is as fine as theirs or finer, so that calls with equal keys are
+//! served by the same kernel; a finer one costs only that the kernel is learnt more than once.
+
+use std::sync::OnceLock;
+
+use flagos_core::vendors::cuda::kernel::device_address;
+use pyo3::ffi as py_ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::ffi::{self, Object};
+use super::outcome::Reason;
+use super::pack::Value;
+use super::tensor;
+
+/// How an argument is distinguished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Triton's parameters: dtype and alignment; of numbers whether they are 1, divisible by 16, and how wide.
+    Traits,
+    /// Those that are not specialised: dtype and alignment; how wide numbers are.
+    Class,
+    /// FlagGems' parameters: dtype and alignment, and numbers by value.
+    Value,
+    /// Compile-time constants and compiler options: by value, or by identity where values cannot change.
+    Constant,
+    /// The grid.
+    Grid,
+    /// Whether it is a warm-up.
+    Warmup,
+}
+
+impl Role {
+    /// As `torch_fl.launcher` names it.
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "traits" => Self::Traits,
+            "class" => Self::Class,
+            "value" => Self::Value,
+            "constant" => Self::Constant,
+            "grid" => Self::Grid,
+            "warmup" => Self::Warmup,
+            _ => return None,
+        })
+    }
+}
+
+/// Words of a key at most.
+const WORDS: usize = 256;
+/// Arguments at most.
+pub const ARGUMENTS: usize = 128;
+
+/// A key while it is written.
+pub struct Key {
+    words: [u64; WORDS],
+    length: usize,
+}
+
+// Each argument begins with one of these.
+const TENSOR: u64 = 1 << 56;
+const POINTER: u64 = 2 << 56;
+const TRAITS: u64 = 3 << 56;
+const INT: u64 = 4 << 56;
+const BOOL: u64 = 5 << 56;
+const FLOAT: u64 = 6 << 56;
+const NONE: u64 = 7 << 56;
+const OBJECT: u64 = 8 << 56;
+const TUPLE: u64 = 9 << 56;
+/// The number that follows is part of the key.
+const BY_VALUE: u64 = 1 << 48;
+
+/// What Triton specialises alignment for.
+const ALIGNMENT: u64 = 16;
+
+impl Key {
+    /// A key that begins with the number of the device.
+    #[inline]
+    pub fn new(device: u64) -> Self {
+        let mut key = Self {
+            words: [0; WORDS],
+            length: 1,
+        };
+        key.words[0] = device;
+        key
+    }
+
+    #[inline]
+    fn push(&mut self, word: u64) -> Result<(), Reason> {
+        let slot = self.words.get_mut(self.length).ok_or(Reason::Arguments)?;
+        *slot = word;
+        self.length += 1;
+        Ok(())
+    }
+
+    /// The words written so far.
+    #[inline]
+    pub fn words(&self) -> &[u64] {
+        &self.words[..self.length]
+    }
+
+    /// Writes an argument, and reads its value.
+    ///
+    /// # Safety
+    /// The GIL is held and the object is alive.
+    #[inline]
+    pub unsafe fn read(
+        &mut self,
+        py: Python<'_>,
+        object: Object,
+        role: Role,
+    ) -> Result<Value, Reason> {
+        let types = Types::get();
+        // SAFETY: the caller's promise, here and below.
+        unsafe {
+            if role != Role::Constant {
+                if let Some(tensor) = tensor::read(object) {
+                    let address = reachable(tensor)?;
+                    let aligned = u64::from(tensor.address % ALIGNMENT == 0);
+                    self.push(TENSOR | aligned << 40 | u64::from(tensor.dtype as u32))?;
+                    return Ok(Value::Address(address));
+                }
+            }
+            let kind = ffi::type_of(object);
+            if kind == types.int {
+                let value = integer(object)?;
+                self.integer(value, role)?;
+                return Ok(value);
+            }
+            if kind == types.float {
+                let number = py_ffi::PyFloat_AsDouble(object);
+                if matches!(role, Role::Value | Role::Constant) {
+                    self.push(FLOAT | BY_VALUE)?;
+                    self.push(number.to_bits())?;
+                } else {
+                    self.push(FLOAT)?;
+                }
+                return Ok(Value::Float(number));
+            }
+            if kind == types.bool {
+                let flag = object == py_ffi::Py_True();
+                let by_value = matches!(role, Role::Value | Role::Constant);
+                self.push(
+                    BOOL | if by_value {
+                        BY_VALUE | u64::from(flag)
+                    } else {
+                        0
+                    },
+                )?;
+                return Ok(Value::Bool(flag));
+            }
+            if object == py_ffi::Py_None() {
+                self.push(NONE)?;
+                return Ok(Value::None);
+            }
+            if role == Role::Constant {
+                self.constant(py, object, kind, types, 0)?;
+                return Ok(Value::Other);
+            }
+            self.pointer(py, object)
+        }
+    }
+
+    fn integer(&mut self, value: Value, role: Role) -> Result<(), Reason> {
+        let (bits, width) = match value {
+            Value::Int(number) if i32::try_from(number).is_ok() => (number as u64, 0),
+            Value::Int(number) => (number as u64, 1),
+            Value::Large(number) => (number, 2),
+            _ => return Err(Reason::Arguments),
+        };
+        match role {
+            Role::Traits => {
+                let one = u64::from(width == 0 && bits == 1);
+                // Two's complement: divisibility by 16 is that of the value.
+                let divisible = u64::from(bits % ALIGNMENT == 0);
+                self.push(TRAITS | one << 9 | divisible << 8 | width)
+            }
+            Role::Class => self.push(TRAITS | width),
+            _ => {
+                self.push(INT | BY_VALUE | width)?;
+                self.push(bits)
+            }
+        }
+    }
+
+    /// An object that is not a number: by identity, where its value cannot change.
+    unsafe fn constant(
+        &mut self,
+        py: Python<'_>,
+        object: Object,
+        kind: usize,
+        types: &Types,
+        depth: usize,
+    ) -> Result<(), Reason> {
+        if kind == types.string || types.constants.contains(&kind) {
+            self.push(OBJECT)?;
+            return self.push(object as u64);
+        }
+        if kind != types.tuple || depth > 2 {
+            return Err(Reason::Arguments);
+        }
+        // SAFETY: a tuple, and indices within it.
+        unsafe {
+            let count = py_ffi::PyTuple_Size(object);
+            self.push(TUPLE | count as u64)?;
+            for index in 0..count {
+                let element = py_ffi::PyTuple_GetItem(object, index);
+                let kind = ffi::type_of(element);
+                if kind == types.tuple || kind == types.string || types.constants.contains(&kind) {
+                    self.constant(py, element, kind, types, depth + 1)?;
+                } else if [types.int, types.float, types.bool].contains(&kind)
+                    || element == py_ffi::Py_None()
+                {
+                    self.read(py, element, Role::Constant)?;
+                } else {
+                    return Err(Reason::Arguments);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Anything with a `data_ptr` and a `dtype`, asked as Triton and FlagGems ask it.
+    #[cold]
+    unsafe fn pointer(&mut self, py: Python<'_>, object: Object) -> Result<Value, Reason> {
+        // SAFETY: the caller's promise.
+        let object = unsafe { Bound::from_borrowed_ptr(py, object) };
+        let ask = || -> PyResult<(u64, usize)> {
+            let dtype = object.getattr(intern!(py, "dtype"))?;
+            let address = object.call_method0(intern!(py, "data_ptr"))?;
+            Ok((address.extract()?, dtype.as_ptr() as usize))
+        };
+        let (address, dtype) = ask().map_err(|_| Reason::Arguments)?;
+        let aligned = u64::from(address % ALIGNMENT == 0);
+        self.push(POINTER | aligned << 40)?;
+        self.push(dtype as u64)?;
+        let device_type = i32::MAX;
+        let tensor = tensor::Tensor {
+            address,
+            dtype: 0,
+            device_type,
+        };
+        reachable(tensor).map(Value::Address)
+    }
+}
+
+/// The address by which a kernel reaches the tensor. Triton asks the driver for all of them; that of a
+/// tensor on a CUDA device is known.
+#[inline]
+fn reachable(tensor: tensor::Tensor) -> Result<u64, Reason> {
+    if tensor.device_type == tensor::CUDA || tensor.address == 0 {
+        return Ok(tensor.address);
+    }
+    match device_address(tensor.address) {
+        Ok(Some(address)) => Ok(address),
+        Ok(None) | Err(_) => Err(Reason::Memory),
+    }
+}
+
+/// # Safety
+/// The GIL is held, and the object is an `int`.
+#[inline]
+unsafe fn integer(object: Object) -> Result<Value, Reason> {
+    let mut overflow = 0;
+    // SAFETY: the caller's promise; raises nothing.
+    let number = unsafe { py_ffi::PyLong_AsLongLongAndOverflow(object, &mut overflow) };
+    if overflow == 0 {
+        return Ok(Value::Int(number));
+    }
+    if overflow < 0 {
+        return Err(Reason::Arguments);
+    }
+    // SAFETY: the caller's promise; what it raises is cleared.
+    unsafe {
+        let number = py_ffi::PyLong_AsUnsignedLongLong(object);
+        if number == u64::MAX && !py_ffi::PyErr_Occurred().is_null() {
+            py_ffi::PyErr_Clear();
+            return Err(Reason::Arguments);
+        }
+        Ok(Value::Large(number))
+    }
+}
+
+/// The value of a constant that a plan holds for a parameter.
+pub fn value_of(object: &Bound<'_, PyAny>) -> Option<Value> {
+    let mut key = Key::new(0);
+    // SAFETY: alive, and the GIL is held.
+    let value = unsafe { key.read(object.py(), object.as_ptr(), Role::Constant) };
+    value.ok().filter(|value| *value != Value::Other)
+}
+
+/// Types and names that are compared with at every call.
+struct Types {
+    int: usize,
+    float: usize,
+    bool: usize,
+    string: usize,
+    tuple: usize,
+    /// Types whose objects never change, so that identity is value.
+    constants: Box<[usize]>,
+}
+
+static TYPES: OnceLock<Types> = OnceLock::new();
+
+impl Types {
+    #[inline]
+    fn get() -> &'static Self {
+        TYPES.get_or_init(|| Self::new(&[]))
+    }
+
+    fn new(constants: &[Bound<'_, PyAny>]) -> Self {
+        Self {
+            int: (&raw const py_ffi::PyLong_Type) as usize,
+            float: (&raw const py_ffi::PyFloat_Type) as usize,
+            bool: (&raw const py_ffi::PyBool_Type) as usize,
+            string: (&raw const py_ffi::PyUnicode_Type) as usize,
+            tuple: (&raw const py_ffi::PyTuple_Type) as usize,
+            constants: constants
+                .iter()
+                .map(|kind| kind.clone().unbind().into_ptr() as usize)
+                .collect(),
+        }
+    }
+}
+
+/// Declares the types whose objects never change; once, before the first launch.
+pub fn declare_constants(types: &[Bound<'_, PyAny>]) -> bool {
+    TYPES.set(Types::new(types)).is_ok()
+}

@@ -1,0 +1,162 @@
+//! Python's numbers as kernel parameters, converted as Triton's generated launchers convert them
+//! (`make_launcher` in `triton/backends/nvidia/driver.py`). What they refuse or would wrap is `None` here:
+//! the original path then raises its own error.
+
+/// An argument, read once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value {
+    /// The address of a tensor.
+    Address(u64),
+    /// An `int` within 64 bits, signed.
+    Int(i64),
+    /// An `int` from 2⁶³ to 2⁶⁴ - 1.
+    Large(u64),
+    /// A `float`.
+    Float(f64),
+    /// A `bool`.
+    Bool(bool),
+    /// `None`.
+    None,
+    /// Anything that is not passed to kernels.
+    Other,
+}
+
+/// The type of a parameter in a compiled kernel's signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Type {
+    /// `*…`.
+    Pointer,
+    /// `i8` and `i1`, `i16`, `i32`, `i64`: bytes.
+    Signed(u8),
+    /// `u8` and `u1`, `u16`, `u32`, `u64`: bytes.
+    Unsigned(u8),
+    /// `fp16`.
+    Half,
+    /// `bf16`.
+    Brain,
+    /// `fp32` and `f32`.
+    Single,
+    /// `fp64`.
+    Double,
+}
+
+impl Type {
+    /// By its name in a signature. Tensor descriptors and tuples have none here.
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            _ if name.starts_with('*') => Self::Pointer,
+            "i1" | "i8" => Self::Signed(1),
+            "i16" => Self::Signed(2),
+            "i32" => Self::Signed(4),
+            "i64" => Self::Signed(8),
+            "u1" | "u8" => Self::Unsigned(1),
+            "u16" => Self::Unsigned(2),
+            "u32" => Self::Unsigned(4),
+            "u64" => Self::Unsigned(8),
+            "fp16" => Self::Half,
+            "bf16" => Self::Brain,
+            "fp32" | "f32" => Self::Single,
+            "fp64" => Self::Double,
+            _ => return None,
+        })
+    }
+
+    /// Bytes.
+    pub const fn size(self) -> u32 {
+        match self {
+            Self::Signed(bytes) | Self::Unsigned(bytes) => bytes as u32,
+            Self::Half | Self::Brain => 2,
+            Self::Single => 4,
+            Self::Pointer | Self::Double => 8,
+        }
+    }
+
+    /// The parameter's bits, zero-extended.
+    #[inline]
+    pub fn pack(self, value: Value) -> Option<u64> {
+        match self {
+            Self::Pointer => match value {
+                Value::Address(address) | Value::Large(address) => Some(address),
+                Value::Int(number) => u64::try_from(number).ok(),
+                Value::Bool(flag) => Some(u64::from(flag)),
+                Value::None => Some(0),
+                Value::Float(_) | Value::Other => None,
+            },
+            Self::Signed(bytes) => signed(bytes, integer(value)?),
+            Self::Unsigned(bytes) => match (bytes, value) {
+                (8, Value::Large(number)) => Some(number),
+                _ => unsigned(bytes, integer(value)?),
+            },
+            Self::Half => half(float(value)?).map(u64::from),
+            // The upper half of a single: truncated, not rounded, as Triton does it.
+            Self::Brain => Some(u64::from((float(value)? as f32).to_bits() >> 16)),
+            Self::Single => Some(u64::from((float(value)? as f32).to_bits())),
+            Self::Double => Some(float(value)?.to_bits()),
+        }
+    }
+}
+
+fn integer(value: Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(number),
+        Value::Bool(flag) => Some(i64::from(flag)),
+        _ => None,
+    }
+}
+
+fn float(value: Value) -> Option<f64> {
+    match value {
+        Value::Float(number) => Some(number),
+        _ => integer(value).map(|number| number as f64),
+    }
+}
+
+fn signed(bytes: u8, number: i64) -> Option<u64> {
+    match bytes {
+        // The format of a signed byte is "b", which takes 0 to 255.
+        1 => u8::try_from(number).ok().map(u64::from),
+        2 => i16::try_from(number).ok().map(|n| u64::from(n as u16)),
+        4 => i32::try_from(number).ok().map(|n| u64::from(n as u32)),
+        _ => Some(number as u64),
+    }
+}
+
+fn unsigned(bytes: u8, number: i64) -> Option<u64> {
+    let number = u64::try_from(number).ok()?;
+    (bytes == 8 || number >> (8 * bytes) == 0).then_some(number)
+}
+
+/// IEEE 754 binary16, rounded to nearest, ties to even; `None` where a finite number has no finite half.
+fn half(number: f64) -> Option<u16> {
+    let bits = number.to_bits();
+    let sign = ((bits >> 48) & 0x8000) as u16;
+    let exponent = ((bits >> 52) & 0x7ff) as i32 - 1023;
+    let fraction = bits & ((1 << 52) - 1);
+    if exponent == 1024 {
+        // Infinity, or a NaN, of which only the quiet one is left.
+        return Some(sign | 0x7c00 | if fraction == 0 { 0 } else { 0x200 });
+    }
+    // The significand with its leading one, and how many of its bits a half has no room for.
+    let significand = fraction | 1 << 52;
+    let dropped = if exponent < -14 {
+        42 + (-14 - exponent)
+    } else {
+        42
+    };
+    if dropped > 53 {
+        return Some(sign);
+    }
+    let kept = significand >> dropped;
+    let rest = significand & ((1_u64 << dropped) - 1);
+    let tie = 1_u64 << (dropped - 1);
+    let up = rest > tie || (rest == tie && kept & 1 == 1);
+    let kept = kept + u64::from(up);
+    // A carry out of the fraction moves into the exponent, where it belongs.
+    let biased = if exponent < -14 {
+        0
+    } else {
+        (exponent + 14) as u64
+    };
+    let magnitude = (biased << 10) + kept;
+    (magnitude < 0x7c00).then_some(sign | magnitude as u16)
+}

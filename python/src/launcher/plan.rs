@@ -1,0 +1,176 @@
+//! What a kind of call stands for: a compiled kernel, and where each of its parameters comes from.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+
+use super::compiled::CompiledKernel;
+use super::ffi::{self, Object};
+use super::key;
+use super::outcome::Reason;
+use super::pack::Value;
+
+/// Where a value comes from: the argument of this number, or an object.
+enum Source {
+    Argument(usize),
+    Object(Py<PyAny>),
+}
+
+/// A parameter that is passed.
+enum Slot {
+    Argument(usize),
+    Word(u64),
+}
+
+/// The call's grid, in the list of names a grid function is told.
+const GRID: isize = -1;
+
+/// How a kind of call is launched. Made by `torch_fl.launcher`:
+///
+/// * `kernel`: the compiled kernel as Triton has it, and `compiled` over it;
+/// * `passed`: for each parameter that is passed `(argument, None)` or `(-1, constant)`;
+/// * `every`: the same for each parameter of the function, for recorders;
+/// * `result`: what the call returns;
+/// * `meta`: what a grid function is told, and `told`: `(name, argument)` for what differs from call to
+///   call; the argument -1 is the grid;
+/// * `globals`: `(dictionary, name, value)` of what the kernel uses;
+/// * `caches`: the dictionaries the kernel was found in; when one shrinks, the plan is forgotten;
+/// * `kept`: objects that keys know by their identity.
+#[pyclass(frozen, module = "flagos._core")]
+pub struct Plan {
+    kernel: Py<PyAny>,
+    pub(super) compiled: Py<CompiledKernel>,
+    passed: Box<[Slot]>,
+    every: Box<[Source]>,
+    pub(super) result: Py<PyAny>,
+    meta: Py<PyDict>,
+    told: Box<[(Py<PyString>, isize)]>,
+    globals: Box<[(Py<PyDict>, Py<PyString>, Py<PyAny>)]>,
+    pub(super) caches: Vec<Py<PyDict>>,
+    _kept: Vec<Py<PyAny>>,
+}
+
+#[pymethods]
+impl Plan {
+    #[new]
+    #[pyo3(signature = (*, kernel, compiled, passed, every, result, meta, told, globals, caches, kept))]
+    #[allow(clippy::too_many_arguments)] // a keyword each in Python
+    fn new(
+        kernel: Py<PyAny>,
+        compiled: Py<CompiledKernel>,
+        passed: Vec<(isize, Bound<'_, PyAny>)>,
+        every: Vec<(isize, Py<PyAny>)>,
+        result: Py<PyAny>,
+        meta: Py<PyDict>,
+        told: Vec<(Py<PyString>, isize)>,
+        globals: Vec<(Py<PyDict>, Py<PyString>, Py<PyAny>)>,
+        caches: Vec<Py<PyDict>>,
+        kept: Vec<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let types = &compiled.get().types;
+        if types.len() != passed.len() {
+            let (types, passed) = (types.len(), passed.len());
+            return Err(PyValueError::new_err(format!(
+                "{passed} sources for {types} parameters"
+            )));
+        }
+        let passed = passed
+            .iter()
+            .zip(types)
+            .map(|((argument, constant), kind)| {
+                if let Ok(argument) = usize::try_from(*argument) {
+                    return Ok(Slot::Argument(argument));
+                }
+                let word = key::value_of(constant).and_then(|value| kind.pack(value));
+                let word = word.ok_or_else(|| {
+                    PyValueError::new_err(format!("the constant {constant:?} for a {kind:?}"))
+                })?;
+                Ok(Slot::Word(word))
+            });
+        let passed = passed.collect::<PyResult<Box<[_]>>>()?;
+        let every = every.into_iter().map(|(argument, object)| {
+            usize::try_from(argument).map_or(Source::Object(object), Source::Argument)
+        });
+        Ok(Self {
+            kernel,
+            passed,
+            every: every.collect(),
+            compiled,
+            result,
+            meta,
+            told: told.into(),
+            globals: globals.into(),
+            caches,
+            _kept: kept,
+        })
+    }
+}
+
+impl Plan {
+    /// Whether the globals that the kernel uses are still the objects they were.
+    #[inline]
+    pub fn globals_hold(&self) -> Result<(), Reason> {
+        for (dict, name, value) in &self.globals {
+            // SAFETY: the GIL is held by whoever launches; a dictionary and a string.
+            if unsafe { ffi::item(dict.as_ptr(), name.as_ptr()) } != value.as_ptr() {
+                return Err(Reason::Globals);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a grid function is told.
+    pub fn meta<'py>(
+        &self,
+        py: Python<'py>,
+        grid: Object,
+        arguments: &[Object],
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let meta = self.meta.bind(py).copy()?;
+        for (name, argument) in &self.told {
+            let value = match *argument {
+                GRID => grid,
+                index => arguments[index.unsigned_abs()],
+            };
+            // SAFETY: alive as long as the call.
+            meta.set_item(name, unsafe { Bound::from_borrowed_ptr(py, value) })?;
+        }
+        Ok(meta)
+    }
+
+    /// The words of the parameters that are passed, written to the front of `words`.
+    #[inline]
+    pub fn pack(&self, values: &[Value], words: &mut [u64]) -> Result<(), Reason> {
+        let types = &self.compiled.get().types;
+        for ((slot, kind), word) in self.passed.iter().zip(types).zip(words) {
+            *word = match *slot {
+                Slot::Argument(index) => kind.pack(values[index]).ok_or(Reason::Value)?,
+                Slot::Word(word) => word,
+            };
+        }
+        Ok(())
+    }
+
+    /// Tells a recorder of a launch: `recorder(kernel, grid, stream, args)`.
+    #[cold]
+    pub fn record(
+        &self,
+        py: Python<'_>,
+        recorder: &Py<PyAny>,
+        grid: [u32; 3],
+        stream: u64,
+        arguments: &[Object],
+    ) -> PyResult<()> {
+        let args = self.every.iter().map(|source| match source {
+            // SAFETY: alive as long as the call.
+            Source::Argument(index) => unsafe {
+                Bound::from_borrowed_ptr(py, arguments[*index]).unbind()
+            },
+            Source::Object(object) => object.clone_ref(py),
+        });
+        let args = PyTuple::new(py, args.collect::<Vec<_>>())?;
+        let grid = (grid[0], grid[1], grid[2]);
+        recorder.call1(py, (self.kernel.clone_ref(py), grid, stream, args))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+"""Triton on a machine without a device: the core's simulated CUDA driver, as the one that Triton finds."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = [
+    *(
+        ROOT / "core/tests/vendor_conformance_cuda/simulated" / f"{part}.cc"
+        for part in ("state", "devices", "streams", "kernels")
+    ),
+    Path(__file__).with_name("triton.cc"),
+]
+COMPILE = "g++ -x c++ -std=c++17 -O2 -fPIC -shared -pthread -Wl,-soname,libcuda.so.1 -o"
+
+
+def unavailable() -> str | None:
+    """Why the simulated driver cannot be used here."""
+    if shutil.which("g++") is None:
+        return "there is no g++ to compile the simulated driver with"
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    return "a CUDA driver is here: tests/gpu/launch.py looks at launches on a device"
+
+
+class Library:
+    """The simulated driver, loaded before anybody asks the dynamic linker for one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        path = folder / "libcuda.so.1"
+        source = b"".join(part.read_bytes() for part in SOURCES)
+        subprocess.run([*COMPILE.split(), str(path), "-"], input=source, check=True)
+        self.cuda = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        self.cuda.simulated_launch.restype = ctypes.c_char_p
+        self.check(self.cuda.cuInit(0))
+        context = ctypes.c_void_p()
+        self.check(self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
+        self.check(self.cuda.cuCtxSetCurrent(context))
+        self.memory = self.allocate(1 << 20)
+
+    @staticmethod
+    def check(code: int) -> None:
+        assert code == 0, f"the simulated driver returned {code}"
+
+    def allocate(self, nbytes: int) -> int:
+        """The address of device memory, which is the machine's own."""
+        address = ctypes.c_uint64()
+        self.check(self.cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(nbytes)))
+        return address.value
+
+    def stream(self) -> int:
+        """A stream."""
+        handle = ctypes.c_uint64()
+        self.check(self.cuda.cuStreamCreateWithPriority(ctypes.byref(handle), 1, 0))
+        return handle.value
+
+    @contextmanager
+    def launches(self) -> Iterator[list[str]]:
+        """What the driver was given by every launch in the block, as text."""
+        found: list[str] = []
+        self.cuda.simulated_record(True)
+        try:
+            yield found
+        finally:
+            count = self.cuda.simulated_launches()
+            found += [self.cuda.simulated_launch(index).decode() for index in range(count)]
+            self.cuda.simulated_record(False)
+
+
+@functools.cache
+def library() -> Library:
+    """The driver, once for the process."""
+    folder = Path(tempfile.mkdtemp(prefix="simulated-cuda-"))
+    os.environ["TRITON_LIBCUDA_PATH"] = str(folder)
+    return Library(folder)
+
+
+@functools.cache
+def driver_class() -> type:
+    """Triton's driver for CUDA, with one device of compute capability 9.0."""
+    from triton.backends.compiler import GPUTarget
+    from triton.backends.nvidia.driver import CudaDriver
+
+    class SimulatedDriver(CudaDriver):
+        """CUDA without torch's: the device is 0, and the stream the one that was chosen."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.stream = 0
+            self.get_current_device = lambda: 0
+            self.set_current_device = lambda device: None
+            self.get_current_stream = lambda device: self.stream
+            self.get_device_capability = lambda device=0: (9, 0)
+
+        def get_current_target(self) -> Any:
+            return GPUTarget("cuda", 90, 32)
+
+    return SimulatedDriver
+
+
+@functools.cache
+def active() -> Any:
+    """Triton's active driver, which is the simulated one from now on."""
+    library()
+    from triton.runtime import driver
+
+    made = driver_class()()
+    driver.set_active(made)
+    return made
+
+
+def tensor(count: int, dtype: Any, offset: int = 0) -> Any:
+    """A tensor in the simulated device's memory, `offset` bytes behind a multiple of 16."""
+    import torch
+
+    nbytes = count * dtype.itemsize
+    block = (ctypes.c_byte * nbytes).from_address(library().allocate(nbytes + 512) + offset)
+    return torch.frombuffer(block, dtype=dtype)
