@@ -37,7 +37,13 @@ def register(
     """
     followers.require(op)
     token = _core.register_impl(
-        op, impl_id, kind, fn, vendor=vendor, backend=backend, priority=priority,
+        op,
+        impl_id,
+        kind,
+        fn,
+        vendor=vendor,
+        backend=backend,
+        priority=priority,
         on_request=on_request,
     )
     followers.offered(followers.Offer(op, impl_id, fn, backend or impl_id, native))

@@ -123,7 +123,9 @@ class _Recording(TorchDispatchMode):
         if memory is None:
             raise Refusal(f"it uses a tensor from elsewhere, of shape {tuple(tensor.shape)}")
         if tensor.is_conj() or tensor.is_neg() or tensor.layout != torch.strided:
-            raise Refusal("it uses a tensor with a conjugate or negative bit, or one that is not dense")
+            raise Refusal(
+                "it uses a tensor with a conjugate or negative bit, or one that is not dense"
+            )
         first = tensor.storage_offset() * tensor.element_size()
         if memory >= 0:
             base = self._inputs[memory]
@@ -169,7 +171,9 @@ class _Recording(TorchDispatchMode):
             found = self._memory_at(bits) if bits and (is_pointer or size == 8) else None
             if is_pointer and bits:
                 if found is None:
-                    raise Refusal("a kernel is given memory that is neither an argument's nor its own")
+                    raise Refusal(
+                        "a kernel is given memory that is neither an argument's nor its own"
+                    )
                 words += [size, 1, *found]
             elif found is not None:
                 raise Refusal("a kernel is given an address as a number")
@@ -178,9 +182,7 @@ class _Recording(TorchDispatchMode):
         self._kept.append(args)
         return words
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         try:
             self._dispatched(func, args, kwargs or {}, result)
@@ -211,7 +213,9 @@ class _Recording(TorchDispatchMode):
             self._steps.append([_FILL, *self._place(args[0]), *_scalar(args[1])])
         elif func is _ops.zero_.default:
             self._steps.append([_FILL, *self._place(args[0]), *_scalar(0)])
-        elif not (func.is_view and all(t.untyped_storage()._cdata in self._by_storage for t in tensors)):
+        elif not (
+            func.is_view and all(t.untyped_storage()._cdata in self._by_storage for t in tensors)
+        ):
             raise Refusal(f"it calls {func}, which is not recorded")
 
     def _fill(self, result: torch.Tensor, value: Any, args: Any, kwargs: Any, func: Any) -> None:
@@ -267,10 +271,24 @@ def _scalar(value: Any) -> list[int]:
 
 
 # c10::ScalarType, whose numbers are part of torch's serialization format.
-_DTYPES = (
-    "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool "
-    "qint8 quint8 qint32 bfloat16"
-).split()
+_DTYPES = [
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+    "complex32",
+    "complex64",
+    "complex128",
+    "bool",
+    "qint8",
+    "quint8",
+    "qint32",
+    "bfloat16",
+]
 _DTYPE_NUMBERS = {getattr(torch, name): number for number, name in enumerate(_DTYPES)} | {
     torch.float8_e5m2: 23,
     torch.float8_e4m3fn: 24,

@@ -14,7 +14,16 @@ from typing import Any
 import torch
 
 # Code that is not the implementation's own: its globals are not what a call depends on.
-_NOT_WATCHED = ("torch", "triton", "torch_fl", "flagos", "logging", "contextlib", "threading", "importlib")
+_NOT_WATCHED = (
+    "torch",
+    "triton",
+    "torch_fl",
+    "flagos",
+    "logging",
+    "contextlib",
+    "threading",
+    "importlib",
+)
 
 _names: dict[int, tuple[dict[str, Any], set[str]]] = {}
 _watcher: int | None = None

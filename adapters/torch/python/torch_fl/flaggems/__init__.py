@@ -46,7 +46,9 @@ def enable_flaggems(
         raise RuntimeError(f"FlagGems cannot be used: {candidates.missing()}")
     wanted = set(found) if include is None else _matching(include, found)
     if include is None:
-        wanted = {name for name in wanted if candidates.usable(name) and not candidates.failed(name)}
+        wanted = {
+            name for name in wanted if candidates.usable(name) and not candidates.failed(name)
+        }
     unwanted = set() if exclude is None else _matching(exclude, found)
     chosen = sorted(wanted - unwanted)
     for name in chosen:

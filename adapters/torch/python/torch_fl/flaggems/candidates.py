@@ -21,7 +21,17 @@ _missing = "no overloads were registered yet"
 
 # These move data between devices, types and layouts, which is the device's own business.
 _NOT_ROUTED = frozenset(
-    "_to_copy copy copy_ contiguous resolve_conj resolve_neg to_copy to.dtype _assert_async".split()
+    [
+        "_to_copy",
+        "copy",
+        "copy_",
+        "contiguous",
+        "resolve_conj",
+        "resolve_neg",
+        "to_copy",
+        "to.dtype",
+        "_assert_async",
+    ]
 )
 
 
@@ -119,5 +129,7 @@ def _unusable(overload: str, environment: str | None) -> str | None:
     op = f"aten::{overload}"
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     if has_kernel(op, "CompositeImplicitAutograd"):
-        return "torch derives its gradient from its parts, which one kernel for all of it would hide"
+        return (
+            "torch derives its gradient from its parts, which one kernel for all of it would hide"
+        )
     return None

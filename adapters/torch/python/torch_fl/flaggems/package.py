@@ -71,7 +71,9 @@ def function(overload: str) -> Callable[..., Any]:
     if overload not in functions:
         from flagos import UnsupportedError
 
-        raise UnsupportedError(f"FlagGems {version()} leaves {overload} out with this version of torch")
+        raise UnsupportedError(
+            f"FlagGems {version()} leaves {overload} out with this version of torch"
+        )
     return functions[overload]
 
 
@@ -84,8 +86,6 @@ def _load() -> dict[str, Callable[..., Any]]:
                 sys.path.insert(0, str(Path(source).parent))
             package = importlib.import_module(_NAME)
             _functions = {
-                row[0]: row[1]
-                for row in getattr(package, _TABLE)
-                if len(row) < 3 or bool(row[2]())
+                row[0]: row[1] for row in getattr(package, _TABLE) if len(row) < 3 or bool(row[2]())
             }
     return _functions

@@ -98,7 +98,9 @@ def not_by_default(overload: str) -> str | None:
     if known is None:
         return f"not verified on {where}: run `flagos verify`, or set {_POLICY}=all"
     if known["verdict"] != "STRICT":
-        return f"verified {known['verdict']} on {where}: {known.get('first') or 'no case reached it'}"
+        return (
+            f"verified {known['verdict']} on {where}: {known.get('first') or 'no case reached it'}"
+        )
     if wanted == "verified":
         return None
     measured = speed().get(overload)

@@ -64,7 +64,10 @@ def _forms(op: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     """The ways an operator is called: as a function, in place, and for its gradient."""
     yield "function", lambda sample: op(sample.input, *sample.args, **sample.kwargs)
     if op.inplace_variant is not None:
-        yield "in place", lambda sample: op.inplace_variant(sample.input, *sample.args, **sample.kwargs)
+        yield (
+            "in place",
+            lambda sample: op.inplace_variant(sample.input, *sample.args, **sample.kwargs),
+        )
     if op.supports_out:
         yield "out", lambda sample: _with_out(op, sample)
     if op.supports_autograd:
@@ -79,7 +82,9 @@ def _with_out(op: Any, sample: Any) -> Any:
 
 def _gradients(op: Any, sample: Any) -> Any:
     made = op(sample.input, *sample.args, **sample.kwargs)
-    outputs = [t for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor) and t.requires_grad]
+    outputs = [
+        t for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor) and t.requires_grad
+    ]
     inputs = [
         t
         for t in pytree.tree_leaves((sample.input, sample.args, sample.kwargs))
@@ -163,7 +168,9 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def _compare(expected: list[torch.Tensor], actual: list[torch.Tensor], random: bool) -> tuple[str, str]:
+def _compare(
+    expected: list[torch.Tensor], actual: list[torch.Tensor], random: bool
+) -> tuple[str, str]:
     if len(expected) != len(actual):
         return FAILED, f"{len(actual)} results instead of {len(expected)}"
     worst, why = STRICT, ""

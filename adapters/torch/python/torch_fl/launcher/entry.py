@@ -162,9 +162,7 @@ def _plan(
     )
 
 
-def _bound(
-    entry: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[dict[str, Any], Any]:
+def _bound(entry: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     """The values `LibEntry.run` collects, by name, and the key it makes of them."""
     params = entry.jit_function.params
     names = list(entry.signature.parameters)

@@ -109,9 +109,7 @@ def kept(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
 
 def passed(kernel: Any, found: dict[str, tuple[int, Any]]) -> list[tuple[int, Any]]:
     """The sources of the parameters that a compiled kernel is passed."""
-    return [
-        found[name] for name, kind in compiled.signature(kernel).items() if kind != "constexpr"
-    ]
+    return [found[name] for name, kind in compiled.signature(kernel).items() if kind != "constexpr"]
 
 
 def learn(
