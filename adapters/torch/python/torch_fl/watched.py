@@ -6,6 +6,7 @@ one is changed.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import sys
 from types import FrameType
@@ -79,6 +80,8 @@ def _watch(scope: dict[str, Any]) -> None:
         _watcher = api.PyDict_AddWatcher(_callback)
         if _watcher < 0:
             raise RuntimeError("CPython has no place left for a watcher of dictionaries")
+        # Modules are emptied while the interpreter ends.
+        atexit.register(api.PyDict_ClearWatcher, _watcher)
     if api.PyDict_Watch(_watcher, ctypes.py_object(scope)) != 0:
         raise RuntimeError("a module's globals cannot be watched")
 
