@@ -205,6 +205,95 @@ def check_environment() -> list[tuple[str, str, str | None, bool]]:
 def environment_markdown() -> str:
     """The text of ``docs/environment.md``."""
 
+# Launches of Triton's kernels, for ``torch_fl.launcher``.
+
+class CompiledKernel:
+    """A kernel that Triton has compiled and loaded, with the types of the parameters it is passed."""
+
+    def __new__(
+        cls,
+        function: int,
+        num_warps: int,
+        num_ctas: int,
+        shared: int,
+        cooperative: bool,
+        pdl: bool,
+        types: list[str],
+    ) -> CompiledKernel: ...
+
+class Plan:
+    """How a kind of call is launched."""
+
+    def __new__(
+        cls,
+        *,
+        kernel: object,
+        compiled: CompiledKernel,
+        passed: Sequence[tuple[int, object]],
+        every: Sequence[tuple[int, object]],
+        result: object,
+        meta: dict[str, object],
+        told: Sequence[tuple[str, int]],
+        globals: Sequence[tuple[dict[str, object], str, object]],
+        caches: Sequence[dict[Any, Any]],
+        kept: Sequence[object],
+    ) -> Plan: ...
+
+def launch_enabled() -> bool:
+    """Whether ``FLAGOS_LAUNCHER`` allows native launches. Raises :class:`ConfigError`."""
+
+def launch_intercept(
+    kind: str,
+    cls: type,
+    original: object,
+    bind: Callable[..., list[str] | None],
+    learn: Callable[..., Plan | None],
+    /,
+) -> tuple[Any, Any]:
+    """The methods ``run`` and ``__getitem__`` that stand in for those of a class: ``"jit"``, ``"entry"``."""
+
+def launch_conditions(
+    runtime: dict[str, Any],
+    compilation: dict[str, Any],
+    enter: tuple[object, list[Any]],
+    exit: tuple[object, list[Any]],
+    drivers: dict[str, Any],
+    active: object,
+    get_device: Callable[[], int],
+    get_stream: Callable[[int], int],
+    /,
+) -> None:
+    """Declares Triton's settings and driver as the objects that are read at every launch."""
+
+def launch_constants(types: Sequence[type]) -> bool:
+    """Declares the types of compile-time constants that never change. True the first time."""
+
+def launch_tensors(
+    types: tuple[type, type], offset: int, data_ptr: int, dtype: int, device_type: int
+) -> None:
+    """Says how tensors are read; an offset of 0 means through Python."""
+
+def launch_read_tensor(tensor: object) -> tuple[int, int, int] | None:
+    """Address, dtype and device type as launches read them; ``None``: they ask through Python."""
+
+def launch_pack(kind: str, number: object) -> int | None:
+    """The bits of a number as a kernel's parameter; ``None`` where Triton's launcher would refuse it."""
+
+def launch_size(kind: str) -> int:
+    """Bytes of a parameter of a type of Triton's."""
+
+def launch_set_recorder(recorder: Callable[..., None] | None) -> Callable[..., None] | None:
+    """Has ``recorder(kernel, grid, stream, args)`` told of this thread's launches; returns the one before."""
+
+def launch_recorder() -> Callable[..., None] | None:
+    """The recorder of this thread."""
+
+def launch_statistics() -> dict[str, Any]:
+    """``native``: launches, and ``fallback``: launches on the original path by reason."""
+
+def launch_reset_statistics() -> None:
+    """Counts start again from 0."""
+
 # Logs, for ``flagos.logs``.
 
 def set_log_level(directives: str) -> None: ...

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +130,48 @@ def tensor(count: int, dtype: Any, offset: int = 0) -> Any:
     nbytes = count * dtype.itemsize
     block = (ctypes.c_byte * nbytes).from_address(library().allocate(nbytes + 512) + offset)
     return torch.frombuffer(block, dtype=dtype)
+
+
+@contextmanager
+def flaggems() -> Iterator[Any]:
+    """FlagGems, which asks torch about a CUDA device when it is imported and at every launch."""
+    import collections
+    from contextlib import ExitStack
+    from unittest import mock
+
+    import torch
+
+    active()
+    properties = collections.namedtuple("properties", "name multi_processor_count major minor")
+    answers = {
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_name": "Simulated",
+        "get_device_capability": (9, 0),
+        "get_device_properties": properties("Simulated", 132, 9, 0),
+        "device": nullcontext(),
+    }
+    settings = {
+        "GEMS_VENDOR": "nvidia",
+        "FLAGGEMS_DB_URL": "sqlite:///:memory:",
+        "FLAGGEMS_CACHE_DIR": str(library().folder),
+    }
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(os.environ, settings))
+        for name, answer in answers.items():
+            patch = mock.patch.object(torch.cuda, name, lambda *_, answer=answer: answer)
+            stack.enter_context(patch)
+        import flag_gems
+
+        yield flag_gems
+
+
+@contextmanager
+def any_memory() -> Iterator[None]:
+    """Let kernels reach ordinary memory, as they do on some machines."""
+    library().cuda.simulated_reach(True)
+    try:
+        yield
+    finally:
+        library().cuda.simulated_reach(False)

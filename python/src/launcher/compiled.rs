@@ -27,6 +27,7 @@ const SCRATCH: usize = 2;
 #[pymethods]
 impl CompiledKernel {
     #[new]
+    #[allow(clippy::too_many_arguments)] // an argument each in Python
     fn new(
         py: Python<'_>,
         function: u64,

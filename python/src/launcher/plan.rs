@@ -22,6 +22,9 @@ enum Slot {
     Word(u64),
 }
 
+/// A global that the kernel uses: the dictionary it is in, its name, its value.
+type Global = (Py<PyDict>, Py<PyString>, Py<PyAny>);
+
 /// The call's grid, in the list of names a grid function is told.
 const GRID: isize = -1;
 
@@ -45,7 +48,7 @@ pub struct Plan {
     pub(super) result: Py<PyAny>,
     meta: Py<PyDict>,
     told: Box<[(Py<PyString>, isize)]>,
-    globals: Box<[(Py<PyDict>, Py<PyString>, Py<PyAny>)]>,
+    globals: Box<[Global]>,
     pub(super) caches: Vec<Py<PyDict>>,
     _kept: Vec<Py<PyAny>>,
 }
@@ -63,7 +66,7 @@ impl Plan {
         result: Py<PyAny>,
         meta: Py<PyDict>,
         told: Vec<(Py<PyString>, isize)>,
-        globals: Vec<(Py<PyDict>, Py<PyString>, Py<PyAny>)>,
+        globals: Vec<Global>,
         caches: Vec<Py<PyDict>>,
         kept: Vec<Py<PyAny>>,
     ) -> PyResult<Self> {

@@ -166,6 +166,8 @@ pub(super) fn open() -> std::result::Result<&'static Api, &'static str> {
 
 /// Whether CUDA was initialised here, or is about to be.
 static STARTED: AtomicBool = AtomicBool::new(false);
+/// Whether it was initialised here, with success.
+static INITIALIZED: AtomicBool = AtomicBool::new(false);
 /// Set in a forked child of a process that had initialised CUDA: there it does not work.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -193,6 +195,9 @@ pub(super) fn initialize() -> Result<&'static Api> {
     if is_forked() {
         return Err(Error::forked("cuInit"));
     }
+    if INITIALIZED.load(Ordering::Acquire) {
+        return open().map_err(|reason| Error::device("cuInit", reason));
+    }
     let api = open().map_err(|reason| Error::device("cuInit", reason))?;
     let mut version = 0;
     // SAFETY: a valid output; this function needs no initialisation.
@@ -206,8 +211,9 @@ pub(super) fn initialize() -> Result<&'static Api> {
     let before = STARTED.swap(true, Ordering::SeqCst);
     // SAFETY: the only flags there are.
     let outcome = check(api, "cuInit", unsafe { (api.cuInit)(0) });
-    if outcome.is_err() {
-        STARTED.store(before, Ordering::SeqCst);
+    match outcome {
+        Ok(()) => INITIALIZED.store(true, Ordering::Release),
+        Err(_) => STARTED.store(before, Ordering::SeqCst),
     }
     outcome.map(|()| api)
 }

@@ -39,8 +39,10 @@ Code cuDeviceGetName(char* name, int size, int) {
 Code cuDeviceTotalMem_v2(size_t* total, int) {
   return *total = kTotal, enter();
 }
-Code cuDeviceGetAttribute(int* value, int, int) {
-  return *value = 9, enter();
+Code cuDeviceGetAttribute(int* value, int attribute, int) {
+  // Shared memory of a block, of a multiprocessor, and of a block that asks for more; all else is 9.
+  bool memory = attribute == 8 || attribute == 81 || attribute == 97;
+  return *value = memory ? 227 << 10 : 9, enter();
 }
 Code cuDeviceCanAccessPeer(int* can, int, int) {
   return *can = 1, enter();
@@ -160,6 +162,10 @@ Code cuMemcpyAsync(uint64_t to, uint64_t from, size_t size, void* handle) {
     drain(stream);
   return kSuccess;
 }
+// Whether kernels reach ordinary memory from now on, as on machines with one memory for both.
+void simulated_reach(bool all) {
+  reach_all = all;
+}
 Code cuPointerGetAttribute(uint64_t* value, int attribute, uint64_t address) {
   if (Code code = enter_context())
     return code;
@@ -167,7 +173,7 @@ Code cuPointerGetAttribute(uint64_t* value, int attribute, uint64_t address) {
   Block block;
   auto host = host_blocks.upper_bound(address);
   bool pinned = host != host_blocks.begin() && address < std::prev(host)->first + std::prev(host)->second;
-  if (attribute != 3 || !(pinned || block_of(address, &block)))
+  if (attribute != 3 || !(reach_all || pinned || block_of(address, &block)))
     return kInvalidValue;
   return *value = address, kSuccess;
 }

@@ -6,6 +6,7 @@ namespace {
 
 // What the last launch was given, and all of them as text while `recording`.
 bool recording = false;
+int refusals = 0;
 auto& launches = *new std::vector<std::string>;
 
 // The bytes of each parameter, from the section .nv.info.<kernel>: entries of a format, an attribute and a
@@ -84,6 +85,10 @@ void simulated_record(bool on) {
   std::lock_guard<std::mutex> lock(mutex);
   recording = on;
   launches.clear();
+}
+// As many launches from now on are refused.
+void simulated_refuse(int count) {
+  refusals = count;
 }
 unsigned simulated_launches() {
   std::lock_guard<std::mutex> lock(mutex);
@@ -179,7 +184,7 @@ Code cuLaunchKernelEx(const Config* config, Function* function, void** parameter
     for (int axis = 0; axis < 3; ++axis)
       if (!config->grid[axis] || !config->block[axis])
         return kInvalidValue;
-    if (extra)
+    if (extra || (refusals > 0 && refusals--))
       return kInvalidValue;
     last_attributes.assign(config->attributes, config->attributes + config->count);
     if (recording)

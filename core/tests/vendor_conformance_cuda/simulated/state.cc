@@ -87,6 +87,7 @@ std::mutex& mutex = *new std::mutex;
 std::condition_variable& changed = *new std::condition_variable;
 std::mutex& one_function = *new std::mutex;
 pid_t owner = 0;
+bool reach_all = false;
 Context* primary[kDevices];
 size_t used[kDevices];
 auto& device_blocks = *new std::map<uintptr_t, Block>;

@@ -29,11 +29,10 @@ def register() -> None:
 
 def install() -> None:
     """Stand in for `run` and `[grid]`."""
-    from flag_gems.utils import libentry
-
     if _originals or not _core.launch_enabled():
         return
-    entry = libentry.LibEntry
+    # By name: the package has a function called like the module.
+    entry = sys.modules["flag_gems.utils.libentry"].LibEntry
     reason = known.unknown(
         {
             "LibEntry.__init__": entry.__init__,

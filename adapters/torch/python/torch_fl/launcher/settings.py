@@ -26,11 +26,13 @@ def declare() -> None:
     known = isinstance(active, CudaDriver)
     tensors.set_up()
     _core.launch_constants(_immutable_types())
-    chains = [vars(type(knobs.runtime))[f"launch_{when}_hook"] for when in ("enter", "exit")]
+    hooks = vars(type(knobs.runtime))
+    enter, leave = hooks["launch_enter_hook"], hooks["launch_exit_hook"]
     _core.launch_conditions(
         vars(knobs.runtime),
         vars(knobs.compilation),
-        *((chain, chain.calls) for chain in chains),
+        (enter, enter.calls),
+        (leave, leave.calls),
         vars(driver),
         # An object that is never the active driver: nothing is launched natively then.
         active if known else object(),
