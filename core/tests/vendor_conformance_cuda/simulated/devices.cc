@@ -2,10 +2,11 @@
 extern "C" {
 
 Code cuInit(unsigned) {
-  if (owner != 0 && getpid() != owner)
+  if (initialized && forked)
     _exit(77);
-  owner = getpid();
-  return kSuccess;
+  if (!initialized)
+    pthread_atfork(nullptr, nullptr, [] { forked = initialized; });
+  return initialized = true, kSuccess;
 }
 Code cuDriverGetVersion(int* version) {
   return *version = 12080, kSuccess;

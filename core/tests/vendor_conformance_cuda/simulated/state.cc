@@ -4,6 +4,7 @@
 // - a call needs the current context of its stream or event;
 // - copies between host memory wait for their stream;
 // - a call in a forked child of a process that had initialised ends that child.
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -86,7 +87,9 @@ struct Block {
 std::mutex& mutex = *new std::mutex;
 std::condition_variable& changed = *new std::condition_variable;
 std::mutex& one_function = *new std::mutex;
-pid_t owner = 0;
+bool initialized = false;
+// Asking for the process at every call would cost more than the rest of it.
+bool forked = false;
 bool reach_all = false;
 Context* primary[kDevices];
 size_t used[kDevices];
@@ -99,9 +102,9 @@ thread_local bool in_function = false;
 
 // What every call but cuInit begins with.
 Code enter() {
-  if (owner == 0)
+  if (!initialized)
     return kNotInitialized;
-  if (getpid() != owner) {
+  if (forked) {
     std::fprintf(stderr, "simulated CUDA was called in a forked child\n");
     _exit(77);
   }

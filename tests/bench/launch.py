@@ -1,0 +1,141 @@
+"""What a launch costs the host: Triton's `kernel[grid](...)` and FlagGems' `LibEntry`, theirs and from Rust.
+
+    python -m tests.bench.launch [--rounds N] [--iterations N] [--json FILE]
+
+Over a simulated driver whose launches do nothing, so that what is left is the way to it. Both sides run
+turn and turn about in one process. FlagGems is measured where it is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import operator
+from collections.abc import Callable
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tests.bench.machine import cores, processor, versions
+from tests.bench.timing import Spread, interleaved_samples, nanoseconds_per_call
+from tests.launcher import simulated
+
+
+def calls(kernels: Any, entry: Any) -> dict[str, Callable[[], Any]]:
+    """What is launched, by name."""
+    import torch
+
+    x, y, out = (simulated.tensor(64, torch.float32) for _ in range(3))
+    found = {
+        "Triton, 3 tensors": lambda: kernels.add[(3,)](x, y, out, 48, BLOCK=64),
+        "Triton, a grid function": lambda: kernels.add[lambda meta: (meta["n"],)](
+            x, y, out, 48, BLOCK=64
+        ),
+        "Triton, 9 parameters": lambda: kernels.many[(1,)](out, 1, 16, 3, 0.5, True, 7, x, True),
+    }
+    if entry is not None:
+        found |= {
+            "LibEntry, 3 tensors": lambda: entry[(3,)](x, y, out, 48, BLOCK=64),
+            "LibEntry, a grid function": lambda: entry[lambda meta: (meta["n"],)](
+                x, y, out, 48, BLOCK=64
+            ),
+        }
+    return found
+
+
+def measure(rounds: int, iterations: int) -> dict[str, dict[str, Any]]:
+    """Nanoseconds of each call on both sides, and the ratios of the rounds."""
+    import torch_fl.launcher as launcher
+
+    driver = simulated.active()
+    # Builtins, as torch's are.
+    driver.get_current_device, driver.get_current_stream = int, operator.index
+    with ExitStack() as stack:
+        entry = None
+        from tests.launcher import kernels
+
+        if find_spec("flag_gems") is not None:
+            stack.enter_context(simulated.flaggems())
+            from flag_gems.utils.libentry import LibEntry
+
+            entry = LibEntry(kernels.add)
+        results = {}
+        for name, call in calls(kernels, entry).items():
+
+            def theirs(call: Callable[[], Any] = call) -> float:
+                launcher.uninstall()
+                call()
+                return nanoseconds_per_call(call, iterations)
+
+            def ours(call: Callable[[], Any] = call) -> float:
+                launcher.install()
+                for _ in range(4):
+                    call()
+                before = launcher.statistics()["native"]
+                spent = nanoseconds_per_call(call, iterations)
+                assert launcher.statistics()["native"] == before + iterations
+                return spent
+
+            gc.collect()
+            gc.disable()
+            samples = interleaved_samples({"python": theirs, "rust": ours}, rounds)
+            gc.enable()
+            ratios = [a / b for a, b in zip(samples["python"], samples["rust"], strict=True)]
+            results[name] = {
+                "python_ns": vars(Spread.of(samples["python"])),
+                "rust_ns": vars(Spread.of(samples["rust"])),
+                "ratio": vars(Spread.of(ratios)),
+            }
+        launcher.install()
+    return results
+
+
+def reading(rounds: int, iterations: int) -> dict[str, dict[str, float]]:
+    """Nanoseconds for address and dtype of a tensor: through torch's C functions, and through Python."""
+    import torch
+
+    from flagos import _core
+
+    tensor = simulated.tensor(64, torch.float32)
+    sides = {
+        "C": lambda: nanoseconds_per_call(lambda: _core.launch_read_tensor(tensor), iterations),
+        "Python": lambda: nanoseconds_per_call(
+            lambda: (tensor.data_ptr(), tensor.dtype), iterations
+        ),
+    }
+    return {
+        name: vars(Spread.of(samples))
+        for name, samples in interleaved_samples(sides, rounds).items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--iterations", type=int, default=3000)
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    options = parser.parse_args()
+    if reason := simulated.unavailable():
+        raise SystemExit(f"nothing was measured: {reason}")
+    results = measure(options.rounds, options.iterations)
+    read = reading(options.rounds, options.iterations)
+    print(f"{'launch':26} {'Python µs':>10} {'Rust µs':>10}   times faster (least to greatest)")
+    for name, row in results.items():
+        python, rust, ratio = row["python_ns"], row["rust_ns"], row["ratio"]
+        span = f"{ratio['median']:.1f} ({ratio['least']:.1f} to {ratio['greatest']:.1f})"
+        print(f"{name:26} {python['median'] / 1e3:10.2f} {rust['median'] / 1e3:10.2f}   {span}")
+    print(
+        "a tensor's address and dtype: "
+        + ", ".join(f"{name} {spread['median']:.0f} ns" for name, spread in read.items())
+    )
+    if options.json:
+        machine = {"processor": processor(), "cores": cores()}
+        machine |= versions("torch", "triton", "flag_gems", "flagos")
+        figures = {"machine": machine, "launches": results, "tensors": read}
+        options.json.write_text(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()
