@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
-import ctypes.util
 import functools
 import os
 import shutil
@@ -83,9 +83,11 @@ class Library:
 
 @functools.cache
 def library() -> Library:
-    """The driver, once for the process."""
+    """The driver, once for the process, with what is compiled for it in a folder of its own."""
     folder = Path(tempfile.mkdtemp(prefix="simulated-cuda-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["TRITON_LIBCUDA_PATH"] = str(folder)
+    os.environ.setdefault("TRITON_CACHE_DIR", str(folder / "triton"))
     return Library(folder)
 
 

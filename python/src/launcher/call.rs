@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -20,6 +21,9 @@ use super::recorder;
 
 /// Keys of one function at most; beyond them it starts again, as values that never come back fill it.
 const KEYS: usize = 16_384;
+
+/// Parameters that are passed at most; kernels with more take the original path.
+const PASSED: usize = 64;
 
 /// A multiplicative hash of words; keys are not chosen by an adversary.
 #[derive(Default)]
@@ -297,20 +301,26 @@ unsafe fn attempt(
     let roles = roles.ok_or(Reason::Signature)?;
     let device = conditions.device(py).map_err(|_| Reason::Driver)?;
     let mut key = Key::new(device);
-    let mut values = [Value::Other; ARGUMENTS];
+    let mut room = [MaybeUninit::uninit(); ARGUMENTS];
     let mut own_grid = grid;
-    for ((object, role), value) in arguments.values.iter().zip(&*roles).zip(&mut values) {
-        match role {
-            Role::Grid => own_grid = Some(*object),
+    for ((object, role), value) in arguments.values.iter().zip(&*roles).zip(&mut room) {
+        value.write(match role {
+            Role::Grid => {
+                own_grid = Some(*object);
+                Value::Other
+            }
             // SAFETY: an immortal object.
             Role::Warmup if *object != unsafe { py_ffi::Py_False() } => {
                 return Err(Reason::Warmup.into());
             }
-            Role::Warmup => {}
+            Role::Warmup => Value::Other,
             // SAFETY: alive as long as the call.
-            role => *value = unsafe { key.read(py, *object, *role) }?,
-        }
+            role => unsafe { key.read(py, *object, *role) }?,
+        });
     }
+    // SAFETY: written above, as many as there are arguments: `bind` gives a role to each.
+    let values =
+        unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), arguments.values.len()) };
     let plan = look_up(py, cache, binding, &key, &dict, by)?;
     let plan = plan.get();
     plan.globals_hold()?;
@@ -318,11 +328,11 @@ unsafe fn attempt(
     // SAFETY: alive as long as the call.
     let grid = unsafe { blocks(py, plan, grid, arguments.values) }?;
     let compiled = plan.compiled.get();
-    let mut words = [0_u64; ARGUMENTS + 64];
+    let mut words = [0_u64; PASSED];
     let words = words
         .get_mut(..compiled.parameters())
         .ok_or(Reason::Kernel)?;
-    plan.pack(&values, words)?;
+    plan.pack(values, words)?;
     if grid.contains(&0) {
         return Ok(plan.result.clone_ref(py));
     }

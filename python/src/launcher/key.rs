@@ -4,6 +4,7 @@
 //! FlagGems by `LibEntry.key`. A key here is as fine as theirs or finer, so that calls with equal keys are
 //! served by the same kernel; a finer one costs only that the kernel is learnt more than once.
 
+use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 use flagos_core::vendors::cuda::kernel::device_address;
@@ -55,7 +56,8 @@ pub const ARGUMENTS: usize = 128;
 
 /// A key while it is written.
 pub struct Key {
-    words: [u64; WORDS],
+    /// The first `length` are written; the rest is left alone, which matters at the rate of launches.
+    words: [MaybeUninit<u64>; WORDS],
     length: usize,
 }
 
@@ -80,17 +82,17 @@ impl Key {
     #[inline]
     pub fn new(device: u64) -> Self {
         let mut key = Self {
-            words: [0; WORDS],
+            words: [MaybeUninit::uninit(); WORDS],
             length: 1,
         };
-        key.words[0] = device;
+        key.words[0].write(device);
         key
     }
 
     #[inline]
     fn push(&mut self, word: u64) -> Result<(), Reason> {
         let slot = self.words.get_mut(self.length).ok_or(Reason::Arguments)?;
-        *slot = word;
+        slot.write(word);
         self.length += 1;
         Ok(())
     }
@@ -98,7 +100,8 @@ impl Key {
     /// The words written so far.
     #[inline]
     pub fn words(&self) -> &[u64] {
-        &self.words[..self.length]
+        // SAFETY: `new` and `push` write a word before they count it.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.length) }
     }
 
     /// Writes an argument, and reads its value.
