@@ -376,6 +376,18 @@ def test_nothing_is_kept_alive(launcher: Any, kernels: Any) -> None:
     assert [reference() for reference in references] == [None, None]
 
 
+def test_functions_are_collected_with_their_plans(launcher: Any, kernels: Any, out: Any) -> None:
+    from triton.runtime.jit import JITFunction
+
+    function = JITFunction(kernels.one.fn)
+    found = [outcome(lambda: function[(1,)](out, 3)) for _ in range(4)][-1]
+    assert found.native == 1
+    reference = weakref.ref(function)
+    del function, found
+    gc.collect()
+    assert reference() is None
+
+
 def test_launching_costs_no_references(launcher: Any, kernels: Any, out: Any) -> None:
     import sys
 

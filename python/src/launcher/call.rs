@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pyo3::ffi as py_ffi;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -94,6 +95,34 @@ struct Inner {
 #[pyclass(frozen, module = "flagos._core")]
 #[derive(Default)]
 pub struct LaunchCache(Mutex<Inner>);
+
+#[pymethods]
+impl LaunchCache {
+    // Functions refer to their cache, and plans to what refers to the function.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Nothing may wait here; what is not visited is taken to be alive.
+        let Some(inner) = self.0.try_lock() else {
+            return Ok(());
+        };
+        for binding in &inner.bindings {
+            binding.names.iter().try_for_each(|name| visit.call(name))?;
+            for known in binding.plans.values() {
+                if let Known::Plan(plan) = known {
+                    visit.call(plan)?;
+                }
+            }
+        }
+        inner
+            .caches
+            .iter()
+            .try_for_each(|(dict, _)| visit.call(dict))
+    }
+
+    fn __clear__(&self) {
+        let forgotten = std::mem::take(&mut *self.0.lock());
+        drop(forgotten);
+    }
+}
 
 impl LaunchCache {
     /// Forgets every plan when a dictionary that held a kernel has become smaller.

@@ -1,6 +1,7 @@
 //! What a kind of call stands for: a compiled kernel, and where each of its parameters comes from.
 
 use pyo3::exceptions::PyValueError;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
@@ -50,7 +51,7 @@ pub struct Plan {
     told: Box<[(Py<PyString>, isize)]>,
     globals: Box<[Global]>,
     pub(super) caches: Vec<Py<PyDict>>,
-    _kept: Vec<Py<PyAny>>,
+    kept: Vec<Py<PyAny>>,
 }
 
 #[pymethods]
@@ -104,8 +105,28 @@ impl Plan {
             told: told.into(),
             globals: globals.into(),
             caches,
-            _kept: kept,
+            kept,
         })
+    }
+
+    // A function's kernels refer to the function.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.kernel)?;
+        visit.call(&self.compiled)?;
+        visit.call(&self.result)?;
+        visit.call(&self.meta)?;
+        for source in &self.every {
+            if let Source::Object(object) = source {
+                visit.call(object)?;
+            }
+        }
+        for (dict, name, value) in &self.globals {
+            visit.call(dict)?;
+            visit.call(name)?;
+            visit.call(value)?;
+        }
+        self.caches.iter().try_for_each(|dict| visit.call(dict))?;
+        self.kept.iter().try_for_each(|object| visit.call(object))
     }
 }
 
