@@ -323,6 +323,41 @@ typedef struct FlagosPinnedStats {
 } FlagosPinnedStats;
 
 /**
+ * A tensor as `cuTensorMapEncodeTiled` takes it, without its address. Dimensions begin with the one whose
+ * elements lie side by side.
+ */
+typedef struct FlagosTensorMap {
+  /**
+   * `CUtensorMapDataType`.
+   */
+  uint32_t data_type;
+  /**
+   * Dimensions, 1 to 5.
+   */
+  uint32_t rank;
+  /**
+   * Elements along each.
+   */
+  uint64_t shape[5];
+  /**
+   * Bytes from one element to the next along each dimension but the first.
+   */
+  uint64_t strides[5];
+  /**
+   * Elements of a block along each dimension.
+   */
+  uint32_t block[5];
+  /**
+   * `CUtensorMapSwizzle`.
+   */
+  uint32_t swizzle;
+  /**
+   * 1: what lies outside the tensor is NaN; 0: zero.
+   */
+  uint32_t fills_with_nan;
+} FlagosTensorMap;
+
+/**
  * One parameter of a kernel.
  */
 typedef struct FlagosLaunchParam {
@@ -338,6 +373,10 @@ typedef struct FlagosLaunchParam {
    * The parameter's bits, zero- or sign-extended; for a pointer, how many bytes behind the given one.
    */
   uint64_t value;
+  /**
+   * NULL, or the tensor whose map, of 128 bytes, is the parameter; its address is the pointer.
+   */
+  const struct FlagosTensorMap *map;
 } FlagosLaunchParam;
 
 /**

@@ -31,7 +31,9 @@ bool computes_in_half(const at::Tensor& tensor) {
 // or of views that autograd sees where there is a gradient to follow.
 void fft_on_cuda(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool differentiated) {
   if (!differentiated) {
-    serve(op, stack, traits_of(op), [&](torch::jit::Stack* twins) {
+    Traits traits = traits_of(op);
+    traits.counts_versions = true; // nothing above composites does
+    serve(op, stack, traits, [&](torch::jit::Stack* twins) {
       op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CUDA), twins);
     });
     return;

@@ -7,6 +7,7 @@
 #include <ATen/ops/fill_ops.h>
 
 #include <cstring>
+#include <deque>
 
 #include "copy.h"
 #include "stream.h"
@@ -84,6 +85,23 @@ c10::Scalar read_scalar(Reader& reader) {
   return kind == 2 ? c10::Scalar(word != 0) : c10::Scalar(word);
 }
 
+// What a parameter of a kernel is.
+enum ParameterKind : uint8_t { kConstant, kPointer, kTensorMap };
+
+FlagosTensorMap read_map(Reader& reader) {
+  FlagosTensorMap map{};
+  map.data_type = static_cast<uint32_t>(reader.count());
+  map.rank = static_cast<uint32_t>(reader.count(5));
+  for (uint32_t i = 0; i < map.rank; ++i) {
+    map.shape[i] = static_cast<uint64_t>(reader.next());
+    map.strides[i] = static_cast<uint64_t>(reader.next());
+    map.block[i] = static_cast<uint32_t>(reader.count());
+  }
+  map.swizzle = static_cast<uint32_t>(reader.count());
+  map.fills_with_nan = static_cast<uint32_t>(reader.count(1));
+  return map;
+}
+
 Launch read_launch(Reader& reader, size_t num_inputs, size_t num_blocks) {
   FlagosLaunchDesc description{};
   description.function = static_cast<uint64_t>(reader.next());
@@ -96,14 +114,16 @@ Launch read_launch(Reader& reader, size_t num_inputs, size_t num_blocks) {
   description.flags = static_cast<uint32_t>(reader.count(UINT32_MAX));
   Launch launch;
   std::vector<FlagosLaunchParam> parameters(reader.count());
+  std::deque<FlagosTensorMap> maps; // whose elements stay where they are
   for (FlagosLaunchParam& parameter : parameters) {
     parameter.size = static_cast<uint32_t>(reader.count());
-    const bool pointer = reader.next() != 0;
-    parameter.pointer = pointer ? static_cast<int32_t>(launch.memories.size()) : -1;
-    if (pointer) {
+    const auto kind = static_cast<ParameterKind>(reader.count(kTensorMap));
+    parameter.pointer = kind == kConstant ? -1 : static_cast<int32_t>(launch.memories.size());
+    if (kind != kConstant) {
       launch.memories.push_back(read_memory(reader, num_inputs, num_blocks));
     }
     parameter.value = static_cast<uint64_t>(reader.next());
+    parameter.map = kind == kTensorMap ? &maps.emplace_back(read_map(reader)) : nullptr;
   }
   description.params = parameters.data();
   description.num_params = parameters.size();

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::kernels::{Launch, LaunchSpec, Parameter};
 use crate::vendors::cuda::kernel::Shape;
+use crate::vendors::cuda::tensor_map::{TensorMap, ENCODED_BYTES};
 
 use super::status::{give, null, quietly, status};
 use super::types::{
@@ -58,6 +59,25 @@ fn parameter((index, param): (usize, &FlagosLaunchParam)) -> Result<Parameter> {
         let error = Error::invalid_argument("launch_create", message);
         Err(error.with_context("parameter", index))
     };
+    // SAFETY: the caller of `create` promises that it is NULL or valid.
+    if let Some(map) = unsafe { param.map.as_ref() } {
+        if param.pointer < 0 || param.size != ENCODED_BYTES {
+            return wrong("a tensor map has a pointer, and 128 bytes".to_string());
+        }
+        return Ok(Parameter::TensorMap {
+            index: param.pointer as usize,
+            offset: param.value,
+            map: TensorMap {
+                data_type: map.data_type,
+                rank: map.rank,
+                shape: map.shape,
+                strides: map.strides,
+                block: map.block,
+                swizzle: map.swizzle,
+                fills_with_nan: map.fills_with_nan != 0,
+            },
+        });
+    }
     match (param.pointer, param.size) {
         (-1, size) => Ok(Parameter::Constant {
             size,

@@ -181,6 +181,26 @@ pub struct FlagosOpSlot {
     pub impl_token: u64,
 }
 
+/// A tensor as `cuTensorMapEncodeTiled` takes it, without its address. Dimensions begin with the one whose
+/// elements lie side by side.
+#[repr(C)]
+pub struct FlagosTensorMap {
+    /// `CUtensorMapDataType`.
+    pub data_type: u32,
+    /// Dimensions, 1 to 5.
+    pub rank: u32,
+    /// Elements along each.
+    pub shape: [u64; 5],
+    /// Bytes from one element to the next along each dimension but the first.
+    pub strides: [u64; 5],
+    /// Elements of a block along each dimension.
+    pub block: [u32; 5],
+    /// `CUtensorMapSwizzle`.
+    pub swizzle: u32,
+    /// 1: what lies outside the tensor is NaN; 0: zero.
+    pub fills_with_nan: u32,
+}
+
 /// One parameter of a kernel.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,6 +211,8 @@ pub struct FlagosLaunchParam {
     pub pointer: i32,
     /// The parameter's bits, zero- or sign-extended; for a pointer, how many bytes behind the given one.
     pub value: u64,
+    /// NULL, or the tensor whose map, of 128 bytes, is the parameter; its address is the pointer.
+    pub map: *const FlagosTensorMap,
 }
 
 /// A kernel launch that is repeated with other pointers.

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use crate::error::{Error, Result};
 use crate::vendors::cuda::kernel::{Kernel, Shape, MAX_PARAMETERS};
 
-use super::parameters::{Parameter, Parameters};
+use super::parameters::{Parameter, Parameters, MAX_MAPS};
 
 /// What a launch is made of.
 #[derive(Debug, Clone)]
@@ -62,8 +62,10 @@ impl Launch {
     pub unsafe fn run(&self, stream: u64, pointers: &[u64]) -> Result<()> {
         let mut room = [MaybeUninit::uninit(); MAX_PARAMETERS];
         let words = self.parameters.fill(pointers, &mut room)?;
-        // SAFETY: the caller's promise, and the words are those of the function.
-        unsafe { self.kernel.launch(stream, self.grid, words) }
+        let mut room = [MaybeUninit::uninit(); MAX_MAPS];
+        let maps = self.parameters.encode(pointers, &mut room)?;
+        // SAFETY: the caller's promise, and the words and the maps are those of the function.
+        unsafe { self.kernel.launch_with_maps(stream, self.grid, words, maps) }
     }
 }
 

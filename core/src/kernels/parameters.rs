@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 
 use crate::error::{Error, Result};
 use crate::vendors::cuda::kernel::MAX_PARAMETERS;
+use crate::vendors::cuda::tensor_map::{Encoded, TensorMap, ENCODED_BYTES};
 
 /// One parameter of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +24,19 @@ pub enum Parameter {
         /// Bytes behind it, modulo 2⁶⁴.
         offset: u64,
     },
+    /// A tensor map, of which the address is one of the pointers of the run, plus an offset.
+    TensorMap {
+        /// Which pointer.
+        index: usize,
+        /// Bytes behind it, modulo 2⁶⁴.
+        offset: u64,
+        /// Everything but the address.
+        map: TensorMap,
+    },
 }
+
+/// Tensor maps a launch can have.
+pub(super) const MAX_MAPS: usize = 8;
 
 impl Parameter {
     /// Bytes it takes.
@@ -32,6 +45,7 @@ impl Parameter {
         match self {
             Self::Constant { size, .. } => size,
             Self::Pointer { .. } => 8,
+            Self::TensorMap { .. } => ENCODED_BYTES,
         }
     }
 }
@@ -50,6 +64,8 @@ pub struct Parameters {
     words: Box<[u64]>,
     sizes: Box<[u32]>,
     patches: Box<[Patch]>,
+    /// Tensor maps, and where their addresses come from.
+    maps: Box<[(Patch, TensorMap)]>,
     /// How many pointers a run needs.
     pointers: usize,
 }
@@ -73,6 +89,7 @@ impl Parameters {
         }
         let mut words = Vec::with_capacity(parameters.len());
         let mut patches = Vec::new();
+        let mut maps = Vec::new();
         let mut pointers = 0;
         for (word, parameter) in parameters.iter().enumerate() {
             match *parameter {
@@ -88,12 +105,33 @@ impl Parameters {
                         offset,
                     });
                 }
+                Parameter::TensorMap { index, offset, map } => {
+                    map.check().map_err(|error| at(error, word))?;
+                    words.push(0);
+                    pointers = pointers.max(index + 1);
+                    let patch = Patch {
+                        word,
+                        pointer: index,
+                        offset,
+                    };
+                    maps.push((patch, map));
+                }
             }
+        }
+        if maps.len() > MAX_MAPS {
+            return Err(Error::invalid_argument(
+                "launch_create",
+                format!(
+                    "{} tensor maps; at most {MAX_MAPS} are supported",
+                    maps.len()
+                ),
+            ));
         }
         Ok(Self {
             words: words.into(),
             sizes: parameters.iter().map(|p| p.size()).collect(),
             patches: patches.into(),
+            maps: maps.into(),
             pointers,
         })
     }
@@ -119,6 +157,21 @@ impl Parameters {
         }
         // SAFETY: `new` limits `count` to the room there is, and the first `count` were written above.
         Ok(unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), count) })
+    }
+
+    /// The tensor maps of one run, with the parameters they are, written into `room`. To be called with
+    /// pointers that [`Self::fill`] took.
+    pub(super) fn encode<'r>(
+        &self,
+        pointers: &[u64],
+        room: &'r mut [MaybeUninit<(usize, Encoded)>; MAX_MAPS],
+    ) -> Result<&'r [(usize, Encoded)]> {
+        for (to, (patch, map)) in room.iter_mut().zip(&self.maps) {
+            let address = pointers[patch.pointer].wrapping_add(patch.offset);
+            to.write((patch.word, map.encode(address)?));
+        }
+        // SAFETY: `new` limits how many there are to the room, and each was written above.
+        Ok(unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), self.maps.len()) })
     }
 
     #[cold]
@@ -251,6 +304,7 @@ mod tests {
                 .map(|parameter| match *parameter {
                     Parameter::Constant { value, .. } => value,
                     Parameter::Pointer { index, offset } => pointers[index].wrapping_add(offset),
+                    Parameter::TensorMap { .. } => unreachable!("none was drawn"),
                 })
                 .collect();
             prop_assert_eq!(filled(&parameters, &pointers).expect("filled"), expected);

@@ -35,7 +35,8 @@ def flaggems() -> Check:
     if version is None:
         return ok(
             "flaggems",
-            "not installed: operators run on the vendor's kernels (pip install flag-gems)",
+            "not installed: operators run on the vendor's kernels (pip install --no-deps flag_gems "
+            "&& pip install sqlalchemy PyYAML packaging numpy; without --no-deps it pins older versions)",
             version=None,
         )
     if installed_version("triton") is None:

@@ -24,6 +24,8 @@ from torch_fl import launcher, watched
 
 _LAUNCH, _FILL, _COPY = range(3)
 _INTEGER, _DOUBLE, _BOOL = range(3)
+_HOST = "cpu"  # where nothing that is recorded may be
+_CONSTANT, _POINTER, _TENSOR_MAP = range(3)
 _COOPERATIVE, _PDL = 1, 2
 
 _ops = torch.ops.aten
@@ -47,6 +49,16 @@ _FILLED = {
     _ops.full.default: "fill_value",
     _ops.full_like.default: "fill_value",
     _ops.new_full.default: "fill_value",
+}
+# Answer from types and shapes alone, which are the signature's.
+_PURE = {
+    _ops.promote_types.default,
+    _ops.result_type.Tensor,
+    _ops.result_type.Scalar,
+    _ops.result_type.Scalar_Tensor,
+    _ops.result_type.Scalar_Scalar,
+    _ops.can_cast.default,
+    _ops.is_same_size.default,
 }
 # Makes a copy of its first argument, perhaps in another type.
 _COPIES = {_ops.clone.default, _ops._to_copy.default, _ops.contiguous.default}
@@ -167,18 +179,20 @@ class _Recording(TorchDispatchMode):
             flags,
             len(told["params"]),
         ]
-        for size, is_pointer, bits in told["params"]:
-            found = self._memory_at(bits) if bits and (is_pointer or size == 8) else None
-            if is_pointer and bits:
-                if found is None:
-                    raise Refusal(
-                        "a kernel is given memory that is neither an argument's nor its own"
-                    )
-                words += [size, 1, *found]
-            elif found is not None:
-                raise Refusal("a kernel is given an address as a number")
+        for size, kind, bits, tensor_map in told["params"]:
+            found = self._memory_at(bits) if bits and size >= 8 else None
+            if kind == "constant":
+                if found is not None:
+                    raise Refusal("a kernel is given an address as a number")
+                words += [size, _CONSTANT, _signed(bits)]
+            elif not bits:
+                words += [size, _CONSTANT, 0]
+            elif found is None:
+                raise Refusal("a kernel is given memory that is neither an argument's nor its own")
+            elif tensor_map is None:
+                words += [size, _POINTER, *found]
             else:
-                words += [size, 0, _signed(bits)]
+                words += [size, _TENSOR_MAP, *found, *_map_words(tensor_map)]
         self._kept.append(args)
         return words
 
@@ -191,10 +205,12 @@ class _Recording(TorchDispatchMode):
         return result
 
     def _dispatched(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        if func in _PURE:
+            return
         self._kept += [args, kwargs, result]
         tensors = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         device = next((t.device for t in self._inputs), None)
-        if any(tensor.device.type == "cpu" for tensor in tensors) or (
+        if any(tensor.device.type == _HOST for tensor in tensors) or (
             device is not None and any(tensor.device != device for tensor in tensors)
         ):
             raise Refusal(f"it calls {func}, whose result is on another device")
@@ -254,6 +270,13 @@ class _Recording(TorchDispatchMode):
         if place[0] >= 0:
             raise Refusal("it returns a view of an argument")
         return [-1, *place]
+
+
+def _map_words(described: dict[str, Any]) -> list[int]:
+    words = [described["data_type"], len(described["shape"])]
+    for axis in zip(described["shape"], described["strides"], described["block"], strict=True):
+        words += axis
+    return [*words, described["swizzle"], described["fills_with_nan"]]
 
 
 def _signed(bits: int) -> int:

@@ -15,6 +15,8 @@ use std::sync::OnceLock;
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction,
     CUfunction_attribute, CUhostFn, CUlaunchConfig, CUpointer_attribute, CUresult, CUstream,
+    CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave,
+    CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 
 use crate::error::{Error, Result};
@@ -118,6 +120,21 @@ driver_api! {
     newer {
         // CUDA 11.8.
         cuLaunchKernelEx(*const CUlaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void);
+        // CUDA 12.0, compute capability 9.0.
+        cuTensorMapEncodeTiled(
+            *mut CUtensorMap,
+            CUtensorMapDataType,
+            c_uint,
+            *mut c_void,
+            *const u64,
+            *const u64,
+            *const c_uint,
+            *const c_uint,
+            CUtensorMapInterleave,
+            CUtensorMapSwizzle,
+            CUtensorMapL2promotion,
+            CUtensorMapFloatOOBfill
+        );
         // CUDA 12.4.
         cuFuncGetParamInfo(CUfunction, usize, *mut usize, *mut usize);
     }

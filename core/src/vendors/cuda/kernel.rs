@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 
 use super::driver::{self, Api, Code, SUCCESS};
 use super::error::{cuda, failed};
+use super::tensor_map::Encoded;
 
 /// Parameters a kernel can have: CUDA passes 4 KiB, of at most 8 bytes each here.
 pub const MAX_PARAMETERS: usize = 512;
@@ -209,6 +210,25 @@ impl Kernel {
     /// parameters.
     #[inline]
     pub unsafe fn launch(&self, stream: u64, grid: [u32; 3], words: &[u64]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_with_maps(stream, grid, words, &[]) }
+    }
+
+    /// As [`Self::launch`]; the parameters that are named are tensor maps, and their words are not read.
+    ///
+    /// # Errors
+    /// As [`Self::launch`].
+    ///
+    /// # Safety
+    /// As [`Self::launch`], and the named parameters exist.
+    #[inline]
+    pub unsafe fn launch_with_maps(
+        &self,
+        stream: u64,
+        grid: [u32; 3],
+        words: &[u64],
+        maps: &[(usize, Encoded)],
+    ) -> Result<()> {
         if words.len() != self.parameters {
             return Err(self.another_number(words.len()));
         }
@@ -219,6 +239,9 @@ impl Kernel {
         for (address, word) in addresses.iter_mut().zip(words) {
             // The driver copies as many bytes as the parameter has, and writes nothing.
             address.write(std::ptr::from_ref(word).cast_mut().cast());
+        }
+        for (parameter, map) in maps {
+            addresses[*parameter].write(std::ptr::from_ref(map).cast_mut().cast());
         }
         let [block_x, block_y, block_z] = self.shape.block;
         let config = CUlaunchConfig {

@@ -23,6 +23,7 @@ mod nvml;
 mod peer;
 mod stream;
 mod survey;
+pub mod tensor_map;
 mod visible;
 mod work;
 

@@ -61,6 +61,11 @@ def missing() -> str:
     return _missing
 
 
+def why_unusable() -> str:
+    """Why none of them can be used; empty when some can."""
+    return _environment() or ""
+
+
 def usable(overload: str) -> bool:
     """Whether a route may name it."""
     return _unusable(overload, _environment()) is None

@@ -19,7 +19,7 @@ SHIPPED = Path(__file__).resolve().parents[1] / "verdicts"
 _POLICY = "FLAGOS_FLAGGEMS"
 POLICIES = ("auto", "verified", "all")
 # A kernel that is slower than the native one by less than this is no loss.
-_AS_FAST = 1.05
+AS_FAST = 1.05
 
 
 def policy() -> str:
@@ -106,7 +106,7 @@ def not_by_default(overload: str) -> str | None:
     measured = speed().get(overload)
     if not measured:
         return f"its speed is not known on {where}: run `flagos tune`, or set {_POLICY}=verified"
-    slow = {shape: ratio for shape, ratio in measured.items() if ratio > _AS_FAST}
+    slow = {shape: ratio for shape, ratio in measured.items() if ratio > AS_FAST}
     if slow:
         shape, ratio = max(slow.items(), key=lambda item: item[1])
         return f"measured slower than the native kernel on {where}: {ratio:.2f} times for {shape} shapes"

@@ -326,8 +326,9 @@ def verify(
     if torch.cuda.is_initialized():
         raise RuntimeError("CUDA is in use in this process already: verify in a fresh one")
     found = candidates.registered()
-    if not found:
-        raise RuntimeError(f"FlagGems cannot be used: {candidates.missing()}")
+    if not found or candidates.why_unusable():
+        reason = candidates.why_unusable() if found else candidates.missing()
+        raise RuntimeError(f"FlagGems cannot be used: {reason}")
     names = [name for name in sorted(found) if fnmatchcase(name, pattern)]
     verdicts: dict[str, dict[str, Any]] = {}
     for name in [name for name in names if not candidates.usable(name)]:
@@ -374,7 +375,11 @@ def verify(
 
 def main(arguments: list[str] | None = None) -> int:
     """The command `flagos verify`."""
-    parser = argparse.ArgumentParser(prog="flagos verify", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="flagos verify",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--ops", default="*", help="shell pattern of overloads: 'add*'")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument("--samples", type=int, default=6, help="of each operator and dtype")

@@ -90,8 +90,11 @@ def native(kernel: Any) -> Any:
     return found
 
 
-def signature(kernel: Any) -> dict[str, str]:
-    """The type of every parameter of a kernel that Rust can launch. Raises `Unsupported` otherwise."""
+def signature(kernel: Any, tensor_maps: bool = False) -> dict[str, str]:
+    """The type of every parameter of a kernel that Rust can launch. Raises `Unsupported` otherwise.
+
+    With `tensor_maps`, those that are passed as tensor maps are among them.
+    """
     from triton.backends.nvidia import driver
     from triton.compiler.compiler import ASTSource, CompiledKernel
 
@@ -111,9 +114,12 @@ def signature(kernel: Any) -> dict[str, str]:
     for scratch in ("global_scratch_size", "profile_scratch_size"):
         if getattr(metadata, scratch):
             raise Unsupported(f"it needs scratch memory ({scratch})")
-    if getattr(metadata, "tensordesc_meta", None):
+    described = getattr(metadata, "tensordesc_meta", None) or []
+    if described and not tensor_maps:
         raise Unsupported("it takes tensor descriptors")
     for name, kind in kernel.src.signature.items():
+        if isinstance(kind, str) and kind.startswith("tensordesc") and described:
+            continue
         if not isinstance(kind, str) or kind.startswith(("tensordesc", "nvTmaDesc")):
             raise Unsupported(f"its parameter {name} is of type {kind}")
     found: dict[str, str] = kernel.src.signature
@@ -125,20 +131,36 @@ def describe(kernel: Any, grid: tuple[int, int, int], args: tuple[Any, ...]) -> 
 
     `function`, `grid`, `block` and `cluster` (three numbers each, in blocks and threads), `shared_bytes`,
     `cooperative`, `pdl`, and `params`: for each parameter that is passed, in order, its size in bytes,
-    whether it is a pointer, and its bits. Raises `Unsupported` for a kernel that needs Triton's launcher.
+    its kind (`constant`, `pointer` or `tensor map`), its bits, which are the address of the others, and
+    for a tensor map what `FlagosTensorMap` says. Raises `Unsupported` for a kernel that needs Triton's
+    launcher.
     """
-    params: list[tuple[int, bool, int]] = []
-    for (name, kind), value in zip(signature(kernel).items(), args, strict=True):
-        if kind == "constexpr":
-            continue
-        pointer = kind.startswith("*")
+    params: list[tuple[int, str, int, dict[str, Any] | None]] = []
+
+    def add(name: str, kind: str, value: Any) -> None:
         plain = value.data_ptr() if hasattr(value, "data_ptr") else value
         bits = _core.launch_pack(kind, plain)
         if bits is None:
             raise Unsupported(f"its parameter {name} of type {kind} cannot be {value!r}")
-        params.append((_core.launch_size(kind), pointer, bits))
+        params.append(
+            (_core.launch_size(kind), "pointer" if kind.startswith("*") else "constant", bits, None)
+        )
+
+    described = iter(getattr(kernel.metadata, "tensordesc_meta", None) or ())
+    for (name, kind), value in zip(signature(kernel, True).items(), args, strict=True):
+        if kind == "constexpr":
+            continue
+        if not kind.startswith("tensordesc"):
+            add(name, kind, value)
+            continue
+        shape, tensor_map = _tensor_map(next(described), value)
+        params.append((128, "tensor map", value.base.data_ptr(), tensor_map))
+        for size in shape:
+            add(name, "i32", size)
+        for stride in value.strides:
+            add(name, "i64", stride)
     # Triton's launcher appends the global and the profiling scratch memory, which these do not need.
-    params += [(8, False, 0), (8, False, 0)]
+    params += [(8, "constant", 0, None)] * 2
     num_warps, num_ctas, shared = kernel.packed_metadata
     return {
         "function": kernel.function,
@@ -149,4 +171,27 @@ def describe(kernel: Any, grid: tuple[int, int, int], args: tuple[Any, ...]) -> 
         "cooperative": bool(kernel.metadata.launch_cooperative_grid),
         "pdl": bool(kernel.metadata.launch_pdl),
         "params": params,
+    }
+
+
+def _tensor_map(encoding: dict[str, Any], descriptor: Any) -> tuple[list[int], dict[str, Any]]:
+    """The shape that is passed, and the map, as Triton's `make_tensordesc_arg` makes them."""
+    from triton.backends.nvidia import driver
+
+    reason = known.unknown({"make_tensordesc_arg": driver.make_tensordesc_arg})
+    if reason is not None:
+        raise Unsupported(reason)
+    shape = list(descriptor.shape)
+    if encoding["fp4_padded"]:
+        shape[-1] *= 2
+    size = encoding["elem_size"]
+    strides = [size * stride for stride in reversed(descriptor.strides[:-1])]
+    return shape, {
+        "data_type": driver.TMA_DTYPE_DEVICE_TO_HOST[encoding["elem_type"]],
+        "shape": shape[::-1],
+        # The last one is not read by the driver.
+        "strides": [*strides, 0],
+        "block": list(reversed(encoding["block_size"])),
+        "swizzle": encoding["swizzle"],
+        "fills_with_nan": int(descriptor.padding == "nan"),
     }

@@ -25,6 +25,7 @@ KNOWN = {
     "CompiledKernel.__getitem__": {"77d60bb58759c35a"},
     "CudaLauncher.__call__": {"9412a64d532d5b5c"},
     "make_launcher": {"e4a57f718fc67a6c"},
+    "make_tensordesc_arg": {"9567f659f4b2e826"},
     # FlagGems 5.0.2
     "LibEntry.__init__": {"70e62f71197e80b6"},
     "LibEntry.key": {"6c5f09e4025983a9"},

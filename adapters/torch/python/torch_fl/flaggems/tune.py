@@ -1,0 +1,224 @@
+"""Speed: FlagGems' kernels against the native ones, by operator and class of shapes.
+
+    flagos tune [--ops PATTERN] [--rounds N] [--out FILE] [--json]
+
+Both are called on flagos, in turns; the time of a call is what passes until the device has done it, many
+calls in a row. Classes: `small` is bound by the host, `large` by the device. What is measured is what the
+plan reads: the ratio of the medians. An overload without a call here is not measured, and so not routed
+by default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torch_fl.flaggems import candidates, package, tables
+
+Call = Callable[[], Any]
+
+# Overloads of one tensor, which are called alike.
+_UNARY = (
+    "abs acos angle asin asinh atan bitwise_not ceil cos cosh digamma elu erf exp exp2 expm1 floor "
+    "gelu hardsigmoid hardswish isinf isnan isneginf leaky_relu log log10 log1p log2 log_sigmoid "
+    "logical_not neg reciprocal relu round rsqrt sigmoid sigmoid_ sgn silu silu_ sin sinh softplus sqrt "
+    "square tan tanh trunc _log_softmax _softmax abs_ cos_ exp_ gelu_ neg_ relu_ rsqrt_ sin_ sqrt_ tanh_"
+).split()
+_BINARY = (
+    "add.Tensor mul.Tensor sub.Tensor div.Tensor maximum minimum pow.Tensor_Tensor eq.Tensor ne.Tensor "
+    "lt.Tensor le.Tensor gt.Tensor ge.Tensor atan2 logaddexp hypot fmin logical_and logical_or add_.Tensor "
+    "mul_.Tensor sub_.Tensor div_.Tensor"
+).split()
+_SCALAR = "add.Scalar mul.Scalar sub.Scalar div.Scalar pow.Tensor_Scalar eq.Scalar gt.Scalar lt.Scalar".split()
+_REDUCTIONS = "sum mean max min amax prod all any argmax argmin var_mean.correction std.correction".split()
+
+
+def calls(shape: str, dtype: torch.dtype = torch.float32) -> dict[str, Call]:
+    """For each overload, one call on tensors of the class `small` or `large`."""
+    n = 64 if shape == "small" else 4096
+    generator = torch.Generator().manual_seed(1)
+
+    def random(*size: int, kind: torch.dtype = dtype) -> torch.Tensor:
+        return torch.rand(size, generator=generator).add(0.25).to(kind).to("flagos")
+
+    x, y, vector = random(n, n), random(n, n), random(n)
+    half, half_other = (random(n, n, kind=torch.bfloat16) for _ in range(2))
+    batch, batch_other = (random(8, n // 4, n // 4, kind=torch.bfloat16) for _ in range(2))
+    bias = random(n, kind=torch.bfloat16)
+    mask = (x > 0.7).to("flagos")
+    index = torch.arange(0, n, 2).to("flagos")
+    table = random(4 * n, 64)
+    ops = torch.ops.aten
+
+    def packet(name: str) -> Any:
+        base, _, overload = name.partition(".")
+        return getattr(getattr(ops, base), overload or "default")
+
+    found: dict[str, Call] = {}
+    for name in _UNARY:
+        op = packet(name)
+        if name in ("_softmax", "_log_softmax"):
+            found[name] = lambda op=op: op(x, -1, False)
+        elif name in ("bitwise_not",):
+            found[name] = lambda op=op: op(mask)
+        else:
+            found[name] = lambda op=op: op(x)
+    for name in _BINARY:
+        found[name] = lambda op=packet(name): op(x, y)
+    for name in _SCALAR:
+        found[name] = lambda op=packet(name): op(x, 1.5)
+    for name in _REDUCTIONS:
+        if name == "amax":
+            found[name] = lambda op=packet(name): op(x, [-1])
+        else:
+            found[name] = lambda op=packet(name): op(x)
+    found |= {
+        "sum.dim_IntList": lambda: ops.sum.dim_IntList(x, [-1]),
+        "mean.dim": lambda: ops.mean.dim(x, [-1]),
+        "max.dim": lambda: ops.max.dim(x, -1),
+        "min.dim": lambda: ops.min.dim(x, -1),
+        "cumsum": lambda: ops.cumsum.default(x, -1),
+        "mm": lambda: ops.mm.default(half, half_other),
+        "bmm": lambda: ops.bmm.default(batch, batch_other),
+        "addmm": lambda: ops.addmm.default(bias, half, half_other),
+        "mv": lambda: ops.mv.default(x, vector),
+        "dot": lambda: ops.dot.default(vector, vector),
+        "native_layer_norm": lambda: ops.native_layer_norm.default(x, [n], vector, vector, 1e-5),
+        "rms_norm": lambda: ops.rms_norm.default(x, [n], vector, 1e-5),
+        "embedding": lambda: ops.embedding.default(table, index),
+        "index_select": lambda: ops.index_select.default(x, 0, index),
+        "gather": lambda: ops.gather.default(x, 1, index.expand(n, -1)),
+        "where.self": lambda: ops.where.self(mask, x, y),
+        "masked_fill.Scalar": lambda: ops.masked_fill.Scalar(x, mask, 0.0),
+        "cat": lambda: ops.cat.default([x, y]),
+        "stack": lambda: ops.stack.default([x, y]),
+        "clamp": lambda: ops.clamp.default(x, 0.3, 0.9),
+        "triu": lambda: ops.triu.default(x),
+        "tril": lambda: ops.tril.default(x),
+        "topk": lambda: ops.topk.default(x, min(8, n)),
+        "sort": lambda: ops.sort.default(x),
+        "flip": lambda: ops.flip.default(x, [0]),
+        "addcmul": lambda: ops.addcmul.default(x, x, y),
+        "addcdiv": lambda: ops.addcdiv.default(x, x, y),
+        "threshold_backward": lambda: ops.threshold_backward.default(x, y, 0.5),
+        "silu_backward": lambda: ops.silu_backward.default(x, y),
+        "gelu_backward": lambda: ops.gelu_backward.default(x, y),
+        "tanh_backward": lambda: ops.tanh_backward.default(x, y),
+        "sigmoid_backward": lambda: ops.sigmoid_backward.default(x, y),
+        "_softmax_backward_data": lambda: ops._softmax_backward_data.default(x, y, -1, dtype),
+        "fill_.Scalar": lambda: ops.fill_.Scalar(x, 0.5),
+        "zeros": lambda: ops.zeros.default([n, n], dtype=dtype, device="flagos"),
+        "ones": lambda: ops.ones.default([n, n], dtype=dtype, device="flagos"),
+        "full": lambda: ops.full.default([n, n], 0.5, dtype=dtype, device="flagos"),
+        "zeros_like": lambda: ops.zeros_like.default(x),
+        "ones_like": lambda: ops.ones_like.default(x),
+        "full_like": lambda: ops.full_like.default(x, 0.5),
+    }
+    return found
+
+
+def _seconds(call: Call, iterations: int) -> float:
+    torch.flagos.synchronize()
+    start = time.perf_counter()
+    for _ in range(iterations):
+        call()
+    torch.flagos.synchronize()
+    return (time.perf_counter() - start) / iterations
+
+
+def measure(
+    pattern: str = "*",
+    rounds: int = 7,
+    progress: Callable[[str, dict[str, Any]], None] | None = None,
+) -> dict[str, dict[str, float]]:
+    """The ratio of FlagGems' time to the native one, for each overload and class. Needs a GPU."""
+    import flagos
+
+    found: dict[str, dict[str, float]] = {}
+    for shape, iterations in (("small", 200), ("large", 20)):
+        for name, call in calls(shape).items():
+            if not fnmatchcase(name, pattern) or name not in candidates.registered():
+                continue
+            if not candidates.usable(name):
+                continue
+            times: dict[str, list[float]] = {"vendor": [], candidates.BACKEND: []}
+            try:
+                with torch.no_grad():
+                    for turn in range(rounds + 1):
+                        for selector in times if turn % 2 else reversed(times):
+                            with flagos.route({f"aten::{name}": selector}):
+                                for _ in range(5):  # attached anew: compiled, recorded
+                                    call()
+                                spent = _seconds(call, iterations)
+                            if turn:
+                                times[selector].append(spent)
+            except Exception as error:  # told, and not measured: so it is not routed by default
+                if progress is not None:
+                    progress(name, {"shape": shape, "error": f"{type(error).__name__}: {error}"[:200]})
+                continue
+            ratio = statistics.median(times[candidates.BACKEND]) / statistics.median(times["vendor"])
+            found.setdefault(name, {})[shape] = round(ratio, 3)
+            if progress is not None:
+                progress(name, {"shape": shape, "ratio": ratio})
+    # What was measured for one class only says nothing of the other.
+    return {name: ratios for name, ratios in found.items() if len(ratios) == 2}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command `flagos tune`."""
+    parser = argparse.ArgumentParser(
+        prog="flagos tune",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--ops", default="*", help="shell pattern of overloads: 'add*'")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out", type=Path, help="the table; by default where the plan reads it")
+    parser.add_argument("--json", action="store_true", help="print the table, too")
+    options = parser.parse_args(arguments)
+    if not any(candidates.usable(name) for name in candidates.registered()):
+        reason = candidates.missing() if not candidates.registered() else candidates.why_unusable()
+        print(f"error: FlagGems cannot be used: {reason}", file=sys.stderr)
+        return 1
+
+    def told(name: str, row: dict[str, Any]) -> None:
+        what = f"{row['ratio']:.2f}" if "ratio" in row else row["error"]
+        print(f"{name} ({row['shape']}): {what}", file=sys.stderr, flush=True)
+
+    table = {
+        "chip": tables.chip(),
+        "date": datetime.date.today().isoformat(),
+        "flaggems": package.version(),
+        "torch": torch.__version__,
+        "overloads": measure(options.ops, options.rounds, told),
+    }
+    path = options.out
+    if path is None and options.ops == "*":
+        path = tables.folder() / tables.file_name("speed", tables.chip(), package.version())
+    if path is None:
+        print("only a part was measured: the table was not kept (--out keeps it)", file=sys.stderr)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
+        print(f"wrote {path}", file=sys.stderr)
+    if options.json:
+        print(json.dumps(table))
+    else:
+        measured = table["overloads"]
+        fast = sum(max(ratios.values()) <= tables.AS_FAST for ratios in measured.values())
+        print(f"{len(measured)} measured, {fast} of them no slower than the native kernels")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
