@@ -379,11 +379,13 @@ def test_nothing_is_kept_alive(launcher: Any, kernels: Any) -> None:
 def test_functions_are_collected_with_their_plans(launcher: Any, kernels: Any, out: Any) -> None:
     from triton.runtime.jit import JITFunction
 
-    function = JITFunction(kernels.one.fn)
-    found = [outcome(lambda: function[(1,)](out, 3)) for _ in range(4)][-1]
-    assert found.native == 1
-    reference = weakref.ref(function)
-    del function, found
+    def run() -> weakref.ref[Any]:
+        function = JITFunction(kernels.one.fn)
+        found = [outcome(lambda: function[(1,)](out, 3)) for _ in range(4)]
+        assert found[-1].native == 1
+        return weakref.ref(function)
+
+    reference = run()
     gc.collect()
     assert reference() is None
 
