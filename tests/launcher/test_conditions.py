@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import weakref
 from typing import Any
@@ -357,6 +358,17 @@ def test_threads_launch_at_once(launcher: Any, kernels: Any) -> None:
     assert len(found) == len(expected)
     for text in set(expected):
         assert sum(one.startswith(text) for one in found) == expected.count(text)
+
+
+def test_a_forked_child_takes_the_original_path(launcher: Any, kernels: Any, out: Any) -> None:
+    """Where CUDA itself fails: the simulated one ends the child with 77."""
+    compare(lambda: kernels.one[(1,)](out, 3))
+    child = os.fork()
+    if child == 0:
+        kernels.one[(1,)](out, 3)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 77
+    compare(lambda: kernels.one[(1,)](out, 3))
 
 
 def test_nothing_is_kept_alive(launcher: Any, kernels: Any) -> None:

@@ -51,6 +51,18 @@ def test_tuples_take_the_original_path(launcher: Any, kernels: Any, out: Any) ->
     assert any("type" in reason for reason in launcher.statistics()["fallback"])
 
 
+def test_tensor_descriptors_take_the_original_path(
+    launcher: Any, kernels: Any, out: Any
+) -> None:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    tensor = simulated.tensor(1024, torch.float32).view(32, 32)
+    descriptor = TensorDescriptor.from_tensor(tensor, [16, 16])
+    found = compare(lambda: kernels.described[(1,)](descriptor, out), native=False)
+    # The simulated driver makes none, which is far enough.
+    assert found.raised is not None and "Triton Error [CUDA]" in found.raised[1]
+
+
 @pytest.mark.parametrize("name", ["i8", "i16", "i32", "i64", "u1", "u8", "u16", "u32", "u64"])
 def test_annotated_integers_wrap_and_fail_as_in_triton(
     launcher: Any, kernels: Any, out: Any, name: str

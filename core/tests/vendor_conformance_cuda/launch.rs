@@ -111,6 +111,12 @@ fn report(vendor: &dyn Vendor) -> u64 {
     driver().load(REPORT, c"report") as u64
 }
 
+/// A launch of `report`.
+pub fn ready(vendor: &dyn Vendor) -> Launch {
+    // SAFETY: the kernel of these parameters, in the context that is current.
+    unsafe { Launch::new(&spec(report(vendor))) }.expect("a launch")
+}
+
 /// What a kernel wrote to device memory, after everything queued before on a stream.
 fn read(
     vendor: &dyn Vendor,
@@ -128,8 +134,7 @@ fn read(
 fn a_kernel_gets_what_its_launch_was_made_of() {
     let Some(cuda) = open() else { return };
     let vendor = &*cuda.vendor;
-    // SAFETY: the kernel of these parameters, in the current context.
-    let launch = unsafe { Launch::new(&spec(report(vendor))) }.expect("a launch");
+    let launch = ready(vendor);
     let stream = vendor.stream(0, 0).expect("a stream");
     let handle = stream.native_handle().expect("a CUstream") as u64;
     let memories = [
@@ -236,8 +241,7 @@ fn only_memory_that_kernels_reach_has_a_device_address() {
 fn threads_without_a_context_launch_at_once() {
     let Some(cuda) = open() else { return };
     let vendor = &*cuda.vendor;
-    // SAFETY: the kernel of these parameters, in the current context.
-    let launch = unsafe { Launch::new(&spec(report(vendor))) }.expect("a launch");
+    let launch = ready(vendor);
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
             let launch = &launch;

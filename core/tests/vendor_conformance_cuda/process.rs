@@ -109,6 +109,7 @@ mod inside {
         let event = vendor.event(0, false).expect("an event");
         stream.record(&*event).expect("recorded");
         stream.sync().expect("it ran");
+        let launch = crate::launch::ready(vendor);
         let told = in_child(|| {
             let errors = [
                 vendor.alloc(0, 1).err(),
@@ -121,6 +122,8 @@ mod inside {
                 vendor.quiesce(0).err(),
                 (cuda::ENTRY.open)(&settings(), Arc::default()).err(),
                 abi::initialize().err(),
+                // SAFETY: refused before anything is done with the pointers.
+                unsafe { launch.run(0, &[0, 0]) }.err(),
             ];
             let told = errors.iter().all(|error| {
                 let error = error.as_ref();
