@@ -51,9 +51,7 @@ def test_tuples_take_the_original_path(launcher: Any, kernels: Any, out: Any) ->
     assert any("type" in reason for reason in launcher.statistics()["fallback"])
 
 
-def test_tensor_descriptors_take_the_original_path(
-    launcher: Any, kernels: Any, out: Any
-) -> None:
+def test_tensor_descriptors_take_the_original_path(launcher: Any, kernels: Any, out: Any) -> None:
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     tensor = simulated.tensor(1024, torch.float32).view(32, 32)
@@ -126,6 +124,22 @@ class Pointer:
 
     def data_ptr(self) -> int:
         return self.tensor.data_ptr()
+
+
+def test_an_interrupt_is_not_lost(launcher: Any, kernels: Any, out: Any) -> None:
+    value = Pointer(out)
+    compare(lambda: kernels.one[(1,)](out, value))
+    interrupted = iter([KeyboardInterrupt])
+
+    def data_ptr() -> int:
+        for error in interrupted:
+            raise error
+        return out.data_ptr()
+
+    value.data_ptr = data_ptr  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        kernels.one[(1,)](out, value)
+        sum(range(100))
 
 
 class Subclass(torch.Tensor):

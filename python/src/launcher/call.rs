@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -63,6 +64,8 @@ enum Known {
 
 /// Calls with as many positional arguments and the same names.
 struct Binding {
+    /// Never used again, so that a call which lets others run finds its own or none.
+    id: u64,
     positional: usize,
     names: Vec<Py<PyAny>>,
     /// One for each value; `None` when they do not match the function's parameters.
@@ -88,6 +91,12 @@ struct Inner {
     bindings: Vec<Binding>,
     /// The dictionaries kernels were found in, and how large they have been.
     caches: Vec<(Py<PyDict>, isize)>,
+}
+
+impl Inner {
+    fn binding(&mut self, id: u64) -> Option<&mut Binding> {
+        self.bindings.iter_mut().find(|binding| binding.id == id)
+    }
 }
 
 /// What is known of a function's calls; lives in the function's dictionary. The lock is never held while
@@ -144,23 +153,17 @@ impl LaunchCache {
         }
     }
 
-    /// The roles of these arguments, and which binding it is.
+    /// The roles of these arguments, and the binding's number.
     ///
     /// # Safety
     /// The GIL is held.
     #[inline]
-    unsafe fn roles(&self, arguments: &Arguments<'_>) -> Option<(usize, Option<Arc<[Role]>>)> {
+    unsafe fn roles(&self, arguments: &Arguments<'_>) -> Option<(u64, Option<Arc<[Role]>>)> {
         let inner = self.0.lock();
+        let mut bindings = inner.bindings.iter();
         // SAFETY: the caller's promise.
-        let index = inner
-            .bindings
-            .iter()
-            .position(|one| unsafe { one.serves(arguments) })?;
-        Some((index, inner.bindings[index].roles.clone()))
-    }
-
-    fn add_binding(&self, binding: Binding) {
-        self.0.lock().bindings.push(binding);
+        let found = bindings.find(|one| unsafe { one.serves(arguments) })?;
+        Some((found.id, found.roles.clone()))
     }
 }
 
@@ -181,7 +184,7 @@ impl From<Reason> for Stop {
 /// What to learn from the original path.
 struct Lesson {
     cache: Py<LaunchCache>,
-    binding: usize,
+    binding: u64,
     key: Box<[u64]>,
 }
 
@@ -272,8 +275,7 @@ fn learn(
     let known = plan.map_or(Known::Never, Known::Plan);
     // The bindings are gone if the plans were forgotten meanwhile.
     let before = inner
-        .bindings
-        .get_mut(lesson.binding)
+        .binding(lesson.binding)
         .and_then(|binding| binding.plans.insert(lesson.key, known));
     drop(inner);
     drop(before);
@@ -313,7 +315,9 @@ unsafe fn attempt(
         // SAFETY: as above.
         let hooks = unsafe { ffi::item(dict.as_ptr(), by.names.pre_run_hooks) };
         // SAFETY: NULL or a live object.
-        if hooks.is_null() || unsafe { py_ffi::PyObject_Size(hooks) } != 0 {
+        let empty = !hooks.is_null()
+            && unsafe { py_ffi::PyList_Check(hooks) != 0 && py_ffi::PyList_Size(hooks) == 0 };
+        if !empty {
             return Err(Reason::PreRunHooks.into());
         }
     }
@@ -409,7 +413,7 @@ fn bind(
     function: Object,
     arguments: &Arguments<'_>,
     cache: &LaunchCache,
-) -> PyResult<(usize, Option<Arc<[Role]>>)> {
+) -> PyResult<(u64, Option<Arc<[Role]>>)> {
     // SAFETY: alive as long as the call; one name for each value that is not positional.
     let (function, names) = unsafe {
         let name = |i| Bound::from_borrowed_ptr(py, arguments.name(i)).unbind();
@@ -427,16 +431,17 @@ fn bind(
         parsed.collect::<Option<Arc<[Role]>>>()
     });
     let roles = roles.filter(|roles| roles.len() == arguments.values.len());
-    cache.add_binding(Binding {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    cache.0.lock().bindings.push(Binding {
+        id,
         positional: arguments.positional,
         names,
         roles: roles.clone(),
         plans: HashMap::default(),
         seen: HashSet::default(),
     });
-    // SAFETY: the GIL is held.
-    let found = unsafe { cache.roles(arguments) };
-    Ok(found.unwrap_or((0, None)))
+    Ok((id, roles))
 }
 
 /// The plan of a key, or what to do without one.
@@ -444,13 +449,13 @@ fn bind(
 fn look_up(
     py: Python<'_>,
     cache: &LaunchCache,
-    binding: usize,
+    binding: u64,
     key: &Key,
     dict: &Bound<'_, PyAny>,
     by: &Interception,
 ) -> Result<Py<Plan>, Stop> {
     let mut inner = cache.0.lock();
-    let Some(known) = inner.bindings.get_mut(binding) else {
+    let Some(known) = inner.binding(binding) else {
         return Err(Reason::New.into());
     };
     match known.plans.get(key.words()) {

@@ -71,7 +71,10 @@ impl Conditions {
                     return Err(Reason::Debug);
                 }
                 let mode = ffi::item(self.compilation.as_ptr(), self.instrumentation);
-                if !mode.is_null() && py_ffi::PyObject_IsTrue(mode) != 0 {
+                let off = mode.is_null()
+                    || (py_ffi::PyUnicode_Check(mode) != 0
+                        && py_ffi::PyUnicode_GetLength(mode) == 0);
+                if !off {
                     return Err(Reason::Debug);
                 }
             }

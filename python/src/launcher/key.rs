@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 use flagos_core::vendors::cuda::kernel::device_address;
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi as py_ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -235,7 +236,14 @@ impl Key {
             let address = object.call_method0(intern!(py, "data_ptr"))?;
             Ok((address.extract()?, dtype.as_ptr() as usize))
         };
-        let (address, dtype) = ask().map_err(|_| Reason::Arguments)?;
+        let (address, dtype) = ask().map_err(|error| {
+            // The original path asks again, and raises what is wrong; but nobody would interrupt it again.
+            if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+                // SAFETY: the GIL is held.
+                unsafe { py_ffi::PyErr_SetInterrupt() };
+            }
+            Reason::Arguments
+        })?;
         let aligned = u64::from(address % ALIGNMENT == 0);
         self.push(POINTER | aligned << 40)?;
         self.push(dtype as u64)?;
