@@ -124,7 +124,7 @@ def test_gradients_pass_through_replays(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("fn", "reason"),
     [
-        (lambda x: scaled(x, float(x[0].item())), "_local_scalar_dense"),
+        (lambda x: scaled(x, float(x[0].item())), "item"),
         (lambda x: scaled(x, 2.0) if x.cpu().sum() > 0 else scaled(x, 3.0), "another device"),
         (lambda x: scaled(x, 2.0) + torch.rand_like(x), "rand_like"),
         (lambda x: scaled(x, 2.0).mul(2), "mul"),
@@ -198,7 +198,9 @@ def test_aliases_among_the_arguments_are_part_of_the_signature() -> None:
         _add[(1,)](x, y, z, x.numel(), BLOCK=256)
         return z
 
-    flagos.register("aten::add.Tensor", add, impl_id="test.add", backend="flagos_python", native=True)
+    flagos.register(
+        "aten::add.Tensor", add, impl_id="test.add", backend="flagos_python", native=True
+    )
     try:
         x, y = torch.randn(200, device="flagos"), torch.randn(200, device="flagos")
         for _ in range(5):
@@ -255,12 +257,14 @@ def test_workspace_and_several_results() -> None:
         _both[(1,)](scratch, second, scratch, x.numel(), BLOCK=128)
         return first, second
 
-    flagos.register("aten::aminmax", aminmax, impl_id="test.two", backend="flagos_python", native=True)
+    flagos.register(
+        "aten::aminmax", aminmax, impl_id="test.two", backend="flagos_python", native=True
+    )
     try:
         for _ in range(6):
             x = torch.randn(100, device="flagos")
             first, second = torch.aminmax(x)
-            assert torch.equal(first, x * 2) and torch.equal(second, x + 2)
+            assert torch.equal(first, x * 2) and torch.equal(second, x + 1 + 1)
         assert replay.statistics()["aten::aminmax"].replays == 3
     finally:
         flagos.unregister("aten::aminmax", "test.two")

@@ -74,7 +74,7 @@ def _matching(names: Iterable[str], found: dict[str, str]) -> set[str]:
         if "." not in plain:
             hits |= {o for o in found if family(o) == family(plain)}
         if not hits:
-            known = sorted({o for o in found} | {o.partition(".")[0] for o in found})
+            known = sorted(set(found) | {o.partition(".")[0] for o in found})
             nearest = difflib.get_close_matches(plain, known, 1)
             hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
             raise ValueError(f"FlagGems has no operator {name!r}{hint}")

@@ -28,19 +28,117 @@ from torch_fl.flaggems import candidates, package, tables
 Call = Callable[[], Any]
 
 # Overloads of one tensor, which are called alike.
-_UNARY = (
-    "abs acos angle asin asinh atan bitwise_not ceil cos cosh digamma elu erf exp exp2 expm1 floor "
-    "gelu hardsigmoid hardswish isinf isnan isneginf leaky_relu log log10 log1p log2 log_sigmoid "
-    "logical_not neg reciprocal relu round rsqrt sigmoid sigmoid_ sgn silu silu_ sin sinh softplus sqrt "
-    "square tan tanh trunc _log_softmax _softmax abs_ cos_ exp_ gelu_ neg_ relu_ rsqrt_ sin_ sqrt_ tanh_"
-).split()
-_BINARY = (
-    "add.Tensor mul.Tensor sub.Tensor div.Tensor maximum minimum pow.Tensor_Tensor eq.Tensor ne.Tensor "
-    "lt.Tensor le.Tensor gt.Tensor ge.Tensor atan2 logaddexp hypot fmin logical_and logical_or add_.Tensor "
-    "mul_.Tensor sub_.Tensor div_.Tensor"
-).split()
-_SCALAR = "add.Scalar mul.Scalar sub.Scalar div.Scalar pow.Tensor_Scalar eq.Scalar gt.Scalar lt.Scalar".split()
-_REDUCTIONS = "sum mean max min amax prod all any argmax argmin var_mean.correction std.correction".split()
+_UNARY = [
+    "abs",
+    "acos",
+    "angle",
+    "asin",
+    "asinh",
+    "atan",
+    "bitwise_not",
+    "ceil",
+    "cos",
+    "cosh",
+    "digamma",
+    "elu",
+    "erf",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "gelu",
+    "hardsigmoid",
+    "hardswish",
+    "isinf",
+    "isnan",
+    "isneginf",
+    "leaky_relu",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "log_sigmoid",
+    "logical_not",
+    "neg",
+    "reciprocal",
+    "relu",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sigmoid_",
+    "sgn",
+    "silu",
+    "silu_",
+    "sin",
+    "sinh",
+    "softplus",
+    "sqrt",
+    "square",
+    "tan",
+    "tanh",
+    "trunc",
+    "_log_softmax",
+    "_softmax",
+    "abs_",
+    "cos_",
+    "exp_",
+    "gelu_",
+    "neg_",
+    "relu_",
+    "rsqrt_",
+    "sin_",
+    "sqrt_",
+    "tanh_",
+]
+_BINARY = [
+    "add.Tensor",
+    "mul.Tensor",
+    "sub.Tensor",
+    "div.Tensor",
+    "maximum",
+    "minimum",
+    "pow.Tensor_Tensor",
+    "eq.Tensor",
+    "ne.Tensor",
+    "lt.Tensor",
+    "le.Tensor",
+    "gt.Tensor",
+    "ge.Tensor",
+    "atan2",
+    "logaddexp",
+    "hypot",
+    "fmin",
+    "logical_and",
+    "logical_or",
+    "add_.Tensor",
+    "mul_.Tensor",
+    "sub_.Tensor",
+    "div_.Tensor",
+]
+_SCALAR = [
+    "add.Scalar",
+    "mul.Scalar",
+    "sub.Scalar",
+    "div.Scalar",
+    "pow.Tensor_Scalar",
+    "eq.Scalar",
+    "gt.Scalar",
+    "lt.Scalar",
+]
+_REDUCTIONS = [
+    "sum",
+    "mean",
+    "max",
+    "min",
+    "amax",
+    "prod",
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "var_mean.correction",
+    "std.correction",
+]
 
 
 def calls(shape: str, dtype: torch.dtype = torch.float32) -> dict[str, Call]:
@@ -64,24 +162,21 @@ def calls(shape: str, dtype: torch.dtype = torch.float32) -> dict[str, Call]:
         base, _, overload = name.partition(".")
         return getattr(getattr(ops, base), overload or "default")
 
+    def bound(name: str, *args: Any) -> Call:
+        op = packet(name)
+        return lambda: op(*args)
+
     found: dict[str, Call] = {}
     for name in _UNARY:
-        op = packet(name)
-        if name in ("_softmax", "_log_softmax"):
-            found[name] = lambda op=op: op(x, -1, False)
-        elif name in ("bitwise_not",):
-            found[name] = lambda op=op: op(mask)
-        else:
-            found[name] = lambda op=op: op(x)
+        found[name] = bound(name, mask if name == "bitwise_not" else x)
+    for name in ("_softmax", "_log_softmax"):
+        found[name] = bound(name, x, -1, False)
     for name in _BINARY:
-        found[name] = lambda op=packet(name): op(x, y)
+        found[name] = bound(name, x, y)
     for name in _SCALAR:
-        found[name] = lambda op=packet(name): op(x, 1.5)
+        found[name] = bound(name, x, 1.5)
     for name in _REDUCTIONS:
-        if name == "amax":
-            found[name] = lambda op=packet(name): op(x, [-1])
-        else:
-            found[name] = lambda op=packet(name): op(x)
+        found[name] = bound(name, x, [-1]) if name == "amax" else bound(name, x)
     found |= {
         "sum.dim_IntList": lambda: ops.sum.dim_IntList(x, [-1]),
         "mean.dim": lambda: ops.mean.dim(x, [-1]),
@@ -128,11 +223,11 @@ def calls(shape: str, dtype: torch.dtype = torch.float32) -> dict[str, Call]:
 
 
 def _seconds(call: Call, iterations: int) -> float:
-    torch.flagos.synchronize()
+    torch.accelerator.synchronize()
     start = time.perf_counter()
     for _ in range(iterations):
         call()
-    torch.flagos.synchronize()
+    torch.accelerator.synchronize()
     return (time.perf_counter() - start) / iterations
 
 
@@ -164,9 +259,13 @@ def measure(
                                 times[selector].append(spent)
             except Exception as error:  # told, and not measured: so it is not routed by default
                 if progress is not None:
-                    progress(name, {"shape": shape, "error": f"{type(error).__name__}: {error}"[:200]})
+                    progress(
+                        name, {"shape": shape, "error": f"{type(error).__name__}: {error}"[:200]}
+                    )
                 continue
-            ratio = statistics.median(times[candidates.BACKEND]) / statistics.median(times["vendor"])
+            ratio = statistics.median(times[candidates.BACKEND]) / statistics.median(
+                times["vendor"]
+            )
             found.setdefault(name, {})[shape] = round(ratio, 3)
             if progress is not None:
                 progress(name, {"shape": shape, "ratio": ratio})
@@ -195,12 +294,13 @@ def main(arguments: list[str] | None = None) -> int:
         what = f"{row['ratio']:.2f}" if "ratio" in row else row["error"]
         print(f"{name} ({row['shape']}): {what}", file=sys.stderr, flush=True)
 
+    measured = measure(options.ops, options.rounds, told)
     table = {
         "chip": tables.chip(),
         "date": datetime.date.today().isoformat(),
         "flaggems": package.version(),
         "torch": torch.__version__,
-        "overloads": measure(options.ops, options.rounds, told),
+        "overloads": measured,
     }
     path = options.out
     if path is None and options.ops == "*":
@@ -214,7 +314,6 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json:
         print(json.dumps(table))
     else:
-        measured = table["overloads"]
         fast = sum(max(ratios.values()) <= tables.AS_FAST for ratios in measured.values())
         print(f"{len(measured)} measured, {fast} of them no slower than the native kernels")
     return 0

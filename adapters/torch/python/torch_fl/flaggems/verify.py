@@ -203,7 +203,7 @@ def _outcome(call: Callable[[Any], Any], sample: Any) -> tuple[Any, Exception | 
     torch.manual_seed(7)
     try:
         result = call(sample)
-        torch.flagos.synchronize()
+        torch.accelerator.synchronize()
         return _tensors(result) + _tensors((sample.input, sample.args, sample.kwargs)), None
     except Exception as error:
         return [], error

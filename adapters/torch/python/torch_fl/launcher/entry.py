@@ -6,7 +6,6 @@ globals have become since; so does the native path.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import Any
 
