@@ -1,7 +1,8 @@
 //! `flagos._core.te`: TransformerEngine's operators in the plan, for the package `te_fl`.
 //!
-//! Nothing here lets go of the GIL while it holds a lock: whoever forks has the GIL, so a child
-//! never inherits a lock that one of the threads it lacks was holding.
+//! Who waits for the engine's lock lets go of the GIL: a fork holds that lock ([`hold`]) while Python
+//! prepares. Who is inside a registry of its own keeps the GIL, which whoever forks has: a child inherits
+//! neither lock from a thread it lacks.
 
 use flagos_core::env::Env;
 use flagos_core::policy::{Layer, Source, Sourced};
@@ -9,7 +10,7 @@ use flagos_core::registry::global;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use te_fl::selection::{Prefer, Selection};
-use te_fl::store::{describe, Store};
+use te_fl::store::{describe, policy, Store};
 use te_fl::{calls, selection, variables, vendors, NAMESPACE};
 
 use crate::errors::{to_python, IntoPython as _};
@@ -23,14 +24,24 @@ struct PyLayer(Layer);
 #[pyclass(frozen, name = "Store", module = "flagos._core.te")]
 struct PyStore(Store);
 
+impl PyStore {
+    /// Runs `work` on the store, without the GIL where it may wait for the engine.
+    fn inside<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Store) -> T + Send) -> T {
+        match &self.0 {
+            Store::Process(_) => py.detach(|| work(&self.0)),
+            Store::Own(_) => work(&self.0),
+        }
+    }
+}
+
 #[pymethods]
 impl PyStore {
     #[new]
     fn new(py: Python<'_>, operators: Vec<String>, process: bool) -> PyResult<Self> {
-        let store = match process {
+        let store = py.detach(|| match process {
             true => Store::process(operators),
             false => Store::own(operators),
-        };
+        });
         store.into_python(py).map(Self)
     }
 
@@ -48,15 +59,18 @@ impl PyStore {
     ) -> PyResult<()> {
         // Before the registration: from then on a dispatch may ask for the token.
         let token = foreign::keep(r#fn);
-        let registered = describe(impl_id, kind, vendor, priority, token)
-            .and_then(|implementation| self.0.register(op, implementation));
+        let registered = self.inside(py, |store| {
+            let implementation = describe(impl_id, kind, vendor, priority, token)?;
+            store.register(op, implementation)
+        });
         registered
             .inspect_err(|_| foreign::forget(token))
             .into_python(py)
     }
 
     fn unregister(&self, py: Python<'_>, op: &str, impl_id: &str) -> PyResult<()> {
-        if let Some(token) = self.0.unregister(op, impl_id).into_python(py)? {
+        let taken = self.inside(py, |store| store.unregister(op, impl_id));
+        if let Some(token) = taken.into_python(py)? {
             foreign::forget(token);
         }
         Ok(())
@@ -70,8 +84,8 @@ impl PyStore {
         impl_id: &str,
         reason: Option<&str>,
     ) -> PyResult<()> {
-        let set = self.0.set_availability(op, impl_id, reason);
-        set.into_python(py)
+        self.inside(py, |store| store.set_availability(op, impl_id, reason))
+            .into_python(py)
     }
 
     /// `(usable, strict, blocked)`: ids and tokens in order, whether a failure is raised, and why
@@ -84,17 +98,24 @@ impl PyStore {
         op: &str,
         over: Option<&PyLayer>,
     ) -> PyResult<(Vec<(String, Option<u64>)>, bool, Option<String>)> {
-        let ranking = self
-            .0
-            .rank(op, over.map(|layer| &layer.0))
-            .into_python(py)?;
+        let over = over.map(|layer| &layer.0);
+        let ranking = match &self.0 {
+            Store::Process(_) if over.is_none() => py.detach(|| self.0.rank_as_planned(op)),
+            _ => {
+                let policy = py.detach(|| policy(over)).into_python(py)?;
+                self.inside(py, |store| store.rank(op, &policy))
+            }
+        };
+        let ranking = ranking.into_python(py)?;
         let usable = ranking.usable.iter();
         let usable = usable.map(|(id, token)| (id.to_string(), *token)).collect();
         Ok((usable, ranking.strict, ranking.blocked))
     }
 
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.check().into_python(py)
+        let policy = py.detach(|| policy(None)).into_python(py)?;
+        self.inside(py, |store| store.check(&policy))
+            .into_python(py)
     }
 }
 
@@ -139,7 +160,8 @@ fn layer(
 #[pyo3(signature = (layer=None))]
 fn set_layer(py: Python<'_>, layer: Option<&PyLayer>) -> PyResult<()> {
     let layer = layer.map(|layer| layer.0.clone());
-    global().set_adapter_layer(NAMESPACE, layer).into_python(py)
+    py.detach(|| global().set_adapter_layer(NAMESPACE, layer))
+        .into_python(py)
 }
 
 /// What the variables say now, not when the configuration was read.
@@ -190,18 +212,23 @@ fn vendor(name: &str) -> String {
     vendors::canonical(name)
 }
 
-/// Right before a fork: until `release`, no thread is inside the registry.
+/// Right before a fork: until `release`, no thread is inside the engine.
 #[pyfunction]
 fn hold(py: Python<'_>) {
     py.detach(|| global().hold_for_fork());
 }
 
-/// Right after a fork, in parent and child.
+/// Right after a fork, in the parent or in the child.
 #[pyfunction]
-fn release() {
+fn release(child: bool) {
     // SAFETY: `te_fl` registers both with `os.register_at_fork`, which calls one after the other on
-    // the thread that forks.
-    unsafe { global().release_after_fork() }
+    // the thread that forks; the child has no other thread.
+    unsafe {
+        match child {
+            true => global().release_after_fork_in_child(),
+            false => global().release_after_fork(),
+        }
+    }
 }
 
 /// Adds the submodule.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flagos_core::policy::{self, Layer, PlanEntry};
+use flagos_core::policy::{self, Layer, PlanEntry, Policy};
 use flagos_core::registry::{global, Availability, Callable, Engine, Impl, Namespace, Registry};
 use flagos_core::{Error, Result};
 use parking_lot::Mutex;
@@ -115,22 +115,14 @@ impl Store {
         }
     }
 
-    /// Which implementations of an operator are usable, in order. `over` stands in for what the
-    /// variables or [`Engine::set_adapter_layer`] say.
+    /// Which implementations of an operator are usable under a policy, in order.
     ///
     /// # Errors
-    /// When the operator is not known, or the configuration is wrong.
-    pub fn rank(&self, op: &str, over: Option<&Layer>) -> Result<Ranking> {
+    /// When the operator is not known.
+    pub fn rank(&self, op: &str, policy: &Policy) -> Result<Ranking> {
         let op = operator(op)?;
-        if let (Self::Process(engine), None) = (self, over) {
-            let plan = engine.plan()?;
-            let strict = plan.policy().strict_in(NAMESPACE).value;
-            return Ok(Ranking::new(plan.find(&op)?, strict));
-        }
-        let over = over.map(|layer| (NAMESPACE, layer));
-        let policy = global().policy_over(over)?;
         let rank = |registry: &Registry| {
-            let entry = policy::resolve_one(registry, &policy, registry.require(&op)?)?;
+            let entry = policy::resolve_one(registry, policy, registry.require(&op)?)?;
             Ok(Ranking::new(&entry, policy.strict_in(NAMESPACE).value))
         };
         match self {
@@ -139,20 +131,38 @@ impl Store {
         }
     }
 
+    /// The same as the published plan says it, for the implementations of the process.
+    ///
+    /// # Errors
+    /// When the operator is not known, or the configuration is wrong.
+    pub fn rank_as_planned(&self, op: &str) -> Result<Ranking> {
+        let Self::Process(engine) = self else {
+            return self.rank(op, &policy(None)?);
+        };
+        let plan = engine.plan()?;
+        let strict = plan.policy().strict_in(NAMESPACE).value;
+        Ok(Ranking::new(plan.find(&operator(op)?)?, strict))
+    }
+
     /// Checks every name that files and variables use against what is registered.
     ///
     /// # Errors
     /// [`flagos_core::ErrorKind::Config`] with the place of a name that does not exist.
-    pub fn check(&self) -> Result<()> {
+    pub fn check(&self, policy: &Policy) -> Result<()> {
         match self {
             Self::Process(engine) => engine.resolve().map(drop),
-            Self::Own(registry) => {
-                let policy = global().policy_over(None)?;
-                // Routes of other adapters are about operators that this registry never has.
-                policy::check(&registry.lock(), &policy)
-            }
+            Self::Own(registry) => policy::check(&registry.lock(), policy),
         }
     }
+}
+
+/// The policy of the process; `over` stands in for what the variables of this adapter, or
+/// [`Engine::set_adapter_layer`], say.
+///
+/// # Errors
+/// When a file or a variable is wrong.
+pub fn policy(over: Option<&Layer>) -> Result<Policy> {
+    global().policy_over(over.map(|layer| (NAMESPACE, layer)))
 }
 
 impl Ranking {
@@ -237,7 +247,9 @@ mod tests {
 
     fn ids(store: &Store, selection: &Selection) -> Vec<String> {
         let layer = selection.layer().expect("valid");
-        let ranking = store.rank("rmsnorm_fwd", Some(&layer)).expect("known");
+        let ranking = store
+            .rank("rmsnorm_fwd", &policy(Some(&layer)).expect("valid"))
+            .expect("known");
         ranking
             .usable
             .iter()
@@ -310,7 +322,7 @@ mod tests {
         for id in ["reference.torch", "vendor.a", "vendor.b", "vendor.cuda"] {
             store.unregister("rmsnorm_fwd", id).expect("known");
         }
-        let ranking = store.rank("rmsnorm_fwd", None).expect("known");
+        let ranking = store.rank_as_planned("rmsnorm_fwd").expect("known");
         assert!(ranking.usable.is_empty());
         assert!(ranking.blocked.expect("blocked").contains("no chip"));
     }

@@ -172,12 +172,12 @@ class OpManager:
         self.ensure_initialized()
         self._registry._probe(name)
         epoch = _native.epoch()
-        candidates, strict = self._rank(name)
+        candidates, _ = self._rank(name)
         chosen = candidates[0]
         self._announce(name, chosen)
         target = chosen.fn
         # Whether another may be tried depends on what was written; of these it is not known.
-        if len(candidates) > 1 and not strict and not known(name):
+        if len(candidates) > 1 and not known(name):
             target = watched(target)
         self._remember(op, epoch, target)
         return target

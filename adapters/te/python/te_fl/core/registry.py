@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from flagos._core import InvalidArgumentError
 from flagos._core import te as _native
@@ -152,6 +153,8 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(
-    before=_native.hold, after_in_parent=_native.release, after_in_child=_native.release
+    before=_native.hold,
+    after_in_parent=partial(_native.release, False),
+    after_in_child=partial(_native.release, True),
 )
 os.register_at_fork(after_in_child=_after_fork_in_child)
