@@ -34,7 +34,7 @@ _MASKS = {
 _SOFTMAXES = {0: "VANILLA_SOFTMAX", 1: "OFF_BY_ONE_SOFTMAX", 2: "LEARNABLE_SOFTMAX"}
 
 
-class _Call(NamedTuple):
+class Call(NamedTuple):
     """What a call asks for, beside the tensors."""
 
     q_format: str
@@ -48,14 +48,15 @@ class _Call(NamedTuple):
     bias: torch.Tensor | None
 
 
-def _format(layout: str) -> tuple[str, str]:
+def formats(layout: str) -> tuple[str, str]:
     """(format of q, format of k and v): sb3hd is sbhd, thd_t2hd is thd."""
     parts = layout.lower().split("_")
     plain = [part.replace("2", "").replace("3", "") for part in parts]
     return plain[0], plain[-1]
 
 
-def _to_bhsd(x: torch.Tensor, layout: str) -> torch.Tensor:
+def to_bhsd(x: torch.Tensor, layout: str) -> torch.Tensor:
+    """(b, h, s, d), a view; packed sequences become one of a batch of one."""
     if layout == "sbhd":
         return x.permute(1, 2, 0, 3)
     return x.transpose(1, 2) if layout == "bshd" else x.transpose(0, 1).unsqueeze(0)
@@ -86,7 +87,7 @@ def _place(
     return torch.zeros_like(position), position, lengths[:, None].expand_as(position)
 
 
-def _allowed(call: _Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
+def _allowed(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
     """(b or 1, 1, queries, keys): which pairs may attend; ``None`` when all."""
     sq, sk = q.shape[2], k.shape[2]
     packed = call.q_format == "thd"
@@ -120,7 +121,8 @@ def _allowed(call: _Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | No
     return allowed.unsqueeze(1)
 
 
-def _scores_mask(call: _Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
+def scores_mask(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
+    """What is added to the scores, or which of them count; ``None`` when all do."""
     allowed = _allowed(call, q, k)
     if call.bias is None:
         return allowed
@@ -128,9 +130,9 @@ def _scores_mask(call: _Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor 
     return bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
 
 
-def _attend(call: _Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+def _attend(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """(b, h, queries, d); 0 for a query that may attend to nothing."""
-    mask = _scores_mask(call, q, k)
+    mask = scores_mask(call, q, k)
     out = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, scale=call.scale, enable_gqa=q.shape[1] != k.shape[1]
     )
@@ -140,11 +142,11 @@ def _attend(call: _Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> t
     return torch.where(some.any(-1, keepdim=True), out, 0.0)
 
 
-def _logsumexp(call: _Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+def _logsumexp(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     """(b, h, queries, 1) in float32."""
     k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
     scores = q.float() @ k.float().mT * call.scale
-    mask = _scores_mask(call, q, k)
+    mask = scores_mask(call, q, k)
     if mask is not None:
         bool_mask = mask.dtype == torch.bool
         scores = scores.masked_fill(~mask, float("-inf")) if bool_mask else scores + mask.float()
@@ -163,7 +165,7 @@ def _call(
     offsets: tuple[torch.Tensor | None, torch.Tensor | None],
     bias: torch.Tensor | None,
     tensors: tuple[Any, ...],
-) -> _Call:
+) -> Call:
     if any(is_quantized(tensor) for tensor in tensors):
         raise UnsupportedError("FP8 attention is not supported by default.flagos_rs")
     softmax = enumerator(softmax_type, _SOFTMAXES)
@@ -171,11 +173,11 @@ def _call(
     if softmax != "VANILLA_SOFTMAX" or biased not in ("NO_BIAS", "POST_SCALE_BIAS"):
         raise UnsupportedError(f"{softmax} with {biased} is not supported by default.flagos_rs")
     mask = enumerator(mask_type, _MASKS)
-    q_format, kv_format = _format(enumerator(layout, _LAYOUTS))
+    q_format, kv_format = formats(enumerator(layout, _LAYOUTS))
     if (q_format == "thd") != (kv_format == "thd"):
         raise UnsupportedError(f"{q_format} with {kv_format} is not supported by default.flagos_rs")
     left, right = (int(window[0]), int(window[1])) if window is not None else (-1, -1)
-    return _Call(
+    return Call(
         q_format,
         kv_format,
         float(scale),
@@ -258,8 +260,8 @@ def _forward(
         (Q, K, V),
     )
     with torch.no_grad():
-        q = _to_bhsd(Q, call.q_format)
-        k, v = (_to_bhsd(x, call.kv_format) for x in (K, V))
+        q = to_bhsd(Q, call.q_format)
+        k, v = (to_bhsd(x, call.kv_format) for x in (K, V))
         out = _from_bhsd(_attend(call, q, k, v), call.q_format)
         statistics = _logsumexp(call, q, k)
     return [out, statistics, torch.zeros(2, dtype=torch.int64, device=Q.device)]
@@ -322,8 +324,8 @@ def _backward(
         if bias is not None:
             bias = bias.detach().requires_grad_()
             call = call._replace(bias=bias)
-        q = _to_bhsd(leaves[0], call.q_format)
-        k, v = (_to_bhsd(x, call.kv_format) for x in leaves[1:])
+        q = to_bhsd(leaves[0], call.q_format)
+        k, v = (to_bhsd(x, call.kv_format) for x in leaves[1:])
         out = _from_bhsd(_attend(call, q, k, v), call.q_format)
         inputs = [*leaves, *([bias] if bias is not None else [])]
         gradients = torch.autograd.grad(out, inputs, dO.reshape(out.shape).to(out.dtype))
