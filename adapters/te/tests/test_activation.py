@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from adapters.te.tests.oracle import DTYPES, agrees, non_contiguous, tensor, wide
 
+from adapters.te.tests.oracle import DTYPES, agrees, non_contiguous, tensor, wide
 from te_fl.operators.activation import OPERATORS
 
 

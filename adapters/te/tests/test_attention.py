@@ -32,7 +32,9 @@ def lay(x: torch.Tensor, layout: str) -> torch.Tensor:
     return x.permute(2, 0, 1, 3) if layout == "SBHD" else x.transpose(1, 2)
 
 
-def causal(sq: int, sk: int, bottom_right: bool, window: tuple[int, int] = (-1, -1)) -> torch.Tensor:
+def causal(
+    sq: int, sk: int, bottom_right: bool, window: tuple[int, int] = (-1, -1)
+) -> torch.Tensor:
     row, column = torch.arange(sq)[:, None], torch.arange(sk)[None]
     distance = column - row - (sk - sq if bottom_right else 0)
     allowed = distance <= 0
@@ -44,7 +46,21 @@ def call(layout: Any, mask: str, q: Any, k: Any, v: Any, **more: Any) -> tuple[A
     kinds = (layout, more.get("bias_type", 0), NVTE_Mask_Type[f"NVTE_{mask}"], 0)
     window = more.get("window", (-1, -1))
     cu = more.get("cu", (None, None))
-    forward = (9, 9, True, SCALE, more.get("dropout", 0.0), True, *kinds, window, False, *cu, q, k, v)
+    forward = (
+        9,
+        9,
+        True,
+        SCALE,
+        more.get("dropout", 0.0),
+        True,
+        *kinds,
+        window,
+        False,
+        *cu,
+        q,
+        k,
+        v,
+    )
     backward = (9, 9, SCALE, 0.0, True, *kinds, window, False, True, *cu, q, k, v)
     return forward, backward
 
@@ -63,7 +79,10 @@ def call(layout: Any, mask: str, q: Any, k: Any, v: Any, **more: Any) -> tuple[A
 @pytest.mark.parametrize("groups", [H, 2])
 def test_dense(mask: str, window: Any, layout: str, groups: int, dtype: torch.dtype) -> None:
     sq, sk = 5, 7
-    q, k, v = (tensor(B, h, s, D, dtype=dtype, seed=i) for i, (h, s) in enumerate([(H, sq), (groups, sk), (groups, sk)]))
+    q, k, v = (
+        tensor(B, h, s, D, dtype=dtype, seed=i)
+        for i, (h, s) in enumerate([(H, sq), (groups, sk), (groups, sk)])
+    )
     wq, wk, wv = (wide(x, True) for x in (q, k, v))
     allowed = torch.ones(sq, sk, dtype=torch.bool)
     if "CAUSAL" in mask:
@@ -83,7 +102,9 @@ def test_dense(mask: str, window: Any, layout: str, groups: int, dtype: torch.dt
         assert agrees(one, lay(right, layout))
 
 
-@pytest.mark.parametrize("mask", ["PADDING_MASK", "PADDING_CAUSAL_MASK", "PADDING_CAUSAL_BOTTOM_RIGHT_MASK"])
+@pytest.mark.parametrize(
+    "mask", ["PADDING_MASK", "PADDING_CAUSAL_MASK", "PADDING_CAUSAL_BOTTOM_RIGHT_MASK"]
+)
 @pytest.mark.parametrize("packed", [False, True])
 def test_sequences_of_several_lengths(packed: bool, mask: str) -> None:
     lengths_q, lengths_k, width = [3, 0, 5], [4, 2, 5], 5
@@ -92,7 +113,11 @@ def test_sequences_of_several_lengths(packed: bool, mask: str) -> None:
     rows = torch.arange(width)
     allowed = torch.zeros(3, 1, width, width, dtype=torch.bool)
     for i, (n, m) in enumerate(zip(lengths_q, lengths_k, strict=True)):
-        inside = causal(n, m, "BOTTOM" in mask) if "CAUSAL" in mask else torch.ones(n, m, dtype=torch.bool)
+        inside = (
+            causal(n, m, "BOTTOM" in mask)
+            if "CAUSAL" in mask
+            else torch.ones(n, m, dtype=torch.bool)
+        )
         allowed[i, 0, :n, :m] = inside
     expected = definition(*(wide(x) for x in (q, k, v)), allowed)
     if packed:
@@ -143,7 +168,9 @@ def test_the_interface_of_2_9_has_no_diagonal() -> None:
     out = fused_attn_fwd(*forward)[0]
     assert torch.equal(fused_attn_fwd(*forward[:11], *forward[12:])[0], out)
     old, new = (*backward[:10], *backward[11:]), backward
-    for one, other in zip(fused_attn_bwd(*old, out, q)[:3], fused_attn_bwd(*new, out, q)[:3], strict=True):
+    for one, other in zip(
+        fused_attn_bwd(*old, out, q)[:3], fused_attn_bwd(*new, out, q)[:3], strict=True
+    ):
         assert torch.equal(one, other)
 
 
@@ -165,7 +192,9 @@ def test_what_is_not_supported_is_declined(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("layout", "mask"), [("sb3hd", "no_mask"), ("bshd_bs2hd", "causal"), ("sbh3d", "causal")])
+@pytest.mark.parametrize(
+    ("layout", "mask"), [("sb3hd", "no_mask"), ("bshd_bs2hd", "causal"), ("sbh3d", "causal")]
+)
 def test_the_module_of_transformer_engine_fl(layout: str, mask: str, dtype: torch.dtype) -> None:
     q, k, v = (tensor(B, H, 6, D, dtype=dtype, seed=i) for i in range(3))
     order = "SBHD" if layout.startswith("s") else "BSHD"
@@ -186,6 +215,8 @@ def test_the_module_of_transformer_engine_fl(layout: str, mask: str, dtype: torc
 
 def test_the_comparison_notices_a_missing_mask() -> None:
     q, k, v = (tensor(B, H, 5, D, seed=i) for i in range(3))
-    forward, _ = call(NVTE_QKV_Layout.NVTE_BSHD_BSHD_BSHD, "NO_MASK", *(x.transpose(1, 2) for x in (q, k, v)))
+    forward, _ = call(
+        NVTE_QKV_Layout.NVTE_BSHD_BSHD_BSHD, "NO_MASK", *(x.transpose(1, 2) for x in (q, k, v))
+    )
     masked = definition(*(wide(x) for x in (q, k, v)), causal(5, 5, False))
     assert not agrees(fused_attn_fwd(*forward)[0], masked.transpose(1, 2))

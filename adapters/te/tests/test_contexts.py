@@ -146,7 +146,9 @@ def test_a_policy_replaces_the_variables_and_a_part_of_one_only_that_part(
         assert m.call("my_op") == "r" and get_policy().strict
     with policy_context(SelectionPolicy(prefer="vendor")):
         assert m.call("my_op") == "v"
-    assert set_global_policy(SelectionPolicy(prefer="vendor")).per_op_order_dict == {"my_op": ["reference"]}
+    assert set_global_policy(SelectionPolicy(prefer="vendor")).per_op_order_dict == {
+        "my_op": ["reference"]
+    }
     assert m.call("my_op") == "v"
     reset_global_policy()
     assert m.call("my_op") == "r"
@@ -167,7 +169,10 @@ def test_policies_are_values() -> None:
     ("make", "told"),
     [
         (lambda: SelectionPolicy(prefer="vendro"), "Invalid prefer value: 'vendro'"),
-        (lambda: SelectionPolicy.from_dict(per_op_order={"x": ["flagoss"]}), "did you mean `flagos`"),
+        (
+            lambda: SelectionPolicy.from_dict(per_op_order={"x": ["flagoss"]}),
+            "did you mean `flagos`",
+        ),
         (lambda: SelectionPolicy.from_dict(per_op_order={"x": ["vendor:"]}), "not an alternative"),
     ],
 )

@@ -86,7 +86,11 @@ class AcceleratorError(RuntimeError):
 
 @pytest.mark.parametrize(
     "error",
-    [AcceleratorError("gone"), torch.OutOfMemoryError("full"), RuntimeError("CUDA error: illegal address")],
+    [
+        AcceleratorError("gone"),
+        torch.OutOfMemoryError("full"),
+        RuntimeError("CUDA error: illegal address"),
+    ],
 )
 def test_never_after_an_error_of_the_device(error: Exception) -> None:
     m = manager(impl("first", fn=Failing(error)), impl("r", "reference"))
@@ -104,7 +108,9 @@ def whole(x: torch.Tensor) -> None:
     x.add_(10)
 
 
-@pytest.mark.parametrize("call", [lambda m, x: m.call("my_op", x), lambda m, x: m.call("my_op", x=x)])
+@pytest.mark.parametrize(
+    "call", [lambda m, x: m.call("my_op", x), lambda m, x: m.call("my_op", x=x)]
+)
 def test_what_was_written_is_not_written_again(call) -> None:  # type: ignore[no-untyped-def]
     m = manager(impl("half", fn=half_done), impl("r", "reference", fn=whole))
     x = torch.zeros(3)
@@ -133,7 +139,9 @@ def test_operators_that_write_are_not_run_again_unless_they_declined() -> None:
     arguments = (1, torch.zeros(1, dtype=torch.int32), lists, 2.0)
     op = "multi_tensor_scale"
     for error, served in [(RuntimeError("x"), False), (UnsupportedError("no"), True)]:
-        m = manager(impl("a", op=op, fn=Failing(error), priority=500), impl("r", "reference", op=op))
+        m = manager(
+            impl("a", op=op, fn=Failing(error), priority=500), impl("r", "reference", op=op)
+        )
         # default.flagos_rs is of the same registry and comes next.
         if served:
             assert m.call(op, *arguments) is None and m.fallbacks == {op: 1}
@@ -157,12 +165,16 @@ def test_operators_that_write_are_not_run_again_unless_they_declined() -> None:
         ("multi_tensor_l2norm", (), {}, False),
     ],
 )
-def test_which_calls_write(op: str, arguments: tuple[Any, ...], named: dict[str, Any], expected: bool) -> None:
+def test_which_calls_write(
+    op: str, arguments: tuple[Any, ...], named: dict[str, Any], expected: bool
+) -> None:
     assert op in OPERATORS
     assert writes(op, arguments, named) is expected
 
 
-def test_compat_stays_with_what_worked_and_only_strict_0_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compat_stays_with_what_worked_and_only_strict_0_raises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TE_FL_COMPAT", "1")
     monkeypatch.setenv("TE_FL_STRICT", "1")
     reset_global_policy()

@@ -74,7 +74,11 @@ def test_bias_and_gelu_with_its_input(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_gradient_of_a_weight_comes_with_that_of_the_bias(dtype: torch.dtype) -> None:
     """y = x Wᵀ + bias: dW = dyᵀ x, dbias = Σ dy."""
-    x, dy, weight = tensor(M, K, dtype=dtype), tensor(M, N, dtype=dtype, seed=1), tensor(N, K, dtype=dtype)
+    x, dy, weight = (
+        tensor(M, K, dtype=dtype),
+        tensor(M, N, dtype=dtype, seed=1),
+        tensor(N, K, dtype=dtype),
+    )
     w, bias = wide(weight, True), torch.zeros(N, dtype=torch.float64, requires_grad=True)
     (wide(x) @ w.T + bias).backward(wide(dy))
     out, dbias, pre, _ = call(x, False, dy, True, bias=torch.zeros(N, dtype=dtype), grad=True)

@@ -27,7 +27,11 @@ from te_fl.core import (
     set_global_policy,
 )
 
-KINDS = {"flagos": BackendImplKind.DEFAULT, "vendor": BackendImplKind.VENDOR, "reference": BackendImplKind.REFERENCE}
+KINDS = {
+    "flagos": BackendImplKind.DEFAULT,
+    "vendor": BackendImplKind.VENDOR,
+    "reference": BackendImplKind.REFERENCE,
+}
 
 
 def impl(
@@ -108,7 +112,12 @@ def test_order_then_priority_then_id_descending(prefer: str, order: list[str]) -
     ],
 )
 def test_policies(policy: dict[str, Any], chosen: str) -> None:
-    m = manager(impl("f"), impl("r", "reference"), impl("v", "vendor", priority=1), impl("n", "vendor", vendor="CUDA"))
+    m = manager(
+        impl("f"),
+        impl("r", "reference"),
+        impl("v", "vendor", priority=1),
+        impl("n", "vendor", vendor="CUDA"),
+    )
     with policy_context(SelectionPolicy.from_dict(**policy)):
         assert m.call("my_op") == chosen
 
@@ -131,7 +140,9 @@ def test_a_probe_that_says_no_or_raises_means_no_and_is_asked_again_after_a_bump
 def test_what_nothing_serves_says_why() -> None:
     m = manager(impl("v", "vendor"))
     with policy_context(SelectionPolicy.from_dict(deny_vendors={"acme"})):
-        with pytest.raises(RuntimeError, match=r"No available implementation for op='my_op'.*denied"):
+        with pytest.raises(
+            RuntimeError, match=r"No available implementation for op='my_op'.*denied"
+        ):
             m.call("my_op")
     with pytest.raises(RuntimeError, match="did you mean 'my_op'"):
         m.call("my_opp")
@@ -285,7 +296,9 @@ def test_the_default_manager_is_in_the_plan_of_flagos() -> None:
     assert get_default_manager() is not m and get_tefl_module() is not tex
     # The old manager goes on by itself, with what it had.
     assert m.call("gelu", None) == "vendor.acme"
-    assert "vendor.acme" not in [i.impl_id for i in get_default_manager().registry.get_implementations("gelu")]
+    assert "vendor.acme" not in [
+        i.impl_id for i in get_default_manager().registry.get_implementations("gelu")
+    ]
 
 
 def test_a_misspelt_route_is_an_error_with_the_nearest_operator() -> None:

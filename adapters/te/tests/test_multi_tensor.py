@@ -93,7 +93,11 @@ def test_adam_with_master_parameters_and_the_names_of_2_9() -> None:
 def test_capturable_adam_reads_rate_step_and_scale_from_the_device() -> None:
     lists = state(torch.float32, torch.float32, torch.float32)
     start = copies(lists)
-    rate, step, inverse = torch.tensor(0.01), torch.tensor([3], dtype=torch.int32), torch.tensor([0.5])
+    rate, step, inverse = (
+        torch.tensor(0.01),
+        torch.tensor([3], dtype=torch.int32),
+        torch.tensor([0.5]),
+    )
     betas = (0.9, 0.99, 1e-6)
     mt.multi_tensor_adam_capturable(1, flag(), lists, rate, *betas, step, 1, 1, 0.1, inverse)
     for i, (g, p, m, v) in enumerate(zip(*start, strict=True)):
@@ -202,7 +206,10 @@ def _scale(lists: list[list[torch.Tensor]], noop: torch.Tensor) -> None:
 
 WRITERS: dict[str, tuple[Callable[[Any, Any], None], list[torch.dtype]]] = {
     "adam": (_adam, [torch.float32] * 4),
-    "adam of several dtypes": (_adam, [torch.float16, torch.bfloat16, torch.float32, torch.bfloat16]),
+    "adam of several dtypes": (
+        _adam,
+        [torch.float16, torch.bfloat16, torch.float32, torch.bfloat16],
+    ),
     "adam with masters": (_adam, [torch.float16, torch.float16, *[torch.float32] * 3]),
     "sgd": (_sgd, [torch.float32] * 3),
     "scale": (_scale, [torch.float32] * 2),

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from adapters.te.tests.oracle import DTYPES, agrees, non_contiguous, tensor, wide
 
+from adapters.te.tests.oracle import DTYPES, agrees, non_contiguous, tensor, wide
 from te_fl.operators import normalization as norm
 
 SHAPES = [(4, 8), (3, 5, 17), (1, 1), (2, 3, 2, 33), (0, 8)]
@@ -15,7 +15,11 @@ EPS = 1e-3
 
 
 def definition(
-    x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor | None, zero_centered: bool, centre: bool
+    x: torch.Tensor,
+    gamma: torch.Tensor,
+    beta: torch.Tensor | None,
+    zero_centered: bool,
+    centre: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     mean = x.mean(-1, keepdim=True) if centre else torch.zeros_like(x[..., :1])
     r = 1 / torch.sqrt(((x - mean) ** 2).mean(-1, keepdim=True) + EPS)
@@ -31,7 +35,8 @@ def test_layernorm(
     shape: tuple[int, ...], dtype: torch.dtype, zero_centered: bool, layout: str
 ) -> None:
     x, gamma, beta, dz = (
-        tensor(*s, dtype=dtype, seed=i) for i, s in enumerate([shape, shape[-1:], shape[-1:], shape])
+        tensor(*s, dtype=dtype, seed=i)
+        for i, s in enumerate([shape, shape[-1:], shape[-1:], shape])
     )
     wx, wg, wb = wide(x, True), wide(gamma, True), wide(beta, True)
     y, mean, rsigma = definition(wx, wg, wb, zero_centered, True)

@@ -18,7 +18,9 @@ class Float8Tensor:
 
     def __init__(self, shape: tuple[int, ...], dtype: int, transpose: bool = False) -> None:
         self._data: Any = torch.zeros(shape, dtype=torch.uint8)
-        self._transpose: Any = torch.zeros(shape[-1], *shape[:-1], dtype=torch.uint8) if transpose else None
+        self._transpose: Any = (
+            torch.zeros(shape[-1], *shape[:-1], dtype=torch.uint8) if transpose else None
+        )
         self._scale_inv = torch.zeros(1)
         self._fp8_dtype = dtype
         self.shape = shape
@@ -108,7 +110,9 @@ def test_scales_from_amaxes() -> None:
     assert q.scale_from_amax(amax, 448.0, False, 0.0).tolist() == expected
     scale, inverse = torch.zeros(5), torch.zeros(5)
     flag = torch.zeros(1, dtype=torch.int32)
-    q.multi_tensor_compute_scale_and_scale_inv(1, flag, [[amax], [scale], [inverse]], 448.0, True, 0.5)
+    q.multi_tensor_compute_scale_and_scale_inv(
+        1, flag, [[amax], [scale], [inverse]], 448.0, True, 0.5
+    )
     assert scale[:2].tolist() == [128.0, 512.0] and inverse[0].item() == 1 / 128
     q.multi_tensor_compute_scale_and_scale_inv(1, flag + 1, [[amax], [scale], [inverse]], 1.0)
     assert scale[0].item() == 128.0
@@ -127,7 +131,10 @@ def test_the_gradient_of_a_bias_splits_and_amax() -> None:
 
 
 def test_products_of_quantized_matrices() -> None:
-    a, b = q.quantize(tensor(7, 5), Float8Quantizer()), q.quantize(tensor(3, 5, seed=1), Float8Quantizer())
+    a, b = (
+        q.quantize(tensor(7, 5), Float8Quantizer()),
+        q.quantize(tensor(3, 5, seed=1), Float8Quantizer()),
+    )
     rest = (None, None, 4, None, None, False, None, False, torch.empty(0), 0, False, False)
     out = gemm.generic_gemm(a, True, b, False, *rest)[0]
     assert agrees(out, wide(q.dequantize(b, 4)) @ wide(q.dequantize(a, 4)).T)
@@ -135,7 +142,9 @@ def test_products_of_quantized_matrices() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(4, 8), (3, 5, 7), (0, 3)])
-def test_dropout_keeps_its_share_and_goes_back_by_its_mask(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_dropout_keeps_its_share_and_goes_back_by_its_mask(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
     torch.manual_seed(0)
     x = torch.ones(shape, dtype=dtype)
     y, mask = dropout.dropout_fwd(x, 0.25)
@@ -170,12 +179,15 @@ def test_dropout_of_nothing_everything_and_of_infinity() -> None:
 def test_permutation(tokens: int, top_k: int, limit: int, dtype: torch.dtype) -> None:
     x = tensor(tokens, 4, dtype=dtype)
     generator = torch.Generator().manual_seed(3)
-    experts = torch.stack([torch.randperm(4, generator=generator)[:top_k] for _ in range(tokens)]).int()
+    experts = torch.stack(
+        [torch.randperm(4, generator=generator)[:top_k] for _ in range(tokens)]
+    ).int()
     rows, row_map, workspace = permutation.moe_permute_fwd(x, None, experts, limit, [], 99)
     assert workspace == [] and row_map.dtype == torch.int32
     # By the definition: choices in the order of their expert, earlier tokens first.
     choices = sorted(
-        ((int(experts[t, k]), t, k) for t in range(tokens) for k in range(top_k)), key=lambda c: c[:1]
+        ((int(experts[t, k]), t, k) for t in range(tokens) for k in range(top_k)),
+        key=lambda c: c[:1],
     )
     kept = choices[: limit or None]
     assert torch.equal(rows, x[[t for _, t, _ in kept]])
@@ -187,16 +199,22 @@ def test_permutation(tokens: int, top_k: int, limit: int, dtype: torch.dtype) ->
     wrows, wprob = wide(rows, True), wide(prob, True)
     weights = torch.zeros(tokens, len(kept), dtype=torch.float64)
     for i, (_, t, k) in enumerate(kept):
-        weights = weights + torch.zeros_like(weights).index_put((torch.tensor(t), torch.tensor(i)), wprob[t, k])
+        weights = weights + torch.zeros_like(weights).index_put(
+            (torch.tensor(t), torch.tensor(i)), wprob[t, k]
+        )
     back = weights @ wrows
     got = permutation.moe_unpermute_fwd(rows, None, row_map, prob, tokens, top_k)
     assert agrees(got, back)
     unweighted = (weights.detach() != 0).double() @ wrows.detach()
     none = torch.empty(0)
-    assert agrees(permutation.moe_unpermute_fwd(rows, None, row_map, none, tokens, top_k), unweighted)
+    assert agrees(
+        permutation.moe_unpermute_fwd(rows, None, row_map, none, tokens, top_k), unweighted
+    )
     assert agrees(permutation.moe_permute_bwd(rows, None, row_map, none, tokens, top_k), unweighted)
     dy = tensor(tokens, 4, dtype=dtype, seed=6)
     drows, dprob = torch.autograd.grad(back, (wrows, wprob), wide(dy))
     act_grad, prob_grad = permutation.moe_unpermute_bwd(dy, rows, None, row_map, prob)
     assert agrees(act_grad, drows) and agrees(prob_grad, dprob, dtype)
-    assert not agrees(permutation.moe_unpermute_fwd(rows, None, row_map, prob + 1, tokens, top_k), back)
+    assert not agrees(
+        permutation.moe_unpermute_fwd(rows, None, row_map, prob + 1, tokens, top_k), back
+    )

@@ -56,7 +56,9 @@ def positions(length: int, cp_size: int, cp_rank: int) -> list[int]:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("layout", ["SBHD", "BSHD"])
-@pytest.mark.parametrize(("start", "cp"), [(None, (1, 0)), ([3, 0], (1, 0)), (None, (2, 0)), (None, (2, 1))])
+@pytest.mark.parametrize(
+    ("start", "cp"), [(None, (1, 0)), ([3, 0], (1, 0)), (None, (2, 0)), (None, (2, 1))]
+)
 def test_forward_and_backward(
     layout: str, interleaved: bool, dtype: torch.dtype, start: Any, cp: tuple[int, int]
 ) -> None:
@@ -72,7 +74,9 @@ def test_forward_and_backward(
     given = None if start is None else offset
     kind = NVTE_QKV_Format[f"NVTE_{layout}"]
     for source in (x, non_contiguous(x)):
-        assert agrees(rope.fused_rope_forward(source, f, given, kind, interleaved, None, *cp), expected)
+        assert agrees(
+            rope.fused_rope_forward(source, f, given, kind, interleaved, None, *cp), expected
+        )
     (dx,) = torch.autograd.grad(expected, wx, wide(dy))
     assert agrees(rope.fused_rope_backward(dy, f, given, kind, interleaved, None, *cp), dx)
     if start is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from adapters.te.tests.oracle import DTYPES, agrees, non_contiguous, tensor, wide
 
+from adapters.te.tests.oracle import DTYPES, agrees, non_contiguous, tensor, wide
 from te_fl.operators import softmax
 
 SCALE = 0.25
@@ -90,7 +90,5 @@ def test_names_of_both_generations() -> None:
         y, softmax.scaled_upper_triang_masked_softmax_forward(input=x, scale_factor=SCALE)
     )
     old = softmax.scaled_softmax_backward(output_grad=x, softmax_output=y, scale=SCALE)
-    new = softmax.scaled_softmax_backward(
-        output_grads_=x, softmax_results_=y, scale_factor=SCALE
-    )
+    new = softmax.scaled_softmax_backward(output_grads_=x, softmax_results_=y, scale_factor=SCALE)
     assert torch.equal(old, new)

@@ -37,7 +37,9 @@ def metadata(folder: Path, name: str, version: str, entry_points: str = "") -> P
     return folder
 
 
-def in_checkout(checkout: Path, tmp_path: Path, program: str, *paths: Path, **variables: str) -> str:
+def in_checkout(
+    checkout: Path, tmp_path: Path, program: str, *paths: Path, **variables: str
+) -> str:
     version = (checkout / "build_tools" / "VERSION.txt").read_text().strip()
     site = metadata(tmp_path / "te", "transformer_engine", version)
     # Its libraries are not there: this is how it imports without them.
@@ -128,7 +130,9 @@ SUITES = """
 def test_its_numeric_suites_pass_for_our_operators_and_fail_for_wrong_ones(
     checkout: Path, tmp_path: Path
 ) -> None:
-    out = in_checkout(checkout, tmp_path, SUITES, TE_FL_PLUGIN_MODULES="te_fl", TEFL_LOG_LEVEL="ERROR")
+    out = in_checkout(
+        checkout, tmp_path, SUITES, TE_FL_PLUGIN_MODULES="te_fl", TEFL_LOG_LEVEL="ERROR"
+    )
     suites = [line.split()[1:] for line in out.splitlines() if line.startswith("suite ")]
     assert len(suites) >= 6, out
     for name, *counts in suites:

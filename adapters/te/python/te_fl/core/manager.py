@@ -22,7 +22,7 @@ from te_fl.core.logger_manager import get_logger
 from te_fl.core.registry import OpRegistry
 from te_fl.core.signatures import known, writes
 from te_fl.core.types import BackendImplKind, OpImpl
-from te_fl.core.watch import wrote, watched
+from te_fl.core.watch import watched, wrote
 
 # A device that failed is not asked again, and neither is one that has no memory left.
 _DEVICE_ERRORS = frozenset({"AcceleratorError", "OutOfMemoryError", "DeviceError", "ForkedError"})
@@ -148,7 +148,11 @@ class OpManager:
         from difflib import get_close_matches
 
         near = get_close_matches(op_name, self._registry.list_operators(), 1)
-        return f"did you mean '{near[0]}'?" if near else "`flagos ops --filter te::` lists the operators"
+        return (
+            f"did you mean '{near[0]}'?"
+            if near
+            else "`flagos ops --filter te::` lists the operators"
+        )
 
     # ---- calls
 
@@ -218,7 +222,9 @@ class OpManager:
         if strict or not self._may_try_another(name, error, args, kwargs):
             return NotImplemented
         failed = getattr(target, "__wrapped__", target)
-        at = next((i for i, impl in enumerate(candidates) if impl.fn is failed or impl.fn is target), None)
+        at = next(
+            (i for i, impl in enumerate(candidates) if impl.fn is failed or impl.fn is target), None
+        )
         rest = candidates[at + 1 :] if at is not None else []
         if not rest:
             return NotImplemented

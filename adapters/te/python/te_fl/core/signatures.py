@@ -179,7 +179,12 @@ _WRITE_ALWAYS_PREFIXES = ("multi_tensor_", "nvfp4_", "scaled_")
 # Operators that write where one of these arguments is not None: position, names.
 _WRITE_INTO: Mapping[str, tuple[tuple[int, tuple[str, ...]], ...]] = {
     "quantize": ((2, ("output",)),),
-    "generic_gemm": ((4, ("D",)), (10, ("gelu_in",)), (16, ("comm_overlap",)), (18, ("extra_output",))),
+    "generic_gemm": (
+        (4, ("D",)),
+        (10, ("gelu_in",)),
+        (16, ("comm_overlap",)),
+        (18, ("extra_output",)),
+    ),
     "rmsnorm_fwd": ((3, ("ln_out",)),),
     "layernorm_fwd": ((4, ("ln_out",)),),
     "dropout_fwd": ((2, ("out",)),),
@@ -199,7 +204,9 @@ def writes(op: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
 
     The backward softmaxes count: TransformerEngine's kernels reuse the incoming gradient.
     """
-    if op in _WRITE_ALWAYS or (op.startswith(_WRITE_ALWAYS_PREFIXES) and not op.endswith("_forward")):
+    if op in _WRITE_ALWAYS or (
+        op.startswith(_WRITE_ALWAYS_PREFIXES) and not op.endswith("_forward")
+    ):
         return op != "multi_tensor_l2norm"
     for position, names in _WRITE_INTO.get(op, ()):
         if len(args) > position and args[position] is not None:

@@ -92,7 +92,9 @@ def register(registry: Any) -> None:
         if registry.get_implementation(name, IMPL_ID) is None:
             kind = types.BackendImplKind.DEFAULT
             registry.register_impl(
-                types.OpImpl(op_name=name, impl_id=IMPL_ID, kind=kind, fn=function, priority=PRIORITY)
+                types.OpImpl(
+                    op_name=name, impl_id=IMPL_ID, kind=kind, fn=function, priority=PRIORITY
+                )
             )
 
 

@@ -17,9 +17,27 @@ from te_fl.operators.quantization import is_quantized
 
 _LAYOUTS = dict(
     enumerate(
-        """SB3HD SBH3D SBHD_SB2HD SBHD_SBH2D SBHD_SBHD_SBHD BS3HD BSH3D BSHD_BS2HD BSHD_BSH2D
-        BSHD_BSHD_BSHD T3HD TH3D THD_T2HD THD_TH2D THD_THD_THD SBHD_BSHD_BSHD BSHD_SBHD_SBHD
-        THD_BSHD_BSHD THD_SBHD_SBHD""".split()
+        [
+            "SB3HD",
+            "SBH3D",
+            "SBHD_SB2HD",
+            "SBHD_SBH2D",
+            "SBHD_SBHD_SBHD",
+            "BS3HD",
+            "BSH3D",
+            "BSHD_BS2HD",
+            "BSHD_BSH2D",
+            "BSHD_BSHD_BSHD",
+            "T3HD",
+            "TH3D",
+            "THD_T2HD",
+            "THD_TH2D",
+            "THD_THD_THD",
+            "SBHD_BSHD_BSHD",
+            "BSHD_SBHD_SBHD",
+            "THD_BSHD_BSHD",
+            "THD_SBHD_SBHD",
+        ]
     )
 )
 _BIASES = {0: "NO_BIAS", 1: "PRE_SCALE_BIAS", 2: "POST_SCALE_BIAS", 3: "ALIBI"}
@@ -245,7 +263,9 @@ def _forward(
     if is_training and p_dropout > 0:
         raise UnsupportedError("attention with dropout is not supported by default.flagos_rs")
     if page_table_k is not None or return_max_logit or o_quantizer is not None:
-        raise UnsupportedError("paged, FP8 or max-logit attention is not supported by default.flagos_rs")
+        raise UnsupportedError(
+            "paged, FP8 or max-logit attention is not supported by default.flagos_rs"
+        )
     call = _call(
         qkv_layout,
         bias_type,

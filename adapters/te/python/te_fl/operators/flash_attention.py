@@ -79,7 +79,9 @@ class FlashAttention(torch.nn.Module):
             "an arbitrary mask": attn_mask_type == "arbitrary",
         }.items():
             if asked:
-                raise UnsupportedError(f"attention with {what} is not supported by default.flagos_rs")
+                raise UnsupportedError(
+                    f"attention with {what} is not supported by default.flagos_rs"
+                )
         q_format, kv_format = formats(qkv_layout)
         mask = attn_mask_type.replace(",", "_").upper() + "_MASK"
         call = Call(

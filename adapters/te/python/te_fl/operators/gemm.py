@@ -96,7 +96,11 @@ def generic_gemm(
     # 16-bit operands whose product goes on unrounded: the epilogue of cuBLAS works in float32.
     epilogue = bias is not None or gelu or accumulate or alpha != 1.0 or dtype != a.dtype
     wide = torch.float64 if a.dtype == torch.float64 else torch.float32
-    product = _wide_product(a, transA, b, transB, alpha, wide) if epilogue else _product(a, transA, b, transB, 1.0)
+    product = (
+        _wide_product(a, transA, b, transB, alpha, wide)
+        if epilogue
+        else _product(a, transA, b, transB, 1.0)
+    )
     if bias is not None and not grad:
         product = product + bias.to(product.dtype)
     pre_gelu = None
@@ -149,7 +153,9 @@ def _store(
     product = product.reshape(shape)
     if quantizer is not None or is_quantized(out):
         if accumulate:
-            raise UnsupportedError("accumulating into a quantized tensor is not supported by default.flagos_rs")
+            raise UnsupportedError(
+                "accumulating into a quantized tensor is not supported by default.flagos_rs"
+            )
         return quantize(product.to(dtype), quantizer, out)
     if out is None:
         return product.to(dtype)
@@ -190,7 +196,9 @@ def te_general_grouped_gemm(
     shapes = [_output_shape(a, transa, b, transb) for a, b in operands]
     allocated = D is None
     if D is None:
-        D = [a.new_empty(shape, dtype=dtype) for shape, (a, _) in zip(shapes, operands, strict=True)]
+        D = [
+            a.new_empty(shape, dtype=dtype) for shape, (a, _) in zip(shapes, operands, strict=True)
+        ]
     if single_output:
         rows = [_count(shape[:-1]) for shape in shapes]
         targets = list(_matrix(D[0])[: sum(rows)].split(rows))

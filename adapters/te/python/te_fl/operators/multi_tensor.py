@@ -147,13 +147,17 @@ def _adam(
     with torch.no_grad():
         grads, params, firsts, seconds = tensor_lists[:4]
         masters = tensor_lists[4] if len(tensor_lists) == 5 else params
-        work = [[_wide(t.detach()) for t in tensors] for tensors in (masters, grads, firsts, seconds)]
+        work = [
+            [_wide(t.detach()) for t in tensors] for tensors in (masters, grads, firsts, seconds)
+        ]
         if inv_scale is not None:
             work[1] = [g * inv_scale.reshape(()).to(g.dtype) for g in work[1]]
         _fused_adam(
             noop_flag, *work, lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay
         )
-        for kept, computed in zip((masters, firsts, seconds), (work[0], work[2], work[3]), strict=True):
+        for kept, computed in zip(
+            (masters, firsts, seconds), (work[0], work[2], work[3]), strict=True
+        ):
             for target, value in zip(kept, computed, strict=True):
                 # `float()` of a float32 tensor is the tensor itself, which the kernel has written.
                 if target.dtype != value.dtype:
@@ -181,7 +185,18 @@ def multi_tensor_adam(
 
     ``tensor_lists``: grads, params, first moments, second moments, and optionally master parameters.
     """
-    _adam(noop_flag, tensor_lists, lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
+    _adam(
+        noop_flag,
+        tensor_lists,
+        lr,
+        beta1,
+        beta2,
+        epsilon,
+        step,
+        mode,
+        bias_correction,
+        weight_decay,
+    )
 
 
 @renamed(eps="epsilon")

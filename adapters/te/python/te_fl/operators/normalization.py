@@ -32,9 +32,7 @@ def _operands(
     return (gamma + 1 if zero_centered else gamma, *(t.to(dtype) for t in tensors))
 
 
-def _deliver(
-    y: torch.Tensor, x: torch.Tensor, out: Any, quantizer: Any, otype: Any
-) -> Any:
+def _deliver(y: torch.Tensor, x: torch.Tensor, out: Any, quantizer: Any, otype: Any) -> Any:
     dtype = torch_dtype(otype) if quantizer is None else None
     y = y.to(dtype if dtype is not None else x.dtype)
     if quantizer is not None:

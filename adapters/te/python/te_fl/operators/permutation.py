@@ -86,7 +86,9 @@ def moe_unpermute_bwd(
     wide = torch.float64 if input_bwd.dtype == torch.float64 else torch.float32
     # One more row takes what was dropped.
     spare = input_fwd.shape[0]
-    act_grad = torch.zeros(spare + 1, input_bwd.shape[1], dtype=input_bwd.dtype, device=input_bwd.device)
+    act_grad = torch.zeros(
+        spare + 1, input_bwd.shape[1], dtype=input_bwd.dtype, device=input_bwd.device
+    )
     prob_grad = torch.zeros(tokens, top_k, dtype=torch.float32, device=input_bwd.device)
     for k in range(top_k):
         there = present[k].unsqueeze(-1)

@@ -97,7 +97,11 @@ def quantize(
     if output is None:
         output = quantizer.make_empty(tuple(values.shape), dtype=values.dtype, device=values.device)
     with torch.no_grad():
-        amax = values.detach().abs().amax().float() if values.numel() else values.new_zeros((), dtype=torch.float32)
+        amax = (
+            values.detach().abs().amax().float()
+            if values.numel()
+            else values.new_zeros((), dtype=torch.float32)
+        )
         if _is(quantizer, "Float8CurrentScalingQuantizer"):
             epsilon = float(getattr(quantizer, "amax_epsilon", 0.0))
             power_of_2 = bool(getattr(quantizer, "force_pow_2_scales", False))
@@ -150,9 +154,7 @@ def split_quantize(
     return multi_tensor_quantize(list(torch.split(tensor, list(split_sections))), quantizer_list)
 
 
-def fp8_transpose(
-    input: torch.Tensor, dtype: Any, out: torch.Tensor | None = None
-) -> torch.Tensor:
+def fp8_transpose(input: torch.Tensor, dtype: Any, out: torch.Tensor | None = None) -> torch.Tensor:
     """Bytes of shape (..., n) as (n, ...): the last dimension comes first."""
     flipped = input.movedim(-1, 0)
     if out is None:

@@ -71,7 +71,9 @@ def _positions(
         position = position[:, None] if layout == "SBHD" else position[None, :]
         offset = 0
         if start is not None:
-            offset = start.to(torch.long)[None, :] if layout == "SBHD" else start.to(torch.long)[:, None]
+            offset = (
+                start.to(torch.long)[None, :] if layout == "SBHD" else start.to(torch.long)[:, None]
+            )
     if cp_size > 1:
         position = _chunked(position, length, cp_size, cp_rank)
     return position + offset
@@ -147,7 +149,15 @@ def _fused_rope_backward(
 ) -> torch.Tensor:
     layout = enumerator(qkv_format, _FORMATS)
     return _rope(
-        output_grads, freqs, start_positions, layout, interleaved, cu_seqlens, cp_size, cp_rank, True
+        output_grads,
+        freqs,
+        start_positions,
+        layout,
+        interleaved,
+        cu_seqlens,
+        cp_size,
+        cp_rank,
+        True,
     )
 
 

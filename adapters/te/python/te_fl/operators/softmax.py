@@ -15,7 +15,12 @@ def scaled_softmax_forward(input: torch.Tensor, scale: float) -> torch.Tensor:
     return torch.softmax(input.to(wide) * scale, -1).to(input.dtype)
 
 
-@renamed(output_grads_="output_grad_", output_grad="output_grad_", softmax_output="softmax_results_", scale="scale_factor")
+@renamed(
+    output_grads_="output_grad_",
+    output_grad="output_grad_",
+    softmax_output="softmax_results_",
+    scale="scale_factor",
+)
 def scaled_softmax_backward(
     output_grad_: torch.Tensor, softmax_results_: torch.Tensor, scale_factor: float
 ) -> torch.Tensor:
