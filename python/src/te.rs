@@ -37,12 +37,11 @@ impl PyStore {
 #[pymethods]
 impl PyStore {
     #[new]
-    fn new(py: Python<'_>, operators: Vec<String>, process: bool) -> PyResult<Self> {
-        let store = py.detach(|| match process {
-            true => Store::process(operators),
-            false => Store::own(operators),
-        });
-        store.into_python(py).map(Self)
+    fn new(py: Python<'_>, process: bool) -> PyResult<Self> {
+        match process {
+            true => py.detach(Store::process).into_python(py).map(Self),
+            false => Ok(Self(Store::own())),
+        }
     }
 
     #[pyo3(signature = (op, impl_id, kind, r#fn, vendor=None, priority=0))]

@@ -37,27 +37,22 @@ pub struct Ranking {
 }
 
 impl Store {
-    /// The implementations of the process. `operators` are the names that configuration may use.
+    /// The implementations of the process.
     ///
     /// # Errors
-    /// When an operator cannot be a name.
-    pub fn process<N: AsRef<str>>(operators: impl IntoIterator<Item = N>) -> Result<Self> {
+    /// When the configuration cannot be followed with what is registered.
+    pub fn process() -> Result<Self> {
         let engine = global();
-        engine.declare_namespace(NAMESPACE, RULES, operators)?;
+        engine.declare_namespace(NAMESPACE, RULES)?;
         Ok(Self::Process(engine))
     }
 
     /// Implementations of their own.
-    ///
-    /// # Errors
-    /// When an operator cannot be a name.
-    pub fn own<N: AsRef<str>>(operators: impl IntoIterator<Item = N>) -> Result<Self> {
+    #[must_use]
+    pub fn own() -> Self {
         let mut registry = Registry::new();
         registry.declare_namespace(NAMESPACE, RULES);
-        for name in operators {
-            registry.intern(&operator(name.as_ref())?)?;
-        }
-        Ok(Self::Own(Mutex::new(registry)))
+        Self::Own(Mutex::new(registry))
     }
 
     /// Registers an implementation.
@@ -229,7 +224,7 @@ mod tests {
     use crate::selection::{Prefer, Selection};
 
     fn store() -> Store {
-        let store = Store::own(["rmsnorm_fwd"]).expect("valid");
+        let store = Store::own();
         for (id, kind, vendor, priority) in [
             ("default.flagos_rs", "flagos", None, 0),
             ("reference.torch", "reference", None, 0),

@@ -47,9 +47,8 @@ def test_a_region_ends_with_an_exception_and_can_be_entered_again() -> None:
     m = manager(impl("f"), impl("v", "vendor"))
     region = with_preference("vendor")
     for _ in range(2):
-        with pytest.raises(KeyError), region:
-            assert m.call("my_op") == "v"
-            raise KeyError
+        with pytest.raises(KeyError, match="v"), region:
+            raise KeyError(m.call("my_op"))
         assert m.call("my_op") == "f"
     with region, region:
         assert m.call("my_op") == "v"

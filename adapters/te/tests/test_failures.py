@@ -68,7 +68,7 @@ def test_alone_it_raises_its_own_error_and_of_several_the_last_is_the_cause() ->
         manager(impl("first", fn=Failing(KeyError()))).call("my_op")
     last = ValueError("second")
     m = manager(impl("a", fn=Failing(KeyError())), impl("b", "reference", fn=Failing(last)))
-    with pytest.raises(RuntimeError, match="All 2 implementation.*Last error: second") as caught:
+    with pytest.raises(RuntimeError, match=r"All 2 implementation.*Last error: second") as caught:
         m.call("my_op")
     assert caught.value.__cause__ is last
 
@@ -200,7 +200,8 @@ def test_classes_of_an_operator_are_tried_in_turn() -> None:
 
     op = "get_flash_attention_class"
     m = manager(
-        impl("a", op=op, fn=lambda: Broken), impl("b", "reference", op=op, fn=lambda: Works)
+        impl("a", op=op, fn=lambda: Broken, priority=500),
+        impl("b", op=op, fn=lambda: Works, priority=400),
     )
 
     def run(cls: type) -> str:

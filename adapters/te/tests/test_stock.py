@@ -73,7 +73,6 @@ def test_ours_first_with_native_enumerators_then_by_preference_the_native_ones()
     assert tex.rmsnorm_fwd(x, w, 1e-5, None, None, None, 0, False)[0] == "native"
     assert tex.layernorm_fwd(x, w, w, 1e-5)[0].shape == x.shape
     """
-    stock(program, TE_FL_PREFER="vendor")
     stock(program, TE_FL_PER_OP="rmsnorm_fwd=vendor:nvidia")
     stock(
         "    assert isinstance(tex.rmsnorm_fwd(x, w, 1e-5)[0], torch.Tensor)",

@@ -167,19 +167,14 @@ impl Engine {
         })
     }
 
-    /// Declares what holds for every operator of a namespace, and the names of operators that it
-    /// may have.
-    pub fn declare_namespace<N: AsRef<str>>(
-        &self,
-        name: &str,
-        namespace: Namespace,
-        operators: impl IntoIterator<Item = N>,
-    ) -> Result<()> {
-        let names = qualified(name, operators);
+    /// Declares what holds for every operator of a namespace.
+    pub fn declare_namespace(&self, name: &str, namespace: Namespace) -> Result<()> {
         self.change(|state| {
             state.registry.declare_namespace(name, namespace);
-            let ids = names.iter().map(|name| state.registry.intern(name));
-            Ok((Scope::Ops(ids.collect::<Result<_>>()?), ()))
+            let prefix = format!("{name}::");
+            let ops = state.registry.iter();
+            let ids = ops.filter(|(_, op)| op.name.starts_with(&prefix));
+            Ok((Scope::Ops(ids.map(|(id, _)| id).collect()), ()))
         })
     }
 

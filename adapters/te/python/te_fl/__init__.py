@@ -13,7 +13,7 @@ from typing import Any
 
 from te_fl._version import __version__
 
-__all__ = ["__version__", "load_plugins", "te_fl_register"]
+__all__ = ["__version__", "load_plugins", "register_operators", "te_fl_register"]
 
 
 def te_fl_register(registry: Any) -> None:
@@ -34,3 +34,24 @@ def load_plugins() -> None:
     from te_fl import stock
 
     stock.load()
+
+
+def register_operators() -> None:
+    """Registers every operator, plugins' included, with the plan of this process: for ``flagos ops``.
+
+    Asks each implementation whether it can run here. Nothing is printed.
+    """
+    import logging
+
+    from te_fl.core import get_default_manager, get_logger
+
+    logger = get_logger().logger
+    level = logger.level
+    logger.setLevel(max(level, logging.WARNING))
+    try:
+        manager = get_default_manager()
+        manager.ensure_initialized()
+        for op in manager.registry.list_operators():
+            manager.registry.probe(op)
+    finally:
+        logger.setLevel(level)

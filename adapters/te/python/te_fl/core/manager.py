@@ -11,6 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any
 
 from flagos import followers
@@ -120,7 +121,7 @@ class OpManager:
     def _rank(self, op_name: str) -> tuple[list[OpImpl], bool]:
         """The usable implementations, and whether a failure of the first is final."""
         self.ensure_initialized()
-        self._registry._probe(op_name)
+        self._registry.probe(op_name)
         over = _native.policy_variable.get(None)
         layer = over.policy.layer if over is not None else None
         try:
@@ -145,8 +146,11 @@ class OpManager:
         return OpImpl(op_name, impl_id, BackendImplKind.DEFAULT, _foreign(token))
 
     def _near(self, op_name: str) -> str:
-        from difflib import get_close_matches
-
+        if known(op_name):
+            return (
+                "nothing registered one; TransformerEngine's native module has it (NVTE_PLUGIN=te_fl), "
+                "or a plugin may"
+            )
         near = get_close_matches(op_name, self._registry.list_operators(), 1)
         return (
             f"did you mean '{near[0]}'?"
@@ -174,7 +178,7 @@ class OpManager:
         """For the native object: what to call now, remembered as of the epoch read first."""
         name = op.__name__
         self.ensure_initialized()
-        self._registry._probe(name)
+        self._registry.probe(name)
         epoch = _native.epoch()
         candidates, _ = self._rank(name)
         chosen = candidates[0]
@@ -293,7 +297,7 @@ class OpManager:
             else:
                 classes.append((found, impl))
         errors: list[Exception] = []
-        for cls, impl in classes:
+        for cls, serving in classes:
             try:
                 result = call_impl_fn(cls)
             except Exception as error:
@@ -302,11 +306,11 @@ class OpManager:
                     raise
                 get_logger().warning_once(f"{cls.__name__} failed for op '{op_name}': {error}")
                 continue
-            if impl is not None:
+            if serving is not None:
                 if errors:
-                    self._fell_back(op_name, impl)
+                    self._fell_back(op_name, serving)
                 else:
-                    self._announce(op_name, impl)
+                    self._announce(op_name, serving)
             return result
         if len(errors) == 1:
             raise errors[0]

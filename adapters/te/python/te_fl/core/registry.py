@@ -17,7 +17,6 @@ from functools import partial
 
 from flagos._core import InvalidArgumentError
 from flagos._core import te as _native
-from te_fl.core.signatures import OPERATORS
 from te_fl.core.types import OpImpl, why_unavailable
 
 
@@ -35,7 +34,7 @@ class OpRegistry:
         self._lock = threading.RLock()
         self._impls_by_op: dict[str, dict[str, OpImpl]] = {}
         self._unavailable: dict[tuple[str, str], str | None] = {}
-        self._store = _native.Store(OPERATORS, _of_process)
+        self._store = _native.Store(_of_process)
         _registries.add(self)
 
     def register_impl(self, impl: OpImpl) -> None:
@@ -120,7 +119,7 @@ class OpRegistry:
     def _all(self) -> list[OpImpl]:
         return [impl for impls in self.snapshot().impls_by_op.values() for impl in impls]
 
-    def _probe(self, op_name: str) -> None:
+    def probe(self, op_name: str) -> None:
         """Asks the implementations of an operator whether they can run, and tells the core."""
         changed = False
         for impl in self.get_implementations(op_name):
@@ -138,7 +137,7 @@ class OpRegistry:
         with self._lock:
             impls = self._all()
             self.clear()
-            self._store = _native.Store(OPERATORS, False)
+            self._store = _native.Store(False)
             self.register_many(impls)
 
 

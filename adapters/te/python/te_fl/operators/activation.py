@@ -26,7 +26,8 @@ def _gelu(x: torch.Tensor) -> torch.Tensor:
 
 
 def _dgelu(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return _aten.gelu_backward(grad, x, approximate="tanh")
+    dx: torch.Tensor = _aten.gelu_backward(grad, x, approximate="tanh")
+    return dx
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
@@ -55,7 +56,8 @@ def _dqgelu(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 
 def _drelu(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return _aten.threshold_backward(grad, x, 0)
+    dx: torch.Tensor = _aten.threshold_backward(grad, x, 0)
+    return dx
 
 
 def _srelu(x: torch.Tensor) -> torch.Tensor:
@@ -67,7 +69,8 @@ def _dsrelu(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 
 def _dsigmoid(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return _aten.sigmoid_backward(grad, torch.sigmoid(x))
+    dx: torch.Tensor = _aten.sigmoid_backward(grad, torch.sigmoid(x))
+    return dx
 
 
 def _forward(act: _Unary) -> Callable[..., Any]:

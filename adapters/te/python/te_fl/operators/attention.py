@@ -15,31 +15,27 @@ from flagos._core import UnsupportedError
 from te_fl.operators.arguments import enumerator
 from te_fl.operators.quantization import is_quantized
 
-_LAYOUTS = dict(
-    enumerate(
-        [
-            "SB3HD",
-            "SBH3D",
-            "SBHD_SB2HD",
-            "SBHD_SBH2D",
-            "SBHD_SBHD_SBHD",
-            "BS3HD",
-            "BSH3D",
-            "BSHD_BS2HD",
-            "BSHD_BSH2D",
-            "BSHD_BSHD_BSHD",
-            "T3HD",
-            "TH3D",
-            "THD_T2HD",
-            "THD_TH2D",
-            "THD_THD_THD",
-            "SBHD_BSHD_BSHD",
-            "BSHD_SBHD_SBHD",
-            "THD_BSHD_BSHD",
-            "THD_SBHD_SBHD",
-        ]
-    )
-)
+_LAYOUTS = {
+    0: "SB3HD",
+    1: "SBH3D",
+    2: "SBHD_SB2HD",
+    3: "SBHD_SBH2D",
+    4: "SBHD_SBHD_SBHD",
+    5: "BS3HD",
+    6: "BSH3D",
+    7: "BSHD_BS2HD",
+    8: "BSHD_BSH2D",
+    9: "BSHD_BSHD_BSHD",
+    10: "T3HD",
+    11: "TH3D",
+    12: "THD_T2HD",
+    13: "THD_TH2D",
+    14: "THD_THD_THD",
+    15: "SBHD_BSHD_BSHD",
+    16: "BSHD_SBHD_SBHD",
+    17: "THD_BSHD_BSHD",
+    18: "THD_SBHD_SBHD",
+}
 _BIASES = {0: "NO_BIAS", 1: "PRE_SCALE_BIAS", 2: "POST_SCALE_BIAS", 3: "ALIBI"}
 _MASKS = {
     0: "NO_MASK",
@@ -310,7 +306,7 @@ def _backward(
     Q: Any,
     K: Any,
     V: Any,
-    O: Any,
+    O: Any,  # noqa: E741 (a name of the interface)
     dO: Any,
     fake_dtype: Any = None,
     dqkv_type: Any = None,

@@ -206,7 +206,7 @@ def te_general_grouped_gemm(
         targets = list(D)
     for (a, b), target, b_i, g_i in zip(operands, targets, bias, pre_gelu_out, strict=True):
         has_bias, has_gelu = b_i.numel() > 0, g_i.numel() > 0
-        _, bias_grad, pre_gelu, _ = generic_gemm(
+        _, bias_grad, *_ = generic_gemm(
             a,
             transa,
             b,

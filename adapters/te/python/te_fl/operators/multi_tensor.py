@@ -152,8 +152,21 @@ def _adam(
         ]
         if inv_scale is not None:
             work[1] = [g * inv_scale.reshape(()).to(g.dtype) for g in work[1]]
+        p, g, m, v = work
         _fused_adam(
-            noop_flag, *work, lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay
+            noop_flag,
+            p,
+            g,
+            m,
+            v,
+            lr,
+            beta1,
+            beta2,
+            epsilon,
+            step,
+            mode,
+            bias_correction,
+            weight_decay,
         )
         for kept, computed in zip(
             (masters, firsts, seconds), (work[0], work[2], work[3]), strict=True

@@ -118,9 +118,10 @@ def _rmsnorm_bwd(
     statistics = torch.float64 if x_.dtype == torch.float64 else torch.float32
     r = rsigma.to(statistics).reshape(*x.shape[:-1], 1)
     if x_.is_cuda:
-        return _aten._fused_rms_norm_backward(
+        fused: tuple[torch.Tensor, torch.Tensor] = _aten._fused_rms_norm_backward(
             dz_.contiguous(), x_.contiguous(), x.shape[-1:], r, g, [True, True]
         )
+        return fused
     normalized = x_ * r
     weighted = dz_ * g
     dx = r * (weighted - normalized * (weighted * normalized).mean(-1, keepdim=True))

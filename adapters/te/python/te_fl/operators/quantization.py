@@ -65,7 +65,8 @@ def is_quantized(tensor: Any) -> bool:
 def plain(tensor: Any) -> torch.Tensor:
     """The values of a tensor, in float32 when it is quantized."""
     if not is_quantized(tensor):
-        return tensor
+        given: torch.Tensor = tensor
+        return given
     data, scale_inv = getattr(tensor, "_data", None), getattr(tensor, "_scale_inv", None)
     transpose = getattr(tensor, "_transpose", None)
     if scale_inv is None or scale_inv.numel() != 1 or (data is None and transpose is None):
@@ -73,6 +74,7 @@ def plain(tensor: Any) -> torch.Tensor:
     dtype = torch_dtype(tensor._fp8_dtype)
     assert dtype is not None
     if data is None:
+        assert transpose is not None
         # The transpose has the last dimension first.
         data = transpose.movedim(0, -1)
         return from_fp8(data.contiguous(), scale_inv, dtype)

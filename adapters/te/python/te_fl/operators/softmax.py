@@ -27,7 +27,7 @@ def scaled_softmax_backward(
     """The gradient of every softmax of this file: a masked result is 0, and so is its gradient."""
     wide = torch.float64 if output_grad_.dtype == torch.float64 else torch.float32
     y, dy = softmax_results_.to(wide), output_grad_.to(wide)
-    dx = torch.ops.aten._softmax_backward_data(dy, y, -1, wide)
+    dx: torch.Tensor = torch.ops.aten._softmax_backward_data(dy, y, -1, wide)
     return (dx * scale_factor).to(output_grad_.dtype)
 
 
