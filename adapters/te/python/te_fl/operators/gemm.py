@@ -29,14 +29,21 @@ def _output_shape(a: torch.Tensor, trans_a: bool, b: torch.Tensor, trans_b: bool
     return rows + columns
 
 
-def _product(
-    a: torch.Tensor, trans_a: bool, b: torch.Tensor, trans_b: bool, alpha: float
-) -> torch.Tensor:
+def _sides(
+    a: torch.Tensor, trans_a: bool, b: torch.Tensor, trans_b: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The left and the right matrix of the product."""
     left, right = _matrix(b), _matrix(a)
-    left = left.mT if trans_b else left
-    right = right.mT if trans_a else right
-    product = torch.mm(left, right)
-    return product if alpha == 1.0 else product * alpha
+    return left.mT if trans_b else left, right.mT if trans_a else right
+
+
+def _product(
+    a: torch.Tensor, trans_a: bool, b: torch.Tensor, trans_b: bool, bias: torch.Tensor | None
+) -> torch.Tensor:
+    left, right = _sides(a, trans_a, b, trans_b)
+    if bias is None:
+        return torch.mm(left, right)
+    return torch.addmm(bias.to(left.dtype), left, right)
 
 
 def _operands(first: Any, second: Any) -> tuple[torch.Tensor, torch.Tensor, bool]:
@@ -93,16 +100,16 @@ def generic_gemm(
     shape = _output_shape(a, transA, b, transB)
     if D is not None and not is_quantized(D) and D.numel() != _count(shape):
         raise ValueError(f"D must have the shape {tuple(shape)}, got {tuple(D.shape)}")
-    # 16-bit operands whose product goes on unrounded: the epilogue of cuBLAS works in float32.
-    epilogue = bias is not None or gelu or accumulate or alpha != 1.0 or dtype != a.dtype
     wide = torch.float64 if a.dtype == torch.float64 else torch.float32
-    product = (
-        _wide_product(a, transA, b, transB, alpha, wide)
-        if epilogue
-        else _product(a, transA, b, transB, 1.0)
-    )
-    if bias is not None and not grad:
-        product = product + bias.to(product.dtype)
+    added = None if grad else bias
+    if dtype == a.dtype and alpha == 1.0 and not accumulate and not (grad and gelu):
+        # The library adds the bias before it rounds.
+        product = _product(a, transA, b, transB, added)
+    else:
+        # What follows goes on with the sum as the library has it: in float32.
+        product = _wide_product(a, transA, b, transB, wide)
+        product = product if alpha == 1.0 else product * alpha
+        product = product if added is None else product + added.to(wide)
     pre_gelu = None
     if gelu and not grad:
         pre_gelu = product.to(dtype).reshape(shape)
@@ -129,16 +136,12 @@ def _count(shape: list[int]) -> int:
 
 
 def _wide_product(
-    a: torch.Tensor, trans_a: bool, b: torch.Tensor, trans_b: bool, alpha: float, wide: torch.dtype
+    a: torch.Tensor, trans_a: bool, b: torch.Tensor, trans_b: bool, wide: torch.dtype
 ) -> torch.Tensor:
     if a.is_cuda and a.dtype in (torch.float16, torch.bfloat16):
-        left, right = _matrix(b), _matrix(a)
-        left = left.mT if trans_b else left
-        right = right.mT if trans_a else right
         # 16-bit tensor cores, with the float32 sum as it is.
-        product = torch.mm(left, right, out_dtype=torch.float32)
-        return product if alpha == 1.0 else product * alpha
-    return _product(a.to(wide), trans_a, b.to(wide), trans_b, alpha)
+        return torch.mm(*_sides(a, trans_a, b, trans_b), out_dtype=torch.float32)
+    return torch.mm(*_sides(a.to(wide), trans_a, b.to(wide), trans_b))
 
 
 def _store(
