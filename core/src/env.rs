@@ -164,7 +164,7 @@ declare! {
     TE_DENY_VENDORS: "TE_FL_DENY_VENDORS", VarKind::Text, "none", TransformerEngine,
         "Vendors that must not serve. It beats `TE_FL_ALLOW_VENDORS`.";
     TE_PER_OP: "TE_FL_PER_OP", VarKind::Text, "none", TransformerEngine,
-        "Orders of single operators: `rmsnorm_fwd=vendor:acme|flagos;gelu=reference`.";
+        "Orders of single operators: `rmsnorm_fwd=vendor:acme\\|flagos;gelu=reference`.";
     TE_PLUGIN_MODULES: "TE_FL_PLUGIN_MODULES", VarKind::Text, "none", TransformerEngine,
         "Modules to import for their implementations, separated by commas; each has `te_fl_register(registry)` or `register(registry)`.";
     TE_SKIP_CUDA: "TE_FL_SKIP_CUDA", VarKind::Flag, "`0`", TransformerEngine,

@@ -131,10 +131,12 @@ def single_calls(rounds: int, iterations: int) -> dict[str, dict[str, Spread]]:
     return measured
 
 
-def threads(rounds: int, iterations: int, count: int = 4) -> dict[str, dict[str, Spread]]:
+def threads(count: int = 4) -> dict[str, dict[str, Spread]]:
     """Million calls a second of all threads together, alone and `count` at once."""
     _, tex = ours()
     op = tex.noop_0
+    # A thread has to run for many turns of the interpreter's switch interval.
+    iterations, rounds = 1_000_000, 7
 
     def throughput(function: Callable[[], object], workers: int) -> Callable[[], float]:
         def measure() -> float:
@@ -223,16 +225,16 @@ def report(
 def main() -> None:
     """Measures, prints, and with --write keeps the report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds (default: 15)")
+    parser.add_argument("--rounds", type=int, default=200, help="interleaved rounds (default: 200)")
     parser.add_argument(
-        "--iterations", type=int, default=100_000, help="calls per round (default: 100000)"
+        "--iterations", type=int, default=2000, help="calls per round (default: 2000)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of the report")
     parser.add_argument("--write", action="store_true", help="keep the report in docs/benchmarks")
     options = parser.parse_args()
     os.environ.setdefault("TEFL_LOG_LEVEL", "ERROR")
     calls = single_calls(options.rounds, options.iterations)
-    scaling = threads(options.rounds, options.iterations)
+    scaling = threads()
     rust = in_rust()
     text = report(calls, scaling, rust, options)
     if options.json:

@@ -1,7 +1,7 @@
 //! What asking for the implementation of an operator costs in Rust.
 //!
 //! `cargo bench -p te-fl`. Nanoseconds per question over 139 operators, least / median / greatest of
-//! 25 rounds.
+//! 500 rounds.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,8 +10,8 @@ use flagos_core::registry::global;
 use te_fl::store::{describe, Store};
 
 const OPERATORS: usize = 139;
-const REPEATS: u32 = 20_000;
-const ROUNDS: usize = 25;
+const REPEATS: u32 = 500;
+const ROUNDS: usize = 500;
 
 fn rounds(mut work: impl FnMut()) -> [f64; 3] {
     let mut times: Vec<f64> = (0..ROUNDS)

@@ -240,6 +240,14 @@ fn expect<T: Object>(object: &Bound<'_, PyAny>) -> PyResult<*mut T> {
     )))
 }
 
+impl OpCall {
+    /// Whether an object is of this type.
+    #[inline]
+    pub(super) fn is_one(object: *mut PyObject) -> bool {
+        is::<Self>(object)
+    }
+}
+
 impl Override {
     /// The object as one of this type, or null.
     #[inline]

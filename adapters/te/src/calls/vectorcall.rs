@@ -207,7 +207,10 @@ pub(super) unsafe extern "C" fn manager(
             return ptr::null_mut();
         }
         // Without the flag: the place before the second argument holds the first.
-        let result = vectorcall(op, args.add(1), nargs - 1, kwnames);
+        let result = match OpCall::is_one(op) {
+            true => operator(op, args.add(1), nargs - 1, kwnames),
+            false => vectorcall(op, args.add(1), nargs - 1, kwnames),
+        };
         ffi::Py_DECREF(op);
         result
     }

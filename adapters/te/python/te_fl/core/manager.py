@@ -51,6 +51,7 @@ class OpManager:
         #: Operator → how often another than the chosen implementation served it after a failure.
         self.fallbacks: dict[str, int] = {}
         self._bound: dict[str, Any] = {}
+        self._rankings: dict[str, tuple[int, Any, list[OpImpl], bool]] = {}
         self.call = _native.manager_call(self._bound, self.bound, self._call_by_keyword)
         _managers.add(self)
 
@@ -108,22 +109,27 @@ class OpManager:
 
     def resolve(self, op_name: str) -> Callable[..., Any]:
         """The function that serves an operator here. Raises RuntimeError when there is none."""
-        return self.resolve_candidates(op_name)[0].fn
+        return self._rank(op_name)[0][0].fn
 
     def resolve_candidates(self, op_name: str) -> list[OpImpl]:
         """Every usable implementation that the policy names, the chosen one first."""
-        return self._rank(op_name)[0]
+        return list(self._rank(op_name)[0])
 
     def get_selected_impl_id(self, op_name: str) -> str:
         """The id of the implementation that serves an operator here."""
-        return self.resolve_candidates(op_name)[0].impl_id
+        return self._rank(op_name)[0][0].impl_id
 
     def _rank(self, op_name: str) -> tuple[list[OpImpl], bool]:
         """The usable implementations, and whether a failure of the first is final."""
-        self.ensure_initialized()
-        self._registry.probe(op_name)
         over = _native.policy_variable.get(None)
         layer = over.policy.layer if over is not None else None
+        known_before = self._rankings.get(op_name)
+        # What probes said, and every policy and registration, is as of the epoch.
+        if known_before is not None and known_before[:2] == (_native.epoch(), layer):
+            return known_before[2], known_before[3]
+        self.ensure_initialized()
+        self._registry.probe(op_name)
+        epoch = _native.epoch()
         try:
             usable, strict, blocked = self._registry._store.rank(op_name, layer)
         except InvalidArgumentError as error:
@@ -135,7 +141,9 @@ class OpManager:
             raise UnsupportedError(
                 f"No available implementation for op='{op_name}'. Registered: {registered}; {blocked}"
             )
-        return [self._implementation(op_name, *found) for found in usable], strict
+        candidates = [self._implementation(op_name, *found) for found in usable]
+        self._rankings[op_name] = (epoch, layer, candidates, strict)
+        return candidates, strict
 
     def _implementation(self, op_name: str, impl_id: str, token: int | None) -> OpImpl:
         impl = self._registry.get_implementation(op_name, impl_id)
