@@ -225,7 +225,7 @@ def report(
 def main() -> None:
     """Measures, prints, and with --write keeps the report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=200, help="interleaved rounds (default: 200)")
+    parser.add_argument("--rounds", type=int, default=60, help="interleaved rounds (default: 60)")
     parser.add_argument(
         "--iterations", type=int, default=2000, help="calls per round (default: 2000)"
     )
