@@ -27,11 +27,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # What each wheel is built from. Folders count too, so that a deleted file is noticed.
 find_sources = $(shell find $(1) -not -path '*/__pycache__*' -not -name '*.so' 2>/dev/null | sort)
 CORE_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/Cargo.toml core/build.rs core/src core/include)
-FLAGOS_SOURCES := $(CORE_SOURCES) \
+FLAGOS_SOURCES := $(CORE_SOURCES) $(call find_sources,adapters/te/Cargo.toml adapters/te/src) \
   $(call find_sources,python/Cargo.toml python/pyproject.toml python/README.md python/build.rs python/src python/flagos)
 # The shim knows the core by its C header alone.
 TORCH_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/include) \
   $(call find_sources,$(addprefix adapters/torch/,Cargo.toml pyproject.toml README.md build.rs src csrc python))
+
+# Python alone: its Rust is linked into flagos.
+TE_SOURCES := $(call find_sources,$(addprefix adapters/te/,pyproject.toml README.md python))
 
 .PHONY: help
 help: ## list these commands
@@ -68,7 +71,7 @@ endef
 export require_build_tools
 
 .PHONY: setup
-setup: $(STAMPS)/torch-fl ## virtual environment, dependencies, both wheels built and installed
+setup: $(STAMPS)/torch-fl $(STAMPS)/te-fl ## virtual environment, dependencies, all wheels built and installed
 
 .PHONY: setup-dev
 setup-dev: setup $(STAMPS)/requirements-dev
@@ -110,14 +113,23 @@ $(DIST)/.flagos: $(FLAGOS_SOURCES) | $(STAMPS)/requirements
 $(DIST)/.torch-fl: $(TORCH_SOURCES) | $(STAMPS)/requirements
 	$(call build_wheel,adapters/torch,torch_fl)
 
+$(DIST)/.te-fl: $(TE_SOURCES) | $(STAMPS)/requirements
+	@rm -f $(DIST)/te_fl-*.whl
+	"$(PY)" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) adapters/te
+	@rm -rf adapters/te/build adapters/te/python/te_fl.egg-info
+	@touch "$@"
+
 $(STAMPS)/flagos: $(DIST)/.flagos $(STAMPS)/requirements
 	$(call install_wheel,flagos)
 
 $(STAMPS)/torch-fl: $(DIST)/.torch-fl $(STAMPS)/flagos
 	$(call install_wheel,torch_fl)
 
+$(STAMPS)/te-fl: $(DIST)/.te-fl $(STAMPS)/flagos
+	$(call install_wheel,te_fl)
+
 .PHONY: wheels
-wheels: $(DIST)/.flagos $(DIST)/.torch-fl ## build both wheels into dist/
+wheels: $(DIST)/.flagos $(DIST)/.torch-fl $(DIST)/.te-fl ## build all wheels into dist/
 	@ls -l $(DIST)/*.whl
 
 # ------------------------------------------------------------------------------------------- run
@@ -144,11 +156,12 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the core
 	fi
 
 # Each folder in a process of its own: the plan and the device are the process's.
-PYTHON_TESTS := test-wheel test-adapter test-whole
+PYTHON_TESTS := test-wheel test-adapter test-te test-whole
 .PHONY: test-python $(PYTHON_TESTS)
 test-python: $(PYTHON_TESTS) ## tests of the wheels, the adapter, whole models and the layout
 test-wheel: FOLDER := python/tests
 test-adapter: FOLDER := adapters/torch/tests
+test-te: FOLDER := adapters/te/tests
 test-whole: FOLDER := tests
 $(PYTHON_TESTS): setup-dev
 	"$(PY)" -m pytest $(FOLDER) $(ARGS)
@@ -190,10 +203,10 @@ $(CORE_CUDA_TESTS): $(CORE_SOURCES) $(call find_sources,core/tests) | $(STAMPS)/
 # Built here where there is cargo; where there is none, dist/ has to be there.
 .PHONY: gpu-site
 gpu-site: $(if $(shell command -v cargo 2>/dev/null),gpu-kit)
-	@ls $(DIST)/flagos-*.whl $(DIST)/torch_fl-*.whl $(CORE_CUDA_TESTS) >/dev/null || { \
+	@ls $(DIST)/flagos-*.whl $(DIST)/torch_fl-*.whl $(DIST)/te_fl-*.whl $(CORE_CUDA_TESTS) >/dev/null || { \
 	  echo "there is no cargo here: run 'make gpu-kit' where there is one, and bring $(DIST)/" >&2; exit 1; }
 	@rm -rf "$(GPU_SITE)"
-	"$(GPU_PYTHON)" -m pip install --quiet --no-deps --target "$(GPU_SITE)" $(DIST)/flagos-*.whl $(DIST)/torch_fl-*.whl
+	"$(GPU_PYTHON)" -m pip install --quiet --no-deps --target "$(GPU_SITE)" $(DIST)/flagos-*.whl $(DIST)/torch_fl-*.whl $(DIST)/te_fl-*.whl
 	@$(GPU_RUN) -c 'import torch; assert torch.flagos.get_device_properties(0).vendor == "cuda"'
 
 GPU_TESTS := gpu-test-core gpu-test-programs gpu-test-adapter gpu-test-conformance
@@ -208,6 +221,10 @@ gpu-test-adapter:
 	$(GPU_RUN) -m pytest $(GPU_ADAPTER_TESTS) $(ARGS)
 gpu-test-conformance:
 	$(GPU_RUN) -m tests.conformance --reference cuda --device flagos --ci --ci-seed $(CI_SEED) -j $(GPU_JOBS)
+
+.PHONY: gpu-te
+gpu-te: gpu-site ## on an NVIDIA machine: TransformerEngine's operators beside torch, eager and compiled
+	$(GPU_RUN) -m tests.gpu.te $(ARGS)
 
 .PHONY: gpu-bench
 gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside CUDA; keeps the report
@@ -252,6 +269,10 @@ fuzz: $(STAMPS)/venv ## fuzz both configuration grammars, FUZZ_SECONDS=60 each
 	done
 
 # ----------------------------------------------------------------------------------------- bench
+
+.PHONY: bench-te
+bench-te: setup ## calls of TransformerEngine's operators, beside TransformerEngine-FL where TEFL_PATH names it
+	"$(PY)" -m tests.bench.te_calls $(ARGS)
 
 .PHONY: bench
 bench: setup ## operator overhead over cpu, allocator, import and start-up times; --write keeps them

@@ -25,7 +25,8 @@ CORE = ROOT / "core" / "src"
 # the core would mean two registries in one process, so only flagos-py links it.
 CRATES: dict[str, set[str]] = {
     "flagos-core": set(),
-    "flagos-py": {"flagos-core"},
+    "flagos-py": {"flagos-core", "te-fl"},
+    "te-fl": {"flagos-core"},
     "torch-fl": set(),
 }
 
@@ -44,7 +45,7 @@ CORE_MODULES: dict[str, set[str]] = {
     "abi": FOUNDATION | {"registry", "policy", "runtime", "vendors", "kernels"},
 }
 
-FRAMEWORKS = {"torch", "torch_fl", "transformers", "numpy", "triton"}
+FRAMEWORKS = {"torch", "torch_fl", "te_fl", "transformer_engine", "transformers", "numpy", "triton"}
 FRAMEWORK_CRATES = {"pyo3", "pyo3-ffi", "tch", "torch-sys", "cxx", "numpy"}
 
 # Modules of the package `flagos` that may import a framework, inside a function.
@@ -72,6 +73,16 @@ def test_crates_depend_downwards_only() -> None:
     assert packages.keys() == CRATES.keys(), "a new crate belongs into CRATES of this test"
     for name, dependencies in packages.items():
         assert dependencies & CRATES.keys() <= CRATES[name], name
+
+
+def test_every_distribution_has_the_version_of_the_workspace() -> None:
+    version = re.search(r'^version = "([^"]+)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
+    project = re.search(
+        r'^version = "([^"]+)"',
+        (ROOT / "adapters" / "te" / "pyproject.toml").read_text(),
+        re.MULTILINE,
+    )
+    assert version and project and version[1] == project[1]
 
 
 def test_the_core_knows_no_framework() -> None:

@@ -49,19 +49,22 @@ pub enum Group {
     Host,
     /// NVIDIA devices.
     Cuda,
+    /// TransformerEngine, in the words of TransformerEngine-FL.
+    TransformerEngine,
     /// Names of PyTorch-Plugin-FL which flagos recognises and replaces.
     Legacy,
 }
 
 impl Group {
     /// Every group in the order of the documentation.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Configuration,
         Self::Routing,
         Self::Logging,
         Self::FlagGems,
         Self::Host,
         Self::Cuda,
+        Self::TransformerEngine,
         Self::Legacy,
     ];
 }
@@ -150,6 +153,27 @@ declare! {
     CUDA_VISIBLE_DEVICES: "CUDA_VISIBLE_DEVICES", VarKind::Text, "every device", Cuda,
         "NVIDIA's variable: the devices of this process, by number or UUID, in this order. Set but empty, it hides them all, and `host` is chosen.";
 
+    TE_PREFER: "TE_FL_PREFER", VarKind::Text, "`order` of `flagos.toml`, else `flagos`", TransformerEngine,
+        "Which kind of implementation comes first: `flagos`, `vendor` or `reference`.";
+    TE_PREFER_VENDOR: "TE_FL_PREFER_VENDOR", VarKind::Flag, "not set", TransformerEngine,
+        "Older form: `1` means `TE_FL_PREFER=vendor`, `0` means `flagos`. `TE_FL_PREFER` beats it.";
+    TE_STRICT: "TE_FL_STRICT", VarKind::Flag, "`FLAGOS_STRICT`", TransformerEngine,
+        "`1`: a failure of the chosen implementation is raised. `0`: the next one is tried where nothing was written.";
+    TE_ALLOW_VENDORS: "TE_FL_ALLOW_VENDORS", VarKind::Text, "every vendor", TransformerEngine,
+        "The only vendors that may serve: `nvidia,acme`. Upper and lower case are the same, and `nvidia` is `cuda`.";
+    TE_DENY_VENDORS: "TE_FL_DENY_VENDORS", VarKind::Text, "none", TransformerEngine,
+        "Vendors that must not serve. It beats `TE_FL_ALLOW_VENDORS`.";
+    TE_PER_OP: "TE_FL_PER_OP", VarKind::Text, "none", TransformerEngine,
+        "Orders of single operators: `rmsnorm_fwd=vendor:acme\\|flagos;gelu=reference`.";
+    TE_PLUGIN_MODULES: "TE_FL_PLUGIN_MODULES", VarKind::Text, "none", TransformerEngine,
+        "Modules to import for their implementations, separated by commas; each has `te_fl_register(registry)` or `register(registry)`.";
+    TE_SKIP_CUDA: "TE_FL_SKIP_CUDA", VarKind::Flag, "`0`", TransformerEngine,
+        "`1`: TransformerEngine's own CUDA kernels are not offered.";
+    TE_COMPAT: "TE_FL_COMPAT", VarKind::Flag, "`0`", TransformerEngine,
+        "`1`: fall back as TransformerEngine-FL does. Only `TE_FL_STRICT=0` raises at once, and what failed is not tried again until the policy changes.";
+    TE_LOG_LEVEL: "TEFL_LOG_LEVEL", VarKind::Text, "`INFO`", TransformerEngine,
+        "The least important `[TE-FL ...]` line that is printed: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`.";
+
     USE_FLAGGEMS: "FLAGOS_USE_FLAGGEMS", VarKind::Flag, "`1`", Legacy,
         "`0` means `FLAGOS_DISABLE_FLAGGEMS_PY=1`, which replaces it.";
     USE_FLAGGEMS_CPP: "FLAGOS_USE_FLAGGEMS_CPP", VarKind::Retired, "", Legacy,
@@ -208,6 +232,9 @@ declare! {
 
 /// Variables of others for which an empty value differs from none.
 pub(crate) const EMPTY_COUNTS: [&str; 1] = [CUDA_VISIBLE_DEVICES.name];
+
+/// Prefixes of variables that are flagos' to read or to warn about.
+pub(crate) const ADAPTER_PREFIXES: [&str; 2] = ["TE_FL_", "TEFL_"];
 
 /// The prefix of the per-operator variables.
 pub(crate) const OP_PREFIX: &str = "FLAGOS_OP_";

@@ -5,6 +5,7 @@ module imports nothing else and initialises nothing. Functions that may wait rel
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from os import PathLike
 from typing import Any, TypedDict
 
@@ -302,3 +303,86 @@ def disconnect_logs() -> None: ...
 def forget_logs() -> None: ...
 def take_logs(limit: int) -> list[tuple[int, str, str]]: ...
 def take_dropped_logs() -> int: ...
+
+# TransformerEngine's operators, for ``te_fl``.
+
+class _Te:
+    class Layer: ...
+
+    class Store:
+        def __init__(self, process: bool) -> None: ...
+        def register(
+            self,
+            op: str,
+            impl_id: str,
+            kind: str,
+            fn: Callable[..., Any],
+            vendor: str | None = None,
+            priority: int = 0,
+        ) -> None: ...
+        def unregister(self, op: str, impl_id: str) -> None: ...
+        def set_availability(self, op: str, impl_id: str, reason: str | None = None) -> None:
+            """``reason``: why it cannot be used."""
+
+        def rank(
+            self, op: str, over: _Te.Layer | None = None
+        ) -> tuple[list[tuple[str, int | None]], bool, str | None]:
+            """Usable ids with their tokens in order; whether a failure is final; why nothing is usable."""
+
+        def check(self) -> None:
+            """Raises for a name in files or variables that nothing has."""
+
+    policy_variable: ContextVar[Any]
+    def layer(
+        self,
+        source: str,
+        prefer: str | None = None,
+        strict: bool | None = None,
+        per_op: list[tuple[str, list[str]]] | None = None,
+        deny_vendors: list[str] | None = None,
+        allow_vendors: list[str] | None = None,
+    ) -> _Te.Layer: ...
+    def set_layer(self, layer: _Te.Layer | None = None) -> None:
+        """Puts a layer in the place of what the variables say."""
+
+    def variables_now(self) -> dict[str, Any]:
+        """What the variables say now, with the layer they make."""
+
+    def token(self, text: str) -> str:
+        """An alternative of an order in its one spelling; ConfigError for what is none."""
+
+    def vendor(self, name: str) -> str:
+        """The name under which the core knows a vendor."""
+
+    def epoch(self) -> int: ...
+    def advance(self) -> int:
+        """Has every call resolved again; returns the new epoch."""
+
+    def enter(self) -> None:
+        """A policy context was entered."""
+
+    def leave(self) -> None: ...
+    def op_call(
+        self, name: str, resolve: Callable[[Any], Callable[..., Any]], failed: Callable[..., Any]
+    ) -> Any:
+        """The object that calls an operator."""
+
+    def manager_call(
+        self, operators: dict[str, Any], missing: Callable[[str], Any], plain: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """``manager.call``."""
+
+    def bind(self, op: Any, epoch: int, target: Callable[..., Any]) -> None:
+        """Remembers what an operator resolved to as of an epoch."""
+
+    def policy_override(self, policy: Any) -> Any:
+        """A value for ``policy_variable``."""
+
+    def bind_under(self, over: Any, op: Any, epoch: int, target: Callable[..., Any]) -> None: ...
+    def hold(self) -> None:
+        """Right before a fork."""
+
+    def release(self, child: bool) -> None:
+        """Right after one."""
+
+te: _Te

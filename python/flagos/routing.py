@@ -73,6 +73,7 @@ def clear_route(op: str | None = None) -> None:
 def set_strict(enabled: bool | None) -> None:
     """Whether a CPU fallback or an unusable route is an error. ``None``: what the configuration says."""
     _core.set_strict(enabled)
+    followers.published()
 
 
 @contextmanager
@@ -82,8 +83,8 @@ def strict(enabled: bool = True) -> Iterator[None]:
     >>> with flagos.strict(): ...   # any CPU fallback raises
     """
     previous = _core.strict_override()
-    _core.set_strict(enabled)
+    set_strict(enabled)
     try:
         yield
     finally:
-        _core.set_strict(previous)
+        set_strict(previous)

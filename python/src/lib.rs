@@ -15,6 +15,7 @@ mod launcher;
 mod logs;
 mod plan;
 mod routes;
+mod te;
 
 use pyo3::prelude::*;
 
@@ -30,5 +31,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     implementations::register(module)?;
     plan::register(module)?;
     launcher::register(module)?;
-    routes::register(module)
+    routes::register(module)?;
+    te::register(module)
 }

@@ -157,7 +157,7 @@ def test_ops_are_filtered(adapted: Interpreter, arguments: list[str], names: lis
     result = adapted.flagos("ops", "--json", *arguments)
     assert result.status == 0, result.err
     assert [entry["op"] for entry in result.json["operators"]] == names
-    assert result.json["adapters"] == {"torch_fl": None}
+    assert result.json["adapters"]["torch_fl"] is None
     text = adapted.flagos("ops", *arguments).out.splitlines()
     assert text[-1] == f"{len(names)} of 3 operators"
     assert [line.split()[0] for line in text[1:-1]] == names

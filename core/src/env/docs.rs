@@ -13,6 +13,7 @@ impl Group {
             Self::FlagGems => "FlagGems",
             Self::Host => "The host device",
             Self::Cuda => "NVIDIA devices",
+            Self::TransformerEngine => "TransformerEngine",
             Self::Legacy => "Names of PyTorch-Plugin-FL",
         }
     }
@@ -20,6 +21,10 @@ impl Group {
     const fn introduction(self) -> Option<&'static str> {
         match self {
             Self::Host => Some("These beat the `[host]` table of `flagos.toml`."),
+            Self::TransformerEngine => Some(
+                "Names and meaning are TransformerEngine-FL's, for the operators `te::*` alone. A \
+                 `FLAGOS_OP_te__<op>`\nbeats them, and they beat `flagos.toml`.",
+            ),
             Self::Legacy => Some(
                 "flagos recognises these. Those without a value have no effect and are \
                  warned about; the table says what replaces them.",

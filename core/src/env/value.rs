@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::{Group, Var, VarKind, EMPTY_COUNTS, OP_PREFIX, VARS};
+use super::{Group, Var, VarKind, ADAPTER_PREFIXES, EMPTY_COUNTS, OP_PREFIX, VARS};
 use crate::nearest;
 use crate::{Error, Result};
 
@@ -168,6 +168,13 @@ impl Env {
                 if name.starts_with("FLAGOS_") {
                     return Err(unknown(name));
                 }
+                // Plugins of others define some of their own.
+                if of_adapter(name) {
+                    let names = VARS.iter().map(|var| var.name);
+                    let hint = nearest::hint(name, names.filter(|n| of_adapter(n)));
+                    let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+                    warnings.push(format!("{name} is not a variable flagos knows{hint}"));
+                }
                 continue;
             };
             if var.kind == VarKind::Retired {
@@ -195,8 +202,14 @@ const BYTES_HINT: &str = "use a number of bytes such as `536870912`, `512MiB` or
 
 fn relevant(name: &str) -> bool {
     name.starts_with("FLAGOS_")
+        || of_adapter(name)
         || LOCATIONS.contains(&name)
         || VARS.iter().any(|var| var.name == name)
+}
+
+/// Whether a variable belongs to a family that other projects extend too.
+fn of_adapter(name: &str) -> bool {
+    ADAPTER_PREFIXES.iter().any(|p| name.starts_with(p))
 }
 
 fn unknown(name: &str) -> Error {

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::environment;
 use super::file::{Files, Includes};
 use super::layer::Layer;
+use super::{adapter, environment};
 use super::{backends_conf, flagos_toml};
 use crate::env::{self, Env, HostSettings};
 use crate::{Error, Result};
@@ -15,6 +15,8 @@ pub struct Config {
     /// `backends.conf` of an adapter, `flagos.toml`, `FLAGOS_BACKEND_CONFIG`, environment: the
     /// weakest first. Layers that do not exist are missing.
     pub layers: Vec<Layer>,
+    /// What the variables of adapters say, by the name of the adapter.
+    pub adapters: Vec<(&'static str, Layer)>,
     /// Settings of the host vendor.
     pub host: HostSettings,
     /// `CUDA_VISIBLE_DEVICES`; empty hides every device.
@@ -60,6 +62,7 @@ impl Config {
         if let Some(path) = &chosen {
             config.backends_conf(files, path)?;
         }
+        config.adapters = adapter::layers(env)?;
         config.layers.push(environment::layer(env)?);
         config.host.overlay_env(env)?;
         Ok(config)

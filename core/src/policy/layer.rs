@@ -1,5 +1,6 @@
 //! Layers of configuration, and the one value they make.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::pattern::OpPattern;
@@ -9,6 +10,19 @@ use crate::registry::Kind;
 
 /// The alternatives of a route, the best first, and what set it.
 pub type Route = Sourced<Vec<Selector>>;
+
+/// Settings of one namespace: there they stand in for those of all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scoped {
+    /// Alternatives for operators that have no route of their own.
+    pub order: Option<Route>,
+    /// Vendors that must not be used.
+    pub deny_vendors: Option<Sourced<Vec<Arc<str>>>>,
+    /// The only vendors that may be used.
+    pub allow_vendors: Option<Sourced<Vec<Arc<str>>>>,
+    /// Whether falling back is an error.
+    pub strict: Option<Sourced<bool>>,
+}
 
 /// One layer: everything is optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,6 +46,8 @@ pub struct Layer {
     pub disable_flaggems: Option<Sourced<bool>>,
     /// The active vendor, which `vendor` stands for.
     pub vendor: Option<Sourced<Arc<str>>>,
+    /// Settings for single namespaces.
+    pub namespaces: BTreeMap<Arc<str>, Scoped>,
 }
 
 impl Layer {
@@ -46,6 +62,13 @@ impl Layer {
             if other.is_some() {
                 *mine = other;
             }
+        }
+        for (namespace, scoped) in other.namespaces {
+            let mine = self.namespaces.entry(namespace).or_default();
+            take(&mut mine.order, scoped.order);
+            take(&mut mine.deny_vendors, scoped.deny_vendors);
+            take(&mut mine.allow_vendors, scoped.allow_vendors);
+            take(&mut mine.strict, scoped.strict);
         }
         take(&mut self.order, other.order);
         take(&mut self.deny_vendors, other.deny_vendors);
@@ -80,6 +103,8 @@ pub struct Policy {
     pub disable_flaggems: Sourced<bool>,
     /// The active vendor; `None` when none has been chosen, and then `vendor` means any.
     pub vendor: Option<Sourced<Arc<str>>>,
+    /// What differs in single namespaces.
+    pub namespaces: BTreeMap<Arc<str>, Scoped>,
 }
 
 impl Default for Policy {
@@ -94,11 +119,50 @@ impl Default for Policy {
             log_dispatch: Sourced::built_in(false),
             disable_flaggems: Sourced::built_in(false),
             vendor: None,
+            namespaces: BTreeMap::new(),
         }
     }
 }
 
 impl Policy {
+    /// Whether falling back is an error for the operators of a namespace.
+    #[must_use]
+    pub fn strict_in(&self, namespace: &str) -> &Sourced<bool> {
+        let scoped = self.namespaces.get(namespace);
+        scoped
+            .and_then(|scoped| scoped.strict.as_ref())
+            .unwrap_or(&self.strict)
+    }
+
+    /// Puts the settings of a layer for single namespaces on top; what a layer says of all
+    /// namespaces beats what weaker layers say of one.
+    fn overlay_namespaces(&mut self, layer: &Layer) {
+        for scoped in self.namespaces.values_mut() {
+            if layer.order.is_some() {
+                scoped.order = None;
+            }
+            if layer.deny_vendors.is_some() {
+                scoped.deny_vendors = None;
+            }
+            if layer.allow_vendors.is_some() {
+                scoped.allow_vendors = None;
+            }
+            if layer.strict.is_some() {
+                scoped.strict = None;
+            }
+        }
+        let only = Layer {
+            namespaces: layer.namespaces.clone(),
+            ..Layer::default()
+        };
+        let mut merged = Layer {
+            namespaces: std::mem::take(&mut self.namespaces),
+            ..Layer::default()
+        };
+        merged.overlay(only);
+        self.namespaces = merged.namespaces;
+    }
+
     /// Puts layers on top of the built-in defaults, the weakest first.
     pub fn from_layers<'a>(layers: impl IntoIterator<Item = &'a Layer>) -> Self {
         fn take<T: Clone>(mine: &mut T, layer: &Option<T>) {
@@ -120,6 +184,7 @@ impl Policy {
             if layer.vendor.is_some() {
                 policy.vendor.clone_from(&layer.vendor);
             }
+            policy.overlay_namespaces(layer);
             if !layer.ops.is_empty() {
                 policy.ops.push(layer.ops.clone());
             }

@@ -6,12 +6,13 @@
 //! effects, what a [`Plan`] then records: the winner of every operator, each loser with its reason,
 //! and what decided.
 //!
-//! Layers, the weakest first: built-in defaults, `flagos.toml`, `backends.conf`, the environment,
-//! calls of the API, the active context.
+//! Layers, the weakest first: built-in defaults, `flagos.toml`, `backends.conf`, the environment
+//! (variables an adapter reads, then those of flagos), calls of the API, the active context.
 //!
 //! A route lists alternatives, and the first usable one wins. When none is, the operator is blocked
 //! and says why when it is called; it never silently runs elsewhere.
 
+mod adapter;
 mod backends_conf;
 mod config;
 mod environment;
@@ -29,17 +30,18 @@ mod source;
 
 use std::path::Path;
 
+pub use adapter::AdapterEnv;
 pub use config::Config;
 pub use environment::layer as environment_layer;
 pub use explain::{ExplainedCandidate, Explanation};
 pub(crate) use file::remedy;
 pub use file::{Disk, Files};
 pub use flagos_toml::Document;
-pub use layer::{Layer, Policy, Route};
+pub use layer::{Layer, Policy, Route, Scoped};
 pub use pattern::OpPattern;
 pub use plan::{Candidate, Plan, PlanEntry, Reason};
 pub use print::{to_backends_conf, to_toml};
-pub use resolve::resolve_all;
+pub use resolve::{check, resolve_all, resolve_one};
 pub(crate) use resolve::{check_layer, matched, resolve_some};
 pub(crate) use selector::valid_name;
 pub use selector::{Backend, Selector, SelectorError};

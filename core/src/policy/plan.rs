@@ -72,6 +72,8 @@ pub struct Candidate {
     pub implementation: Arc<Impl>,
     /// Why it lost; `None` for the winner.
     pub lost: Option<Reason>,
+    /// Its place among the usable ones that the route names, from 0.
+    pub rank: Option<usize>,
 }
 
 /// What was decided for one operator.
@@ -105,6 +107,19 @@ impl PlanEntry {
     #[must_use]
     pub fn selector(&self) -> Option<&Selector> {
         self.winner.map(|(_, at)| &self.route.value[at])
+    }
+
+    /// Every implementation that the route names and that is usable, the winner first: what to
+    /// try after it.
+    #[must_use]
+    pub fn ranked(&self) -> Vec<&Arc<Impl>> {
+        let mut ranked: Vec<_> = self
+            .candidates
+            .iter()
+            .filter_map(|c| c.rank.map(|r| (r, c)))
+            .collect();
+        ranked.sort_by_key(|(rank, _)| *rank);
+        ranked.into_iter().map(|(_, c)| &c.implementation).collect()
     }
 
     /// What the slot holds for this entry.

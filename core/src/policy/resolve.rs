@@ -1,17 +1,16 @@
 //! From a registry and a policy to a plan: pure functions.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::layer::{Layer, Policy, Route};
+use super::layer::{Layer, Policy, Route, Scoped};
 use super::pattern::OpPattern;
 use super::plan::{Candidate, Plan, PlanEntry, Reason};
 use super::print;
 use super::selector::{is_flaggems, Selector};
 use super::source::{Source, Sourced};
 use crate::nearest;
-use crate::registry::{Availability, Impl, Kind, Op, OpId, Registry};
+use crate::registry::{Availability, Impl, Kind, Namespace, Op, OpId, Registry};
 use crate::{Error, Result};
 
 /// Vendors flagos knows without anything registered for them.
@@ -55,6 +54,17 @@ pub(crate) fn resolve_some(
     Ok(compiled.plan(entries, registry))
 }
 
+/// Decides one operator: equal to its entry in [`resolve_all`]. No name is checked.
+pub fn resolve_one(registry: &Registry, policy: &Policy, id: OpId) -> Result<PlanEntry> {
+    let compiled = Compiled::new(registry, policy, Check::Nothing)?;
+    Ok(compiled.resolve(id, registry.op(id)))
+}
+
+/// Checks every name a policy uses against what is registered.
+pub fn check(registry: &Registry, policy: &Policy) -> Result<()> {
+    Compiled::new(registry, policy, Check::Everything).map(drop)
+}
+
 /// The operators that the patterns of one layer are about.
 pub(crate) fn matched<'p>(
     registry: &Registry,
@@ -77,19 +87,49 @@ enum Check {
     Nothing,
 }
 
+/// What holds for the operators of one namespace.
+struct View<'p> {
+    order: Arc<Route>,
+    deny_vendors: &'p Sourced<Vec<Arc<str>>>,
+    allow_vendors: Option<&'p Sourced<Vec<Arc<str>>>>,
+    rules: Namespace,
+}
+
+impl<'p> View<'p> {
+    fn new(policy: &'p Policy, scoped: Option<&'p Scoped>, rules: Namespace) -> Self {
+        let order = scoped.and_then(|s| s.order.as_ref());
+        let deny = scoped.and_then(|s| s.deny_vendors.as_ref());
+        let allow = scoped.and_then(|s| s.allow_vendors.as_ref());
+        Self {
+            order: Arc::new(order.unwrap_or(&policy.order).clone()),
+            deny_vendors: deny.unwrap_or(&policy.deny_vendors),
+            allow_vendors: allow.or(policy.allow_vendors.as_ref()),
+            rules,
+        }
+    }
+}
+
 /// A policy with its names looked up in a registry.
 struct Compiled<'p> {
     policy: &'p Policy,
-    order: Arc<Route>,
+    elsewhere: View<'p>,
+    views: HashMap<Arc<str>, View<'p>>,
     routes: HashMap<OpId, Arc<Route>>,
     unmatched: Vec<(String, Source)>,
 }
 
 impl<'p> Compiled<'p> {
     fn new(registry: &Registry, policy: &'p Policy, check: Check) -> Result<Self> {
+        let named = policy.namespaces.keys().chain(registry.namespace_names());
+        let view = |name: &Arc<str>| {
+            let scoped = policy.namespaces.get(name);
+            let view = View::new(policy, scoped, registry.namespace(name));
+            (Arc::clone(name), view)
+        };
         let mut compiled = Self {
             policy,
-            order: Arc::new(policy.order.clone()),
+            elsewhere: View::new(policy, None, Namespace::default()),
+            views: named.map(view).collect(),
             routes: HashMap::new(),
             unmatched: Vec::new(),
         };
@@ -98,6 +138,12 @@ impl<'p> Compiled<'p> {
         if let Some(names) = names.as_mut().filter(|_| !registry.is_empty()) {
             names.check_vendors(policy)?;
             names.check_route(&policy.order)?;
+            for (name, scoped) in &policy.namespaces {
+                // Its plugins may still name vendors of their own.
+                if registry.is_implemented(name) {
+                    names.check_scoped(scoped)?;
+                }
+            }
         }
         for layer in &policy.ops {
             // Wildcards first: within a layer, the exact name of an operator beats them.
@@ -148,10 +194,19 @@ impl<'p> Compiled<'p> {
         Ok(())
     }
 
+    fn view(&self, op: &Op) -> &View<'p> {
+        let namespace = op
+            .name
+            .split_once("::")
+            .map_or("", |(namespace, _)| namespace);
+        self.views.get(namespace).unwrap_or(&self.elsewhere)
+    }
+
     fn resolve(&self, id: OpId, op: &Op) -> PlanEntry {
+        let view = self.view(op);
         let routed = self.routes.get(&id);
-        let route = Arc::clone(routed.unwrap_or(&self.order));
-        let unusable: Vec<_> = op.impls.iter().map(|i| self.unusable(i)).collect();
+        let route = Arc::clone(routed.unwrap_or(&view.order));
+        let unusable: Vec<_> = op.impls.iter().map(|i| self.unusable(view, i)).collect();
         let named: Vec<_> = op
             .impls
             .iter()
@@ -162,13 +217,20 @@ impl<'p> Compiled<'p> {
             .collect();
         // The earliest alternative, then the highest priority, then the id: a total order.
         let usable = (0..op.impls.len()).filter(|&i| unusable[i].is_none());
-        let winner = usable
+        let mut ranked: Vec<_> = usable
             .filter_map(|i| named[i].map(|alternative| (i, alternative)))
-            .min_by_key(|&(i, alternative)| {
-                let implementation = &op.impls[i];
-                let priority = Reverse(implementation.priority);
-                (alternative, priority, &implementation.impl_id)
-            });
+            .collect();
+        ranked.sort_by(|&(a, first), &(b, second)| {
+            let (one, other) = (&op.impls[a], &op.impls[b]);
+            let ids = one.impl_id.cmp(&other.impl_id);
+            let ids = match view.rules.last_id_wins {
+                true => ids.reverse(),
+                false => ids,
+            };
+            let priorities = other.priority.cmp(&one.priority);
+            first.cmp(&second).then(priorities).then(ids)
+        });
+        let winner = ranked.first().copied();
         let verdicts = unusable.into_iter().zip(named).enumerate();
         let candidates = verdicts.map(|(i, (unusable, alternative))| {
             let lost = match (winner, unusable, alternative) {
@@ -184,6 +246,7 @@ impl<'p> Compiled<'p> {
             Candidate {
                 implementation: Arc::clone(&op.impls[i]),
                 lost,
+                rank: ranked.iter().position(|(ranked, _)| *ranked == i),
             }
         });
         PlanEntry {
@@ -198,7 +261,7 @@ impl<'p> Compiled<'p> {
     }
 
     /// Why an implementation must not be used, whatever the route says.
-    fn unusable(&self, implementation: &Impl) -> Option<Reason> {
+    fn unusable(&self, view: &View, implementation: &Impl) -> Option<Reason> {
         let policy = self.policy;
         if let Availability::Unavailable(reason) = &implementation.availability {
             return Some(Reason::Unavailable(Arc::clone(reason)));
@@ -208,15 +271,16 @@ impl<'p> Compiled<'p> {
             return Some(Reason::FlagGemsDisabled(source));
         }
         let vendor = implementation.vendor.as_ref()?;
-        if policy.deny_vendors.value.contains(vendor) {
-            return Some(Reason::VendorDenied(policy.deny_vendors.source.clone()));
+        if view.deny_vendors.value.contains(vendor) {
+            return Some(Reason::VendorDenied(view.deny_vendors.source.clone()));
         }
-        if let Some(allowed) = &policy.allow_vendors {
+        if let Some(allowed) = view.allow_vendors {
             if !allowed.value.contains(vendor) {
                 return Some(Reason::VendorNotAllowed(allowed.source.clone()));
             }
         }
         match &policy.vendor {
+            _ if view.rules.any_device => None,
             // Tensors live on the active vendor's devices. A reference copies, so it may run anywhere.
             Some(active) if active.value != *vendor && implementation.kind != Kind::Reference => {
                 Some(Reason::VendorInactive(Arc::clone(&active.value)))
@@ -228,8 +292,9 @@ impl<'p> Compiled<'p> {
     /// Whether an implementation of `op` can follow `route`.
     fn serves(&self, op: &Op, route: &Route) -> bool {
         let named = |i: &Impl| route.value.iter().any(|selector| self.names(selector, i));
+        let view = self.view(op);
         let mut impls = op.impls.iter();
-        impls.any(|i| self.unusable(i).is_none() && named(i))
+        impls.any(|i| self.unusable(view, i).is_none() && named(i))
     }
 
     fn names(&self, selector: &Selector, implementation: &Impl) -> bool {
@@ -316,6 +381,7 @@ impl<'r> Names<'r> {
         self.known.get_or_insert_with(|| {
             let mut ids = BTreeSet::new();
             let mut vendors: BTreeSet<_> = KNOWN_VENDORS.into_iter().chain(active).collect();
+            vendors.extend(registry.namespaces().flat_map(|n| n.vendors));
             for (_, op) in registry.iter() {
                 for implementation in &op.impls {
                     ids.insert(&*implementation.impl_id);
@@ -327,7 +393,18 @@ impl<'r> Names<'r> {
     }
 
     fn check_vendors(&mut self, policy: &Policy) -> Result<()> {
-        let lists = [Some(&policy.deny_vendors), policy.allow_vendors.as_ref()];
+        self.check_lists([Some(&policy.deny_vendors), policy.allow_vendors.as_ref()])
+    }
+
+    fn check_scoped(&mut self, scoped: &Scoped) -> Result<()> {
+        self.check_lists([scoped.deny_vendors.as_ref(), scoped.allow_vendors.as_ref()])?;
+        match &scoped.order {
+            Some(order) => self.check_route(order),
+            None => Ok(()),
+        }
+    }
+
+    fn check_lists(&mut self, lists: [Option<&Sourced<Vec<Arc<str>>>>; 2]) -> Result<()> {
         for Sourced { value, source } in lists.into_iter().flatten() {
             for vendor in value {
                 self.vendor(vendor, source)?;

@@ -1,6 +1,6 @@
 //! The engine: a registry, the configuration, and the plan they make.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
 use super::counters::FallbackLedger;
-use super::implementation::Impl;
+use super::implementation::{Availability, Impl};
+use super::namespace::Namespace;
 use super::publish::{flags, Lock, Scope};
 use super::slot::OpSlot;
 use super::table::Registry;
@@ -37,6 +38,8 @@ pub(super) struct State {
     shipped: Option<PathBuf>,
     /// The vendor the runtime found.
     pub(super) vendor: Option<Arc<str>>,
+    /// Layers set by calls of an adapter's API, in the place of its variables.
+    pub(super) adapters: BTreeMap<&'static str, Layer>,
     pub(super) api: Layer,
     pub(super) contexts: Vec<(ContextToken, Layer)>,
     pub(super) last_token: u64,
@@ -148,6 +151,30 @@ impl Engine {
         self.change(|state| {
             let id = state.registry.unregister(op, impl_id)?;
             Ok((Scope::Ops(BTreeSet::from([id])), ()))
+        })
+    }
+
+    /// Says anew whether an implementation can be used.
+    pub fn set_availability(
+        &self,
+        op: &str,
+        impl_id: &str,
+        availability: Availability,
+    ) -> Result<()> {
+        self.change(|state| {
+            let id = state.registry.set_availability(op, impl_id, availability)?;
+            Ok((Scope::Ops(BTreeSet::from([id])), ()))
+        })
+    }
+
+    /// Declares what holds for every operator of a namespace.
+    pub fn declare_namespace(&self, name: &str, namespace: Namespace) -> Result<()> {
+        self.change(|state| {
+            state.registry.declare_namespace(name, namespace);
+            let prefix = format!("{name}::");
+            let ops = state.registry.iter();
+            let ids = ops.filter(|(_, op)| op.name.starts_with(&prefix));
+            Ok((Scope::Ops(ids.map(|(id, _)| id).collect()), ()))
         })
     }
 

@@ -7,7 +7,9 @@
 
 mod counters;
 mod engine;
+mod fork;
 mod implementation;
+mod namespace;
 mod op;
 mod publish;
 mod routes;
@@ -19,6 +21,7 @@ use std::sync::OnceLock;
 pub use counters::{Counters, FallbackRecord};
 pub use engine::{ContextToken, Engine};
 pub use implementation::{Availability, Callable, Impl, Kind};
+pub use namespace::Namespace;
 pub use op::{OpId, OpName, DEFAULT_NAMESPACE};
 pub use slot::{Decision, OpSlot, Route, FLAG_LOG_DISPATCH};
 pub use table::{Op, Registry};

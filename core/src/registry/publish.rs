@@ -105,14 +105,31 @@ impl Engine {
 
 impl State {
     /// Every layer put together.
-    fn policy(&self, config: &Config) -> Policy {
+    pub(super) fn policy(&self, config: &Config) -> Policy {
+        self.policy_over(config, None)
+    }
+
+    /// Every layer put together, with another one in the place of an adapter's.
+    pub(super) fn policy_over(&self, config: &Config, over: Option<(&str, &Layer)>) -> Policy {
         let detected = Layer {
             vendor: self.vendor.clone().map(Sourced::built_in),
             ..Layer::default()
         };
+        let replaced = |name: &str| over.is_some_and(|(adapter, _)| adapter == name);
+        let (environment, files) = match config.layers.split_last() {
+            Some((environment, files)) => (Some(environment), files),
+            None => (None, &config.layers[..]),
+        };
+        let set = |name: &str| replaced(name) || self.adapters.contains_key(name);
+        let variables = config.adapters.iter().filter(|(name, _)| !set(name));
+        let calls = self.adapters.iter().filter(|(name, _)| !replaced(name));
         let contexts = self.contexts.iter().map(|(_, layer)| layer);
         let layers = std::iter::once(&detected)
-            .chain(&config.layers)
+            .chain(files)
+            .chain(variables.map(|(_, layer)| layer))
+            .chain(environment)
+            .chain(calls.map(|(_, layer)| layer))
+            .chain(over.map(|(_, layer)| layer))
             .chain(std::iter::once(&self.api))
             .chain(contexts);
         Policy::from_layers(layers)

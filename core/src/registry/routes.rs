@@ -2,7 +2,7 @@
 
 use super::engine::{ContextToken, Engine};
 use super::publish::Scope;
-use crate::policy::{self, Layer, OpPattern, Selector, Source, Sourced};
+use crate::policy::{self, Layer, OpPattern, Policy, Selector, Source, Sourced};
 use crate::{Error, Result};
 
 impl Engine {
@@ -39,6 +39,27 @@ impl Engine {
             edit(&mut state.api);
             Ok((Scope::All, ()))
         })
+    }
+
+    /// Puts a layer in the place of what an adapter's variables say; `None` takes it back.
+    pub fn set_adapter_layer(&self, adapter: &'static str, layer: Option<Layer>) -> Result<()> {
+        self.change(|state| {
+            match layer {
+                Some(layer) => drop(state.adapters.insert(adapter, layer)),
+                None => drop(state.adapters.remove(adapter)),
+            }
+            let prefix = format!("{adapter}::");
+            let ops = state.registry.iter();
+            let ids = ops.filter(|(_, op)| op.name.starts_with(&prefix));
+            Ok((Scope::Ops(ids.map(|(id, _)| id).collect()), ()))
+        })
+    }
+
+    /// The policy in force, with another layer in the place of an adapter's where one is given.
+    pub fn policy_over(&self, over: Option<(&str, &Layer)>) -> Result<Policy> {
+        let mut state = self.state.lock();
+        let config = self.load_config(&mut state)?;
+        Ok(state.policy_over(&config, over))
     }
 
     /// Turns strict mode on or off, on top of files and variables.

@@ -1,9 +1,10 @@
 //! The registry: every operator, its slot and its implementations.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::implementation::Impl;
+use super::implementation::{Availability, Impl};
+use super::namespace::Namespace;
 use super::op::{OpId, OpName};
 use super::slot::OpSlot;
 use crate::nearest;
@@ -38,6 +39,7 @@ impl Op {
 pub struct Registry {
     ops: Vec<Arc<Op>>,
     index: Arc<HashMap<Arc<str>, OpId>>,
+    namespaces: Arc<BTreeMap<Arc<str>, Namespace>>,
 }
 
 impl Registry {
@@ -72,6 +74,56 @@ impl Registry {
         }));
         Arc::make_mut(&mut self.index).insert(name, id);
         Ok(id)
+    }
+
+    /// Declares what holds for every operator of a namespace. Again is the same as once.
+    pub fn declare_namespace(&mut self, name: &str, namespace: Namespace) {
+        Arc::make_mut(&mut self.namespaces).insert(name.into(), namespace);
+    }
+
+    /// What holds for the operators of a namespace.
+    #[must_use]
+    pub fn namespace(&self, name: &str) -> Namespace {
+        self.namespaces.get(name).copied().unwrap_or_default()
+    }
+
+    /// Names of the namespaces that were declared.
+    pub fn namespace_names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.namespaces.keys()
+    }
+
+    /// What was declared of each namespace.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
+        self.namespaces.values()
+    }
+
+    /// Says anew whether an implementation can be used.
+    pub fn set_availability(
+        &mut self,
+        op: &str,
+        impl_id: &str,
+        availability: Availability,
+    ) -> Result<OpId> {
+        let id = self.require(op)?;
+        let at = self.position(id, impl_id, "set_availability")?;
+        let op = Arc::make_mut(&mut self.ops[id.index()]);
+        Arc::make_mut(&mut op.impls[at]).availability = availability;
+        Ok(id)
+    }
+
+    /// Where an implementation stands among those of its operator.
+    fn position(&self, id: OpId, impl_id: &str, operation: &'static str) -> Result<usize> {
+        let op = self.op(id);
+        if let Some(at) = op.impls.iter().position(|i| &*i.impl_id == impl_id) {
+            return Ok(at);
+        }
+        let message = format!("`{}` has no implementation `{impl_id}`", op.name);
+        let error = Error::invalid_argument(operation, message);
+        let ids = op.impls.iter().map(|i| &*i.impl_id);
+        Err(match nearest::hint(impl_id, ids) {
+            Some(hint) => error.with_hint(hint),
+            None => error,
+        })
     }
 
     /// Declares operators that the framework decomposes into others.
@@ -130,17 +182,8 @@ impl Registry {
     /// Removes an implementation.
     pub fn unregister(&mut self, op: &str, impl_id: &str) -> Result<OpId> {
         let id = self.require(op)?;
-        let op = Arc::make_mut(&mut self.ops[id.index()]);
-        let Some(at) = op.impls.iter().position(|i| &*i.impl_id == impl_id) else {
-            let message = format!("`{}` has no implementation `{impl_id}`", op.name);
-            let error = Error::invalid_argument("unregister", message);
-            let ids = op.impls.iter().map(|i| &*i.impl_id);
-            return Err(match nearest::hint(impl_id, ids) {
-                Some(hint) => error.with_hint(hint),
-                None => error,
-            });
-        };
-        op.impls.remove(at);
+        let at = self.position(id, impl_id, "unregister")?;
+        Arc::make_mut(&mut self.ops[id.index()]).impls.remove(at);
         Ok(id)
     }
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 #: Adapter packages by the namespace of the operators they register.
-ADAPTERS = {"aten": "torch_fl"}
+ADAPTERS = {"aten": "torch_fl", "te": "te_fl"}
 
 
 def load_adapters() -> dict[str, str | None]:
@@ -19,9 +19,14 @@ def load_adapters() -> dict[str, str | None]:
 
 def _load(package: str) -> str | None:
     if find_spec(package) is None:
-        return "not installed; pip install 'flagos[torch]'"
+        extra = package.removesuffix("_fl")
+        return f"not installed; pip install 'flagos[{extra}]'"
     try:
-        import_module(package)
+        module = import_module(package)
+        # One that registers its operators when they are first used does it for whoever lists them.
+        register = getattr(module, "register_operators", None)
+        if register is not None:
+            register()
     # A broken framework raises anything; the command goes on without it and says so.
     except Exception as error:
         return f"{type(error).__name__}: {error}; run `flagos doctor`"

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 
-from flagos.doctor import configuration, device, framework, installation, kernels, libraries
+from flagos.doctor import (
+    configuration,
+    device,
+    framework,
+    installation,
+    kernels,
+    libraries,
+    transformer_engine,
+)
 from flagos.doctor.check import Check, Status, worst
 
 __all__ = ["Check", "Status", "diagnose", "summary", "worst"]
@@ -36,6 +44,7 @@ def diagnose(*, timeout: float, canaries: bool) -> Iterator[Check]:
         yield framework.fork()
     yield kernels.triton()
     yield kernels.flaggems()
+    yield from transformer_engine.checks(timeout)
     yield from libraries.libraries()
     # What is reported as broken above would only fail again, less clearly.
     if canaries and not broken and with_adapter:

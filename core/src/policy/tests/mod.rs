@@ -6,6 +6,7 @@ mod configuration;
 mod environment;
 mod explain;
 mod lock_file;
+mod namespaces;
 mod properties;
 mod resolution;
 mod selectors;

@@ -1,5 +1,6 @@
 //! The registry's and the engine's specification.
 
+mod adapters;
 mod contexts;
 mod counters;
 mod engine;

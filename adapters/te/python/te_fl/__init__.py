@@ -1,0 +1,57 @@
+"""TransformerEngine's operators in the plan of flagos.
+
+Three ways in, one registry behind them:
+
+* ``te_fl.core`` is TransformerEngine-FL's plugin interface, complete without TransformerEngine.
+* TransformerEngine-FL finds this package by its entry point, or by ``TE_FL_PLUGIN_MODULES=te_fl``.
+* TransformerEngine from 2.20.2 on loads it with ``NVTE_PLUGIN=te_fl``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from te_fl._version import __version__
+
+__all__ = ["__version__", "load_plugins", "register_operators", "te_fl_register"]
+
+
+def te_fl_register(registry: Any) -> None:
+    """Registers this package's operators into a registry of TransformerEngine-FL, or of ``te_fl.core``.
+
+    Called by their discovery. Doing it again changes nothing.
+    """
+    from te_fl import operators
+
+    operators.register(registry)
+
+
+def load_plugins() -> None:
+    """Puts the plan between TransformerEngine and its native module. Called by TransformerEngine.
+
+    Raises ImportError saying what to do when the native module is missing.
+    """
+    from te_fl import stock
+
+    stock.load()
+
+
+def register_operators() -> None:
+    """Registers every operator, plugins' included, with the plan of this process: for ``flagos ops``.
+
+    Asks each implementation whether it can run here. Nothing is printed.
+    """
+    import logging
+
+    from te_fl.core import get_default_manager, get_logger
+
+    logger = get_logger().logger
+    level = logger.level
+    logger.setLevel(max(level, logging.WARNING))
+    try:
+        manager = get_default_manager()
+        manager.ensure_initialized()
+        for op in manager.registry.list_operators():
+            manager.registry.probe(op)
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,380 @@
+"""Calls of operators: which implementation runs, and what happens when it fails.
+
+``manager.call`` and what ``manager.bound`` returns are objects of the native module. They remember the
+function that an operator resolved to and call it directly; this module is only asked when something
+changed since (a policy, a registration), and when the function raised.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
+
+from flagos import followers
+from flagos._core import InvalidArgumentError, UnsupportedError
+from flagos._core import foreign as _foreign
+from flagos._core import te as _native
+from te_fl.core.discovery import discover_plugin
+from te_fl.core.logger_manager import get_logger
+from te_fl.core.registry import OpRegistry
+from te_fl.core.signatures import known, writes
+from te_fl.core.types import BackendImplKind, OpImpl
+from te_fl.core.watch import watched, wrote
+
+# A device that failed is not asked again, and neither is one that has no memory left.
+_DEVICE_ERRORS = frozenset({"AcceleratorError", "OutOfMemoryError", "DeviceError", "ForkedError"})
+
+
+class OpManager:
+    """Dispatches operators to the implementations of a registry.
+
+    >>> manager = OpManager(registry)
+    >>> out, rsigma = manager.call("rmsnorm_fwd", x, weight, eps=1e-5)
+    """
+
+    #: ``call(op_name, *args, **kwargs)``: calls an operator. Raises RuntimeError when nothing can serve
+    #: it, and whatever its implementation raises when no other may be tried.
+    call: Callable[..., Any]
+
+    def __init__(self, registry: OpRegistry | None = None) -> None:
+        self._registry = registry if registry is not None else OpRegistry()
+        self._lock = threading.RLock()
+        self._initialized = False
+        self._registering = False
+        self._compat = False
+        self._strict_is_off = False
+        self._used: dict[str, str] = {}
+        #: Operator → how often another than the chosen implementation served it after a failure.
+        self.fallbacks: dict[str, int] = {}
+        self._bound: dict[str, Any] = {}
+        self._rankings: dict[str, tuple[int, Any, list[OpImpl], bool]] = {}
+        self.call = _native.manager_call(self._bound, self.bound, self._call_by_keyword)
+        _managers.add(self)
+
+    @property
+    def registry(self) -> OpRegistry:
+        """The implementations this manager dispatches to."""
+        return self._registry
+
+    def bump_policy_epoch(self) -> None:
+        """Has every operator resolved, and its implementations' probes asked, at its next call."""
+        _native.advance()
+
+    def ensure_initialized(self) -> None:
+        """Registers what this package offers and what plugins add, and checks the configuration.
+
+        Once; again after an error. Raises :class:`flagos.ConfigError` for a variable, file or named plugin
+        that is wrong.
+        """
+        if self._initialized:
+            return
+        with self._lock:
+            # The second question is for a plugin that calls an operator while it registers.
+            if self._initialized or self._registering:
+                return
+            self._registering = True
+            try:
+                self._register()
+                self._registry._store.check()
+            finally:
+                self._registering = False
+            self._initialized = True
+        _native.advance()
+        logger = get_logger()
+        impls = [i for found in self._registry.snapshot().impls_by_op.values() for i in found]
+        operators = len(self._registry.list_operators())
+        logger.info(f"OpManager initialized: {operators} ops with {len(impls)} implementations")
+        for kind in BackendImplKind:
+            logger.debug(f"  {kind.name}: {sum(impl.kind == kind for impl in impls)}")
+        logger.info(f"Registered impl_ids: {sorted({impl.impl_id for impl in impls})}")
+
+    def _register(self) -> None:
+        # Late: the operators import torch, and the classes of this package.
+        from te_fl.core import builtin_ops
+
+        said = _native.variables_now()
+        self._compat, self._strict_is_off = said["compat"], said["strict_is_off"]
+        builtin_ops.register_builtins(self._registry)
+        if not self._plugins_loaded:
+            discover_plugin(self._registry)
+            self._plugins_loaded = True
+
+    _plugins_loaded = False
+
+    # ---- which implementation
+
+    def resolve(self, op_name: str) -> Callable[..., Any]:
+        """The function that serves an operator here. Raises RuntimeError when there is none."""
+        return self._rank(op_name)[0][0].fn
+
+    def resolve_candidates(self, op_name: str) -> list[OpImpl]:
+        """Every usable implementation that the policy names, the chosen one first."""
+        return list(self._rank(op_name)[0])
+
+    def get_selected_impl_id(self, op_name: str) -> str:
+        """The id of the implementation that serves an operator here."""
+        return self._rank(op_name)[0][0].impl_id
+
+    def _rank(self, op_name: str) -> tuple[list[OpImpl], bool]:
+        """The usable implementations, and whether a failure of the first is final."""
+        over = _native.policy_variable.get(None)
+        layer = over.policy.layer if over is not None else None
+        known_before = self._rankings.get(op_name)
+        # What probes said, and every policy and registration, is as of the epoch.
+        if known_before is not None and known_before[:2] == (_native.epoch(), layer):
+            return known_before[2], known_before[3]
+        self.ensure_initialized()
+        self._registry.probe(op_name)
+        epoch = _native.epoch()
+        try:
+            usable, strict, blocked = self._registry._store.rank(op_name, layer)
+        except InvalidArgumentError as error:
+            raise UnsupportedError(
+                f"No available implementation for op='{op_name}': {self._near(op_name)}"
+            ) from error
+        if not usable:
+            registered = [impl.impl_id for impl in self._registry.get_implementations(op_name)]
+            raise UnsupportedError(
+                f"No available implementation for op='{op_name}'. Registered: {registered}; {blocked}"
+            )
+        candidates = [self._implementation(op_name, *found) for found in usable]
+        self._rankings[op_name] = (epoch, layer, candidates, strict)
+        return candidates, strict
+
+    def _implementation(self, op_name: str, impl_id: str, token: int | None) -> OpImpl:
+        impl = self._registry.get_implementation(op_name, impl_id)
+        if impl is not None or token is None:
+            assert impl is not None, f"{impl_id} is in the core but has no function"
+            return impl
+        # Registered with `flagos.register("te::...")`, which does not go through this registry.
+        return OpImpl(op_name, impl_id, BackendImplKind.DEFAULT, _foreign(token))
+
+    def _near(self, op_name: str) -> str:
+        if known(op_name):
+            return (
+                "nothing registered one; TransformerEngine's native module has it (NVTE_PLUGIN=te_fl), "
+                "or a plugin may"
+            )
+        near = get_close_matches(op_name, self._registry.list_operators(), 1)
+        return (
+            f"did you mean '{near[0]}'?"
+            if near
+            else "`flagos ops --filter te::` lists the operators"
+        )
+
+    # ---- calls
+
+    def bound(self, op_name: str) -> Any:
+        """The object that calls one operator: ``bound("gelu")(x, None)``. It follows every change."""
+        if not isinstance(op_name, str):
+            raise TypeError(f"the name of an operator must be a str, not {type(op_name).__name__}")
+        op = self._bound.get(op_name)
+        if op is None:
+            op = _native.op_call(op_name, self._resolve, self._failed)
+            # Whoever was first: every caller gets the same object.
+            op = self._bound.setdefault(op_name, op)
+        return op
+
+    def _call_by_keyword(self, op_name: str, *args: Any, **kwargs: Any) -> Any:
+        return self.bound(op_name)(*args, **kwargs)
+
+    def _resolve(self, op: Any) -> Callable[..., Any]:
+        """For the native object: what to call now, remembered as of the epoch read first."""
+        name = op.__name__
+        self.ensure_initialized()
+        self._registry.probe(name)
+        epoch = _native.epoch()
+        candidates, _ = self._rank(name)
+        chosen = candidates[0]
+        self._announce(name, chosen)
+        target = chosen.fn
+        # Whether another may be tried depends on what was written; of these it is not known.
+        if len(candidates) > 1 and not known(name):
+            target = watched(target)
+        self._remember(op, epoch, target)
+        return target
+
+    def _remember(self, op: Any, epoch: int, target: Callable[..., Any]) -> None:
+        over = _native.policy_variable.get(None)
+        if over is None:
+            _native.bind(op, epoch, target)
+        else:
+            _native.bind_under(over, op, epoch, target)
+
+    def _announce(self, op_name: str, impl: OpImpl) -> None:
+        last = self._used.get(op_name)
+        if last == impl.impl_id:
+            return
+        self._used[op_name] = impl.impl_id
+        what = "using" if last is None else f"switched from '{last}' to"
+        get_logger().info(
+            f"Op '{op_name}' {what} '{impl.impl_id}' (kind={impl.kind!s}, vendor={impl.vendor})"
+        )
+
+    # ---- failures
+
+    def _failed(
+        self,
+        op: Any,
+        target: Callable[..., Any],
+        error: Exception,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """For the native object: ``target`` raised. Another's result, or NotImplemented: raise it."""
+        name = op.__name__
+        epoch = _native.epoch()
+        candidates, strict = self._rank(name)
+        if self._compat:
+            strict = self._strict_is_off
+        if strict or not self._may_try_another(name, error, args, kwargs):
+            return NotImplemented
+        failed = getattr(target, "__wrapped__", target)
+        at = next(
+            (i for i, impl in enumerate(candidates) if impl.fn is failed or impl.fn is target), None
+        )
+        rest = candidates[at + 1 :] if at is not None else []
+        if not rest:
+            return NotImplemented
+        assert at is not None
+        get_logger().warning_once(
+            f"Implementation '{candidates[at].impl_id}' failed for op '{name}': {error}"
+        )
+        for impl in rest:
+            fn = impl.fn if known(name) else watched(impl.fn)
+            try:
+                result = fn(*args, **kwargs)
+            except Exception as next_error:
+                if not self._may_try_another(name, next_error, args, kwargs):
+                    raise
+                error = next_error
+                get_logger().warning_once(
+                    f"Implementation '{impl.impl_id}' failed for op '{name}': {error}"
+                )
+                continue
+            self._fell_back(name, impl)
+            if self._compat:
+                # Until something changes, it stays with what worked.
+                self._remember(op, epoch, impl.fn)
+            return result
+        raise RuntimeError(
+            f"All {len(rest) + 1} implementation(s) failed for op='{name}'. Last error: {error}"
+        ) from error
+
+    def _fell_back(self, op_name: str, impl: OpImpl) -> None:
+        self.fallbacks[op_name] = self.fallbacks.get(op_name, 0) + 1
+        get_logger().info_once(
+            f"Op '{op_name}' fallback to '{impl.impl_id}' (kind={impl.kind!s}, vendor={impl.vendor})"
+        )
+
+    def _may_try_another(
+        self, op_name: str, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bool:
+        """Whether nothing was written that another implementation would meet."""
+        classes = {cls.__name__ for cls in type(error).__mro__}
+        if classes & _DEVICE_ERRORS or "CUDA error" in str(error):
+            return False
+        # Declared before anything is touched.
+        if isinstance(error, UnsupportedError):
+            return True
+        return not (writes(op_name, args, kwargs) if known(op_name) else wrote(error))
+
+    def call_with_custom_impl(
+        self,
+        op_name: str,
+        current_impl_class: type,
+        call_impl_fn: Callable[[type], Any],
+    ) -> Any:
+        """Calls ``call_impl_fn`` with the class that an operator's implementation returns.
+
+        For operators such as ``get_flash_attention_class``. ``current_impl_class`` comes first; when it
+        fails, the classes of the other implementations follow in order.
+        """
+        candidates, strict = self._rank(op_name)
+        if self._compat:
+            strict = self._strict_is_off
+        classes: list[tuple[type, OpImpl | None]] = [(current_impl_class, None)]
+        for impl in candidates:
+            found = impl.fn()
+            if found is current_impl_class:
+                classes[0] = (found, impl)
+            else:
+                classes.append((found, impl))
+        errors: list[Exception] = []
+        for cls, serving in classes:
+            try:
+                result = call_impl_fn(cls)
+            except Exception as error:
+                errors.append(error)
+                if strict or not self._may_try_another(op_name, error, (), {}):
+                    raise
+                get_logger().warning_once(f"{cls.__name__} failed for op '{op_name}': {error}")
+                continue
+            if serving is not None:
+                if errors:
+                    self._fell_back(op_name, serving)
+                else:
+                    self._announce(op_name, serving)
+            return result
+        if len(errors) == 1:
+            raise errors[0]
+        raise RuntimeError(
+            f"All {len(errors)} implementation(s) failed for op='{op_name}'. Last error: {errors[-1]}"
+        ) from errors[-1]
+
+
+class _Follower:
+    """Has operators resolved again when the plan changes through the package ``flagos``."""
+
+    def require(self, op: str) -> None:
+        """Any name may be registered: plugins bring operators of their own."""
+
+    def offered(self, offer: followers.Offer) -> None:
+        _native.advance()
+
+    def withdrawn(self, op: str, impl_id: str) -> None:
+        _native.advance()
+
+    def published(self) -> None:
+        _native.advance()
+
+
+_managers: weakref.WeakSet[OpManager] = weakref.WeakSet()
+_default: OpManager | None = None
+_default_lock = threading.RLock()
+followers.join(_Follower())
+
+
+def get_default_manager() -> OpManager:
+    """The manager of the process, whose implementations are in the core's plan."""
+    global _default
+    if _default is None:
+        with _default_lock:
+            if _default is None:
+                _default = OpManager(OpRegistry(_of_process=True))
+    return _default
+
+
+def reset_default_manager() -> None:
+    """Has the next :func:`get_default_manager` make a new one; the old one goes on by itself."""
+    global _default
+    with _default_lock:
+        if _default is not None:
+            _default.registry._leave_process()
+        _default = None
+
+
+def _after_fork_in_child() -> None:
+    # What is registered came along; only locks may be held by threads that did not.
+    global _default_lock
+    _default_lock = threading.RLock()
+    for manager in _managers:
+        manager._lock = threading.RLock()
+        manager._registering = False
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,86 @@
+"""What TransformerEngine passes beside tensors: dtypes, enumerations, flags, quantized tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+import torch
+
+from flagos._core import UnsupportedError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# `transformer_engine::DType`, by value and by name.
+_DTYPES = {
+    0: ("kByte", torch.uint8),
+    1: ("kInt16", torch.int16),
+    2: ("kInt32", torch.int32),
+    3: ("kInt64", torch.int64),
+    4: ("kFloat32", torch.float32),
+    5: ("kFloat16", torch.float16),
+    6: ("kBFloat16", torch.bfloat16),
+    7: ("kFloat8E4M3", torch.float8_e4m3fn),
+    8: ("kFloat8E5M2", torch.float8_e5m2),
+}
+_BY_NAME = dict(_DTYPES.values())
+
+
+def torch_dtype(dtype: Any) -> torch.dtype | None:
+    """The torch dtype that a dtype, an enumerator of either flavour, or its number stands for."""
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return dtype
+    # The enumeration of the native module is no int in every version; its names are always the same.
+    name = getattr(dtype, "name", None)
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    number = int(getattr(dtype, "value", dtype))
+    if number not in _DTYPES:
+        raise UnsupportedError(f"dtype {dtype!r} is not supported by default.flagos_rs")
+    return _DTYPES[number][1]
+
+
+def enumerator(value: Any, names: dict[int, str], prefix: str = "NVTE_") -> str:
+    """The name of an enumerator, without its prefix; ``names`` are those of plain numbers."""
+    name = getattr(value, "name", None)
+    if name is None:
+        name = names.get(int(value))
+    if name is None:
+        raise UnsupportedError(f"{value!r} is none of {', '.join(names.values())}")
+    return name.removeprefix(prefix)
+
+
+def compute_dtype(*tensors: torch.Tensor | None) -> torch.dtype:
+    """What to compute in: float64 where any tensor is, else float32, as TransformerEngine does."""
+    return (
+        torch.float64
+        if any(t is not None and t.dtype == torch.float64 for t in tensors)
+        else torch.float32
+    )
+
+
+def renamed(**old: str) -> Callable[[F], F]:
+    """Accepts keyword arguments under the names of another version: ``renamed(eps="epsilon")``."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if kwargs:
+                kwargs = {old.get(name, name): value for name, value in kwargs.items()}
+            return function(*args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def unless(flag: torch.Tensor | None, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    """``old`` where the flag on the device is set, else ``new``. The host does not wait for it."""
+    return new if flag is None else torch.where(flag != 0, old, new)
+
+
+def assign(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Writes ``value`` into ``target``, which may be a leaf that requires a gradient."""
+    with torch.no_grad():
+        return target.copy_(value)

@@ -1,0 +1,348 @@
+"""Attention through torch's scaled_dot_product_attention.
+
+Queries, keys and values are three tensors in sbhd, bshd or thd; a packed layout only says that they are
+views of one. Masks are built on the device, so that the host never waits for the lengths of sequences.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from flagos._core import UnsupportedError
+from te_fl.operators.arguments import enumerator
+from te_fl.operators.quantization import is_quantized
+
+_LAYOUTS = {
+    0: "SB3HD",
+    1: "SBH3D",
+    2: "SBHD_SB2HD",
+    3: "SBHD_SBH2D",
+    4: "SBHD_SBHD_SBHD",
+    5: "BS3HD",
+    6: "BSH3D",
+    7: "BSHD_BS2HD",
+    8: "BSHD_BSH2D",
+    9: "BSHD_BSHD_BSHD",
+    10: "T3HD",
+    11: "TH3D",
+    12: "THD_T2HD",
+    13: "THD_TH2D",
+    14: "THD_THD_THD",
+    15: "SBHD_BSHD_BSHD",
+    16: "BSHD_SBHD_SBHD",
+    17: "THD_BSHD_BSHD",
+    18: "THD_SBHD_SBHD",
+}
+_BIASES = {0: "NO_BIAS", 1: "PRE_SCALE_BIAS", 2: "POST_SCALE_BIAS", 3: "ALIBI"}
+_MASKS = {
+    0: "NO_MASK",
+    1: "PADDING_MASK",
+    2: "CAUSAL_MASK",
+    3: "PADDING_CAUSAL_MASK",
+    4: "CAUSAL_BOTTOM_RIGHT_MASK",
+    5: "PADDING_CAUSAL_BOTTOM_RIGHT_MASK",
+}
+_SOFTMAXES = {0: "VANILLA_SOFTMAX", 1: "OFF_BY_ONE_SOFTMAX", 2: "LEARNABLE_SOFTMAX"}
+
+
+class Call(NamedTuple):
+    """What a call asks for, beside the tensors."""
+
+    q_format: str
+    kv_format: str
+    scale: float
+    mask: str
+    window: tuple[int, int]
+    bottom_right: bool
+    lengths: tuple[torch.Tensor | None, torch.Tensor | None]
+    offsets: tuple[torch.Tensor | None, torch.Tensor | None]
+    bias: torch.Tensor | None
+
+
+def formats(layout: str) -> tuple[str, str]:
+    """(format of q, format of k and v): sb3hd is sbhd, thd_t2hd is thd."""
+    parts = layout.lower().split("_")
+    plain = [part.replace("2", "").replace("3", "") for part in parts]
+    return plain[0], plain[-1]
+
+
+def to_bhsd(x: torch.Tensor, layout: str) -> torch.Tensor:
+    """(b, h, s, d), a view; packed sequences become one of a batch of one."""
+    if layout == "sbhd":
+        return x.permute(1, 2, 0, 3)
+    return x.transpose(1, 2) if layout == "bshd" else x.transpose(0, 1).unsqueeze(0)
+
+
+def _from_bhsd(x: torch.Tensor, layout: str) -> torch.Tensor:
+    if layout == "sbhd":
+        return x.permute(2, 0, 1, 3).contiguous()
+    return (x.transpose(1, 2) if layout == "bshd" else x.squeeze(0).transpose(0, 1)).contiguous()
+
+
+def _place(
+    cu: torch.Tensor, offsets: torch.Tensor | None, tokens: int, packed: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Sequence, position and length of its sequence of each token: (1, tokens) packed, else (b, tokens).
+
+    ``offsets`` says where packed sequences begin, when there is padding between them.
+    """
+    lengths = cu.to(torch.long).diff()
+    if packed:
+        begins = cu.to(torch.long) if offsets is None else offsets.to(torch.long)
+        token = torch.arange(tokens, device=cu.device)
+        sequence = torch.searchsorted(begins, token, right=True) - 1
+        inside = sequence.clamp(max=lengths.numel() - 1)
+        position, length = token - begins[inside], lengths[inside]
+        return sequence[None], position[None], length[None]
+    position = torch.arange(tokens, device=cu.device).expand(lengths.numel(), -1)
+    return torch.zeros_like(position), position, lengths[:, None].expand_as(position)
+
+
+def _allowed(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
+    """(b or 1, 1, queries, keys): which pairs may attend; ``None`` when all."""
+    sq, sk = q.shape[2], k.shape[2]
+    packed = call.q_format == "thd"
+    causal = "CAUSAL" in call.mask
+    left, right = call.window
+    padded = "PADDING" in call.mask or packed
+    if not (causal or padded or left >= 0 or right >= 0):
+        return None
+    if padded:
+        cu_q, cu_kv = call.lengths
+        if cu_q is None or cu_kv is None:
+            raise ValueError("a padding mask and thd need cu_seqlens_q and cu_seqlens_kv")
+        seq_q, pos_q, len_q = _place(cu_q, call.offsets[0], sq, packed)
+        seq_k, pos_k, len_k = _place(cu_kv, call.offsets[1], sk, packed)
+    else:
+        zero = torch.zeros(1, max(sq, sk), dtype=torch.long, device=q.device)
+        seq_q, seq_k = zero[:, :sq], zero[:, :sk]
+        pos_q, pos_k = (torch.arange(n, device=q.device)[None] for n in (sq, sk))
+        len_q, len_k = torch.full_like(seq_q, sq), torch.full_like(seq_k, sk)
+    allowed = seq_q[:, :, None] == seq_k[:, None, :]
+    if padded:
+        allowed = allowed & (pos_q < len_q)[:, :, None] & (pos_k < len_k)[:, None, :]
+    row = pos_q[:, :, None]
+    if call.bottom_right:
+        row = row + (len_k[:, None, :] - len_q[:, :, None])
+    distance = pos_k[:, None, :] - row
+    if causal or right >= 0:
+        allowed = allowed & (distance <= (0 if causal else right))
+    if left >= 0:
+        allowed = allowed & (distance >= -left)
+    return allowed.unsqueeze(1)
+
+
+def scores_mask(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
+    """What is added to the scores, or which of them count; ``None`` when all do."""
+    allowed = _allowed(call, q, k)
+    if call.bias is None:
+        return allowed
+    bias = call.bias.to(q.dtype)
+    return bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
+
+
+def _attend(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """(b, h, queries, d); 0 for a query that may attend to nothing."""
+    mask = scores_mask(call, q, k)
+    out = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, scale=call.scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
+    if mask is None:
+        return out
+    some = mask if mask.dtype == torch.bool else mask > float("-inf")
+    return torch.where(some.any(-1, keepdim=True), out, 0.0)
+
+
+def _logsumexp(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """(b, h, queries, 1) in float32."""
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    scores = q.float() @ k.float().mT * call.scale
+    mask = scores_mask(call, q, k)
+    if mask is not None:
+        bool_mask = mask.dtype == torch.bool
+        scores = scores.masked_fill(~mask, float("-inf")) if bool_mask else scores + mask.float()
+    return torch.logsumexp(scores, -1, keepdim=True)
+
+
+def _call(
+    layout: Any,
+    bias_type: Any,
+    mask_type: Any,
+    softmax_type: Any,
+    scale: float,
+    window: Any,
+    bottom_right: bool,
+    lengths: tuple[torch.Tensor | None, torch.Tensor | None],
+    offsets: tuple[torch.Tensor | None, torch.Tensor | None],
+    bias: torch.Tensor | None,
+    tensors: tuple[Any, ...],
+) -> Call:
+    if any(is_quantized(tensor) for tensor in tensors):
+        raise UnsupportedError("FP8 attention is not supported by default.flagos_rs")
+    softmax = enumerator(softmax_type, _SOFTMAXES)
+    biased = enumerator(bias_type, _BIASES)
+    if softmax != "VANILLA_SOFTMAX" or biased not in ("NO_BIAS", "POST_SCALE_BIAS"):
+        raise UnsupportedError(f"{softmax} with {biased} is not supported by default.flagos_rs")
+    mask = enumerator(mask_type, _MASKS)
+    q_format, kv_format = formats(enumerator(layout, _LAYOUTS))
+    if (q_format == "thd") != (kv_format == "thd"):
+        raise UnsupportedError(f"{q_format} with {kv_format} is not supported by default.flagos_rs")
+    left, right = (int(window[0]), int(window[1])) if window is not None else (-1, -1)
+    return Call(
+        q_format,
+        kv_format,
+        float(scale),
+        mask,
+        (left, right),
+        bottom_right or "BOTTOM_RIGHT" in mask,
+        lengths,
+        offsets,
+        bias if biased == "POST_SCALE_BIAS" else None,
+    )
+
+
+def _with_diagonal(args: tuple[Any, ...], at: int, flags: int) -> tuple[Any, ...]:
+    """Arguments of the newer interface: that of 2.9 has no ``bottom_right_diagonal`` at place ``at``.
+
+    From there ``flags`` arguments are bool in the newer one, and one less in the older.
+    """
+    last = at + flags - 1
+    if len(args) > last and not isinstance(args[last], bool):
+        return (*args[:at], False, *args[at:])
+    return args
+
+
+def fused_attn_fwd(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
+    """[output, log-sum-exp of the scores (b, h, q, 1), state of the random generator].
+
+    The output is shaped like ``Q`` (with the head size of ``V``). Dropout in training, sinks, paged keys and
+    FP8 are declined.
+    """
+    return _forward(*_with_diagonal(args, 11, 1), **kwargs)
+
+
+def _forward(
+    max_seqlen_q: int,
+    max_seqlen_kv: int,
+    is_training: bool,
+    attn_scale: float,
+    p_dropout: float,
+    set_zero: bool,
+    qkv_layout: Any,
+    bias_type: Any,
+    attn_mask_type: Any,
+    softmax_type: Any,
+    window_size: Any,
+    bottom_right_diagonal: bool,
+    cu_seqlens_q: torch.Tensor | None,
+    cu_seqlens_kv: torch.Tensor | None,
+    Q: Any,
+    K: Any,
+    V: Any,
+    fake_dtype: Any = None,
+    cu_seqlens_q_padded: Any = None,
+    cu_seqlens_kv_padded: Any = None,
+    page_table_k: Any = None,
+    page_table_v: Any = None,
+    s_quantizer: Any = None,
+    o_quantizer: Any = None,
+    Bias: torch.Tensor | None = None,
+    SoftmaxOffset: Any = None,
+    rng_gen: Any = None,
+    rng_elts_per_thread: int = 0,
+    return_max_logit: bool = False,
+    cuda_graph: bool = False,
+) -> list[torch.Tensor]:
+    if is_training and p_dropout > 0:
+        raise UnsupportedError("attention with dropout is not supported by default.flagos_rs")
+    if page_table_k is not None or return_max_logit or o_quantizer is not None:
+        raise UnsupportedError(
+            "paged, FP8 or max-logit attention is not supported by default.flagos_rs"
+        )
+    call = _call(
+        qkv_layout,
+        bias_type,
+        attn_mask_type,
+        softmax_type,
+        attn_scale,
+        window_size,
+        bool(bottom_right_diagonal),
+        (cu_seqlens_q, cu_seqlens_kv),
+        (cu_seqlens_q_padded, cu_seqlens_kv_padded),
+        Bias,
+        (Q, K, V),
+    )
+    with torch.no_grad():
+        q = to_bhsd(Q, call.q_format)
+        k, v = (to_bhsd(x, call.kv_format) for x in (K, V))
+        out = _from_bhsd(_attend(call, q, k, v), call.q_format)
+        statistics = _logsumexp(call, q, k)
+    return [out, statistics, torch.zeros(2, dtype=torch.int64, device=Q.device)]
+
+
+def fused_attn_bwd(*args: Any, **kwargs: Any) -> list[torch.Tensor | None]:
+    """[dQ, dK, dV, gradient of the bias or None]. The forward pass is computed again."""
+    return _backward(*_with_diagonal(args, 10, 2), **kwargs)
+
+
+def _backward(
+    max_seqlen_q: int,
+    max_seqlen_kv: int,
+    attn_scale: float,
+    p_dropout: float,
+    set_zero: bool,
+    qkv_layout: Any,
+    bias_type: Any,
+    attn_mask_type: Any,
+    softmax_type: Any,
+    window_size: Any,
+    bottom_right_diagonal: bool,
+    deterministic: bool,
+    cu_seqlens_q: torch.Tensor | None,
+    cu_seqlens_kv: torch.Tensor | None,
+    Q: Any,
+    K: Any,
+    V: Any,
+    O: Any,  # noqa: E741 (a name of the interface)
+    dO: Any,
+    fake_dtype: Any = None,
+    dqkv_type: Any = None,
+    Aux_CTX_Tensors: Any = None,
+    cu_seqlens_q_padded: Any = None,
+    cu_seqlens_kv_padded: Any = None,
+    s_quantizer: Any = None,
+    dp_quantizer: Any = None,
+    dqkv_quantizer: Any = None,
+    cuda_graph: bool = False,
+) -> list[torch.Tensor | None]:
+    if p_dropout > 0 or dqkv_quantizer is not None:
+        raise UnsupportedError("dropout or FP8 in attention is not supported by default.flagos_rs")
+    aux = list(Aux_CTX_Tensors or ())
+    call = _call(
+        qkv_layout,
+        bias_type,
+        attn_mask_type,
+        softmax_type,
+        attn_scale,
+        window_size,
+        bool(bottom_right_diagonal),
+        (cu_seqlens_q, cu_seqlens_kv),
+        (cu_seqlens_q_padded, cu_seqlens_kv_padded),
+        aux[2] if len(aux) > 2 else None,
+        (Q, K, V, dO),
+    )
+    leaves = [x.detach().requires_grad_() for x in (Q, K, V)]
+    bias = call.bias
+    with torch.enable_grad():
+        if bias is not None:
+            bias = bias.detach().requires_grad_()
+            call = call._replace(bias=bias)
+        q = to_bhsd(leaves[0], call.q_format)
+        k, v = (to_bhsd(x, call.kv_format) for x in leaves[1:])
+        out = _from_bhsd(_attend(call, q, k, v), call.q_format)
+        inputs = [*leaves, *([bias] if bias is not None else [])]
+        gradients = torch.autograd.grad(out, inputs, dO.reshape(out.shape).to(out.dtype))
+    return [*gradients[:3], gradients[3] if bias is not None else None]

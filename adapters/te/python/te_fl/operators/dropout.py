@@ -1,0 +1,55 @@
+"""Dropout with a mask of one bit per element, as TransformerEngine keeps it.
+
+Bit i of byte j, the lowest first, is element 8j + i of the flattened input; 1 is kept.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from te_fl.operators.arguments import assign
+
+
+def _weights(device: torch.device) -> torch.Tensor:
+    return 1 << torch.arange(8, device=device, dtype=torch.uint8)
+
+
+def dropout_fwd(
+    input: torch.Tensor, dropout_probability: float, out: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(``input`` with elements dropped and the others divided by 1 − p, mask)."""
+    _check(dropout_probability)
+    bytes_ = (input.numel() + 7) // 8
+    kept = torch.rand(bytes_ * 8, device=input.device) >= dropout_probability
+    mask = (kept.view(bytes_, 8) * _weights(input.device)).sum(1, dtype=torch.uint8)
+    return _apply(input, kept[: input.numel()], dropout_probability, out), mask
+
+
+def dropout_bwd(
+    grad_output: torch.Tensor,
+    mask: torch.Tensor,
+    dropout_probability: float,
+    grad_input: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The gradient. A mask of one byte per element, as TransformerEngine-FL's reference makes, will do."""
+    _check(dropout_probability)
+    count = grad_output.numel()
+    if mask.numel() == count and count > 1:
+        kept = mask.flatten() != 0
+    else:
+        kept = (mask.view(-1, 1) & _weights(mask.device)).flatten()[:count] != 0
+    return _apply(grad_output, kept, dropout_probability, grad_input)
+
+
+def _check(probability: float) -> None:
+    if not 0.0 <= probability <= 1.0:
+        raise ValueError(f"dropout_probability must be within 0 and 1, got {probability}")
+
+
+def _apply(
+    x: torch.Tensor, kept: torch.Tensor, probability: float, out: torch.Tensor | None
+) -> torch.Tensor:
+    scale = 1.0 / (1.0 - probability) if probability < 1.0 else 0.0
+    # Not a product with the mask: what is dropped may be infinite.
+    y = torch.where(kept.view(x.shape), x * scale, 0.0).to(x.dtype)
+    return y if out is None else assign(out, y.to(out.dtype))

@@ -1,0 +1,69 @@
+"""TransformerEngine itself, from 2.20.2 on: ``NVTE_PLUGIN=te_fl``.
+
+TransformerEngine loads its native module, names it ``transformer_engine_torch_nv``, and calls
+``load_plugins()`` of the plugin. From then on ``transformer_engine_torch`` is a module in which every known
+operator is served by the plan. The native functions are implementations among others
+(``vendor.cuda``); what is no operator is the native module's own.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+from flagos._core import te as _native
+from te_fl.core.manager import OpManager, get_default_manager
+from te_fl.core.ops import TEFLModule
+from te_fl.core.signatures import OPERATORS
+from te_fl.core.types import BackendImplKind, OpImpl
+
+NATIVE = "transformer_engine_torch_nv"
+MODULE = "transformer_engine_torch"
+#: The id of TransformerEngine's own kernels in the plan, and their priority, which is TransformerEngine-FL's.
+IMPL_ID = "vendor.cuda"
+PRIORITY = 100
+
+
+def load() -> ModuleType:
+    """Takes the place of ``transformer_engine_torch``. Again is the same as once.
+
+    Raises ImportError when TransformerEngine has not loaded its native module.
+    """
+    native = sys.modules.get(NATIVE)
+    if native is None:
+        raise ImportError(
+            f"{NATIVE} is not loaded: load_plugins() is called by TransformerEngine 2.20.2 or newer. "
+            "Set NVTE_PLUGIN=te_fl and import transformer_engine.pytorch; if that fails to load its "
+            "native library, `flagos doctor` says why. Without TransformerEngine, use te_fl.core"
+        )
+    module = sys.modules.get(MODULE)
+    if module is not None and module.__dict__.get("__te_fl_native__") is native:
+        return module
+    manager = get_default_manager()
+    manager.ensure_initialized()
+    if not _native.variables_now()["skip_cuda"]:
+        _offer(native, manager)
+    module = TEFLModule(manager, native, MODULE)
+    attributes = module.__dict__
+    for op in OPERATORS:
+        # Also those nobody else serves yet: a plugin may register one later.
+        if manager.registry.get_implementations(op):
+            attributes[op] = manager.bound(op)
+    for name in ("__file__", "__version__", "__spec__", "__loader__"):
+        if hasattr(native, name):
+            attributes[name] = getattr(native, name)
+    attributes["__te_fl_native__"] = native
+    sys.modules[MODULE] = module
+    return module
+
+
+def _offer(native: ModuleType, manager: OpManager) -> None:
+    """Registers the native functions as implementations."""
+    registry = manager.registry
+    with registry.undone_on_error():
+        for op in OPERATORS:
+            function = getattr(native, op, None)
+            if callable(function) and registry.get_implementation(op, IMPL_ID) is None:
+                registry.register_impl(
+                    OpImpl(op, IMPL_ID, BackendImplKind.VENDOR, function, "cuda", PRIORITY)
+                )

@@ -1,0 +1,18 @@
+//! TransformerEngine's operators in the plan of flagos.
+//!
+//! * [`vendors`] knows what TransformerEngine-FL calls the vendors.
+//! * [`selection`] is one of its policies, and the layer that says the same to the core.
+//! * [`variables`] reads `TE_FL_*` into such a layer, right below the variables of flagos.
+//! * [`store`] holds implementations: those of the process, in the core's engine, or those of a
+//!   registry that a program made for itself.
+//! * `calls` are the Python objects behind `tex.rmsnorm_fwd` and `manager.call`.
+
+#[cfg(feature = "python")]
+pub mod calls;
+pub mod selection;
+pub mod store;
+pub mod variables;
+pub mod vendors;
+
+/// The namespace of the operators, and the name of this adapter's layer.
+pub const NAMESPACE: &str = "te";

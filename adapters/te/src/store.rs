@@ -1,0 +1,324 @@
+//! Implementations, and which of them come first.
+
+use std::sync::Arc;
+
+use flagos_core::policy::{self, Layer, PlanEntry, Policy};
+use flagos_core::registry::{global, Availability, Callable, Engine, Impl, Namespace, Registry};
+use flagos_core::{Error, Result};
+use parking_lot::Mutex;
+
+use crate::selection::operator;
+use crate::{vendors, NAMESPACE};
+
+/// How implementations of this namespace are chosen: as TransformerEngine-FL does.
+const RULES: Namespace = Namespace {
+    last_id_wins: true,
+    any_device: true,
+    vendors: &vendors::KNOWN,
+};
+
+/// Where implementations are kept. The policy is always that of the process.
+pub enum Store {
+    /// With those of every other adapter: `flagos explain` shows them, a lock file covers them.
+    Process(&'static Engine),
+    /// By themselves: a registry that a program made.
+    Own(Mutex<Registry>),
+}
+
+/// What a policy makes of the implementations of one operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ranking {
+    /// The usable ones, the chosen one first: id, and the token of its function.
+    pub usable: Vec<(Arc<str>, Option<u64>)>,
+    /// Whether a failure is raised instead of trying the next one.
+    pub strict: bool,
+    /// Why none is usable, when none is.
+    pub blocked: Option<String>,
+}
+
+impl Store {
+    /// The implementations of the process.
+    ///
+    /// # Errors
+    /// When the configuration cannot be followed with what is registered.
+    pub fn process() -> Result<Self> {
+        let engine = global();
+        engine.declare_namespace(NAMESPACE, RULES)?;
+        Ok(Self::Process(engine))
+    }
+
+    /// Implementations of their own.
+    #[must_use]
+    pub fn own() -> Self {
+        let mut registry = Registry::new();
+        registry.declare_namespace(NAMESPACE, RULES);
+        Self::Own(Mutex::new(registry))
+    }
+
+    /// Registers an implementation.
+    ///
+    /// # Errors
+    /// When the operator has one of that id, or a name is not valid.
+    pub fn register(&self, op: &str, implementation: Impl) -> Result<()> {
+        let op = operator(op)?;
+        match self {
+            Self::Process(engine) => engine.register_impl(&op, implementation),
+            Self::Own(registry) => {
+                let mut registry = registry.lock();
+                registry.register(&op, Arc::new(implementation)).map(drop)
+            }
+        }
+    }
+
+    /// Withdraws an implementation and returns the token of its function.
+    ///
+    /// # Errors
+    /// When there is none of that id.
+    pub fn unregister(&self, op: &str, impl_id: &str) -> Result<Option<u64>> {
+        let op = operator(op)?;
+        match self {
+            Self::Process(engine) => {
+                let token = token(&engine.registry(), &op, impl_id);
+                engine.unregister(&op, impl_id).map(|()| token)
+            }
+            Self::Own(registry) => {
+                let mut registry = registry.lock();
+                let token = token(&registry, &op, impl_id);
+                registry.unregister(&op, impl_id).map(|_| token)
+            }
+        }
+    }
+
+    /// Says anew whether an implementation can be used: `reason` is why not.
+    ///
+    /// # Errors
+    /// When there is none of that id.
+    pub fn set_availability(&self, op: &str, impl_id: &str, reason: Option<&str>) -> Result<()> {
+        let op = operator(op)?;
+        let availability = match reason {
+            None => Availability::Available,
+            Some(reason) => Availability::Unavailable(reason.into()),
+        };
+        match self {
+            Self::Process(engine) => engine.set_availability(&op, impl_id, availability),
+            Self::Own(registry) => {
+                let mut registry = registry.lock();
+                registry
+                    .set_availability(&op, impl_id, availability)
+                    .map(drop)
+            }
+        }
+    }
+
+    /// Which implementations of an operator are usable under a policy, in order.
+    ///
+    /// # Errors
+    /// When the operator is not known.
+    pub fn rank(&self, op: &str, policy: &Policy) -> Result<Ranking> {
+        let op = operator(op)?;
+        let rank = |registry: &Registry| {
+            let entry = policy::resolve_one(registry, policy, registry.require(&op)?)?;
+            Ok(Ranking::new(&entry, policy.strict_in(NAMESPACE).value))
+        };
+        match self {
+            Self::Process(engine) => rank(&engine.registry()),
+            Self::Own(registry) => rank(&registry.lock()),
+        }
+    }
+
+    /// The same as the published plan says it, for the implementations of the process.
+    ///
+    /// # Errors
+    /// When the operator is not known, or the configuration is wrong.
+    pub fn rank_as_planned(&self, op: &str) -> Result<Ranking> {
+        let Self::Process(engine) = self else {
+            return self.rank(op, &policy(None)?);
+        };
+        let plan = engine.plan()?;
+        let strict = plan.policy().strict_in(NAMESPACE).value;
+        Ok(Ranking::new(plan.find(&operator(op)?)?, strict))
+    }
+
+    /// Checks every name that files and variables use against what is registered.
+    ///
+    /// # Errors
+    /// [`flagos_core::ErrorKind::Config`] with the place of a name that does not exist.
+    pub fn check(&self, policy: &Policy) -> Result<()> {
+        match self {
+            Self::Process(engine) => engine.resolve().map(drop),
+            Self::Own(registry) => policy::check(&registry.lock(), policy),
+        }
+    }
+}
+
+/// The policy of the process; `over` stands in for what the variables of this adapter, or
+/// [`Engine::set_adapter_layer`], say.
+///
+/// # Errors
+/// When a file or a variable is wrong.
+pub fn policy(over: Option<&Layer>) -> Result<Policy> {
+    global().policy_over(over.map(|layer| (NAMESPACE, layer)))
+}
+
+impl Ranking {
+    fn new(entry: &PlanEntry, strict: bool) -> Self {
+        let usable = entry.ranked().into_iter();
+        Self {
+            usable: usable
+                .map(|i| (Arc::clone(&i.impl_id), token_of(i)))
+                .collect(),
+            strict,
+            blocked: match entry.candidates.is_empty() {
+                true => Some(format!("{} has no implementation", entry.op)),
+                false => entry.blocked_reason(),
+            },
+        }
+    }
+}
+
+fn token_of(implementation: &Impl) -> Option<u64> {
+    match implementation.callable {
+        Callable::Foreign(token) => Some(token),
+        Callable::Native | Callable::CpuFallback => None,
+    }
+}
+
+fn token(registry: &Registry, op: &str, impl_id: &str) -> Option<u64> {
+    let op = registry.op(registry.id(op)?);
+    token_of(op.impls.iter().find(|i| &*i.impl_id == impl_id)?)
+}
+
+/// An implementation as this adapter registers it.
+///
+/// # Errors
+/// When the kind is none, or a vendor's implementation names no vendor.
+pub fn describe(
+    impl_id: &str,
+    kind: &str,
+    vendor: Option<&str>,
+    priority: i32,
+    function: u64,
+) -> Result<Impl> {
+    use flagos_core::registry::Kind;
+    let Some(kind) = Kind::parse(kind) else {
+        let message = format!("`{kind}` is not a kind of implementation");
+        return Err(Error::invalid_argument("register_impl", message)
+            .with_hint("use `flagos`, `vendor` or `reference`"));
+    };
+    let vendor = vendor.map(vendors::canonical);
+    let backend = vendor.as_deref().unwrap_or(kind.as_str());
+    let mut implementation = Impl::new(impl_id, kind, backend)
+        .priority(priority)
+        .callable(Callable::Foreign(function));
+    if let Some(vendor) = &vendor {
+        implementation = implementation.vendor(vendor);
+    }
+    Ok(implementation)
+}
+
+#[cfg(test)]
+mod tests {
+    use flagos_core::policy::{Source, Sourced};
+
+    use super::*;
+    use crate::selection::{Prefer, Selection};
+
+    fn store() -> Store {
+        let store = Store::own();
+        for (id, kind, vendor, priority) in [
+            ("default.flagos_rs", "flagos", None, 0),
+            ("reference.torch", "reference", None, 0),
+            ("vendor.a", "vendor", Some("ACME"), 5),
+            ("vendor.b", "vendor", Some("acme"), 5),
+            ("vendor.cuda", "vendor", Some("CUDA"), 1),
+        ] {
+            let implementation = describe(id, kind, vendor, priority, 1).expect("valid");
+            store
+                .register("rmsnorm_fwd", implementation)
+                .expect("fresh");
+        }
+        store
+    }
+
+    fn ids(store: &Store, selection: &Selection) -> Vec<String> {
+        let layer = selection.layer().expect("valid");
+        let ranking = store
+            .rank("rmsnorm_fwd", &policy(Some(&layer)).expect("valid"))
+            .expect("known");
+        ranking
+            .usable
+            .iter()
+            .map(|(id, _)| id.to_string())
+            .collect()
+    }
+
+    fn sourced<T>(value: T) -> Option<Sourced<T>> {
+        Some(Sourced::new(value, Source::api("test")))
+    }
+
+    #[test]
+    fn priority_then_id_descending_within_an_alternative() {
+        let vendor_first = Selection {
+            prefer: sourced(Prefer::Vendor),
+            ..Selection::default()
+        };
+        let expected = [
+            "vendor.b",
+            "vendor.a",
+            "vendor.cuda",
+            "default.flagos_rs",
+            "reference.torch",
+        ];
+        assert_eq!(ids(&store(), &vendor_first), expected);
+    }
+
+    #[test]
+    fn vendors_match_in_any_case_and_by_their_company() {
+        let denied = Selection {
+            deny_vendors: sourced(vec!["nvidia".into(), "Acme".into()]),
+            ..Selection::default()
+        };
+        assert_eq!(
+            ids(&store(), &denied),
+            ["default.flagos_rs", "reference.torch"]
+        );
+        let allowed = Selection {
+            allow_vendors: sourced(vec!["NVIDIA".into()]),
+            prefer: sourced(Prefer::Vendor),
+            ..Selection::default()
+        };
+        assert_eq!(ids(&store(), &allowed)[0], "vendor.cuda");
+    }
+
+    #[test]
+    fn an_order_of_its_own_replaces_the_default_one() {
+        let order = vec!["impl:reference.torch".into(), "vendor:acme".into()];
+        let own = Selection {
+            per_op: vec![(
+                "rmsnorm_fwd".into(),
+                Sourced::new(order, Source::api("test")),
+            )],
+            ..Selection::default()
+        };
+        assert_eq!(
+            ids(&store(), &own),
+            ["reference.torch", "vendor.b", "vendor.a"]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_passed_over_and_blocks_with_its_reason() {
+        let store = store();
+        let none = Selection::default();
+        store
+            .set_availability("rmsnorm_fwd", "default.flagos_rs", Some("no chip"))
+            .expect("known");
+        assert!(!ids(&store, &none).contains(&"default.flagos_rs".to_owned()));
+        for id in ["reference.torch", "vendor.a", "vendor.b", "vendor.cuda"] {
+            store.unregister("rmsnorm_fwd", id).expect("known");
+        }
+        let ranking = store.rank_as_planned("rmsnorm_fwd").expect("known");
+        assert!(ranking.usable.is_empty());
+        assert!(ranking.blocked.expect("blocked").contains("no chip"));
+    }
+}

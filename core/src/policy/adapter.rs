@@ -1,0 +1,27 @@
+//! Variables of other projects that an adapter reads.
+
+use super::layer::Layer;
+use crate::env::Env;
+use crate::Result;
+
+/// Reads the variables of one adapter into a layer. It stands right below the layer of the
+/// environment, until a call of the adapter's API puts another one in its place.
+pub struct AdapterEnv {
+    /// The name of the adapter.
+    pub adapter: &'static str,
+    /// Reads the variables; `None` when none of them is set.
+    pub layer: fn(&Env) -> Result<Option<Layer>>,
+}
+
+inventory::collect!(AdapterEnv);
+
+/// The layer of every adapter that is linked in, sorted by name.
+pub(super) fn layers(env: &Env) -> Result<Vec<(&'static str, Layer)>> {
+    let mut adapters: Vec<_> = inventory::iter::<AdapterEnv>().collect();
+    adapters.sort_by_key(|adapter| adapter.adapter);
+    let read = |adapter: &&AdapterEnv| match (adapter.layer)(env) {
+        Ok(layer) => layer.map(|layer| Ok((adapter.adapter, layer))),
+        Err(error) => Some(Err(error)),
+    };
+    adapters.iter().filter_map(read).collect()
+}

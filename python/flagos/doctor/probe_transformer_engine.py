@@ -1,0 +1,28 @@
+"""Imports TransformerEngine in a process of its own, and reports what serves its operators."""
+
+from __future__ import annotations
+
+import warnings
+
+from flagos.doctor.process import report
+
+
+def main() -> None:
+    """Reports ``transformer_engine``, with ``error`` when it does not load."""
+    # A plugin that fails is told by a warning, and TransformerEngine goes on without it.
+    warnings.simplefilter("error", RuntimeWarning)
+    try:
+        import transformer_engine.pytorch
+        import transformer_engine_torch as tex
+    # Its libraries are opened while it is imported: anything may come.
+    except Exception as error:
+        report("transformer_engine", error=f"{type(error).__name__}: {error}")
+        return
+    served = (
+        "served by the plan of flagos" if hasattr(tex, "__te_fl_native__") else "its own operators"
+    )
+    report("transformer_engine", module=served, file=transformer_engine.__file__)
+
+
+if __name__ == "__main__":
+    main()

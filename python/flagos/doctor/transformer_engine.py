@@ -1,0 +1,53 @@
+"""TransformerEngine: whether its native library loads, and who is asked to serve its operators."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from flagos.doctor.check import Check, fail, ok
+from flagos.doctor.installation import installed_version
+from flagos.doctor.process import run_module
+
+PLUGIN = "NVTE_PLUGIN"
+#: TransformerEngine 2.14 and 2.20.2 call this function of cuBLASLt, which came after 13.1.0.3.
+NEWER_CUBLAS = "cublasLtGroupedMatrixLayoutInit_internal"
+
+
+def checks(timeout: float) -> Iterator[Check]:
+    """Nothing where TransformerEngine is neither installed nor asked for."""
+    plugin = os.environ.get(PLUGIN)
+    if plugin == "te_fl" and find_spec("te_fl") is None:
+        yield fail(
+            PLUGIN, "te_fl is not installed", "pip install 'flagos[te]', or unset NVTE_PLUGIN"
+        )
+    version = installed_version("transformer-engine")
+    if version is None:
+        if plugin:
+            yield fail(
+                "transformer_engine",
+                f"not installed, but {PLUGIN}={plugin} is set",
+                "pip install --no-build-isolation 'transformer-engine[pytorch]', or use te_fl.core without it",
+            )
+        return
+    outcome = run_module("flagos.doctor.probe_transformer_engine", timeout=timeout)
+    facts = outcome.report("transformer_engine")
+    if facts is not None and "error" not in facts:
+        yield ok("transformer_engine", f"{version}, {facts['module']}", **facts)
+        return
+    reason = facts["error"] if facts is not None else outcome.failure
+    yield fail("transformer_engine", f"{version} does not load: {reason}", remedy(str(reason)))
+
+
+def remedy(reason: str) -> str:
+    """What to do about a native library that does not load."""
+    if NEWER_CUBLAS in reason:
+        return (
+            "its core needs a newer cuBLAS than torch brings: pip install -U nvidia-cublas, "
+            "or a transformer-engine below 2.14"
+        )
+    return (
+        "reinstall it for this torch (pip install --force-reinstall --no-build-isolation "
+        "'transformer-engine[pytorch]'), or use te_fl.core without it"
+    )

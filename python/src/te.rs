@@ -1,0 +1,251 @@
+//! `flagos._core.te`: TransformerEngine's operators in the plan, for the package `te_fl`.
+//!
+//! Who waits for the engine's lock lets go of the GIL: a fork holds that lock ([`hold`]) while Python
+//! prepares. Who is inside a registry of its own keeps the GIL, which whoever forks has: a child inherits
+//! neither lock from a thread it lacks.
+
+use flagos_core::env::Env;
+use flagos_core::policy::{Layer, Source, Sourced};
+use flagos_core::registry::global;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use te_fl::selection::{Prefer, Selection};
+use te_fl::store::{describe, policy, Store};
+use te_fl::{calls, selection, variables, vendors, NAMESPACE};
+
+use crate::errors::{to_python, IntoPython as _};
+use crate::foreign;
+
+/// A policy, ready to stand in for what the variables say.
+#[pyclass(frozen, name = "Layer", module = "flagos._core.te")]
+struct PyLayer(Layer);
+
+/// Implementations, of the process or of one registry.
+#[pyclass(frozen, name = "Store", module = "flagos._core.te")]
+struct PyStore(Store);
+
+impl PyStore {
+    /// Runs `work` on the store, without the GIL where it may wait for the engine.
+    fn inside<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Store) -> T + Send) -> T {
+        match &self.0 {
+            Store::Process(_) => py.detach(|| work(&self.0)),
+            Store::Own(_) => work(&self.0),
+        }
+    }
+}
+
+#[pymethods]
+impl PyStore {
+    #[new]
+    fn new(py: Python<'_>, process: bool) -> PyResult<Self> {
+        match process {
+            true => py.detach(Store::process).into_python(py).map(Self),
+            false => Ok(Self(Store::own())),
+        }
+    }
+
+    #[pyo3(signature = (op, impl_id, kind, r#fn, vendor=None, priority=0))]
+    #[allow(clippy::too_many_arguments)] // a keyword each in Python
+    fn register(
+        &self,
+        py: Python<'_>,
+        op: &str,
+        impl_id: &str,
+        kind: &str,
+        r#fn: Py<PyAny>,
+        vendor: Option<&str>,
+        priority: i32,
+    ) -> PyResult<()> {
+        // Before the registration: from then on a dispatch may ask for the token.
+        let token = foreign::keep(r#fn);
+        let registered = self.inside(py, |store| {
+            let implementation = describe(impl_id, kind, vendor, priority, token)?;
+            store.register(op, implementation)
+        });
+        registered
+            .inspect_err(|_| foreign::forget(token))
+            .into_python(py)
+    }
+
+    fn unregister(&self, py: Python<'_>, op: &str, impl_id: &str) -> PyResult<()> {
+        let taken = self.inside(py, |store| store.unregister(op, impl_id));
+        if let Some(token) = taken.into_python(py)? {
+            foreign::forget(token);
+        }
+        Ok(())
+    }
+
+    #[pyo3(signature = (op, impl_id, reason=None))]
+    fn set_availability(
+        &self,
+        py: Python<'_>,
+        op: &str,
+        impl_id: &str,
+        reason: Option<&str>,
+    ) -> PyResult<()> {
+        self.inside(py, |store| store.set_availability(op, impl_id, reason))
+            .into_python(py)
+    }
+
+    /// `(usable, strict, blocked)`: ids and tokens in order, whether a failure is raised, and why
+    /// nothing is usable when nothing is.
+    #[pyo3(signature = (op, over=None))]
+    #[allow(clippy::type_complexity)] // a tuple in Python
+    fn rank(
+        &self,
+        py: Python<'_>,
+        op: &str,
+        over: Option<&PyLayer>,
+    ) -> PyResult<(Vec<(String, Option<u64>)>, bool, Option<String>)> {
+        let over = over.map(|layer| &layer.0);
+        let ranking = match &self.0 {
+            Store::Process(_) if over.is_none() => py.detach(|| self.0.rank_as_planned(op)),
+            _ => {
+                let policy = py.detach(|| policy(over)).into_python(py)?;
+                self.inside(py, |store| store.rank(op, &policy))
+            }
+        };
+        let ranking = ranking.into_python(py)?;
+        let usable = ranking.usable.iter();
+        let usable = usable.map(|(id, token)| (id.to_string(), *token)).collect();
+        Ok((usable, ranking.strict, ranking.blocked))
+    }
+
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        let policy = py.detach(|| policy(None)).into_python(py)?;
+        self.inside(py, |store| store.check(&policy))
+            .into_python(py)
+    }
+}
+
+/// A layer that says what is given; what is `None` is left to weaker layers.
+#[pyfunction]
+#[pyo3(signature = (source, prefer=None, strict=None, per_op=None, deny_vendors=None, allow_vendors=None))]
+fn layer(
+    py: Python<'_>,
+    source: &str,
+    prefer: Option<&str>,
+    strict: Option<bool>,
+    per_op: Option<Vec<(String, Vec<String>)>>,
+    deny_vendors: Option<Vec<String>>,
+    allow_vendors: Option<Vec<String>>,
+) -> PyResult<PyLayer> {
+    let source = Source::api(source);
+    fn sourced<T>(source: &Source, value: Option<T>) -> Option<Sourced<T>> {
+        value.map(|value| Sourced::new(value, source.clone()))
+    }
+    let prefer = prefer.map(|word| {
+        Prefer::parse(word).map_err(|hint| {
+            let message = format!("`{word}` is not a preference");
+            let error = flagos_core::Error::invalid_argument("prefer", message);
+            to_python(py, &error.with_hint(hint))
+        })
+    });
+    let orders = per_op.unwrap_or_default().into_iter();
+    let selection = Selection {
+        prefer: sourced(&source, prefer.transpose()?),
+        strict: sourced(&source, strict),
+        per_op: orders
+            .map(|(op, order)| (op, Sourced::new(order, source.clone())))
+            .collect(),
+        deny_vendors: sourced(&source, deny_vendors),
+        allow_vendors: sourced(&source, allow_vendors),
+    };
+    selection.layer().into_python(py).map(PyLayer)
+}
+
+/// Puts a layer in the place of what the variables say, for the whole process.
+#[pyfunction]
+#[pyo3(signature = (layer=None))]
+fn set_layer(py: Python<'_>, layer: Option<&PyLayer>) -> PyResult<()> {
+    let layer = layer.map(|layer| layer.0.clone());
+    py.detach(|| global().set_adapter_layer(NAMESPACE, layer))
+        .into_python(py)
+}
+
+/// What the variables say now, not when the configuration was read.
+#[pyfunction]
+fn variables_now(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let env = Env::from_process();
+    let selection = variables::selection(&env).into_python(py)?;
+    let settings = variables::settings(&env).into_python(py)?;
+    let dict = PyDict::new(py);
+    dict.set_item(
+        "prefer",
+        selection.prefer.as_ref().map(|p| p.value.as_str()),
+    )?;
+    dict.set_item(
+        "strict",
+        selection.strict.as_ref().map(|strict| strict.value),
+    )?;
+    let per_op = selection.per_op.iter();
+    let per_op: Vec<_> = per_op.map(|(op, order)| (op, &order.value)).collect();
+    dict.set_item("per_op", per_op)?;
+    dict.set_item(
+        "deny_vendors",
+        selection.deny_vendors.as_ref().map(|d| &d.value),
+    )?;
+    dict.set_item(
+        "allow_vendors",
+        selection.allow_vendors.as_ref().map(|a| &a.value),
+    )?;
+    dict.set_item("layer", PyLayer(selection.layer().into_python(py)?))?;
+    dict.set_item("plugin_modules", settings.plugin_modules)?;
+    dict.set_item("skip_cuda", settings.skip_cuda)?;
+    dict.set_item("compat", settings.compat)?;
+    dict.set_item("strict_is_off", settings.strict_is_off)?;
+    dict.set_item("log_level", settings.log_level)?;
+    Ok(dict)
+}
+
+/// The text of an alternative in its one spelling; an error says what is valid.
+#[pyfunction]
+fn token(py: Python<'_>, text: &str) -> PyResult<String> {
+    let selector = selection::token(text).into_python(py)?;
+    Ok(selector.to_string())
+}
+
+/// The name under which the core knows a vendor.
+#[pyfunction]
+fn vendor(name: &str) -> String {
+    vendors::canonical(name)
+}
+
+/// Right before a fork: until `release`, no thread is inside the engine.
+#[pyfunction]
+fn hold(py: Python<'_>) {
+    py.detach(|| global().hold_for_fork());
+}
+
+/// Right after a fork, in the parent or in the child.
+#[pyfunction]
+fn release(child: bool) {
+    // SAFETY: `te_fl` registers both with `os.register_at_fork`, which calls one after the other on
+    // the thread that forks; the child has no other thread.
+    unsafe {
+        match child {
+            true => global().release_after_fork_in_child(),
+            false => global().release_after_fork(),
+        }
+    }
+}
+
+/// Adds the submodule.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    let te = PyModule::new(py, "te")?;
+    te.add_class::<PyLayer>()?;
+    te.add_class::<PyStore>()?;
+    calls::register(&te)?;
+    te.add_function(wrap_pyfunction!(layer, &te)?)?;
+    te.add_function(wrap_pyfunction!(set_layer, &te)?)?;
+    te.add_function(wrap_pyfunction!(variables_now, &te)?)?;
+    te.add_function(wrap_pyfunction!(token, &te)?)?;
+    te.add_function(wrap_pyfunction!(vendor, &te)?)?;
+    te.add_function(wrap_pyfunction!(hold, &te)?)?;
+    te.add_function(wrap_pyfunction!(release, &te)?)?;
+    module.add_submodule(&te)?;
+    // So that `from flagos._core.te import ...` finds it: a submodule is no package.
+    let modules = py.import("sys")?.getattr("modules")?;
+    modules.set_item("flagos._core.te", te)
+}
