@@ -49,19 +49,22 @@ pub enum Group {
     Host,
     /// NVIDIA devices.
     Cuda,
+    /// The LightX2V adapter.
+    LightX2v,
     /// Names of PyTorch-Plugin-FL which flagos recognises and replaces.
     Legacy,
 }
 
 impl Group {
     /// Every group in the order of the documentation.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Configuration,
         Self::Routing,
         Self::Logging,
         Self::FlagGems,
         Self::Host,
         Self::Cuda,
+        Self::LightX2v,
         Self::Legacy,
     ];
 }
@@ -149,6 +152,11 @@ declare! {
 
     CUDA_VISIBLE_DEVICES: "CUDA_VISIBLE_DEVICES", VarKind::Text, "every device", Cuda,
         "NVIDIA's variable: the devices of this process, by number or UUID, in this order. Set but empty, it hides them all, and `host` is chosen.";
+
+    LIGHTX2V_DEVICE: "FLAGOS_LIGHTX2V_DEVICE", VarKind::Text, "`flagos`", LightX2v,
+        "The torch device that LightX2V's tensors are on under `PLATFORM=flagos`: `flagos`, or the chip's own name (`cuda`, `npu`, ...) or `cpu`, on which the same operators run.";
+    LIGHTX2V_CHECK: "FLAGOS_LIGHTX2V_CHECK", VarKind::Flag, "`1`", LightX2v,
+        "`0` lets LightX2V start with a configuration that `flagos lightx2v check` refuses.";
 
     USE_FLAGGEMS: "FLAGOS_USE_FLAGGEMS", VarKind::Flag, "`1`", Legacy,
         "`0` means `FLAGOS_DISABLE_FLAGGEMS_PY=1`, which replaces it.";
