@@ -32,6 +32,7 @@ FLAGOS_SOURCES := $(CORE_SOURCES) \
 # The shim knows the core by its C header alone.
 TORCH_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/include) \
   $(call find_sources,$(addprefix adapters/torch/,Cargo.toml pyproject.toml README.md build.rs src csrc python))
+LIGHTX2V_SOURCES := $(call find_sources,$(addprefix adapters/lightx2v/,pyproject.toml README.md python))
 
 .PHONY: help
 help: ## list these commands
@@ -68,7 +69,7 @@ endef
 export require_build_tools
 
 .PHONY: setup
-setup: $(STAMPS)/torch-fl ## virtual environment, dependencies, both wheels built and installed
+setup: $(STAMPS)/lightx2v-fl ## virtual environment, dependencies, all wheels built and installed
 
 .PHONY: setup-dev
 setup-dev: setup $(STAMPS)/requirements-dev
@@ -110,14 +111,24 @@ $(DIST)/.flagos: $(FLAGOS_SOURCES) | $(STAMPS)/requirements
 $(DIST)/.torch-fl: $(TORCH_SOURCES) | $(STAMPS)/requirements
 	$(call build_wheel,adapters/torch,torch_fl)
 
+# Python alone: nothing to compile.
+$(DIST)/.lightx2v-fl: $(LIGHTX2V_SOURCES) | $(STAMPS)/requirements
+	@rm -f $(DIST)/lightx2v_fl-*.whl && mkdir -p $(DIST)
+	"$(PY)" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) adapters/lightx2v
+	@rm -rf adapters/lightx2v/build adapters/lightx2v/python/*.egg-info
+	@touch "$@"
+
 $(STAMPS)/flagos: $(DIST)/.flagos $(STAMPS)/requirements
 	$(call install_wheel,flagos)
 
 $(STAMPS)/torch-fl: $(DIST)/.torch-fl $(STAMPS)/flagos
 	$(call install_wheel,torch_fl)
 
+$(STAMPS)/lightx2v-fl: $(DIST)/.lightx2v-fl $(STAMPS)/torch-fl
+	$(call install_wheel,lightx2v_fl)
+
 .PHONY: wheels
-wheels: $(DIST)/.flagos $(DIST)/.torch-fl ## build both wheels into dist/
+wheels: $(DIST)/.flagos $(DIST)/.torch-fl $(DIST)/.lightx2v-fl ## build all wheels into dist/
 	@ls -l $(DIST)/*.whl
 
 # ------------------------------------------------------------------------------------------- run
@@ -144,11 +155,12 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the core
 	fi
 
 # Each folder in a process of its own: the plan and the device are the process's.
-PYTHON_TESTS := test-wheel test-adapter test-whole
+PYTHON_TESTS := test-wheel test-adapter test-lightx2v test-whole
 .PHONY: test-python $(PYTHON_TESTS)
-test-python: $(PYTHON_TESTS) ## tests of the wheels, the adapter, whole models and the layout
+test-python: $(PYTHON_TESTS) ## tests of the wheels, the adapters, whole models and the layout
 test-wheel: FOLDER := python/tests
 test-adapter: FOLDER := adapters/torch/tests
+test-lightx2v: FOLDER := adapters/lightx2v/tests
 test-whole: FOLDER := tests
 $(PYTHON_TESTS): setup-dev
 	"$(PY)" -m pytest $(FOLDER) $(ARGS)
@@ -190,10 +202,11 @@ $(CORE_CUDA_TESTS): $(CORE_SOURCES) $(call find_sources,core/tests) | $(STAMPS)/
 # Built here where there is cargo; where there is none, dist/ has to be there.
 .PHONY: gpu-site
 gpu-site: $(if $(shell command -v cargo 2>/dev/null),gpu-kit)
-	@ls $(DIST)/flagos-*.whl $(DIST)/torch_fl-*.whl $(CORE_CUDA_TESTS) >/dev/null || { \
+	@ls $(DIST)/flagos-*.whl $(DIST)/torch_fl-*.whl $(DIST)/lightx2v_fl-*.whl $(CORE_CUDA_TESTS) >/dev/null || { \
 	  echo "there is no cargo here: run 'make gpu-kit' where there is one, and bring $(DIST)/" >&2; exit 1; }
 	@rm -rf "$(GPU_SITE)"
-	"$(GPU_PYTHON)" -m pip install --quiet --no-deps --target "$(GPU_SITE)" $(DIST)/flagos-*.whl $(DIST)/torch_fl-*.whl
+	"$(GPU_PYTHON)" -m pip install --quiet --no-deps --target "$(GPU_SITE)" \
+	  $(DIST)/flagos-*.whl $(DIST)/torch_fl-*.whl $(DIST)/lightx2v_fl-*.whl
 	@$(GPU_RUN) -c 'import torch; assert torch.flagos.get_device_properties(0).vendor == "cuda"'
 
 GPU_TESTS := gpu-test-core gpu-test-programs gpu-test-adapter gpu-test-conformance

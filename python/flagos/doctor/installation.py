@@ -12,7 +12,7 @@ from flagos.doctor.process import run_module
 OLDEST_PYTHON = (3, 10)
 NEWEST_TESTED_PYTHON = (3, 13)
 #: Distributions that must have the version of ``flagos``, and the extra that installs each.
-ADAPTERS = {"torch-fl": "torch"}
+ADAPTERS = {"torch-fl": "torch", "lightx2v-fl": "lightx2v"}
 
 
 def python() -> Check:

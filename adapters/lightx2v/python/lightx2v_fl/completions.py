@@ -54,7 +54,9 @@ def accept_moe_backend() -> None:
         return
 
     @functools.wraps(original)
-    def create(backend: str, fc1_weight: Any, fc2_weight: Any, activation: str, *args: Any, **kw: Any) -> Any:
+    def create(
+        backend: str, fc1_weight: Any, fc2_weight: Any, activation: str, *args: Any, **kw: Any
+    ) -> Any:
         if backend != tables.MOE:
             return original(backend, fc1_weight, fc2_weight, activation, *args, **kw)
         return _create(fc1_weight, fc2_weight, activation, *args, **kw)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
+from importlib.util import find_spec
 
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl", "npu": "hccl", "mlu": "cncl", "xpu": "xccl"}
 
@@ -60,14 +62,11 @@ def _choose_device(module: object, device: str, rank: int) -> None:
 
 def _flagos_backend() -> str:
     """The name of our process group, registered with torch by the torch adapter."""
-    from importlib.util import find_spec
-
     if find_spec("torch_fl.distributed") is None:
         raise RuntimeError(
             "this torch_fl has no torch_fl.distributed, the process group for flagos tensors: install "
             "the torch-fl of the same version as lightx2v-fl, or run on the chip's own device "
             "(FLAGOS_LIGHTX2V_DEVICE=cuda, npu, or cpu)"
         )
-    import torch_fl.distributed  # noqa: F401  registers the backend
-
+    import_module("torch_fl.distributed")  # registers the backend
     return "flagos"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -33,8 +32,8 @@ class _EightBitLinear(MMWeightQuantTemplate):
     """
 
     dtype: ClassVar[torch.dtype]
-    quantize: ClassVar[Callable[[Tensor], tuple[Tensor, Tensor]]]
-    product: ClassVar[Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]]
+    quantize: ClassVar[Any]  # Tensor → its 8-bit form, and a scale per row
+    product: ClassVar[Any]  # the operator
 
     def __init__(self, weight_name: str, bias_name: str | None = None, *args: Any, **kwargs: Any):
         super().__init__(weight_name, bias_name, *args, **kwargs)
@@ -61,7 +60,7 @@ class _EightBitLinear(MMWeightQuantTemplate):
                 f"{self.weight_name} is {weight.dtype}; this scheme takes {self.dtype} with scales, "
                 "or a weight in full precision"
             )
-        quantized, scale = type(self).quantize(weight)
+        quantized, scale = self.quantize(weight)
         weight_dict[self.weight_name], weight_dict[self.weight_scale_name] = quantized, scale
 
     def register_diff(self, weight_dict: dict[str, Tensor]) -> None:
@@ -75,9 +74,7 @@ class _EightBitLinear(MMWeightQuantTemplate):
 
     def apply(self, input_tensor: Tensor) -> Tensor:
         """[tokens, in] → [tokens, out]."""
-        output = type(self).product(
-            input_tensor, self.weight, self.weight_scale, self._get_actual_bias()
-        )
+        output = self.product(input_tensor, self.weight, self.weight_scale, self._get_actual_bias())
         return output + self.apply_lora(input_tensor) if self.has_lora_branch else output
 
 

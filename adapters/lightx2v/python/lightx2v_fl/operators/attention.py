@@ -88,9 +88,7 @@ def _flaggems_flash(
 attention = declare("attention", native=_native, reference=_reference, flaggems=_flaggems)
 
 
-def _native_with_lse(
-    q: Tensor, k: Tensor, v: Tensor, scale: float | None
-) -> tuple[Tensor, Tensor]:
+def _native_with_lse(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
     queries, keys, values = (x.transpose(1, 2) for x in (q, _spread(k, q), _spread(v, q)))
     if native_type(q) == "cpu":
         output, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(

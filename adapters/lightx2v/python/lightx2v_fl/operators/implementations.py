@@ -49,9 +49,7 @@ def declare(
         backend=_NATIVE_OF_VENDOR.get(vendor, vendor),
         unavailable=native_unavailable,
     )
-    operator.offer(
-        reference, impl_id=f"reference.{name}", kind="reference", backend="reference"
-    )
+    operator.offer(reference, impl_id=f"reference.{name}", kind="reference", backend="reference")
     return operator
 
 
@@ -68,7 +66,8 @@ def flaggems_missing(vendor: str) -> str | None:
 def flaggems_function(module: str, function: str) -> Implementation:
     """A function of FlagGems, over tensors of any device: Triton is given the chip's own.
 
-    Raises UnsupportedError when this version of FlagGems has none such. The module is named in full: ``flag_gems.ops`` rebinds some of its submodules to functions.
+    Raises UnsupportedError when this version of FlagGems has none such. The module is named in full:
+    ``flag_gems.ops`` rebinds some of its submodules to functions.
     """
     try:
         found = getattr(import_module(f"flag_gems.{module}"), function, None)

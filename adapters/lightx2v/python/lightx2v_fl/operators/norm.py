@@ -32,9 +32,7 @@ def _rms_flaggems(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     return result
 
 
-rms_norm = declare(
-    "rms_norm", native=_rms_native, reference=_rms_reference, flaggems=_rms_flaggems
-)
+rms_norm = declare("rms_norm", native=_rms_native, reference=_rms_reference, flaggems=_rms_flaggems)
 
 
 def _layer_native(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:

@@ -83,9 +83,7 @@ def _int8_native(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor |
     return _scaled(product, scale, weight_scale, bias).to(x.dtype)
 
 
-def _int8_reference(
-    x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor | None
-) -> Tensor:
+def _int8_reference(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
     quantized, scale = quantize_int8(x)
     product = (quantized.double() @ weight.double()).float()  # exact up to the rounding
     return _scaled(product, scale, weight_scale, bias).to(x.dtype)

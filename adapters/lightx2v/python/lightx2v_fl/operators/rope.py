@@ -41,9 +41,7 @@ def _reference(
     results = []
     for x in tensors:
         wide = x.to(compute_dtype)
-        first, second = (
-            (wide[..., 0::2], wide[..., 1::2]) if interleaved else wide.chunk(2, dim=-1)
-        )
+        first, second = (wide[..., 0::2], wide[..., 1::2]) if interleaved else wide.chunk(2, dim=-1)
         turned = (first * cos - second * sin, first * sin + second * cos)
         joined = torch.stack(turned, dim=-1).flatten(-2) if interleaved else torch.cat(turned, -1)
         results.append(joined.to(x.dtype))
