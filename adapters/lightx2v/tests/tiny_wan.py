@@ -97,13 +97,13 @@ def model_config(job: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def checkpoint(job: dict[str, Any]) -> dict[str, torch.Tensor]:
+def checkpoint(job: dict[str, Any], device: str = "cpu") -> dict[str, torch.Tensor]:
     """Random weights under Wan's names, so large that a mistake anywhere shows in the result."""
     dim, ffn, channels = job["dim"], job["ffn_dim"], job["grid"][0]
-    generator = torch.Generator().manual_seed(job["seed"])
+    generator = torch.Generator(device).manual_seed(job["seed"])
 
     def drawn(*shape: int, by: float = 1.0) -> torch.Tensor:
-        return (torch.randn(*shape, generator=generator) * by).to(torch.bfloat16)
+        return (torch.randn(*shape, generator=generator, device=device) * by).to(torch.bfloat16)
 
     weights = {}
 

@@ -74,7 +74,9 @@ class _EightBitLinear(MMWeightQuantTemplate):
 
     def apply(self, input_tensor: Tensor) -> Tensor:
         """[tokens, in] → [tokens, out]."""
-        output = self.product(input_tensor, self.weight, self.weight_scale, self._get_actual_bias())
+        output: Tensor = self.product(
+            input_tensor, self.weight, self.weight_scale, self._get_actual_bias()
+        )
         return output + self.apply_lora(input_tensor) if self.has_lora_branch else output
 
 
