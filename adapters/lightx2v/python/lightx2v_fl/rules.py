@@ -52,6 +52,10 @@ class Problem:
         return asdict(self)
 
 
+_MISSING = "it is missing"
+_MEANT = "did you mean {}?"
+
+
 def check(
     config: Mapping[str, Any],
     *,
@@ -85,7 +89,13 @@ def check(
         ]
         if not any(problem.field.startswith("parallel") for problem in problems):
             problems += _parallel(config, parallel, device)
-    return list(dict.fromkeys(problems))
+    # A slip is the field that is missing, and told once.
+    meant = {problem.fix for problem in problems}
+    return [
+        problem
+        for problem in dict.fromkeys(problems)
+        if not (problem.message.startswith(_MISSING) and _MEANT.format(problem.field) in meant)
+    ]
 
 
 def check_text(text: str, **options: Any) -> list[Problem]:
@@ -136,7 +146,7 @@ def _slips(config: Mapping[str, Any], known: tuple[str, ...], prefix: str) -> It
         near = get_close_matches(str(name), absent, n=1, cutoff=_SLIP)
         if name not in known and name not in LOOKALIKES and near:
             yield Problem(
-                f"{prefix}{name}", "there is no such field", f"did you mean {prefix}{near[0]}?"
+                f"{prefix}{name}", "there is no such field", _MEANT.format(prefix + near[0])
             )
 
 
@@ -187,7 +197,7 @@ def _choices(config: Mapping[str, Any], device: str, model_cls: str) -> Iterator
         elif device == FLAGOS and choice.default is not None and _is_wan(model_cls):
             yield Problem(
                 name,
-                f"it is missing, and LightX2V's default {choice.default!r} needs tensors of the chip's "
+                f"{_MISSING}, and LightX2V's default {choice.default!r} needs tensors of the chip's "
                 "own device",
                 f"write {choice.ours!r}",
             )
@@ -223,9 +233,9 @@ def _missing(config: Mapping[str, Any], model_cls: str, task: str | None) -> Ite
         if name in config:
             continue
         if name in CHOICES:
-            yield Problem(name, "it is missing", f"write {CHOICES[name].ours!r}")
+            yield Problem(name, _MISSING, f"write {CHOICES[name].ours!r}")
         else:
-            yield Problem(name, f"it is missing, and {model_cls} needs it", "write it")
+            yield Problem(name, f"{_MISSING}, and {model_cls} needs it", "write it")
 
 
 def _quantization(config: Mapping[str, Any]) -> Iterator[Problem]:
