@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +65,8 @@ def run_python() -> Run:
 
 
 @pytest.fixture(autouse=True)
-def _fresh_counters() -> Iterator[None]:
+def _fresh_counters() -> None:
     flagos.reset_counters()
-    yield
 
 
 @pytest.fixture(params=["cpu", "flagos"])

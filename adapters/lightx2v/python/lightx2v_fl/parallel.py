@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl", "npu": "hccl", "mlu": "cncl", "xpu": "xccl"}
 
@@ -24,7 +25,7 @@ def join(device: str) -> None:
     if device != "cpu":
         _choose_device(torch.get_device_module(device), device, rank)
     if device == "flagos":
-        dist.init_process_group(backend=_flagos_backend())
+        _distributed().init_process_group()
     elif device == "cuda":
         options = dist.ProcessGroupNCCL.Options()
         options.is_high_priority_stream = True
@@ -60,13 +61,12 @@ def _choose_device(module: object, device: str, rank: int) -> None:
     module.set_device(rank)  # type: ignore[attr-defined]
 
 
-def _flagos_backend() -> str:
-    """The name of our process group, registered with torch by the torch adapter."""
+def _distributed() -> ModuleType:
+    """What the torch adapter knows of process groups."""
     if find_spec("torch_fl.distributed") is None:
         raise RuntimeError(
             "this torch_fl has no torch_fl.distributed, the process group for flagos tensors: install "
             "the torch-fl of the same version as lightx2v-fl, or run on the chip's own device "
             "(FLAGOS_LIGHTX2V_DEVICE=cuda, npu, or cpu)"
         )
-    import_module("torch_fl.distributed")  # registers the backend
-    return "flagos"
+    return import_module("torch_fl.distributed")
