@@ -45,12 +45,12 @@ pub enum Group {
     Logging,
     /// FlagGems.
     FlagGems,
+    /// The LightX2V adapter.
+    LightX2v,
     /// The host device.
     Host,
     /// NVIDIA devices.
     Cuda,
-    /// The LightX2V adapter.
-    LightX2v,
     /// Names of PyTorch-Plugin-FL which flagos recognises and replaces.
     Legacy,
 }
@@ -62,9 +62,9 @@ impl Group {
         Self::Routing,
         Self::Logging,
         Self::FlagGems,
+        Self::LightX2v,
         Self::Host,
         Self::Cuda,
-        Self::LightX2v,
         Self::Legacy,
     ];
 }
@@ -139,6 +139,11 @@ declare! {
     LAUNCHER: "FLAGOS_LAUNCHER", VarKind::Flag, "`1`", FlagGems,
         "`0` leaves the launching of Triton's and FlagGems' kernels to their own Python code.";
 
+    LIGHTX2V_DEVICE: "FLAGOS_LIGHTX2V_DEVICE", VarKind::Text, "`flagos`", LightX2v,
+        "The torch device that LightX2V's tensors are on under `PLATFORM=flagos`: `flagos`, or the chip's own name (`cuda`, `npu`, ...) or `cpu`, on which the same operators run.";
+    LIGHTX2V_CHECK: "FLAGOS_LIGHTX2V_CHECK", VarKind::Flag, "`1`", LightX2v,
+        "`0` lets LightX2V start with a configuration that `flagos lightx2v check` refuses.";
+
     HOST_DEVICES: "FLAGOS_HOST_DEVICES", VarKind::Count, "`1`", Host,
         "How many devices the host vendor shows.";
     HOST_MEMORY: "FLAGOS_HOST_MEMORY", VarKind::Bytes, "the memory of the machine or of its control group", Host,
@@ -152,11 +157,6 @@ declare! {
 
     CUDA_VISIBLE_DEVICES: "CUDA_VISIBLE_DEVICES", VarKind::Text, "every device", Cuda,
         "NVIDIA's variable: the devices of this process, by number or UUID, in this order. Set but empty, it hides them all, and `host` is chosen.";
-
-    LIGHTX2V_DEVICE: "FLAGOS_LIGHTX2V_DEVICE", VarKind::Text, "`flagos`", LightX2v,
-        "The torch device that LightX2V's tensors are on under `PLATFORM=flagos`: `flagos`, or the chip's own name (`cuda`, `npu`, ...) or `cpu`, on which the same operators run.";
-    LIGHTX2V_CHECK: "FLAGOS_LIGHTX2V_CHECK", VarKind::Flag, "`1`", LightX2v,
-        "`0` lets LightX2V start with a configuration that `flagos lightx2v check` refuses.";
 
     USE_FLAGGEMS: "FLAGOS_USE_FLAGGEMS", VarKind::Flag, "`1`", Legacy,
         "`0` means `FLAGOS_DISABLE_FLAGGEMS_PY=1`, which replaces it.";

@@ -43,9 +43,9 @@ fn group(group: Group) -> &'static str {
         Group::Routing => "routing",
         Group::Logging => "logging",
         Group::FlagGems => "flaggems",
+        Group::LightX2v => "lightx2v",
         Group::Host => "host",
         Group::Cuda => "cuda",
-        Group::LightX2v => "lightx2v",
         Group::Legacy => "legacy",
     }
 }

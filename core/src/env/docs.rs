@@ -11,9 +11,9 @@ impl Group {
             Self::Routing => "Routing",
             Self::Logging => "Logging",
             Self::FlagGems => "FlagGems",
+            Self::LightX2v => "LightX2V",
             Self::Host => "The host device",
             Self::Cuda => "NVIDIA devices",
-            Self::LightX2v => "LightX2V",
             Self::Legacy => "Names of PyTorch-Plugin-FL",
         }
     }
