@@ -9,20 +9,27 @@ from importlib.util import find_spec
 ADAPTERS = {"aten": "torch_fl", "lightx2v": "lightx2v_fl.operators"}
 #: The extra of the distribution ``flagos`` that installs each.
 EXTRAS = {"torch_fl": "torch", "lightx2v_fl": "lightx2v"}
+#: Adapters whose absence is only told to who asks for their operators.
+OPTIONAL = {"lightx2v_fl"}
 
 
-def load_adapters() -> dict[str, str | None]:
+def load_adapters(operator: str = "") -> dict[str, str | None]:
     """Imports every installed adapter: its name, and why it could not be loaded (``None``: loaded).
 
-    One that is not installed is listed too, since its operators are missing from what follows.
+    One that is not installed is listed too, since its operators are missing from what follows; an
+    optional one only when ``operator`` would be its.
     """
-    return {module.split(".")[0]: _load(module) for module in ADAPTERS.values()}
+    found = {}
+    for namespace, module in ADAPTERS.items():
+        package = module.split(".")[0]
+        if find_spec(package) is not None:
+            found[package] = _load(module)
+        elif package not in OPTIONAL or operator.startswith(f"{namespace}::"):
+            found[package] = f"not installed; pip install 'flagos[{EXTRAS[package]}]'"
+    return found
 
 
 def _load(module: str) -> str | None:
-    package = module.split(".")[0]
-    if find_spec(package) is None:
-        return f"not installed; pip install 'flagos[{EXTRAS[package]}]'"
     try:
         import_module(module)
     # A broken framework raises anything; the command goes on without it and says so.

@@ -39,15 +39,17 @@ _ATTENTION = Choice(
 )  # fmt: skip
 _LINEAR = Choice(
     tables.LINEAR,
-    ("Default", "Default-ForceFp32", tables.FP8_LINEAR, tables.INT8_LINEAR),
+    (
+        "Default", "Default-ForceFp32", tables.FP8_LINEAR, tables.INT8_LINEAR, "gguf-BF16",
+        "gguf-Q3_K_M", "gguf-Q3_K_S", "gguf-Q4_0", "gguf-Q4_1", "gguf-Q4_K_M", "gguf-Q4_K_S",
+        "gguf-Q5_0", "gguf-Q5_1", "gguf-Q5_K_M", "gguf-Q5_K_S", "gguf-Q6_K", "gguf-Q8_0",
+    ),
     (
         "fp8-b128-deepgemm", "fp8-intel-xpu", "fp8-musa", "fp8-pertensor", "fp8-q8f", "fp8-sgl",
-        "fp8-torchao", "fp8-triton", "fp8-vllm", "gguf-BF16", "gguf-Q3_K_M", "gguf-Q3_K_S",
-        "gguf-Q4_0", "gguf-Q4_1", "gguf-Q4_K_M", "gguf-Q4_K_S", "gguf-Q5_0", "gguf-Q5_1",
-        "gguf-Q5_K_M", "gguf-Q5_K_S", "gguf-Q6_K", "gguf-Q8_0", "int4-g128-marlin",
-        "int8-iluvatar", "int8-npu", "int8-q8f", "int8-sgl", "int8-tmo", "int8-torchao",
-        "int8-triton", "int8-vllm", "int8-vllm-hygon-dcu", "intel_xpu_fp8", "intel_xpu_mm",
-        "mxfp4", "mxfp6-mxfp8", "mxfp8", "nvfp4", "nvfp4-split-n-workaround",
+        "fp8-torchao", "fp8-triton", "fp8-vllm", "int4-g128-marlin", "int8-iluvatar", "int8-npu",
+        "int8-q8f", "int8-sgl", "int8-tmo", "int8-torchao", "int8-triton", "int8-vllm",
+        "int8-vllm-hygon-dcu", "intel_xpu_fp8", "intel_xpu_mm", "mxfp4", "mxfp6-mxfp8", "mxfp8",
+        "nvfp4", "nvfp4-split-n-workaround",
     ),
 )  # fmt: skip
 _TORCH_RMS = ("torch", "torch_native", "fp32_variance", "fp32_variance_qwen", "self_forcing")
