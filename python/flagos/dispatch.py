@@ -63,8 +63,13 @@ class Operator:
         backend: str | None = None,
         priority: int = 0,
         unavailable: str | None = None,
+        on_request: str | None = None,
     ) -> None:
-        """Registers ``fn``. With ``unavailable``, a reason, it is never chosen, and explained."""
+        """Registers ``fn``.
+
+        ``unavailable`` is a reason why it can never be chosen, ``on_request`` one why only a route of
+        the operator's own chooses it. Both are explained.
+        """
         _core.register_impl(
             self.name,
             impl_id,
@@ -74,6 +79,7 @@ class Operator:
             backend=backend,
             priority=priority,
             unavailable_reason=unavailable,
+            on_request=on_request,
         )
         self._offers[impl_id] = _Implementation(impl_id, backend or vendor or kind, fn)
         followers.published()

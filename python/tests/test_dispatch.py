@@ -97,6 +97,16 @@ def test_what_is_unavailable_is_explained_and_never_chosen() -> None:
         op()
 
 
+def test_what_is_there_on_request_needs_a_route(operator: Operator) -> None:
+    operator.offer(
+        lambda x: 0, impl_id="test.fast", kind="flagos", priority=9, on_request="untested"
+    )
+    assert operator.winner == "test.double"
+    assert "untested" in str(flagos.explain(operator.name))
+    with flagos.route({operator.name: "impl:test.fast"}):
+        assert operator(4) == 0
+
+
 def test_there_is_one_operator_of_a_name(operator: Operator) -> None:
     with pytest.raises(ValueError, match="there is an operator"):
         Operator(operator.name)

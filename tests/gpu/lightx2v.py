@@ -68,6 +68,12 @@ ROUTE_TO_TORCH = {
         "int8_linear",
     )
 }
+ROUTE_TO_FLAGGEMS = {op: ["flaggems", *others] for op, others in ROUTE_TO_TORCH.items()}
+
+
+def has_flaggems() -> bool:
+    """Whether there is one, installed or in FLAGGEMS_SOURCE_DIR."""
+    return bool(os.environ.get("FLAGGEMS_SOURCE_DIR")) or find_spec("flag_gems") is not None
 
 
 def tiny_wan() -> Any:
@@ -235,8 +241,11 @@ def sides_of(
     for bits in ("fp8", "int8"):
         config = {**of_ours, "dit_quant_scheme": f"flagos-{bits}"}
         sides[bits] = ({"PLATFORM": "flagos"}, {"config": config, "route": ROUTE_TO_TORCH})
-    if find_spec("flag_gems") is not None and reference == "cuda":
-        sides["flaggems"] = ({"PLATFORM": "flagos"}, {"config": of_ours, "route": {}})
+    if has_flaggems() and reference == "cuda":
+        sides["flaggems"] = (
+            {"PLATFORM": "flagos"},
+            {"config": of_ours, "route": ROUTE_TO_FLAGGEMS},
+        )
     return sides
 
 
@@ -354,12 +363,16 @@ def measure_own(options: argparse.Namespace, size: dict[str, Any]) -> dict[str, 
     reference, ours = options.device_pair.split(",")
     weights = wan.checkpoint({**wan.DEFAULTS, **size}, reference)
     placed = {device: {n: w.to(device) for n, w in weights.items()} for device in (reference, ours)}
+    if options.perturb:
+        placed[ours]["blocks.0.self_attn.norm_q.weight"] = -weights[
+            "blocks.0.self_attn.norm_q.weight"
+        ].to(ours)
     runs = {
         reference: own_dit(TorchKernels, placed[reference], size),
         ours: own_dit(operators, placed[ours], size),
     }
     results: dict[str, Tensor] = {}
-    if find_spec("flag_gems") is not None and reference == "cuda":
+    if has_flaggems() and reference == "cuda":
         runs["flaggems"] = own_dit(operators, placed[ours], size)
     facts: dict[str, Any] = {}
 
@@ -369,7 +382,7 @@ def measure_own(options: argparse.Namespace, size: dict[str, Any]) -> dict[str, 
         # What the others hold stays allocated: the peak is above that.
         before = getattr(module, "memory_allocated", lambda: 0)()
         getattr(module, "reset_peak_memory_stats", lambda: None)()
-        with flagos.route({} if name == "flaggems" else ROUTE_TO_TORCH):
+        with flagos.route(ROUTE_TO_FLAGGEMS if name == "flaggems" else ROUTE_TO_TORCH):
             wait()
             start = time.perf_counter()
             results[name] = runs[name]()
@@ -438,6 +451,9 @@ def main() -> int:
     parser.add_argument("--device-pair", default="cuda,flagos")
     parser.add_argument("--small", action="store_true", help="a tiny model")
     parser.add_argument("--own", action="store_true", help="without LightX2V")
+    parser.add_argument(
+        "--perturb", action="store_true", help="with --own: another weight on flagos"
+    )
     parser.add_argument("--lightx2v", default=os.environ.get("LIGHTX2V_PATH"), metavar="DIR")
     parser.add_argument("--json", metavar="FILE", help="write the result there too")
     parser.add_argument("--serve", help=argparse.SUPPRESS)

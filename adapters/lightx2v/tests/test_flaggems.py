@@ -224,6 +224,15 @@ def test_without_flaggems_its_kernels_are_never_chosen() -> None:
         assert not getattr(operators, name).winner.startswith("flaggems.")
 
 
+def test_flaggems_needs_a_route_unless_all_of_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("FLAGOS_FLAGGEMS", raising=False)
+    assert "FLAGOS_FLAGGEMS=all" in (implementations.flaggems_on_request() or "")
+    monkeypatch.setenv("FLAGOS_FLAGGEMS", "all")
+    assert implementations.flaggems_on_request() is None
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_the_signatures_are_flaggems_own(module: str) -> None:
     sources = os.environ.get("FLAGGEMS_SOURCE_DIR")

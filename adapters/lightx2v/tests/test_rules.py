@@ -73,6 +73,7 @@ def test_there_is_one_for_each_way_to_run() -> None:
         ({"parallel": {"cfg_p_size": 4}}, "parallel.cfg_p_size: there are two passes to share"),
         ({"parallel": {"seq_p_size": 5}, "num_heads": 12}, "12 heads cannot be shared by 5 ranks"),
         ({"parallel": {"seq_p_size": 2, "seq_p_fp8_comm": True}}, "CUDA kernels of other packages"),
+        ({"parallel": {"seq_p_size": 2}, "load_from_rank0": True}, "load_from_rank0: LightX2V hands"),
         ({"parallel": [2]}, "parallel: [2] is wrong; write an object"),
     ],
 )  # fmt: skip

@@ -310,6 +310,12 @@ def _parallel(
         yield Problem(
             "parallel.seq_p_prepost_backend", "it takes tensors of cuda alone", "write 'torch'"
         )
+    if device == FLAGOS and config.get("load_from_rank0") and sizes["tensor_p_size"] == 1:
+        yield Problem(
+            "load_from_rank0",
+            "LightX2V hands the weights on as tensors of cuda",
+            f"take it out, or set {VARIABLE}=cuda",
+        )
     for name in ("seq_p_fp8_comm", "seq_p_fp4_comm", "seq_p_quant_scheme"):
         if device == FLAGOS and parallel.get(name):
             yield Problem(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from flagos import Operator, _core
 
+_SOURCE = "FLAGGEMS_SOURCE_DIR"
+_POLICY = "FLAGOS_FLAGGEMS"
 _NATIVE_OF_VENDOR = {"host": "cpu", "ascend": "npu"}
 
 Implementation = Callable[..., Any]
@@ -34,12 +39,14 @@ def declare(
     operator = Operator(f"lightx2v::{name}")
     vendor = _core.vendor()
     if flaggems is not None:
+        missing = flaggems_unavailable or flaggems_missing(vendor)
         operator.offer(
             flaggems,
             impl_id=f"flaggems.{name}",
             kind="flagos",
             backend="flaggems",
-            unavailable=flaggems_unavailable or flaggems_missing(vendor),
+            unavailable=missing,
+            on_request=None if missing else flaggems_on_request(),
         )
     operator.offer(
         native,
@@ -55,11 +62,18 @@ def declare(
 
 def flaggems_missing(vendor: str) -> str | None:
     """Why FlagGems cannot serve `vendor` in this process; None when it can. Does not import it."""
-    if find_spec("flag_gems") is None:
+    if not os.environ.get(_SOURCE) and find_spec("flag_gems") is None:
         return "FlagGems is not installed (no module flag_gems)"
     if vendor == "host":
-        return "FlagGems' kernels are Triton's, which has no device under the host vendor"
+        return "FlagGems has kernels for GPUs, and none serves flagos here"
     return None
+
+
+def flaggems_on_request() -> str | None:
+    """Why FlagGems' kernels need a route of their own; None where all of them are asked for."""
+    if os.environ.get(_POLICY) == "all":
+        return None
+    return f"not verified in LightX2V on this chip: route it here, or set {_POLICY}=all"
 
 
 @cache
@@ -69,6 +83,9 @@ def flaggems_function(module: str, function: str) -> Implementation:
     Raises UnsupportedError when this version of FlagGems has none such. The module is named in full:
     ``flag_gems.ops`` rebinds some of its submodules to functions.
     """
+    source = os.environ.get(_SOURCE)
+    if source and str(Path(source).parent) not in sys.path:
+        sys.path.insert(0, str(Path(source).parent))
     try:
         found = getattr(import_module(f"flag_gems.{module}"), function, None)
     except ImportError as error:

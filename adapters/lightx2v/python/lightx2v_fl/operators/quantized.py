@@ -22,21 +22,24 @@ _SMALLEST_SCALE = 1e-12  # a token of zeros
 
 def quantize_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
     """x [rows, n] as float8_e4m3fn and float32 scales [rows, 1]: x ≈ q · scale."""
-    wide = x.float()
-    scale = (wide.abs().amax(dim=-1, keepdim=True) / FP8_MAX).clamp_min(_SMALLEST_SCALE)
-    return (wide / scale).clamp(-FP8_MAX, FP8_MAX).to(FP8), scale
+    scale = _scale(x, FP8_MAX)
+    return (x / scale).clamp_(-FP8_MAX, FP8_MAX).to(FP8), scale
 
 
 def quantize_int8(x: Tensor) -> tuple[Tensor, Tensor]:
     """x [rows, n] as int8 and float32 scales [rows, 1]: x ≈ q · scale."""
-    wide = x.float()
-    scale = (wide.abs().amax(dim=-1, keepdim=True) / INT8_MAX).clamp_min(_SMALLEST_SCALE)
-    return torch.round(wide / scale).clamp(-INT8_MAX, INT8_MAX).to(torch.int8), scale
+    scale = _scale(x, INT8_MAX)
+    return (x / scale).round_().clamp_(-INT8_MAX, INT8_MAX).to(torch.int8), scale
+
+
+def _scale(x: Tensor, greatest: float) -> Tensor:
+    # In float32, and with it what is divided by it: but for that quotient, nothing of x's size is.
+    return (x.abs().amax(dim=-1, keepdim=True).float() / greatest).clamp_min_(_SMALLEST_SCALE)
 
 
 def _scaled(product: Tensor, scale: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
-    product = product * scale * weight_scale.float().reshape(1, -1)
-    return product if bias is None else product + bias.float()
+    product = (product * scale).mul_(weight_scale.float().reshape(1, -1))
+    return product if bias is None else product.add_(bias)
 
 
 def _fp8_native(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
