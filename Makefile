@@ -32,6 +32,7 @@ FLAGOS_SOURCES := $(CORE_SOURCES) $(call find_sources,adapters/te/Cargo.toml ada
 # The shim knows the core by its C header alone.
 TORCH_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/include) \
   $(call find_sources,$(addprefix adapters/torch/,Cargo.toml pyproject.toml README.md build.rs src csrc python))
+LIGHTX2V_SOURCES := $(call find_sources,$(addprefix adapters/lightx2v/,pyproject.toml README.md python))
 
 # Python alone: its Rust is linked into flagos.
 TE_SOURCES := $(call find_sources,$(addprefix adapters/te/,pyproject.toml README.md python))
@@ -71,7 +72,7 @@ endef
 export require_build_tools
 
 .PHONY: setup
-setup: $(STAMPS)/torch-fl $(STAMPS)/te-fl ## virtual environment, dependencies, all wheels built and installed
+setup: $(STAMPS)/torch-fl $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl ## virtual environment, dependencies, all wheels built and installed
 
 .PHONY: setup-dev
 setup-dev: setup $(STAMPS)/requirements-dev
@@ -119,6 +120,13 @@ $(DIST)/.te-fl: $(TE_SOURCES) | $(STAMPS)/requirements
 	@rm -rf adapters/te/build adapters/te/python/te_fl.egg-info
 	@touch "$@"
 
+# Python alone: nothing to compile.
+$(DIST)/.lightx2v-fl: $(LIGHTX2V_SOURCES) | $(STAMPS)/requirements
+	@rm -f $(DIST)/lightx2v_fl-*.whl && mkdir -p $(DIST)
+	"$(PY)" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) adapters/lightx2v
+	@rm -rf adapters/lightx2v/build adapters/lightx2v/python/*.egg-info
+	@touch "$@"
+
 $(STAMPS)/flagos: $(DIST)/.flagos $(STAMPS)/requirements
 	$(call install_wheel,flagos)
 
@@ -128,8 +136,11 @@ $(STAMPS)/torch-fl: $(DIST)/.torch-fl $(STAMPS)/flagos
 $(STAMPS)/te-fl: $(DIST)/.te-fl $(STAMPS)/flagos
 	$(call install_wheel,te_fl)
 
+$(STAMPS)/lightx2v-fl: $(DIST)/.lightx2v-fl $(STAMPS)/torch-fl
+	$(call install_wheel,lightx2v_fl)
+
 .PHONY: wheels
-wheels: $(DIST)/.flagos $(DIST)/.torch-fl $(DIST)/.te-fl ## build all wheels into dist/
+wheels: $(DIST)/.flagos $(DIST)/.torch-fl $(DIST)/.te-fl $(DIST)/.lightx2v-fl ## build all wheels into dist/
 	@ls -l $(DIST)/*.whl
 
 # ------------------------------------------------------------------------------------------- run
@@ -156,12 +167,13 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the core
 	fi
 
 # Each folder in a process of its own: the plan and the device are the process's.
-PYTHON_TESTS := test-wheel test-adapter test-te test-whole
+PYTHON_TESTS := test-wheel test-adapter test-te test-lightx2v test-whole
 .PHONY: test-python $(PYTHON_TESTS)
-test-python: $(PYTHON_TESTS) ## tests of the wheels, the adapter, whole models and the layout
+test-python: $(PYTHON_TESTS) ## tests of the wheels, the adapters, whole models and the layout
 test-wheel: FOLDER := python/tests
 test-adapter: FOLDER := adapters/torch/tests
 test-te: FOLDER := adapters/te/tests
+test-lightx2v: FOLDER := adapters/lightx2v/tests
 test-whole: FOLDER := tests
 $(PYTHON_TESTS): setup-dev
 	"$(PY)" -m pytest $(FOLDER) $(ARGS)
@@ -203,10 +215,11 @@ $(CORE_CUDA_TESTS): $(CORE_SOURCES) $(call find_sources,core/tests) | $(STAMPS)/
 # Built here where there is cargo; where there is none, dist/ has to be there.
 .PHONY: gpu-site
 gpu-site: $(if $(shell command -v cargo 2>/dev/null),gpu-kit)
-	@ls $(DIST)/flagos-*.whl $(DIST)/torch_fl-*.whl $(DIST)/te_fl-*.whl $(CORE_CUDA_TESTS) >/dev/null || { \
+	@ls $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl te_fl lightx2v_fl)) $(CORE_CUDA_TESTS) >/dev/null || { \
 	  echo "there is no cargo here: run 'make gpu-kit' where there is one, and bring $(DIST)/" >&2; exit 1; }
 	@rm -rf "$(GPU_SITE)"
-	"$(GPU_PYTHON)" -m pip install --quiet --no-deps --target "$(GPU_SITE)" $(DIST)/flagos-*.whl $(DIST)/torch_fl-*.whl $(DIST)/te_fl-*.whl
+	"$(GPU_PYTHON)" -m pip install --quiet --no-deps --target "$(GPU_SITE)" \
+	  $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl te_fl lightx2v_fl))
 	@$(GPU_RUN) -c 'import torch; assert torch.flagos.get_device_properties(0).vendor == "cuda"'
 
 GPU_TESTS := gpu-test-core gpu-test-programs gpu-test-adapter gpu-test-conformance

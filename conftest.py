@@ -1,8 +1,9 @@
 """Selects tests by what the machine has.
 
 A test marked ``host``, ``cuda``, ``metax`` or ``ascend`` runs where the flagos device is that vendor's;
-``flaggems`` and ``flaggems_python`` where FlagGems' operators are registered. The others are
-skipped with the reason. Everything else runs anywhere and can be picked with ``-m anyplatform``.
+``flaggems`` and ``flaggems_python`` where FlagGems' operators are registered; ``lightx2v`` where
+LIGHTX2V_PATH names a checkout of LightX2V. The others are skipped with the reason. Everything else runs
+anywhere and can be picked with ``-m anyplatform``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import pytest
 
 VENDOR_MARKS = ("host", "cuda", "metax", "ascend")
 FLAGGEMS_MARKS = ("flaggems", "flaggems_python")
+LIGHTX2V_MARK = "lightx2v"
+LIGHTX2V_PATH = "LIGHTX2V_PATH"
 DISABLED = "FLAGOS_DISABLE_FLAGGEMS_PY"
 
 
@@ -46,6 +49,12 @@ def missing(mark: str) -> str | None:
         return "FlagGems' operators are not registered"
     if mark == "flaggems_python" and os.environ.get(DISABLED, "0") not in ("", "0"):
         return f"FlagGems' Python operators are disabled by {DISABLED}"
+    if mark == LIGHTX2V_MARK:
+        checkout = os.environ.get(LIGHTX2V_PATH)
+        if not checkout:
+            return f"{LIGHTX2V_PATH} names no checkout of LightX2V, which is not on PyPI"
+        if not os.path.isfile(os.path.join(checkout, "lightx2v", "infer.py")):
+            return f"{LIGHTX2V_PATH}={checkout} is no checkout of LightX2V"
     return None
 
 
@@ -53,7 +62,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what runs anywhere, and skips what this machine cannot run."""
     for item in items:
         platform_marks = [
-            mark for mark in (*VENDOR_MARKS, *FLAGGEMS_MARKS) if item.get_closest_marker(mark)
+            mark
+            for mark in (*VENDOR_MARKS, *FLAGGEMS_MARKS, LIGHTX2V_MARK)
+            if item.get_closest_marker(mark)
         ]
         if not platform_marks:
             item.add_marker(pytest.mark.anyplatform)

@@ -45,6 +45,8 @@ pub enum Group {
     Logging,
     /// FlagGems.
     FlagGems,
+    /// The LightX2V adapter.
+    LightX2v,
     /// The host device.
     Host,
     /// NVIDIA devices.
@@ -62,6 +64,7 @@ impl Group {
         Self::Routing,
         Self::Logging,
         Self::FlagGems,
+        Self::LightX2v,
         Self::Host,
         Self::Cuda,
         Self::TransformerEngine,
@@ -138,6 +141,11 @@ declare! {
         "The vendor FlagGems generates kernels for.";
     LAUNCHER: "FLAGOS_LAUNCHER", VarKind::Flag, "`1`", FlagGems,
         "`0` leaves the launching of Triton's and FlagGems' kernels to their own Python code.";
+
+    LIGHTX2V_DEVICE: "FLAGOS_LIGHTX2V_DEVICE", VarKind::Text, "`flagos`", LightX2v,
+        "The torch device that LightX2V's tensors are on under `PLATFORM=flagos`: `flagos`, or the chip's own name (`cuda`, `npu`, ...) or `cpu`, on which the same operators run.";
+    LIGHTX2V_CHECK: "FLAGOS_LIGHTX2V_CHECK", VarKind::Flag, "`1`", LightX2v,
+        "`0` lets LightX2V start with a configuration that `flagos lightx2v check` refuses.";
 
     HOST_DEVICES: "FLAGOS_HOST_DEVICES", VarKind::Count, "`1`", Host,
         "How many devices the host vendor shows.";

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         abi_version,
     )
     from flagos._core import version as __version__
+    from flagos.dispatch import Operator
     from flagos.explanation import (
         Explanation,
         check_lock,
@@ -50,6 +51,7 @@ _HOME = {
     "OutOfMemoryError": "flagos._core",
     "UnsupportedError": "flagos._core",
     "abi_version": "flagos._core",
+    "Operator": "flagos.dispatch",
     "Explanation": "flagos.explanation",
     "check_lock": "flagos.explanation",
     "counters": "flagos.explanation",
@@ -80,6 +82,7 @@ __all__ = [
     "FlagosError",
     "ForkedError",
     "InvalidArgumentError",
+    "Operator",
     "OutOfMemoryError",
     "UnsupportedError",
     "__version__",

@@ -43,6 +43,7 @@ fn group(group: Group) -> &'static str {
         Group::Routing => "routing",
         Group::Logging => "logging",
         Group::FlagGems => "flaggems",
+        Group::LightX2v => "lightx2v",
         Group::Host => "host",
         Group::Cuda => "cuda",
         Group::TransformerEngine => "transformer_engine",

@@ -131,6 +131,14 @@ def test_ops_without_an_adapter_says_so(without_torch: Interpreter) -> None:
     assert "not installed" in result.json["adapters"]["torch_fl"]
 
 
+def test_an_optional_adapter_is_missed_by_who_asks_for_it(without_torch: Interpreter) -> None:
+    assert "lightx2v" not in without_torch.flagos("ops").err
+    result = without_torch.flagos("explain", "lightx2v::rms_norm")
+    assert result.status == 1 and "pip install 'flagos[lightx2v]'" in result.err
+    result = without_torch.flagos("lightx2v", "configs")
+    assert result.status == 1 and "pip install 'flagos[lightx2v]'" in result.err
+
+
 def test_ops_with_a_broken_adapter_says_why(
     without_torch: Interpreter, fakes: FakePackages
 ) -> None:

@@ -61,5 +61,7 @@ def test_the_stub_describes_the_module() -> None:
 
 def test_extras_pin_the_adapters_to_this_version() -> None:
     requirements = [r for r in metadata.requires("flagos") or [] if "extra ==" in r]
-    assert [r.split(";")[0].strip() for r in requirements] == [f"torch-fl=={flagos.__version__}"]
+    assert sorted(r.split(";")[0].strip() for r in requirements) == [
+        f"{adapter}=={flagos.__version__}" for adapter in ("lightx2v-fl", "torch-fl")
+    ]
     assert metadata.version("flagos") == flagos.__version__

@@ -50,3 +50,19 @@ def test_the_model_benchmark_compares(tmp_path: Path) -> None:
 
 def test_the_model_benchmark_notices_another_model() -> None:
     assert status(*MODELS, "--perturb") == 1
+
+
+LIGHTX2V = ("lightx2v", "--own", "--small", "--rounds", "1", "--device-pair", PAIR)
+
+
+def test_the_lightx2v_benchmark_compares(tmp_path: Path) -> None:
+    pytest.importorskip("lightx2v_fl", reason="the LightX2V adapter is not installed")
+    assert status(*LIGHTX2V, "--json", str(tmp_path / "x2v.json")) == 0
+    sides = json.loads((tmp_path / "x2v.json").read_text())["sides"]
+    assert {"flagos", PAIR.split(",")[0]} <= sides.keys()
+    assert all(side["ratio"]["median"] > 0 for side in sides.values())
+
+
+def test_the_lightx2v_benchmark_notices_another_weight() -> None:
+    pytest.importorskip("lightx2v_fl", reason="the LightX2V adapter is not installed")
+    assert status(*LIGHTX2V, "--perturb") == 1

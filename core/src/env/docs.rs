@@ -11,6 +11,7 @@ impl Group {
             Self::Routing => "Routing",
             Self::Logging => "Logging",
             Self::FlagGems => "FlagGems",
+            Self::LightX2v => "LightX2V",
             Self::Host => "The host device",
             Self::Cuda => "NVIDIA devices",
             Self::TransformerEngine => "TransformerEngine",

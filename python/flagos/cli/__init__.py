@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from flagos.cli import demo, devices, doctor, environment, flaggems, operators
+from flagos.cli import demo, devices, doctor, environment, flaggems, lightx2v, operators
 from flagos.cli.output import CommandError, print_json
 
 
@@ -28,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     operators.add_to(commands)
     doctor.add_to(commands)
     environment.add_to(commands)
+    lightx2v.add_to(commands)
     demo.add_to(commands)
     flaggems.add_to(commands)
     return result

@@ -101,7 +101,7 @@ def explain(options: argparse.Namespace) -> int:
     from flagos import FlagosError
     from flagos import explain as explain_operator
 
-    adapters = load_adapters()
+    adapters = load_adapters(options.operator)
     try:
         explanation = explain_operator(options.operator)
     except FlagosError as error:

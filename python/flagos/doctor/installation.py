@@ -12,7 +12,9 @@ from flagos.doctor.process import run_module
 OLDEST_PYTHON = (3, 10)
 NEWEST_TESTED_PYTHON = (3, 13)
 #: Distributions that must have the version of ``flagos``, and the extra that installs each.
-ADAPTERS = {"torch-fl": "torch", "te-fl": "te"}
+ADAPTERS = {"torch-fl": "torch", "te-fl": "te", "lightx2v-fl": "lightx2v"}
+#: Those that most people do without.
+OPTIONAL = {"te-fl", "lightx2v-fl"}
 
 
 def python() -> Check:
@@ -53,6 +55,8 @@ def distributions() -> Iterator[Check]:
     for adapter, extra in ADAPTERS.items():
         version = installed_version(adapter)
         name = f"distribution {adapter}"
+        if version is None and adapter in OPTIONAL:
+            continue
         if version is None:
             yield warn(name, "not installed", f"pip install 'flagos[{extra}]'")
         elif version != core_version:

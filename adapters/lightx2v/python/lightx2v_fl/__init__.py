@@ -1,0 +1,14 @@
+"""LightX2V on flagos: ``PLATFORM=flagos python -m lightx2v.infer ...``.
+
+LightX2V finds this package by itself, through its entry points. Where it is not installed but only on
+the path, :func:`lightx2v_fl.activate` does the same.
+
+Importing this package imports neither torch nor LightX2V.
+"""
+
+from __future__ import annotations
+
+from lightx2v_fl._version import __version__
+from lightx2v_fl.plugin import activate, register
+
+__all__ = ["__version__", "activate", "register"]

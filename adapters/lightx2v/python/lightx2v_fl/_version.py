@@ -1,0 +1,8 @@
+"""Version of this distribution: the one every flagos distribution shares."""
+
+from importlib import metadata
+
+try:
+    __version__ = metadata.version("lightx2v-fl")
+except metadata.PackageNotFoundError:  # running from a source tree that was never installed
+    __version__ = "0+unknown"

@@ -1,0 +1,1 @@
+"""Configurations that are ready to run, as JSON files beside this one."""

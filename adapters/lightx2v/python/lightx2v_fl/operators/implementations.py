@@ -1,0 +1,139 @@
+"""Declares the implementations of an operator, and says which cannot be used here, and why."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flagos import Operator, _core
+
+_SOURCE = "FLAGGEMS_SOURCE_DIR"
+_POLICY = "FLAGOS_FLAGGEMS"
+_NATIVE_OF_VENDOR = {"host": "cpu", "ascend": "npu"}
+
+Implementation = Callable[..., Any]
+
+
+def declare(
+    name: str,
+    *,
+    native: Implementation,
+    reference: Implementation,
+    flaggems: Implementation | None,
+    native_unavailable: str | None = None,
+    flaggems_unavailable: str | None = None,
+) -> Operator:
+    """The operator ``lightx2v::<name>``.
+
+    ``native`` are torch's own kernels, ``reference`` is the formula, ``flaggems`` calls FlagGems
+    (``None``: it has no such kernel). A reason makes an implementation one that is never chosen.
+    """
+    operator = Operator(f"lightx2v::{name}")
+    vendor = _core.vendor()
+    if flaggems is not None:
+        missing = flaggems_unavailable or flaggems_missing(vendor)
+        operator.offer(
+            flaggems,
+            impl_id=f"flaggems.{name}",
+            kind="flagos",
+            backend="flaggems",
+            unavailable=missing,
+            on_request=None if missing else flaggems_on_request(),
+        )
+    operator.offer(
+        native,
+        impl_id=f"torch.{name}",
+        kind="vendor",
+        vendor=vendor,
+        backend=_NATIVE_OF_VENDOR.get(vendor, vendor),
+        unavailable=native_unavailable,
+    )
+    operator.offer(reference, impl_id=f"reference.{name}", kind="reference", backend="reference")
+    return operator
+
+
+def flaggems_missing(vendor: str) -> str | None:
+    """Why FlagGems cannot serve `vendor` in this process; None when it can. Does not import it."""
+    if not os.environ.get(_SOURCE) and find_spec("flag_gems") is None:
+        return "FlagGems is not installed (no module flag_gems)"
+    if vendor == "host":
+        return "FlagGems has kernels for GPUs, and none serves flagos here"
+    return None
+
+
+def flaggems_on_request() -> str | None:
+    """Why FlagGems' kernels need a route of their own; None where all of them are asked for."""
+    if os.environ.get(_POLICY) == "all":
+        return None
+    return f"not verified in LightX2V on this chip: route it here, or set {_POLICY}=all"
+
+
+@cache
+def flaggems_function(module: str, function: str) -> Implementation:
+    """A function of FlagGems, over tensors of any device: Triton is given the chip's own.
+
+    Raises UnsupportedError when this version of FlagGems has none such. The module is named in full:
+    ``flag_gems.ops`` rebinds some of its submodules to functions.
+    """
+    source = os.environ.get(_SOURCE)
+    if source and str(Path(source).parent) not in sys.path:
+        sys.path.insert(0, str(Path(source).parent))
+    try:
+        found = getattr(import_module(f"flag_gems.{module}"), function, None)
+    except ImportError as error:
+        raise _core.UnsupportedError(f"flag_gems.{module} cannot be imported: {error}") from error
+    if found is None:
+        raise _core.UnsupportedError(f"this FlagGems has no flag_gems.{module}.{function}")
+    return _on_native_tensors(found)
+
+
+def native_type(x: torch.Tensor) -> str:
+    """The type of the device that computes on `x`: for a flagos tensor, the chip's own."""
+    if x.device.type != "flagos":
+        return x.device.type
+    vendor = _core.vendor()
+    return _NATIVE_OF_VENDOR.get(vendor, vendor)
+
+
+def decline(reason: str) -> Exception:
+    """To be raised by an implementation that does not take a call; another one serves it."""
+    return _core.UnsupportedError(reason)
+
+
+def _on_native_tensors(kernel: Implementation) -> Implementation:
+    """`kernel` over tensors of the chip's own device, which share the memory of flagos tensors."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        device = next((a.device for a in _tensors((args, kwargs))), None)
+        if device is None or device.type != "flagos":
+            return kernel(*args, **kwargs)
+        native = torch.device(_core.vendor(), device.index)
+        result = kernel(*_moved(args, native), **_moved(kwargs, native))
+        return _moved(result, device)
+
+    return run
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value
+    return [t for part in parts for t in _tensors(part)] if isinstance(value, (tuple, dict)) else []
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, tuple):
+        return tuple(_moved(part, device) for part in value)
+    if isinstance(value, dict):
+        return {name: _moved(part, device) for name, part in value.items()}
+    return value

@@ -1,0 +1,75 @@
+"""What the tests of the LightX2V adapter share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Two devices, one for each rank of a test in parallel; read when a device is first used.
+os.environ.setdefault("FLAGOS_HOST_DEVICES", "2")
+
+import flagos
+
+SEAM = Path(__file__).parent / "seam"
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def lightx2v() -> None:
+    """In this process, LightX2V's double under PLATFORM=flagos."""
+    os.environ["PLATFORM"] = "flagos"
+    sys.path.insert(0, str(SEAM))
+    import lightx2v as double
+
+    assert Path(double.__file__).is_relative_to(SEAM)
+    import lightx2v_fl
+
+    lightx2v_fl.activate()  # where the adapter is on the path, but has no entry point
+
+
+@pytest.fixture
+def run_python() -> Run:
+    """Runs a script in a fresh interpreter, LightX2V's double on its path; None removes a variable."""
+
+    def run(
+        script: str, *, fails: bool = False, path: Path | None = None, **variables: str | None
+    ) -> subprocess.CompletedProcess[str]:
+        environment = {name: value for name, value in os.environ.items() if name != "PLATFORM"}
+        paths = [*([str(path)] if path else []), str(SEAM), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        for name, value in variables.items():
+            if value is None:
+                environment.pop(name, None)
+            else:
+                environment[name] = value
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        if (done.returncode != 0) != fails:
+            pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _fresh_counters() -> None:
+    flagos.reset_counters()
+
+
+@pytest.fixture(params=["cpu", "flagos"])
+def device(request: pytest.FixtureRequest) -> Any:
+    """The chip's own device, and flagos."""
+    return request.param

@@ -1,0 +1,4 @@
+class AttnWeightTemplate:
+    def __init__(self, weight_name):
+        self.weight_name = weight_name
+        self.config = {}

@@ -1,0 +1,2 @@
+AI_DEVICE = None
+PLATFORM = None

@@ -1,0 +1,89 @@
+"""Completes modules of other libraries at the moment they are imported.
+
+Importing them here instead would make every program pay for them.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_completions: dict[str, list[Callable[[], None]]] = {}
+
+
+def when_imported(module: str, completion: Callable[[], None]) -> None:
+    """Calls ``completion`` now if ``module`` is loaded, and otherwise when it will be.
+
+    A failure becomes a warning: the module must stay usable for everybody else. The same completion
+    twice is called once.
+    """
+    known = _completions.setdefault(module, [])
+    if completion in known:
+        return
+    known.append(completion)
+    loaded = sys.modules.get(module)
+    if loaded is not None and not getattr(loaded.__spec__, "_initializing", False):
+        _complete(module, completion)
+    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def _complete(name: str, completion: Callable[[], None]) -> None:
+    try:
+        completion()
+    except Exception as error:
+        # Another version than the ones known here: it must stay usable for other devices.
+        warnings.warn(
+            f"{name} was imported as it is, without flagos: {type(error).__name__}: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds modules by the other finders, and has their loaders call back once they are executed."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: types.ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        # Many only ask whether a library is there, so that finding one must change nothing.
+        if fullname not in _completions:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader)
+                return spec
+        return None
+
+
+class _Loader(importlib.abc.Loader):
+    """The module's own loader, followed by the completions."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)  # such as get_source, for who looks without importing
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        module: types.ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        # Introspection (inspect.getsource, tracebacks) expects the real loader from here on.
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        for completion in _completions.get(module.__name__, ()):
+            _complete(module.__name__, completion)

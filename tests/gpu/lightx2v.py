@@ -1,0 +1,479 @@
+"""What LightX2V costs on flagos beside CUDA: a DiT of the shape of Wan 2.1 1.3B, with random weights.
+
+    LIGHTX2V_PATH=<checkout> python -m tests.gpu.lightx2v [--rounds N] [--json FILE] [--small]
+
+LightX2V keeps its device for the life of a process, so that each side is a process of its own: they load
+the same checkpoint, stay on the GPU together, and take turns, one denoising step (both passes of the
+guidance) each. The sides:
+
+    cuda      PLATFORM=cuda, LightX2V's own modules over torch: torch_sdpa, torch_native, torch_complex_rope
+    flagos    PLATFORM=flagos on device flagos, torch's kernels
+    native    PLATFORM=flagos with FLAGOS_LIGHTX2V_DEVICE=cuda, torch's kernels
+    fp8, int8 PLATFORM=flagos on device flagos, linear layers in 8 bits; what they lose is told, not judged
+    flaggems  PLATFORM=flagos on device flagos, FlagGems' kernels; where FlagGems is installed
+
+Beside LightX2V's sources its DiT imports loguru, einops, gguf, imageio, imageio-ffmpeg, torchvision and
+Pillow. Where the rest of what `import lightx2v` loads is missing, the DiT is imported without it. Without
+LIGHTX2V_PATH, or with --own, a DiT of this file is measured instead, on the two devices of one process.
+
+Exits with 1 when the sides do not compute the same. On a machine without a chip `--small --device-pair
+cpu,flagos` runs what the host vendor has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests.bench import machine
+from tests.bench.timing import Spread, interleaved_samples
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FULL = {
+    "layers": 30, "dim": 1536, "ffn_dim": 8960, "heads": 12, "text_dim": 4096, "text_len": 512,
+    "grid": [16, 21, 60, 104], "steps": 50,
+}  # fmt: skip
+SMALL = {
+    "layers": 2, "dim": 128, "ffn_dim": 256, "heads": 4, "text_dim": 64, "text_len": 12,
+    "grid": [16, 3, 8, 8], "steps": 50,
+}  # fmt: skip
+#: The greatest relative difference (L2) of a prediction from that of the first side.
+TOLERANCE = {"flaggems": 0.06, "fp8": float("inf"), "int8": float("inf")}
+
+ROUTE_TO_TORCH = {
+    f"lightx2v::{name}": ["vendor", "reference"]
+    for name in (
+        "attention",
+        "rms_norm",
+        "layer_norm",
+        "rope",
+        "linear",
+        "fp8_linear",
+        "int8_linear",
+    )
+}
+ROUTE_TO_FLAGGEMS = {op: ["flaggems", *others] for op, others in ROUTE_TO_TORCH.items()}
+
+
+def has_flaggems() -> bool:
+    """Whether there is one, installed or in FLAGGEMS_SOURCE_DIR."""
+    return bool(os.environ.get("FLAGGEMS_SOURCE_DIR")) or find_spec("flag_gems") is not None
+
+
+def tiny_wan() -> Any:
+    """The tests' module that writes checkpoints and knows LightX2V's names."""
+    spec = spec_from_file_location(
+        "tiny_wan", ROOT / "adapters" / "lightx2v" / "tests" / "tiny_wan.py"
+    )
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    # Mild, so that thirty blocks do not carry away what rounding differs by.
+    module.GATES, module.SHARPNESS = 0.3, 1.5
+    return module
+
+
+# ------------------------------------------------------------------------- one side, with LightX2V
+
+
+def import_lightx2v(checkout: str) -> str:
+    """Makes LightX2V importable; says how much of it was imported."""
+    sys.path.insert(0, checkout)
+    try:
+        import lightx2v  # noqa: F401
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("lightx2v"):
+            raise
+        for name in [name for name in sys.modules if name.split(".")[0] == "lightx2v"]:
+            del sys.modules[name]
+        package = types.ModuleType("lightx2v")
+        package.__path__ = [str(Path(checkout) / "lightx2v")]
+        package.__spec__ = ModuleSpec("lightx2v", None, is_package=True)
+        sys.modules["lightx2v"] = package
+        import lightx2v_platform.set_ai_device  # noqa: F401
+
+        return f"the DiT alone (no module {missing.name})"
+    return "all of LightX2V"
+
+
+class Side:
+    """LightX2V's Wan model in this process."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        wan = tiny_wan()
+        job = {**wan.DEFAULTS, **job}
+        self.imported = import_lightx2v(job["lightx2v"])
+        from lightx2v.models.networks.wan.model import WanModel
+        from lightx2v.models.schedulers.wan.scheduler import WanScheduler
+        from lightx2v_platform.base.global_var import AI_DEVICE
+
+        torch.set_grad_enabled(False)
+        if os.environ["PLATFORM"] == "flagos":
+            import flagos
+
+            for op, route in job["route"].items():
+                flagos.set_route(op, route)
+        config = wan.model_config(job)
+        config["dit_original_ckpt"] = config["dit_quantized_ckpt"] = job["checkpoint"]
+        self.device = torch.get_device_module(AI_DEVICE)
+        model = WanModel(job["checkpoint"], config, torch.device(AI_DEVICE))
+        if AI_DEVICE == "cpu":
+            model.to_cuda()
+        scheduler = WanScheduler(config)
+        model.set_scheduler(scheduler)
+        scheduler.generator = torch.Generator()
+        noise = torch.randn(job["grid"], generator=torch.Generator().manual_seed(3))
+        scheduler.prepare_latents = lambda *_, **__: setattr(
+            scheduler, "latents", noise.to(AI_DEVICE)
+        )
+        scheduler.prepare(0, job["grid"])
+        self.model, self.scheduler = model, scheduler
+        self.inputs = wan.inputs(job, AI_DEVICE)
+        self.step = 0
+
+    def once(self) -> float:
+        """Seconds of one denoising step, until the device has finished it."""
+        wait = getattr(self.device, "synchronize", lambda: None)
+        wait()
+        start = time.perf_counter()
+        self.scheduler.step_pre(self.step)
+        self.model.infer(self.inputs)
+        self.scheduler.step_post()
+        wait()
+        self.step += 1
+        return time.perf_counter() - start
+
+    def facts(self) -> dict[str, Any]:
+        """What it used, and who served it."""
+        peak = getattr(self.device, "max_memory_allocated", lambda: 0)()
+        providers: dict[str, Any] = {}
+        if os.environ["PLATFORM"] == "flagos":
+            from lightx2v_fl import operators
+
+            served = {name: getattr(operators, name).calls for name in operators.__all__}
+            providers = {name: counts for name, counts in served.items() if counts}
+        return {"imported": self.imported, "peak_bytes": peak, "providers": providers}
+
+    def prediction(self, path: str) -> None:
+        """Writes what the model predicted at the last step."""
+        torch.save(self.scheduler.noise_pred_cond.float().cpu(), path)
+
+
+def serve(job: dict[str, Any]) -> None:
+    """A side's process: answers one JSON line for each it reads."""
+    side = Side(job)
+    print("READY", flush=True)
+    for line in sys.stdin:
+        order, *given = json.loads(line)
+        answer = getattr(side, order)(*given)
+        print("ANSWER " + json.dumps(answer), flush=True)
+
+
+class Process:
+    """A side, seen from the measuring process."""
+
+    def __init__(self, job: dict[str, Any], environment: dict[str, str], log: Path) -> None:
+        self._log = log
+        with log.open("w") as errors:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "tests.gpu.lightx2v", "--serve", json.dumps(job)],
+                cwd=ROOT,
+                env={**os.environ, **environment},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+
+    def wait(self) -> None:
+        """Until it has loaded the model."""
+        self._expect("READY")
+
+    def __call__(self, order: str, *given: Any) -> Any:
+        assert self._child.stdin is not None
+        self._child.stdin.write(json.dumps([order, *given]) + "\n")
+        self._child.stdin.flush()
+        return json.loads(self._expect("ANSWER"))
+
+    def _expect(self, word: str) -> str:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            if line.startswith(word):
+                return line[len(word) :]
+        raise RuntimeError(f"a side ended early:\n{self._log.read_text()[-3000:]}")
+
+    def end(self) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        self._child.wait(timeout=60)
+
+
+def sides_of(
+    pair: Sequence[str], types: tuple[dict[str, Any], dict[str, Any]]
+) -> dict[str, tuple[dict[str, str], dict[str, Any]]]:
+    """For each side the environment of its process, and what its job adds."""
+    of_torch, of_ours = types
+    native = {"config": of_ours, "route": ROUTE_TO_TORCH}
+    reference = pair[0]
+    own = {"PLATFORM": "flagos", "FLAGOS_LIGHTX2V_DEVICE": reference}
+    sides = {
+        # LightX2V has no platform for the CPU; ours runs its modules there too.
+        reference: ({"PLATFORM": "cuda"} if reference == "cuda" else own, {"config": of_torch}),
+        "flagos": ({"PLATFORM": "flagos"}, native),
+        "native": (own, native),
+    }
+    for bits in ("fp8", "int8"):
+        config = {**of_ours, "dit_quant_scheme": f"flagos-{bits}"}
+        sides[bits] = ({"PLATFORM": "flagos"}, {"config": config, "route": ROUTE_TO_TORCH})
+    if has_flaggems() and reference == "cuda":
+        sides["flaggems"] = (
+            {"PLATFORM": "flagos"},
+            {"config": of_ours, "route": ROUTE_TO_FLAGGEMS},
+        )
+    return sides
+
+
+def measure_lightx2v(options: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
+    """Every side of LightX2V itself."""
+    wan = tiny_wan()
+    pair = options.device_pair.split(",")
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = str(Path(folder) / "model.safetensors")
+        from safetensors.torch import save_file
+
+        weights = wan.checkpoint({**wan.DEFAULTS, **size}, "cuda" if pair[0] == "cuda" else "cpu")
+        save_file({name: w.cpu() for name, w in weights.items()}, checkpoint)
+        del weights
+        if pair[0] == "cuda":
+            torch.cuda.empty_cache()
+        processes = {}
+        for name, (environment, more) in sides_of(
+            pair, (wan.TYPES_OF_TORCH, wan.TYPES_OF_OURS)
+        ).items():
+            job = {**size, "checkpoint": checkpoint, "lightx2v": options.lightx2v, **more}
+            processes[name] = Process(job, environment, Path(folder) / f"{name}.log")
+        for process in processes.values():
+            process.wait()
+        samples = interleaved_samples(
+            {name: lambda p=process: p("once") for name, process in processes.items()},
+            options.rounds,
+            warmup=2,
+        )
+        predictions = {}
+        for name, process in processes.items():
+            path = str(Path(folder) / f"{name}.pt")
+            process("prediction", path)
+            predictions[name] = torch.load(path)
+        facts = {name: process("facts") for name, process in processes.items()}
+        for process in processes.values():
+            process.end()
+    return report(samples, facts, predictions, "LightX2V")
+
+
+# ------------------------------------------------------------------------- without LightX2V
+
+
+class TorchKernels:
+    """What LightX2V's operators are in torch."""
+
+    linear = staticmethod(lambda x, w, b: torch.addmm(b, x, w))
+    rms_norm = staticmethod(lambda x, w, eps: F.rms_norm(x, (x.shape[-1],), w, eps))
+    layer_norm = staticmethod(lambda x, w, b, eps: F.layer_norm(x, (x.shape[-1],), w, b, eps))
+
+    @staticmethod
+    def rope(tensors: tuple[Tensor, ...], freqs: Tensor, *_: Any) -> list[Tensor]:
+        pairs = (torch.view_as_complex(x.float().unflatten(-1, (-1, 2))) for x in tensors)
+        turned = (torch.view_as_real(p * freqs).flatten(-2) for p in pairs)
+        return [t.to(x.dtype) for t, x in zip(turned, tensors, strict=True)]
+
+    @staticmethod
+    def attention(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
+        heads_first = (x.transpose(1, 2) for x in (q, k, v))
+        return F.scaled_dot_product_attention(*heads_first).transpose(1, 2)
+
+
+def own_dit(kernels: Any, weights: dict[str, Tensor], size: dict[str, Any]) -> Callable[[], Tensor]:
+    """The blocks of Wan over `kernels`, one pass of the guidance."""
+    device = next(iter(weights.values())).device
+    frames, height, width = size["grid"][1], size["grid"][2] // 2, size["grid"][3] // 2
+    tokens, heads = frames * height * width, size["heads"]
+    dim = size["dim"] // heads
+    generator = torch.Generator().manual_seed(3)
+    start = torch.randn(tokens, size["dim"], generator=generator).to(device, torch.bfloat16)
+    context = torch.randn(size["text_len"], size["dim"], generator=generator)
+    context = context.to(device, torch.bfloat16)
+    angles = torch.outer(torch.arange(tokens), 10_000.0 ** -(torch.arange(0, dim, 2) / dim))
+    freqs = torch.polar(torch.ones_like(angles), angles).unsqueeze(1).to(device)
+    given = {name: w.t() if w.ndim == 2 else w for name, w in weights.items()}
+
+    def linear(name: str, x: Tensor) -> Tensor:
+        return kernels.linear(x, given[f"{name}.weight"], given[f"{name}.bias"])
+
+    def attention(name: str, x: Tensor, keys: Tensor, turn: bool) -> Tensor:
+        q = kernels.rms_norm(linear(f"{name}.q", x), given[f"{name}.norm_q.weight"], 1e-6)
+        k = kernels.rms_norm(linear(f"{name}.k", keys), given[f"{name}.norm_k.weight"], 1e-6)
+        q, k, v = (t.unflatten(-1, (heads, dim)) for t in (q, k, linear(f"{name}.v", keys)))
+        if turn:
+            q, k = kernels.rope((q, k), freqs, True, torch.float32)
+        batch = (t.unsqueeze(0) for t in (q, k, v))
+        return linear(f"{name}.o", kernels.attention(*batch, None, None, False)[0].flatten(1))
+
+    def run() -> Tensor:
+        x = start
+        for block in range(size["layers"]):
+            name = f"blocks.{block}"
+            shift, scale, gate, shift2, scale2, gate2 = given[f"{name}.modulation"][0].unbind(0)
+            normed = kernels.layer_norm(x, None, None, 1e-6) * (1 + scale) + shift
+            x = x + attention(f"{name}.self_attn", normed, normed, True) * gate
+            normed = kernels.layer_norm(
+                x, given[f"{name}.norm3.weight"], given[f"{name}.norm3.bias"], 1e-6
+            )
+            x = x + attention(f"{name}.cross_attn", normed, context, False)
+            normed = kernels.layer_norm(x, None, None, 1e-6) * (1 + scale2) + shift2
+            hidden = F.gelu(linear(f"{name}.ffn.0", normed), approximate="tanh")
+            x = x + linear(f"{name}.ffn.2", hidden) * gate2
+        return x
+
+    return run
+
+
+def measure_own(options: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
+    """The DiT of this file on both devices of one process."""
+    import flagos
+    from lightx2v_fl import operators
+
+    torch.set_grad_enabled(False)
+    wan = tiny_wan()
+    reference, ours = options.device_pair.split(",")
+    weights = wan.checkpoint({**wan.DEFAULTS, **size}, reference)
+    placed = {device: {n: w.to(device) for n, w in weights.items()} for device in (reference, ours)}
+    if options.perturb:
+        placed[ours]["blocks.0.self_attn.norm_q.weight"] = -weights[
+            "blocks.0.self_attn.norm_q.weight"
+        ].to(ours)
+    runs = {
+        reference: own_dit(TorchKernels, placed[reference], size),
+        ours: own_dit(operators, placed[ours], size),
+    }
+    results: dict[str, Tensor] = {}
+    if has_flaggems() and reference == "cuda":
+        runs["flaggems"] = own_dit(operators, placed[ours], size)
+    facts: dict[str, Any] = {}
+
+    def once(name: str) -> float:
+        module = torch.get_device_module(ours if name == "flaggems" else name)
+        wait = getattr(module, "synchronize", lambda: None)
+        # What the others hold stays allocated: the peak is above that.
+        before = getattr(module, "memory_allocated", lambda: 0)()
+        getattr(module, "reset_peak_memory_stats", lambda: None)()
+        with flagos.route(ROUTE_TO_FLAGGEMS if name == "flaggems" else ROUTE_TO_TORCH):
+            wait()
+            start = time.perf_counter()
+            results[name] = runs[name]()
+            wait()
+            seconds = time.perf_counter() - start
+        peak = getattr(module, "max_memory_allocated", lambda: 0)() - before
+        facts[name] = {"peak_bytes": peak, "imported": "nothing of LightX2V"}
+        return seconds
+
+    samples = interleaved_samples(
+        {name: lambda n=name: once(n) for name in runs}, options.rounds, warmup=2
+    )
+    predictions = {name: result.float().cpu() for name, result in results.items()}
+    return report(samples, facts, predictions, "the DiT of this file, one pass a step")
+
+
+# ------------------------------------------------------------------------- what is told
+
+
+def report(
+    samples: dict[str, list[float]],
+    facts: dict[str, Any],
+    predictions: dict[str, Tensor],
+    what: str,
+) -> dict[str, Any]:
+    """Times, ratios to the first side round by round, memory, and whether all computed the same."""
+    reference, *others = samples
+    sides = {}
+    for name in samples:
+        ratios = [b / a for a, b in zip(samples[reference], samples[name], strict=True)]
+        difference = predictions[name] - predictions[reference]
+        error = (difference.norm() / predictions[reference].norm()).item()
+        peak, least = facts[name]["peak_bytes"], facts[reference]["peak_bytes"]
+        sides[name] = {
+            "seconds_per_step": vars(Spread.of(samples[name])),
+            "ratio": vars(Spread.of(ratios)),
+            "memory_ratio": peak / least if least else None,
+            "relative_error": error,
+            "same": bool(error <= TOLERANCE.get(name, 0.02)),
+            **facts[name],
+        }
+    assert others, "one side has nothing to be compared with"
+    return {"measured": what, "reference": reference, "sides": sides}
+
+
+def show(result: dict[str, Any]) -> None:
+    """For people."""
+    print(f"measured: {result['measured']}; ratios to {result['reference']}")
+    print(
+        f"{'side':<10}{'s per step':>12}{'ratio min/median/max':>26}{'peak MiB':>10}{'ratio':>7}  error"
+    )
+    for name, side in result["sides"].items():
+        ratio, memory = side["ratio"], side["memory_ratio"]
+        spread = f"{ratio['least']:.3f} / {ratio['median']:.3f} / {ratio['greatest']:.3f}"
+        print(
+            f"{name:<10}{side['seconds_per_step']['median']:>12.4f}{spread:>26}"
+            f"{side['peak_bytes'] / 2**20:>10.0f}{memory if memory is None else round(memory, 3)!s:>7}"
+            f"  {side['relative_error']:.2e}{'' if side['same'] else '  WRONG'}"
+        )
+
+
+def main() -> int:
+    """0 when every side computed the same."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="measured steps of each side")
+    parser.add_argument("--device-pair", default="cuda,flagos")
+    parser.add_argument("--small", action="store_true", help="a tiny model")
+    parser.add_argument("--own", action="store_true", help="without LightX2V")
+    parser.add_argument(
+        "--perturb", action="store_true", help="with --own: another weight on flagos"
+    )
+    parser.add_argument("--lightx2v", default=os.environ.get("LIGHTX2V_PATH"), metavar="DIR")
+    parser.add_argument("--json", metavar="FILE", help="write the result there too")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(json.loads(options.serve))
+        return 0
+    size = SMALL if options.small else FULL
+    own = options.own or not options.lightx2v
+    result = (measure_own if own else measure_lightx2v)(options, size)
+    result["size"] = size
+    result["rounds"] = options.rounds
+    result["versions"] = machine.versions("torch", "triton", "flagos", "torch-fl", "lightx2v-fl")
+    if options.device_pair.startswith("cuda"):
+        result["gpu"], result["driver"] = machine.gpu(), machine.driver()
+    show(result)
+    if options.json:
+        Path(options.json).write_text(json.dumps(result, indent=2) + "\n")
+    return 0 if all(side["same"] for side in result["sides"].values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
