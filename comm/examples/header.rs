@@ -18,6 +18,7 @@ pub fn generate() -> String {
         language: Language::C,
         style: Style::Both,
         documentation_style: DocumentationStyle::Doxy,
+        cpp_compat: true,
         usize_is_size_t: true,
         no_includes: true,
         sys_includes: vec!["stddef.h".into(), "stdint.h".into()],

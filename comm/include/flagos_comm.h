@@ -72,9 +72,9 @@
  * `FlagosCollective::kind`.
  */
 enum FlagosCommKind
-#if __STDC_VERSION__ >= 202311L
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
-#endif // __STDC_VERSION__ >= 202311L
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   FlagosCommKind_AllReduce = 0,
   FlagosCommKind_Broadcast = 1,
@@ -88,19 +88,21 @@ enum FlagosCommKind
   FlagosCommKind_Send = 9,
   FlagosCommKind_Recv = 10,
 };
+#ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
 typedef enum FlagosCommKind FlagosCommKind;
 #else
 typedef uint32_t FlagosCommKind;
 #endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
 
 /**
  * `FlagosCollective::dtype`, with torch's names.
  */
 enum FlagosCommDType
-#if __STDC_VERSION__ >= 202311L
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
-#endif // __STDC_VERSION__ >= 202311L
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   FlagosCommDType_UInt8 = 0,
   FlagosCommDType_Int8 = 1,
@@ -126,19 +128,21 @@ enum FlagosCommDType
    */
   FlagosCommDType_Bytes = 19,
 };
+#ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
 typedef enum FlagosCommDType FlagosCommDType;
 #else
 typedef uint32_t FlagosCommDType;
 #endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
 
 /**
  * `FlagosCollective::reduce`.
  */
 enum FlagosCommReduce
-#if __STDC_VERSION__ >= 202311L
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
-#endif // __STDC_VERSION__ >= 202311L
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   FlagosCommReduce_Sum = 0,
   FlagosCommReduce_Avg = 1,
@@ -150,11 +154,13 @@ enum FlagosCommReduce
   FlagosCommReduce_BitXor = 7,
   FlagosCommReduce_PremulSum = 8,
 };
+#ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
 typedef enum FlagosCommReduce FlagosCommReduce;
 #else
 typedef uint32_t FlagosCommReduce;
 #endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
 
 /**
  * One rank's end of a group; opaque.

@@ -49,19 +49,22 @@ pub enum Group {
     Host,
     /// NVIDIA devices.
     Cuda,
+    /// Collectives.
+    Comm,
     /// Names of PyTorch-Plugin-FL which flagos recognises and replaces.
     Legacy,
 }
 
 impl Group {
     /// Every group in the order of the documentation.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Configuration,
         Self::Routing,
         Self::Logging,
         Self::FlagGems,
         Self::Host,
         Self::Cuda,
+        Self::Comm,
         Self::Legacy,
     ];
 }
@@ -149,6 +152,15 @@ declare! {
 
     CUDA_VISIBLE_DEVICES: "CUDA_VISIBLE_DEVICES", VarKind::Text, "every device", Cuda,
         "NVIDIA's variable: the devices of this process, by number or UUID, in this order. Set but empty, it hides them all, and `host` is chosen.";
+
+    COMM_ENGINE: "FLAGOS_COMM_ENGINE", VarKind::Text, "`shm` for memory of the host, else that of the vendor", Comm,
+        "The engine of collectives over tensors of flagos devices: `shm`, `nccl`, `flagcx`, `hccl`. It fails when that engine cannot be used.";
+    COMM_LIBRARY: "FLAGOS_COMM_LIBRARY", VarKind::Path, "the one that is loaded, or found by name", Comm,
+        "The file of the engine's library, such as a `libnccl.so.2` of your own.";
+    COMM_WINDOW: "FLAGOS_COMM_WINDOW", VarKind::Bytes, "`1MiB`", Comm,
+        "Shared memory a rank writes at a time with the engine `shm`, a multiple of 4 KiB. Each rank of a group has two.";
+    COMM_DUMP: "FLAGOS_COMM_DUMP", VarKind::Path, "standard error has one line", Comm,
+        "A folder. When a collective fails, the last calls of its group and what is known of the other ranks are written there.";
 
     USE_FLAGGEMS: "FLAGOS_USE_FLAGGEMS", VarKind::Flag, "`1`", Legacy,
         "`0` means `FLAGOS_DISABLE_FLAGGEMS_PY=1`, which replaces it.";

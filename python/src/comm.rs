@@ -3,8 +3,11 @@
 use std::ffi::{c_void, CStr, CString};
 
 use flagos_comm::abi;
+use flagos_core::env::{self, Env};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+
+use crate::errors::IntoPython as _;
 
 /// What an adapter gives to `PyCapsule_GetPointer`.
 const CAPSULE_NAME: &CStr = c"flagos.FlagosCommApi";
@@ -56,9 +59,24 @@ fn comm_engines(py: Python<'_>, library: Option<String>) -> PyResult<Vec<(&'stat
     }))
 }
 
+/// `(engine, library, window in bytes, dump folder)` as the environment has them; empty or 0 where it has not.
+#[pyfunction]
+fn comm_settings(py: Python<'_>) -> PyResult<(String, String, u64, String)> {
+    let here = Env::from_process();
+    let text = |var: &env::Var| here.get(var.name).unwrap_or_default().to_owned();
+    let window = here.bytes(&env::COMM_WINDOW).into_python(py)?;
+    Ok((
+        text(&env::COMM_ENGINE),
+        text(&env::COMM_LIBRARY),
+        window.unwrap_or(0),
+        text(&env::COMM_DUMP),
+    ))
+}
+
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("comm_abi_version", abi::FLAGOS_COMM_ABI_VERSION)?;
     module.add_function(wrap_pyfunction!(comm_capsule, module)?)?;
-    module.add_function(wrap_pyfunction!(comm_engines, module)?)
+    module.add_function(wrap_pyfunction!(comm_engines, module)?)?;
+    module.add_function(wrap_pyfunction!(comm_settings, module)?)
 }

@@ -45,6 +45,7 @@ fn group(group: Group) -> &'static str {
         Group::FlagGems => "flaggems",
         Group::Host => "host",
         Group::Cuda => "cuda",
+        Group::Comm => "comm",
         Group::Legacy => "legacy",
     }
 }

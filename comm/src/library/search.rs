@@ -20,7 +20,7 @@ impl Opened {
             // SAFETY: the user named this file to be loaded.
             let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_LOCAL) };
             return Ok(Self {
-                library: Box::leak(Box::new(library.map_err(|error| unusable(&error.to_string()))?)),
+                library: Box::leak(Box::new(library.map_err(|error| unusable(&cause(&error)))?)),
                 name: file.display().to_string(),
             });
         }
@@ -35,7 +35,7 @@ impl Opened {
                             name: (*soname).to_owned(),
                         })
                     }
-                    Err(error) if flags == 0 => reasons.push(error.to_string()),
+                    Err(error) if flags == 0 => reasons.push(cause(&error)),
                     Err(_) => {} // only not loaded yet
                 }
             }
@@ -88,6 +88,14 @@ macro_rules! functions {
     };
 }
 pub(super) use functions;
+
+/// The dynamic linker's words, which libloading keeps as the source of its error.
+fn cause(error: &libloading::Error) -> String {
+    use std::error::Error as _;
+    error
+        .source()
+        .map_or_else(|| error.to_string(), ToString::to_string)
+}
 
 fn unusable(reason: &str) -> Error {
     Error::new(

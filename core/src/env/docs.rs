@@ -13,6 +13,7 @@ impl Group {
             Self::FlagGems => "FlagGems",
             Self::Host => "The host device",
             Self::Cuda => "NVIDIA devices",
+            Self::Comm => "Collectives",
             Self::Legacy => "Names of PyTorch-Plugin-FL",
         }
     }
