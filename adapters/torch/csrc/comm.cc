@@ -82,8 +82,10 @@ uint32_t comm_dtype(c10::ScalarType type) {
 namespace {
 
 int32_t tell(const std::exception& failure, char* error, uint64_t capacity) {
-  const size_t length = std::min<size_t>(std::strlen(failure.what()), capacity - 1);
-  std::memcpy(error, failure.what(), length);
+  const auto* ours = dynamic_cast<const c10::Error*>(&failure);
+  const char* what = ours != nullptr ? ours->what_without_backtrace() : failure.what();
+  const size_t length = std::min<size_t>(std::strcspn(what, "\n"), capacity - 1);
+  std::memcpy(error, what, length);
   error[length] = '\0';
   return 1;
 }

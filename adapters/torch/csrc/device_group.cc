@@ -300,7 +300,7 @@ c10::intrusive_ptr<c10d::Work> DeviceGroup::issue(
   for (Operation& operation : operations) {
     lower(operation, end.engine);
   }
-  const bool capturing = is_capturing(device.index());
+  const bool capturing = native.cuda && is_capturing(device.index());
   void* ready = capturing ? nullptr : end.ready;
   if (async) {
     guard()->record(&ready, current, device.index(), c10::EventFlag::PYTORCH_DEFAULT);

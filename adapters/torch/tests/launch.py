@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-RANKS = Path(__file__).with_name("ranks")
+HERE = Path(__file__).parent
 
 
 @dataclass
 class Rank:
-    """How one rank ended."""
+    """How one rank ended: its status, -9 where it had to be killed, and what it wrote."""
 
     status: int
     output: str
@@ -28,44 +29,46 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+@cache
+def _zygote() -> subprocess.Popen[str]:
+    environment = {name: x for name, x in os.environ.items() if not name.startswith("FLAGOS_")}
+    # Ranks share the processors: threads of each would only get in each other's way.
+    environment |= {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, str(HERE / "zygote.py")],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
 def launch(
     program: str, *arguments: str, ranks: int = 2, timeout: float = 170, **variables: str
 ) -> list[Rank]:
-    """Every rank's end. Those that still run after `timeout` seconds are killed, with status -9."""
-    environment = {name: x for name, x in os.environ.items() if not name.startswith("FLAGOS_")}
-    environment |= {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "WORLD_SIZE": str(ranks),
-        "OMP_NUM_THREADS": "1",
-        **variables,
+    """Every rank's end. Those that still run after `timeout` seconds are killed."""
+    zygote = _zygote()
+    request = {
+        "program": str(HERE / "ranks" / program),
+        "arguments": arguments,
+        "ranks": ranks,
+        "timeout": timeout,
+        "environment": {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "WORLD_SIZE": str(ranks),
+            **variables,
+        },
     }
-    running = []
-    with tempfile.TemporaryDirectory() as folder:
-        for rank in range(ranks):
-            output = Path(folder, str(rank)).open("w+")  # noqa: SIM115
-            process = subprocess.Popen(
-                [sys.executable, str(RANKS / program), *arguments],
-                env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-            running.append((process, output))
-        ends = []
-        for process, output in running:
-            try:
-                process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                timeout = 1
-            output.seek(0)
-            ends.append(Rank(process.returncode, output.read()))
-            output.close()
-    return ends
+    assert zygote.stdin is not None and zygote.stdout is not None
+    zygote.stdin.write(json.dumps(request) + "\n")
+    zygote.stdin.flush()
+    return [Rank(*end) for end in json.loads(zygote.stdout.readline())]
 
 
-def launch_all_well(program: str, *arguments: str, ranks: int = 2, **variables: str) -> list[str]:
+def launch_all_well(
+    program: str, *arguments: str, ranks: int = 2, **variables: str
+) -> list[str]:
     """The output of every rank, all of which must end with status 0."""
     ends = launch(program, *arguments, ranks=ranks, **variables)
     for rank, end in enumerate(ends):
