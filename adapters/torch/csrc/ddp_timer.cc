@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core.h"
+#include "ddp_timer.h"
 
 namespace flagos {
 
@@ -51,10 +52,14 @@ class DdpTimer final : public c10d::Timer {
   std::array<void*, 5> events_{};
 };
 
+std::unique_ptr<c10d::Timer> make_timer(c10::Device device) {
+  return std::make_unique<DdpTimer>(device);
+}
+
 } // namespace
 
-} // namespace flagos
-
-namespace c10d {
-C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::kPrivateUse1, flagos::DdpTimer)
+void register_ddp_timer() {
+  c10d::TimerRegistry()->Register(c10::DeviceType::PrivateUse1, &make_timer);
 }
+
+} // namespace flagos

@@ -63,6 +63,12 @@ std::string Queued::describe() const {
       title, " (sequence ", sequence, ", ", count, " elements) in group ", group->group, " on rank ", group->rank);
 }
 
+Queued::~Queued() {
+  if (end != nullptr && captured) {
+    guard()->destroyEvent(end, device.index()); // the others go back to the group
+  }
+}
+
 StreamWork::StreamWork(
     int rank,
     c10d::OpType type,
@@ -81,7 +87,7 @@ StreamWork::StreamWork(
 
 bool StreamWork::isCompleted() {
   const std::lock_guard<std::mutex> lock(queued_->mutex);
-  return queued_->done || queued_->end == nullptr || guard()->queryEvent(queued_->end);
+  return queued_->done || queued_->end == nullptr || queued_->captured || guard()->queryEvent(queued_->end);
 }
 
 bool StreamWork::isSuccess() const {
@@ -352,6 +358,7 @@ c10::intrusive_ptr<c10d::Work> DeviceGroup::issue(
   queued->number = number;
   queued->timeout = timeout;
   queued->deadline = std::chrono::steady_clock::now() + timeout;
+  queued->captured = capturing;
   queued->title = title;
   queued->sequence = sequence;
   queued->count = operations.empty() ? 0 : operations.back().count;
@@ -359,7 +366,7 @@ c10::intrusive_ptr<c10d::Work> DeviceGroup::issue(
   if (async) {
     queued->operations = std::move(operations);
   }
-  queued->end = capturing ? nullptr : take_event();
+  queued->end = capturing ? nullptr : take_event(); // null: made by the record
   guard()->record(&queued->end, stream, device.index(), c10::EventFlag::PYTORCH_DEFAULT);
   if (!capturing) {
     const std::lock_guard<std::mutex> queue(mutex_);
@@ -425,9 +432,7 @@ void DeviceGroup::fail(const std::string& why) {
 
 void DeviceGroup::watch() {
   c10::setThreadName("flagos_watchdog");
-  if (native.cuda) {
-    leave_captures_alone();
-  }
+  bool ready = false;
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     changed_.wait_for(lock, kLookAfter, [this] { return closing_; });
@@ -443,6 +448,12 @@ void DeviceGroup::watch() {
     std::string why;
     std::vector<Operation> finished;
     for (const auto& item : pending) {
+      // Otherwise this thread would open the first device, whichever one is used.
+      set_current_device(item->device.index());
+      if (native.cuda && !ready) {
+        leave_captures_alone();
+        ready = true;
+      }
       try {
         const std::lock_guard<std::mutex> hold(item->mutex);
         if (guard()->queryEvent(item->end)) {

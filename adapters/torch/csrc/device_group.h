@@ -26,10 +26,16 @@ struct Failure;
 
 // Work on a stream: what marks its end, and what has to stay alive until then.
 struct Queued {
+  Queued() = default;
+  ~Queued();
+  Queued(const Queued&) = delete;
+  Queued& operator=(const Queued&) = delete;
+
   std::mutex mutex;
   c10::Device device{c10::DeviceType::CPU};
   c10::Stream stream{c10::Stream::DEFAULT, c10::Device(c10::DeviceType::CPU)};
-  void* end = nullptr; // an event; none within a graph capture
+  void* end = nullptr; // an event
+  bool captured = false; // part of a graph: the event cannot be asked
   std::vector<Operation> operations;
   bool done = false;
   std::chrono::steady_clock::time_point deadline;

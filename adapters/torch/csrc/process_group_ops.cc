@@ -9,6 +9,7 @@
 
 #include "process_group.h"
 #include "core.h"
+#include "ddp_timer.h"
 #include "shim.h"
 
 namespace flagos {
@@ -47,8 +48,6 @@ std::string state(const GroupPtr& group, bool of_cpu) {
   return flagos->state();
 }
 
-} // namespace
-
 void register_process_group() {
   static torch::Library library(torch::Library::FRAGMENT, "flagos", std::nullopt, __FILE__, __LINE__);
   library.def(
@@ -69,6 +68,8 @@ void register_process_group() {
       [](const GroupPtr& group, bool of_cpu) { return state(group, of_cpu); });
 }
 
+} // namespace
+
 } // namespace flagos
 
 extern "C" char* flagos_shim_open_comm(const FlagosCommApi* api) {
@@ -77,6 +78,7 @@ extern "C" char* flagos_shim_open_comm(const FlagosCommApi* api) {
     flagos::open_comm(api);
     if (first) {
       flagos::register_process_group();
+      flagos::register_ddp_timer();
     }
     return nullptr;
   } catch (const std::exception& error) {

@@ -14,7 +14,7 @@ from torch_fl import distributed
 
 
 def main() -> None:
-    folder, dies = Path(sys.argv[1]), sys.argv[2] == "dies"
+    folder = Path(sys.argv[1])
     distributed.init_process_group("auto")
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
@@ -39,7 +39,7 @@ def main() -> None:
             torch.save({**state, "step": step + 1}, folder / "new.pt")
             (folder / "new.pt").rename(checkpoint)
         dist.barrier()
-        if dies and step == 4 and rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        if step == 4 and rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
             os.kill(os.getpid(), signal.SIGKILL)
     if rank == 0:
         print("started at", start)

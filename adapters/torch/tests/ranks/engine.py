@@ -4,8 +4,6 @@ The library's work is queued, so that everything about streams, events and futur
 Run once a rank, with FLAGOS_COMM_ENGINE and FLAGOS_COMM_LIBRARY.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys
@@ -135,6 +133,7 @@ def gradients(hook=None) -> float:
             each.zero_grad()
             each(part).square().mean().backward()
         for a, b in zip(model.parameters(), reference.parameters(), strict=True):
+            assert a.grad is not None and b.grad is not None
             worst = max(worst, float((a.grad - b.grad).abs().max()))
     return worst
 

@@ -20,6 +20,10 @@ def register() -> None:
         return
     _C.open_comm(_core.comm_capsule())
     dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=DEVICES)
+    # torch calls it on every backend that can split, and only its own ones for CUDA have it.
+    backends = torch._C._distributed_c10d.Backend
+    if not hasattr(backends, "perform_nocolor_split"):
+        backends.perform_nocolor_split = _not_in_the_group
 
 
 def create(options: Any, _backend_options: object = None) -> Any:
@@ -44,3 +48,7 @@ def create(options: Any, _backend_options: object = None) -> Any:
         list(options.global_ranks_in_group),
     )
     return carrier._get_backend(torch.device("flagos"))
+
+
+def _not_in_the_group(_backend: object, _device: object) -> None:
+    """Ranks outside of a new group have no part in making it."""
