@@ -13,7 +13,12 @@ pub fn path() -> PathBuf {
 
 /// The text of the header.
 pub fn generate() -> String {
-    let export = ["FlagosCommApi", "FlagosCommKind", "FlagosCommDType", "FlagosCommReduce"];
+    let export = [
+        "FlagosCommApi",
+        "FlagosCommKind",
+        "FlagosCommDType",
+        "FlagosCommReduce",
+    ];
     let config = Config {
         language: Language::C,
         style: Style::Both,

@@ -132,7 +132,12 @@ impl Collective<'_> {
 
     /// Refuses what no engine can serve in a group of `size`, seen from `rank`.
     pub fn check(&self, rank: usize, size: usize) -> Result<()> {
-        let bad = |why: String| Err(Error::new(ErrorKind::InvalidArgument, format!("{self}: {why}")));
+        let bad = |why: String| {
+            Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{self}: {why}"),
+            ))
+        };
         if let Some(root) = self.root {
             if root >= size {
                 return bad(format!("rank {root} is not in a group of {size}"));

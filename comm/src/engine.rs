@@ -76,26 +76,35 @@ pub const ENGINES: [&str; 4] = ["shm", "nccl", "flagcx", "hccl"];
 
 /// The engine for `config`, and why.
 pub fn choose(config: &Config) -> Result<(&'static str, String)> {
-    if let Some(asked) = config.engine.as_deref().filter(|name| !matches!(*name, "" | "auto")) {
+    if let Some(asked) = config
+        .engine
+        .as_deref()
+        .filter(|name| !matches!(*name, "" | "auto"))
+    {
         let known = ENGINES.into_iter().find(|name| *name == asked);
-        return known.map(|name| (name, "it was asked for".to_owned())).ok_or_else(|| {
-            let nearest = ENGINES.into_iter().max_by(|a, b| {
-                strsim::jaro_winkler(a, asked).total_cmp(&strsim::jaro_winkler(b, asked))
+        return known
+            .map(|name| (name, "it was asked for".to_owned()))
+            .ok_or_else(|| {
+                let nearest = ENGINES.into_iter().max_by(|a, b| {
+                    strsim::jaro_winkler(a, asked).total_cmp(&strsim::jaro_winkler(b, asked))
+                });
+                Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!(
+                        "there is no engine {asked:?}; there are {}{}",
+                        ENGINES.join(", "),
+                        nearest.map_or(String::new(), |name| format!(": did you mean {name}?"))
+                    ),
+                )
             });
-            Error::new(
-                ErrorKind::InvalidArgument,
-                format!(
-                    "there is no engine {asked:?}; there are {}{}",
-                    ENGINES.join(", "),
-                    nearest.map_or(String::new(), |name| format!(": did you mean {name}?"))
-                ),
-            )
-        });
     }
     let (name, why) = match config.vendor.as_str() {
         "host" => ("shm", "the buffers are host memory"),
         "cuda" => ("nccl", "the buffers are of NVIDIA's devices"),
-        "metax" => ("nccl", "the buffers are of MetaX's devices, whose mccl has NCCL's interface"),
+        "metax" => (
+            "nccl",
+            "the buffers are of MetaX's devices, whose mccl has NCCL's interface",
+        ),
         "ascend" => ("hccl", "the buffers are of Ascend devices"),
         _ => ("flagcx", "FlagCX serves many vendors"),
     };
@@ -159,11 +168,30 @@ mod tests {
 
     #[test]
     fn memory_decides_unless_an_engine_is_named() {
-        for (vendor, engine) in [("host", "shm"), ("cuda", "nccl"), ("metax", "nccl"), ("ascend", "hccl"), ("x", "flagcx")] {
-            assert_eq!(choose(&config(None, vendor)).expect("there is one").0, engine);
-            assert_eq!(choose(&config(Some("auto"), vendor)).expect("there is one").0, engine);
+        for (vendor, engine) in [
+            ("host", "shm"),
+            ("cuda", "nccl"),
+            ("metax", "nccl"),
+            ("ascend", "hccl"),
+            ("x", "flagcx"),
+        ] {
+            assert_eq!(
+                choose(&config(None, vendor)).expect("there is one").0,
+                engine
+            );
+            assert_eq!(
+                choose(&config(Some("auto"), vendor))
+                    .expect("there is one")
+                    .0,
+                engine
+            );
         }
-        assert_eq!(choose(&config(Some("flagcx"), "cuda")).expect("there is one").0, "flagcx");
+        assert_eq!(
+            choose(&config(Some("flagcx"), "cuda"))
+                .expect("there is one")
+                .0,
+            "flagcx"
+        );
     }
 
     #[test]

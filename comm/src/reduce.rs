@@ -70,7 +70,10 @@ impl ReduceOp {
             D::Float8E4M3Fn | D::Float8E5M2 | D::Float8E4M3FnUz | D::Float8E5M2FnUz | D::Bytes => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
-                    format!("{} cannot be reduced: reduce in bfloat16 or float32", dtype.name()),
+                    format!(
+                        "{} cannot be reduced: reduce in bfloat16 or float32",
+                        dtype.name()
+                    ),
                 ));
             }
             D::Complex64 | D::Complex128 => matches!(self, Self::Sum | Self::Avg | Self::PremulSum),

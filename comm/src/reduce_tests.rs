@@ -7,7 +7,12 @@ use super::{reduce, ReduceOp};
 use crate::DType;
 
 /// Runs the reduction over inputs of one type.
-fn run<T: Copy + Default>(op: ReduceOp, dtype: DType, factors: &[f64], inputs: &[Vec<T>]) -> Vec<T> {
+fn run<T: Copy + Default>(
+    op: ReduceOp,
+    dtype: DType,
+    factors: &[f64],
+    inputs: &[Vec<T>],
+) -> Vec<T> {
     op.check(dtype).expect("defined");
     let count = inputs[0].len();
     let addresses: Vec<*const u8> = inputs.iter().map(|input| input.as_ptr().cast()).collect();
@@ -20,7 +25,8 @@ fn run<T: Copy + Default>(op: ReduceOp, dtype: DType, factors: &[f64], inputs: &
     }
     let bytes = |values: &[T]| {
         // SAFETY: plain numbers.
-        unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }.to_vec()
+        unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }
+            .to_vec()
     };
     assert_eq!(bytes(&out), bytes(&mirror));
     out
@@ -137,7 +143,10 @@ fn truth_is_any_other_value_than_zero() {
     let inputs = [vec![0u8, 0, 2, 255], vec![0, 1, 0, 4]];
     assert_eq!(run(ReduceOp::Sum, DType::Bool, &[], &inputs), [0, 1, 1, 1]);
     assert_eq!(run(ReduceOp::Prod, DType::Bool, &[], &inputs), [0, 0, 0, 1]);
-    assert_eq!(run(ReduceOp::BitXor, DType::Bool, &[], &inputs), [0, 1, 1, 0]);
+    assert_eq!(
+        run(ReduceOp::BitXor, DType::Bool, &[], &inputs),
+        [0, 1, 1, 0]
+    );
 }
 
 #[test]
@@ -152,16 +161,35 @@ fn a_value_that_is_no_number_wins() {
 #[test]
 fn complex_numbers_are_pairs() {
     let inputs = [vec![[1f32, 2.0]], vec![[3.0, 4.0]]];
-    assert_eq!(run(ReduceOp::Sum, DType::Complex64, &[], &inputs), [[4.0, 6.0]]);
+    assert_eq!(
+        run(ReduceOp::Sum, DType::Complex64, &[], &inputs),
+        [[4.0, 6.0]]
+    );
 }
 
 #[test]
 fn what_is_not_defined_is_refused_by_name() {
     for (op, dtype, message) in [
-        (ReduceOp::Sum, DType::Float8E5M2, "float8_e5m2 cannot be reduced: reduce in bfloat16 or float32"),
-        (ReduceOp::BitAnd, DType::Float32, "band is not defined on float32"),
-        (ReduceOp::Max, DType::Complex64, "max is not defined on complex64"),
-        (ReduceOp::PremulSum, DType::Int32, "premul_sum is not defined on int32"),
+        (
+            ReduceOp::Sum,
+            DType::Float8E5M2,
+            "float8_e5m2 cannot be reduced: reduce in bfloat16 or float32",
+        ),
+        (
+            ReduceOp::BitAnd,
+            DType::Float32,
+            "band is not defined on float32",
+        ),
+        (
+            ReduceOp::Max,
+            DType::Complex64,
+            "max is not defined on complex64",
+        ),
+        (
+            ReduceOp::PremulSum,
+            DType::Int32,
+            "premul_sum is not defined on int32",
+        ),
     ] {
         assert_eq!(op.check(dtype).expect_err("undefined").to_string(), message);
     }

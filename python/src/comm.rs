@@ -30,7 +30,10 @@ fn comm_capsule(py: Python<'_>) -> PyResult<Py<PyAny>> {
 /// `(name, usable, library and version or the reason why not)` of every engine.
 #[pyfunction]
 #[pyo3(signature = (library = None))]
-fn comm_engines(py: Python<'_>, library: Option<String>) -> PyResult<Vec<(&'static str, bool, String)>> {
+fn comm_engines(
+    py: Python<'_>,
+    library: Option<String>,
+) -> PyResult<Vec<(&'static str, bool, String)>> {
     let library = library.map(CString::new).transpose();
     let library = library.map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok(py.detach(|| {
@@ -39,7 +42,9 @@ fn comm_engines(py: Python<'_>, library: Option<String>) -> PyResult<Vec<(&'stat
             .map(|name| {
                 let config = flagos_comm::Config {
                     engine: Some(name.to_owned()),
-                    library: library.as_ref().map(|path| path.to_string_lossy().into_owned().into()),
+                    library: library
+                        .as_ref()
+                        .map(|path| path.to_string_lossy().into_owned().into()),
                     vendor: String::new(),
                     rank: 0,
                     size: 1,
@@ -48,7 +53,11 @@ fn comm_engines(py: Python<'_>, library: Option<String>) -> PyResult<Vec<(&'stat
                     window: 4096,
                 };
                 match name {
-                    "shm" => (name, true, "built in; processes of one host, host memory".to_owned()),
+                    "shm" => (
+                        name,
+                        true,
+                        "built in; processes of one host, host memory".to_owned(),
+                    ),
                     _ => match flagos_comm::library::probe(name, &config) {
                         Ok(found) => (name, true, found),
                         Err(error) => (name, false, error.to_string()),

@@ -65,21 +65,29 @@ bool is_sound(const Call& call) {
 }
 
 int all_reduce(const Call& call, const Codes& codes) {
-  return submit(call, codes, true, [call, group = call.comm ? call.comm->group : nullptr, factor = call.comm ? call.comm->factor : 1] {
-    const auto all = group->exchange(call.send, call.count * size_of(*call.type));
-    const auto out = reduced(all, call.count, *call.type, *call.op, factor);
-    std::memcpy(call.recv, out.data(), out.size());
-  });
+  return submit(
+      call,
+      codes,
+      true,
+      [call, group = call.comm ? call.comm->group : nullptr, factor = call.comm ? call.comm->factor : 1] {
+        const auto all = group->exchange(call.send, call.count * size_of(*call.type));
+        const auto out = reduced(all, call.count, *call.type, *call.op, factor);
+        std::memcpy(call.recv, out.data(), out.size());
+      });
 }
 
 int reduce(const Call& call, const Codes& codes) {
-  return submit(call, codes, true, [call, group = call.comm ? call.comm->group : nullptr, factor = call.comm ? call.comm->factor : 1] {
-    const auto all = group->exchange(call.send, call.count * size_of(*call.type));
-    if (group->rank() == call.root) {
-      const auto out = reduced(all, call.count, *call.type, *call.op, factor);
-      std::memcpy(call.recv, out.data(), out.size());
-    }
-  });
+  return submit(
+      call,
+      codes,
+      true,
+      [call, group = call.comm ? call.comm->group : nullptr, factor = call.comm ? call.comm->factor : 1] {
+        const auto all = group->exchange(call.send, call.count * size_of(*call.type));
+        if (group->rank() == call.root) {
+          const auto out = reduced(all, call.count, *call.type, *call.op, factor);
+          std::memcpy(call.recv, out.data(), out.size());
+        }
+      });
 }
 
 int broadcast(const Call& call, const Codes& codes) {
@@ -101,13 +109,17 @@ int all_gather(const Call& call, const Codes& codes) {
 }
 
 int reduce_scatter(const Call& call, const Codes& codes) {
-  return submit(call, codes, true, [call, group = call.comm ? call.comm->group : nullptr, factor = call.comm ? call.comm->factor : 1] {
-    const size_t total = call.count * static_cast<size_t>(group->size());
-    const auto all = group->exchange(call.send, total * size_of(*call.type));
-    const auto out = reduced(all, total, *call.type, *call.op, factor);
-    const size_t bytes = call.count * size_of(*call.type);
-    std::memcpy(call.recv, out.data() + static_cast<size_t>(group->rank()) * bytes, bytes);
-  });
+  return submit(
+      call,
+      codes,
+      true,
+      [call, group = call.comm ? call.comm->group : nullptr, factor = call.comm ? call.comm->factor : 1] {
+        const size_t total = call.count * static_cast<size_t>(group->size());
+        const auto all = group->exchange(call.send, total * size_of(*call.type));
+        const auto out = reduced(all, total, *call.type, *call.op, factor);
+        const size_t bytes = call.count * size_of(*call.type);
+        std::memcpy(call.recv, out.data() + static_cast<size_t>(group->rank()) * bytes, bytes);
+      });
 }
 
 int send(const Call& call, const Codes& codes) {

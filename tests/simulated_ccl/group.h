@@ -72,6 +72,7 @@ void complain(const char* function, const std::string& what);
 
 } // namespace simulated
 
-// Tells the library of the host vendor's streams: `api` is a `const FlagosApi*`. Returns how often it was misused so far.
+// Tells the library of the host vendor's streams: `api` is a `const FlagosApi*`. Returns how often it was misused so
+// far.
 extern "C" int simulated_use_core(const void* api);
 extern "C" int simulated_misuses(void);

@@ -105,8 +105,9 @@ int HcclBatchSendRecv(Item* items, uint32_t count, Comm* comm, void* stream) {
   simulated::group_start(kCodes);
   int status = 0;
   for (uint32_t i = 0; i < count && status == 0; ++i) {
-    status = items[i].direction == 0 ? HcclSend(items[i].buffer, items[i].count, items[i].type, items[i].peer, comm, stream)
-                                     : HcclRecv(items[i].buffer, items[i].count, items[i].type, items[i].peer, comm, stream);
+    status = items[i].direction == 0
+        ? HcclSend(items[i].buffer, items[i].count, items[i].type, items[i].peer, comm, stream)
+        : HcclRecv(items[i].buffer, items[i].count, items[i].type, items[i].peer, comm, stream);
   }
   const int ended = simulated::group_end(kCodes);
   return status != 0 ? status : ended;

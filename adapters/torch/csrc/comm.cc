@@ -90,13 +90,8 @@ int32_t tell(const std::exception& failure, char* error, uint64_t capacity) {
   return 1;
 }
 
-int32_t store_set(
-    void* context,
-    const char* key,
-    const uint8_t* value,
-    uint64_t length,
-    char* error,
-    uint64_t capacity) {
+int32_t
+store_set(void* context, const char* key, const uint8_t* value, uint64_t length, char* error, uint64_t capacity) {
   try {
     static_cast<c10d::Store*>(context)->set(key, std::vector<uint8_t>(value, value + length));
     return 0;

@@ -226,8 +226,7 @@ DeviceGroup::Endpoint& DeviceGroup::endpoint(
   }
   Endpoint made;
   made.comm = connect_within(key, device, rank, size, timeout);
-  TORCH_CHECK(
-      made.comm->on_streams(), "flagos: the engine ", made.comm->engine(), " does not queue work on streams");
+  TORCH_CHECK(made.comm->on_streams(), "flagos: the engine ", made.comm->engine(), " does not queue work on streams");
   made.engine = made.comm->engine();
   made.stream = guard()->getStreamFromGlobalPool(device, /*isHighPriority=*/false);
   const std::lock_guard<std::mutex> lock(mutex_);

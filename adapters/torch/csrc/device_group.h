@@ -34,7 +34,7 @@ struct Queued {
   std::mutex mutex;
   c10::Device device{c10::DeviceType::CPU};
   c10::Stream stream{c10::Stream::DEFAULT, c10::Device(c10::DeviceType::CPU)};
-  void* end = nullptr; // an event
+  void* end = nullptr;   // an event
   bool captured = false; // part of a graph: the event cannot be asked
   std::vector<Operation> operations;
   bool done = false;
@@ -140,12 +140,8 @@ class DeviceGroup {
     void* ready = nullptr;
   };
   Endpoint& endpoint(const std::string& key, c10::Device device, int rank, int size, std::chrono::milliseconds timeout);
-  std::shared_ptr<Comm> connect_within(
-      const std::string& key,
-      c10::Device device,
-      int rank,
-      int size,
-      std::chrono::milliseconds timeout);
+  std::shared_ptr<Comm>
+  connect_within(const std::string& key, c10::Device device, int rank, int size, std::chrono::milliseconds timeout);
   void lower(Operation& operation, const std::string& engine) const;
   void* take_event();
   void watch();

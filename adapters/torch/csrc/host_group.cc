@@ -9,12 +9,7 @@
 
 namespace flagos {
 
-HostWork::HostWork(
-    int rank,
-    c10d::OpType type,
-    const char* title,
-    std::vector<at::Tensor> outputs,
-    uint64_t sequence)
+HostWork::HostWork(int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> outputs, uint64_t sequence)
     : Work(rank, type, title), outputs_(std::move(outputs)), sequence_(sequence) {}
 
 int HostWork::sourceRank() const {
@@ -114,14 +109,15 @@ HostGroup::HostGroup(
     int rank,
     int size)
     : comm_(comm),
-      core_(std::make_shared<Core>(
-          Core{std::move(comm), std::move(record), std::move(folder), std::move(name), rank, size})) {}
+      core_(
+          std::make_shared<Core>(
+              Core{std::move(comm), std::move(record), std::move(folder), std::move(name), rank, size})) {}
 
 void HostGroup::Core::run(const Operation& operation, uint64_t number, int* source) const {
   const FlagosCollective call = operation.view();
   const bool any = operation.kind == FlagosCommKind_Recv && operation.root == FLAGOS_COMM_ANY_RANK;
-  const int32_t status = any ? comm_api->receive_any(comm->get(), &call, source)
-                             : comm_api->run(comm->get(), &call, nullptr);
+  const int32_t status =
+      any ? comm_api->receive_any(comm->get(), &call, source) : comm_api->run(comm->get(), &call, nullptr);
   record->done(number, status == FLAGOS_COMM_OK);
   if (status == FLAGOS_COMM_OK) {
     operation.unstage(size);

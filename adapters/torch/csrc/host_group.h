@@ -77,7 +77,13 @@ class Lane {
 
 class HostGroup {
  public:
-  HostGroup(std::shared_ptr<Comm> comm, std::shared_ptr<Record> record, std::string folder, std::string name, int rank, int size);
+  HostGroup(
+      std::shared_ptr<Comm> comm,
+      std::shared_ptr<Record> record,
+      std::string folder,
+      std::string name,
+      int rank,
+      int size);
 
   // Runs calls in order; null when they are done, which is so unless `async`.
   c10::intrusive_ptr<c10d::Work> issue(

@@ -103,8 +103,8 @@ ProcessGroupFlagos::ProcessGroupFlagos(
   auto prefixed = c10::make_intrusive<c10d::PrefixStore>("host/", store_);
   try {
     auto comm = std::make_shared<Comm>(host, "host", prefixed, rank, size, timeout);
-    host_ = std::make_unique<HostGroup>(
-        std::move(comm), record_, settings_.dump_folder, settings_.comm.group, rank, size);
+    host_ =
+        std::make_unique<HostGroup>(std::move(comm), record_, settings_.dump_folder, settings_.comm.group, rank, size);
   } catch (const c10::NotImplementedError& error) {
     host_failure_ = error.what_without_backtrace(); // ranks on several hosts: told when tensors on the CPU come
   }
@@ -271,10 +271,8 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::reduce(Tensors& tensors, const c
   return issue(OpType::REDUCE, "flagos:reduce", {std::move(call)}, tensors, tensor.device(), options.asyncOp);
 }
 
-ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::allgather(
-    TensorLists& outputs,
-    Tensors& inputs,
-    const c10d::AllgatherOptions& options) {
+ProcessGroupFlagos::WorkPtr
+ProcessGroupFlagos::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   const at::Tensor& input = only(inputs, "all_gather");
   TORCH_CHECK_VALUE(
       outputs.size() == 1 && outputs[0].size() == static_cast<size_t>(size_),
@@ -288,14 +286,11 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::allgather(
     check_like(output, input, "all_gather");
     call.add_recv(output);
   }
-  return issue(
-      OpType::ALLGATHER, "flagos:all_gather", {std::move(call)}, outputs[0], input.device(), options.asyncOp);
+  return issue(OpType::ALLGATHER, "flagos:all_gather", {std::move(call)}, outputs[0], input.device(), options.asyncOp);
 }
 
-ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::_allgather_base(
-    at::Tensor& output,
-    at::Tensor& input,
-    const c10d::AllgatherOptions& options) {
+ProcessGroupFlagos::WorkPtr
+ProcessGroupFlagos::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
   Tensors outputs{output};
   Tensors inputs{input};
   return allgather_into_tensor_coalesced(outputs, inputs, options);
@@ -328,10 +323,8 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::allgather_into_tensor_coalesced(
       OpType::_ALLGATHER_BASE, "flagos:all_gather_into_tensor", std::move(calls), outputs, device, options.asyncOp);
 }
 
-ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::allgather_coalesced(
-    TensorLists& outputs,
-    Tensors& inputs,
-    const c10d::AllgatherOptions& options) {
+ProcessGroupFlagos::WorkPtr
+ProcessGroupFlagos::allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   // One list a rank, each with one tensor an input.
   TORCH_CHECK_VALUE(
       !inputs.empty() && outputs.size() == static_cast<size_t>(size_),
@@ -358,10 +351,8 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::allgather_coalesced(
       OpType::ALLGATHER_COALESCED, "flagos:all_gather_coalesced", std::move(calls), flat, device, options.asyncOp);
 }
 
-ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::gather(
-    TensorLists& outputs,
-    Tensors& inputs,
-    const c10d::GatherOptions& options) {
+ProcessGroupFlagos::WorkPtr
+ProcessGroupFlagos::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
   const at::Tensor& input = only(inputs, "gather");
   check_tensor(input, input.device(), "gather");
   Operation call = operation(FlagosCommKind_Gather, options.timeout);
@@ -386,10 +377,8 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::gather(
   return issue(OpType::GATHER, "flagos:gather", {std::move(call)}, results, input.device(), options.asyncOp);
 }
 
-ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::scatter(
-    Tensors& outputs,
-    TensorLists& inputs,
-    const c10d::ScatterOptions& options) {
+ProcessGroupFlagos::WorkPtr
+ProcessGroupFlagos::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
   const at::Tensor& output = only(outputs, "scatter");
   check_tensor(output, output.device(), "scatter");
   Operation call = operation(FlagosCommKind_Scatter, options.timeout);
@@ -412,10 +401,8 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::scatter(
   return issue(OpType::SCATTER, "flagos:scatter", {std::move(call)}, outputs, output.device(), options.asyncOp);
 }
 
-ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::reduce_scatter(
-    Tensors& outputs,
-    TensorLists& inputs,
-    const c10d::ReduceScatterOptions& options) {
+ProcessGroupFlagos::WorkPtr
+ProcessGroupFlagos::reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) {
   const at::Tensor& output = only(outputs, "reduce_scatter");
   TORCH_CHECK_VALUE(
       inputs.size() == 1 && inputs[0].size() == static_cast<size_t>(size_),
@@ -468,12 +455,7 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::reduce_scatter_tensor_coalesced(
   }
   const auto device = inputs[0].device();
   return issue(
-      OpType::_REDUCE_SCATTER_BASE,
-      "flagos:reduce_scatter_tensor",
-      std::move(calls),
-      outputs,
-      device,
-      options.asyncOp);
+      OpType::_REDUCE_SCATTER_BASE, "flagos:reduce_scatter_tensor", std::move(calls), outputs, device, options.asyncOp);
 }
 
 ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::alltoall_base(
@@ -545,10 +527,8 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::alltoall_base(
       OpType::ALLTOALL_BASE, "flagos:all_to_all_single", {std::move(call)}, {output}, input.device(), options.asyncOp);
 }
 
-ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::alltoall(
-    Tensors& outputs,
-    Tensors& inputs,
-    const c10d::AllToAllOptions& options) {
+ProcessGroupFlagos::WorkPtr
+ProcessGroupFlagos::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
   TORCH_CHECK_VALUE(
       outputs.size() == static_cast<size_t>(size_) && inputs.size() == static_cast<size_t>(size_),
       "flagos: all_to_all needs ",
@@ -629,8 +609,8 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::barrier(const c10d::BarrierOptio
     }
     return issue(OpType::BARRIER, "flagos:barrier", {std::move(call)}, {}, c10::kCPU, options.asyncOp);
   }
-  const c10::DeviceIndex index = options.device_ids.empty() ? current_device()
-                                                             : static_cast<c10::DeviceIndex>(options.device_ids[0]);
+  const c10::DeviceIndex index =
+      options.device_ids.empty() ? current_device() : static_cast<c10::DeviceIndex>(options.device_ids[0]);
   const c10::Device device(kFlagos, index);
   const at::Tensor token = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device));
   call.kind = FlagosCommKind_AllReduce;

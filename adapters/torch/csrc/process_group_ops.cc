@@ -4,12 +4,12 @@
 // Python's class of backends belongs to torch's own bindings. They hand out any backend that is attached to a
 // ProcessGroup, and they pass ProcessGroups to operators. So Python makes a ProcessGroup, an operator attaches the
 // backend to it, and torch wraps what it finds there: no second set of bindings, and no Python headers.
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/library.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "process_group.h"
 #include "core.h"
 #include "ddp_timer.h"
+#include "process_group.h"
 #include "shim.h"
 
 namespace flagos {

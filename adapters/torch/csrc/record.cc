@@ -28,8 +28,7 @@ const char* kind_name(uint32_t kind) {
 
 std::string file_name(const std::string& group) {
   std::string name = group;
-  std::replace_if(
-      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 
@@ -65,8 +64,8 @@ std::string Record::json() const {
     const auto seconds = std::chrono::duration<double>(entry.queued.time_since_epoch()).count();
     text << (i == (next_ > kKept ? next_ - kKept : 0) ? "" : ", ") << R"({"collective": ")" << kind_name(entry.kind)
          << R"(", "sequence": )" << entry.sequence << R"(, "count": )" << entry.count << R"(, "dtype": )" << entry.dtype
-         << R"(, "root": )" << entry.root << R"(, "async": )" << (entry.async ? "true" : "false") << R"(, "progress": ")"
-         << entry.progress << R"(", "queued": )" << std::fixed << seconds << '}';
+         << R"(, "root": )" << entry.root << R"(, "async": )" << (entry.async ? "true" : "false")
+         << R"(, "progress": ")" << entry.progress << R"(", "queued": )" << std::fixed << seconds << '}';
   }
   text << ']';
   return text.str();

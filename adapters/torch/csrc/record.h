@@ -21,7 +21,8 @@ class Record {
   std::string json() const;
 
   // Reports a failure once: to the file `<folder>/<group>-rank<rank>.json` if there is a folder, and to standard error.
-  void dump(const std::string& folder, const std::string& group, int rank, const std::string& state, const std::string& why);
+  void
+  dump(const std::string& folder, const std::string& group, int rank, const std::string& state, const std::string& why);
 
  private:
   struct Entry {

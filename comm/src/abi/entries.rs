@@ -6,7 +6,8 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::Duration;
 
 use super::types::{
-    FlagosCollective, FlagosComm, FlagosCommConfig, FlagosCommStore, FLAGOS_COMM_ANY_RANK, FLAGOS_COMM_OK,
+    FlagosCollective, FlagosComm, FlagosCommConfig, FlagosCommStore, FLAGOS_COMM_ANY_RANK,
+    FLAGOS_COMM_OK,
 };
 use crate::engine::{self, Communicator, Config, Stream};
 use crate::{library, Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result, Store};
@@ -42,15 +43,22 @@ fn status(entry: impl FnOnce() -> Result<()>) -> i32 {
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         Err(Error::new(
             ErrorKind::Internal,
-            format!("panic: {}; this is a defect of flagos, please report it", text.unwrap_or("unknown")),
+            format!(
+                "panic: {}; this is a defect of flagos, please report it",
+                text.unwrap_or("unknown")
+            ),
         ))
     });
     match outcome {
         Ok(()) => FLAGOS_COMM_OK,
         Err(error) => {
             let text = error.to_string().replace('\0', "\u{fffd}");
-            let culprit = error.culprit().and_then(|rank| i32::try_from(rank).ok()).unwrap_or(-1);
-            let _ = LAST.try_with(|last| last.replace((CString::new(text).unwrap_or_default(), culprit)));
+            let culprit = error
+                .culprit()
+                .and_then(|rank| i32::try_from(rank).ok())
+                .unwrap_or(-1);
+            let _ = LAST
+                .try_with(|last| last.replace((CString::new(text).unwrap_or_default(), culprit)));
             error.kind() as i32
         }
     }
@@ -67,7 +75,9 @@ unsafe fn text(text: *const c_char) -> Option<String> {
         return None;
     }
     // SAFETY: the caller's promise.
-    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+    let text = unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned();
     (!text.is_empty()).then_some(text)
 }
 
@@ -92,10 +102,16 @@ impl ForeignStore {
         if status == 0 {
             return Ok(());
         }
-        let end = message.iter().position(|&byte| byte == 0).unwrap_or(MESSAGE);
+        let end = message
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(MESSAGE);
         let text = String::from_utf8_lossy(&message[..end]).into_owned();
         let key = key.to_string_lossy();
-        Err(Error::new(ErrorKind::System, format!("the store could not {what} {key}: {text}")))
+        Err(Error::new(
+            ErrorKind::System,
+            format!("the store could not {what} {key}: {text}"),
+        ))
     }
 }
 
@@ -153,7 +169,11 @@ impl Store for ForeignStore {
 unsafe fn config(config: *const FlagosCommConfig) -> Result<Config> {
     // SAFETY: the caller's promise.
     let given = unsafe { config.as_ref() }.ok_or_else(|| null("the configuration"))?;
-    let window = if given.window == 0 { WINDOW } else { given.window as usize };
+    let window = if given.window == 0 {
+        WINDOW
+    } else {
+        given.window as usize
+    };
     if window < 4096 || window % 4096 != 0 {
         return Err(Error::new(
             ErrorKind::InvalidArgument,
@@ -184,7 +204,12 @@ pub(super) unsafe extern "C" fn connect(
 ) -> i32 {
     status(|| {
         // SAFETY: the caller's promise.
-        let (config, store) = unsafe { (config(given)?, store.as_ref().ok_or_else(|| null("the store"))?) };
+        let (config, store) = unsafe {
+            (
+                config(given)?,
+                store.as_ref().ok_or_else(|| null("the store"))?,
+            )
+        };
         if out.is_null() {
             return Err(null("an output"));
         }
@@ -247,18 +272,28 @@ unsafe fn with_call(
 ) -> Result<()> {
     // SAFETY: the caller's promise.
     let given = unsafe { given.as_ref() }.ok_or_else(|| null("the call"))?;
-    let unknown = |what: &str, code: u32| Error::new(ErrorKind::InvalidArgument, format!("there is no {what} {code}"));
+    let unknown = |what: &str, code: u32| {
+        Error::new(
+            ErrorKind::InvalidArgument,
+            format!("there is no {what} {code}"),
+        )
+    };
     let kind = Kind::from_code(given.kind).ok_or_else(|| unknown("collective", given.kind))?;
     // SAFETY: the caller's promise; `usize` is 64 bits on every platform served.
     unsafe {
         let counts = |address: *const u64, length: u32| {
-            let length = if address.is_null() { 0 } else { length as usize };
+            let length = if address.is_null() {
+                0
+            } else {
+                length as usize
+            };
             list(address.cast::<usize>(), length)
         };
         run(&Collective {
             kind,
             dtype: DType::from_code(given.dtype).ok_or_else(|| unknown("type", given.dtype))?,
-            reduce: ReduceOp::from_code(given.reduce).ok_or_else(|| unknown("reduction", given.reduce))?,
+            reduce: ReduceOp::from_code(given.reduce)
+                .ok_or_else(|| unknown("reduction", given.reduce))?,
             root: match given.root {
                 FLAGOS_COMM_ANY_RANK => None,
                 root => Some(usize::try_from(root).map_err(|_| {
@@ -365,7 +400,10 @@ pub(super) unsafe extern "C" fn state_json(comm: *const FlagosComm, out: *mut *m
 
 /// # Safety
 /// `given` is NULL or valid, `out` NULL or valid for writing.
-pub(super) unsafe extern "C" fn probe(given: *const FlagosCommConfig, out: *mut *mut c_char) -> i32 {
+pub(super) unsafe extern "C" fn probe(
+    given: *const FlagosCommConfig,
+    out: *mut *mut c_char,
+) -> i32 {
     status(|| {
         // SAFETY: the caller's promise.
         let config = unsafe { config(given)? };

@@ -130,7 +130,9 @@ impl FlagCx {
     fn unique_id(&self) -> Result<UniqueId> {
         let mut id = UniqueId([0; ID_BYTES]);
         // SAFETY: room for an id, which is room for an address too.
-        self.check("GetUniqueId", unsafe { (self.functions.get_unique_id)(&raw mut id) })?;
+        self.check("GetUniqueId", unsafe {
+            (self.functions.get_unique_id)(&raw mut id)
+        })?;
         if id.0[8..].iter().any(|&byte| byte != 0) {
             return Ok(id);
         }
@@ -155,14 +157,26 @@ impl FlagCx {
         if code == SUCCESS || code == IN_PROGRESS {
             return Ok(());
         }
-        let last = self.functions.get_last_error.filter(|_| !self.comm.is_null()).and_then(|get| {
-            // SAFETY: the communicator is alive; the string is the library's own.
-            let text = unsafe { get(self.comm) };
-            // SAFETY: as above.
-            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
-        });
+        let last = self
+            .functions
+            .get_last_error
+            .filter(|_| !self.comm.is_null())
+            .and_then(|get| {
+                // SAFETY: the communicator is alive; the string is the library's own.
+                let text = unsafe { get(self.comm) };
+                // SAFETY: as above.
+                (!text.is_null()).then(|| {
+                    unsafe { CStr::from_ptr(text) }
+                        .to_string_lossy()
+                        .into_owned()
+                })
+            });
         let last = last.filter(|text| !text.is_empty() && text != "Not implemented.");
-        let kind = if code == NOT_SUPPORTED { ErrorKind::Unsupported } else { ErrorKind::Library };
+        let kind = if code == NOT_SUPPORTED {
+            ErrorKind::Unsupported
+        } else {
+            ErrorKind::Library
+        };
         Err(Error::new(
             kind,
             format!(
@@ -216,51 +230,160 @@ impl Dialect for FlagCx {
         })
     }
 
-    unsafe fn all_reduce(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, op: i32, stream: *mut c_void) -> Result<()> {
+    unsafe fn all_reduce(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        stream: *mut c_void,
+    ) -> Result<()> {
         let stream = wrap(stream);
         // SAFETY: the caller's promise about the buffers, here and below.
-        self.check("AllReduce", unsafe { (self.functions.all_reduce)(send, recv, count, dtype, op, self.comm, &raw const stream) })
+        self.check("AllReduce", unsafe {
+            (self.functions.all_reduce)(send, recv, count, dtype, op, self.comm, &raw const stream)
+        })
     }
 
-    unsafe fn reduce(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, op: i32, root: usize, stream: *mut c_void) -> Result<()> {
+    unsafe fn reduce(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        root: usize,
+        stream: *mut c_void,
+    ) -> Result<()> {
         let stream = wrap(stream);
         // SAFETY: see all_reduce.
-        self.check("Reduce", unsafe { (self.functions.reduce)(send, recv, count, dtype, op, root as c_int, self.comm, &raw const stream) })
+        self.check("Reduce", unsafe {
+            (self.functions.reduce)(
+                send,
+                recv,
+                count,
+                dtype,
+                op,
+                root as c_int,
+                self.comm,
+                &raw const stream,
+            )
+        })
     }
 
-    unsafe fn broadcast(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, root: usize, stream: *mut c_void) -> Result<()> {
+    unsafe fn broadcast(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        root: usize,
+        stream: *mut c_void,
+    ) -> Result<()> {
         let stream = wrap(stream);
         // SAFETY: see all_reduce.
-        self.check("Broadcast", unsafe { (self.functions.broadcast)(send, recv, count, dtype, root as c_int, self.comm, &raw const stream) })
+        self.check("Broadcast", unsafe {
+            (self.functions.broadcast)(
+                send,
+                recv,
+                count,
+                dtype,
+                root as c_int,
+                self.comm,
+                &raw const stream,
+            )
+        })
     }
 
-    unsafe fn all_gather(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, stream: *mut c_void) -> Result<()> {
+    unsafe fn all_gather(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        stream: *mut c_void,
+    ) -> Result<()> {
         let stream = wrap(stream);
         // SAFETY: see all_reduce.
-        self.check("AllGather", unsafe { (self.functions.all_gather)(send, recv, count, dtype, self.comm, &raw const stream) })
+        self.check("AllGather", unsafe {
+            (self.functions.all_gather)(send, recv, count, dtype, self.comm, &raw const stream)
+        })
     }
 
-    unsafe fn reduce_scatter(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, op: i32, stream: *mut c_void) -> Result<()> {
+    unsafe fn reduce_scatter(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        stream: *mut c_void,
+    ) -> Result<()> {
         let stream = wrap(stream);
         // SAFETY: see all_reduce.
-        self.check("ReduceScatter", unsafe { (self.functions.reduce_scatter)(send, recv, count, dtype, op, self.comm, &raw const stream) })
+        self.check("ReduceScatter", unsafe {
+            (self.functions.reduce_scatter)(
+                send,
+                recv,
+                count,
+                dtype,
+                op,
+                self.comm,
+                &raw const stream,
+            )
+        })
     }
 
-    unsafe fn send(&self, send: *const u8, count: usize, dtype: i32, peer: usize, stream: *mut c_void) -> Result<()> {
+    unsafe fn send(
+        &self,
+        send: *const u8,
+        count: usize,
+        dtype: i32,
+        peer: usize,
+        stream: *mut c_void,
+    ) -> Result<()> {
         let stream = wrap(stream);
         // SAFETY: see all_reduce.
-        self.check("Send", unsafe { (self.functions.send)(send, count, dtype, peer as c_int, self.comm, &raw const stream) })
+        self.check("Send", unsafe {
+            (self.functions.send)(
+                send,
+                count,
+                dtype,
+                peer as c_int,
+                self.comm,
+                &raw const stream,
+            )
+        })
     }
 
-    unsafe fn recv(&self, recv: *mut u8, count: usize, dtype: i32, peer: usize, stream: *mut c_void) -> Result<()> {
+    unsafe fn recv(
+        &self,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        peer: usize,
+        stream: *mut c_void,
+    ) -> Result<()> {
         let stream = wrap(stream);
         // SAFETY: see all_reduce.
-        self.check("Recv", unsafe { (self.functions.recv)(recv, count, dtype, peer as c_int, self.comm, &raw const stream) })
+        self.check("Recv", unsafe {
+            (self.functions.recv)(
+                recv,
+                count,
+                dtype,
+                peer as c_int,
+                self.comm,
+                &raw const stream,
+            )
+        })
     }
 
     fn group_start(&self) -> Result<()> {
         // SAFETY: the communicator is alive.
-        self.check("GroupStart", unsafe { (self.functions.group_start)(self.comm) })
+        self.check("GroupStart", unsafe {
+            (self.functions.group_start)(self.comm)
+        })
     }
 
     fn group_end(&self) -> Result<()> {
@@ -275,12 +398,19 @@ impl Dialect for FlagCx {
         match self.functions.comm_abort {
             // SAFETY: ended once, and not used afterwards.
             Some(abort) => self.check("CommAbort", unsafe { abort(self.comm) }),
-            None => Err(Error::new(ErrorKind::Unsupported, format!("{} has no CommAbort", self.library))),
+            None => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("{} has no CommAbort", self.library),
+            )),
         }
     }
 
     fn async_error(&self) -> Result<()> {
-        let Some(get) = self.functions.comm_get_async_error.filter(|_| !self.ended.load(Ordering::Acquire)) else {
+        let Some(get) = self
+            .functions
+            .comm_get_async_error
+            .filter(|_| !self.ended.load(Ordering::Acquire))
+        else {
             return Ok(());
         };
         let mut error = 0;

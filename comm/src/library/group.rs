@@ -36,22 +36,33 @@ impl Group {
     fn check_abort(&self) -> Result<()> {
         if self.aborted.load(Ordering::Acquire) {
             let reason = self.reason.lock().clone();
-            return Err(Error::new(ErrorKind::Aborted, format!("the group was aborted: {reason}")).due_to(self.rank));
+            return Err(Error::new(
+                ErrorKind::Aborted,
+                format!("the group was aborted: {reason}"),
+            )
+            .due_to(self.rank));
         }
         Ok(())
     }
 
     /// A type and a count to move the call's elements with: data that is only moved is bytes.
     fn movement(&self, count: usize, dtype: DType) -> Result<(i32, usize)> {
-        let code = self.dialect.dtype(DType::UInt8).or_else(|| self.dialect.dtype(DType::Int8));
-        let code = code.ok_or_else(|| Error::new(ErrorKind::Internal, "a dialect without bytes"))?;
+        let code = self
+            .dialect
+            .dtype(DType::UInt8)
+            .or_else(|| self.dialect.dtype(DType::Int8));
+        let code =
+            code.ok_or_else(|| Error::new(ErrorKind::Internal, "a dialect without bytes"))?;
         Ok((code, count * dtype.size()))
     }
 
     /// Type, count and operation to reduce with.
     fn reduction(&self, call: &Collective<'_>) -> Result<(i32, usize, i32)> {
         let unsupported = |what: &str| {
-            Error::new(ErrorKind::Unsupported, format!("{} has no {what}", self.dialect.library()))
+            Error::new(
+                ErrorKind::Unsupported,
+                format!("{} has no {what}", self.dialect.library()),
+            )
         };
         // A complex number is two real ones.
         let (dtype, count) = match call.dtype {
@@ -59,7 +70,10 @@ impl Group {
             DType::Complex128 => (DType::Float64, call.count * 2),
             other => (other, call.count),
         };
-        let code = self.dialect.dtype(dtype).ok_or_else(|| unsupported(dtype.name()))?;
+        let code = self
+            .dialect
+            .dtype(dtype)
+            .ok_or_else(|| unsupported(dtype.name()))?;
         let op = match (dtype, call.reduce) {
             // Of values that are 0 or 1.
             (DType::Bool, ReduceOp::Sum | ReduceOp::BitOr) => ReduceOp::Max,
@@ -86,14 +100,42 @@ impl Group {
             // SAFETY: the caller's promise.
             let outcome = unsafe {
                 match call.kind {
-                    Kind::AllReduce => self.dialect.all_reduce(call.send[0], call.recv[0], count, dtype, op, stream),
-                    Kind::Reduce => self.dialect.reduce(call.send[0], call.recv[0], count, dtype, op, root, stream),
-                    _ if adjacent(call.send, call.bytes()) => {
-                        self.dialect.reduce_scatter(call.send[0], call.recv[0], count, dtype, op, stream)
-                    }
+                    Kind::AllReduce => self.dialect.all_reduce(
+                        call.send[0],
+                        call.recv[0],
+                        count,
+                        dtype,
+                        op,
+                        stream,
+                    ),
+                    Kind::Reduce => self.dialect.reduce(
+                        call.send[0],
+                        call.recv[0],
+                        count,
+                        dtype,
+                        op,
+                        root,
+                        stream,
+                    ),
+                    _ if adjacent(call.send, call.bytes()) => self.dialect.reduce_scatter(
+                        call.send[0],
+                        call.recv[0],
+                        count,
+                        dtype,
+                        op,
+                        stream,
+                    ),
                     _ => self.grouped(|| {
                         for (rank, &part) in call.send.iter().enumerate() {
-                            self.dialect.reduce(part, call.recv[0], count, dtype, op, rank, stream)?;
+                            self.dialect.reduce(
+                                part,
+                                call.recv[0],
+                                count,
+                                dtype,
+                                op,
+                                rank,
+                                stream,
+                            )?;
                         }
                         Ok(())
                     }),
@@ -108,10 +150,13 @@ impl Group {
         // SAFETY: the caller's promise, for every arm.
         unsafe {
             match call.kind {
-                Kind::Broadcast => self.dialect.broadcast(call.send[0], call.recv[0], count, dtype, root, stream),
-                Kind::AllGather if adjacent(&addresses(call.recv), call.bytes()) => {
-                    self.dialect.all_gather(call.send[0], call.recv[0], count, dtype, stream)
+                Kind::Broadcast => {
+                    self.dialect
+                        .broadcast(call.send[0], call.recv[0], count, dtype, root, stream)
                 }
+                Kind::AllGather if adjacent(&addresses(call.recv), call.bytes()) => self
+                    .dialect
+                    .all_gather(call.send[0], call.recv[0], count, dtype, stream),
                 Kind::AllGather => {
                     let everyone = vec![count; self.size];
                     let mine = vec![call.send[0]; self.size];
@@ -122,7 +167,11 @@ impl Group {
                 Kind::Gather => {
                     let everyone: Vec<usize> = vec![count; self.size];
                     let mine = one(self.size, root, call.send[0], count);
-                    let receives = if call.recv.is_empty() { (&[][..], &[][..]) } else { (call.recv, &everyone[..]) };
+                    let receives = if call.recv.is_empty() {
+                        (&[][..], &[][..])
+                    } else {
+                        (call.recv, &everyone[..])
+                    };
                     self.exchange(&mine.0, &mine.1, receives.0, receives.1, dtype, stream)
                 }
                 Kind::Scatter => {
@@ -131,18 +180,29 @@ impl Group {
                     let mut recv_counts = vec![0; self.size];
                     recv[root] = call.recv[0];
                     recv_counts[root] = count;
-                    let sends = if call.send.is_empty() { (&[][..], &[][..]) } else { (call.send, &everyone[..]) };
+                    let sends = if call.send.is_empty() {
+                        (&[][..], &[][..])
+                    } else {
+                        (call.send, &everyone[..])
+                    };
                     self.exchange(sends.0, sends.1, &recv, &recv_counts, dtype, stream)
                 }
                 Kind::AllToAll => {
-                    let scale = |counts: &[usize]| counts.iter().map(|c| c * call.dtype.size()).collect::<Vec<_>>();
+                    let scale = |counts: &[usize]| {
+                        counts
+                            .iter()
+                            .map(|c| c * call.dtype.size())
+                            .collect::<Vec<_>>()
+                    };
                     let (out, back) = (scale(call.send_counts), scale(call.recv_counts));
                     self.exchange(call.send, &out, call.recv, &back, dtype, stream)
                 }
-                Kind::Barrier | Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter => Err(Error::new(
-                    ErrorKind::Internal,
-                    format!("{} is not queued as it is", call.kind.name()),
-                )),
+                Kind::Barrier | Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter => {
+                    Err(Error::new(
+                        ErrorKind::Internal,
+                        format!("{} is not queued as it is", call.kind.name()),
+                    ))
+                }
             }
         }
     }
@@ -173,10 +233,12 @@ impl Group {
                 // SAFETY: the caller's promise.
                 unsafe {
                     if send_counts.get(peer).is_some_and(|&count| count != 0) {
-                        self.dialect.send(send[peer], send_counts[peer], dtype, peer, stream)?;
+                        self.dialect
+                            .send(send[peer], send_counts[peer], dtype, peer, stream)?;
                     }
                     if recv_counts.get(peer).is_some_and(|&count| count != 0) {
-                        self.dialect.recv(recv[peer], recv_counts[peer], dtype, peer, stream)?;
+                        self.dialect
+                            .recv(recv[peer], recv_counts[peer], dtype, peer, stream)?;
                     }
                 }
             }
@@ -199,7 +261,9 @@ fn addresses(parts: &[*mut u8]) -> Vec<*const u8> {
 
 /// Whether the parts are one buffer, in order.
 fn adjacent(parts: &[*const u8], bytes: usize) -> bool {
-    parts.windows(2).all(|pair| pair[0].wrapping_add(bytes) == pair[1])
+    parts
+        .windows(2)
+        .all(|pair| pair[0].wrapping_add(bytes) == pair[1])
 }
 
 impl Communicator for Group {
@@ -221,13 +285,21 @@ impl Communicator for Group {
         self.check_abort()
             // SAFETY: the caller's promise.
             .and_then(|()| unsafe { self.queue(call, stream) })
-            .map_err(|error| error.during(&format!("{call} in group {:?} on rank {}", self.name, self.rank)))
+            .map_err(|error| {
+                error.during(&format!(
+                    "{call} in group {:?} on rank {}",
+                    self.name, self.rank
+                ))
+            })
     }
 
     unsafe fn receive_any(&self, _call: &Collective<'_>) -> Result<usize> {
         Err(Error::new(
             ErrorKind::Unsupported,
-            format!("{} cannot receive from any rank: name the rank", self.dialect.library()),
+            format!(
+                "{} cannot receive from any rank: name the rank",
+                self.dialect.library()
+            ),
         ))
     }
 

@@ -91,7 +91,9 @@ impl Hccl {
         let mut info = RootInfo([0; ROOT_INFO_BYTES]);
         if config.rank == 0 {
             // SAFETY: writes the information.
-            hccl.check("GetRootInfo", unsafe { (hccl.functions.get_root_info)(&raw mut info) })?;
+            hccl.check("GetRootInfo", unsafe {
+                (hccl.functions.get_root_info)(&raw mut info)
+            })?;
             store.set("hccl/root", &info.0)?;
         } else {
             let bytes = store.get("hccl/root", config.timeout)?;
@@ -105,7 +107,12 @@ impl Hccl {
         }
         // SAFETY: the information is rank 0's; the device is current, as the caller sees to.
         let outcome = unsafe {
-            (hccl.functions.comm_init)(config.size as u32, &raw const info, hccl.rank, &raw mut hccl.comm)
+            (hccl.functions.comm_init)(
+                config.size as u32,
+                &raw const info,
+                hccl.rank,
+                &raw mut hccl.comm,
+            )
         };
         hccl.check("CommInitRootInfo", outcome)?;
         hccl.ended = AtomicBool::new(false);
@@ -120,11 +127,19 @@ impl Hccl {
             // SAFETY: any code may be asked; the string is static.
             let text = unsafe { get(code) };
             // SAFETY: as above.
-            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+            (!text.is_null()).then(|| {
+                unsafe { CStr::from_ptr(text) }
+                    .to_string_lossy()
+                    .into_owned()
+            })
         });
         Err(Error::new(
             ErrorKind::Library,
-            format!("{what} failed in {}: {} (code {code})", self.library, meaning.unwrap_or_default()),
+            format!(
+                "{what} failed in {}: {} (code {code})",
+                self.library,
+                meaning.unwrap_or_default()
+            ),
         ))
     }
 
@@ -178,18 +193,60 @@ impl Dialect for Hccl {
         })
     }
 
-    unsafe fn all_reduce(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, op: i32, stream: Stream) -> Result<()> {
+    unsafe fn all_reduce(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        stream: Stream,
+    ) -> Result<()> {
         // SAFETY: the caller's promise about the buffers, here and below.
-        self.check("AllReduce", unsafe { (self.functions.all_reduce)(send, recv, count as u64, dtype, op, self.comm, stream) })
+        self.check("AllReduce", unsafe {
+            (self.functions.all_reduce)(send, recv, count as u64, dtype, op, self.comm, stream)
+        })
     }
 
-    unsafe fn reduce(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, op: i32, root: usize, stream: Stream) -> Result<()> {
+    unsafe fn reduce(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        root: usize,
+        stream: Stream,
+    ) -> Result<()> {
         // SAFETY: see all_reduce.
-        self.check("Reduce", unsafe { (self.functions.reduce)(send, recv, count as u64, dtype, op, root as u32, self.comm, stream) })
+        self.check("Reduce", unsafe {
+            (self.functions.reduce)(
+                send,
+                recv,
+                count as u64,
+                dtype,
+                op,
+                root as u32,
+                self.comm,
+                stream,
+            )
+        })
     }
 
-    unsafe fn broadcast(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, root: usize, stream: Stream) -> Result<()> {
-        let buffer = if self.rank as usize == root { send.cast_mut() } else { recv };
+    unsafe fn broadcast(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        root: usize,
+        stream: Stream,
+    ) -> Result<()> {
+        let buffer = if self.rank as usize == root {
+            send.cast_mut()
+        } else {
+            recv
+        };
         if self.rank as usize == root && !std::ptr::eq(send, recv) {
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -197,20 +254,48 @@ impl Dialect for Hccl {
             ));
         }
         // SAFETY: see all_reduce; the root's buffer is only read.
-        self.check("Broadcast", unsafe { (self.functions.broadcast)(buffer, count as u64, dtype, root as u32, self.comm, stream) })
+        self.check("Broadcast", unsafe {
+            (self.functions.broadcast)(buffer, count as u64, dtype, root as u32, self.comm, stream)
+        })
     }
 
-    unsafe fn all_gather(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, stream: Stream) -> Result<()> {
+    unsafe fn all_gather(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        stream: Stream,
+    ) -> Result<()> {
         // SAFETY: see all_reduce.
-        self.check("AllGather", unsafe { (self.functions.all_gather)(send, recv, count as u64, dtype, self.comm, stream) })
+        self.check("AllGather", unsafe {
+            (self.functions.all_gather)(send, recv, count as u64, dtype, self.comm, stream)
+        })
     }
 
-    unsafe fn reduce_scatter(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, op: i32, stream: Stream) -> Result<()> {
+    unsafe fn reduce_scatter(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        stream: Stream,
+    ) -> Result<()> {
         // SAFETY: see all_reduce.
-        self.check("ReduceScatter", unsafe { (self.functions.reduce_scatter)(send, recv, count as u64, dtype, op, self.comm, stream) })
+        self.check("ReduceScatter", unsafe {
+            (self.functions.reduce_scatter)(send, recv, count as u64, dtype, op, self.comm, stream)
+        })
     }
 
-    unsafe fn send(&self, send: *const u8, count: usize, dtype: i32, peer: usize, stream: Stream) -> Result<()> {
+    unsafe fn send(
+        &self,
+        send: *const u8,
+        count: usize,
+        dtype: i32,
+        peer: usize,
+        stream: Stream,
+    ) -> Result<()> {
         let item = Item {
             direction: 0,
             buffer: send.cast_mut().cast(),
@@ -222,10 +307,19 @@ impl Dialect for Hccl {
             return Ok(());
         }
         // SAFETY: see all_reduce.
-        self.check("Send", unsafe { (self.functions.send)(send, count as u64, dtype, peer as u32, self.comm, stream) })
+        self.check("Send", unsafe {
+            (self.functions.send)(send, count as u64, dtype, peer as u32, self.comm, stream)
+        })
     }
 
-    unsafe fn recv(&self, recv: *mut u8, count: usize, dtype: i32, peer: usize, stream: Stream) -> Result<()> {
+    unsafe fn recv(
+        &self,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        peer: usize,
+        stream: Stream,
+    ) -> Result<()> {
         let item = Item {
             direction: 1,
             buffer: recv.cast(),
@@ -237,13 +331,18 @@ impl Dialect for Hccl {
             return Ok(());
         }
         // SAFETY: see all_reduce.
-        self.check("Recv", unsafe { (self.functions.recv)(recv, count as u64, dtype, peer as u32, self.comm, stream) })
+        self.check("Recv", unsafe {
+            (self.functions.recv)(recv, count as u64, dtype, peer as u32, self.comm, stream)
+        })
     }
 
     fn group_start(&self) -> Result<()> {
         BATCH.with_borrow_mut(|batch| {
             if batch.is_some() {
-                return Err(Error::new(ErrorKind::Internal, "groups of HCCL do not nest"));
+                return Err(Error::new(
+                    ErrorKind::Internal,
+                    "groups of HCCL do not nest",
+                ));
             }
             *batch = Some((vec![], std::ptr::null_mut()));
             Ok(())
@@ -252,14 +351,22 @@ impl Dialect for Hccl {
 
     fn group_end(&self) -> Result<()> {
         let Some((mut items, stream)) = BATCH.take() else {
-            return Err(Error::new(ErrorKind::Internal, "a group of HCCL ended that was not begun"));
+            return Err(Error::new(
+                ErrorKind::Internal,
+                "a group of HCCL ended that was not begun",
+            ));
         };
         if items.is_empty() {
             return Ok(());
         }
         // SAFETY: the items' buffers are valid, as who queued them promised.
         self.check("BatchSendRecv", unsafe {
-            (self.functions.batch_send_recv)(items.as_mut_ptr(), items.len() as u32, self.comm, stream)
+            (self.functions.batch_send_recv)(
+                items.as_mut_ptr(),
+                items.len() as u32,
+                self.comm,
+                stream,
+            )
         })
     }
 
@@ -273,12 +380,18 @@ impl Dialect for Hccl {
     }
 
     fn async_error(&self) -> Result<()> {
-        let Some(get) = self.functions.get_comm_async_error.filter(|_| !self.ended.load(Ordering::Acquire)) else {
+        let Some(get) = self
+            .functions
+            .get_comm_async_error
+            .filter(|_| !self.ended.load(Ordering::Acquire))
+        else {
             return Ok(());
         };
         let mut error = 0;
         // SAFETY: the communicator is alive; writes one integer.
-        self.check("GetCommAsyncError", unsafe { get(self.comm, &raw mut error) })?;
+        self.check("GetCommAsyncError", unsafe {
+            get(self.comm, &raw mut error)
+        })?;
         self.check("an earlier call", error)
     }
 }

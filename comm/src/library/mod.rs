@@ -38,13 +38,67 @@ trait Dialect: Send + Sync {
 
     fn drop_premul(&self, _op: i32) {}
 
-    unsafe fn all_reduce(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, op: i32, stream: *mut c_void) -> Result<()>;
-    unsafe fn reduce(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, op: i32, root: usize, stream: *mut c_void) -> Result<()>;
-    unsafe fn broadcast(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, root: usize, stream: *mut c_void) -> Result<()>;
-    unsafe fn all_gather(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, stream: *mut c_void) -> Result<()>;
-    unsafe fn reduce_scatter(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, op: i32, stream: *mut c_void) -> Result<()>;
-    unsafe fn send(&self, send: *const u8, count: usize, dtype: i32, peer: usize, stream: *mut c_void) -> Result<()>;
-    unsafe fn recv(&self, recv: *mut u8, count: usize, dtype: i32, peer: usize, stream: *mut c_void) -> Result<()>;
+    unsafe fn all_reduce(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        stream: *mut c_void,
+    ) -> Result<()>;
+    unsafe fn reduce(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        root: usize,
+        stream: *mut c_void,
+    ) -> Result<()>;
+    unsafe fn broadcast(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        root: usize,
+        stream: *mut c_void,
+    ) -> Result<()>;
+    unsafe fn all_gather(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        stream: *mut c_void,
+    ) -> Result<()>;
+    unsafe fn reduce_scatter(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        stream: *mut c_void,
+    ) -> Result<()>;
+    unsafe fn send(
+        &self,
+        send: *const u8,
+        count: usize,
+        dtype: i32,
+        peer: usize,
+        stream: *mut c_void,
+    ) -> Result<()>;
+    unsafe fn recv(
+        &self,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        peer: usize,
+        stream: *mut c_void,
+    ) -> Result<()>;
     fn group_start(&self) -> Result<()>;
     fn group_end(&self) -> Result<()>;
 

@@ -64,7 +64,10 @@ unsafe impl Sync for Nccl {}
 fn names(vendor: &str) -> (&'static str, &'static [&'static str]) {
     match vendor {
         "metax" | "musa" => ("mccl", &["libmccl.so.2", "libmccl.so"]),
-        _ => ("nccl", &["libnccl.so.2", "libnccl.so", "librccl.so.1", "librccl.so"]),
+        _ => (
+            "nccl",
+            &["libnccl.so.2", "libnccl.so", "librccl.so.1", "librccl.so"],
+        ),
     }
 }
 
@@ -86,7 +89,12 @@ fn load(config: &Config) -> Result<(Functions, String)> {
         unsafe { get(&raw mut version) == SUCCESS }
     });
     let version = if known {
-        format!(" {}.{}.{}", version / 10000, version / 100 % 100, version % 100)
+        format!(
+            " {}.{}.{}",
+            version / 10000,
+            version / 100 % 100,
+            version % 100
+        )
     } else {
         String::new()
     };
@@ -110,14 +118,19 @@ impl Nccl {
         let mut id = UniqueId([0; 128]);
         if config.rank == 0 {
             // SAFETY: writes the id.
-            nccl.check("GetUniqueId", unsafe { (nccl.functions.get_unique_id)(&raw mut id) })?;
+            nccl.check("GetUniqueId", unsafe {
+                (nccl.functions.get_unique_id)(&raw mut id)
+            })?;
             store.set("nccl/id", &id.0.map(c_char::cast_unsigned))?;
         } else {
             let bytes = store.get("nccl/id", config.timeout)?;
             if bytes.len() != id.0.len() {
                 return Err(Error::new(
                     ErrorKind::Mismatch,
-                    format!("rank 0 told an id of {} bytes, NCCL's have 128", bytes.len()),
+                    format!(
+                        "rank 0 told an id of {} bytes, NCCL's have 128",
+                        bytes.len()
+                    ),
                 ));
             }
             for (to, from) in id.0.iter_mut().zip(bytes) {
@@ -126,7 +139,12 @@ impl Nccl {
         }
         // SAFETY: the id is rank 0's; the device is current, as the caller sees to.
         let outcome = unsafe {
-            (nccl.functions.comm_init_rank)(&raw mut nccl.comm, config.size as c_int, id, config.rank as c_int)
+            (nccl.functions.comm_init_rank)(
+                &raw mut nccl.comm,
+                config.size as c_int,
+                id,
+                config.rank as c_int,
+            )
         };
         nccl.check("CommInitRank", outcome)?;
         nccl.ended = std::sync::atomic::AtomicBool::new(false);
@@ -139,7 +157,11 @@ impl Nccl {
         }
         let text = |pointer: *const c_char| {
             // SAFETY: the library's strings are static or its thread's own.
-            (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned())
+            (!pointer.is_null()).then(|| {
+                unsafe { CStr::from_ptr(pointer) }
+                    .to_string_lossy()
+                    .into_owned()
+            })
         };
         let meaning = self.functions.get_error_string.and_then(|get| {
             // SAFETY: any code may be asked.
@@ -156,7 +178,8 @@ impl Nccl {
                 what,
                 self.library,
                 meaning.unwrap_or_default(),
-                last.filter(|text| !text.is_empty()).map_or(String::new(), |text| format!(": {text}"))
+                last.filter(|text| !text.is_empty())
+                    .map_or(String::new(), |text| format!(": {text}"))
             ),
         ))
     }
@@ -199,7 +222,8 @@ impl Dialect for Nccl {
     }
 
     fn premul(&self, factor: f64, dtype: DType) -> Result<i32> {
-        let (Some(create), Some(code)) = (self.functions.create_premul_sum, self.dtype(dtype)) else {
+        let (Some(create), Some(code)) = (self.functions.create_premul_sum, self.dtype(dtype))
+        else {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!("{} has no premul_sum of {}", self.library, dtype.name()),
@@ -207,14 +231,26 @@ impl Dialect for Nccl {
         };
         let mut scalar = [0u8; 8];
         match dtype {
-            DType::Float16 => scalar[..2].copy_from_slice(&half::f16::from_f64(factor).to_ne_bytes()),
-            DType::BFloat16 => scalar[..2].copy_from_slice(&half::bf16::from_f64(factor).to_ne_bytes()),
+            DType::Float16 => {
+                scalar[..2].copy_from_slice(&half::f16::from_f64(factor).to_ne_bytes())
+            }
+            DType::BFloat16 => {
+                scalar[..2].copy_from_slice(&half::bf16::from_f64(factor).to_ne_bytes())
+            }
             DType::Float32 => scalar[..4].copy_from_slice(&(factor as f32).to_ne_bytes()),
             _ => scalar = factor.to_ne_bytes(),
         }
         let mut op = 0;
         // SAFETY: the scalar is of the type and read before the call returns.
-        let outcome = unsafe { create(&raw mut op, scalar.as_ptr().cast(), code, HOST_IMMEDIATE, self.comm) };
+        let outcome = unsafe {
+            create(
+                &raw mut op,
+                scalar.as_ptr().cast(),
+                code,
+                HOST_IMMEDIATE,
+                self.comm,
+            )
+        };
         self.check("RedOpCreatePreMulSum", outcome).map(|()| op)
     }
 
@@ -225,39 +261,116 @@ impl Dialect for Nccl {
         }
     }
 
-    unsafe fn all_reduce(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, op: i32, stream: Stream) -> Result<()> {
+    unsafe fn all_reduce(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        stream: Stream,
+    ) -> Result<()> {
         // SAFETY: the caller's promise about the buffers, here and below.
-        self.check("AllReduce", unsafe { (self.functions.all_reduce)(send, recv, count, dtype, op, self.comm, stream) })
+        self.check("AllReduce", unsafe {
+            (self.functions.all_reduce)(send, recv, count, dtype, op, self.comm, stream)
+        })
     }
 
-    unsafe fn reduce(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, op: i32, root: usize, stream: Stream) -> Result<()> {
+    unsafe fn reduce(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        root: usize,
+        stream: Stream,
+    ) -> Result<()> {
         // SAFETY: see all_reduce.
-        self.check("Reduce", unsafe { (self.functions.reduce)(send, recv, count, dtype, op, root as c_int, self.comm, stream) })
+        self.check("Reduce", unsafe {
+            (self.functions.reduce)(
+                send,
+                recv,
+                count,
+                dtype,
+                op,
+                root as c_int,
+                self.comm,
+                stream,
+            )
+        })
     }
 
-    unsafe fn broadcast(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, root: usize, stream: Stream) -> Result<()> {
+    unsafe fn broadcast(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        root: usize,
+        stream: Stream,
+    ) -> Result<()> {
         // SAFETY: see all_reduce.
-        self.check("Broadcast", unsafe { (self.functions.broadcast)(send, recv, count, dtype, root as c_int, self.comm, stream) })
+        self.check("Broadcast", unsafe {
+            (self.functions.broadcast)(send, recv, count, dtype, root as c_int, self.comm, stream)
+        })
     }
 
-    unsafe fn all_gather(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, stream: Stream) -> Result<()> {
+    unsafe fn all_gather(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        stream: Stream,
+    ) -> Result<()> {
         // SAFETY: see all_reduce.
-        self.check("AllGather", unsafe { (self.functions.all_gather)(send, recv, count, dtype, self.comm, stream) })
+        self.check("AllGather", unsafe {
+            (self.functions.all_gather)(send, recv, count, dtype, self.comm, stream)
+        })
     }
 
-    unsafe fn reduce_scatter(&self, send: *const u8, recv: *mut u8, count: usize, dtype: i32, op: i32, stream: Stream) -> Result<()> {
+    unsafe fn reduce_scatter(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        stream: Stream,
+    ) -> Result<()> {
         // SAFETY: see all_reduce.
-        self.check("ReduceScatter", unsafe { (self.functions.reduce_scatter)(send, recv, count, dtype, op, self.comm, stream) })
+        self.check("ReduceScatter", unsafe {
+            (self.functions.reduce_scatter)(send, recv, count, dtype, op, self.comm, stream)
+        })
     }
 
-    unsafe fn send(&self, send: *const u8, count: usize, dtype: i32, peer: usize, stream: Stream) -> Result<()> {
+    unsafe fn send(
+        &self,
+        send: *const u8,
+        count: usize,
+        dtype: i32,
+        peer: usize,
+        stream: Stream,
+    ) -> Result<()> {
         // SAFETY: see all_reduce.
-        self.check("Send", unsafe { (self.functions.send)(send, count, dtype, peer as c_int, self.comm, stream) })
+        self.check("Send", unsafe {
+            (self.functions.send)(send, count, dtype, peer as c_int, self.comm, stream)
+        })
     }
 
-    unsafe fn recv(&self, recv: *mut u8, count: usize, dtype: i32, peer: usize, stream: Stream) -> Result<()> {
+    unsafe fn recv(
+        &self,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        peer: usize,
+        stream: Stream,
+    ) -> Result<()> {
         // SAFETY: see all_reduce.
-        self.check("Recv", unsafe { (self.functions.recv)(recv, count, dtype, peer as c_int, self.comm, stream) })
+        self.check("Recv", unsafe {
+            (self.functions.recv)(recv, count, dtype, peer as c_int, self.comm, stream)
+        })
     }
 
     fn group_start(&self) -> Result<()> {
@@ -275,7 +388,9 @@ impl Dialect for Nccl {
             return Ok(());
         }
         // SAFETY: ended once, and not used afterwards.
-        self.check("CommAbort", unsafe { (self.functions.comm_abort)(self.comm) })
+        self.check("CommAbort", unsafe {
+            (self.functions.comm_abort)(self.comm)
+        })
     }
 
     fn async_error(&self) -> Result<()> {

@@ -50,7 +50,10 @@ impl Opened {
     pub unsafe fn function<T: Copy>(&self, name: &str) -> Result<T> {
         // SAFETY: the caller's promise.
         unsafe { self.optional(name) }.ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, format!("{} has no {name}", self.name))
+            Error::new(
+                ErrorKind::Unsupported,
+                format!("{} has no {name}", self.name),
+            )
         })
     }
 
@@ -60,7 +63,9 @@ impl Opened {
     /// `T` is the type of that function.
     pub unsafe fn optional<T: Copy>(&self, name: &str) -> Option<T> {
         // SAFETY: the caller's promise; the library stays loaded.
-        unsafe { self.library.get::<T>(name.as_bytes()) }.ok().map(|symbol| *symbol)
+        unsafe { self.library.get::<T>(name.as_bytes()) }
+            .ok()
+            .map(|symbol| *symbol)
     }
 }
 

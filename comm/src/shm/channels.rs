@@ -81,7 +81,12 @@ impl Shm {
                     return Ok(peer);
                 }
                 let next = incoming.taken.wrapping_add(1);
-                self.wait(&self.segment.channel(peer, self.rank).filled, next, peer, deadline)?;
+                self.wait(
+                    &self.segment.channel(peer, self.rank).filled,
+                    next,
+                    peer,
+                    deadline,
+                )?;
             }
         }
         let doorbell = &self.segment.control(self.rank).doorbell;
@@ -121,12 +126,20 @@ impl Shm {
         deadline: Instant,
     ) -> Result<bool> {
         let expected = call.bytes();
-        if let Some(index) = incoming.aside.iter().position(|message| message.tag == call.tag) {
+        if let Some(index) = incoming
+            .aside
+            .iter()
+            .position(|message| message.tag == call.tag)
+        {
             if let Some(message) = incoming.aside.remove(index) {
                 self.expect(call, peer, message.bytes.len(), message.dtype)?;
                 // SAFETY: the buffer holds as many bytes as the message has.
                 unsafe {
-                    std::ptr::copy_nonoverlapping(message.bytes.as_ptr(), non_null_mut(call.recv[0]), expected);
+                    std::ptr::copy_nonoverlapping(
+                        message.bytes.as_ptr(),
+                        non_null_mut(call.recv[0]),
+                        expected,
+                    );
                 }
                 return Ok(true);
             }
@@ -140,16 +153,36 @@ impl Shm {
                     // Taken out all the same: the next message is not at fault.
                     let mut lost = vec![0; front.total];
                     // SAFETY: as long as the message.
-                    unsafe { self.drain(channel, incoming, peer, lost.as_mut_ptr(), front.total, deadline)? };
+                    unsafe {
+                        self.drain(
+                            channel,
+                            incoming,
+                            peer,
+                            lost.as_mut_ptr(),
+                            front.total,
+                            deadline,
+                        )?
+                    };
                     return Err(error);
                 }
                 // SAFETY: the buffer holds as many bytes as the message has.
-                unsafe { self.drain(channel, incoming, peer, call.recv[0], front.total, deadline)? };
+                unsafe {
+                    self.drain(channel, incoming, peer, call.recv[0], front.total, deadline)?
+                };
                 return Ok(true);
             }
             let mut bytes = vec![0; front.total];
             // SAFETY: as long as the message.
-            unsafe { self.drain(channel, incoming, peer, bytes.as_mut_ptr(), front.total, deadline)? };
+            unsafe {
+                self.drain(
+                    channel,
+                    incoming,
+                    peer,
+                    bytes.as_mut_ptr(),
+                    front.total,
+                    deadline,
+                )?
+            };
             incoming.aside.push_back(Message {
                 tag: front.tag,
                 dtype: front.dtype,

@@ -55,7 +55,10 @@ impl Shm {
                 Kind::AllToAll => steps.all_to_all()?,
                 Kind::Barrier => steps.barrier()?,
                 Kind::Send | Kind::Recv => {
-                    return Err(Error::new(ErrorKind::Internal, "a transfer is not a collective"));
+                    return Err(Error::new(
+                        ErrorKind::Internal,
+                        "a transfer is not a collective",
+                    ));
                 }
             }
         }
@@ -86,7 +89,12 @@ impl Steps<'_> {
         let shm = self.shm;
         let before = self.now.wrapping_sub(WINDOWS as u32 - 1);
         for other in shm.others() {
-            shm.wait(&shm.segment.control(other).step, before, other, self.deadline)?;
+            shm.wait(
+                &shm.segment.control(other).step,
+                before,
+                other,
+                self.deadline,
+            )?;
         }
         if self.first {
             let slot = &shm.segment.control(self.mine()).call[self.now as usize % WINDOWS];
@@ -98,11 +106,23 @@ impl Steps<'_> {
 
     fn describe(&self) -> Call {
         let call = self.call;
-        let count = if call.kind == Kind::AllToAll { 0 } else { call.count as u64 };
+        let count = if call.kind == Kind::AllToAll {
+            0
+        } else {
+            call.count as u64
+        };
         Call {
             kind: call.kind as u32,
-            dtype: if call.kind == Kind::Barrier { 0 } else { call.dtype as u32 },
-            reduce: if call.kind.reduces() { call.reduce as u32 } else { 0 },
+            dtype: if call.kind == Kind::Barrier {
+                0
+            } else {
+                call.dtype as u32
+            },
+            reduce: if call.kind.reduces() {
+                call.reduce as u32
+            } else {
+                0
+            },
             root: call.root.map_or(u32::MAX, |root| root as u32),
             count,
             sequence: call.sequence,
@@ -119,7 +139,8 @@ impl Steps<'_> {
     /// Waits for what `other` contributes to this step.
     fn arrived(&self, other: usize) -> Result<*const u8> {
         let control = self.shm.segment.control(other);
-        self.shm.wait(&control.step, self.now, other, self.deadline)?;
+        self.shm
+            .wait(&control.step, self.now, other, self.deadline)?;
         if self.first {
             self.compare(other)?;
         }
@@ -135,7 +156,12 @@ impl Steps<'_> {
     /// Refuses to go on with a rank that is in another call.
     fn compare(&self, other: usize) -> Result<()> {
         let (here, there) = (self.describe(), self.call_of(other));
-        let same = |call: Call| Call { factor: 0, longest: 0, sequence: 0, ..call };
+        let same = |call: Call| Call {
+            factor: 0,
+            longest: 0,
+            sequence: 0,
+            ..call
+        };
         if same(here) == same(there) {
             return Ok(());
         }
@@ -143,11 +169,18 @@ impl Steps<'_> {
         let dtype = DType::from_code(there.dtype).map_or("?", DType::name);
         let reduced = match Kind::from_code(there.kind) {
             Some(kind) if kind.reduces() => {
-                format!(", {}", ReduceOp::from_code(there.reduce).map_or("?", ReduceOp::name))
+                format!(
+                    ", {}",
+                    ReduceOp::from_code(there.reduce).map_or("?", ReduceOp::name)
+                )
             }
             _ => String::new(),
         };
-        let root = if there.root == u32::MAX { String::new() } else { format!(", root {}", there.root) };
+        let root = if there.root == u32::MAX {
+            String::new()
+        } else {
+            format!(", root {}", there.root)
+        };
         Err(Error::new(
             ErrorKind::Mismatch,
             format!(
@@ -165,7 +198,9 @@ impl Steps<'_> {
             self.arrived(other)?;
         }
         if self.first && self.call.kind.reduces() && self.call.reduce == ReduceOp::PremulSum {
-            self.factors = (0..self.shm.size).map(|rank| f64::from_bits(self.call_of(rank).factor)).collect();
+            self.factors = (0..self.shm.size)
+                .map(|rank| f64::from_bits(self.call_of(rank).factor))
+                .collect();
         }
         self.first = false;
         Ok(())
@@ -179,7 +214,11 @@ impl Steps<'_> {
                     own
                 } else {
                     // The offset is within a window.
-                    self.shm.segment.window(rank, self.now).wrapping_add(offset).cast_const()
+                    self.shm
+                        .segment
+                        .window(rank, self.now)
+                        .wrapping_add(offset)
+                        .cast_const()
                 }
             })
             .collect()
@@ -205,7 +244,8 @@ impl Steps<'_> {
         let (send, recv) = (call.send[0], call.recv[0]);
         let wanted = call.kind == Kind::AllReduce || call.root == Some(self.mine());
         let total = call.bytes();
-        if total * (self.shm.size - 1) <= ONE_STEP_BYTES && total <= self.shm.segment.window_bytes() {
+        if total * (self.shm.size - 1) <= ONE_STEP_BYTES && total <= self.shm.segment.window_bytes()
+        {
             let window = self.begin()?;
             // SAFETY: it fits into the window; the call's buffers hold `total` bytes.
             unsafe { copy(send, window, total) };
@@ -214,7 +254,17 @@ impl Steps<'_> {
             if wanted {
                 let inputs = self.inputs(send, 0);
                 // SAFETY: every input holds `count` elements; windows are aligned, and torch's memory is.
-                unsafe { reduce(call.reduce, call.dtype, &self.factors, &inputs, call.count, recv, None) };
+                unsafe {
+                    reduce(
+                        call.reduce,
+                        call.dtype,
+                        &self.factors,
+                        &inputs,
+                        call.count,
+                        recv,
+                        None,
+                    )
+                };
             }
             return Ok(());
         }
@@ -246,9 +296,25 @@ impl Steps<'_> {
             unsafe {
                 if wanted {
                     let out = recv.add(start + from);
-                    reduce(call.reduce, call.dtype, &self.factors, &inputs, count, out, Some(window));
+                    reduce(
+                        call.reduce,
+                        call.dtype,
+                        &self.factors,
+                        &inputs,
+                        count,
+                        out,
+                        Some(window),
+                    );
                 } else {
-                    reduce(call.reduce, call.dtype, &self.factors, &inputs, count, window, None);
+                    reduce(
+                        call.reduce,
+                        call.dtype,
+                        &self.factors,
+                        &inputs,
+                        count,
+                        window,
+                        None,
+                    );
                 }
             }
             self.publish();
@@ -349,14 +415,26 @@ impl Steps<'_> {
             if self.mine() == root {
                 for other in self.shm.others() {
                     // SAFETY: within the buffer and this rank's part of the window.
-                    unsafe { copy(call.send[other].wrapping_add(start), own.add(other * part), bytes) };
+                    unsafe {
+                        copy(
+                            call.send[other].wrapping_add(start),
+                            own.add(other * part),
+                            bytes,
+                        )
+                    };
                 }
                 self.publish();
             } else {
                 self.publish();
                 let theirs = self.arrived(root)?;
                 // SAFETY: as above.
-                unsafe { copy(theirs.add(self.mine() * part), call.recv[0].wrapping_add(start), bytes) };
+                unsafe {
+                    copy(
+                        theirs.add(self.mine() * part),
+                        call.recv[0].wrapping_add(start),
+                        bytes,
+                    )
+                };
             }
             self.first = false;
             start += bytes;
@@ -382,15 +460,34 @@ impl Steps<'_> {
             let own = self.begin()?;
             for other in self.shm.others() {
                 // SAFETY: within the buffer and that rank's part of the window.
-                unsafe { copy(call.send[other].wrapping_add(start), own.add(other * part), bytes) };
+                unsafe {
+                    copy(
+                        call.send[other].wrapping_add(start),
+                        own.add(other * part),
+                        bytes,
+                    )
+                };
             }
             self.publish();
             self.all_arrived()?;
-            let inputs = self.inputs(call.send[self.mine()].wrapping_add(start), self.mine() * part);
+            let inputs = self.inputs(
+                call.send[self.mine()].wrapping_add(start),
+                self.mine() * part,
+            );
             let count = bytes / call.dtype.size();
             let out = call.recv[0].wrapping_add(start);
             // SAFETY: every input and the output hold `count` elements.
-            unsafe { reduce(call.reduce, call.dtype, &self.factors, &inputs, count, out, None) };
+            unsafe {
+                reduce(
+                    call.reduce,
+                    call.dtype,
+                    &self.factors,
+                    &inputs,
+                    count,
+                    out,
+                    None,
+                )
+            };
             start += bytes;
             if start >= total {
                 break;
@@ -407,7 +504,11 @@ impl Steps<'_> {
         // The window begins with how many bytes there are for each rank.
         let table = (size * 8).div_ceil(ALIGN) * ALIGN;
         let part = (self.shm.segment.window_bytes() - table) / size / ALIGN * ALIGN;
-        self.longest = call.send_counts.iter().max().map_or(0, |count| count * element);
+        self.longest = call
+            .send_counts
+            .iter()
+            .max()
+            .map_or(0, |count| count * element);
         let mut longest = self.longest;
         let mut start = 0;
         loop {

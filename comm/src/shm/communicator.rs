@@ -36,7 +36,13 @@ pub struct Shm {
 }
 
 impl Shm {
-    pub(super) fn new(segment: Segment, rank: usize, size: usize, group: String, peers: Vec<Option<Peer>>) -> Self {
+    pub(super) fn new(
+        segment: Segment,
+        rank: usize,
+        size: usize,
+        group: String,
+        peers: Vec<Option<Peer>>,
+    ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             segment,
@@ -44,7 +50,11 @@ impl Shm {
             size,
             group,
             peers,
-            spin: if size <= cores { SPIN_ALONE } else { SPIN_CROWDED },
+            spin: if size <= cores {
+                SPIN_ALONE
+            } else {
+                SPIN_CROWDED
+            },
             step: Mutex::new(0),
             outgoing: (0..size).map(|_| Mutex::new(())).collect(),
             incoming: (0..size).map(|_| Mutex::default()).collect(),
@@ -58,7 +68,13 @@ impl Shm {
     }
 
     /// Waits until a flag that `peer` advances has reached `target`.
-    pub(super) fn wait(&self, flag: &Flag, target: u32, peer: usize, deadline: Instant) -> Result<()> {
+    pub(super) fn wait(
+        &self,
+        flag: &Flag,
+        target: u32,
+        peer: usize,
+        deadline: Instant,
+    ) -> Result<()> {
         for _ in 0..self.spin {
             if reached(flag.get(), target) {
                 return Ok(());
@@ -97,8 +113,16 @@ impl Shm {
         match self.segment.aborted() {
             None => Ok(()),
             Some((by, reason)) => {
-                let who = if by == self.rank { "this rank".to_owned() } else { format!("rank {by}") };
-                Err(Error::new(ErrorKind::Aborted, format!("{who} aborted the group: {reason}")).due_to(by))
+                let who = if by == self.rank {
+                    "this rank".to_owned()
+                } else {
+                    format!("rank {by}")
+                };
+                Err(Error::new(
+                    ErrorKind::Aborted,
+                    format!("{who} aborted the group: {reason}"),
+                )
+                .due_to(by))
             }
         }
     }
@@ -135,8 +159,14 @@ impl Shm {
     /// Puts the call and the group before an error, and lets the other ranks know of it.
     fn fail(&self, error: Error, call: &Collective<'_>) -> Error {
         let kind = error.kind();
-        let error = error.during(&format!("{call} in group {:?} on rank {}", self.group, self.rank));
-        if !matches!(kind, ErrorKind::InvalidArgument | ErrorKind::Unsupported | ErrorKind::Aborted) {
+        let error = error.during(&format!(
+            "{call} in group {:?} on rank {}",
+            self.group, self.rank
+        ));
+        if !matches!(
+            kind,
+            ErrorKind::InvalidArgument | ErrorKind::Unsupported | ErrorKind::Aborted
+        ) {
             self.segment.abort(self.rank, &error.to_string());
         }
         error
@@ -178,7 +208,9 @@ impl Communicator for Shm {
         call.check(self.rank, self.size)?;
         let deadline = Instant::now() + call.timeout;
         // SAFETY: the caller's promise about the buffers.
-        let outcome = self.check_abort().and_then(|()| unsafe { self.receive(call, deadline) });
+        let outcome = self
+            .check_abort()
+            .and_then(|()| unsafe { self.receive(call, deadline) });
         outcome.map_err(|error| self.fail(error, call))
     }
 

@@ -109,6 +109,7 @@ impl Flag {
 
     #[cfg(loom)]
     fn wait_in_kernel(&self, seen: u32, _limit: Duration) {
-        self.kernel.wait(|| self.value.load(Ordering::Acquire) == seen);
+        self.kernel
+            .wait(|| self.value.load(Ordering::Acquire) == seen);
     }
 }

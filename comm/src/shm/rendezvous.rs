@@ -23,7 +23,12 @@ fn host() -> String {
 ///
 /// Fails with the numbers of the ranks that are on another host than rank 0.
 pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
-    let Config { rank, size, timeout, .. } = *config;
+    let Config {
+        rank,
+        size,
+        timeout,
+        ..
+    } = *config;
     let deadline = Instant::now() + timeout;
     let left = || deadline.saturating_duration_since(Instant::now());
 
@@ -32,7 +37,11 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
     for other in 0..size {
         let found = store
             .get(&format!("shm/host/{other}"), left())
-            .map_err(|error| error.during(&format!("waiting for rank {other} of {size}")).due_to(other))?;
+            .map_err(|error| {
+                error
+                    .during(&format!("waiting for rank {other} of {size}"))
+                    .due_to(other)
+            })?;
         hosts.push(found);
     }
     let elsewhere: Vec<String> = (0..size)
@@ -52,7 +61,12 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
 
     let (segment, file) = if rank == 0 {
         let (segment, file) = Segment::create(size, config.window)?;
-        let place = format!("{} {} {}", std::process::id(), file.as_raw_fd(), config.window);
+        let place = format!(
+            "{} {} {}",
+            std::process::id(),
+            file.as_raw_fd(),
+            config.window
+        );
         store.set("shm/memory", place.as_bytes())?;
         (segment, Some(file))
     } else {
@@ -60,7 +74,8 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
     };
 
     let mine = segment.control(rank);
-    mine.pid.store(std::process::id(), std::sync::atomic::Ordering::Release);
+    mine.pid
+        .store(std::process::id(), std::sync::atomic::Ordering::Release);
     mine.attached.publish(1);
     let mut peers = Vec::with_capacity(size);
     for other in 0..size {
@@ -73,7 +88,9 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
                 )
                 .due_to(other));
             }
-            control.attached.sleep(0, left().min(std::time::Duration::from_millis(50)));
+            control
+                .attached
+                .sleep(0, left().min(std::time::Duration::from_millis(50)));
         }
         let pid = control.pid.load(std::sync::atomic::Ordering::Acquire);
         peers.push((other != rank).then(|| Peer::new(pid)));
@@ -85,7 +102,10 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
 /// Maps the memory whose place rank 0 has told.
 fn open(place: &[u8], size: usize) -> Result<Segment> {
     let place = String::from_utf8_lossy(place);
-    let numbers: Vec<usize> = place.split(' ').filter_map(|part| part.parse().ok()).collect();
+    let numbers: Vec<usize> = place
+        .split(' ')
+        .filter_map(|part| part.parse().ok())
+        .collect();
     let [process, descriptor, window] = numbers[..] else {
         return Err(Error::new(
             ErrorKind::Mismatch,

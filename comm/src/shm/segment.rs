@@ -205,8 +205,7 @@ impl Segment {
     pub fn window(&self, rank: usize, step: u32) -> *mut u8 {
         assert!(rank < self.size);
         let index = rank * WINDOWS + step as usize % WINDOWS;
-        let offset =
-            size_of::<Header>() + self.size * size_of::<Control>() + index * self.window;
+        let offset = size_of::<Header>() + self.size * size_of::<Control>() + index * self.window;
         // SAFETY: in range of the mapping.
         unsafe { self.address.add(offset) }
     }

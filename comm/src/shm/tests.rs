@@ -16,7 +16,10 @@ struct Memory {
 
 impl Store for Memory {
     fn set(&self, key: &str, value: &[u8]) -> Result<()> {
-        self.values.lock().expect("no panic").insert(key.to_owned(), value.to_vec());
+        self.values
+            .lock()
+            .expect("no panic")
+            .insert(key.to_owned(), value.to_vec());
         self.changed.notify_all();
         Ok(())
     }
@@ -61,11 +64,19 @@ fn group<T: Send>(size: usize, work: impl Fn(&Shm) -> T + Sync) -> Vec<T> {
                 })
             })
             .collect();
-        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+        ranks
+            .into_iter()
+            .map(|rank| rank.join().expect("no panic"))
+            .collect()
     })
 }
 
-fn call<'a>(kind: Kind, count: usize, send: &'a [*const u8], recv: &'a [*mut u8]) -> Collective<'a> {
+fn call<'a>(
+    kind: Kind,
+    count: usize,
+    send: &'a [*const u8],
+    recv: &'a [*mut u8],
+) -> Collective<'a> {
     Collective {
         kind,
         dtype: DType::Float32,
@@ -112,14 +123,20 @@ fn all_reduce_adds_in_place_and_apart() {
     for size in [1, 2, 3, 4] {
         for count in COUNTS {
             group(size, |shm| {
-                let expected: Vec<f32> = (0..count).map(|i| (0..size).map(|rank| value(rank, i)).sum()).collect();
+                let expected: Vec<f32> = (0..count)
+                    .map(|i| (0..size).map(|rank| value(rank, i)).sum())
+                    .collect();
                 let mut buffer = filled(shm.rank, count);
                 let address = buffer.as_mut_ptr().cast::<u8>();
                 run(shm, &call(Kind::AllReduce, count, &[address], &[address])).expect("it works");
                 assert_eq!(buffer, expected);
                 let (from, mut to) = (filled(shm.rank, count), vec![0f32; count]);
                 let send = [from.as_ptr().cast()];
-                run(shm, &call(Kind::AllReduce, count, &send, &[to.as_mut_ptr().cast()])).expect("it works");
+                run(
+                    shm,
+                    &call(Kind::AllReduce, count, &send, &[to.as_mut_ptr().cast()]),
+                )
+                .expect("it works");
                 assert_eq!(to, expected);
             });
         }
@@ -134,34 +151,86 @@ fn parts_go_where_they_belong() {
                 group(size, |shm| {
                     let mine = shm.rank == root;
                     let from = filled(shm.rank, count);
-                    let parts: Vec<Vec<f32>> = (0..size).map(|to| filled(shm.rank * 10 + to, count)).collect();
-                    let send: Vec<*const u8> = parts.iter().map(|part| part.as_ptr().cast()).collect();
+                    let parts: Vec<Vec<f32>> = (0..size)
+                        .map(|to| filled(shm.rank * 10 + to, count))
+                        .collect();
+                    let send: Vec<*const u8> =
+                        parts.iter().map(|part| part.as_ptr().cast()).collect();
                     let mut into = vec![vec![0f32; count]; size];
-                    let recv: Vec<*mut u8> = into.iter_mut().map(|part| part.as_mut_ptr().cast()).collect();
+                    let recv: Vec<*mut u8> = into
+                        .iter_mut()
+                        .map(|part| part.as_mut_ptr().cast())
+                        .collect();
                     let mut one = vec![0f32; count];
                     let out: [*mut u8; 1] = [one.as_mut_ptr().cast()];
 
-                    run(shm, &call(Kind::AllGather, count, &[from.as_ptr().cast()], &recv)).expect("it works");
+                    run(
+                        shm,
+                        &call(Kind::AllGather, count, &[from.as_ptr().cast()], &recv),
+                    )
+                    .expect("it works");
                     for (rank, part) in into.iter().enumerate() {
                         assert_eq!(*part, filled(rank, count));
                     }
                     run(shm, &call(Kind::ReduceScatter, count, &send, &out)).expect("it works");
-                    let sum: Vec<f32> =
-                        (0..count).map(|i| (0..size).map(|rank| value(rank * 10 + shm.rank, i)).sum()).collect();
+                    let sum: Vec<f32> = (0..count)
+                        .map(|i| (0..size).map(|rank| value(rank * 10 + shm.rank, i)).sum())
+                        .collect();
                     assert_eq!(one, sum);
-                    run(shm, &with(root, 0, call(Kind::Scatter, count, if mine { &send } else { &[] }, &out))).expect("it works");
+                    run(
+                        shm,
+                        &with(
+                            root,
+                            0,
+                            call(Kind::Scatter, count, if mine { &send } else { &[] }, &out),
+                        ),
+                    )
+                    .expect("it works");
                     assert_eq!(one, filled(root * 10 + shm.rank, count));
-                    run(shm, &with(root, 0, call(Kind::Broadcast, count, &[from.as_ptr().cast()], &out))).expect("it works");
+                    run(
+                        shm,
+                        &with(
+                            root,
+                            0,
+                            call(Kind::Broadcast, count, &[from.as_ptr().cast()], &out),
+                        ),
+                    )
+                    .expect("it works");
                     assert_eq!(one, filled(root, count));
                     one.fill(-1.0);
-                    run(shm, &with(root, 0, call(Kind::Reduce, count, &[from.as_ptr().cast()], &out))).expect("it works");
+                    run(
+                        shm,
+                        &with(
+                            root,
+                            0,
+                            call(Kind::Reduce, count, &[from.as_ptr().cast()], &out),
+                        ),
+                    )
+                    .expect("it works");
                     let sum = |i| (0..size).map(|rank| value(rank, i)).sum::<f32>();
-                    let expected: Vec<f32> = (0..count).map(|i| if mine { sum(i) } else { -1.0 }).collect();
+                    let expected: Vec<f32> = (0..count)
+                        .map(|i| if mine { sum(i) } else { -1.0 })
+                        .collect();
                     assert_eq!(one, expected, "only the root's buffer changes");
                     into.iter_mut().for_each(|part| part.fill(0.0));
-                    let recv: Vec<*mut u8> = into.iter_mut().map(|part| part.as_mut_ptr().cast()).collect();
-                    run(shm, &with(root, 0, call(Kind::Gather, count, &[from.as_ptr().cast()], if mine { &recv } else { &[] })))
-                        .expect("it works");
+                    let recv: Vec<*mut u8> = into
+                        .iter_mut()
+                        .map(|part| part.as_mut_ptr().cast())
+                        .collect();
+                    run(
+                        shm,
+                        &with(
+                            root,
+                            0,
+                            call(
+                                Kind::Gather,
+                                count,
+                                &[from.as_ptr().cast()],
+                                if mine { &recv } else { &[] },
+                            ),
+                        ),
+                    )
+                    .expect("it works");
                     for (rank, part) in into.iter().enumerate().filter(|_| mine) {
                         assert_eq!(*part, filled(rank, count));
                     }
@@ -178,10 +247,16 @@ fn all_to_all_takes_counts_of_every_pair() {
     for size in [1, 2, 3, 4] {
         group(size, |shm| {
             let me = shm.rank;
-            let parts: Vec<Vec<f32>> = (0..size).map(|to| filled(me * 10 + to, amount(me, to))).collect();
-            let mut into: Vec<Vec<f32>> = (0..size).map(|from| vec![0.0; amount(from, me)]).collect();
+            let parts: Vec<Vec<f32>> = (0..size)
+                .map(|to| filled(me * 10 + to, amount(me, to)))
+                .collect();
+            let mut into: Vec<Vec<f32>> =
+                (0..size).map(|from| vec![0.0; amount(from, me)]).collect();
             let send: Vec<*const u8> = parts.iter().map(|part| part.as_ptr().cast()).collect();
-            let recv: Vec<*mut u8> = into.iter_mut().map(|part| part.as_mut_ptr().cast()).collect();
+            let recv: Vec<*mut u8> = into
+                .iter_mut()
+                .map(|part| part.as_mut_ptr().cast())
+                .collect();
             let send_counts: Vec<usize> = parts.iter().map(Vec::len).collect();
             let recv_counts: Vec<usize> = into.iter().map(Vec::len).collect();
             let call = Collective {
@@ -205,12 +280,28 @@ fn messages_are_told_apart_by_tag_and_may_exceed_the_channel() {
         if shm.rank == 0 {
             for tag in [1, 2] {
                 let data = filled(tag as usize, count);
-                run(shm, &with(peer, tag, call(Kind::Send, count, &[data.as_ptr().cast()], &[]))).expect("it works");
+                run(
+                    shm,
+                    &with(
+                        peer,
+                        tag,
+                        call(Kind::Send, count, &[data.as_ptr().cast()], &[]),
+                    ),
+                )
+                .expect("it works");
             }
         } else {
             for tag in [2, 1] {
                 let mut data = vec![0f32; count];
-                run(shm, &with(peer, tag, call(Kind::Recv, count, &[], &[data.as_mut_ptr().cast()]))).expect("it works");
+                run(
+                    shm,
+                    &with(
+                        peer,
+                        tag,
+                        call(Kind::Recv, count, &[], &[data.as_mut_ptr().cast()]),
+                    ),
+                )
+                .expect("it works");
                 assert_eq!(data, filled(tag as usize, count));
             }
         }
@@ -226,7 +317,8 @@ fn a_receive_from_any_rank_says_whose_it_was() {
                 let mut data = [0f32];
                 let recv = [data.as_mut_ptr().cast()];
                 // SAFETY: one element.
-                let from = unsafe { shm.receive_any(&call(Kind::Recv, 1, &[], &recv)) }.expect("it works");
+                let from =
+                    unsafe { shm.receive_any(&call(Kind::Recv, 1, &[], &recv)) }.expect("it works");
                 assert_eq!(data, [from as f32]);
                 seen.push(from);
             }
@@ -235,7 +327,14 @@ fn a_receive_from_any_rank_says_whose_it_was() {
         } else {
             let data = [shm.rank as f32];
             let send = [data.as_ptr().cast()];
-            run(shm, &Collective { root: Some(0), ..call(Kind::Send, 1, &send, &[]) }).expect("it works");
+            run(
+                shm,
+                &Collective {
+                    root: Some(0),
+                    ..call(Kind::Send, 1, &send, &[])
+                },
+            )
+            .expect("it works");
         }
     });
 }
@@ -247,10 +346,25 @@ fn many_small_calls_of_every_kind_stay_apart() {
             let root = round as usize % 3;
             let mut x = [f32::from(round as u16), shm.rank as f32];
             let address = x.as_mut_ptr().cast::<u8>();
-            let kind = if round % 2 == 0 { Kind::AllReduce } else { Kind::Broadcast };
+            let kind = if round % 2 == 0 {
+                Kind::AllReduce
+            } else {
+                Kind::Broadcast
+            };
             let rooted = (kind == Kind::Broadcast).then_some(root);
-            run(shm, &Collective { root: rooted, ..call(kind, 2, &[address], &[address]) }).expect("it works");
-            let expected = if kind == Kind::AllReduce { [3.0 * f32::from(round as u16), 3.0] } else { [f32::from(round as u16), root as f32] };
+            run(
+                shm,
+                &Collective {
+                    root: rooted,
+                    ..call(kind, 2, &[address], &[address])
+                },
+            )
+            .expect("it works");
+            let expected = if kind == Kind::AllReduce {
+                [3.0 * f32::from(round as u16), 3.0]
+            } else {
+                [f32::from(round as u16), root as f32]
+            };
             assert_eq!(x, expected);
         }
     });
@@ -265,10 +379,18 @@ fn another_call_is_a_mismatch_that_names_the_rank() {
         run(shm, &call(Kind::AllReduce, count, &[address], &[address])).expect_err("they differ")
     });
     // Both may see it, or one may see that the other gave up.
-    assert!(errors.iter().any(|error| error.kind() == ErrorKind::Mismatch), "{errors:?}");
+    assert!(
+        errors
+            .iter()
+            .any(|error| error.kind() == ErrorKind::Mismatch),
+        "{errors:?}"
+    );
     for (rank, error) in errors.iter().enumerate() {
         assert_eq!(error.culprit(), Some(1 - rank), "{error}");
-        assert!(error.to_string().contains("all_reduce (sequence 1, sum of"), "{error}");
+        assert!(
+            error.to_string().contains("all_reduce (sequence 1, sum of"),
+            "{error}"
+        );
     }
 }
 
@@ -303,13 +425,27 @@ fn a_message_of_another_size_is_refused_and_the_next_one_arrives() {
         let peer = 1 - shm.rank;
         if shm.rank == 0 {
             let data = [1f32, 2.0, 3.0];
-            run(shm, &with(peer, 0, call(Kind::Send, 3, &[data.as_ptr().cast()], &[]))).expect("it works");
-            run(shm, &with(peer, 0, call(Kind::Send, 2, &[data.as_ptr().cast()], &[]))).expect("it works");
+            run(
+                shm,
+                &with(peer, 0, call(Kind::Send, 3, &[data.as_ptr().cast()], &[])),
+            )
+            .expect("it works");
+            run(
+                shm,
+                &with(peer, 0, call(Kind::Send, 2, &[data.as_ptr().cast()], &[])),
+            )
+            .expect("it works");
         } else {
             let mut data = [0f32; 2];
             let recv = [data.as_mut_ptr().cast()];
-            let error = run(shm, &with(peer, 0, call(Kind::Recv, 2, &[], &recv))).expect_err("it is longer");
-            assert!(error.to_string().contains("rank 0 sent 12 bytes of float32, 8 of float32"), "{error}");
+            let error = run(shm, &with(peer, 0, call(Kind::Recv, 2, &[], &recv)))
+                .expect_err("it is longer");
+            assert!(
+                error
+                    .to_string()
+                    .contains("rank 0 sent 12 bytes of float32, 8 of float32"),
+                "{error}"
+            );
             run(shm, &with(peer, 0, call(Kind::Recv, 2, &[], &recv))).expect("it works");
             assert_eq!(data, [1.0, 2.0]);
         }

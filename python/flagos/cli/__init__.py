@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from flagos.cli import demo, devices, doctor, environment, operators
+from flagos.cli import bench, demo, devices, doctor, environment, operators
 from flagos.cli.output import CommandError, print_json
 
 
@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     doctor.add_to(commands)
     environment.add_to(commands)
     demo.add_to(commands)
+    bench.add_to(commands)
     return result
 
 
@@ -41,6 +42,11 @@ def run(arguments: list[str]) -> int:
     """Runs one command line: 0 when all is well, 1 when not, 2 when it is not understood."""
     if arguments[:1] == ["demo"]:
         return demo.run(arguments[1:])  # its options are its own
+    if arguments[:1] == ["bench"]:
+        try:
+            return bench.run(arguments[1:])
+        except CommandError as error:
+            return _report(error, str(error), error.hint)
     everything = parser()
     options = everything.parse_args(arguments)
     if options.version:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 
-from flagos.doctor import configuration, device, framework, installation, kernels, libraries
+from flagos.doctor import configuration, device, distributed, framework, installation, kernels, libraries
 from flagos.doctor.check import Check, Status, worst
 
 __all__ = ["Check", "Status", "diagnose", "summary", "worst"]
@@ -41,6 +41,7 @@ def diagnose(*, timeout: float, canaries: bool) -> Iterator[Check]:
     if canaries and not broken and with_adapter:
         expected = autoload.status is Status.OK
         yield from device.canaries(timeout, autoload_expected=expected)
+        yield from distributed.collectives(timeout)
 
 
 def summary(checks: Sequence[Check]) -> str:
