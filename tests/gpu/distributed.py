@@ -81,7 +81,10 @@ def bandwidth(what: str, size: int) -> dict[str, Any]:
         call, factor = {
             "all_reduce": (lambda: dist.all_reduce(whole), 2 * (ranks - 1) / ranks),
             "all_gather": (lambda: dist.all_gather_into_tensor(whole, part), (ranks - 1) / ranks),
-            "reduce_scatter": (lambda: dist.reduce_scatter_tensor(part, whole), (ranks - 1) / ranks),
+            "reduce_scatter": (
+                lambda: dist.reduce_scatter_tensor(part, whole),
+                (ranks - 1) / ranks,
+            ),
         }[what]
         repeats = max(3, min(50, (1 << 31) // size))
 
@@ -185,9 +188,7 @@ def rank_process(rank: int, options: argparse.Namespace, world: int, port: int) 
     }
     torch.cuda.set_device(rank)
     # Each device type has its own backend in one group. The CPU's is flagos' too, for barriers.
-    dist.init_process_group(
-        "cpu:flagos,cuda:nccl,flagos:flagos", timeout=timedelta(seconds=120)
-    )
+    dist.init_process_group("cpu:flagos,cuda:nccl,flagos:flagos", timeout=timedelta(seconds=120))
     report: dict[str, Any] = {
         "ranks": world,
         "device": torch.cuda.get_device_name(),
@@ -245,8 +246,12 @@ def show(report: dict[str, Any]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--json", help="write the report to this file too")
-    parser.add_argument("--largest", type=int, default=1 << 30, help="bytes of the largest collective")
-    parser.add_argument("--no-model", dest="model", action="store_false", help="leave the DDP step out")
+    parser.add_argument(
+        "--largest", type=int, default=1 << 30, help="bytes of the largest collective"
+    )
+    parser.add_argument(
+        "--no-model", dest="model", action="store_false", help="leave the DDP step out"
+    )
     options = parser.parse_args()
     world = torch.cuda.device_count()
     if world < 2:

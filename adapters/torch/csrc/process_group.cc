@@ -678,8 +678,13 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupFlagos::split(
     const bool known = static_cast<size_t>(rank) < settings_.global_ranks.size();
     settings.global_ranks.push_back(known ? settings_.global_ranks[rank] : static_cast<uint64_t>(rank));
   }
+  // torch gives all parts of a group one store.
+  std::string part = "part";
+  for (const int rank : ranks) {
+    part += "." + std::to_string(rank);
+  }
   return c10::make_intrusive<ProcessGroupFlagos>(
-      store,
+      c10::make_intrusive<c10d::PrefixStore>(part + "/", store),
       static_cast<int>(mine - ranks.begin()),
       static_cast<int>(ranks.size()),
       options->timeout,

@@ -66,9 +66,7 @@ def launch(
     return [Rank(*end) for end in json.loads(zygote.stdout.readline())]
 
 
-def launch_all_well(
-    program: str, *arguments: str, ranks: int = 2, **variables: str
-) -> list[str]:
+def launch_all_well(program: str, *arguments: str, ranks: int = 2, **variables: str) -> list[str]:
     """The output of every rank, all of which must end with status 0."""
     ends = launch(program, *arguments, ranks=ranks, **variables)
     for rank, end in enumerate(ends):

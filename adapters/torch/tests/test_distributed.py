@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from adapters.torch.tests.launch import HERE, free_port, launch, launch_all_well
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -97,7 +98,9 @@ def test_a_rank_that_is_stopped_for_a_while_is_waited_for():
 
 @pytest.mark.host
 def test_a_failure_leaves_a_report(tmp_path):
-    ends = launch("faults.py", "missing", "flagos", ranks=2, timeout=40, FLAGOS_COMM_DUMP=str(tmp_path))
+    ends = launch(
+        "faults.py", "missing", "flagos", ranks=2, timeout=40, FLAGOS_COMM_DUMP=str(tmp_path)
+    )
     assert "the last calls are in" in ends[0].output, ends[0].output
     import json
 
@@ -109,7 +112,13 @@ def test_a_failure_leaves_a_report(tmp_path):
 @pytest.mark.host
 def test_torchrun_starts_again_and_goes_on(tmp_path):
     """A rank dies in the middle; the end is that of a training in one process."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        "--max-restarts=1",
+    ]
     command += [f"--master-port={free_port()}", str(HERE / "ranks" / "elastic.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -133,7 +142,10 @@ def simulated(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ccl")
     sources = ROOT / "tests" / "simulated_ccl"
     built = {}
-    for name, defines in {"new": [], "other": ["-DSIMULATED_MCCL", "-DSIMULATED_OLD_FLAGCX"]}.items():
+    for name, defines in {
+        "new": [],
+        "other": ["-DSIMULATED_MCCL", "-DSIMULATED_OLD_FLAGCX"],
+    }.items():
         built[name] = folder / f"lib{name}.so"
         command = [os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-shared", "-fPIC", *defines]
         command += [f"-I{ROOT}/core/include", *map(str, sorted(sources.glob("*.cc")))]
@@ -141,7 +153,13 @@ def simulated(tmp_path_factory):
     return built
 
 
-ENGINES = [("nccl", "new"), ("nccl", "other"), ("flagcx", "new"), ("flagcx", "other"), ("hccl", "new")]
+ENGINES = [
+    ("nccl", "new"),
+    ("nccl", "other"),
+    ("flagcx", "new"),
+    ("flagcx", "other"),
+    ("hccl", "new"),
+]
 
 
 @pytest.mark.host
@@ -156,7 +174,9 @@ def test_engines_of_vendors_over_simulated_libraries(simulated, engine, library)
 def test_gradients_are_exact_when_communication_is_late(simulated):
     """With a control: futures that complete on the compute stream give wrong ones."""
     variables = {"FLAGOS_COMM_ENGINE": "nccl", "FLAGOS_COMM_LIBRARY": str(simulated["new"])}
-    for output in launch_all_well("engine.py", "gradients", FLAGOS_HOST_DELAY_US="20000", **variables):
+    for output in launch_all_well(
+        "engine.py", "gradients", FLAGOS_HOST_DELAY_US="20000", **variables
+    ):
         assert "well" in output
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 
-from flagos.doctor import configuration, device, distributed, framework, installation, kernels, libraries
+from flagos.doctor import (
+    configuration,
+    device,
+    distributed,
+    framework,
+    installation,
+    kernels,
+    libraries,
+)
 from flagos.doctor.check import Check, Status, worst
 
 __all__ = ["Check", "Status", "diagnose", "summary", "worst"]

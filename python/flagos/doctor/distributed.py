@@ -27,4 +27,4 @@ def collectives(timeout: float) -> Iterator[Check]:
     for engine in engines["engines"] if engines is not None else ():
         # A library that is missing is a problem for who asks for it, which is told then.
         missing = "" if engine["usable"] else "not here: "
-        yield ok(f"engine {engine['name']}", missing + engine["detail"], **engine)
+        yield ok(f"engine {engine['name']}", missing + engine["detail"], usable=engine["usable"])

@@ -10,9 +10,10 @@ import sys
 
 import torch
 import torch.distributed as dist
-from flagos import _core
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
+
+from flagos import _core
 from torch_fl import distributed
 
 DEVICE = "flagos"
@@ -37,7 +38,14 @@ def filled(rank: int, size: int, dtype: torch.dtype) -> torch.Tensor:
 
 def collectives(engine: str) -> None:
     rank, n = dist.get_rank(), dist.get_world_size()
-    for dtype in (torch.float32, torch.bfloat16, torch.int32, torch.float64, torch.bool, torch.uint8):
+    for dtype in (
+        torch.float32,
+        torch.bfloat16,
+        torch.int32,
+        torch.float64,
+        torch.bool,
+        torch.uint8,
+    ):
         for size in (1, 37, 10_001):
             inputs = [filled(r, size, dtype) for r in range(n)]
             mine = inputs[rank].to(DEVICE)

@@ -64,7 +64,9 @@ def net(device: str) -> Net:
     return Net().to(device)
 
 
-def train(model: nn.Module, device: str, part, ways=("both",), accumulate: int = 1, autocast=False) -> None:
+def train(
+    model: nn.Module, device: str, part, ways=("both",), accumulate: int = 1, autocast=False
+) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     for step in range(STEPS):
         for micro in range(accumulate):

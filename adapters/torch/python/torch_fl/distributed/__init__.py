@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
 from torch_fl.distributed import registration
 
 BACKEND = registration.BACKEND
@@ -54,7 +55,7 @@ def state(group: dist.ProcessGroup | None = None, device: str = "flagos") -> dic
     group = dist.group.WORLD if group is None else group
     if group is None:
         raise ValueError("there is no process group: call init_process_group first")
-    text = torch.ops.flagos.process_group_state(group.boxed(), device == "cpu")  # type: ignore[attr-defined]
+    text = torch.ops.flagos.process_group_state(group.boxed(), device == "cpu")
     known: dict[str, Any] = json.loads(text)
     return known
 

@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -49,11 +50,20 @@ def measure(what: str, size: int, sides: dict[str, tuple[str, Any]]) -> dict[str
     for side, (device, group) in sides.items():
         whole = torch.zeros(max(ranks, size // 4 // ranks * ranks), device=device)
         part = whole.chunk(ranks)[0].clone()
-        calls[side] = {
-            "all_reduce": lambda w=whole, g=group: dist.all_reduce(w, group=g),
-            "all_gather": lambda w=whole, p=part, g=group: dist.all_gather_into_tensor(w, p, group=g),
-            "reduce_scatter": lambda w=whole, p=part, g=group: dist.reduce_scatter_tensor(p, w, group=g),
-        }[what]
+        calls[side] = partial(
+            {
+                "all_reduce": lambda whole, part, group: dist.all_reduce(whole, group=group),
+                "all_gather": lambda whole, part, group: dist.all_gather_into_tensor(
+                    whole, part, group=group
+                ),
+                "reduce_scatter": lambda whole, part, group: dist.reduce_scatter_tensor(
+                    part, whole, group=group
+                ),
+            }[what],
+            whole,
+            part,
+            group,
+        )
     on_device = any(device != "cpu" for device, _ in sides.values())
     repeats = max(2, min(300, (8 << 20) // size))
     samples: dict[str, list[float]] = {side: [] for side in sides}
@@ -138,9 +148,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
         port = listener.getsockname()[1]
     context = mp.get_context("spawn")
     results = context.SimpleQueue()
-    running = mp.spawn(
-        rank_process, (options, port, results), nprocs=options.ranks, join=False
-    )
+    running = mp.spawn(rank_process, (options, port, results), nprocs=options.ranks, join=False)
     while not running.join():
         pass
     found: list[dict[str, Any]] = results.get()
@@ -150,9 +158,13 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
 def main() -> int:
     """Prints the table, or one JSON value."""
     parser = argparse.ArgumentParser(description="Collectives of flagos beside torch's own.")
-    parser.add_argument("--ranks", type=int, default=0, help="processes (default: 2, or one a device)")
+    parser.add_argument(
+        "--ranks", type=int, default=0, help="processes (default: 2, or one a device)"
+    )
     parser.add_argument("--sizes", default="1K,64K,1M,64M", help="bytes (default: 1K,64K,1M,64M)")
-    parser.add_argument("--collectives", default=",".join(COLLECTIVES), help="of these, separated by commas")
+    parser.add_argument(
+        "--collectives", default=",".join(COLLECTIVES), help="of these, separated by commas"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON value instead of text")
     options = parser.parse_args()
     options.sizes = [bytes_of(size) for size in options.sizes.split(",")]

@@ -15,8 +15,9 @@ import sys
 
 import torch
 import torch.distributed as dist
-from flagos import demo
 from torch.nn.parallel import DistributedDataParallel
+
+from flagos import demo
 from torch_fl import distributed
 
 TOLERANCE = 2e-3
@@ -52,7 +53,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20, help="training steps (default: 20)")
     options = parser.parse_args()
     if "RANK" not in os.environ:
-        parser.error("run it under torchrun: torchrun --nproc-per-node=2 -m torch_fl.distributed.demo")
+        parser.error(
+            "run it under torchrun: torchrun --nproc-per-node=2 -m torch_fl.distributed.demo"
+        )
     distributed.init_process_group("auto")
     rank, size = dist.get_rank(), dist.get_world_size()
     if demo.BATCH % size:

@@ -13,6 +13,7 @@ DEVICES = ["flagos", "cpu"]
 def register() -> None:
     """Register the backend, the default one of the device. Idempotent."""
     import torch.distributed as dist
+
     from flagos import _core
     from torch_fl import _C
 
@@ -23,7 +24,7 @@ def register() -> None:
     # torch calls it on every backend that can split, and only its own ones for CUDA have it.
     backends = torch._C._distributed_c10d.Backend
     if not hasattr(backends, "perform_nocolor_split"):
-        backends.perform_nocolor_split = _not_in_the_group
+        setattr(backends, "perform_nocolor_split", _not_in_the_group)  # noqa: B010
 
 
 def create(options: Any, _backend_options: object = None) -> Any:
@@ -31,14 +32,15 @@ def create(options: Any, _backend_options: object = None) -> Any:
 
     Raises torch.distributed.DistBackendError when not all ranks come within the timeout.
     """
-    from flagos import _core
     from torch.distributed import ProcessGroup
+
+    from flagos import _core
 
     # torch's bindings wrap the backends of a group: this one only carries it to Python.
     carrier = ProcessGroup(options.store, options.group_rank, options.group_size)
     engine, library, window, dump_folder = _core.comm_settings()
     torch.ops.flagos.attach_backend(
-        carrier.boxed(),  # type: ignore[attr-defined]
+        carrier.boxed(),
         options.group_id,
         int(options.timeout.total_seconds() * 1000),
         engine,
