@@ -27,10 +27,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # What each wheel is built from. Folders count too, so that a deleted file is noticed.
 find_sources = $(shell find $(1) -not -path '*/__pycache__*' -not -name '*.so' 2>/dev/null | sort)
 CORE_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/Cargo.toml core/build.rs core/src core/include)
-FLAGOS_SOURCES := $(CORE_SOURCES) $(call find_sources,adapters/te/Cargo.toml adapters/te/src) \
+FLAGOS_SOURCES := $(CORE_SOURCES) $(call find_sources,comm/Cargo.toml comm/src adapters/te/Cargo.toml adapters/te/src) \
   $(call find_sources,python/Cargo.toml python/pyproject.toml python/README.md python/build.rs python/src python/flagos)
-# The shim knows the core by its C header alone.
-TORCH_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/include) \
+# The shim knows the core by its C headers alone.
+TORCH_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/include comm/include) \
   $(call find_sources,$(addprefix adapters/torch/,Cargo.toml pyproject.toml README.md build.rs src csrc python))
 LIGHTX2V_SOURCES := $(call find_sources,$(addprefix adapters/lightx2v/,pyproject.toml README.md python))
 
@@ -149,6 +149,10 @@ wheels: $(DIST)/.flagos $(DIST)/.torch-fl $(DIST)/.te-fl $(DIST)/.lightx2v-fl ##
 demo: setup ## train a small Qwen3 on device="flagos", let it write, compare with the CPU
 	@"$(VENV)/bin/flagos" demo $(ARGS)
 
+.PHONY: demo-ddp
+demo-ddp: setup ## the same training by two processes under torchrun, compared with one process
+	@"$(PY)" -m torch.distributed.run --nproc-per-node=2 -m torch_fl.distributed.demo $(ARGS)
+
 # ------------------------------------------------------------------------------------------ test
 
 .PHONY: test
@@ -239,6 +243,10 @@ gpu-test-conformance:
 gpu-te: gpu-site ## on an NVIDIA machine: TransformerEngine's operators beside torch, eager and compiled
 	$(GPU_RUN) -m tests.gpu.te $(ARGS)
 
+.PHONY: gpu-bench-comm
+gpu-bench-comm: gpu-site ## on a machine with several NVIDIA devices: collectives beside ProcessGroupNCCL
+	$(GPU_RUN) -m tests.gpu.distributed $(ARGS)
+
 .PHONY: gpu-bench
 gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside CUDA; keeps the report
 	$(GPU_RUN) -m tests.gpu.submit --json $(DIST)/submit.json
@@ -247,7 +255,8 @@ gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside C
 	$(GPU_RUN) -m tests.gpu.report --submit $(DIST)/submit.json --models $(DIST)/models.json --folder $(GPU_REPORTS); \
 	exit $$failed
 
-CXX_SOURCES := adapters/torch/csrc/*.cc adapters/torch/csrc/*.h core/tests/vendor_conformance_cuda/simulated/*.cc
+CXX_SOURCES := adapters/torch/csrc/*.cc adapters/torch/csrc/*.h core/tests/vendor_conformance_cuda/simulated/*.cc \
+  tests/simulated_ccl/*.cc tests/simulated_ccl/*.h
 
 .PHONY: lint
 lint: setup-dev ## rustfmt, clippy, ruff, mypy and clang-format, all without a warning
@@ -268,7 +277,7 @@ format: setup-dev ## lay out all sources as `make lint` wants them
 
 .PHONY: loom
 loom: $(STAMPS)/venv ## model-check the lock-free parts (slot swap, cross-thread free)
-	RUSTFLAGS="--cfg loom" cargo test -p flagos-core --lib --release --locked --target-dir target/loom loom $(ARGS)
+	RUSTFLAGS="--cfg loom" cargo test -p flagos-core -p flagos-comm --lib --release --locked --target-dir target/loom loom $(ARGS)
 
 FUZZ_SECONDS ?= 60
 .PHONY: fuzz
@@ -290,6 +299,10 @@ bench-te: setup ## calls of TransformerEngine's operators, beside TransformerEng
 .PHONY: bench
 bench: setup ## operator overhead over cpu, allocator, import and start-up times; --write keeps them
 	"$(PY)" -m tests.bench.overhead $(ARGS)
+
+.PHONY: bench-comm
+bench-comm: setup ## collectives of 2, 4 and 8 processes beside gloo; --write keeps the report
+	"$(PY)" -m tests.bench.collectives $(ARGS)
 
 # ----------------------------------------------------------------------------------------- clean
 

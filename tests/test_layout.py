@@ -25,7 +25,8 @@ CORE = ROOT / "core" / "src"
 # the core would mean two registries in one process, so only flagos-py links it.
 CRATES: dict[str, set[str]] = {
     "flagos-core": set(),
-    "flagos-py": {"flagos-core", "te-fl"},
+    "flagos-comm": set(),
+    "flagos-py": {"flagos-core", "flagos-comm", "te-fl"},
     "te-fl": {"flagos-core"},
     "torch-fl": set(),
 }
@@ -86,7 +87,8 @@ def test_every_distribution_has_the_version_of_the_workspace() -> None:
 
 
 def test_the_core_knows_no_framework() -> None:
-    assert not cargo_packages()["flagos-core"] & FRAMEWORK_CRATES
+    for crate in ("flagos-core", "flagos-comm"):
+        assert not cargo_packages()[crate] & FRAMEWORK_CRATES
 
 
 def without_comments(source: str) -> str:

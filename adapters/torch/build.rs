@@ -58,6 +58,7 @@ fn main() {
     sources.sort();
     println!("cargo:rerun-if-changed=csrc");
     println!("cargo:rerun-if-changed=../../core/include/flagos.h");
+    println!("cargo:rerun-if-changed=../../comm/include/flagos_comm.h");
 
     cc::Build::new()
         .cpp(true)
@@ -70,6 +71,8 @@ fn main() {
         .define("_GLIBCXX_USE_CXX11_ABI", "1")
         .include("csrc")
         .include("../../core/include")
+        .include("../../comm/include")
+        .define("USE_DISTRIBUTED", None)
         .flag("-isystem")
         .flag(
             torch

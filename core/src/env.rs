@@ -53,6 +53,8 @@ pub enum Group {
     Cuda,
     /// TransformerEngine, in the words of TransformerEngine-FL.
     TransformerEngine,
+    /// Collectives.
+    Comm,
     /// Names of PyTorch-Plugin-FL which flagos recognises and replaces.
     Legacy,
 }
@@ -68,6 +70,7 @@ impl Group {
         Self::Host,
         Self::Cuda,
         Self::TransformerEngine,
+        Self::Comm,
         Self::Legacy,
     ];
 }
@@ -181,6 +184,14 @@ declare! {
         "`1`: fall back as TransformerEngine-FL does. Only `TE_FL_STRICT=0` raises at once, and what failed is not tried again until the policy changes.";
     TE_LOG_LEVEL: "TEFL_LOG_LEVEL", VarKind::Text, "`INFO`", TransformerEngine,
         "The least important `[TE-FL ...]` line that is printed: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`.";
+    COMM_ENGINE: "FLAGOS_COMM_ENGINE", VarKind::Text, "`shm` for memory of the host, else that of the vendor", Comm,
+        "The engine of collectives over tensors of flagos devices: `shm`, `nccl`, `flagcx`, `hccl`. It fails when that engine cannot be used.";
+    COMM_LIBRARY: "FLAGOS_COMM_LIBRARY", VarKind::Path, "the one that is loaded, or found by name", Comm,
+        "The file of the engine's library, such as a `libnccl.so.2` of your own.";
+    COMM_WINDOW: "FLAGOS_COMM_WINDOW", VarKind::Bytes, "`1MiB`", Comm,
+        "Shared memory a rank writes at a time with the engine `shm`, a multiple of 4 KiB. Each rank of a group has two.";
+    COMM_DUMP: "FLAGOS_COMM_DUMP", VarKind::Path, "standard error has one line", Comm,
+        "A folder. When a collective fails, the last calls of its group and what is known of the other ranks are written there.";
 
     USE_FLAGGEMS: "FLAGOS_USE_FLAGGEMS", VarKind::Flag, "`1`", Legacy,
         "`0` means `FLAGOS_DISABLE_FLAGGEMS_PY=1`, which replaces it.";

@@ -55,6 +55,24 @@ abi_version: int
 def api_capsule() -> object:
     """A capsule named ``flagos.FlagosApi`` over the C table that ``flagos.h`` describes."""
 
+def comm_capsule() -> object:
+    """A capsule named ``flagos.FlagosCommApi`` over the C table that ``flagos_comm.h`` describes."""
+
+comm_abi_version: int
+"""Version of the layout of that table."""
+
+def comm_engines(library: str | None = None) -> list[tuple[str, bool, str]]:
+    """Every engine of collectives: name, whether it can be used, and what serves it or why not.
+
+    ``library`` is the file to try for engines of vendors; without it they search by name.
+    """
+
+def comm_settings() -> tuple[str, str, int, str]:
+    """Engine, library, window in bytes and dump folder as the environment has them.
+
+    Empty, or 0, where it has not. Raises ConfigError for a window that is no number of bytes.
+    """
+
 # Devices.
 
 def init() -> None:

@@ -4,6 +4,7 @@
 //! or a device releases the GIL first; nothing below this crate knows that Python exists. The types
 //! and the documentation of every function are in `flagos/_core.pyi`.
 
+mod comm;
 mod configuration;
 mod device;
 mod engine;
@@ -26,6 +27,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     logs::register(module)?;
     device::register(module)?;
+    comm::register(module)?;
     environment::register(module)?;
     configuration::register(module)?;
     implementations::register(module)?;

@@ -4,6 +4,7 @@
 #define FLAGOS_SHIM_H
 
 #include "flagos.h"
+#include "flagos_comm.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -12,6 +13,10 @@ extern "C" {
 /* Registers the device with torch, served by CUDA or else by the CPU. Returns NULL, or a message to be freed with
  * flagos_shim_free. */
 char* flagos_shim_register(const FlagosApi* api, int on_cuda);
+
+/* Registers the operators by which Python gets the backend `flagos` of torch.distributed. Returns NULL, or a message
+   to be freed with flagos_shim_free. */
+char* flagos_shim_open_comm(const FlagosCommApi* api);
 
 /* Calls `visit` with every `aten::name.overload` that has a kernel on flagos, and whether it can also be run on copies
    of its arguments on the CPU. */

@@ -13,6 +13,7 @@ mod shim {
     // SAFETY: declared in csrc/shim.h; every function catches its exceptions.
     extern "C" {
         pub fn flagos_shim_register(api: *const c_void, on_cuda: i32) -> *mut c_char;
+        pub fn flagos_shim_open_comm(api: *const c_void) -> *mut c_char;
         pub fn flagos_shim_each_op(
             visit: extern "C" fn(*const c_char, i32, *mut c_void),
             context: *mut c_void,
@@ -61,6 +62,18 @@ fn register(api: &Bound<'_, PyCapsule>, native: &str) -> PyResult<()> {
     let pointer = api.pointer_checked(Some(c"flagos.FlagosApi"))?;
     // SAFETY: the capsule of that name holds the core's table, which lives as long as the process.
     take_message(unsafe { shim::flagos_shim_register(pointer.as_ptr(), on_cuda) })
+        .map_err(PyRuntimeError::new_err)
+}
+
+/// Registers the operators behind the backend `flagos` of torch.distributed. `api` is
+/// `flagos._core.comm_capsule()`. Idempotent.
+///
+/// Raises RuntimeError when the interface of the collectives does not match.
+#[pyfunction]
+fn open_comm(api: &Bound<'_, PyCapsule>) -> PyResult<()> {
+    let pointer = api.pointer_checked(Some(c"flagos.FlagosCommApi"))?;
+    // SAFETY: the capsule of that name holds the table, which lives as long as the process.
+    take_message(unsafe { shim::flagos_shim_open_comm(pointer.as_ptr()) })
         .map_err(PyRuntimeError::new_err)
 }
 
@@ -122,6 +135,7 @@ fn bench_op(py: Python<'_>, op: &str, device: &str, iterations: i64) -> PyResult
 fn _C(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("built_for", env!("TORCH_FL_BUILT_FOR"))?;
     module.add_function(wrap_pyfunction!(register, module)?)?;
+    module.add_function(wrap_pyfunction!(open_comm, module)?)?;
     module.add_function(wrap_pyfunction!(registered_ops, module)?)?;
     module.add_function(wrap_pyfunction!(torch_version, module)?)?;
     module.add_function(wrap_pyfunction!(bench_op, module)?)?;

@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from flagos.cli import demo, devices, doctor, environment, flaggems, lightx2v, operators
+from flagos.cli import bench, demo, devices, doctor, environment, flaggems, lightx2v, operators
 from flagos.cli.output import CommandError, print_json
 
 
@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     lightx2v.add_to(commands)
     demo.add_to(commands)
     flaggems.add_to(commands)
+    bench.add_to(commands)
     return result
 
 
@@ -46,6 +47,11 @@ def run(arguments: list[str]) -> int:
     if arguments and arguments[0] in flaggems.COMMANDS:
         try:
             return flaggems.run(arguments[0], arguments[1:])
+        except CommandError as error:
+            return _report(error, str(error), error.hint)
+    if arguments[:1] == ["bench"]:
+        try:
+            return bench.run(arguments[1:])
         except CommandError as error:
             return _report(error, str(error), error.hint)
     everything = parser()

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from flagos.doctor import (
     configuration,
     device,
+    distributed,
     framework,
     installation,
     kernels,
@@ -50,6 +51,7 @@ def diagnose(*, timeout: float, canaries: bool) -> Iterator[Check]:
     if canaries and not broken and with_adapter:
         expected = autoload.status is Status.OK
         yield from device.canaries(timeout, autoload_expected=expected)
+        yield from distributed.collectives(timeout)
 
 
 def summary(checks: Sequence[Check]) -> str:

@@ -11,6 +11,12 @@ def register(api: object, native: str = "cpu") -> None:
     `native` is the device that serves it: "cpu" or "cuda".
     """
 
+def open_comm(api: object) -> None:
+    """Register the operators behind the backend `flagos` of torch.distributed. Idempotent.
+
+    `api` is `flagos._core.comm_capsule()`.
+    """
+
 def registered_ops() -> Sequence[tuple[str, bool]]:
     """Qualified names of the operators that have a kernel on the device.
 

@@ -16,6 +16,7 @@ _COMPLETIONS = {
     "torch._dynamo.device_interface": "torch_fl.compile.device_interface",
     "torch._dynamo.backends.registry": "torch_fl.compile.backend",
     "torch._inductor.compile_fx": "torch_fl.compile.over_cuda",
+    "torch.distributed.distributed_c10d": "torch_fl.distributed.registration",
     "safetensors": "torch_fl.integrations.safetensors",
     "transformers.training_args": "torch_fl.integrations.transformers",
     "triton.runtime.jit": "torch_fl.launcher.jit",

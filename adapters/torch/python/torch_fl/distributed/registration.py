@@ -1,0 +1,56 @@
+"""Tells torch.distributed of the backend `flagos`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+BACKEND = "flagos"
+DEVICES = ["flagos", "cpu"]
+
+
+def register() -> None:
+    """Register the backend, the default one of the device. Idempotent."""
+    import torch.distributed as dist
+
+    from flagos import _core
+    from torch_fl import _C
+
+    if not dist.is_available() or BACKEND in dist.Backend.backend_list:
+        return
+    _C.open_comm(_core.comm_capsule())
+    dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=DEVICES)
+    # torch calls it on every backend that can split, and only its own ones for CUDA have it.
+    backends = torch._C._distributed_c10d.Backend
+    if not hasattr(backends, "perform_nocolor_split"):
+        setattr(backends, "perform_nocolor_split", _not_in_the_group)  # noqa: B010
+
+
+def create(options: Any, _backend_options: object = None) -> Any:
+    """Make the backend of one group; torch calls this on every rank of it.
+
+    Raises torch.distributed.DistBackendError when not all ranks come within the timeout.
+    """
+    from torch.distributed import ProcessGroup
+
+    from flagos import _core
+
+    # torch's bindings wrap the backends of a group: this one only carries it to Python.
+    carrier = ProcessGroup(options.store, options.group_rank, options.group_size)
+    engine, library, window, dump_folder = _core.comm_settings()
+    torch.ops.flagos.attach_backend(
+        carrier.boxed(),
+        options.group_id,
+        int(options.timeout.total_seconds() * 1000),
+        engine,
+        library,
+        window,
+        dump_folder,
+        list(options.global_ranks_in_group),
+    )
+    return carrier._get_backend(torch.device("flagos"))
+
+
+def _not_in_the_group(_backend: object, _device: object) -> None:
+    """Ranks outside of a new group have no part in making it."""

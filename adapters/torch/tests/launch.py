@@ -1,0 +1,74 @@
+"""Runs a program of `ranks/` once a rank, as a launcher would."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+@dataclass
+class Rank:
+    """How one rank ended: its status, -9 where it had to be killed, and what it wrote."""
+
+    status: int
+    output: str
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@cache
+def _zygote() -> subprocess.Popen[str]:
+    environment = {name: x for name, x in os.environ.items() if not name.startswith("FLAGOS_")}
+    # Ranks share the processors: threads of each would only get in each other's way.
+    environment |= {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, str(HERE / "zygote.py")],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def launch(
+    program: str, *arguments: str, ranks: int = 2, timeout: float = 170, **variables: str
+) -> list[Rank]:
+    """Every rank's end. Those that still run after `timeout` seconds are killed."""
+    zygote = _zygote()
+    request = {
+        "program": str(HERE / "ranks" / program),
+        "arguments": arguments,
+        "ranks": ranks,
+        "timeout": timeout,
+        "environment": {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "WORLD_SIZE": str(ranks),
+            **variables,
+        },
+    }
+    assert zygote.stdin is not None and zygote.stdout is not None
+    zygote.stdin.write(json.dumps(request) + "\n")
+    zygote.stdin.flush()
+    return [Rank(*end) for end in json.loads(zygote.stdout.readline())]
+
+
+def launch_all_well(program: str, *arguments: str, ranks: int = 2, **variables: str) -> list[str]:
+    """The output of every rank, all of which must end with status 0."""
+    ends = launch(program, *arguments, ranks=ranks, **variables)
+    for rank, end in enumerate(ends):
+        assert end.status == 0, f"rank {rank} ended with {end.status}:\n{end.output}"
+    return [end.output for end in ends]

@@ -1,0 +1,159 @@
+"""What torch.distributed offers beyond single collectives. Run once a rank."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+
+from torch_fl import distributed
+
+
+def objects(device: str) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    everyone: list[object] = [None] * size
+    dist.all_gather_object(everyone, {"rank": rank, "tensor": torch.full((2,), rank)})
+    assert [x["rank"] for x in everyone] == list(range(size))
+    into: list[object] | None = [None] * size if rank == 1 else None
+    dist.gather_object(("from", rank), into, dst=1)
+    assert into is None or into == [("from", r) for r in range(size)]
+    several: list[object] = [rank, "x"] if rank == 0 else [None, None]
+    dist.broadcast_object_list(several, src=0)
+    assert several == [0, "x"]
+    mine: list[object] = [None]
+    dist.scatter_object_list(mine, [r * 10 for r in range(size)] if rank == 0 else None, src=0)
+    assert mine == [rank * 10]
+
+
+def transfers(device: str) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    # Tags arrive in another order than they were sent, both ways at once, larger than what is buffered.
+    if rank < 2:
+        peer = 1 - rank
+        sent = {
+            tag: torch.full((300_000,), float(rank * 10 + tag), device=device) for tag in (1, 2)
+        }
+        works = [dist.isend(sent[tag], peer, tag=tag) for tag in (1, 2)]
+        for tag in (2, 1):
+            x = torch.empty(300_000, device=device)
+            dist.recv(x, peer, tag=tag)
+            assert bool((x == peer * 10 + tag).all())
+        for work in works:
+            work.wait()
+    if rank == 0:
+        sources = set()
+        for _ in range(size - 1):
+            x = torch.empty(3, device=device)
+            source = dist.recv(x)
+            assert x.tolist() == [source] * 3
+            sources.add(source)
+        assert sources == set(range(1, size))
+    else:
+        dist.send(torch.full((3,), float(rank), device=device), 0)
+
+
+def coalescing(device: str) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    xs = [torch.full((n,), float(rank + 1), device=device) for n in (1, 1000, 70_000)]
+    with dist._coalescing_manager(device=torch.device(device), async_ops=True) as manager:
+        for x in xs:
+            dist.all_reduce(x)
+    manager.wait()
+    total = size * (size + 1) / 2
+    assert all(bool((x == total).all()) for x in xs)
+    outs = [torch.empty(size * n, device=device) for n in (3, 5)]
+    with dist._coalescing_manager(device=torch.device(device)):
+        for out, n in zip(outs, (3, 5), strict=True):
+            dist.all_gather_into_tensor(out, torch.full((n,), float(rank), device=device))
+    for out, n in zip(outs, (3, 5), strict=True):
+        assert out.tolist() == [r for r in range(size) for _ in range(n)]
+    dist.all_reduce_coalesced(xs)
+    assert all(bool((x == total * size).all()) for x in xs)
+
+
+def functionals(device: str) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    group = dist.group.WORLD
+    x = torch.arange(size * 2.0, device=device) + rank
+    total = size * torch.arange(size * 2.0) + size * (size - 1) / 2
+    assert torch.equal(functional.all_reduce(x, "sum", group).cpu(), total)
+    assert functional.all_gather_tensor(x, 0, group).sum() == total.sum()
+    part = functional.reduce_scatter_tensor(x, "sum", 0, group)
+    assert torch.equal(part.cpu(), total.chunk(size)[rank])
+    assert torch.equal(functional.broadcast(x, 0, group).cpu(), torch.arange(size * 2.0))
+    assert functional.all_to_all_single(x, None, None, group).sum().isfinite()
+
+
+def futures(device: str) -> None:
+    size = dist.get_world_size()
+    x = torch.ones(100_000, device=device)
+    work = dist.all_reduce(x, async_op=True)
+    doubled = work.get_future().then(lambda done: done.value()[0] * 2)
+    assert bool((doubled.wait() == 2 * size).all())
+    assert work.is_completed()
+    assert work.result()[0].data_ptr() == x.data_ptr()
+    assert work.wait()
+
+
+def groups(device: str) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    world = dist.group.WORLD
+    backend = world._get_backend(torch.device(device))
+    assert backend.name() == "flagos" and backend.size() == size and backend.rank() == rank
+    assert backend.supports_splitting and backend.supports_coalescing
+    before = backend._get_sequence_number_for_group()
+    dist.barrier()
+    assert backend._get_sequence_number_for_group() == before + 1
+    x = torch.full((4,), float(rank), device=device)
+    # dist.split_group asks for a backend of CUDA by name; what it calls is for every backend.
+    like_me = [r for r in range(size) if r % 2 == rank % 2]
+    split = world.split_group(like_me, group_name=f"like {rank % 2}")
+    split.allreduce([x]).wait()
+    assert x.tolist() == [sum(like_me)] * 4
+    some = dist.new_group([0, 1])
+    if rank < 2:
+        x.fill_(rank)
+        dist.all_reduce(x, group=some)
+        assert x.tolist() == [1] * 4
+    # dist.monitored_barrier asks for gloo by name.
+    backend.monitored_barrier(datetime.timedelta(seconds=20))
+    known = distributed.state(device=device)
+    assert known["rank"] == rank and known["calls"][-1]["collective"] == "barrier"
+    json.dumps(known)
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=33))
+
+
+def refusals(device: str) -> None:
+    x = torch.ones(4, device=device)
+    for call, message in {
+        lambda: dist.all_gather_into_tensor(torch.empty(3, device=device), x): "elements of Float",
+        lambda: dist.all_reduce(torch.ones(2, 2, device=device).to_sparse()): "to_dense",
+        lambda: dist.all_reduce(x, dist.ReduceOp.BAND): "band is not defined on float32",
+    }.items():
+        with pytest.raises((ValueError, NotImplementedError, RuntimeError), match=message):
+            call()
+    dist.barrier()  # a refused call has sent nothing
+
+
+def main() -> None:
+    device = sys.argv[1]
+    # A device that is told is connected at once, and groups can be split.
+    bound = torch.device("flagos:0") if device == "flagos" else None
+    dist.init_process_group("flagos", device_id=bound)
+    for part in (objects, transfers, coalescing, functionals, futures, groups, refusals):
+        if part is objects and device == "cpu":
+            continue  # torch decides where these are
+        if part is groups and "TORCH_DISTRIBUTED_DEBUG" in sys.argv:
+            continue  # asks the backend itself, which is wrapped then
+        part(device)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

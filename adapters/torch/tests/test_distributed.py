@@ -1,0 +1,188 @@
+"""The backend `flagos` of torch.distributed. The programs of the ranks are in `ranks/`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from adapters.torch.tests.launch import HERE, free_port, launch, launch_all_well
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_backend_is_the_default_of_the_device():
+    import torch.distributed as dist
+
+    assert dist.Backend.default_device_backend_map["flagos"] == "flagos"
+    assert dist.get_default_backend_for_device("flagos") == "flagos"
+    assert dist.Backend.backend_capability["flagos"] == ["flagos", "cpu"]
+    assert dist.Backend.default_device_backend_map["cpu"] == "gloo", "torch's own choice stays"
+
+
+def test_auto_needs_gloo_for_the_cpu_on_several_hosts(monkeypatch):
+    from torch_fl import distributed
+
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert distributed.backend_string() == "flagos"
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert distributed.backend_string("auto") == "cpu:gloo,flagos:flagos"
+    assert distributed.backend_string("nccl") == "nccl"
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(("device", "ranks"), [("flagos", 3), ("cpu", 2)])
+def test_collectives_do_what_gloo_does(device, ranks):
+    for output in launch_all_well("collectives.py", device, ranks=ranks):
+        checked = re.search(r"checked (\d+)", output)
+        assert checked is not None and int(checked.group(1)) > 1000
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("device", "ranks", "arguments", "variables"),
+    [
+        ("flagos", 3, (), {}),
+        ("cpu", 2, (), {}),
+        ("flagos", 2, ("TORCH_DISTRIBUTED_DEBUG",), {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
+    ],
+)
+def test_everything_else_of_torch_distributed(device, ranks, arguments, variables):
+    launch_all_well("api.py", device, *arguments, ranks=ranks, **variables)
+
+
+@pytest.mark.host
+def test_training_is_that_of_one_process(tmp_path):
+    launch_all_well("training.py", "flagos", "all", str(tmp_path), ranks=2)
+    # The checkpoint of two ranks, read by three.
+    launch_all_well("training.py", "flagos", "load", str(tmp_path), ranks=3)
+
+
+FAULTS = {
+    "killed": r"all_reduce \(sequence \d+, sum of 8388608 x float32, 32.0 MiB\).*process of rank 1 .* has ended",
+    "killed_async": r"all_reduce \(sequence 1, .*process of rank 1 .* has ended",
+    "missing": r"all_reduce \(sequence 2, .*rank 1 \(process \d+, last seen in barrier, sequence 1\) did not come",
+    "other_shape": r"all_reduce \(sequence 1, .*rank [012] called all_reduce of 100[012] x float32, sum",
+    "other_op": r"rank [01] called (broadcast|all_reduce) of 1000 x float32",
+    "other_type": r"rank [012] called all_reduce of 1000 x (int32|float32)",
+    "aborted": r"(rank 1|this rank) aborted the group: abort\(\) was called on rank 1",
+    "connecting": r"waiting for rank 1 of 3",
+}
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("what", FAULTS)
+def test_a_fault_is_told_by_every_other_rank(what):
+    for rank, end in enumerate(launch("faults.py", what, "flagos", ranks=3, timeout=40)):
+        if rank == 1 and what in ("killed", "killed_async", "connecting"):
+            continue
+        assert end.status == 0, end.output
+        assert re.search(f"(DistBackendError|ValueError): .*{FAULTS[what]}", end.output), end.output
+        seconds = re.search(r"after ([\d.]+) s", end.output)
+        assert seconds is not None
+        if what.startswith("killed"):  # not by the timeout, but by the death
+            assert float(seconds.group(1)) < 3, end.output
+
+
+@pytest.mark.host
+def test_a_rank_that_is_stopped_for_a_while_is_waited_for():
+    for end in launch("faults.py", "stopped", "flagos", ranks=2, timeout=40):
+        assert "RuntimeError: went on" in end.output, end.output
+
+
+@pytest.mark.host
+def test_a_failure_leaves_a_report(tmp_path):
+    ends = launch(
+        "faults.py", "missing", "flagos", ranks=2, timeout=40, FLAGOS_COMM_DUMP=str(tmp_path)
+    )
+    assert "the last calls are in" in ends[0].output, ends[0].output
+    import json
+
+    report = json.loads((tmp_path / "0-rank0.json").read_text())
+    assert [call["progress"] for call in report["calls"]] == ["done", "failed"]
+    assert report["state"]["ranks"][1]["sequence"] == 1
+
+
+@pytest.mark.host
+def test_torchrun_starts_again_and_goes_on(tmp_path):
+    """A rank dies in the middle; the end is that of a training in one process."""
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        "--max-restarts=1",
+    ]
+    command += [f"--master-port={free_port()}", str(HERE / "ranks" / "elastic.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "started at 5" in done.stdout
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for step in range(10):
+        x = torch.randn(8, 8, generator=torch.Generator().manual_seed(step))
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    end = torch.load(tmp_path / "end.pt", map_location="cpu", weights_only=True)
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(end[name], value)
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """The simulated libraries of vendors, by name."""
+    folder = tmp_path_factory.mktemp("ccl")
+    sources = ROOT / "tests" / "simulated_ccl"
+    built = {}
+    for name, defines in {
+        "new": [],
+        "other": ["-DSIMULATED_MCCL", "-DSIMULATED_OLD_FLAGCX"],
+    }.items():
+        built[name] = folder / f"lib{name}.so"
+        command = [os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-shared", "-fPIC", *defines]
+        command += [f"-I{ROOT}/core/include", *map(str, sorted(sources.glob("*.cc")))]
+        subprocess.run([*command, "-o", str(built[name]), "-lrt"], check=True)
+    return built
+
+
+ENGINES = [
+    ("nccl", "new"),
+    ("nccl", "other"),
+    ("flagcx", "new"),
+    ("flagcx", "other"),
+    ("hccl", "new"),
+]
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(("engine", "library"), ENGINES)
+def test_engines_of_vendors_over_simulated_libraries(simulated, engine, library):
+    variables = {"FLAGOS_COMM_ENGINE": engine, "FLAGOS_COMM_LIBRARY": str(simulated[library])}
+    for output in launch_all_well("engine.py", "collectives", ranks=3, **variables):
+        assert "well" in output
+
+
+@pytest.mark.host
+def test_gradients_are_exact_when_communication_is_late(simulated):
+    """With a control: futures that complete on the compute stream give wrong ones."""
+    variables = {"FLAGOS_COMM_ENGINE": "nccl", "FLAGOS_COMM_LIBRARY": str(simulated["new"])}
+    for output in launch_all_well(
+        "engine.py", "gradients", FLAGOS_HOST_DELAY_US="20000", **variables
+    ):
+        assert "well" in output
+
+
+@pytest.mark.host
+def test_an_engine_that_was_asked_for_is_never_replaced():
+    for end in launch("api.py", "flagos", ranks=2, timeout=60, FLAGOS_COMM_ENGINE="hccl"):
+        assert end.status != 0
+        assert "the engine hccl cannot be used (it was asked for)" in end.output
+        assert "libhccl.so" in end.output and "FLAGOS_COMM_LIBRARY" in end.output

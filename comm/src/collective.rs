@@ -1,0 +1,231 @@
+//! One call of a collective or a transfer between two ranks.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{DType, Error, ErrorKind, ReduceOp, Result};
+
+/// Which collective. The discriminants are those of the C table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// Every rank gets the reduction of all.
+    AllReduce = 0,
+    /// Every rank gets what the root has.
+    Broadcast = 1,
+    /// The root gets the reduction of all.
+    Reduce = 2,
+    /// Every rank gets what every rank has.
+    AllGather = 3,
+    /// The root gets what every rank has.
+    Gather = 4,
+    /// Every rank gets its part of what the root has.
+    Scatter = 5,
+    /// Every rank gets its part of the reduction of all.
+    ReduceScatter = 6,
+    /// Every rank gets its part of what every rank has.
+    AllToAll = 7,
+    /// Nobody goes on before all have come.
+    Barrier = 8,
+    /// To one rank.
+    Send = 9,
+    /// From one rank.
+    Recv = 10,
+}
+
+impl Kind {
+    /// Every kind, by discriminant.
+    pub const ALL: [Self; 11] = [
+        Self::AllReduce,
+        Self::Broadcast,
+        Self::Reduce,
+        Self::AllGather,
+        Self::Gather,
+        Self::Scatter,
+        Self::ReduceScatter,
+        Self::AllToAll,
+        Self::Barrier,
+        Self::Send,
+        Self::Recv,
+    ];
+
+    /// The kind of a code of the C table.
+    #[must_use]
+    pub fn from_code(code: u32) -> Option<Self> {
+        Self::ALL.get(code as usize).copied()
+    }
+
+    /// `torch.distributed`'s name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::Broadcast => "broadcast",
+            Self::Reduce => "reduce",
+            Self::AllGather => "all_gather",
+            Self::Gather => "gather",
+            Self::Scatter => "scatter",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllToAll => "all_to_all",
+            Self::Barrier => "barrier",
+            Self::Send => "send",
+            Self::Recv => "recv",
+        }
+    }
+
+    /// Whether it combines values.
+    #[must_use]
+    pub const fn reduces(self) -> bool {
+        matches!(self, Self::AllReduce | Self::Reduce | Self::ReduceScatter)
+    }
+
+    /// Whether one rank has another part than the rest.
+    #[must_use]
+    pub const fn rooted(self) -> bool {
+        matches!(
+            self,
+            Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter
+        )
+    }
+}
+
+/// A call with all its arguments, checked against the group.
+///
+/// Pointers, one a rank where a collective has one part a rank, are valid for the counts beside them
+/// until the work is done: on return for `shm`, when the stream got there for the others.
+#[derive(Debug, Clone)]
+pub struct Collective<'a> {
+    /// Which one.
+    pub kind: Kind,
+    /// The elements' type.
+    pub dtype: DType,
+    /// How values are combined, where they are.
+    pub reduce: ReduceOp,
+    /// The root; the other rank of a send or a receive, `None` to receive from whoever sends.
+    pub root: Option<usize>,
+    /// Which message of a rank a receive takes.
+    pub tag: i32,
+    /// Elements of each part; of [`Kind::AllToAll`], unused.
+    pub count: usize,
+    /// What [`ReduceOp::PremulSum`] multiplies by.
+    pub factor: f64,
+    /// The number of this call in its group, for messages.
+    pub sequence: u64,
+    /// How long to wait for other ranks.
+    pub timeout: Duration,
+    /// What goes out: one address, or one a rank for reduce-scatter, scatter (at the root) and all-to-all.
+    pub send: &'a [*const u8],
+    /// Where it comes in: one address, or one a rank for all-gather, gather (at the root) and all-to-all.
+    pub recv: &'a [*mut u8],
+    /// Elements to every rank, for all-to-all.
+    pub send_counts: &'a [usize],
+    /// Elements from every rank, for all-to-all.
+    pub recv_counts: &'a [usize],
+}
+
+impl Collective<'_> {
+    /// Bytes of one part.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.count * self.dtype.size()
+    }
+
+    /// Refuses what no engine can serve in a group of `size`, seen from `rank`.
+    pub fn check(&self, rank: usize, size: usize) -> Result<()> {
+        let bad = |why: String| {
+            Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{self}: {why}"),
+            ))
+        };
+        if let Some(root) = self.root {
+            if root >= size {
+                return bad(format!("rank {root} is not in a group of {size}"));
+            }
+            if root == rank && matches!(self.kind, Kind::Send | Kind::Recv) {
+                return bad("a rank cannot send to or receive from itself".into());
+            }
+        } else if self.kind.rooted() || self.kind == Kind::Send {
+            return bad("it needs the number of a rank".into());
+        }
+        if self.kind.reduces() {
+            self.reduce.check(self.dtype)?;
+        }
+        let at_root = self.root == Some(rank);
+        let (sends, receives) = match self.kind {
+            Kind::Barrier => (0, 0),
+            Kind::AllReduce | Kind::Broadcast | Kind::Reduce => (1, 1),
+            Kind::Send => (1, 0),
+            Kind::Recv => (0, 1),
+            Kind::AllGather => (1, size),
+            Kind::Gather => (1, if at_root { size } else { 0 }),
+            Kind::Scatter => (if at_root { size } else { 0 }, 1),
+            Kind::ReduceScatter => (size, 1),
+            Kind::AllToAll => (size, size),
+        };
+        if self.send.len() != sends || self.recv.len() != receives {
+            return bad(format!(
+                "rank {rank} of {size} gives {} buffers to send and {} to receive, {sends} and {receives} are needed",
+                self.send.len(),
+                self.recv.len()
+            ));
+        }
+        let null = |count: usize, address: *const u8| count != 0 && address.is_null();
+        let any_null = if self.kind == Kind::AllToAll {
+            if self.send_counts.len() != size || self.recv_counts.len() != size {
+                return bad(format!("it needs {size} counts each way"));
+            }
+            let out = self.send.iter().zip(self.send_counts);
+            let back = self.recv.iter().zip(self.recv_counts);
+            out.clone().any(|(&address, &count)| null(count, address))
+                || back.clone().any(|(&address, &count)| null(count, address))
+        } else {
+            self.send.iter().any(|&address| null(self.count, address))
+                || self.recv.iter().any(|&address| null(self.count, address))
+        };
+        if any_null {
+            return bad("a buffer is NULL".into());
+        }
+        Ok(())
+    }
+}
+
+/// `all_reduce (sequence 12, sum of 1024 x float32, 4.0 KiB)`.
+impl fmt::Display for Collective<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (sequence {}", self.kind.name(), self.sequence)?;
+        match self.kind {
+            Kind::Barrier => {}
+            Kind::AllToAll => {
+                let out: usize = self.send_counts.iter().sum();
+                let back: usize = self.recv_counts.iter().sum();
+                write!(f, ", {out} x {} out, {back} in", self.dtype.name())?;
+            }
+            _ => {
+                f.write_str(", ")?;
+                if self.kind.reduces() {
+                    write!(f, "{} of ", self.reduce.name())?;
+                }
+                write!(f, "{} x {}, ", self.count, self.dtype.name())?;
+                f.write_str(&size_of_bytes(self.bytes()))?;
+            }
+        }
+        match (self.kind, self.root) {
+            (Kind::Send, Some(peer)) => write!(f, ", to rank {peer}, tag {}", self.tag)?,
+            (Kind::Recv, Some(peer)) => write!(f, ", from rank {peer}, tag {}", self.tag)?,
+            (Kind::Recv, None) => write!(f, ", from any rank, tag {}", self.tag)?,
+            (kind, Some(root)) if kind.rooted() => write!(f, ", root {root}")?,
+            _ => {}
+        }
+        f.write_str(")")
+    }
+}
+
+/// `512 bytes`, `4.0 KiB`, `64.0 MiB`.
+fn size_of_bytes(bytes: usize) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} bytes"),
+        1024..0x10_0000 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
+    }
+}

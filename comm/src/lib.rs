@@ -1,0 +1,40 @@
+//! Collectives between the processes of one program.
+//!
+//! A [`Communicator`] is one rank's end of a group. Engines make them: [`shm`] is built in and serves
+//! the processes of one host on host memory; those of [`library`] load a vendor's library at run time
+//! and queue their work on a device's streams. Nothing here knows a framework, a device or the
+//! environment: an adapter hands in pointers, streams, a rendezvous [`Store`] and the engine's name.
+//!
+//! * [`collective`] describes one call; [`dtype`] and [`reduce`] what it moves and how it is reduced.
+//! * [`engine`] is the trait, and chooses among the engines.
+//! * [`abi`] is the C table of all this.
+//!
+//! Under `cfg(loom)` only what is checked there is compiled: the flags of [`shm`].
+
+#[cfg(not(loom))]
+pub mod abi;
+#[cfg(not(loom))]
+pub mod collective;
+#[cfg(not(loom))]
+pub mod dtype;
+#[cfg(not(loom))]
+pub mod engine;
+#[cfg(not(loom))]
+pub mod error;
+#[cfg(not(loom))]
+pub mod library;
+#[cfg(not(loom))]
+pub mod reduce;
+pub mod shm;
+#[cfg(not(loom))]
+pub mod store;
+
+#[cfg(not(loom))]
+pub use {
+    collective::{Collective, Kind},
+    dtype::DType,
+    engine::{Communicator, Config, Stream},
+    error::{Error, ErrorKind, Result},
+    reduce::ReduceOp,
+    store::Store,
+};

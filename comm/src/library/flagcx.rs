@@ -1,0 +1,434 @@
+//! FlagCX, which serves several vendors' devices in one group.
+//!
+//! Interface: flagcx.h of FlagCX 0.4 to 0.13. Its `GetVersion` and `GetErrorString` say nothing useful, so
+//! what it can do is seen from its symbols and its behaviour.
+
+use std::ffi::{c_char, c_int, c_void, CStr};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::search::{functions, Opened};
+use super::Dialect;
+use crate::engine::Config;
+use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
+
+const ID_BYTES: usize = 256;
+
+/// `flagcxUniqueId`, passed by address.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct UniqueId([u8; ID_BYTES]);
+
+/// `flagcxStream`: a structure around the vendor's stream.
+#[repr(C)]
+struct FlagStream {
+    base: *mut c_void,
+}
+
+type Comm = *mut c_void;
+type Stream = *const FlagStream;
+
+functions! {
+    fn get_unique_id = "GetUniqueId"(*mut UniqueId) -> c_int;
+    fn comm_init_rank = "CommInitRank"(*mut Comm, c_int, *const UniqueId, c_int) -> c_int;
+    fn comm_destroy = "CommDestroy"(Comm) -> c_int;
+    fn all_reduce = "AllReduce"(*const u8, *mut u8, usize, c_int, c_int, Comm, Stream) -> c_int;
+    fn reduce = "Reduce"(*const u8, *mut u8, usize, c_int, c_int, c_int, Comm, Stream) -> c_int;
+    fn broadcast = "Broadcast"(*const u8, *mut u8, usize, c_int, c_int, Comm, Stream) -> c_int;
+    fn all_gather = "AllGather"(*const u8, *mut u8, usize, c_int, Comm, Stream) -> c_int;
+    fn reduce_scatter = "ReduceScatter"(*const u8, *mut u8, usize, c_int, c_int, Comm, Stream) -> c_int;
+    fn send = "Send"(*const u8, usize, c_int, c_int, Comm, Stream) -> c_int;
+    fn recv = "Recv"(*mut u8, usize, c_int, c_int, Comm, Stream) -> c_int;
+    fn group_start = "GroupStart"(Comm) -> c_int;
+    fn group_end = "GroupEnd"(Comm) -> c_int;
+    optional comm_abort = "CommAbort"(Comm) -> c_int;
+    optional comm_get_async_error = "CommGetAsyncError"(Comm, *mut c_int) -> c_int;
+    optional get_last_error = "GetLastError"(Comm) -> *const c_char;
+}
+
+const SUCCESS: c_int = 0;
+const IN_PROGRESS: c_int = 7;
+const NOT_SUPPORTED: c_int = 9;
+
+/// What `flagcxResult_t` means, which the library does not tell.
+fn meaning(code: c_int) -> &'static str {
+    match code {
+        1 => "unhandled device error",
+        2 => "system error",
+        3 => "internal error",
+        4 => "invalid argument",
+        5 => "invalid usage",
+        6 => "remote error",
+        8 => "unhandled error of the vendor's library",
+        9 => "not supported",
+        _ => "unknown result",
+    }
+}
+
+/// A communicator of FlagCX.
+pub struct FlagCx {
+    functions: Functions,
+    comm: Comm,
+    library: String,
+    /// `Abort`, or `Finalize`, and then `Destroy` free twice in 0.13: exactly one is called.
+    ended: AtomicBool,
+}
+
+// SAFETY: used by any thread, one call at a time, which `Group` sees to.
+unsafe impl Send for FlagCx {}
+// SAFETY: as above.
+unsafe impl Sync for FlagCx {}
+
+fn load(config: &Config) -> Result<(Functions, String)> {
+    let library = Opened::open(config.library.as_deref(), &["libflagcx.so"])?;
+    Ok((Functions::load(&library, "flagcx")?, library.name))
+}
+
+/// The library's name, or why it cannot be used.
+pub fn probe(config: &Config) -> Result<String> {
+    load(config).map(|(_, library)| library)
+}
+
+impl FlagCx {
+    pub fn connect(config: &Config, store: &dyn Store) -> Result<Self> {
+        let (functions, library) = load(config)?;
+        let mut flagcx = Self {
+            functions,
+            comm: std::ptr::null_mut(),
+            library,
+            ended: AtomicBool::new(true),
+        };
+        let id = if config.rank == 0 {
+            let id = flagcx.unique_id()?;
+            store.set("flagcx/id", &id.0)?;
+            id
+        } else {
+            let bytes = store.get("flagcx/id", config.timeout)?;
+            let told = bytes.len();
+            UniqueId(bytes.try_into().map_err(|_| {
+                Error::new(
+                    ErrorKind::Mismatch,
+                    format!("rank 0 told an id of {told} bytes, FlagCX's have {ID_BYTES}"),
+                )
+            })?)
+        };
+        // SAFETY: the id is rank 0's; the device is current, as the caller sees to.
+        let outcome = unsafe {
+            (flagcx.functions.comm_init_rank)(
+                &raw mut flagcx.comm,
+                config.size as c_int,
+                &raw const id,
+                config.rank as c_int,
+            )
+        };
+        flagcx.check("CommInitRank", outcome)?;
+        flagcx.ended = AtomicBool::new(false);
+        Ok(flagcx)
+    }
+
+    /// Newer releases fill the id they are given, older ones write the address of one they allocated into it.
+    /// An id begins with a number and an address family, so that its second word is never 0.
+    fn unique_id(&self) -> Result<UniqueId> {
+        let mut id = UniqueId([0; ID_BYTES]);
+        // SAFETY: room for an id, which is room for an address too.
+        self.check("GetUniqueId", unsafe {
+            (self.functions.get_unique_id)(&raw mut id)
+        })?;
+        if id.0[8..].iter().any(|&byte| byte != 0) {
+            return Ok(id);
+        }
+        let mut word = [0; 8];
+        word.copy_from_slice(&id.0[..8]);
+        let allocated = usize::from_ne_bytes(word) as *mut UniqueId;
+        if allocated.is_null() {
+            return Err(Error::new(
+                ErrorKind::Library,
+                format!("GetUniqueId of {} gave no id", self.library),
+            ));
+        }
+        // SAFETY: such releases allocate it with calloc and leave it to the caller.
+        unsafe {
+            let id = *allocated;
+            libc::free(allocated.cast());
+            Ok(id)
+        }
+    }
+
+    fn check(&self, what: &str, code: c_int) -> Result<()> {
+        if code == SUCCESS || code == IN_PROGRESS {
+            return Ok(());
+        }
+        let last = self
+            .functions
+            .get_last_error
+            .filter(|_| !self.comm.is_null())
+            .and_then(|get| {
+                // SAFETY: the communicator is alive; the string is the library's own.
+                let text = unsafe { get(self.comm) };
+                // SAFETY: as above.
+                (!text.is_null()).then(|| {
+                    unsafe { CStr::from_ptr(text) }
+                        .to_string_lossy()
+                        .into_owned()
+                })
+            });
+        let last = last.filter(|text| !text.is_empty() && text != "Not implemented.");
+        let kind = if code == NOT_SUPPORTED {
+            ErrorKind::Unsupported
+        } else {
+            ErrorKind::Library
+        };
+        Err(Error::new(
+            kind,
+            format!(
+                "{what} failed in {}: {} (code {code}){}",
+                self.library,
+                meaning(code),
+                last.map_or(String::new(), |text| format!(": {text}"))
+            ),
+        ))
+    }
+}
+
+/// The vendor's stream as FlagCX takes it; it reads the structure before it returns.
+fn wrap(stream: *mut c_void) -> FlagStream {
+    FlagStream { base: stream }
+}
+
+impl Dialect for FlagCx {
+    fn engine(&self) -> &'static str {
+        "flagcx"
+    }
+
+    fn library(&self) -> String {
+        self.library.clone()
+    }
+
+    fn dtype(&self, dtype: DType) -> Option<i32> {
+        Some(match dtype {
+            DType::Int8 => 0,
+            DType::UInt8 | DType::Bool | DType::Bytes => 1,
+            DType::Int32 => 2,
+            DType::UInt32 => 3,
+            DType::Int64 => 4,
+            DType::UInt64 => 5,
+            DType::Float16 => 6,
+            DType::Float32 => 7,
+            DType::Float64 => 8,
+            DType::BFloat16 => 9,
+            _ => return None,
+        })
+    }
+
+    fn op(&self, op: ReduceOp) -> Option<i32> {
+        Some(match op {
+            ReduceOp::Sum => 0,
+            ReduceOp::Prod => 1,
+            ReduceOp::Max => 2,
+            ReduceOp::Min => 3,
+            ReduceOp::Avg => 4,
+            _ => return None,
+        })
+    }
+
+    unsafe fn all_reduce(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        stream: *mut c_void,
+    ) -> Result<()> {
+        let stream = wrap(stream);
+        // SAFETY: the caller's promise about the buffers, here and below.
+        self.check("AllReduce", unsafe {
+            (self.functions.all_reduce)(send, recv, count, dtype, op, self.comm, &raw const stream)
+        })
+    }
+
+    unsafe fn reduce(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        root: usize,
+        stream: *mut c_void,
+    ) -> Result<()> {
+        let stream = wrap(stream);
+        // SAFETY: see all_reduce.
+        self.check("Reduce", unsafe {
+            (self.functions.reduce)(
+                send,
+                recv,
+                count,
+                dtype,
+                op,
+                root as c_int,
+                self.comm,
+                &raw const stream,
+            )
+        })
+    }
+
+    unsafe fn broadcast(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        root: usize,
+        stream: *mut c_void,
+    ) -> Result<()> {
+        let stream = wrap(stream);
+        // SAFETY: see all_reduce.
+        self.check("Broadcast", unsafe {
+            (self.functions.broadcast)(
+                send,
+                recv,
+                count,
+                dtype,
+                root as c_int,
+                self.comm,
+                &raw const stream,
+            )
+        })
+    }
+
+    unsafe fn all_gather(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        stream: *mut c_void,
+    ) -> Result<()> {
+        let stream = wrap(stream);
+        // SAFETY: see all_reduce.
+        self.check("AllGather", unsafe {
+            (self.functions.all_gather)(send, recv, count, dtype, self.comm, &raw const stream)
+        })
+    }
+
+    unsafe fn reduce_scatter(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        stream: *mut c_void,
+    ) -> Result<()> {
+        let stream = wrap(stream);
+        // SAFETY: see all_reduce.
+        self.check("ReduceScatter", unsafe {
+            (self.functions.reduce_scatter)(
+                send,
+                recv,
+                count,
+                dtype,
+                op,
+                self.comm,
+                &raw const stream,
+            )
+        })
+    }
+
+    unsafe fn send(
+        &self,
+        send: *const u8,
+        count: usize,
+        dtype: i32,
+        peer: usize,
+        stream: *mut c_void,
+    ) -> Result<()> {
+        let stream = wrap(stream);
+        // SAFETY: see all_reduce.
+        self.check("Send", unsafe {
+            (self.functions.send)(
+                send,
+                count,
+                dtype,
+                peer as c_int,
+                self.comm,
+                &raw const stream,
+            )
+        })
+    }
+
+    unsafe fn recv(
+        &self,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        peer: usize,
+        stream: *mut c_void,
+    ) -> Result<()> {
+        let stream = wrap(stream);
+        // SAFETY: see all_reduce.
+        self.check("Recv", unsafe {
+            (self.functions.recv)(
+                recv,
+                count,
+                dtype,
+                peer as c_int,
+                self.comm,
+                &raw const stream,
+            )
+        })
+    }
+
+    fn group_start(&self) -> Result<()> {
+        // SAFETY: the communicator is alive.
+        self.check("GroupStart", unsafe {
+            (self.functions.group_start)(self.comm)
+        })
+    }
+
+    fn group_end(&self) -> Result<()> {
+        // SAFETY: the communicator is alive.
+        self.check("GroupEnd", unsafe { (self.functions.group_end)(self.comm) })
+    }
+
+    fn abort(&self) -> Result<()> {
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        match self.functions.comm_abort {
+            // SAFETY: ended once, and not used afterwards.
+            Some(abort) => self.check("CommAbort", unsafe { abort(self.comm) }),
+            None => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("{} has no CommAbort", self.library),
+            )),
+        }
+    }
+
+    fn async_error(&self) -> Result<()> {
+        let Some(get) = self
+            .functions
+            .comm_get_async_error
+            .filter(|_| !self.ended.load(Ordering::Acquire))
+        else {
+            return Ok(());
+        };
+        let mut error = 0;
+        // SAFETY: the communicator is alive; writes one integer.
+        let asked = unsafe { get(self.comm, &raw mut error) };
+        if asked == NOT_SUPPORTED {
+            return Ok(()); // heterogeneous groups cannot be asked
+        }
+        self.check("CommGetAsyncError", asked)?;
+        self.check("an earlier call", error)
+    }
+}
+
+impl Drop for FlagCx {
+    fn drop(&mut self) {
+        if !self.ended.swap(true, Ordering::AcqRel) {
+            // SAFETY: ended once; all its work has been waited for.
+            unsafe { (self.functions.comm_destroy)(self.comm) };
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! A [`Communicator`] over any dialect: types are translated, and what a library lacks is composed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::Dialect;
+use crate::engine::{Communicator, Config, Stream};
+use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
+
+/// One rank's end of a group through a vendor's library.
+pub struct Group {
+    dialect: Box<dyn Dialect>,
+    rank: usize,
+    size: usize,
+    name: String,
+    /// One call at a time, as the libraries want it.
+    turn: Mutex<()>,
+    aborted: AtomicBool,
+    reason: Mutex<String>,
+}
+
+impl Group {
+    pub fn new(dialect: Box<dyn Dialect>, config: &Config) -> Self {
+        Self {
+            dialect,
+            rank: config.rank,
+            size: config.size,
+            name: config.group.clone(),
+            turn: Mutex::new(()),
+            aborted: AtomicBool::new(false),
+            reason: Mutex::default(),
+        }
+    }
+
+    fn check_abort(&self) -> Result<()> {
+        if self.aborted.load(Ordering::Acquire) {
+            let reason = self.reason.lock().clone();
+            return Err(Error::new(
+                ErrorKind::Aborted,
+                format!("the group was aborted: {reason}"),
+            )
+            .due_to(self.rank));
+        }
+        Ok(())
+    }
+
+    /// A type and a count to move the call's elements with: data that is only moved is bytes.
+    fn movement(&self, count: usize, dtype: DType) -> Result<(i32, usize)> {
+        let code = self
+            .dialect
+            .dtype(DType::UInt8)
+            .or_else(|| self.dialect.dtype(DType::Int8));
+        let code =
+            code.ok_or_else(|| Error::new(ErrorKind::Internal, "a dialect without bytes"))?;
+        Ok((code, count * dtype.size()))
+    }
+
+    /// Type, count and operation to reduce with.
+    fn reduction(&self, call: &Collective<'_>) -> Result<(i32, usize, i32)> {
+        let unsupported = |what: &str| {
+            Error::new(
+                ErrorKind::Unsupported,
+                format!("{} has no {what}", self.dialect.library()),
+            )
+        };
+        // A complex number is two real ones.
+        let (dtype, count) = match call.dtype {
+            DType::Complex64 => (DType::Float32, call.count * 2),
+            DType::Complex128 => (DType::Float64, call.count * 2),
+            other => (other, call.count),
+        };
+        let code = self
+            .dialect
+            .dtype(dtype)
+            .ok_or_else(|| unsupported(dtype.name()))?;
+        let op = match (dtype, call.reduce) {
+            // Of values that are 0 or 1.
+            (DType::Bool, ReduceOp::Sum | ReduceOp::BitOr) => ReduceOp::Max,
+            (DType::Bool, ReduceOp::Prod | ReduceOp::BitAnd) => ReduceOp::Min,
+            (_, op) => op,
+        };
+        if op == ReduceOp::PremulSum {
+            return Ok((code, count, self.dialect.premul(call.factor, dtype)?));
+        }
+        let op = self
+            .dialect
+            .op(op)
+            .ok_or_else(|| unsupported(&format!("{} of {}", call.reduce.name(), dtype.name())))?;
+        Ok((code, count, op))
+    }
+
+    /// # Safety
+    /// As [`Communicator::run`].
+    unsafe fn queue(&self, call: &Collective<'_>, stream: Stream) -> Result<()> {
+        let stream = stream.0;
+        let root = call.root.unwrap_or_default();
+        if call.kind.reduces() {
+            let (dtype, count, op) = self.reduction(call)?;
+            // SAFETY: the caller's promise.
+            let outcome = unsafe {
+                match call.kind {
+                    Kind::AllReduce => self.dialect.all_reduce(
+                        call.send[0],
+                        call.recv[0],
+                        count,
+                        dtype,
+                        op,
+                        stream,
+                    ),
+                    Kind::Reduce => self.dialect.reduce(
+                        call.send[0],
+                        call.recv[0],
+                        count,
+                        dtype,
+                        op,
+                        root,
+                        stream,
+                    ),
+                    _ if adjacent(call.send, call.bytes()) => self.dialect.reduce_scatter(
+                        call.send[0],
+                        call.recv[0],
+                        count,
+                        dtype,
+                        op,
+                        stream,
+                    ),
+                    _ => self.grouped(|| {
+                        for (rank, &part) in call.send.iter().enumerate() {
+                            self.dialect.reduce(
+                                part,
+                                call.recv[0],
+                                count,
+                                dtype,
+                                op,
+                                rank,
+                                stream,
+                            )?;
+                        }
+                        Ok(())
+                    }),
+                }
+            };
+            if call.reduce == ReduceOp::PremulSum {
+                self.dialect.drop_premul(op);
+            }
+            return outcome;
+        }
+        let (dtype, count) = self.movement(call.count, call.dtype)?;
+        // SAFETY: the caller's promise, for every arm.
+        unsafe {
+            match call.kind {
+                Kind::Broadcast => {
+                    self.dialect
+                        .broadcast(call.send[0], call.recv[0], count, dtype, root, stream)
+                }
+                Kind::AllGather if adjacent(&addresses(call.recv), call.bytes()) => self
+                    .dialect
+                    .all_gather(call.send[0], call.recv[0], count, dtype, stream),
+                Kind::AllGather => {
+                    let everyone = vec![count; self.size];
+                    let mine = vec![call.send[0]; self.size];
+                    self.exchange(&mine, &everyone, call.recv, &everyone, dtype, stream)
+                }
+                Kind::Send => self.dialect.send(call.send[0], count, dtype, root, stream),
+                Kind::Recv => self.dialect.recv(call.recv[0], count, dtype, root, stream),
+                Kind::Gather => {
+                    let everyone: Vec<usize> = vec![count; self.size];
+                    let mine = one(self.size, root, call.send[0], count);
+                    let receives = if call.recv.is_empty() {
+                        (&[][..], &[][..])
+                    } else {
+                        (call.recv, &everyone[..])
+                    };
+                    self.exchange(&mine.0, &mine.1, receives.0, receives.1, dtype, stream)
+                }
+                Kind::Scatter => {
+                    let everyone: Vec<usize> = vec![count; self.size];
+                    let mut recv = vec![std::ptr::null_mut(); self.size];
+                    let mut recv_counts = vec![0; self.size];
+                    recv[root] = call.recv[0];
+                    recv_counts[root] = count;
+                    let sends = if call.send.is_empty() {
+                        (&[][..], &[][..])
+                    } else {
+                        (call.send, &everyone[..])
+                    };
+                    self.exchange(sends.0, sends.1, &recv, &recv_counts, dtype, stream)
+                }
+                Kind::AllToAll => {
+                    let scale = |counts: &[usize]| {
+                        counts
+                            .iter()
+                            .map(|c| c * call.dtype.size())
+                            .collect::<Vec<_>>()
+                    };
+                    let (out, back) = (scale(call.send_counts), scale(call.recv_counts));
+                    self.exchange(call.send, &out, call.recv, &back, dtype, stream)
+                }
+                Kind::Barrier | Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter => {
+                    Err(Error::new(
+                        ErrorKind::Internal,
+                        format!("{} is not queued as it is", call.kind.name()),
+                    ))
+                }
+            }
+        }
+    }
+
+    fn grouped(&self, calls: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.dialect.group_start()?;
+        let outcome = calls();
+        // Ended in any case, or the thread's next calls would wait in it.
+        let ended = self.dialect.group_end();
+        outcome.and(ended)
+    }
+
+    /// Sends and receives as one. An empty list is a rank that only sends, or only receives.
+    ///
+    /// # Safety
+    /// The buffers are valid for their counts until the work is done.
+    unsafe fn exchange(
+        &self,
+        send: &[*const u8],
+        send_counts: &[usize],
+        recv: &[*mut u8],
+        recv_counts: &[usize],
+        dtype: i32,
+        stream: *mut std::ffi::c_void,
+    ) -> Result<()> {
+        self.grouped(|| {
+            for peer in 0..self.size {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    if send_counts.get(peer).is_some_and(|&count| count != 0) {
+                        self.dialect
+                            .send(send[peer], send_counts[peer], dtype, peer, stream)?;
+                    }
+                    if recv_counts.get(peer).is_some_and(|&count| count != 0) {
+                        self.dialect
+                            .recv(recv[peer], recv_counts[peer], dtype, peer, stream)?;
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// One buffer for one rank.
+fn one(size: usize, rank: usize, address: *const u8, count: usize) -> (Vec<*const u8>, Vec<usize>) {
+    let (mut addresses, mut counts) = (vec![std::ptr::null(); size], vec![0; size]);
+    addresses[rank] = address;
+    counts[rank] = count;
+    (addresses, counts)
+}
+
+fn addresses(parts: &[*mut u8]) -> Vec<*const u8> {
+    parts.iter().map(|part| part.cast_const()).collect()
+}
+
+/// Whether the parts are one buffer, in order.
+fn adjacent(parts: &[*const u8], bytes: usize) -> bool {
+    parts
+        .windows(2)
+        .all(|pair| pair[0].wrapping_add(bytes) == pair[1])
+}
+
+impl Communicator for Group {
+    fn engine(&self) -> &'static str {
+        self.dialect.engine()
+    }
+
+    fn library(&self) -> Option<String> {
+        Some(self.dialect.library())
+    }
+
+    fn on_streams(&self) -> bool {
+        true
+    }
+
+    unsafe fn run(&self, call: &Collective<'_>, stream: Stream) -> Result<()> {
+        call.check(self.rank, self.size)?;
+        let _turn = self.turn.lock();
+        self.check_abort()
+            // SAFETY: the caller's promise.
+            .and_then(|()| unsafe { self.queue(call, stream) })
+            .map_err(|error| {
+                error.during(&format!(
+                    "{call} in group {:?} on rank {}",
+                    self.name, self.rank
+                ))
+            })
+    }
+
+    unsafe fn receive_any(&self, _call: &Collective<'_>) -> Result<usize> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "{} cannot receive from any rank: name the rank",
+                self.dialect.library()
+            ),
+        ))
+    }
+
+    fn group_start(&self) -> Result<()> {
+        self.check_abort()?;
+        self.dialect.group_start()
+    }
+
+    fn group_end(&self) -> Result<()> {
+        self.dialect.group_end()
+    }
+
+    fn abort(&self, reason: &str) {
+        {
+            let mut kept = self.reason.lock();
+            if self.aborted.load(Ordering::Acquire) {
+                return;
+            }
+            reason.clone_into(&mut kept);
+            self.aborted.store(true, Ordering::Release);
+        }
+        // Without the turn: a call may hang in the library, and this is what ends it.
+        if let Err(error) = self.dialect.abort() {
+            tracing::warn!(%error, group = self.name, "the library could not abort");
+        }
+    }
+
+    fn async_error(&self) -> Result<()> {
+        self.check_abort()?;
+        self.dialect.async_error()
+    }
+
+    fn state(&self) -> serde_json::Value {
+        serde_json::json!({
+            "engine": self.dialect.engine(),
+            "library": self.dialect.library(),
+            "group": self.name,
+            "rank": self.rank,
+            "aborted": self.aborted.load(Ordering::Acquire).then(|| self.reason.lock().clone()),
+        })
+    }
+}

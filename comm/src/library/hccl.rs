@@ -1,0 +1,406 @@
+//! HCCL, the library of Ascend devices.
+//!
+//! Interface: hccl.h of CANN 8. Broadcasts are in place, transfers of a group go out as one batch, there is
+//! no average and no abort.
+
+use std::cell::RefCell;
+use std::ffi::{c_char, c_int, c_void, CStr};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::search::{functions, Opened};
+use super::Dialect;
+use crate::engine::Config;
+use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
+
+const ROOT_INFO_BYTES: usize = 4108;
+
+/// `HcclRootInfo`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RootInfo([u8; ROOT_INFO_BYTES]);
+
+/// `HcclSendRecvItem`.
+#[repr(C)]
+struct Item {
+    /// 0 sends, 1 receives.
+    direction: c_int,
+    buffer: *mut c_void,
+    count: u64,
+    dtype: c_int,
+    peer: u32,
+}
+
+type Comm = *mut c_void;
+type Stream = *mut c_void;
+
+functions! {
+    fn get_root_info = "GetRootInfo"(*mut RootInfo) -> c_int;
+    fn comm_init = "CommInitRootInfo"(u32, *const RootInfo, u32, *mut Comm) -> c_int;
+    fn comm_destroy = "CommDestroy"(Comm) -> c_int;
+    fn all_reduce = "AllReduce"(*const u8, *mut u8, u64, c_int, c_int, Comm, Stream) -> c_int;
+    fn reduce = "Reduce"(*const u8, *mut u8, u64, c_int, c_int, u32, Comm, Stream) -> c_int;
+    fn broadcast = "Broadcast"(*mut u8, u64, c_int, u32, Comm, Stream) -> c_int;
+    fn all_gather = "AllGather"(*const u8, *mut u8, u64, c_int, Comm, Stream) -> c_int;
+    fn reduce_scatter = "ReduceScatter"(*const u8, *mut u8, u64, c_int, c_int, Comm, Stream) -> c_int;
+    fn send = "Send"(*const u8, u64, c_int, u32, Comm, Stream) -> c_int;
+    fn recv = "Recv"(*mut u8, u64, c_int, u32, Comm, Stream) -> c_int;
+    fn batch_send_recv = "BatchSendRecv"(*mut Item, u32, Comm, Stream) -> c_int;
+    optional get_error_string = "GetErrorString"(c_int) -> *const c_char;
+    optional get_comm_async_error = "GetCommAsyncError"(Comm, *mut c_int) -> c_int;
+}
+
+thread_local! {
+    /// The transfers of the group this thread is in.
+    static BATCH: RefCell<Option<(Vec<Item>, Stream)>> = const { RefCell::new(None) };
+}
+
+/// A communicator of HCCL.
+pub struct Hccl {
+    functions: Functions,
+    comm: Comm,
+    rank: u32,
+    library: String,
+    ended: AtomicBool,
+}
+
+// SAFETY: used by any thread, one call at a time, which `Group` sees to.
+unsafe impl Send for Hccl {}
+// SAFETY: as above.
+unsafe impl Sync for Hccl {}
+
+fn load(config: &Config) -> Result<(Functions, String)> {
+    let library = Opened::open(config.library.as_deref(), &["libhccl.so"])?;
+    Ok((Functions::load(&library, "Hccl")?, library.name))
+}
+
+/// The library's name, or why it cannot be used.
+pub fn probe(config: &Config) -> Result<String> {
+    load(config).map(|(_, library)| library)
+}
+
+impl Hccl {
+    pub fn connect(config: &Config, store: &dyn Store) -> Result<Self> {
+        let (functions, library) = load(config)?;
+        let mut hccl = Self {
+            functions,
+            comm: std::ptr::null_mut(),
+            rank: config.rank as u32,
+            library,
+            ended: AtomicBool::new(true),
+        };
+        let mut info = RootInfo([0; ROOT_INFO_BYTES]);
+        if config.rank == 0 {
+            // SAFETY: writes the information.
+            hccl.check("GetRootInfo", unsafe {
+                (hccl.functions.get_root_info)(&raw mut info)
+            })?;
+            store.set("hccl/root", &info.0)?;
+        } else {
+            let bytes = store.get("hccl/root", config.timeout)?;
+            let told = bytes.len();
+            info = RootInfo(bytes.try_into().map_err(|_| {
+                Error::new(
+                    ErrorKind::Mismatch,
+                    format!("rank 0 told {told} bytes of root information, HCCL's have {ROOT_INFO_BYTES}"),
+                )
+            })?);
+        }
+        // SAFETY: the information is rank 0's; the device is current, as the caller sees to.
+        let outcome = unsafe {
+            (hccl.functions.comm_init)(
+                config.size as u32,
+                &raw const info,
+                hccl.rank,
+                &raw mut hccl.comm,
+            )
+        };
+        hccl.check("CommInitRootInfo", outcome)?;
+        hccl.ended = AtomicBool::new(false);
+        Ok(hccl)
+    }
+
+    fn check(&self, what: &str, code: c_int) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        let meaning = self.functions.get_error_string.and_then(|get| {
+            // SAFETY: any code may be asked; the string is static.
+            let text = unsafe { get(code) };
+            // SAFETY: as above.
+            (!text.is_null()).then(|| {
+                unsafe { CStr::from_ptr(text) }
+                    .to_string_lossy()
+                    .into_owned()
+            })
+        });
+        Err(Error::new(
+            ErrorKind::Library,
+            format!(
+                "{what} failed in {}: {} (code {code})",
+                self.library,
+                meaning.unwrap_or_default()
+            ),
+        ))
+    }
+
+    /// Puts a transfer into the group of this thread; false outside of one.
+    fn batched(item: Item, stream: Stream) -> bool {
+        BATCH.with_borrow_mut(|batch| match batch {
+            Some((items, on)) => {
+                items.push(item);
+                *on = stream;
+                true
+            }
+            None => false,
+        })
+    }
+}
+
+impl Dialect for Hccl {
+    fn engine(&self) -> &'static str {
+        "hccl"
+    }
+
+    fn library(&self) -> String {
+        self.library.clone()
+    }
+
+    fn dtype(&self, dtype: DType) -> Option<i32> {
+        Some(match dtype {
+            DType::Int8 => 0,
+            DType::Int16 => 1,
+            DType::Int32 => 2,
+            DType::Float16 => 3,
+            DType::Float32 => 4,
+            DType::Int64 => 5,
+            DType::UInt64 => 6,
+            DType::UInt8 | DType::Bool | DType::Bytes => 7,
+            DType::UInt16 => 8,
+            DType::UInt32 => 9,
+            DType::Float64 => 10,
+            DType::BFloat16 => 11,
+            _ => return None,
+        })
+    }
+
+    fn op(&self, op: ReduceOp) -> Option<i32> {
+        Some(match op {
+            ReduceOp::Sum => 0,
+            ReduceOp::Prod => 1,
+            ReduceOp::Max => 2,
+            ReduceOp::Min => 3,
+            _ => return None,
+        })
+    }
+
+    unsafe fn all_reduce(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        stream: Stream,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise about the buffers, here and below.
+        self.check("AllReduce", unsafe {
+            (self.functions.all_reduce)(send, recv, count as u64, dtype, op, self.comm, stream)
+        })
+    }
+
+    unsafe fn reduce(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        root: usize,
+        stream: Stream,
+    ) -> Result<()> {
+        // SAFETY: see all_reduce.
+        self.check("Reduce", unsafe {
+            (self.functions.reduce)(
+                send,
+                recv,
+                count as u64,
+                dtype,
+                op,
+                root as u32,
+                self.comm,
+                stream,
+            )
+        })
+    }
+
+    unsafe fn broadcast(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        root: usize,
+        stream: Stream,
+    ) -> Result<()> {
+        let buffer = if self.rank as usize == root {
+            send.cast_mut()
+        } else {
+            recv
+        };
+        if self.rank as usize == root && !std::ptr::eq(send, recv) {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("{} broadcasts in place only", self.library),
+            ));
+        }
+        // SAFETY: see all_reduce; the root's buffer is only read.
+        self.check("Broadcast", unsafe {
+            (self.functions.broadcast)(buffer, count as u64, dtype, root as u32, self.comm, stream)
+        })
+    }
+
+    unsafe fn all_gather(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        stream: Stream,
+    ) -> Result<()> {
+        // SAFETY: see all_reduce.
+        self.check("AllGather", unsafe {
+            (self.functions.all_gather)(send, recv, count as u64, dtype, self.comm, stream)
+        })
+    }
+
+    unsafe fn reduce_scatter(
+        &self,
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        op: i32,
+        stream: Stream,
+    ) -> Result<()> {
+        // SAFETY: see all_reduce.
+        self.check("ReduceScatter", unsafe {
+            (self.functions.reduce_scatter)(send, recv, count as u64, dtype, op, self.comm, stream)
+        })
+    }
+
+    unsafe fn send(
+        &self,
+        send: *const u8,
+        count: usize,
+        dtype: i32,
+        peer: usize,
+        stream: Stream,
+    ) -> Result<()> {
+        let item = Item {
+            direction: 0,
+            buffer: send.cast_mut().cast(),
+            count: count as u64,
+            dtype,
+            peer: peer as u32,
+        };
+        if Self::batched(item, stream) {
+            return Ok(());
+        }
+        // SAFETY: see all_reduce.
+        self.check("Send", unsafe {
+            (self.functions.send)(send, count as u64, dtype, peer as u32, self.comm, stream)
+        })
+    }
+
+    unsafe fn recv(
+        &self,
+        recv: *mut u8,
+        count: usize,
+        dtype: i32,
+        peer: usize,
+        stream: Stream,
+    ) -> Result<()> {
+        let item = Item {
+            direction: 1,
+            buffer: recv.cast(),
+            count: count as u64,
+            dtype,
+            peer: peer as u32,
+        };
+        if Self::batched(item, stream) {
+            return Ok(());
+        }
+        // SAFETY: see all_reduce.
+        self.check("Recv", unsafe {
+            (self.functions.recv)(recv, count as u64, dtype, peer as u32, self.comm, stream)
+        })
+    }
+
+    fn group_start(&self) -> Result<()> {
+        BATCH.with_borrow_mut(|batch| {
+            if batch.is_some() {
+                return Err(Error::new(
+                    ErrorKind::Internal,
+                    "groups of HCCL do not nest",
+                ));
+            }
+            *batch = Some((vec![], std::ptr::null_mut()));
+            Ok(())
+        })
+    }
+
+    fn group_end(&self) -> Result<()> {
+        let Some((mut items, stream)) = BATCH.take() else {
+            return Err(Error::new(
+                ErrorKind::Internal,
+                "a group of HCCL ended that was not begun",
+            ));
+        };
+        if items.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the items' buffers are valid, as who queued them promised.
+        self.check("BatchSendRecv", unsafe {
+            (self.functions.batch_send_recv)(
+                items.as_mut_ptr(),
+                items.len() as u32,
+                self.comm,
+                stream,
+            )
+        })
+    }
+
+    fn abort(&self) -> Result<()> {
+        // Destroying one that hangs would hang too: it is left to the end of the process.
+        self.ended.store(true, Ordering::Release);
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("{} cannot abort: end the process", self.library),
+        ))
+    }
+
+    fn async_error(&self) -> Result<()> {
+        let Some(get) = self
+            .functions
+            .get_comm_async_error
+            .filter(|_| !self.ended.load(Ordering::Acquire))
+        else {
+            return Ok(());
+        };
+        let mut error = 0;
+        // SAFETY: the communicator is alive; writes one integer.
+        self.check("GetCommAsyncError", unsafe {
+            get(self.comm, &raw mut error)
+        })?;
+        self.check("an earlier call", error)
+    }
+}
+
+impl Drop for Hccl {
+    fn drop(&mut self) {
+        if !self.ended.swap(true, Ordering::AcqRel) {
+            // SAFETY: ended once; all its work has been waited for.
+            unsafe { (self.functions.comm_destroy)(self.comm) };
+        }
+    }
+}

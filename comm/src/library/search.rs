@@ -1,0 +1,110 @@
+//! Opening a vendor's library: an explicit file, what the process has loaded already, then by name.
+
+use std::path::Path;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+use crate::{Error, ErrorKind, Result};
+
+/// An open library, kept for the life of the process: what it started may outlive every communicator.
+pub struct Opened {
+    library: &'static Library,
+    /// The name it was opened by.
+    pub name: String,
+}
+
+impl Opened {
+    /// Opens `file`, or the first of `sonames` that is loaded or can be found.
+    pub fn open(file: Option<&Path>, sonames: &[&str]) -> Result<Self> {
+        if let Some(file) = file {
+            // SAFETY: the user named this file to be loaded.
+            let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_LOCAL) };
+            return Ok(Self {
+                library: Box::leak(Box::new(library.map_err(|error| unusable(&cause(&error)))?)),
+                name: file.display().to_string(),
+            });
+        }
+        let mut reasons = vec![];
+        for flags in [libc::RTLD_NOLOAD, 0] {
+            for soname in sonames {
+                // SAFETY: vendors' libraries, whose initialisers are meant to be run.
+                match unsafe { Library::open(Some(*soname), RTLD_NOW | RTLD_LOCAL | flags) } {
+                    Ok(library) => {
+                        return Ok(Self {
+                            library: Box::leak(Box::new(library)),
+                            name: (*soname).to_owned(),
+                        })
+                    }
+                    Err(error) if flags == 0 => reasons.push(cause(&error)),
+                    Err(_) => {} // only not loaded yet
+                }
+            }
+        }
+        Err(unusable(&reasons.join("; ")))
+    }
+
+    /// The function called `name`.
+    ///
+    /// # Safety
+    /// `T` is the type of that function.
+    pub unsafe fn function<T: Copy>(&self, name: &str) -> Result<T> {
+        // SAFETY: the caller's promise.
+        unsafe { self.optional(name) }.ok_or_else(|| {
+            Error::new(
+                ErrorKind::Unsupported,
+                format!("{} has no {name}", self.name),
+            )
+        })
+    }
+
+    /// The function called `name`, if there is one.
+    ///
+    /// # Safety
+    /// `T` is the type of that function.
+    pub unsafe fn optional<T: Copy>(&self, name: &str) -> Option<T> {
+        // SAFETY: the caller's promise; the library stays loaded.
+        unsafe { self.library.get::<T>(name.as_bytes()) }
+            .ok()
+            .map(|symbol| *symbol)
+    }
+}
+
+/// Declares `Functions`, the table of a library's functions, and how it is loaded. The names are what follows a
+/// prefix; those after `optional` may be missing.
+macro_rules! functions {
+    ($(fn $name:ident = $symbol:literal($($argument:ty),*) -> $result:ty;)* $(optional $maybe:ident = $maybe_symbol:literal($($maybe_argument:ty),*) -> $maybe_result:ty;)*) => {
+        /// The library's functions, named by what follows the prefix.
+        struct Functions {
+            $($name: unsafe extern "C" fn($($argument),*) -> $result,)*
+            $($maybe: Option<unsafe extern "C" fn($($maybe_argument),*) -> $maybe_result>,)*
+        }
+
+        impl Functions {
+            fn load(library: &Opened, prefix: &str) -> Result<Self> {
+                // SAFETY: the types are those of nccl.h.
+                unsafe {
+                    Ok(Self {
+                        $($name: library.function(&format!("{prefix}{}", $symbol))?,)*
+                        $($maybe: library.optional(&format!("{prefix}{}", $maybe_symbol)),)*
+                    })
+                }
+            }
+        }
+    };
+}
+pub(super) use functions;
+
+/// The dynamic linker's words, which libloading keeps as the source of its error.
+fn cause(error: &libloading::Error) -> String {
+    use std::error::Error as _;
+    error
+        .source()
+        .map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+fn unusable(reason: &str) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("its library cannot be opened: {reason}; set FLAGOS_COMM_LIBRARY to its file"),
+    )
+}

@@ -1,0 +1,574 @@
+//! The collectives, as sequences of steps.
+
+use std::time::Instant;
+
+use super::communicator::Shm;
+use super::segment::{Call, WINDOWS};
+use crate::reduce::reduce;
+use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
+
+/// An all-reduce of at most this many bytes to read goes in one step: every rank reduces everything.
+const ONE_STEP_BYTES: usize = 96 << 10;
+
+/// Parts of a window begin at multiples of this.
+const ALIGN: usize = 64;
+
+/// The steps of one collective.
+struct Steps<'a> {
+    shm: &'a Shm,
+    call: &'a Collective<'a>,
+    deadline: Instant,
+    /// The number of the step.
+    now: u32,
+    first: bool,
+    /// The most bytes this rank sends to one other, for all-to-all.
+    longest: usize,
+    /// Of each rank, for [`ReduceOp::PremulSum`].
+    factors: Vec<f64>,
+}
+
+impl Shm {
+    /// Runs a collective.
+    ///
+    /// # Safety
+    /// The buffers of `call` are valid for its counts.
+    pub(super) unsafe fn collective(&self, call: &Collective<'_>, deadline: Instant) -> Result<()> {
+        let mut last = self.step.lock();
+        let mut steps = Steps {
+            shm: self,
+            call,
+            deadline,
+            now: *last,
+            first: true,
+            longest: 0,
+            factors: vec![],
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            match call.kind {
+                Kind::AllReduce => steps.all_reduce()?,
+                Kind::Reduce => steps.all_reduce()?,
+                Kind::Broadcast => steps.broadcast()?,
+                Kind::AllGather | Kind::Gather => steps.gather()?,
+                Kind::Scatter => steps.scatter()?,
+                Kind::ReduceScatter => steps.reduce_scatter()?,
+                Kind::AllToAll => steps.all_to_all()?,
+                Kind::Barrier => steps.barrier()?,
+                Kind::Send | Kind::Recv => {
+                    return Err(Error::new(
+                        ErrorKind::Internal,
+                        "a transfer is not a collective",
+                    ));
+                }
+            }
+        }
+        *last = steps.now;
+        Ok(())
+    }
+}
+
+/// Copies bytes between memory of this process and a window.
+///
+/// # Safety
+/// Both are valid for `bytes` and do not overlap, unless they are the same.
+unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    if bytes != 0 && !std::ptr::eq(from, to) {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+    }
+}
+
+impl Steps<'_> {
+    fn mine(&self) -> usize {
+        self.shm.rank
+    }
+
+    /// Begins a step: the window it returns is not read by anyone any more.
+    fn begin(&mut self) -> Result<*mut u8> {
+        self.now = self.now.wrapping_add(1);
+        let shm = self.shm;
+        let before = self.now.wrapping_sub(WINDOWS as u32 - 1);
+        for other in shm.others() {
+            shm.wait(
+                &shm.segment.control(other).step,
+                before,
+                other,
+                self.deadline,
+            )?;
+        }
+        if self.first {
+            let slot = &shm.segment.control(self.mine()).call[self.now as usize % WINDOWS];
+            // SAFETY: only this rank writes, and the others have read what was here two steps ago.
+            unsafe { *slot.get() = self.describe() };
+        }
+        Ok(shm.segment.window(self.mine(), self.now))
+    }
+
+    fn describe(&self) -> Call {
+        let call = self.call;
+        let count = if call.kind == Kind::AllToAll {
+            0
+        } else {
+            call.count as u64
+        };
+        Call {
+            kind: call.kind as u32,
+            dtype: if call.kind == Kind::Barrier {
+                0
+            } else {
+                call.dtype as u32
+            },
+            reduce: if call.kind.reduces() {
+                call.reduce as u32
+            } else {
+                0
+            },
+            root: call.root.map_or(u32::MAX, |root| root as u32),
+            count,
+            sequence: call.sequence,
+            factor: call.factor.to_bits(),
+            longest: self.longest as u64,
+        }
+    }
+
+    /// Says that the window is written, and that earlier steps are read.
+    fn publish(&self) {
+        self.shm.segment.control(self.mine()).step.publish(self.now);
+    }
+
+    /// Waits for what `other` contributes to this step.
+    fn arrived(&self, other: usize) -> Result<*const u8> {
+        let control = self.shm.segment.control(other);
+        self.shm
+            .wait(&control.step, self.now, other, self.deadline)?;
+        if self.first {
+            self.compare(other)?;
+        }
+        Ok(self.shm.segment.window(other, self.now))
+    }
+
+    fn call_of(&self, other: usize) -> Call {
+        let slot = &self.shm.segment.control(other).call[self.now as usize % WINDOWS];
+        // SAFETY: `other` has published this step, and does not write here before this rank has gone on.
+        unsafe { *slot.get() }
+    }
+
+    /// Refuses to go on with a rank that is in another call.
+    fn compare(&self, other: usize) -> Result<()> {
+        let (here, there) = (self.describe(), self.call_of(other));
+        let same = |call: Call| Call {
+            factor: 0,
+            longest: 0,
+            sequence: 0,
+            ..call
+        };
+        if same(here) == same(there) {
+            return Ok(());
+        }
+        let kind = Kind::from_code(there.kind).map_or("?", Kind::name);
+        let dtype = DType::from_code(there.dtype).map_or("?", DType::name);
+        let reduced = match Kind::from_code(there.kind) {
+            Some(kind) if kind.reduces() => {
+                format!(
+                    ", {}",
+                    ReduceOp::from_code(there.reduce).map_or("?", ReduceOp::name)
+                )
+            }
+            _ => String::new(),
+        };
+        let root = if there.root == u32::MAX {
+            String::new()
+        } else {
+            format!(", root {}", there.root)
+        };
+        Err(Error::new(
+            ErrorKind::Mismatch,
+            format!(
+                "rank {other} called {kind} of {} x {dtype}{reduced}{root} (sequence {}) instead: all ranks must call \
+                 the same collectives in the same order, with the same types and sizes",
+                there.count, there.sequence
+            ),
+        )
+        .due_to(other))
+    }
+
+    /// Waits for all; the first time, learns their factors.
+    fn all_arrived(&mut self) -> Result<()> {
+        for other in self.shm.others() {
+            self.arrived(other)?;
+        }
+        if self.first && self.call.kind.reduces() && self.call.reduce == ReduceOp::PremulSum {
+            self.factors = (0..self.shm.size)
+                .map(|rank| f64::from_bits(self.call_of(rank).factor))
+                .collect();
+        }
+        self.first = false;
+        Ok(())
+    }
+
+    /// What every rank contributes at `offset` of its window, with this rank's own at `own`.
+    fn inputs(&self, own: *const u8, offset: usize) -> Vec<*const u8> {
+        (0..self.shm.size)
+            .map(|rank| {
+                if rank == self.mine() {
+                    own
+                } else {
+                    // The offset is within a window.
+                    self.shm
+                        .segment
+                        .window(rank, self.now)
+                        .wrapping_add(offset)
+                        .cast_const()
+                }
+            })
+            .collect()
+    }
+
+    /// Bytes of a window for each of `size` ranks.
+    fn part(&self) -> usize {
+        self.shm.segment.window_bytes() / self.shm.size / ALIGN * ALIGN
+    }
+
+    fn barrier(&mut self) -> Result<()> {
+        self.begin()?;
+        self.publish();
+        self.all_arrived()
+    }
+
+    /// All-reduce; reduce, where only the root reads results.
+    ///
+    /// # Safety
+    /// The buffers of the call are valid for its counts.
+    unsafe fn all_reduce(&mut self) -> Result<()> {
+        let call = self.call;
+        let (send, recv) = (call.send[0], call.recv[0]);
+        let wanted = call.kind == Kind::AllReduce || call.root == Some(self.mine());
+        let total = call.bytes();
+        if total * (self.shm.size - 1) <= ONE_STEP_BYTES && total <= self.shm.segment.window_bytes()
+        {
+            let window = self.begin()?;
+            // SAFETY: it fits into the window; the call's buffers hold `total` bytes.
+            unsafe { copy(send, window, total) };
+            self.publish();
+            self.all_arrived()?;
+            if wanted {
+                let inputs = self.inputs(send, 0);
+                // SAFETY: every input holds `count` elements; windows are aligned, and torch's memory is.
+                unsafe {
+                    reduce(
+                        call.reduce,
+                        call.dtype,
+                        &self.factors,
+                        &inputs,
+                        call.count,
+                        recv,
+                        None,
+                    )
+                };
+            }
+            return Ok(());
+        }
+
+        // Every rank reduces its part of a chunk, then reads the parts of the others.
+        let part = self.part();
+        let mut start = 0;
+        while start < total {
+            let chunk = (part * self.shm.size).min(total - start);
+            let range = |rank: usize| {
+                let from = (rank * part).min(chunk);
+                (from, ((rank + 1) * part).min(chunk) - from)
+            };
+            let window = self.begin()?;
+            for other in self.shm.others() {
+                let (from, bytes) = range(other);
+                // SAFETY: within the chunk, which is within the buffer and no longer than the window.
+                unsafe { copy(send.add(start + from), window.add(from), bytes) };
+            }
+            self.publish();
+            self.all_arrived()?;
+
+            let (from, bytes) = range(self.mine());
+            // SAFETY: within the buffer.
+            let inputs = self.inputs(unsafe { send.add(start + from) }, from);
+            let window = self.begin()?;
+            let count = bytes / call.dtype.size();
+            // SAFETY: as above; the part fits into the window.
+            unsafe {
+                if wanted {
+                    let out = recv.add(start + from);
+                    reduce(
+                        call.reduce,
+                        call.dtype,
+                        &self.factors,
+                        &inputs,
+                        count,
+                        out,
+                        Some(window),
+                    );
+                } else {
+                    reduce(
+                        call.reduce,
+                        call.dtype,
+                        &self.factors,
+                        &inputs,
+                        count,
+                        window,
+                        None,
+                    );
+                }
+            }
+            self.publish();
+            for other in self.shm.others() {
+                let (from, bytes) = range(other);
+                let theirs = self.arrived(other)?;
+                if wanted {
+                    // SAFETY: as above.
+                    unsafe { copy(theirs, recv.add(start + from), bytes) };
+                }
+            }
+            start += chunk;
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// The buffers of the call are valid for its counts.
+    unsafe fn broadcast(&mut self) -> Result<()> {
+        let call = self.call;
+        let root = call.root.unwrap_or_default();
+        let (total, window) = (call.bytes(), self.shm.segment.window_bytes());
+        let mut start = 0;
+        // A call without elements is still a call: the others must be in it too.
+        loop {
+            let bytes = window.min(total - start);
+            let own = self.begin()?;
+            if self.mine() == root {
+                // SAFETY: within the buffer and the window.
+                unsafe { copy(call.send[0].wrapping_add(start), own, bytes) };
+                self.publish();
+            } else {
+                self.publish();
+                let theirs = self.arrived(root)?;
+                // SAFETY: as above.
+                unsafe { copy(theirs, call.recv[0].wrapping_add(start), bytes) };
+            }
+            self.first = false;
+            start += bytes;
+            if start >= total {
+                break;
+            }
+        }
+        if self.mine() == root {
+            // SAFETY: both hold the call's bytes.
+            unsafe { copy(call.send[0], call.recv[0], total) };
+        }
+        Ok(())
+    }
+
+    /// All-gather; gather, where only the root reads.
+    ///
+    /// # Safety
+    /// The buffers of the call are valid for its counts.
+    unsafe fn gather(&mut self) -> Result<()> {
+        let call = self.call;
+        let reads = call.kind == Kind::AllGather || call.root == Some(self.mine());
+        let (total, window) = (call.bytes(), self.shm.segment.window_bytes());
+        let mut start = 0;
+        loop {
+            let bytes = window.min(total - start);
+            let own = self.begin()?;
+            if call.kind == Kind::AllGather || !reads {
+                // SAFETY: within the buffer and the window.
+                unsafe { copy(call.send[0].wrapping_add(start), own, bytes) };
+            }
+            self.publish();
+            if reads {
+                for other in self.shm.others() {
+                    let theirs = self.arrived(other)?;
+                    // SAFETY: as above.
+                    unsafe { copy(theirs, call.recv[other].wrapping_add(start), bytes) };
+                }
+            }
+            self.first = false;
+            start += bytes;
+            if start >= total {
+                break;
+            }
+        }
+        if reads {
+            // SAFETY: both hold the call's bytes.
+            unsafe { copy(call.send[0], call.recv[self.mine()], total) };
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// The buffers of the call are valid for its counts.
+    unsafe fn scatter(&mut self) -> Result<()> {
+        let call = self.call;
+        let root = call.root.unwrap_or_default();
+        let (total, part) = (call.bytes(), self.part());
+        let mut start = 0;
+        loop {
+            let bytes = part.min(total - start);
+            let own = self.begin()?;
+            if self.mine() == root {
+                for other in self.shm.others() {
+                    // SAFETY: within the buffer and this rank's part of the window.
+                    unsafe {
+                        copy(
+                            call.send[other].wrapping_add(start),
+                            own.add(other * part),
+                            bytes,
+                        )
+                    };
+                }
+                self.publish();
+            } else {
+                self.publish();
+                let theirs = self.arrived(root)?;
+                // SAFETY: as above.
+                unsafe {
+                    copy(
+                        theirs.add(self.mine() * part),
+                        call.recv[0].wrapping_add(start),
+                        bytes,
+                    )
+                };
+            }
+            self.first = false;
+            start += bytes;
+            if start >= total {
+                break;
+            }
+        }
+        if self.mine() == root {
+            // SAFETY: both hold the call's bytes.
+            unsafe { copy(call.send[root], call.recv[0], total) };
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// The buffers of the call are valid for its counts.
+    unsafe fn reduce_scatter(&mut self) -> Result<()> {
+        let call = self.call;
+        let (total, part) = (call.bytes(), self.part());
+        let mut start = 0;
+        loop {
+            let bytes = part.min(total - start);
+            let own = self.begin()?;
+            for other in self.shm.others() {
+                // SAFETY: within the buffer and that rank's part of the window.
+                unsafe {
+                    copy(
+                        call.send[other].wrapping_add(start),
+                        own.add(other * part),
+                        bytes,
+                    )
+                };
+            }
+            self.publish();
+            self.all_arrived()?;
+            let inputs = self.inputs(
+                call.send[self.mine()].wrapping_add(start),
+                self.mine() * part,
+            );
+            let count = bytes / call.dtype.size();
+            let out = call.recv[0].wrapping_add(start);
+            // SAFETY: every input and the output hold `count` elements.
+            unsafe {
+                reduce(
+                    call.reduce,
+                    call.dtype,
+                    &self.factors,
+                    &inputs,
+                    count,
+                    out,
+                    None,
+                )
+            };
+            start += bytes;
+            if start >= total {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// The buffers of the call are valid for its counts.
+    unsafe fn all_to_all(&mut self) -> Result<()> {
+        let call = self.call;
+        let (size, element) = (self.shm.size, call.dtype.size());
+        // The window begins with how many bytes there are for each rank.
+        let table = (size * 8).div_ceil(ALIGN) * ALIGN;
+        let part = (self.shm.segment.window_bytes() - table) / size / ALIGN * ALIGN;
+        self.longest = call
+            .send_counts
+            .iter()
+            .max()
+            .map_or(0, |count| count * element);
+        let mut longest = self.longest;
+        let mut start = 0;
+        loop {
+            let own = self.begin()?;
+            for other in self.shm.others() {
+                let total = call.send_counts[other] * element;
+                let bytes = part.min(total.saturating_sub(start));
+                // SAFETY: within the buffer, the table and that rank's part of the window.
+                unsafe {
+                    own.cast::<u64>().add(other).write(total as u64);
+                    let from = call.send[other].wrapping_add(start.min(total));
+                    copy(from, own.add(table + other * part), bytes);
+                }
+            }
+            self.publish();
+            for other in self.shm.others() {
+                let theirs = self.arrived(other)?;
+                longest = longest.max(self.longest_of(other));
+                let total = call.recv_counts[other] * element;
+                // SAFETY: the table is part of the window.
+                let sent = unsafe { theirs.cast::<u64>().add(self.mine()).read() };
+                if sent != total as u64 {
+                    return Err(Error::new(
+                        ErrorKind::Mismatch,
+                        format!("rank {other} sends {sent} bytes where this rank expects {total}"),
+                    )
+                    .due_to(other));
+                }
+                let bytes = part.min(total.saturating_sub(start));
+                // SAFETY: as above, and no more than the receiver expects.
+                unsafe {
+                    let to = call.recv[other].wrapping_add(start.min(total));
+                    copy(theirs.add(table + self.mine() * part), to, bytes);
+                }
+            }
+            self.first = false;
+            start += part;
+            if start >= longest {
+                break;
+            }
+        }
+        let mine = self.mine();
+        let (out, back) = (call.send_counts[mine], call.recv_counts[mine]);
+        if out != back {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("it sends {out} elements to itself and expects {back}"),
+            ));
+        }
+        // SAFETY: both hold that many elements.
+        unsafe { copy(call.send[mine], call.recv[mine], out * element) };
+        Ok(())
+    }
+
+    /// What `other` said in the first step; later steps do not say it again.
+    fn longest_of(&self, other: usize) -> usize {
+        if self.first {
+            self.call_of(other).longest as usize
+        } else {
+            0
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! How the ranks find each other and come to share memory.
+
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::time::Instant;
+
+use super::communicator::Shm;
+use super::flag::reached;
+use super::peers::Peer;
+use super::segment::Segment;
+use crate::engine::Config;
+use crate::error::system;
+use crate::{Error, ErrorKind, Result, Store};
+
+/// What two processes have in common when one can open what the other has open: kernel and process numbers.
+fn host() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    format!("{} {}", boot.trim(), namespace.display())
+}
+
+/// Connects the ranks of a group. All of them call it.
+///
+/// Fails with the numbers of the ranks that are on another host than rank 0.
+pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
+    let Config {
+        rank,
+        size,
+        timeout,
+        ..
+    } = *config;
+    let deadline = Instant::now() + timeout;
+    let left = || deadline.saturating_duration_since(Instant::now());
+
+    store.set(&format!("shm/host/{rank}"), host().as_bytes())?;
+    let mut hosts = Vec::with_capacity(size);
+    for other in 0..size {
+        let found = store
+            .get(&format!("shm/host/{other}"), left())
+            .map_err(|error| {
+                error
+                    .during(&format!("waiting for rank {other} of {size}"))
+                    .due_to(other)
+            })?;
+        hosts.push(found);
+    }
+    let elsewhere: Vec<String> = (0..size)
+        .filter(|&other| hosts[other] != hosts[0])
+        .map(|other| other.to_string())
+        .collect();
+    if !elsewhere.is_empty() {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "the engine shm serves processes of one host; rank {} is on another one than rank 0, or in another \
+                 container: use gloo for tensors on the CPU there (\"cpu:gloo,flagos:flagos\")",
+                elsewhere.join(", ")
+            ),
+        ));
+    }
+
+    let (segment, file) = if rank == 0 {
+        let (segment, file) = Segment::create(size, config.window)?;
+        let place = format!(
+            "{} {} {}",
+            std::process::id(),
+            file.as_raw_fd(),
+            config.window
+        );
+        store.set("shm/memory", place.as_bytes())?;
+        (segment, Some(file))
+    } else {
+        (open(&store.get("shm/memory", left())?, size)?, None)
+    };
+
+    let mine = segment.control(rank);
+    mine.pid
+        .store(std::process::id(), std::sync::atomic::Ordering::Release);
+    mine.attached.publish(1);
+    let mut peers = Vec::with_capacity(size);
+    for other in 0..size {
+        let control = segment.control(other);
+        while !reached(control.attached.get(), 1) {
+            if left().is_zero() {
+                return Err(Error::new(
+                    ErrorKind::Timeout,
+                    format!("rank {other} did not attach to the shared memory of its group"),
+                )
+                .due_to(other));
+            }
+            control
+                .attached
+                .sleep(0, left().min(std::time::Duration::from_millis(50)));
+        }
+        let pid = control.pid.load(std::sync::atomic::Ordering::Acquire);
+        peers.push((other != rank).then(|| Peer::new(pid)));
+    }
+    drop(file); // everyone has it mapped
+    Ok(Shm::new(segment, rank, size, config.group.clone(), peers))
+}
+
+/// Maps the memory whose place rank 0 has told.
+fn open(place: &[u8], size: usize) -> Result<Segment> {
+    let place = String::from_utf8_lossy(place);
+    let numbers: Vec<usize> = place
+        .split(' ')
+        .filter_map(|part| part.parse().ok())
+        .collect();
+    let [process, descriptor, window] = numbers[..] else {
+        return Err(Error::new(
+            ErrorKind::Mismatch,
+            format!("rank 0 told the place of its memory as {place:?}: do all ranks run the same flagos?"),
+        ));
+    };
+    let path = format!("/proc/{process}/fd/{descriptor}");
+    let file = File::options().read(true).write(true).open(&path).map_err(|_| {
+        let error = system(&path);
+        Error::new(
+            ErrorKind::System,
+            format!("{error}: rank 0's memory cannot be opened; all ranks must run as one user, in processes that may be inspected"),
+        )
+        .due_to(0)
+    })?;
+    Segment::open(&file, size, window)
+}

@@ -1,0 +1,272 @@
+//! The memory that the ranks of a group share, and who owns which part of it.
+//!
+//! ```text
+//! header | control block a rank | two windows a rank | a channel for every ordered pair
+//! ```
+//!
+//! The segment is a memory file without a name, so that nothing is left when its processes end,
+//! however they end. Pages that are never used take no memory.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::flag::Flag;
+use crate::error::system;
+use crate::{Error, ErrorKind, Result};
+
+/// Says that the memory is what this version of flagos lays out.
+const MAGIC: u64 = 0x666c_6167_6f73_0001;
+
+/// Windows a rank has: it writes into one while others still read the other.
+pub const WINDOWS: usize = 2;
+
+/// Parts of a message that fit into a channel at once, and their size in bytes.
+pub const SLOTS: usize = 4;
+/// See [`SLOTS`].
+pub const SLOT_BYTES: usize = 64 << 10;
+
+/// The longest reason for an abort that is passed on.
+const REASON_BYTES: usize = 1024;
+
+/// What concerns the group.
+#[repr(C, align(4096))]
+pub struct Header {
+    pub magic: AtomicU64,
+    /// 0, or 1 + the rank that is about to abort the group.
+    pub aborting: AtomicU32,
+    /// 0, or 1 + the rank that aborted the group; `reason` is written.
+    pub aborted: AtomicU32,
+    pub reason_length: AtomicU32,
+    pub reason: std::cell::UnsafeCell<[u8; REASON_BYTES]>,
+}
+
+/// What concerns a rank. Only the rank itself writes, apart from `doorbell`.
+#[repr(C, align(4096))]
+pub struct Control {
+    /// Steps this rank has contributed to; it has finished reading those before.
+    pub step: Flag,
+    /// Rung by who puts a message into one of its channels.
+    pub doorbell: Flag,
+    /// 1 when the process is attached.
+    pub attached: Flag,
+    pub pid: AtomicU32,
+    /// What it contributes, for odd and even steps.
+    pub call: [std::cell::UnsafeCell<Call>; WINDOWS],
+}
+
+/// The call a rank is in, compared by the others with their own.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Call {
+    pub kind: u32,
+    pub dtype: u32,
+    pub reduce: u32,
+    pub root: u32,
+    pub count: u64,
+    pub sequence: u64,
+    /// Bits of the rank's factor.
+    pub factor: u64,
+    /// The most bytes this rank sends to one other, for all-to-all.
+    pub longest: u64,
+}
+
+/// The way from one rank to another.
+#[repr(C, align(64))]
+pub struct Channel {
+    /// Parts the sender has filled.
+    pub filled: Flag,
+    /// Parts the receiver has emptied.
+    pub emptied: Flag,
+    pub parts: [std::cell::UnsafeCell<Part>; SLOTS],
+}
+
+/// A part of a message.
+#[repr(C, align(64))]
+pub struct Part {
+    pub tag: i32,
+    pub dtype: u32,
+    /// Of the whole message, in bytes.
+    pub total: u64,
+    pub bytes: [u8; SLOT_BYTES],
+}
+
+/// A mapping of the segment.
+pub struct Segment {
+    address: *mut u8,
+    length: usize,
+    size: usize,
+    window: usize,
+}
+
+// SAFETY: the mapping is shared memory; what threads and processes do with its parts is ordered by the flags.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+fn length(size: usize, window: usize) -> usize {
+    size_of::<Header>()
+        + size * (size_of::<Control>() + WINDOWS * window)
+        + size * size * size_of::<Channel>()
+}
+
+impl Segment {
+    /// Makes the memory of a group of `size` with windows of `window` bytes, a multiple of 4096.
+    pub fn create(size: usize, window: usize) -> Result<(Self, File)> {
+        // SAFETY: the name is a string; the descriptor is checked and owned from here on.
+        let file = unsafe {
+            let descriptor = libc::memfd_create(c"flagos-comm".as_ptr(), libc::MFD_CLOEXEC);
+            if descriptor < 0 {
+                return Err(system("memfd_create"));
+            }
+            File::from_raw_fd(descriptor)
+        };
+        file.set_len(length(size, window) as u64)
+            .map_err(|error| Error::new(ErrorKind::System, format!("shared memory: {error}")))?;
+        let segment = Self::map(&file, size, window)?;
+        segment
+            .header()
+            .magic
+            .store(MAGIC, std::sync::atomic::Ordering::Release);
+        Ok((segment, file))
+    }
+
+    /// Maps the memory another rank made.
+    pub fn open(file: &File, size: usize, window: usize) -> Result<Self> {
+        let found = file.metadata().map_or(0, |data| data.len());
+        if found != length(size, window) as u64 {
+            return Err(Error::new(
+                ErrorKind::Mismatch,
+                format!(
+                    "the shared memory has {found} bytes, {} are expected: do all ranks run the same flagos?",
+                    length(size, window)
+                ),
+            ));
+        }
+        let segment = Self::map(file, size, window)?;
+        if segment
+            .header()
+            .magic
+            .load(std::sync::atomic::Ordering::Acquire)
+            != MAGIC
+        {
+            return Err(Error::new(
+                ErrorKind::Mismatch,
+                "the shared memory was laid out by another version of flagos",
+            ));
+        }
+        Ok(segment)
+    }
+
+    fn map(file: &File, size: usize, window: usize) -> Result<Self> {
+        let length = length(size, window);
+        // SAFETY: a fresh mapping of a file that is at least this long; checked below.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(system("mmap of shared memory"));
+        }
+        Ok(Self {
+            address: address.cast(),
+            length,
+            size,
+            window,
+        })
+    }
+
+    /// Bytes of a window.
+    pub fn window_bytes(&self) -> usize {
+        self.window
+    }
+
+    /// What concerns the group.
+    pub fn header(&self) -> &Header {
+        // SAFETY: the mapping starts with it; zeroed memory is a valid one, and all access is atomic or ordered.
+        unsafe { &*self.address.cast() }
+    }
+
+    /// What concerns `rank`.
+    pub fn control(&self, rank: usize) -> &Control {
+        assert!(rank < self.size);
+        let offset = size_of::<Header>() + rank * size_of::<Control>();
+        // SAFETY: in range, aligned to a page; as for `header`.
+        unsafe { &*self.address.add(offset).cast() }
+    }
+
+    /// The window of `rank` for `step`.
+    pub fn window(&self, rank: usize, step: u32) -> *mut u8 {
+        assert!(rank < self.size);
+        let index = rank * WINDOWS + step as usize % WINDOWS;
+        let offset = size_of::<Header>() + self.size * size_of::<Control>() + index * self.window;
+        // SAFETY: in range of the mapping.
+        unsafe { self.address.add(offset) }
+    }
+
+    /// The way from `from` to `to`.
+    pub fn channel(&self, from: usize, to: usize) -> &Channel {
+        assert!(from < self.size && to < self.size);
+        let offset = size_of::<Header>()
+            + self.size * (size_of::<Control>() + WINDOWS * self.window)
+            + (from * self.size + to) * size_of::<Channel>();
+        // SAFETY: in range, aligned because all before it is in pages; as for `header`.
+        unsafe { &*self.address.add(offset).cast() }
+    }
+
+    /// Records that `rank` gives up, once; the first reason stays.
+    pub fn abort(&self, rank: usize, reason: &str) {
+        use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+        let header = self.header();
+        let mine = rank as u32 + 1;
+        if header
+            .aborting
+            .compare_exchange(0, mine, AcqRel, Acquire)
+            .is_err()
+        {
+            return;
+        }
+        let mut end = reason.len().min(REASON_BYTES);
+        while !reason.is_char_boundary(end) {
+            end -= 1;
+        }
+        // SAFETY: whoever won the exchange is the only writer, and readers wait for `aborted`.
+        unsafe { (&mut *header.reason.get())[..end].copy_from_slice(&reason.as_bytes()[..end]) };
+        header.reason_length.store(end as u32, Release);
+        header.aborted.store(mine, Release);
+        for rank in 0..self.size {
+            let control = self.control(rank);
+            control.step.wake();
+            control.doorbell.wake();
+            control.attached.wake();
+            for other in 0..self.size {
+                self.channel(rank, other).filled.wake();
+                self.channel(rank, other).emptied.wake();
+            }
+        }
+    }
+
+    /// The rank that aborted the group, and why.
+    pub fn aborted(&self) -> Option<(usize, String)> {
+        use std::sync::atomic::Ordering::Acquire;
+        let header = self.header();
+        let by = header.aborted.load(Acquire).checked_sub(1)? as usize;
+        let length = (header.reason_length.load(Acquire) as usize).min(REASON_BYTES);
+        // SAFETY: written before `aborted` was, and not again.
+        let reason = unsafe { (&*header.reason.get())[..length].to_vec() };
+        Some((by, String::from_utf8_lossy(&reason).into_owned()))
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, unmapped once; nothing borrows from it any more.
+        unsafe { libc::munmap(self.address.cast(), self.length) };
+    }
+}

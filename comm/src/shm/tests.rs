@@ -1,0 +1,453 @@
+//! Groups whose ranks are threads: the engine does not know. `tests/processes.rs` has real ones.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use super::Shm;
+use crate::engine::{Communicator as _, Config, Stream};
+use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result, Store};
+
+#[derive(Default)]
+struct Memory {
+    values: Mutex<HashMap<String, Vec<u8>>>,
+    changed: Condvar,
+}
+
+impl Store for Memory {
+    fn set(&self, key: &str, value: &[u8]) -> Result<()> {
+        self.values
+            .lock()
+            .expect("no panic")
+            .insert(key.to_owned(), value.to_vec());
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>> {
+        let deadline = Instant::now() + timeout;
+        let mut values = self.values.lock().expect("no panic");
+        loop {
+            if let Some(value) = values.get(key) {
+                return Ok(value.clone());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::new(ErrorKind::Timeout, format!("no {key}")));
+            }
+            values = self.changed.wait_timeout(values, left).expect("no panic").0;
+        }
+    }
+}
+
+/// Windows of two pages: most sizes below take several steps.
+const WINDOW: usize = 8192;
+
+fn group<T: Send>(size: usize, work: impl Fn(&Shm) -> T + Sync) -> Vec<T> {
+    let store = Memory::default();
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..size)
+            .map(|rank| {
+                let (store, work) = (&store, &work);
+                scope.spawn(move || {
+                    let config = Config {
+                        engine: None,
+                        library: None,
+                        vendor: "host".into(),
+                        rank,
+                        size,
+                        group: "test".into(),
+                        timeout: Duration::from_secs(20),
+                        window: WINDOW,
+                    };
+                    work(&super::connect(&config, store).expect("they are here"))
+                })
+            })
+            .collect();
+        ranks
+            .into_iter()
+            .map(|rank| rank.join().expect("no panic"))
+            .collect()
+    })
+}
+
+fn call<'a>(
+    kind: Kind,
+    count: usize,
+    send: &'a [*const u8],
+    recv: &'a [*mut u8],
+) -> Collective<'a> {
+    Collective {
+        kind,
+        dtype: DType::Float32,
+        reduce: ReduceOp::Sum,
+        root: None,
+        tag: 0,
+        count,
+        factor: 1.0,
+        sequence: 1,
+        timeout: Duration::from_secs(20),
+        send,
+        recv,
+        send_counts: &[],
+        recv_counts: &[],
+    }
+}
+
+/// The call of a rooted collective, or the transfer to or from a rank.
+fn with<'a>(root: usize, tag: i32, call: Collective<'a>) -> Collective<'a> {
+    Collective {
+        root: Some(root),
+        tag,
+        ..call
+    }
+}
+
+fn run(shm: &Shm, call: &Collective<'_>) -> Result<()> {
+    // SAFETY: tests give slices of the sizes they name.
+    unsafe { shm.run(call, Stream(std::ptr::null_mut())) }
+}
+
+fn value(rank: usize, index: usize) -> f32 {
+    (rank * 1000 + index % 997) as f32
+}
+
+fn filled(rank: usize, count: usize) -> Vec<f32> {
+    (0..count).map(|index| value(rank, index)).collect()
+}
+
+const COUNTS: [usize; 6] = [0, 1, 17, 2048, 2049, 50_001];
+
+#[test]
+fn all_reduce_adds_in_place_and_apart() {
+    for size in [1, 2, 3, 4] {
+        for count in COUNTS {
+            group(size, |shm| {
+                let expected: Vec<f32> = (0..count)
+                    .map(|i| (0..size).map(|rank| value(rank, i)).sum())
+                    .collect();
+                let mut buffer = filled(shm.rank, count);
+                let address = buffer.as_mut_ptr().cast::<u8>();
+                run(shm, &call(Kind::AllReduce, count, &[address], &[address])).expect("it works");
+                assert_eq!(buffer, expected);
+                let (from, mut to) = (filled(shm.rank, count), vec![0f32; count]);
+                let send = [from.as_ptr().cast()];
+                run(
+                    shm,
+                    &call(Kind::AllReduce, count, &send, &[to.as_mut_ptr().cast()]),
+                )
+                .expect("it works");
+                assert_eq!(to, expected);
+            });
+        }
+    }
+}
+
+#[test]
+fn parts_go_where_they_belong() {
+    for size in [2, 3, 4] {
+        for count in COUNTS {
+            for root in 0..size {
+                group(size, |shm| {
+                    let mine = shm.rank == root;
+                    let from = filled(shm.rank, count);
+                    let parts: Vec<Vec<f32>> = (0..size)
+                        .map(|to| filled(shm.rank * 10 + to, count))
+                        .collect();
+                    let send: Vec<*const u8> =
+                        parts.iter().map(|part| part.as_ptr().cast()).collect();
+                    let mut into = vec![vec![0f32; count]; size];
+                    let recv: Vec<*mut u8> = into
+                        .iter_mut()
+                        .map(|part| part.as_mut_ptr().cast())
+                        .collect();
+                    let mut one = vec![0f32; count];
+                    let out: [*mut u8; 1] = [one.as_mut_ptr().cast()];
+
+                    run(
+                        shm,
+                        &call(Kind::AllGather, count, &[from.as_ptr().cast()], &recv),
+                    )
+                    .expect("it works");
+                    for (rank, part) in into.iter().enumerate() {
+                        assert_eq!(*part, filled(rank, count));
+                    }
+                    run(shm, &call(Kind::ReduceScatter, count, &send, &out)).expect("it works");
+                    let sum: Vec<f32> = (0..count)
+                        .map(|i| (0..size).map(|rank| value(rank * 10 + shm.rank, i)).sum())
+                        .collect();
+                    assert_eq!(one, sum);
+                    run(
+                        shm,
+                        &with(
+                            root,
+                            0,
+                            call(Kind::Scatter, count, if mine { &send } else { &[] }, &out),
+                        ),
+                    )
+                    .expect("it works");
+                    assert_eq!(one, filled(root * 10 + shm.rank, count));
+                    run(
+                        shm,
+                        &with(
+                            root,
+                            0,
+                            call(Kind::Broadcast, count, &[from.as_ptr().cast()], &out),
+                        ),
+                    )
+                    .expect("it works");
+                    assert_eq!(one, filled(root, count));
+                    one.fill(-1.0);
+                    run(
+                        shm,
+                        &with(
+                            root,
+                            0,
+                            call(Kind::Reduce, count, &[from.as_ptr().cast()], &out),
+                        ),
+                    )
+                    .expect("it works");
+                    let sum = |i| (0..size).map(|rank| value(rank, i)).sum::<f32>();
+                    let expected: Vec<f32> = (0..count)
+                        .map(|i| if mine { sum(i) } else { -1.0 })
+                        .collect();
+                    assert_eq!(one, expected, "only the root's buffer changes");
+                    into.iter_mut().for_each(|part| part.fill(0.0));
+                    let recv: Vec<*mut u8> = into
+                        .iter_mut()
+                        .map(|part| part.as_mut_ptr().cast())
+                        .collect();
+                    run(
+                        shm,
+                        &with(
+                            root,
+                            0,
+                            call(
+                                Kind::Gather,
+                                count,
+                                &[from.as_ptr().cast()],
+                                if mine { &recv } else { &[] },
+                            ),
+                        ),
+                    )
+                    .expect("it works");
+                    for (rank, part) in into.iter().enumerate().filter(|_| mine) {
+                        assert_eq!(*part, filled(rank, count));
+                    }
+                    run(shm, &call(Kind::Barrier, 0, &[], &[])).expect("it works");
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn all_to_all_takes_counts_of_every_pair() {
+    let amount = |from: usize, to: usize| (from * 3 + to * 5) * 611 % 6000;
+    for size in [1, 2, 3, 4] {
+        group(size, |shm| {
+            let me = shm.rank;
+            let parts: Vec<Vec<f32>> = (0..size)
+                .map(|to| filled(me * 10 + to, amount(me, to)))
+                .collect();
+            let mut into: Vec<Vec<f32>> =
+                (0..size).map(|from| vec![0.0; amount(from, me)]).collect();
+            let send: Vec<*const u8> = parts.iter().map(|part| part.as_ptr().cast()).collect();
+            let recv: Vec<*mut u8> = into
+                .iter_mut()
+                .map(|part| part.as_mut_ptr().cast())
+                .collect();
+            let send_counts: Vec<usize> = parts.iter().map(Vec::len).collect();
+            let recv_counts: Vec<usize> = into.iter().map(Vec::len).collect();
+            let call = Collective {
+                send_counts: &send_counts,
+                recv_counts: &recv_counts,
+                ..call(Kind::AllToAll, 0, &send, &recv)
+            };
+            run(shm, &call).expect("it works");
+            for (from, part) in into.iter().enumerate() {
+                assert_eq!(*part, filled(from * 10 + me, amount(from, me)));
+            }
+        });
+    }
+}
+
+#[test]
+fn messages_are_told_apart_by_tag_and_may_exceed_the_channel() {
+    let count = 200_000; // several times what a channel holds
+    group(2, |shm| {
+        let peer = 1 - shm.rank;
+        if shm.rank == 0 {
+            for tag in [1, 2] {
+                let data = filled(tag as usize, count);
+                run(
+                    shm,
+                    &with(
+                        peer,
+                        tag,
+                        call(Kind::Send, count, &[data.as_ptr().cast()], &[]),
+                    ),
+                )
+                .expect("it works");
+            }
+        } else {
+            for tag in [2, 1] {
+                let mut data = vec![0f32; count];
+                run(
+                    shm,
+                    &with(
+                        peer,
+                        tag,
+                        call(Kind::Recv, count, &[], &[data.as_mut_ptr().cast()]),
+                    ),
+                )
+                .expect("it works");
+                assert_eq!(data, filled(tag as usize, count));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_receive_from_any_rank_says_whose_it_was() {
+    group(3, |shm| {
+        if shm.rank == 0 {
+            let mut seen = vec![];
+            for _ in 0..2 {
+                let mut data = [0f32];
+                let recv = [data.as_mut_ptr().cast()];
+                // SAFETY: one element.
+                let from =
+                    unsafe { shm.receive_any(&call(Kind::Recv, 1, &[], &recv)) }.expect("it works");
+                assert_eq!(data, [from as f32]);
+                seen.push(from);
+            }
+            seen.sort_unstable();
+            assert_eq!(seen, [1, 2]);
+        } else {
+            let data = [shm.rank as f32];
+            let send = [data.as_ptr().cast()];
+            run(
+                shm,
+                &Collective {
+                    root: Some(0),
+                    ..call(Kind::Send, 1, &send, &[])
+                },
+            )
+            .expect("it works");
+        }
+    });
+}
+
+#[test]
+fn many_small_calls_of_every_kind_stay_apart() {
+    group(3, |shm| {
+        for round in 0..2000u32 {
+            let root = round as usize % 3;
+            let mut x = [f32::from(round as u16), shm.rank as f32];
+            let address = x.as_mut_ptr().cast::<u8>();
+            let kind = if round % 2 == 0 {
+                Kind::AllReduce
+            } else {
+                Kind::Broadcast
+            };
+            let rooted = (kind == Kind::Broadcast).then_some(root);
+            run(
+                shm,
+                &Collective {
+                    root: rooted,
+                    ..call(kind, 2, &[address], &[address])
+                },
+            )
+            .expect("it works");
+            let expected = if kind == Kind::AllReduce {
+                [3.0 * f32::from(round as u16), 3.0]
+            } else {
+                [f32::from(round as u16), root as f32]
+            };
+            assert_eq!(x, expected);
+        }
+    });
+}
+
+#[test]
+fn another_call_is_a_mismatch_that_names_the_rank() {
+    let errors = group(2, |shm| {
+        let mut x = [0f32; 8];
+        let address = x.as_mut_ptr().cast::<u8>();
+        let count = if shm.rank == 0 { 8 } else { 4 };
+        run(shm, &call(Kind::AllReduce, count, &[address], &[address])).expect_err("they differ")
+    });
+    // Both may see it, or one may see that the other gave up.
+    assert!(
+        errors
+            .iter()
+            .any(|error| error.kind() == ErrorKind::Mismatch),
+        "{errors:?}"
+    );
+    for (rank, error) in errors.iter().enumerate() {
+        assert_eq!(error.culprit(), Some(1 - rank), "{error}");
+        assert!(
+            error.to_string().contains("all_reduce (sequence 1, sum of"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn who_does_not_come_is_named_and_the_group_is_over() {
+    let late = Arc::new(std::sync::Barrier::new(3));
+    let errors = group(3, |shm| {
+        let mut x = [0f32; 8];
+        let address = x.as_mut_ptr().cast::<u8>();
+        let (send, recv) = ([address.cast_const()], [address]);
+        let short = Collective {
+            timeout: Duration::from_millis(200),
+            ..call(Kind::AllReduce, 8, &send, &recv)
+        };
+        if shm.rank == 2 {
+            late.wait();
+            return run(shm, &short).expect_err("the group is over");
+        }
+        let error = run(shm, &short).expect_err("rank 2 is missing");
+        late.wait();
+        error
+    });
+    assert_eq!(errors[2].kind(), ErrorKind::Aborted, "{}", errors[2]);
+    for error in &errors {
+        assert!(error.to_string().contains("rank 2 (process"), "{error}");
+    }
+}
+
+#[test]
+fn a_message_of_another_size_is_refused_and_the_next_one_arrives() {
+    group(2, |shm| {
+        let peer = 1 - shm.rank;
+        if shm.rank == 0 {
+            let data = [1f32, 2.0, 3.0];
+            run(
+                shm,
+                &with(peer, 0, call(Kind::Send, 3, &[data.as_ptr().cast()], &[])),
+            )
+            .expect("it works");
+            run(
+                shm,
+                &with(peer, 0, call(Kind::Send, 2, &[data.as_ptr().cast()], &[])),
+            )
+            .expect("it works");
+        } else {
+            let mut data = [0f32; 2];
+            let recv = [data.as_mut_ptr().cast()];
+            let error = run(shm, &with(peer, 0, call(Kind::Recv, 2, &[], &recv)))
+                .expect_err("it is longer");
+            assert!(
+                error
+                    .to_string()
+                    .contains("rank 0 sent 12 bytes of float32, 8 of float32"),
+                "{error}"
+            );
+            run(shm, &with(peer, 0, call(Kind::Recv, 2, &[], &recv))).expect("it works");
+            assert_eq!(data, [1.0, 2.0]);
+        }
+    });
+}

@@ -1,0 +1,30 @@
+"""Collectives: that two processes can talk, and which engines there are for devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flagos.doctor.check import Check, fail, ok
+from flagos.doctor.collective import PROBLEM
+from flagos.doctor.process import run_module
+
+
+def collectives(timeout: float) -> Iterator[Check]:
+    """An all-reduce between two processes, and the engines with what serves them."""
+    outcome = run_module("flagos.doctor.collective", timeout=timeout)
+    ranks = outcome.report("ranks")
+    if ranks is None or any(ranks["statuses"]):
+        wrong = ranks is not None and PROBLEM in ranks["statuses"]
+        detail = "the sum over two processes is wrong" if wrong else str(outcome.failure)
+        yield fail(
+            "collective",
+            detail,
+            "run `python -m flagos.doctor.collective` to see the error of each rank",
+        )
+    else:
+        yield ok("collective", "two processes added up over shared memory")
+    engines = outcome.report("engines")
+    for engine in engines["engines"] if engines is not None else ():
+        # A library that is missing is a problem for who asks for it, which is told then.
+        missing = "" if engine["usable"] else "not here: "
+        yield ok(f"engine {engine['name']}", missing + engine["detail"], usable=engine["usable"])

@@ -1,0 +1,91 @@
+//! The C table of collectives, and what engines there are.
+
+use std::ffi::{c_void, CStr, CString};
+
+use flagos_comm::abi;
+use flagos_core::env::{self, Env};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::errors::IntoPython as _;
+
+/// What an adapter gives to `PyCapsule_GetPointer`.
+const CAPSULE_NAME: &CStr = c"flagos.FlagosCommApi";
+
+#[pyfunction]
+fn comm_capsule(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    let table: *const abi::FlagosCommApi = abi::api();
+    // SAFETY: the GIL is held; name and table live as long as the process, so that the capsule
+    // needs no destructor; readers get the table through a const pointer.
+    unsafe {
+        let capsule = pyo3::ffi::PyCapsule_New(
+            table.cast_mut().cast::<c_void>(),
+            CAPSULE_NAME.as_ptr(),
+            None,
+        );
+        Bound::from_owned_ptr_or_err(py, capsule).map(Bound::unbind)
+    }
+}
+
+/// `(name, usable, library and version or the reason why not)` of every engine.
+#[pyfunction]
+#[pyo3(signature = (library = None))]
+fn comm_engines(
+    py: Python<'_>,
+    library: Option<String>,
+) -> PyResult<Vec<(&'static str, bool, String)>> {
+    let library = library.map(CString::new).transpose();
+    let library = library.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(py.detach(|| {
+        flagos_comm::engine::ENGINES
+            .into_iter()
+            .map(|name| {
+                let config = flagos_comm::Config {
+                    engine: Some(name.to_owned()),
+                    library: library
+                        .as_ref()
+                        .map(|path| path.to_string_lossy().into_owned().into()),
+                    vendor: String::new(),
+                    rank: 0,
+                    size: 1,
+                    group: String::new(),
+                    timeout: std::time::Duration::ZERO,
+                    window: 4096,
+                };
+                match name {
+                    "shm" => (
+                        name,
+                        true,
+                        "built in; processes of one host, host memory".to_owned(),
+                    ),
+                    _ => match flagos_comm::library::probe(name, &config) {
+                        Ok(found) => (name, true, found),
+                        Err(error) => (name, false, error.to_string()),
+                    },
+                }
+            })
+            .collect()
+    }))
+}
+
+/// `(engine, library, window in bytes, dump folder)` as the environment has them; empty or 0 where it has not.
+#[pyfunction]
+fn comm_settings(py: Python<'_>) -> PyResult<(String, String, u64, String)> {
+    let here = Env::from_process();
+    let text = |var: &env::Var| here.get(var.name).unwrap_or_default().to_owned();
+    let window = here.bytes(&env::COMM_WINDOW).into_python(py)?;
+    Ok((
+        text(&env::COMM_ENGINE),
+        text(&env::COMM_LIBRARY),
+        window.unwrap_or(0),
+        text(&env::COMM_DUMP),
+    ))
+}
+
+/// Adds the functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("comm_abi_version", abi::FLAGOS_COMM_ABI_VERSION)?;
+    module.add_function(wrap_pyfunction!(comm_capsule, module)?)?;
+    module.add_function(wrap_pyfunction!(comm_engines, module)?)?;
+    module.add_function(wrap_pyfunction!(comm_settings, module)?)
+}

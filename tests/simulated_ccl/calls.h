@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the dialects share: a communicator, its groups of calls, and the calls themselves in the library's own codes.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "group.h"
+
+namespace simulated {
+
+// The results of a dialect.
+struct Codes {
+  int success = 0;
+  int invalid_argument = 4;
+  int invalid_usage = 5;
+};
+
+struct Comm {
+  static constexpr uint64_t kAlive = 0x636f6d6d;
+  uint64_t magic = kAlive;
+  std::shared_ptr<Group> group;
+  double factor = 1; // of the operation that was made last
+  bool aborted = false;
+};
+
+// Everything a call may have; what it does not have stays as it is.
+struct Call {
+  const char* function;
+  Comm* comm;
+  void* stream;
+  const void* send = nullptr;
+  void* recv = nullptr;
+  size_t count = 0;
+  std::optional<Type> type;
+  std::optional<Op> op = Op::Sum;
+  int root = 0;
+};
+
+// Whether the arguments are what the interface asks for; complains if not.
+bool is_sound(const Call& call);
+
+// Queues a call, or keeps it until the group of this thread ends.
+int all_reduce(const Call& call, const Codes& codes);
+int reduce(const Call& call, const Codes& codes);
+int broadcast(const Call& call, const Codes& codes);
+int all_gather(const Call& call, const Codes& codes);
+int reduce_scatter(const Call& call, const Codes& codes);
+int send(const Call& call, const Codes& codes);
+int recv(const Call& call, const Codes& codes);
+int group_start(const Codes& codes);
+int group_end(const Codes& codes);
+
+} // namespace simulated

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "flagos.h"
+
+namespace simulated {
+
+namespace {
+
+constexpr size_t kSlot = 16 << 20; // bytes a rank can contribute; the file is sparse
+constexpr size_t kBox = 4 << 20;
+
+struct Header {
+  std::atomic<int> arrived;
+  std::atomic<int> round;
+  std::atomic<int> attached;
+};
+
+struct Box {
+  std::atomic<uint64_t> state; // 0 empty, 1 full
+  uint64_t bytes;
+};
+
+const FlagosApi* core = nullptr;
+std::atomic<int> misuses{0};
+
+float half_to_float(uint16_t bits) {
+  _Float16 value;
+  std::memcpy(&value, &bits, 2);
+  return static_cast<float>(value);
+}
+
+double load(const char* data, size_t i, Type type) {
+  const auto as = [&](auto value) {
+    std::memcpy(&value, data + i * sizeof(value), sizeof(value));
+    return static_cast<double>(value);
+  };
+  switch (type) {
+    case Type::Int8:
+      return as(int8_t());
+    case Type::UInt8:
+      return as(uint8_t());
+    case Type::Int16:
+      return as(int16_t());
+    case Type::UInt16:
+      return as(uint16_t());
+    case Type::Int32:
+      return as(int32_t());
+    case Type::UInt32:
+      return as(uint32_t());
+    case Type::Int64:
+      return as(int64_t());
+    case Type::UInt64:
+      return as(uint64_t());
+    case Type::Float:
+      return as(float());
+    case Type::Double:
+      return as(double());
+    case Type::Half: {
+      uint16_t bits;
+      std::memcpy(&bits, data + i * 2, 2);
+      return half_to_float(bits);
+    }
+    case Type::BFloat16: {
+      uint16_t bits;
+      std::memcpy(&bits, data + i * 2, 2);
+      const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+      float value;
+      std::memcpy(&value, &wide, 4);
+      return value;
+    }
+  }
+  return 0;
+}
+
+void store(char* data, size_t i, Type type, double value) {
+  const auto as = [&](auto narrow) {
+    narrow = static_cast<decltype(narrow)>(value);
+    std::memcpy(data + i * sizeof(narrow), &narrow, sizeof(narrow));
+  };
+  switch (type) {
+    case Type::Int8:
+      return as(int8_t());
+    case Type::UInt8:
+      return as(uint8_t());
+    case Type::Int16:
+      return as(int16_t());
+    case Type::UInt16:
+      return as(uint16_t());
+    case Type::Int32:
+      return as(int32_t());
+    case Type::UInt32:
+      return as(uint32_t());
+    case Type::Int64:
+      return as(int64_t());
+    case Type::UInt64:
+      return as(uint64_t());
+    case Type::Float:
+      return as(float());
+    case Type::Double:
+      return as(double());
+    case Type::Half: {
+      const auto narrow = static_cast<_Float16>(value);
+      std::memcpy(data + i * 2, &narrow, 2);
+      return;
+    }
+    case Type::BFloat16: {
+      const auto single = static_cast<float>(value);
+      uint32_t bits;
+      std::memcpy(&bits, &single, 4);
+      bits += 0x7fff + ((bits >> 16) & 1); // round to nearest, ties to even
+      const auto narrow = static_cast<uint16_t>(bits >> 16);
+      std::memcpy(data + i * 2, &narrow, 2);
+      return;
+    }
+  }
+}
+
+Header* header(char* memory) {
+  return reinterpret_cast<Header*>(memory);
+}
+
+// A peer that is gone must not leave this process behind.
+template <class Done>
+void wait_for(Done done) {
+  for (int turns = 0; !done(); ++turns) {
+    if (turns > 400000) {
+      std::fprintf(stderr, "simulated library: a rank did not come\n");
+      std::abort();
+    }
+    turns < 1000 ? sched_yield() : usleep(50);
+  }
+}
+
+} // namespace
+
+size_t size_of(Type type) {
+  switch (type) {
+    case Type::Int8:
+    case Type::UInt8:
+      return 1;
+    case Type::Int16:
+    case Type::UInt16:
+    case Type::Half:
+    case Type::BFloat16:
+      return 2;
+    case Type::Int32:
+    case Type::UInt32:
+    case Type::Float:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+std::string new_name() {
+  static std::atomic<int> counter{0};
+  char name[64];
+  std::snprintf(name, sizeof(name), "/simulated-ccl-%d-%d", getpid(), counter++);
+  return name;
+}
+
+Group::Group(const std::string& path, int size, int rank) : size_(size), rank_(rank) {
+  length_ = 4096 + static_cast<size_t>(size) * kSlot + static_cast<size_t>(size) * size * kBox;
+  const int file = shm_open(path.c_str(), O_RDWR | O_CREAT, 0600);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(length_)) != 0) {
+    std::perror("simulated library");
+    std::abort();
+  }
+  memory_ = static_cast<char*>(mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+  close(file);
+  header(memory_)->attached.fetch_add(1);
+  wait_for([&] { return header(memory_)->attached.load() >= size_; });
+  if (rank == 0) {
+    shm_unlink(path.c_str());
+  }
+}
+
+Group::~Group() {
+  munmap(memory_, length_);
+}
+
+char* Group::slot(int rank) {
+  return memory_ + 4096 + static_cast<size_t>(rank) * kSlot;
+}
+
+char* Group::box(int from, int to) {
+  return memory_ + 4096 + static_cast<size_t>(size_) * kSlot + static_cast<size_t>(from * size_ + to) * kBox;
+}
+
+void Group::barrier() {
+  const int round = header(memory_)->round.load();
+  if (header(memory_)->arrived.fetch_add(1) + 1 == size_) {
+    header(memory_)->arrived.store(0);
+    header(memory_)->round.fetch_add(1);
+  } else {
+    wait_for([&] { return header(memory_)->round.load() != round; });
+  }
+}
+
+std::vector<std::vector<char>> Group::exchange(const void* mine, size_t bytes) {
+  if (bytes > kSlot) {
+    std::fprintf(stderr, "simulated library: %zu bytes are too many\n", bytes);
+    std::abort();
+  }
+  std::memcpy(slot(rank_), mine, bytes);
+  barrier();
+  std::vector<std::vector<char>> all;
+  for (int rank = 0; rank < size_; ++rank) {
+    all.emplace_back(slot(rank), slot(rank) + bytes);
+  }
+  barrier();
+  return all;
+}
+
+void Group::put(int to, const void* data, size_t bytes) {
+  auto* place = reinterpret_cast<Box*>(box(rank_, to));
+  wait_for([&] { return place->state.load() == 0; });
+  place->bytes = bytes;
+  std::memcpy(reinterpret_cast<char*>(place + 1), data, bytes);
+  place->state.store(1);
+}
+
+void Group::get(int from, void* data, size_t bytes) {
+  auto* place = reinterpret_cast<Box*>(box(from, rank_));
+  wait_for([&] { return place->state.load() == 1; });
+  if (place->bytes != bytes) {
+    complain("Recv", "the message has " + std::to_string(place->bytes) + " bytes, not " + std::to_string(bytes));
+  }
+  std::memcpy(data, reinterpret_cast<const char*>(place + 1), bytes);
+  place->state.store(0);
+}
+
+uint64_t Group::take_ticket() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return tickets_++;
+}
+
+void Group::wait_for_turn(uint64_t ticket) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return turn_ == ticket; });
+}
+
+void Group::end_turn() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++turn_;
+  changed_.notify_all();
+}
+
+std::vector<char> reduced(const std::vector<std::vector<char>>& inputs, size_t count, Type type, Op op, double factor) {
+  std::vector<char> out(count * size_of(type));
+  for (size_t i = 0; i < count; ++i) {
+    double total = load(inputs[0].data(), i, type) * (op == Op::Premul ? factor : 1);
+    for (size_t rank = 1; rank < inputs.size(); ++rank) {
+      const double next = load(inputs[rank].data(), i, type) * (op == Op::Premul ? factor : 1);
+      switch (op) {
+        case Op::Prod:
+          total *= next;
+          break;
+        case Op::Max:
+          total = next > total ? next : total;
+          break;
+        case Op::Min:
+          total = next < total ? next : total;
+          break;
+        default:
+          total += next;
+      }
+    }
+    store(out.data(), i, type, op == Op::Avg ? total / static_cast<double>(inputs.size()) : total);
+  }
+  return out;
+}
+
+bool is_stream(void* stream) {
+  int32_t idle = 0;
+  return core == nullptr || core->stream_query(0, reinterpret_cast<uintptr_t>(stream), &idle) == FLAGOS_OK;
+}
+
+bool queue(void* stream, std::function<void()> work) {
+  if (core == nullptr) {
+    work();
+    return true;
+  }
+  auto* context = new std::function<void()>(std::move(work));
+  const auto run = [](void* pointer) {
+    const std::unique_ptr<std::function<void()>> task(static_cast<std::function<void()>*>(pointer));
+    (*task)();
+  };
+  return core->stream_launch(0, reinterpret_cast<uintptr_t>(stream), run, context) == FLAGOS_OK;
+}
+
+void complain(const char* function, const std::string& what) {
+  ++misuses;
+  std::fprintf(stderr, "simulated library: %s: %s\n", function, what.c_str());
+}
+
+} // namespace simulated
+
+extern "C" int simulated_use_core(const void* api) {
+  simulated::core = static_cast<const FlagosApi*>(api);
+  return simulated::misuses;
+}
+
+extern "C" int simulated_misuses(void) {
+  return simulated::misuses;
+}
