@@ -318,6 +318,7 @@ def verify(
     jobs: int = 4,
     samples: int = 6,
     progress: Callable[[int, int, str, dict[str, Any]], None] | None = None,
+    seconds: float = float("inf"),
 ) -> dict[str, dict[str, Any]]:
     """The verdict of every overload whose name matches. Forks, so CUDA must not be initialised yet.
 
@@ -343,7 +344,12 @@ def verify(
     running: dict[str, tuple[Any, Any, float]] = {}
     done = 0
     total = len(todo)
+    began = time.monotonic()
     while todo or running:
+        over = time.monotonic() - began > seconds
+        for name in todo if over else []:
+            verdicts[name] = {"verdict": UNTESTED, "cases": 0, "first": "there was no time for it"}
+        todo = [] if over else todo
         while todo and len(running) < jobs:
             name = todo.pop(0)
             receive, send = context.Pipe(duplex=False)
@@ -352,13 +358,16 @@ def verify(
             send.close()
             running[name] = (process, receive, time.monotonic())
         for name, (process, receive, started) in list(running.items()):
-            late = time.monotonic() - started > _TIME_LIMIT
+            late = over or time.monotonic() - started > _TIME_LIMIT
             if not receive.poll(0.02) and process.is_alive() and not late:
                 continue
             try:
                 verdict = receive.recv() if receive.poll(0) else None
             except EOFError:
                 verdict = None
+            if verdict is None and over:
+                process.kill()
+                verdict = {"verdict": UNTESTED, "cases": 0, "first": "there was no time for it"}
             if verdict is None:
                 process.kill()
                 process.join()
@@ -383,6 +392,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ops", default="*", help="shell pattern of overloads: 'add*'")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument("--samples", type=int, default=6, help="of each operator and dtype")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--out", type=Path, help="the table; by default where the plan reads it")
     parser.add_argument("--json", action="store_true", help="print the table, too")
     options = parser.parse_args(arguments)
@@ -392,7 +402,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"[{done}/{total}] {name}: {verdict['verdict']}{why}", file=sys.stderr, flush=True)
 
     try:
-        verdicts = verify(options.ops, options.jobs, options.samples, told)
+        verdicts = verify(options.ops, options.jobs, options.samples, told, options.seconds)
     except RuntimeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
