@@ -284,3 +284,20 @@ def test_the_comparison_of_the_canaries_refuses_lies() -> None:
         compare(right.reshape(2, 2).to("flagos"), right)
     with pytest.raises(Mismatch, match="not on flagos"):
         compare(right, right)
+
+
+def test_a_transformer_engine_that_needs_a_newer_cublas_is_told_apart() -> None:
+    from flagos.doctor.transformer_engine import remedy
+
+    missing = "undefined symbol: cublasLtGroupedMatrixLayoutInit_internal"
+    assert "newer cuBLAS" in remedy(f"OSError: libtransformer_engine.so: {missing}")
+    assert "reinstall" in remedy("OSError: libtransformer_engine.so: undefined symbol: other")
+
+
+def test_asking_for_a_plugin_without_transformer_engine_is_a_problem(
+    without_torch: Interpreter,
+) -> None:
+    result = without_torch.flagos("doctor", "--json", NVTE_PLUGIN="te_fl")
+    checks = {check["name"]: check for check in result.json["checks"]}
+    assert "pip install 'flagos[te]'" in checks["NVTE_PLUGIN"]["fix"]
+    assert "NVTE_PLUGIN=te_fl is set" in checks["transformer_engine"]["detail"]
