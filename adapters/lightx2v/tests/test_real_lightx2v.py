@@ -377,6 +377,29 @@ def test_the_command_line_starts(tmp_path: Path) -> None:
     assert "rope_type: it is missing" in done.stderr
 
 
+def test_a_video_is_written(tmp_path: Path) -> None:
+    """LightX2V's command line with a ready configuration, made small; see the program for what is."""
+    ready = Path(fields.__file__).parent / "configs" / "wan_t2v_bf16.json"
+    paths = (str(checkout()), os.environ.get("PYTHONPATH", ""))
+    done = subprocess.run(
+        [sys.executable, str(HERE / "whole_program.py"), str(tmp_path), str(ready)],
+        env={
+            **os.environ,
+            "PLATFORM": "flagos",
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        },
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    counted = json.loads(done.stdout.splitlines()[-1].removeprefix("REPORT "))
+    assert counted["lightx2v::attention"] == {"calls": 16, "fallbacks": 0}  # 2 steps of 2 passes
+    assert not any(numbers["fallbacks"] for numbers in counted.values())
+    video = (tmp_path / "video.mp4").read_bytes()
+    assert video[4:8] == b"ftyp" and len(video) > 1000
+
+
 def test_the_program_covers_what_it_says() -> None:
     assert set(tiny_wan.FAULTS) == {"wrong_rope", "no_rms_norm"}
     assert "device" in inspect.signature(tiny_wan.checkpoint).parameters
