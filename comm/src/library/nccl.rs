@@ -9,6 +9,7 @@ use std::ffi::{c_char, c_int, c_void, CStr};
 use super::search::{functions, Opened};
 use super::Dialect;
 use crate::engine::Config;
+use crate::store::share;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
 /// `ncclUniqueId`, passed by value.
@@ -115,28 +116,29 @@ impl Nccl {
             library,
             ended: std::sync::atomic::AtomicBool::new(true),
         };
-        let mut id = UniqueId([0; 128]);
-        if config.rank == 0 {
-            // SAFETY: writes the id.
-            nccl.check("GetUniqueId", unsafe {
-                (nccl.functions.get_unique_id)(&raw mut id)
-            })?;
-            store.set("nccl/id", &id.0.map(c_char::cast_unsigned))?;
-        } else {
-            let bytes = store.get("nccl/id", config.timeout)?;
-            if bytes.len() != id.0.len() {
-                return Err(Error::new(
-                    ErrorKind::Mismatch,
-                    format!(
-                        "rank 0 told an id of {} bytes, NCCL's have 128",
-                        bytes.len()
-                    ),
-                ));
-            }
-            for (to, from) in id.0.iter_mut().zip(bytes) {
-                *to = from.cast_signed();
-            }
-        }
+        let bytes = share(
+            store,
+            config.rank,
+            config.size,
+            config.timeout,
+            "nccl",
+            |_| {
+                let mut id = UniqueId([0; 128]);
+                // SAFETY: writes the id.
+                nccl.check("GetUniqueId", unsafe {
+                    (nccl.functions.get_unique_id)(&raw mut id)
+                })?;
+                Ok(id.0.map(c_char::cast_unsigned).to_vec())
+            },
+        )?;
+        let told = bytes.len();
+        let id: [u8; 128] = bytes.try_into().map_err(|_| {
+            Error::new(
+                ErrorKind::Mismatch,
+                format!("rank 0 told an id of {told} bytes, NCCL's have 128"),
+            )
+        })?;
+        let id = UniqueId(id.map(u8::cast_signed));
         // SAFETY: the id is rank 0's; the device is current, as the caller sees to.
         let outcome = unsafe {
             (nccl.functions.comm_init_rank)(
