@@ -61,7 +61,7 @@ pub enum Group {
 
 impl Group {
     /// Every group in the order of the documentation.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Configuration,
         Self::Routing,
         Self::Logging,

@@ -166,12 +166,12 @@ impl FlagCx {
             .and_then(|get| {
                 // SAFETY: the communicator is alive; the string is the library's own.
                 let text = unsafe { get(self.comm) };
+                if text.is_null() {
+                    return None;
+                }
                 // SAFETY: as above.
-                (!text.is_null()).then(|| {
-                    unsafe { CStr::from_ptr(text) }
-                        .to_string_lossy()
-                        .into_owned()
-                })
+                let text = unsafe { CStr::from_ptr(text) };
+                Some(text.to_string_lossy().into_owned())
             });
         let last = last.filter(|text| !text.is_empty() && text != "Not implemented.");
         let kind = if code == NOT_SUPPORTED {

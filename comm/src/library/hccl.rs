@@ -134,12 +134,12 @@ impl Hccl {
         let meaning = self.functions.get_error_string.and_then(|get| {
             // SAFETY: any code may be asked; the string is static.
             let text = unsafe { get(code) };
+            if text.is_null() {
+                return None;
+            }
             // SAFETY: as above.
-            (!text.is_null()).then(|| {
-                unsafe { CStr::from_ptr(text) }
-                    .to_string_lossy()
-                    .into_owned()
-            })
+            let text = unsafe { CStr::from_ptr(text) };
+            Some(text.to_string_lossy().into_owned())
         });
         Err(Error::new(
             ErrorKind::Library,

@@ -15,7 +15,7 @@ use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 /// `ncclUniqueId`, passed by value.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct UniqueId([c_char; 128]);
+struct UniqueId([u8; 128]);
 
 type Comm = *mut c_void;
 type Stream = *mut c_void;
@@ -128,7 +128,7 @@ impl Nccl {
                 nccl.check("GetUniqueId", unsafe {
                     (nccl.functions.get_unique_id)(&raw mut id)
                 })?;
-                Ok(id.0.map(c_char::cast_unsigned).to_vec())
+                Ok(id.0.to_vec())
             },
         )?;
         let told = bytes.len();
@@ -138,7 +138,7 @@ impl Nccl {
                 format!("rank 0 told an id of {told} bytes, NCCL's have 128"),
             )
         })?;
-        let id = UniqueId(id.map(u8::cast_signed));
+        let id = UniqueId(id);
         // SAFETY: the id is rank 0's; the device is current, as the caller sees to.
         let outcome = unsafe {
             (nccl.functions.comm_init_rank)(
@@ -157,13 +157,14 @@ impl Nccl {
         if code == SUCCESS || code == IN_PROGRESS {
             return Ok(());
         }
+        // The library's strings are static, or its thread's own.
         let text = |pointer: *const c_char| {
-            // SAFETY: the library's strings are static or its thread's own.
-            (!pointer.is_null()).then(|| {
-                unsafe { CStr::from_ptr(pointer) }
-                    .to_string_lossy()
-                    .into_owned()
-            })
+            if pointer.is_null() {
+                return None;
+            }
+            // SAFETY: see above.
+            let text = unsafe { CStr::from_ptr(pointer) };
+            Some(text.to_string_lossy().into_owned())
         };
         let meaning = self.functions.get_error_string.and_then(|get| {
             // SAFETY: any code may be asked.
