@@ -1,8 +1,10 @@
 //! Where the ranks of a group meet before they can talk: a key-value store of the framework.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, ErrorKind, Result};
 
 /// A store all ranks of one group see, with keys of this group alone.
 pub trait Store {
@@ -11,4 +13,158 @@ pub trait Store {
 
     /// Waits until the key is there, at most `timeout`, and reads it.
     fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>>;
+}
+
+/// What rank 0 tells all ranks.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    /// Which life of rank 0 this is.
+    leader: String,
+    /// The greeting of every rank that rank 0 had when it wrote this.
+    greetings: Vec<String>,
+    /// What is shared, or why there is nothing.
+    outcome: std::result::Result<Vec<u8>, String>,
+}
+
+/// A word that no other process says, nor this one again.
+fn fresh() -> String {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let now = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .map_or(0, |time| time.as_nanos());
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{}.{now}.{count}", std::process::id())
+}
+
+/// How often a key is looked at that is there already, and how long is waited for one that is not.
+const AGAIN: Duration = Duration::from_millis(2);
+const SHORTLY: Duration = Duration::from_millis(200);
+
+/// Hands to all ranks what rank 0 makes of all ranks' `greeting`s. All ranks call it.
+///
+/// The store may still have what an earlier life of the same group wrote: launchers start ranks again and keep
+/// the store. So a rank takes an answer only if it answers its own greeting of this life, and rank 0 goes on
+/// answering until all ranks of this life have taken the answer.
+pub(crate) fn share(
+    store: &dyn Store,
+    rank: usize,
+    size: usize,
+    timeout: Duration,
+    greeting: &str,
+    make: impl FnOnce(&[String]) -> Result<Vec<u8>>,
+) -> Result<Vec<u8>> {
+    let mine = fresh();
+    let deadline = Instant::now() + timeout;
+    let left = |until: Instant| until.saturating_duration_since(Instant::now());
+    if rank != 0 {
+        store.set(
+            &format!("hello/{rank}"),
+            format!("{mine} {greeting}").as_bytes(),
+        )?;
+        let late = |error: Error| {
+            error
+                .during(&format!("waiting for rank 0 of {size}"))
+                .due_to(0)
+        };
+        loop {
+            let bytes = store.get("told", left(deadline)).map_err(late)?;
+            let told: Told = parse(&bytes)?;
+            if told
+                .greetings
+                .get(rank)
+                .is_some_and(|it| it.starts_with(&format!("{mine} ")))
+            {
+                store.set(&format!("taken/{rank}"), told.leader.as_bytes())?;
+                return told
+                    .outcome
+                    .map_err(|why| Error::new(ErrorKind::System, why));
+            }
+            if left(deadline).is_zero() {
+                return Err(late(Error::new(
+                    ErrorKind::Timeout,
+                    "it has not answered in time",
+                )));
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+
+    // The others are to hear of who is missing before their own time is over.
+    let first_round = deadline - timeout / 10;
+    let mut make = Some(make);
+    let mut outcome: Option<std::result::Result<Vec<u8>, String>> = None;
+    let mut failure = None;
+    let mut answered: Vec<String> = vec![];
+    loop {
+        let mut greetings = vec![format!("{mine} {greeting}")];
+        for other in 1..size {
+            match store.get(&format!("hello/{other}"), left(first_round).max(SHORTLY)) {
+                Ok(bytes) => greetings.push(String::from_utf8_lossy(&bytes).into_owned()),
+                Err(error) => {
+                    let error = error
+                        .during(&format!("waiting for rank {other} of {size}"))
+                        .due_to(other);
+                    outcome = Some(Err(error.to_string()));
+                    failure.get_or_insert(error);
+                    greetings.push(String::new());
+                }
+            }
+        }
+        if answered != greetings {
+            let words: Vec<String> = greetings
+                .iter()
+                .map(|text| text.split_once(' ').map_or("", |(_, word)| word).to_owned())
+                .collect();
+            if let Some(make) = make.take().filter(|_| outcome.is_none()) {
+                outcome = Some(make(&words).map_err(|error| {
+                    let text = error.to_string();
+                    failure = Some(error);
+                    text
+                }));
+            }
+            let told = Told {
+                leader: mine.clone(),
+                greetings: greetings.clone(),
+                outcome: outcome
+                    .clone()
+                    .unwrap_or_else(|| Err("nothing to share".into())),
+            };
+            let text = serde_json::to_vec(&told)
+                .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+            store.set("told", &text)?;
+            answered = greetings;
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let missing = (1..size).find(|other| {
+            let taken = store.get(&format!("taken/{other}"), SHORTLY);
+            !taken.is_ok_and(|by| by == mine.as_bytes())
+        });
+        let Some(missing) = missing else {
+            return outcome
+                .unwrap_or_else(|| Err("nothing to share".into()))
+                .map_err(|why| Error::new(ErrorKind::System, why));
+        };
+        if left(deadline).is_zero() {
+            return Err(Error::new(
+                ErrorKind::Timeout,
+                format!("waiting for rank {missing} of {size}: it has not answered in time"),
+            )
+            .due_to(missing));
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<Told> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        Error::new(
+            ErrorKind::Mismatch,
+            format!(
+                "rank 0 answered what cannot be read ({error}): do all ranks run the same flagos?"
+            ),
+        )
+    })
 }

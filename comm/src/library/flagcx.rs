@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::search::{functions, Opened};
 use super::Dialect;
 use crate::engine::Config;
+use crate::store::share;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
 const ID_BYTES: usize = 256;
@@ -97,20 +98,21 @@ impl FlagCx {
             library,
             ended: AtomicBool::new(true),
         };
-        let id = if config.rank == 0 {
-            let id = flagcx.unique_id()?;
-            store.set("flagcx/id", &id.0)?;
-            id
-        } else {
-            let bytes = store.get("flagcx/id", config.timeout)?;
-            let told = bytes.len();
-            UniqueId(bytes.try_into().map_err(|_| {
-                Error::new(
-                    ErrorKind::Mismatch,
-                    format!("rank 0 told an id of {told} bytes, FlagCX's have {ID_BYTES}"),
-                )
-            })?)
-        };
+        let bytes = share(
+            store,
+            config.rank,
+            config.size,
+            config.timeout,
+            "flagcx",
+            |_| flagcx.unique_id().map(|id| id.0.to_vec()),
+        )?;
+        let told = bytes.len();
+        let id = UniqueId(bytes.try_into().map_err(|_| {
+            Error::new(
+                ErrorKind::Mismatch,
+                format!("rank 0 told an id of {told} bytes, FlagCX's have {ID_BYTES}"),
+            )
+        })?);
         // SAFETY: the id is rank 0's; the device is current, as the caller sees to.
         let outcome = unsafe {
             (flagcx.functions.comm_init_rank)(
@@ -164,12 +166,12 @@ impl FlagCx {
             .and_then(|get| {
                 // SAFETY: the communicator is alive; the string is the library's own.
                 let text = unsafe { get(self.comm) };
+                if text.is_null() {
+                    return None;
+                }
                 // SAFETY: as above.
-                (!text.is_null()).then(|| {
-                    unsafe { CStr::from_ptr(text) }
-                        .to_string_lossy()
-                        .into_owned()
-                })
+                let text = unsafe { CStr::from_ptr(text) };
+                Some(text.to_string_lossy().into_owned())
             });
         let last = last.filter(|text| !text.is_empty() && text != "Not implemented.");
         let kind = if code == NOT_SUPPORTED {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::search::{functions, Opened};
 use super::Dialect;
 use crate::engine::Config;
+use crate::store::share;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
 const ROOT_INFO_BYTES: usize = 4108;
@@ -88,23 +89,30 @@ impl Hccl {
             library,
             ended: AtomicBool::new(true),
         };
-        let mut info = RootInfo([0; ROOT_INFO_BYTES]);
-        if config.rank == 0 {
-            // SAFETY: writes the information.
-            hccl.check("GetRootInfo", unsafe {
-                (hccl.functions.get_root_info)(&raw mut info)
-            })?;
-            store.set("hccl/root", &info.0)?;
-        } else {
-            let bytes = store.get("hccl/root", config.timeout)?;
-            let told = bytes.len();
-            info = RootInfo(bytes.try_into().map_err(|_| {
-                Error::new(
-                    ErrorKind::Mismatch,
-                    format!("rank 0 told {told} bytes of root information, HCCL's have {ROOT_INFO_BYTES}"),
-                )
-            })?);
-        }
+        let bytes = share(
+            store,
+            config.rank,
+            config.size,
+            config.timeout,
+            "hccl",
+            |_| {
+                let mut info = RootInfo([0; ROOT_INFO_BYTES]);
+                // SAFETY: writes the information.
+                hccl.check("GetRootInfo", unsafe {
+                    (hccl.functions.get_root_info)(&raw mut info)
+                })?;
+                Ok(info.0.to_vec())
+            },
+        )?;
+        let told = bytes.len();
+        let info = RootInfo(bytes.try_into().map_err(|_| {
+            Error::new(
+                ErrorKind::Mismatch,
+                format!(
+                    "rank 0 told {told} bytes of root information, HCCL's have {ROOT_INFO_BYTES}"
+                ),
+            )
+        })?);
         // SAFETY: the information is rank 0's; the device is current, as the caller sees to.
         let outcome = unsafe {
             (hccl.functions.comm_init)(
@@ -126,12 +134,12 @@ impl Hccl {
         let meaning = self.functions.get_error_string.and_then(|get| {
             // SAFETY: any code may be asked; the string is static.
             let text = unsafe { get(code) };
+            if text.is_null() {
+                return None;
+            }
             // SAFETY: as above.
-            (!text.is_null()).then(|| {
-                unsafe { CStr::from_ptr(text) }
-                    .to_string_lossy()
-                    .into_owned()
-            })
+            let text = unsafe { CStr::from_ptr(text) };
+            Some(text.to_string_lossy().into_owned())
         });
         Err(Error::new(
             ErrorKind::Library,

@@ -9,12 +9,13 @@ use std::ffi::{c_char, c_int, c_void, CStr};
 use super::search::{functions, Opened};
 use super::Dialect;
 use crate::engine::Config;
+use crate::store::share;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
 /// `ncclUniqueId`, passed by value.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct UniqueId([c_char; 128]);
+struct UniqueId([u8; 128]);
 
 type Comm = *mut c_void;
 type Stream = *mut c_void;
@@ -115,28 +116,29 @@ impl Nccl {
             library,
             ended: std::sync::atomic::AtomicBool::new(true),
         };
-        let mut id = UniqueId([0; 128]);
-        if config.rank == 0 {
-            // SAFETY: writes the id.
-            nccl.check("GetUniqueId", unsafe {
-                (nccl.functions.get_unique_id)(&raw mut id)
-            })?;
-            store.set("nccl/id", &id.0.map(c_char::cast_unsigned))?;
-        } else {
-            let bytes = store.get("nccl/id", config.timeout)?;
-            if bytes.len() != id.0.len() {
-                return Err(Error::new(
-                    ErrorKind::Mismatch,
-                    format!(
-                        "rank 0 told an id of {} bytes, NCCL's have 128",
-                        bytes.len()
-                    ),
-                ));
-            }
-            for (to, from) in id.0.iter_mut().zip(bytes) {
-                *to = from.cast_signed();
-            }
-        }
+        let bytes = share(
+            store,
+            config.rank,
+            config.size,
+            config.timeout,
+            "nccl",
+            |_| {
+                let mut id = UniqueId([0; 128]);
+                // SAFETY: writes the id.
+                nccl.check("GetUniqueId", unsafe {
+                    (nccl.functions.get_unique_id)(&raw mut id)
+                })?;
+                Ok(id.0.to_vec())
+            },
+        )?;
+        let told = bytes.len();
+        let id: [u8; 128] = bytes.try_into().map_err(|_| {
+            Error::new(
+                ErrorKind::Mismatch,
+                format!("rank 0 told an id of {told} bytes, NCCL's have 128"),
+            )
+        })?;
+        let id = UniqueId(id);
         // SAFETY: the id is rank 0's; the device is current, as the caller sees to.
         let outcome = unsafe {
             (nccl.functions.comm_init_rank)(
@@ -155,13 +157,14 @@ impl Nccl {
         if code == SUCCESS || code == IN_PROGRESS {
             return Ok(());
         }
+        // The library's strings are static, or its thread's own.
         let text = |pointer: *const c_char| {
-            // SAFETY: the library's strings are static or its thread's own.
-            (!pointer.is_null()).then(|| {
-                unsafe { CStr::from_ptr(pointer) }
-                    .to_string_lossy()
-                    .into_owned()
-            })
+            if pointer.is_null() {
+                return None;
+            }
+            // SAFETY: see above.
+            let text = unsafe { CStr::from_ptr(pointer) };
+            Some(text.to_string_lossy().into_owned())
         };
         let meaning = self.functions.get_error_string.and_then(|get| {
             // SAFETY: any code may be asked.

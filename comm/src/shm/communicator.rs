@@ -239,7 +239,7 @@ impl Communicator for Shm {
                 let call = unsafe { control.call[step as usize % 2].get().read_volatile() };
                 serde_json::json!({
                     "rank": rank,
-                    "process": self.peers[rank].as_ref().map_or_else(|| std::process::id().cast_signed(), Peer::pid),
+                    "process": self.peers[rank].as_ref().map_or_else(|| std::process::id() as i32, Peer::pid),
                     "alive": !self.is_gone(rank),
                     "step": step,
                     "collective": Kind::from_code(call.kind).filter(|_| step != 0).map(Kind::name),

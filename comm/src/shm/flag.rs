@@ -87,7 +87,7 @@ impl Flag {
     fn wait_in_kernel(&self, seen: u32, limit: Duration) {
         let limit = libc::timespec {
             tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
-            tv_nsec: libc::c_long::from(limit.subsec_nanos().cast_signed()),
+            tv_nsec: limit.subsec_nanos() as libc::c_long,
         };
         // SAFETY: the address is that of a live 32-bit word. The kernel compares it with `seen` under its
         // own lock; a signal, another value or the end of `limit` all return, and the caller looks again.

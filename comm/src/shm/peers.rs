@@ -12,7 +12,7 @@ pub struct Peer {
 impl Peer {
     /// The process `pid`.
     pub fn new(pid: u32) -> Self {
-        let pid = pid.cast_signed();
+        let pid = pid as i32;
         // SAFETY: the system call takes a number and flags; the descriptor is checked and owned.
         let handle = unsafe {
             let descriptor = libc::syscall(libc::SYS_pidfd_open, pid, 0);

@@ -10,6 +10,7 @@ use super::peers::Peer;
 use super::segment::Segment;
 use crate::engine::Config;
 use crate::error::system;
+use crate::store::share;
 use crate::{Error, ErrorKind, Result, Store};
 
 /// What two processes have in common when one can open what the other has open: kernel and process numbers.
@@ -32,34 +33,16 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
     let deadline = Instant::now() + timeout;
     let left = || deadline.saturating_duration_since(Instant::now());
 
-    store.set(&format!("shm/host/{rank}"), host().as_bytes())?;
-    let mut hosts = Vec::with_capacity(size);
-    for other in 0..size {
-        let found = store
-            .get(&format!("shm/host/{other}"), left())
-            .map_err(|error| {
-                error
-                    .during(&format!("waiting for rank {other} of {size}"))
-                    .due_to(other)
-            })?;
-        hosts.push(found);
-    }
-    let elsewhere: Vec<String> = (0..size)
-        .filter(|&other| hosts[other] != hosts[0])
-        .map(|other| other.to_string())
-        .collect();
-    if !elsewhere.is_empty() {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "the engine shm serves processes of one host; rank {} is on another one than rank 0, or in another \
-                 container: use gloo for tensors on the CPU there (\"cpu:gloo,flagos:flagos\")",
-                elsewhere.join(", ")
-            ),
-        ));
-    }
-
-    let (segment, file) = if rank == 0 {
+    // Made by rank 0 once it knows that all ranks are on its host.
+    let mut made = None;
+    let place = share(store, rank, size, timeout, &host(), |hosts| {
+        let elsewhere: Vec<String> = (0..size)
+            .filter(|&other| hosts[other] != hosts[0])
+            .map(|other| other.to_string())
+            .collect();
+        if !elsewhere.is_empty() {
+            return Ok(format!("elsewhere {}", elsewhere.join(", ")).into_bytes());
+        }
         let (segment, file) = Segment::create(size, config.window)?;
         let place = format!(
             "{} {} {}",
@@ -67,10 +50,22 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
             file.as_raw_fd(),
             config.window
         );
-        store.set("shm/memory", place.as_bytes())?;
-        (segment, Some(file))
-    } else {
-        (open(&store.get("shm/memory", left())?, size)?, None)
+        made = Some((segment, file));
+        Ok(place.into_bytes())
+    })?;
+    if let Some(ranks) = place.strip_prefix(b"elsewhere ") {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "the engine shm serves processes of one host; rank {} is on another one than rank 0, or in another \
+                 container: use gloo for tensors on the CPU there (\"cpu:gloo,flagos:flagos\")",
+                String::from_utf8_lossy(ranks)
+            ),
+        ));
+    }
+    let (segment, file) = match made {
+        Some((segment, file)) => (segment, Some(file)),
+        None => (open(&place, size)?, None),
     };
 
     let mine = segment.control(rank);

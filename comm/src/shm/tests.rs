@@ -44,11 +44,14 @@ impl Store for Memory {
 const WINDOW: usize = 8192;
 
 fn group<T: Send>(size: usize, work: impl Fn(&Shm) -> T + Sync) -> Vec<T> {
-    let store = Memory::default();
+    group_over(&Memory::default(), size, work)
+}
+
+fn group_over<T: Send>(store: &Memory, size: usize, work: impl Fn(&Shm) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..size)
             .map(|rank| {
-                let (store, work) = (&store, &work);
+                let work = &work;
                 scope.spawn(move || {
                     let config = Config {
                         engine: None,
@@ -450,4 +453,19 @@ fn a_message_of_another_size_is_refused_and_the_next_one_arrives() {
             assert_eq!(data, [1.0, 2.0]);
         }
     });
+}
+
+#[test]
+fn what_an_earlier_life_left_in_the_store_is_not_taken() {
+    let store = Memory::default();
+    for life in 0..5 {
+        let sums = group_over(&store, 3, |shm| {
+            let mut x = [(shm.rank + life) as f32];
+            let address = x.as_mut_ptr().cast::<u8>();
+            run(shm, &call(Kind::AllReduce, 1, &[address], &[address])).map(|()| x[0])
+        });
+        for sum in sums {
+            assert_eq!(sum.expect("it works"), (3 + 3 * life) as f32);
+        }
+    }
 }

@@ -130,9 +130,11 @@ def groups(device: str) -> None:
 
 def refusals(device: str) -> None:
     x = torch.ones(4, device=device)
+    if device == "cpu":  # torch itself has no call for sparse tensors of other devices
+        with pytest.raises(ValueError, match="to_dense"):
+            dist.all_reduce(torch.ones(2, 2).to_sparse())
     for call, message in {
         lambda: dist.all_gather_into_tensor(torch.empty(3, device=device), x): "elements of Float",
-        lambda: dist.all_reduce(torch.ones(2, 2, device=device).to_sparse()): "to_dense",
         lambda: dist.all_reduce(x, dist.ReduceOp.BAND): "band is not defined on float32",
     }.items():
         with pytest.raises((ValueError, NotImplementedError, RuntimeError), match=message):
