@@ -12,8 +12,8 @@ guidance) each. The sides:
     fp8, int8 PLATFORM=flagos on device flagos, linear layers in 8 bits; what they lose is told, not judged
     flaggems  PLATFORM=flagos on device flagos, FlagGems' kernels; where FlagGems is installed
 
-Only LightX2V's DiT is imported, which beside its sources needs loguru, einops, gguf, imageio,
-imageio-ffmpeg, torchvision and Pillow. Without LIGHTX2V_PATH, or with --own, a DiT of this file is measured
+Only LightX2V's DiT is imported, which beside its sources needs loguru, einops, gguf, imageio, torchvision
+and Pillow. Without LIGHTX2V_PATH, or with --own, a DiT of this file is measured
 instead, on the two devices of one process.
 
 Exits with 1 when the sides do not compute the same. On a machine without a chip `--small --device-pair
@@ -95,11 +95,19 @@ def tiny_wan() -> Any:
 def import_dit(checkout: str) -> None:
     """Makes LightX2V importable without what its package loads first: pipelines, servers, encoders."""
     sys.path.insert(0, checkout)
-    package = types.ModuleType("lightx2v")
+    package = _module("lightx2v")
     package.__path__ = [str(Path(checkout) / "lightx2v")]
-    package.__spec__ = ModuleSpec("lightx2v", None, is_package=True)
-    sys.modules["lightx2v"] = package
+    if find_spec("imageio_ffmpeg") is None:
+        _module("imageio_ffmpeg")  # writes video files, which is not measured
     import lightx2v_platform.set_ai_device  # noqa: F401
+
+
+def _module(name: str) -> types.ModuleType:
+    """An empty module, imported."""
+    module = types.ModuleType(name)
+    module.__spec__ = ModuleSpec(name, None, is_package=True)
+    sys.modules[name] = module
+    return module
 
 
 class Side:
