@@ -71,7 +71,7 @@ impl FallbackLedger {
         drop(records);
         if first {
             // After the lock: a subscriber may call back into the engine.
-            tracing::warn!(op = %op, reason, "operator falls back to the CPU");
+            tracing::warn!(op = %op, reason, "operator falls back to another implementation");
         }
         Ok(())
     }

@@ -90,7 +90,12 @@ def register() -> None:
         _missing = "it is not installed (see `flagos doctor`)"
         return
     environment = _environment()
-    functions = package.overloads(found)
+    try:
+        functions = package.overloads(found)
+    except (OSError, ValueError, SyntaxError) as error:
+        # Without it everything else works; `flagos doctor` and `enable_flaggems` tell the reason.
+        _missing = str(error)
+        return
     known = torch._C._dispatch_has_kernel_for_dispatch_key
     for overload, name in functions.items():
         op = f"aten::{overload}"
