@@ -59,7 +59,7 @@ def test_the_command_line_knows_these_operators_and_a_lock_file_covers_them(tmp_
         assert flagos("explain", "te::rmsnorm_fdw")
         """
     )
-    assert out.startswith("te::rmsnorm_fwd -> default.flagos_rs\n") and "[TE-FL" not in out
+    assert "te::rmsnorm_fwd -> default.flagos_rs\n" in out and "[TE-FL" not in out
     assert "te::layernorm_bwd" in out and "did you mean `te::rmsnorm_fwd`?" in out
     assert "te::rmsnorm_fwd" in lock.read_text()
     program = """
