@@ -67,7 +67,7 @@ def test_training_is_that_of_one_process(tmp_path):
 FAULTS = {
     "killed": r"all_reduce \(sequence \d+, sum of 8388608 x float32, 32.0 MiB\).*process of rank 1 .* has ended",
     "killed_async": r"all_reduce \(sequence 1, .*process of rank 1 .* has ended",
-    "missing": r"all_reduce \(sequence 2, .*rank 1 \(process \d+, last seen in barrier, sequence 1\) did not come",
+    "missing": r"all_reduce \(sequence 3, .*rank 1 \(process \d+, last seen in barrier, sequence 2\) did not come",
     "other_shape": r"all_reduce \(sequence 1, .*rank [012] called all_reduce of 100[012] x float32, sum",
     "other_op": r"rank [01] called (broadcast|all_reduce) of 1000 x float32",
     "other_type": r"rank [012] called all_reduce of 1000 x (int32|float32)",
@@ -105,8 +105,8 @@ def test_a_failure_leaves_a_report(tmp_path):
     import json
 
     report = json.loads((tmp_path / "0-rank0.json").read_text())
-    assert [call["progress"] for call in report["calls"]] == ["done", "failed"]
-    assert report["state"]["ranks"][1]["sequence"] == 1
+    assert [call["progress"] for call in report["calls"]] == ["done", "done", "failed"]
+    assert report["state"]["ranks"][1]["sequence"] == 2
 
 
 @pytest.mark.host

@@ -12,6 +12,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from torch_fl import distributed
+
 TIMEOUT = datetime.timedelta(seconds=3)
 
 
@@ -32,10 +34,12 @@ def killed_async(rank: int, device: str) -> None:
 
 
 def missing(rank: int, device: str) -> None:
+    dist.all_reduce(torch.ones(1, device=device))
     dist.barrier()
     if rank == 1:
         time.sleep(8)
     dist.all_reduce(torch.ones(1000, device=device))
+    torch.accelerator.synchronize()  # where calls are queued, this is what waits
 
 
 def other_shape(rank: int, device: str) -> None:
@@ -101,7 +105,7 @@ def connecting(rank: int, device: str) -> None:
 
 def main() -> None:
     what, device = sys.argv[1:3]
-    dist.init_process_group("flagos", timeout=TIMEOUT)
+    distributed.init_process_group("flagos", timeout=TIMEOUT)
     start = time.monotonic()
     try:
         globals()[what](dist.get_rank(), device)

@@ -24,6 +24,8 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.nn.utils import clip_grad_norm_
 
+from torch_fl import distributed
+
 STEPS = 20
 BATCH = 12
 # Sums of float32 in another order, over 20 steps.
@@ -129,7 +131,7 @@ def fsdp(device: str, folder: str) -> None:
     for name, options in {
         "plain": {},
         "offload": {"offload_policy": CPUOffloadPolicy(pin_memory=False)},
-        "bf16 reduction": {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float32)},
+        "reduction in float32": {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float32)},
     }.items():
         reference, model = net(device), net(device)
         for layer in (model.first, model.left, model.right, model.last):
@@ -192,7 +194,7 @@ def dtensor(device: str) -> None:
 
 def main() -> None:
     device, what, folder = sys.argv[1:4]
-    dist.init_process_group(f"{device}:flagos" if device == "cpu" else "flagos")
+    distributed.init_process_group(f"{device}:flagos" if device == "cpu" else "flagos")
     torch.set_num_threads(1)
     if what == "load":
         load(device, folder)
