@@ -338,6 +338,7 @@ fn the_c_table_launches() {
                 size,
                 pointer,
                 value,
+                map: std::ptr::null(),
             }
         });
     let mut desc = abi::FlagosLaunchDesc {
@@ -396,6 +397,7 @@ fn the_c_table_launches() {
                 size,
                 pointer,
                 value: 0,
+                map: std::ptr::null(),
             };
             desc.params = params.as_ptr();
             assert_eq!(create(&desc, &mut launch), abi::FLAGOS_INVALID_ARGUMENT);
