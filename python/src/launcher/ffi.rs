@@ -9,12 +9,13 @@ use pyo3::prelude::*;
 pub type Object = *mut ffi::PyObject;
 
 extern "C" {
-    /// In the limited API since 3.12; exported with this signature by every Python since 3.9.
-    fn PyObject_Vectorcall(
+    /// Not in the limited API; exported with this signature by every Python since 3.9.
+    /// (`PyObject_Vectorcall` is an inline function before 3.11.)
+    fn PyObject_VectorcallDict(
         callable: Object,
         args: *const Object,
         nargsf: usize,
-        kwnames: Object,
+        kwdict: Object,
     ) -> Object;
 }
 
@@ -51,7 +52,7 @@ pub unsafe fn call_one<'py>(
     let arguments = [argument];
     // SAFETY: the caller's promise; one argument, and no names.
     unsafe {
-        let result = PyObject_Vectorcall(callable, arguments.as_ptr(), 1, std::ptr::null_mut());
+        let result = PyObject_VectorcallDict(callable, arguments.as_ptr(), 1, std::ptr::null_mut());
         Bound::from_owned_ptr_or_err(py, result)
     }
 }
@@ -64,7 +65,7 @@ pub unsafe fn call_one<'py>(
 pub unsafe fn call_none(py: Python<'_>, callable: Object) -> PyResult<Bound<'_, PyAny>> {
     // SAFETY: the caller's promise; no argument, and no names.
     unsafe {
-        let result = PyObject_Vectorcall(callable, std::ptr::null(), 0, std::ptr::null_mut());
+        let result = PyObject_VectorcallDict(callable, std::ptr::null(), 0, std::ptr::null_mut());
         Bound::from_owned_ptr_or_err(py, result)
     }
 }
