@@ -47,9 +47,13 @@ void fft_on_cuda(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool d
 void fft(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   const c10::IValue& self = torch::jit::peek(*stack, 0, op.schema().arguments().size());
   if (self.isTensor() && is_flagos(self.toTensor()) && computes_in_half(self.toTensor())) {
-    const bool differentiated =
-        c10::GradMode::is_enabled() && self.toTensor().requires_grad() && !op.schema().is_mutable();
-    fft_on_cuda(op, stack, differentiated);
+    const bool backward = c10::GradMode::is_enabled() && self.toTensor().requires_grad();
+    TORCH_CHECK(
+        !(backward && op.schema().is_mutable()),
+        op.schema().name(),
+        "(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
+        "requires grad.");
+    fft_on_cuda(op, stack, backward || self.toTensor()._fw_grad(/*level=*/0).defined());
   } else {
     op.redispatchBoxed(kComposite, stack);
   }

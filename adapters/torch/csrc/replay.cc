@@ -3,6 +3,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/fill_ops.h>
 
@@ -140,7 +141,7 @@ struct Memories {
 
   uint64_t address(int64_t memory) const {
     if (memory >= 0) {
-      return reinterpret_cast<uint64_t>(signature.inputs[static_cast<size_t>(memory)]->data());
+      return Signature::address_of(signature.inputs[static_cast<size_t>(memory)]);
     }
     const auto block = static_cast<size_t>(-1 - memory);
     return reinterpret_cast<uint64_t>(returned[block] ? returned[block].data() : scratch[block].get());
@@ -253,7 +254,7 @@ void Program::run(const Signature& signature, torch::jit::Stack* stack, size_t n
               allocator,
               /*resizable=*/true));
     } else {
-      memories.scratch[i] = c10::GetAllocator(native.type)->allocate(nbytes);
+      memories.scratch[i] = at::detail::getCUDAHooks().getCUDADeviceAllocator()->allocate(nbytes);
     }
   }
   uint64_t stream = 0;
@@ -335,8 +336,16 @@ Recorded* Recordings::find_or_add(const Signature& signature) {
   return entry.release();
 }
 
-void Recordings::forget() {
+std::atomic<uint64_t>& generation() {
+  static std::atomic<uint64_t> counted{0};
+  return counted;
+}
+
+void Recordings::forget(uint64_t now) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (generation_.load(std::memory_order_relaxed) == now) {
+    return; // another thread was first
+  }
   each([this](Recorded& entry) {
     const std::lock_guard<std::mutex> entry_lock(entry.mutex);
     if (const Program* program = entry.program.exchange(nullptr, std::memory_order_acq_rel)) {
@@ -348,23 +357,37 @@ void Recordings::forget() {
     entry.last.clear();
     entry.reason.clear();
   });
+  generation_.store(now, std::memory_order_release);
 }
 
 void Recordings::offer(Recorded& recorded, std::vector<int64_t> words, size_t num_inputs) {
-  constexpr int kPatience = 4;
   const std::lock_guard<std::mutex> lock(recorded.mutex);
   if (recorded.program.load(std::memory_order_acquire) != nullptr || recorded.refused.load()) {
     return; // another thread was first
   }
   ++recorded.recordings;
   if (recorded.recordings > 1 && recorded.last == words) {
-    recorded.program.store(Program::read(words, num_inputs).release(), std::memory_order_release);
     recorded.last = {};
+    try {
+      recorded.program.store(Program::read(words, num_inputs).release(), std::memory_order_release);
+    } catch (const c10::Error& error) { // the call itself was made: it is just not repeated
+      recorded.reason = error.what_without_backtrace();
+      recorded.refused.store(true);
+    }
     return;
   }
   recorded.last = std::move(words);
   if (recorded.recordings >= kPatience) {
     recorded.reason = "it launches something else each time, for the same arguments";
+    recorded.refused.store(true);
+  }
+}
+
+void Recordings::disturb(Recorded& recorded) {
+  const std::lock_guard<std::mutex> lock(recorded.mutex);
+  recorded.last = {};
+  if (++recorded.recordings >= kPatience) {
+    recorded.reason = "globals of the modules it reads change while it runs";
     recorded.refused.store(true);
   }
 }

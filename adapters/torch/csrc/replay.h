@@ -79,6 +79,9 @@ class Program {
   size_t num_launches_ = 0;
 };
 
+// Counts the changes to what recordings depend on and signatures do not say: globals of Python modules.
+std::atomic<uint64_t>& generation();
+
 // What is known of one signature.
 struct Recorded {
   c10::SmallVector<uint64_t, 64> words;
@@ -105,12 +108,19 @@ class Recordings {
   Recorded* find(const Signature& signature) const;
   // Null when there are too many already.
   Recorded* find_or_add(const Signature& signature);
-  // Every signature is recorded anew from now on.
-  void forget();
+  // Forgets everything when what recordings depend on has changed since the last time; see `generation`.
+  void refresh() {
+    const uint64_t now = generation().load(std::memory_order_acquire);
+    if (C10_UNLIKELY(generation_.load(std::memory_order_acquire) != now)) {
+      forget(now);
+    }
+  }
 
   // Takes a recording; when it is the same as the one before, the signature is replayed from now on.
   static void offer(Recorded& recorded, std::vector<int64_t> words, size_t num_inputs);
   static void refuse(Recorded& recorded, std::string reason);
+  // A call during which the generation changed says nothing.
+  static void disturb(Recorded& recorded);
 
   template <class Visit>
   void each(Visit visit) const {
@@ -122,11 +132,15 @@ class Recordings {
   }
 
  private:
+  void forget(uint64_t now);
+
   static constexpr size_t kBuckets = 1024;
+  static constexpr int kPatience = 4; // recordings of one signature
   static constexpr size_t kMost = 16384;
   std::atomic<Recorded*> buckets_[kBuckets] = {};
   std::mutex mutex_; // of additions
   size_t size_ = 0;
+  std::atomic<uint64_t> generation_{0};
   std::vector<std::unique_ptr<const Program>> forgotten_; // another thread may still run them
 };
 

@@ -25,6 +25,8 @@ std::atomic<uint64_t> verify_every{0};
 struct Pending {
   Recorded* recorded;
   size_t num_inputs;
+  c10::DeviceIndex device;
+  uint64_t generation; // at its beginning
   bool wanted;
 };
 thread_local Pending* pending = nullptr;
@@ -95,6 +97,7 @@ class RoutedKernel final : public c10::OperatorKernel {
         call_python(op, keys, stack);
         return;
       }
+      recordings_->refresh();
       const size_t num_arguments = op.schema().arguments().size();
       Signature signature;
       if (C10_UNLIKELY(!signature.describe(*stack, num_arguments))) {
@@ -115,7 +118,13 @@ class RoutedKernel final : public c10::OperatorKernel {
   }
 
  private:
-  void call_python(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  // `now` is what a recorder inside is told of; an outer call's is none of its business.
+  void call_python(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      torch::jit::Stack* stack,
+      Pending* now = nullptr) {
+    const PendingScope scope(now);
     serve(op, stack, traits_, [&](torch::jit::Stack* native) { python_.callBoxed(op, keys, native); });
   }
 
@@ -129,13 +138,17 @@ class RoutedKernel final : public c10::OperatorKernel {
     if (recorded == nullptr) {
       recorded = recordings_->find_or_add(signature);
     }
-    Pending now{recorded, signature.inputs.size(), false};
+    Pending now{
+        recorded,
+        signature.inputs.size(),
+        signature.device,
+        generation().load(std::memory_order_acquire),
+        /*wanted=*/false};
     if (recorded != nullptr && !recorded->refused.load(std::memory_order_relaxed)) {
       const std::lock_guard<std::mutex> lock(recorded->mutex);
       now.wanted = ++recorded->calls > 1;
     }
-    const PendingScope scope(&now);
-    call_python(op, keys, stack);
+    call_python(op, keys, stack, &now);
   }
 
   void replay(
@@ -266,13 +279,11 @@ void detach(const std::string& name) {
   }
 }
 
-void forget_recordings() {
-  const std::lock_guard<std::mutex> lock(attached_mutex);
-  for (auto& [name, kernel] : attached()) {
-    if (kernel.recordings != nullptr) {
-      kernel.recordings->forget();
-    }
-  }
+// What CPython calls before a watched dictionary changes (PyDict_WatchCallback): it holds the interpreter's lock, may
+// have an exception pending, and must not run Python.
+int dictionary_changed(int /*event*/, void* /*dictionary*/, void* /*key*/, void* /*value*/) {
+  generation().fetch_add(1, std::memory_order_acq_rel);
+  return 0;
 }
 
 // Signatures replayed, not decided yet, and refused; how often what was recorded was replayed; and why some are not.
@@ -315,14 +326,23 @@ void register_routed(torch::Library& library) {
   // For the recorder, inside a call.
   library.def("recording_wanted() -> bool", [] { return pending != nullptr && pending->wanted; });
   library.def("offer_recording(int[] words) -> ()", [](at::IntArrayRef words) {
-    TORCH_CHECK(pending != nullptr && pending->recorded != nullptr, "flagos: no call is being recorded");
+    TORCH_CHECK(pending != nullptr && pending->wanted, "flagos: no call is being recorded");
+    pending->wanted = false; // one recording a call
+    if (generation().load(std::memory_order_acquire) != pending->generation) {
+      Recordings::disturb(*pending->recorded);
+      return;
+    }
+    const DeviceScope scope(pending->device); // its context is the one the kernels were loaded in
     Recordings::offer(*pending->recorded, words.vec(), pending->num_inputs);
   });
   library.def("refuse_recording(str reason) -> ()", [](const std::string& reason) {
-    TORCH_CHECK(pending != nullptr && pending->recorded != nullptr, "flagos: no call is being recorded");
+    TORCH_CHECK(pending != nullptr && pending->wanted, "flagos: no call is being recorded");
+    pending->wanted = false;
     Recordings::refuse(*pending->recorded, reason);
   });
-  library.def("forget_recordings() -> ()", &forget_recordings);
+  library.def("forget_recordings() -> ()", [] { generation().fetch_add(1, std::memory_order_acq_rel); });
+  // The address of a callback for PyDict_AddWatcher: see torch_fl/watched.py.
+  library.def("dictionary_watcher() -> int", [] { return reinterpret_cast<int64_t>(&dictionary_changed); });
   library.def("recordings(str op) -> (int, int, int, int, str[])", &recordings_of);
   library.def("verify_replays(int every) -> ()", [](int64_t every) {
     TORCH_CHECK(every >= 0, "flagos: verify_replays takes how many replays lie between checks, or 0; got ", every);

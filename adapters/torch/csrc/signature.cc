@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/List.h>
+#include <c10/core/GradMode.h>
 
 #include <cstring>
 
@@ -52,6 +53,7 @@ uint64_t header(Tag tag, uint64_t count) {
 uint64_t modes() {
   const auto& context = at::globalContext();
   return static_cast<uint64_t>(context.deterministicAlgorithms()) |
+      static_cast<uint64_t>(c10::GradMode::is_enabled()) << 1 |
       static_cast<uint64_t>(c10::typeMetaToScalarType(c10::get_default_dtype())) << 8;
 }
 
@@ -95,13 +97,20 @@ bool Signature::add(const at::Tensor& tensor) {
     return false; // several devices: an error the ordinary way tells
   }
   device = index;
-  const auto address = reinterpret_cast<uintptr_t>(impl->data());
-  const void* memory = impl->unsafe_storage().data();
+  const uint64_t address = address_of(impl);
+  const auto begin = reinterpret_cast<uintptr_t>(impl->unsafe_storage().data());
+  const uintptr_t end = begin + impl->unsafe_storage().nbytes();
   uint64_t shares = 0; // 1 + the first earlier tensor over the same memory
-  for (size_t i = 0; i < inputs.size() && memory != nullptr; ++i) {
-    if (inputs[i]->unsafe_storage().data() == memory) {
-      shares = i + 1;
-      break;
+  uint64_t same = 0;   // 1 + the earlier argument that is this very tensor
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto other = reinterpret_cast<uintptr_t>(inputs[i]->unsafe_storage().data());
+    if (same == 0 && inputs[i] == impl) {
+      same = i + 1;
+    }
+    if (other == begin) {
+      shares = shares == 0 && begin != 0 ? i + 1 : shares;
+    } else if (begin < other + inputs[i]->unsafe_storage().nbytes() && other < end) {
+      return false; // memory of one lies in that of another (from_blob, DLPack)
     }
   }
   const auto sizes = impl->sizes();
@@ -109,7 +118,7 @@ bool Signature::add(const at::Tensor& tensor) {
   words.push_back(
       static_cast<uint64_t>(kTensor) | static_cast<uint64_t>(c10::typeMetaToScalarType(impl->dtype())) << 8 |
       static_cast<uint64_t>(sizes.size()) << 16 | static_cast<uint64_t>(address % kAlignment == 0) << 24 |
-      static_cast<uint64_t>(impl->numel() == 0) << 25 | shares << 32);
+      static_cast<uint64_t>(impl->numel() == 0) << 25 | shares << 32 | same << 48);
   for (const int64_t size : sizes) {
     words.push_back(static_cast<uint64_t>(size));
   }
@@ -118,7 +127,7 @@ bool Signature::add(const at::Tensor& tensor) {
   }
   if (shares != 0) {
     aliased = true;
-    words.push_back(address - reinterpret_cast<uintptr_t>(inputs[shares - 1]->data()));
+    words.push_back(address - address_of(inputs[shares - 1]));
   }
   inputs.push_back(impl);
   return true;
@@ -202,6 +211,10 @@ bool Signature::add(const c10::IValue& value) {
 }
 
 bool Signature::describe(const torch::jit::Stack& stack, size_t count) {
+  const auto& context = at::globalContext();
+  if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {
+    return false; // memory is filled when it is made from Python
+  }
   words.push_back(modes());
   for (size_t i = stack.size() - count; i < stack.size(); ++i) {
     if (!add(stack[i])) {

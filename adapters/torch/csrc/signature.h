@@ -18,6 +18,12 @@ struct Signature {
   c10::DeviceIndex device = -1;                 // theirs, or the current one
   bool aliased = false;                         // two of them share memory
 
+  // The address of a tensor's first element, of an empty one too.
+  static uint64_t address_of(const c10::TensorImpl* impl) {
+    return reinterpret_cast<uint64_t>(impl->unsafe_storage().data()) +
+        static_cast<uint64_t>(impl->storage_offset()) * impl->itemsize();
+  }
+
   // Describes the last `count` values of the stack. False when something among them cannot be described: generators,
   // tensors that are not dense, tensors of other devices that are not numbers.
   bool describe(const torch::jit::Stack& stack, size_t count);

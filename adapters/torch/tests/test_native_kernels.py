@@ -152,11 +152,12 @@ class TestRecorder:
             (lambda x: torch.full_like(x, x.sum().item()), "which is not recorded"),
             (lambda x: torch.empty_like(x).uniform_(), "which is not recorded"),
             (lambda x: torch.mm(x, x), "which is not recorded"),
-            (lambda x: x.view(-1), "a view of an argument"),
+            (lambda x: x.fill_(1).view(-1), "a view of an argument"),
             (lambda x: _FOREIGN.view(2, 2), "from elsewhere|which is not recorded"),
             (lambda x: torch.empty_like(x), "nothing was seen"),
+            (lambda x: x, "nothing was seen"),
             (lambda x: [torch.zeros_like(x)], "a list"),
-            (lambda x: 3, "returns a int"),
+            (lambda x: (x.fill_(1), 3)[1], "returns a int"),
         ],
     )
     def test_what_cannot_be_repeated_is_refused(self, fn: Any, reason: str):

@@ -231,21 +231,22 @@ def _attach_native(op: str, chosen: _Offer) -> torch.library.Library:
         return targets[0] if len(targets) == 1 else tuple(targets)
 
     def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
+        words: list[int] | recorder.Refusal | None = None
+        inputs: list[torch.Tensor] = []
         try:
             if torch.ops.flagos.recording_wanted():
                 inputs = inputs_of(args, kwargs)
                 result, words = recorder.record(run, inputs, args, kwargs)
-                if isinstance(words, recorder.Refusal):
-                    torch.ops.flagos.refuse_recording(
-                        f"{words} ({recorder.describe_inputs(inputs)})"
-                    )
-                else:
-                    torch.ops.flagos.offer_recording(words)
             else:
                 result = run(*args, **kwargs)
         except NotImplementedError as refusal:  # flagos.UnsupportedError is one too
             declined = str(refusal)
         else:
+            if isinstance(words, recorder.Refusal):
+                seen = recorder.describe_inputs(inputs)
+                torch.ops.flagos.refuse_recording(f"{words} ({seen})")
+            elif words is not None:
+                torch.ops.flagos.offer_recording(words)
             if _logs_dispatch():
                 sys.stderr.write(f"[flagos dispatch] {name} -> {chosen.backend}\n")
             return result

@@ -77,14 +77,14 @@ def record(
     `Refusal` is returned instead of the words.
     """
     recording = _Recording(inputs)
-    names = watched.Names()
-    with launcher.recording(recording.launched), recording, names:
+    scopes = watched.Scopes()
+    with launcher.recording(recording.launched), recording, scopes:
         result = function(*args, **kwargs)
     try:
         words = recording.words(result)
-        names.watch()
-    except Refusal as refusal:
-        return result, refusal
+        scopes.watch()
+    except (Refusal, RuntimeError) as refusal:  # the call was made: it is just not repeated
+        return result, Refusal(str(refusal))
     return result, words
 
 
@@ -104,7 +104,8 @@ class _Recording(TorchDispatchMode):
             if storage._cdata in self._by_storage:
                 continue
             self._by_storage[storage._cdata] = index
-            self._know(storage, index, tensor.data_ptr())
+            first = int(tensor.storage_offset()) * tensor.element_size()
+            self._know(storage, index, storage.data_ptr() + first)
 
     def _know(self, storage: torch.UntypedStorage, memory: int, origin: int) -> None:
         self._known.append((storage.data_ptr(), storage.nbytes(), memory, origin))
@@ -250,8 +251,11 @@ class _Recording(TorchDispatchMode):
         results = list(result) if isinstance(result, (tuple, list)) else [result]
         if isinstance(result, list):
             raise Refusal("it returns a list")
-        if not self._steps and any(nbytes > 0 for nbytes in self._blocks):
-            raise Refusal("nothing was seen that writes what it returns")
+        compiler = sys.modules.get("triton.compiler.compiler")
+        if compiler is not None and not getattr(compiler.CompiledKernel.run, "flagos", False):
+            raise Refusal("launches are not told of: the launcher is not installed")
+        if not self._steps and (any(self._blocks) or any(t.numel() for t in self._inputs)):
+            raise Refusal("nothing was seen that writes its results")
         words = [len(self._blocks), *self._blocks, len(self._steps)]
         for step in self._steps:
             words += step

@@ -26,20 +26,19 @@ _NOT_WATCHED = (
     "importlib",
 )
 
-_names: dict[int, tuple[dict[str, Any], set[str]]] = {}
+_watched: dict[int, dict[str, Any]] = {}
 _watcher: int | None = None
-_callback: Any = None
 
 
-class Names:
-    """The globals that are read while it is entered, by the functions called meanwhile."""
+class Scopes:
+    """The globals of the functions called while it is entered."""
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[dict[str, Any], set[str]]] = {}
+        self._found: dict[int, dict[str, Any]] = {}
         self._codes: set[Any] = set()
         self._previous: Any = None
 
-    def __enter__(self) -> Names:
+    def __enter__(self) -> Scopes:
         self._previous = sys.getprofile()
         sys.setprofile(self._called)
         return self
@@ -54,41 +53,28 @@ class Names:
         self._codes.add(code)
         scope = frame.f_globals
         module = scope.get("__name__", "")
-        if module.partition(".")[0] not in _NOT_WATCHED:
-            names = self._found.setdefault(id(scope), (scope, set()))[1]
-            names.update(name for name in code.co_names if name in scope)
+        if code.co_names and module.partition(".")[0] not in _NOT_WATCHED:
+            self._found[id(scope)] = scope
 
     def watch(self) -> None:
         """Have changes to them forget every recording from now on."""
-        for key, (scope, names) in self._found.items():
-            known = _names.get(key)
-            if known is None:
+        for key, scope in self._found.items():
+            if key not in _watched:
                 _watch(scope)
-                _names[key] = (scope, set(names))
-            elif not names <= known[1]:
-                _names[key] = (scope, known[1] | names)
+                _watched[key] = scope  # kept: its address stays its own
 
 
 def _watch(scope: dict[str, Any]) -> None:
-    global _watcher, _callback
+    global _watcher
     api = ctypes.pythonapi
     if _watcher is None:
-        kind = ctypes.PYFUNCTYPE(
-            ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
-        )
-        _callback = kind(_changed)
-        _watcher = api.PyDict_AddWatcher(_callback)
-        if _watcher < 0:
+        # Code of the extension, which only counts: CPython allows it no more (a pending exception, two
+        # threads that change the same global).
+        watcher = api.PyDict_AddWatcher(ctypes.c_void_p(torch.ops.flagos.dictionary_watcher()))
+        if watcher < 0:
             raise RuntimeError("CPython has no place left for a watcher of dictionaries")
+        _watcher = watcher
         # Modules are emptied while the interpreter ends.
         atexit.register(api.PyDict_ClearWatcher, _watcher)
     if api.PyDict_Watch(_watcher, ctypes.py_object(scope)) != 0:
         raise RuntimeError("a module's globals cannot be watched")
-
-
-def _changed(event: int, scope: int, key: int | None, value: int | None) -> int:
-    known = _names.get(scope)
-    name = ctypes.cast(key, ctypes.py_object).value if key else None
-    if known is not None and (name is None or name in known[1]):
-        torch.ops.flagos.forget_recordings()
-    return 0

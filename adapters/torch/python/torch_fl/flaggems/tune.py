@@ -222,6 +222,12 @@ def calls(shape: str, dtype: torch.dtype = torch.float32) -> dict[str, Call]:
     return found
 
 
+def _declined(overload: str) -> int:
+    import flagos
+
+    return flagos.counters().get(f"aten::{overload}", {"fallbacks": 0})["fallbacks"]
+
+
 def _seconds(call: Call, iterations: int) -> float:
     torch.accelerator.synchronize()
     start = time.perf_counter()
@@ -247,6 +253,7 @@ def measure(
             if not candidates.usable(name):
                 continue
             times: dict[str, list[float]] = {"vendor": [], candidates.BACKEND: []}
+            declined = _declined(name)
             try:
                 with torch.no_grad():
                     for turn in range(rounds + 1):
@@ -262,6 +269,10 @@ def measure(
                     progress(
                         name, {"shape": shape, "error": f"{type(error).__name__}: {error}"[:200]}
                     )
+                continue
+            if _declined(name) > declined:
+                if progress is not None:
+                    progress(name, {"shape": shape, "error": "FlagGems declines the call"})
                 continue
             ratio = statistics.median(times[candidates.BACKEND]) / statistics.median(
                 times["vendor"]

@@ -266,7 +266,8 @@ def check(overload: str, where: list[tuple[str, str]], limit: int) -> dict[str, 
 def _calls(op: str) -> int:
     from torch_fl import routing
 
-    return routing.counters().get(op, {"calls": 0})["calls"]
+    counted = routing.counters().get(op, {"calls": 0, "fallbacks": 0})
+    return counted["calls"] - counted["fallbacks"]  # what it declined, it did not serve
 
 
 def _replays_alike(call: Callable[[Any], Any], sample: Any, first: list[torch.Tensor]) -> str:
