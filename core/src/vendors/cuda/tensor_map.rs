@@ -147,3 +147,36 @@ impl TensorMap {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_no_map_has_are_refused() {
+        let map = TensorMap {
+            data_type: 9,
+            rank: 2,
+            shape: [64, 64, 0, 0, 0],
+            strides: [128, 0, 0, 0, 0],
+            block: [64, 32, 0, 0, 0],
+            swizzle: 3,
+            fills_with_nan: false,
+        };
+        for (wrong, says) in [
+            (TensorMap { rank: 0, ..map }, "0 dimensions"),
+            (TensorMap { rank: 6, ..map }, "6 dimensions"),
+            (
+                TensorMap {
+                    data_type: 13,
+                    ..map
+                },
+                "data type 13",
+            ),
+            (TensorMap { swizzle: 4, ..map }, "swizzle 4"),
+        ] {
+            let error = wrong.check().expect_err("refused").to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}
