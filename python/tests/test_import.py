@@ -25,7 +25,7 @@ def test_the_core_imports_alone(interpreter: Interpreter) -> None:
         "import sys; before = set(sys.modules); from flagos import _core\n"
         "print(sorted(m for m in set(sys.modules) - before if m.startswith('flagos')))"
     )
-    assert result.out == "['flagos', 'flagos._core']\n", result.err
+    assert result.out == "['flagos', 'flagos._core', 'flagos._core.te']\n", result.err
 
 
 def test_a_typo_in_the_configuration_does_not_break_the_import(interpreter: Interpreter) -> None:
@@ -51,8 +51,9 @@ def test_the_stub_describes_the_module() -> None:
         if isinstance(node, ast.FunctionDef):
             declared.add(node.name)
         elif isinstance(node, ast.ClassDef):
-            # The types of plain data exist for type checkers only.
-            if [ast.unparse(base) for base in node.bases] != ["TypedDict"]:
+            # The types of plain data, and of submodules, exist for type checkers only.
+            plain = [ast.unparse(base) for base in node.bases] == ["TypedDict"]
+            if not plain and not node.name.startswith("_"):
                 declared.add(node.name)
         elif isinstance(node, ast.AnnAssign) and not ast.unparse(node.target).startswith("__"):
             declared.add(ast.unparse(node.target))
@@ -62,6 +63,6 @@ def test_the_stub_describes_the_module() -> None:
 def test_extras_pin_the_adapters_to_this_version() -> None:
     requirements = [r for r in metadata.requires("flagos") or [] if "extra ==" in r]
     assert sorted(r.split(";")[0].strip() for r in requirements) == [
-        f"{adapter}=={flagos.__version__}" for adapter in ("lightx2v-fl", "torch-fl")
+        f"{adapter}=={flagos.__version__}" for adapter in ("lightx2v-fl", "te-fl", "torch-fl")
     ]
     assert metadata.version("flagos") == flagos.__version__
