@@ -321,13 +321,14 @@ def test_a_launch_can_be_described_for_the_c_table(launcher: Any, kernels: Any, 
         found = outcome(lambda: kernels.many[(3, 2)](out, 1, 48, -5, 0.5, True, num_ctas=2))
     kernel, grid, _, args = told[0]
     launch = launcher.describe(kernel, grid, args)
-    words = [f"parameter {size} {bits}" for size, _, bits in launch["params"]]
+    words = [f"parameter {size} {bits}" for size, _, bits, _ in launch["params"]]
     text = "many grid {} {} {} block {} {} {} shared {}".format(
         *launch["grid"], *launch["block"], launch["shared_bytes"]
     )
     assert found.launches[0].startswith(text)
     assert found.launches[0].endswith(" ".join(words))
-    assert [pointer for _, pointer, _ in launch["params"]] == [True, *[False] * 7]
+    kinds = [kind for _, kind, _, _ in launch["params"]]
+    assert kinds == ["pointer", *["constant"] * 7]
 
 
 def test_threads_launch_at_once(launcher: Any, kernels: Any) -> None:

@@ -179,5 +179,5 @@ def test_recorders_are_told(gems: Any, launcher: Any) -> None:
         assert len(told) == len(found.launches) == 2
         for (kernel, grid, _, args), text in zip(told, found.launches, strict=True):
             launch = launcher.describe(kernel, grid, args)
-            words = [f"parameter {size} {bits}" for size, _, bits in launch["params"]]
+            words = [f"parameter {size} {bits}" for size, _, bits, _ in launch["params"]]
             assert text.endswith(" ".join(words))
