@@ -19,6 +19,16 @@ struct Traits {
   bool counts_versions;   // torch leaves the version counters of what it writes to the kernel
 };
 
+// Leads to torch's composite: nobody registers anything else under it.
+constexpr c10::DispatchKeySet kComposite(c10::DispatchKey::AutogradLazy);
+
+// The operator of a qualified name, such as `aten::add.Tensor`.
+inline std::optional<c10::OperatorHandle> find_operator(const std::string& name) {
+  const size_t dot = name.find('.');
+  return c10::Dispatcher::singleton().findSchema(
+      {name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
+}
+
 Traits traits_of(const c10::OperatorHandle& op);
 
 // Replaces the flagos arguments of a call by their native twins, has `run` do the work on the stack, below autograd,

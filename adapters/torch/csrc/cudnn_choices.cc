@@ -9,6 +9,7 @@
 #include <ATen/ops/cudnn_grid_sampler.h>
 #include <ATen/ops/grid_sampler_ops.h>
 
+#include "boxed.h"
 #include "route.h"
 #include "to.h"
 
@@ -18,9 +19,6 @@ namespace {
 
 FlagosOpSlot* batch_norm_slot = nullptr;
 FlagosOpSlot* grid_sampler_slot = nullptr;
-
-// Leads to torch's composite: nobody registered anything else under it.
-constexpr c10::DispatchKeySet kComposite(c10::DispatchKey::AutogradLazy);
 
 at::Tensor contiguous(const std::optional<at::Tensor>& tensor) {
   return tensor.has_value() && tensor->defined() ? tensor->contiguous() : at::Tensor();

@@ -14,9 +14,6 @@ namespace flagos {
 
 namespace {
 
-// Leads to torch's composite: nobody registered anything else under it.
-constexpr c10::DispatchKeySet kComposite(c10::DispatchKey::AutogradLazy);
-
 bool is_half(c10::ScalarType type) {
   return type == c10::kHalf || type == c10::kComplexHalf;
 }

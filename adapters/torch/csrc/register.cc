@@ -49,9 +49,7 @@ bool runs_on_cpu_too(size_t index) {
   if (name.rfind("aten::", 0) != 0) {
     return false;
   }
-  const size_t dot = name.find('.');
-  const auto op = c10::Dispatcher::singleton().findSchema(
-      {name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
+  const auto op = find_operator(name);
   return op.has_value() && has_kernel(*op, c10::DispatchKey::CPU);
 }
 

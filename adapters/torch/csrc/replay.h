@@ -54,10 +54,6 @@ class Program {
   // Does what was recorded to the arguments on the stack, which `signature` describes, and replaces them by results.
   void run(const Signature& signature, torch::jit::Stack* stack, size_t num_arguments) const;
 
-  size_t num_launches() const {
-    return num_launches_;
-  }
-
  private:
   struct Step {
     enum Kind : uint8_t { kLaunch, kFill, kCopy } kind;

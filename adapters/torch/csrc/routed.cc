@@ -252,9 +252,7 @@ class Silent final : public c10::WarningHandler {
 
 // Puts the implementation that is registered for PrivateUse1 now beneath the twin: it is given native tensors.
 void attach(const std::string& name, const std::string& backend, bool recorded) {
-  const size_t dot = name.find('.');
-  const auto op = c10::Dispatcher::singleton().findSchema(
-      {name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
+  const auto op = find_operator(name);
   TORCH_CHECK(op.has_value(), "flagos: torch has no operator ", name);
   Attached now;
   now.recordings = recorded ? std::make_shared<Recordings>() : nullptr;

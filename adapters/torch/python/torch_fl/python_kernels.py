@@ -139,7 +139,6 @@ def _attach(op: str, chosen: _Offer) -> torch.library.Library:
         for position, argument in enumerate(overload._schema.arguments)
         if str(argument.type) == "Tensor"
     ]
-    namespace, name = op.split("::", 1)
 
     def run_natively(keys: torch._C.DispatchKeySet, args: Any, kwargs: dict[str, Any]) -> Any:
         args, kwargs = _numbers_as_tensors(tensors, args, kwargs)
@@ -168,19 +167,14 @@ def _attach(op: str, chosen: _Offer) -> torch.library.Library:
         else:
             with _lock:
                 _calls[op] += 1
-            if _logs_dispatch():
-                sys.stderr.write(f"[flagos dispatch] {name} -> {chosen.backend}\n")
+            _log_dispatch(op, chosen.backend)
             return result
         finally:
             running.discard(op)
         _core.record_fallback(op, declined or "declined by the implementation")
         return run_natively(keys, args, kwargs)
 
-    library = torch.library.Library(namespace, "IMPL")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
-        library.impl(name, kernel, _KEY, with_keyset=True, allow_override=True)
-    return library
+    return _put_over_native(op, kernel)
 
 
 def _attach_native(op: str, chosen: _Offer) -> torch.library.Library:
@@ -202,7 +196,6 @@ def _attach_native(op: str, chosen: _Offer) -> torch.library.Library:
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
     in_place = bool(written) and len(written) == len(returns)
-    namespace, name = op.split("::", 1)
     native_keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _vendor.native().upper()))
     fn = chosen.fn
 
@@ -247,16 +240,12 @@ def _attach_native(op: str, chosen: _Offer) -> torch.library.Library:
                 torch.ops.flagos.refuse_recording(f"{words} ({seen})")
             elif words is not None:
                 torch.ops.flagos.offer_recording(words)
-            if _logs_dispatch():
-                sys.stderr.write(f"[flagos dispatch] {name} -> {chosen.backend}\n")
+            _log_dispatch(op, chosen.backend)
             return result
         _core.record_fallback(op, declined or "declined by the implementation")
         return overload.redispatch(native_keys, *args, **kwargs)
 
-    library = torch.library.Library(namespace, "IMPL")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
-        library.impl(name, kernel, _KEY, with_keyset=True, allow_override=True)
+    library = _put_over_native(op, kernel)
     recorded = replay.enabled() and op not in _never_recorded
     torch.ops.flagos.attach_kernel(op, chosen.backend, recorded)
     return library
@@ -296,5 +285,16 @@ def _versions(target: Any) -> Any:
     return None
 
 
-def _logs_dispatch() -> bool:
-    return bool(_core.log_dispatch())
+def _log_dispatch(op: str, backend: str) -> None:
+    if _core.log_dispatch():
+        sys.stderr.write(f"[flagos dispatch] {op.split('::', 1)[1]} -> {backend}\n")
+
+
+def _put_over_native(op: str, kernel: Callable[..., Any]) -> torch.library.Library:
+    """Have `kernel` serve `op` for as long as the library lives."""
+    namespace, name = op.split("::", 1)
+    library = torch.library.Library(namespace, "IMPL")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
+        library.impl(name, kernel, _KEY, with_keyset=True, allow_override=True)
+    return library

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -61,14 +62,9 @@ def missing() -> str:
     return _missing
 
 
-def why_unusable() -> str:
-    """Why none of them can be used; empty when some can."""
-    return _environment() or ""
-
-
 def usable(overload: str) -> bool:
     """Whether a route may name it."""
-    return _unusable(overload, _environment()) is None
+    return _unusable(overload) is None
 
 
 def failed(overload: str) -> bool:
@@ -89,7 +85,6 @@ def register() -> None:
     if found is None:
         _missing = "it is not installed (see `flagos doctor`)"
         return
-    environment = _environment()
     try:
         functions = package.overloads(found)
     except (OSError, ValueError, SyntaxError) as error:
@@ -104,7 +99,7 @@ def register() -> None:
         except RuntimeError:  # of another version of torch
             continue
         function = Function(overload)
-        unusable = _unusable(overload, environment)
+        unusable = _unusable(overload)
         _core.register_impl(
             op,
             f"{BACKEND}.{name}",
@@ -122,7 +117,8 @@ def register() -> None:
     followers.published()
 
 
-def _environment() -> str | None:
+@cache
+def why_unusable() -> str | None:
     """Why none of FlagGems' kernels can run in this process."""
     if importlib.util.find_spec("triton") is None:
         return "FlagGems needs Triton: pip install triton"
@@ -131,9 +127,10 @@ def _environment() -> str | None:
     return None
 
 
-def _unusable(overload: str, environment: str | None) -> str | None:
-    if environment is not None:
-        return environment
+def _unusable(overload: str) -> str | None:
+    nowhere = why_unusable()
+    if nowhere is not None:
+        return nowhere
     if overload in _NOT_ROUTED:
         return "moving data between devices and layouts stays with the device"
     op = f"aten::{overload}"

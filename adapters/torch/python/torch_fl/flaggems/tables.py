@@ -7,11 +7,15 @@ Tables are JSON files, shipped with this package or written by `flagos verify` a
 from __future__ import annotations
 
 import ctypes
+import datetime
 import json
 import os
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from torch_fl.flaggems import package
 
@@ -62,6 +66,33 @@ def chip() -> str:
 def file_name(kind: str, chip_name: str, version: str) -> str:
     """The name of a table: `verdicts` or `speed`."""
     return f"{kind}.{chip_name.replace(' ', '_')}.flaggems-{version}.json"
+
+
+def keep(
+    kind: str, overloads: dict[str, Any], out: Path | None, whole: bool, **about: Any
+) -> dict[str, Any]:
+    """The table of this chip, written to `out`, or where the plan reads it if it is the `whole`.
+
+    `about` says how it was made, beside the chip, the date and the versions.
+    """
+    table = {
+        "chip": chip(),
+        "date": datetime.date.today().isoformat(),
+        "flaggems": package.version(),
+        "torch": torch.__version__,
+        **about,
+        "overloads": overloads,
+    }
+    path = out
+    if path is None and whole:
+        path = folder() / file_name(kind, chip(), package.version())
+    if path is None:
+        print("this is only a part: the table was not kept (--out keeps it)", file=sys.stderr)
+        return table
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
+    print(f"wrote {path}", file=sys.stderr)
+    return table
 
 
 @cache

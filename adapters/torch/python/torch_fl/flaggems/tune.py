@@ -11,7 +11,6 @@ by default.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import statistics
 import sys
@@ -23,7 +22,8 @@ from typing import Any
 
 import torch
 
-from torch_fl.flaggems import candidates, package, tables
+import flagos
+from torch_fl.flaggems import candidates, tables
 
 Call = Callable[[], Any]
 
@@ -223,8 +223,6 @@ def calls(shape: str, dtype: torch.dtype = torch.float32) -> dict[str, Call]:
 
 
 def _declined(overload: str) -> int:
-    import flagos
-
     return flagos.counters().get(f"aten::{overload}", {"fallbacks": 0})["fallbacks"]
 
 
@@ -243,8 +241,6 @@ def measure(
     progress: Callable[[str, dict[str, Any]], None] | None = None,
 ) -> dict[str, dict[str, float]]:
     """The ratio of FlagGems' time to the native one, for each overload and class. Needs a GPU."""
-    import flagos
-
     found: dict[str, dict[str, float]] = {}
     for shape, iterations in (("small", 200), ("large", 20)):
         for name, call in calls(shape).items():
@@ -306,22 +302,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{name} ({row['shape']}): {what}", file=sys.stderr, flush=True)
 
     measured = measure(options.ops, options.rounds, told)
-    table = {
-        "chip": tables.chip(),
-        "date": datetime.date.today().isoformat(),
-        "flaggems": package.version(),
-        "torch": torch.__version__,
-        "overloads": measured,
-    }
-    path = options.out
-    if path is None and options.ops == "*":
-        path = tables.folder() / tables.file_name("speed", tables.chip(), package.version())
-    if path is None:
-        print("only a part was measured: the table was not kept (--out keeps it)", file=sys.stderr)
-    else:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
-        print(f"wrote {path}", file=sys.stderr)
+    table = tables.keep("speed", measured, options.out, options.ops == "*")
     if options.json:
         print(json.dumps(table))
     else:

@@ -12,7 +12,6 @@ compared with the ones from Python bit for bit.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import multiprocessing
 import os
@@ -21,8 +20,8 @@ import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from importlib.metadata import version as version_of
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,9 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torch_fl.flaggems import candidates, package, tables
+import flagos
+from torch_fl import python_kernels, replay, routing
+from torch_fl.flaggems import candidates, tables
 
 STRICT, BASIC, FAILED, UNTESTED = "STRICT", "BASIC", "FAILED", "UNTESTED"
 _ORDER = (STRICT, BASIC, FAILED)
@@ -120,14 +121,6 @@ def which_operators(wanted: set[str], samples: int = 4) -> dict[str, list[tuple[
 # ---- one overload, in its own process
 
 
-@contextmanager
-def _served_by(op: str, selector: str) -> Iterator[None]:
-    import flagos
-
-    with flagos.route({op: selector}):
-        yield
-
-
 def _copy(sample: Any) -> Any:
     """The sample on flagos: own memory, the same strides."""
 
@@ -211,14 +204,10 @@ def _outcome(call: Callable[[Any], Any], sample: Any) -> tuple[Any, Exception | 
 
 def check(overload: str, where: list[tuple[str, str]], limit: int) -> dict[str, Any]:
     """The verdict on one overload, with the first case that kept it from being STRICT."""
-    from torch_fl import replay
-
     op_name = f"aten::{overload}"
     database = _database()
-    overload_tags = _tags(overload)
-    random = torch.Tag.nondeterministic_seeded in overload_tags
+    random = torch.Tag.nondeterministic_seeded in python_kernels.require_operator(op_name).tags
     found: dict[str, Any] = {"verdict": UNTESTED, "cases": 0, "replayed": 0, "first": None}
-    before = replay.statistics
     for name, form in where:
         op = database[name]
         call = dict(_forms(op))[form]
@@ -227,11 +216,11 @@ def check(overload: str, where: list[tuple[str, str]], limit: int) -> dict[str, 
         for dtype in (d for d in _DTYPES if d in dtypes):
             for label, sample in _samples(op, dtype, grad, limit):
                 case = f"{name} ({form}) {str(dtype).removeprefix('torch.')}, {label}"
-                with _served_by(op_name, "vendor"):
+                with flagos.route({op_name: "vendor"}):
                     expected, error = _outcome(call, _copy(sample))
                 if error is not None:
                     continue
-                with _served_by(op_name, candidates.BACKEND):
+                with flagos.route({op_name: candidates.BACKEND}):
                     served = _calls(op_name)
                     actual, error = _outcome(call, _copy(sample))
                     if error is None and _calls(op_name) == served:
@@ -245,7 +234,7 @@ def check(overload: str, where: list[tuple[str, str]], limit: int) -> dict[str, 
                     else:
                         said = " ".join(str(error).split())[:200]
                         verdict, why = FAILED, f"{type(error).__name__}: {said}"
-                    stats = before().get(op_name)
+                    stats = replay.statistics().get(op_name)
                     if stats is not None:
                         found["replayed"] += stats.replays > 0
                         found["not_replayed"] = sorted(
@@ -264,8 +253,6 @@ def check(overload: str, where: list[tuple[str, str]], limit: int) -> dict[str, 
 
 
 def _calls(op: str) -> int:
-    from torch_fl import routing
-
     counted = routing.counters().get(op, {"calls": 0, "fallbacks": 0})
     return counted["calls"] - counted["fallbacks"]  # what it declined, it did not serve
 
@@ -284,12 +271,6 @@ def _replays_alike(call: Callable[[Any], Any], sample: Any, first: list[torch.Te
             if not same:
                 return "a repeated call differs from the one before it"
     return ""
-
-
-def _tags(overload: str) -> Any:
-    from torch_fl import python_kernels
-
-    return python_kernels.require_operator(f"aten::{overload}").tags
 
 
 # ---- all of them
@@ -407,35 +388,20 @@ def main(arguments: list[str] | None = None) -> int:
     except RuntimeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    table = {
-        "chip": tables.chip(),
-        "date": datetime.date.today().isoformat(),
-        "flaggems": package.version(),
-        "torch": torch.__version__,
-        "triton": _version_of("triton"),
-        "samples": options.samples,
-        "overloads": verdicts,
-    }
+    table = tables.keep(
+        "verdicts",
+        verdicts,
+        options.out,
+        options.ops == "*",
+        triton=version_of("triton"),
+        samples=options.samples,
+    )
     counts = Counter(entry["verdict"] for entry in verdicts.values())
-    name = tables.file_name("verdicts", tables.chip(), package.version())
-    path = options.out or tables.folder() / name
-    if options.ops != "*" and options.out is None:
-        print("only a part was verified: the table was not kept (--out keeps it)", file=sys.stderr)
-    else:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
-        print(f"wrote {path}", file=sys.stderr)
     if options.json:
         print(json.dumps(table))
     else:
         print(", ".join(f"{counts.get(kind, 0)} {kind}" for kind in (*_ORDER, UNTESTED)))
     return 0
-
-
-def _version_of(name: str) -> str:
-    from importlib.metadata import version
-
-    return version(name)
 
 
 if __name__ == "__main__":
