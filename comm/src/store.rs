@@ -45,7 +45,8 @@ const SHORTLY: Duration = Duration::from_millis(200);
 ///
 /// The store may still have what an earlier life of the same group wrote: launchers start ranks again and keep
 /// the store. So a rank takes an answer only if it answers its own greeting of this life, and rank 0 goes on
-/// answering until all ranks of this life have taken the answer.
+/// answering until all ranks of this life have taken the answer. It does so when it has failed too, as its end may
+/// be the store's end.
 pub(crate) fn share(
     store: &dyn Store,
     rank: usize,
@@ -105,7 +106,7 @@ pub(crate) fn share(
                     let error = error
                         .during(&format!("waiting for rank {other} of {size}"))
                         .due_to(other);
-                    outcome = Some(Err(error.to_string()));
+                    outcome.get_or_insert(Err(error.to_string()));
                     failure.get_or_insert(error);
                     greetings.push(String::new());
                 }
@@ -135,19 +136,20 @@ pub(crate) fn share(
             store.set("told", &text)?;
             answered = greetings;
         }
-        if let Some(error) = failure {
+        let missing = (1..size).find(|&other| {
+            let taken = store.get(&format!("taken/{other}"), SHORTLY);
+            !answered[other].is_empty() && !taken.is_ok_and(|by| by == mine.as_bytes())
+        });
+        let over = left(deadline).is_zero();
+        if let Some(error) = failure.take_if(|_| over || missing.is_none()) {
             return Err(error);
         }
-        let missing = (1..size).find(|other| {
-            let taken = store.get(&format!("taken/{other}"), SHORTLY);
-            !taken.is_ok_and(|by| by == mine.as_bytes())
-        });
         let Some(missing) = missing else {
             return outcome
                 .unwrap_or_else(|| Err("nothing to share".into()))
                 .map_err(|why| Error::new(ErrorKind::System, why));
         };
-        if left(deadline).is_zero() {
+        if over {
             return Err(Error::new(
                 ErrorKind::Timeout,
                 format!("waiting for rank {missing} of {size}: it has not answered in time"),

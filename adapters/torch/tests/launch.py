@@ -54,8 +54,6 @@ def launch(
         "ranks": ranks,
         "timeout": timeout,
         "environment": {
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(free_port()),
             "WORLD_SIZE": str(ranks),
             **variables,
         },
