@@ -170,15 +170,18 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the core
 	  cargo test $(CARGO_TEST) $(ARGS); \
 	fi
 
-# Each folder in a process of its own: the plan and the device are the process's.
-PYTHON_TESTS := test-wheel test-adapter test-te test-lightx2v test-whole
+# Each folder in processes of its own: the plan and the device are the process's. Most of a test's time is one
+# thread's, so two files run at once; ranks that wait for each other have the machine for themselves.
+TWO := -n 2 --dist loadfile
+PYTHON_TESTS := test-wheel test-adapter test-distributed test-te test-lightx2v test-whole
 .PHONY: test-python $(PYTHON_TESTS)
 test-python: $(PYTHON_TESTS) ## tests of the wheels, the adapters, whole models and the layout
 test-wheel: FOLDER := python/tests
-test-adapter: FOLDER := adapters/torch/tests
+test-adapter: FOLDER := adapters/torch/tests $(TWO) --ignore=adapters/torch/tests/test_distributed.py
+test-distributed: FOLDER := adapters/torch/tests/test_distributed.py
 test-te: FOLDER := adapters/te/tests
 test-lightx2v: FOLDER := adapters/lightx2v/tests
-test-whole: FOLDER := tests
+test-whole: FOLDER := tests $(TWO)
 $(PYTHON_TESTS): setup-dev
 	"$(PY)" -m pytest $(FOLDER) $(ARGS)
 

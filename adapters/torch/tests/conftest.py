@@ -15,18 +15,21 @@ os.environ.setdefault("FLAGOS_HOST_DEVICES", "2")
 
 import torch
 
+from adapters.torch.tests.launch import run_script
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
 def run_python() -> Run:
-    """Runs a script in a fresh interpreter and returns what it printed.
+    """Runs a script in a process of its own and returns what it printed.
 
-    Keyword arguments are environment variables; None removes one. `fails=True` expects a failure.
+    Keyword arguments are environment variables; None removes one. `fails=True` expects a failure. With
+    `fresh=True` it is a new interpreter; otherwise torch has been imported, without the device.
     """
 
     def run(
-        script: str, *, fails: bool = False, **variables: str | None
+        script: str, *, fails: bool = False, fresh: bool = False, **variables: str | None
     ) -> subprocess.CompletedProcess[str]:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("FLAGOS_")
@@ -36,13 +39,17 @@ def run_python() -> Run:
                 environment.pop(name, None)
             else:
                 environment[name] = value
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        script = textwrap.dedent(script)
+        if fresh:
+            done = subprocess.run(
+                [sys.executable, "-c", script],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+        else:
+            done = run_script(script, environment)
         if (done.returncode != 0) != fails:
             pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done

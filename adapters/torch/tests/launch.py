@@ -1,4 +1,4 @@
-"""Runs a program of `ranks/` once a rank, as a launcher would."""
+"""Processes with torch: a program of `ranks/` once a rank, as a launcher would run it, and scripts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 
@@ -43,11 +44,18 @@ def _zygote() -> subprocess.Popen[str]:
     )
 
 
+def _ask(request: dict[str, Any]) -> list[Any]:
+    zygote = _zygote()
+    assert zygote.stdin is not None and zygote.stdout is not None
+    zygote.stdin.write(json.dumps(request) + "\n")
+    zygote.stdin.flush()
+    return list(json.loads(zygote.stdout.readline()))
+
+
 def launch(
     program: str, *arguments: str, ranks: int = 2, timeout: float = 170, **variables: str
 ) -> list[Rank]:
     """Every rank's end. Those that still run after `timeout` seconds are killed."""
-    zygote = _zygote()
     request = {
         "program": str(HERE / "ranks" / program),
         "arguments": arguments,
@@ -58,10 +66,18 @@ def launch(
             **variables,
         },
     }
-    assert zygote.stdin is not None and zygote.stdout is not None
-    zygote.stdin.write(json.dumps(request) + "\n")
-    zygote.stdin.flush()
-    return [Rank(*end) for end in json.loads(zygote.stdout.readline())]
+    return [Rank(*end) for end in _ask(request)]
+
+
+def run_script(
+    script: str, environment: dict[str, str], timeout: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """What `python -c script` does in this environment, but that torch has been imported, and no backend.
+
+    After `timeout` seconds the process is killed: its status is -9.
+    """
+    request = {"script": script, "environment": environment, "timeout": timeout}
+    return subprocess.CompletedProcess(["-c", script], *_ask(request))
 
 
 def launch_all_well(program: str, *arguments: str, ranks: int = 2, **variables: str) -> list[str]:

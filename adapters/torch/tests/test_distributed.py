@@ -95,7 +95,9 @@ def test_a_fault_is_told_by_every_other_rank(what):
 def test_a_group_that_is_connected_needs_no_store():
     for end in launch("faults.py", "store_dies", "flagos", ranks=3):
         assert "the connected group went on" in end.output, end.output
-        assert re.search(r"DistBackendError: .*the store could not (read|write)", end.output), end.output
+        assert re.search(r"DistBackendError: .*the store could not (read|write)", end.output), (
+            end.output
+        )
         seconds = re.search(r"after ([\d.]+) s", end.output)
         assert seconds is not None and float(seconds.group(1)) < 60, end.output
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
+from functools import partial
 
 import pytest
 
 USE = "x = torch.ones(2, device='flagos'); print('sum', x.sum().item())"
+
+
+@pytest.fixture
+def run_python(run_python):
+    return partial(run_python, fresh=True)
 
 
 def _has_entry_point() -> bool:

@@ -64,7 +64,8 @@ def test_the_order_of_imports_does_not_matter(checkpoint: Path, run_python, firs
         loaded = safetensors.torch.load_file({str(checkpoint)!r}, device="flagos")
         assert loaded["a"].device.type == "flagos"
         assert safetensors.__spec__.loader is safetensors.__loader__
-        """
+        """,
+        fresh=True,
     )
 
 
@@ -91,6 +92,7 @@ def test_a_library_that_cannot_be_completed_is_imported_with_a_warning(
         assert safetensors.version == "another"
         print(torch.ones(2, device="flagos").sum().item())
         """,
+        fresh=True,
         PYTHONPATH=str(tmp_path),
     )
     assert told.stdout.strip() == "2.0"
@@ -103,7 +105,8 @@ def test_the_device_imports_no_library(run_python) -> None:
         import sys, torch
         torch.ones(2, device="flagos").sum().item()
         assert not {"safetensors", "transformers", "accelerate"} & sys.modules.keys()
-        """
+        """,
+        fresh=True,
     )
 
 

@@ -7,11 +7,11 @@ still under way when the next operator runs.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
+
+from adapters.torch.tests.launch import run_script
 
 pytestmark = pytest.mark.anyplatform
 
@@ -37,17 +37,14 @@ def rounds(order):
 
 def run_delayed(program: str, **environment: str) -> str:
     """Standard output of `program` after the prelude, with delays of up to 8 ms for queued work."""
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PRELUDE + textwrap.dedent(program)],
-        env={
+    result = run_script(
+        PRELUDE + textwrap.dedent(program),
+        {
             **os.environ,
             "FLAGOS_HOST_DELAY_US": "8000",
             "FLAGOS_HOST_SEED": "7",
             **environment,
         },
-        capture_output=True,
-        text=True,
-        timeout=120,
     )
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()

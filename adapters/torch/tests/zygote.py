@@ -1,8 +1,10 @@
-"""A process that has imported torch, and forks ranks of it: importing torch takes longer than most tests.
+"""A process that has imported torch, but no backend, and forks others: importing torch takes longer than most tests.
 
-Reads one JSON request a line: program, arguments, ranks, timeout, environment. Answers with the status and
-the output of every rank. As under torchrun the store of the ranks is a process of its own, which outlives them;
-its number is in STORE_PROCESS.
+Reads one JSON request a line. A request with a program (program, arguments, ranks, timeout, environment) is
+run once a rank, and answered with the status and the output of every rank. As under torchrun the store of the ranks
+is a process of its own, which outlives them; its number is in STORE_PROCESS. A request with a script (script,
+timeout, environment: all of it) is run like `python -c`, and answered with its status and what it wrote to standard
+output and standard error.
 """
 
 from __future__ import annotations
@@ -16,11 +18,17 @@ import sys
 import tempfile
 import time
 import traceback
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+
+import torch
 import torch.distributed as dist
+
+del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
 
 PR_SET_PDEATHSIG = 1
 
@@ -57,6 +65,12 @@ def store() -> Iterator[dict[str, str]]:
         os.waitpid(child, 0)
 
 
+def import_backends() -> None:
+    """What the import of torch ends with: the devices that are installed."""
+    if torch._is_device_backend_autoload_enabled():
+        torch._import_device_backends()
+
+
 def rank_process(request: dict[str, Any], rank: int, output: int) -> int:
     child = os.fork()
     if child:
@@ -67,6 +81,7 @@ def rank_process(request: dict[str, Any], rank: int, output: int) -> int:
         os.dup2(output, 2)
         os.environ |= request["environment"]
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        import_backends()
         sys.argv = [request["program"], *request["arguments"]]
         runpy.run_path(request["program"], run_name="__main__")
         status = 0
@@ -79,21 +94,27 @@ def rank_process(request: dict[str, Any], rank: int, output: int) -> int:
     os._exit(status)
 
 
+def wait_for(children: list[int], timeout: float) -> dict[int, int]:
+    """The status of every child, -9 of those that still ran after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    ends: dict[int, int] = {}
+    while len(ends) < len(children):
+        for child in set(children) - ends.keys():
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                ends[child] = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() > deadline:
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.01)
+    return ends
+
+
 def serve(request: dict[str, Any]) -> list[tuple[int, str]]:
     with store() as place, tempfile.TemporaryDirectory() as folder:
         request["environment"] |= place
         files = [open(f"{folder}/{rank}", "w+b") for rank in range(request["ranks"])]  # noqa: SIM115
         children = [rank_process(request, rank, file.fileno()) for rank, file in enumerate(files)]
-        deadline = time.monotonic() + request["timeout"]
-        ends: dict[int, int] = {}
-        while len(ends) < len(children):
-            for child in set(children) - ends.keys():
-                ended, status = os.waitpid(child, os.WNOHANG)
-                if ended:
-                    ends[child] = os.waitstatus_to_exitcode(status)
-                elif time.monotonic() > deadline:
-                    os.kill(child, signal.SIGKILL)
-            time.sleep(0.01)
+        ends = wait_for(children, request["timeout"])
         result = []
         for child, file in zip(children, files, strict=True):
             file.seek(0)
@@ -102,11 +123,42 @@ def serve(request: dict[str, Any]) -> list[tuple[int, str]]:
         return result
 
 
-def main() -> None:
+def become_interpreter(request: dict[str, Any], output: IO[bytes], errors: IO[bytes]) -> str:
+    """In the child: everything `python -c` would find; returns the script."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output.fileno(), 1)
+    os.dup2(errors.fileno(), 2)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.argv = ["-c"]
+    sys.path[0] = ""
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    import_backends()
+    return str(request["script"])
+
+
+def main() -> str | None:
+    """Serves; returns in children only, with the script to run. What is left of the child's life is that script's."""
     answers = os.fdopen(os.dup(1), "w")
-    for line in sys.stdin:
-        print(json.dumps(serve(json.loads(line))), file=answers, flush=True)
+    while line := sys.stdin.readline():
+        request = json.loads(line)
+        if "script" not in request:
+            print(json.dumps(serve(request)), file=answers, flush=True)
+            continue
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            child = os.fork()
+            if child == 0:
+                return become_interpreter(request, output, errors)
+            (status,) = wait_for([child], request["timeout"]).values()
+            written = []
+            for file in (output, errors):
+                file.seek(0)
+                written.append(file.read().decode(errors="replace"))
+            print(json.dumps([status, *written]), file=answers, flush=True)
+    return None
 
 
 if __name__ == "__main__":
-    main()
+    script = main()
+    if script is not None:
+        exec(compile(script, "<string>", "exec"), sys.modules["__main__"].__dict__)
