@@ -17,9 +17,27 @@ FlagosOpSlot* copy_from_slot = nullptr;
 FlagosOpSlot* copy_resize_slot = nullptr;
 FlagosOpSlot* record_slot = nullptr;
 
-at::Tensor native_side(const at::Tensor& tensor) {
-  return is_flagos(tensor) ? alias_of(tensor) : tensor;
-}
+// One side of a copy as native kernels see it, for the length of the copy.
+class NativeSide {
+ public:
+  explicit NativeSide(const at::Tensor& tensor) {
+    if (!is_flagos(tensor)) {
+      native_ = tensor;
+    } else if (C10_LIKELY(tensor.layout() == c10::kStrided && !tensor.is_nested() && !tensor.is_quantized())) {
+      alias_ = &aliases_.of(tensor);
+    } else {
+      native_ = alias_of(tensor);
+    }
+  }
+  at::Tensor& get() {
+    return alias_ != nullptr ? *alias_ : native_;
+  }
+
+ private:
+  Aliases aliases_;
+  at::Tensor* alias_ = nullptr;
+  at::Tensor native_;
+};
 
 // One memcpy does it: same type, same shape and strides without holes, no lazy conjugation on one side only.
 bool is_plain(const at::Tensor& to, const at::Tensor& from) {
@@ -72,13 +90,13 @@ class CopySource final : public StorageSource {
 
 // torch's own copy knows pinned memory, peers and streams.
 void copy_as_cuda(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
-  at::Tensor native_to = native_side(to);
-  const at::Tensor native_from = native_side(from);
+  NativeSide native_to(to);
+  NativeSide native_from(from);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  at::_ops::copy_::call(native_to, native_from, non_blocking);
+  at::_ops::copy_::call(native_to.get(), native_from.get(), non_blocking);
   if (C10_UNLIKELY(to.layout() != c10::kStrided && is_flagos(to))) {
     CopySource source(to.device().index());
-    sync_layout(to, native_to, source);
+    sync_layout(to, native_to.get(), source);
   }
 }
 
@@ -102,14 +120,14 @@ void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   if (is_flagos(to)) {
     drain_current_stream(to.device().index());
   }
-  at::Tensor native_to = native_side(to);
-  const at::Tensor native_from = native_side(from);
+  NativeSide native_to(to);
+  NativeSide native_from(from);
   const NativePoolScope pool(is_flagos(to) ? to.device().index() : c10::DeviceIndex(-1));
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  at::_ops::copy_::call(native_to, native_from, /*non_blocking=*/false);
+  at::_ops::copy_::call(native_to.get(), native_from.get(), /*non_blocking=*/false);
   if (C10_UNLIKELY(to.layout() != c10::kStrided && is_flagos(to))) {
     CopySource source(to.device().index());
-    sync_layout(to, native_to, source);
+    sync_layout(to, native_to.get(), source);
   }
 }
 

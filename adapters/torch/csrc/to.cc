@@ -107,7 +107,8 @@ at::Tensor to_copy(
     target = native_device(target.has_index() ? target.index() : current_device());
     check_device_index(target.index());
   }
-  const at::Tensor alias = dense_alias(self);
+  Aliases aliases;
+  const at::Tensor& alias = aliases.of(self);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   at::Tensor result = at::_ops::_to_copy::redispatch(
       native.keys, alias, dtype, layout, target, pin_memory, non_blocking, memory_format);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "twin.h"
 
+#include <utility>
+
 namespace flagos {
 
 void release_twin(void* twin) {
@@ -20,14 +22,14 @@ c10::Storage foreign_twin(const c10::Storage& flagos_storage) {
       /*resizable=*/false);
 }
 
-c10::Storage wrap_storage(const c10::Storage& native, c10::DeviceIndex device) {
+c10::Storage wrap_storage(c10::Storage native, c10::DeviceIndex device) {
   c10::StorageImpl* impl = native.unsafeGetStorageImpl();
   // Copy-on-write memory would move under the flagos pointer at the first write.
   impl->mutable_data_ptr();
   return c10::Storage(
       c10::Storage::use_byte_size_t{},
       static_cast<int64_t>(impl->nbytes()),
-      twin_data_ptr(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(impl), device),
+      twin_data_ptr(c10::intrusive_ptr<c10::StorageImpl>::reclaim(native.unsafeReleaseStorageImpl()), device),
       device_allocator(),
       impl->resizable());
 }
@@ -38,6 +40,22 @@ void copy_names(const c10::TensorImpl* from, c10::TensorImpl* to) {
   if (C10_UNLIKELY(from->has_named_tensor_meta())) {
     to->set_named_tensor_meta(from->named_tensor_meta()->clone());
   }
+}
+
+// Element by element: most tensors have few dimensions.
+bool same_geometry(const c10::TensorImpl* a, const c10::TensorImpl* b) {
+  const auto dimensions = a->sizes().size();
+  if (dimensions != b->sizes().size() || a->storage_offset() != b->storage_offset()) {
+    return false;
+  }
+  const int64_t *sizes = a->sizes().data(), *strides = a->strides().data();
+  const int64_t *other_sizes = b->sizes().data(), *other_strides = b->strides().data();
+  for (size_t i = 0; i < dimensions; ++i) {
+    if (sizes[i] != other_sizes[i] || strides[i] != other_strides[i]) {
+      return false;
+    }
+  }
+  return true;
 }
 
 // The backend's key, and that of tensors of zeros without memory where `from` is one.
@@ -59,7 +77,84 @@ void copy_bits(const c10::TensorImpl* from, c10::TensorImpl* to) {
   copy_names(from, to);
 }
 
+// What torch keeps to TensorImpl and its subclasses, of any TensorImpl.
+struct Members : c10::TensorImpl {
+  static c10::Storage& storage(c10::TensorImpl* impl) {
+    return impl->*(&Members::storage_);
+  }
+  static c10::DispatchKeySet& keys(c10::TensorImpl* impl) {
+    return impl->*(&Members::key_set_);
+  }
+  static std::optional<c10::Device>& device(c10::TensorImpl* impl) {
+    return impl->*(&Members::device_opt_);
+  }
+  // Sizes, strides, offset, type, and what follows from them; not the storage, the keys or autograd's part.
+  static void copy(const c10::TensorImpl* from, c10::TensorImpl* to) {
+    copy_generic_tensor_metadata(from, to);
+  }
+};
+
+// Whether nobody but the pool knows of the tensor, and no call has left anything in it that binding does not replace.
+bool reusable(const at::Tensor& tensor) {
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return tensor.use_count() == 1 && tensor.weak_use_count() == 1 &&
+      impl->key_set() == c10::DispatchKeySet(native.dense) && impl->pyobj_slot()->load_pyobj() == nullptr &&
+      impl->autograd_meta() == nullptr && !impl->version_counter().enabled() && !impl->has_symbolic_sizes_strides() &&
+      impl->allow_tensor_metadata_change();
+}
+
 } // namespace
+
+thread_local AliasPool* AliasPool::current_ = nullptr;
+
+AliasPool& AliasPool::create() {
+  struct Owner {
+    ~Owner() {
+      delete std::exchange(current_, nullptr);
+    }
+  };
+  static thread_local Owner owner;
+  (void)owner; // constructed by its first use
+  current_ = new AliasPool();
+  return *current_;
+}
+
+at::Tensor* AliasPool::take(const c10::TensorImpl* from) {
+  // The bits of conjugates, negatives and zeros, names, and sizes that are symbols or Python's are rare.
+  constexpr c10::DispatchKeySet kRare(
+      {c10::DispatchKey::Conjugate,
+       c10::DispatchKey::Negative,
+       c10::DispatchKey::ZeroTensor,
+       c10::DispatchKey::Named,
+       c10::DispatchKey::Python});
+  if (C10_UNLIKELY(used_ == kSize || from->key_set().has_any(kRare) || from->has_symbolic_sizes_strides())) {
+    return nullptr;
+  }
+  at::Tensor& tensor = tensors_[used_];
+  c10::Storage storage = twin_storage(from->unsafe_storage());
+  if (C10_UNLIKELY(!tensor.defined())) {
+    tensor = at::detail::make_tensor<c10::TensorImpl>(
+        c10::TensorImpl::VIEW, std::move(storage), c10::DispatchKeySet(native.dense), from->dtype());
+  } else {
+    Members::storage(tensor.unsafeGetTensorImpl()) = std::move(storage);
+  }
+  c10::TensorImpl* to = tensor.unsafeGetTensorImpl();
+  Members::copy(from, to);
+  Members::device(to) = native_device(from->device().index());
+  ++used_;
+  return &tensor;
+}
+
+void AliasPool::give_back(size_t used) {
+  while (used_ > used) {
+    at::Tensor& tensor = tensors_[--used_];
+    if (C10_LIKELY(reusable(tensor))) {
+      Members::storage(tensor.unsafeGetTensorImpl()) = c10::Storage();
+    } else {
+      tensor.reset();
+    }
+  }
+}
 
 at::Tensor dense_alias(const at::Tensor& tensor) {
   const c10::TensorImpl* from = tensor.unsafeGetTensorImpl();
@@ -83,14 +178,15 @@ at::Tensor view_of(const at::Tensor& native, c10::Storage flagos_storage) {
 
 at::Tensor wrap_dense(at::Tensor native, c10::DeviceIndex device) {
   c10::TensorImpl* impl = native.unsafeGetTensorImpl();
-  c10::Storage storage = wrap_storage(impl->unsafe_storage(), device);
   const bool exclusive = native.use_count() == 1 && !impl->is_inference() == !c10::InferenceMode::is_enabled() &&
       impl->allow_tensor_metadata_change();
   if (C10_UNLIKELY(!exclusive)) {
-    return view_of(native, std::move(storage));
+    return view_of(native, wrap_storage(impl->unsafe_storage(), device));
   }
+  c10::Storage& storage = Members::storage(impl);
+  storage = wrap_storage(std::move(storage), device);
+  Members::device(impl) = c10::Device(kFlagos, device);
   impl->_change_backend_component_keys(c10::Device(kFlagos, device));
-  impl->set_storage_keep_dtype(std::move(storage));
   return native;
 }
 
@@ -121,8 +217,7 @@ void sync_mutated(c10::TensorImpl* original, c10::TensorImpl* alias, c10::Device
   if (C10_UNLIKELY(original->dtype() != alias->dtype())) {
     original->set_storage_and_dtype(original->unsafe_storage(), alias->dtype());
   }
-  if (original->sizes() != alias->sizes() || original->strides() != alias->strides() ||
-      original->storage_offset() != alias->storage_offset()) {
+  if (C10_UNLIKELY(!same_geometry(original, alias))) {
     original->set_sizes_and_strides(alias->sizes(), alias->strides(), alias->storage_offset());
   }
   if (C10_UNLIKELY(original->is_neg() != alias->is_neg())) {

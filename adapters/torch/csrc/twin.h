@@ -8,6 +8,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
 
+#include <forward_list>
+
 #include "allocator.h"
 
 namespace flagos {
@@ -41,11 +43,61 @@ inline c10::Storage twin_storage(const c10::Storage& flagos_storage) {
 }
 
 // A flagos storage that owns `native`.
-c10::Storage wrap_storage(const c10::Storage& native, c10::DeviceIndex device);
+c10::Storage wrap_storage(c10::Storage native, c10::DeviceIndex device);
 
 // A fresh native TensorImpl over the twin of a dense flagos tensor, with its sizes, strides, offset and bits.
 // It carries no autograd keys and no version counter: kernels below autograd need neither.
 at::Tensor dense_alias(const at::Tensor& tensor);
+
+// The aliases of a thread's calls. Binding a TensorImpl that is there costs half of building one, so a thread keeps
+// those that nobody holds when a call ends. Calls inside calls take theirs on top.
+class AliasPool {
+ public:
+  static AliasPool& of_this_thread() {
+    return C10_LIKELY(current_ != nullptr) ? *current_ : create();
+  }
+
+  size_t used() const {
+    return used_;
+  }
+
+  // What `dense_alias` gives, valid until it is given back; null when none is left.
+  at::Tensor* take(const c10::TensorImpl* from);
+
+  // Gives back all but the first `used`. Tensors that someone still holds are left to them.
+  void give_back(size_t used);
+
+ private:
+  static constexpr size_t kSize = 64;
+  static AliasPool& create();
+
+  static thread_local AliasPool* current_ __attribute__((tls_model("initial-exec")));
+
+  size_t used_ = 0;
+  at::Tensor tensors_[kSize];
+};
+
+// The aliases of one call.
+class Aliases {
+ public:
+  Aliases() : first_(pool_.used()) {}
+  ~Aliases() {
+    pool_.give_back(first_);
+  }
+  Aliases(const Aliases&) = delete;
+  Aliases& operator=(const Aliases&) = delete;
+
+  // The alias of a dense flagos tensor, valid as long as the call.
+  at::Tensor& of(const at::Tensor& tensor) {
+    at::Tensor* alias = pool_.take(tensor.unsafeGetTensorImpl());
+    return C10_LIKELY(alias != nullptr) ? *alias : others_.emplace_front(dense_alias(tensor));
+  }
+
+ private:
+  AliasPool& pool_ = AliasPool::of_this_thread();
+  size_t first_;
+  std::forward_list<at::Tensor> others_;
+};
 
 // A flagos tensor with the metadata of `native` over `flagos_storage`.
 at::Tensor view_of(const at::Tensor& native, c10::Storage flagos_storage);

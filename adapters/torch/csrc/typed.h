@@ -21,18 +21,25 @@ struct TypedCall {
   struct Binding {
     c10::TensorImpl* original;
     c10::TensorImpl* alias;
+    bool written;
   };
   c10::SmallVector<Binding, 8> bindings;
   c10::DeviceIndex device = 0;
 
-  at::Tensor alias(const at::Tensor& tensor) {
+  explicit TypedCall(c10::DeviceIndex index) : device(index) {}
+
+  // The native twin of a flagos tensor; any other tensor itself. Valid as long as the call.
+  at::Tensor& alias(const at::Tensor& tensor, bool written = false) {
     if (!tensor.defined() || !is_flagos(tensor)) {
-      return tensor;
+      return const_cast<at::Tensor&>(tensor);
     }
-    at::Tensor native = dense_alias(tensor);
-    bindings.push_back({tensor.unsafeGetTensorImpl(), native.unsafeGetTensorImpl()});
+    at::Tensor& native = aliases_.of(tensor);
+    bindings.push_back({tensor.unsafeGetTensorImpl(), native.unsafeGetTensorImpl(), written});
     return native;
   }
+
+ private:
+  Aliases aliases_;
 };
 
 // Finds the device of the arguments; raises when they disagree. CPU scalars (0-dim) are welcome anywhere.
@@ -109,7 +116,7 @@ struct Argument {
 
 template <>
 struct Argument<const at::Tensor&> {
-  at::Tensor value;
+  const at::Tensor& value;
   Argument(TypedCall& call, const at::Tensor& from) : value(call.alias(from)) {}
   const at::Tensor& get() {
     return value;
@@ -118,8 +125,8 @@ struct Argument<const at::Tensor&> {
 
 template <>
 struct Argument<at::Tensor&> {
-  at::Tensor value;
-  Argument(TypedCall& call, at::Tensor& from) : value(call.alias(from)) {}
+  at::Tensor& value;
+  Argument(TypedCall& call, at::Tensor& from) : value(call.alias(from, /*written=*/true)) {}
   at::Tensor& get() {
     return value;
   }
@@ -209,9 +216,12 @@ T wrap_typed(const TypedCall& /*call*/, T native) {
   return native;
 }
 
-inline void sync_typed(const TypedCall& call) {
+// Shows the arguments what was done to their aliases.
+inline void sync_written(const TypedCall& call) {
   for (const auto& binding : call.bindings) {
-    sync_mutated(binding.original, binding.alias, call.device);
+    if (binding.written) {
+      sync_mutated(binding.original, binding.alias, call.device);
+    }
   }
 }
 
@@ -227,10 +237,9 @@ struct Typed<Op, Result(Arguments...)> {
     if (C10_UNLIKELY(enter_op(slot, name))) {
       return at::native::call_fallback_fn_symint<&run_on_cpu, Op>::call(arguments...);
     }
-    TypedCall call;
     DeviceFinder finder;
     (finder.see(arguments), ...);
-    call.device = finder.settle();
+    TypedCall call(finder.settle());
     drain_current_stream(call.device);
     try {
       return serve(call, std::tuple<Argument<Arguments>...>(Argument<Arguments>(call, arguments)...), arguments...);
@@ -248,12 +257,10 @@ struct Typed<Op, Result(Arguments...)> {
           const at::AutoDispatchBelowADInplaceOrView below_autograd;
           if constexpr (std::is_same_v<Result, at::Tensor&>) {
             at::Tensor& written = Op::redispatch(native.keys, argument.get()...);
-            sync_typed(call);
+            sync_written(call);
             return mutated(call, written, arguments...);
-          } else if constexpr (std::is_void_v<Result>) {
-            Op::redispatch(native.keys, argument.get()...);
-            sync_typed(call);
           } else {
+            static_assert(!std::is_void_v<Result>, "lists that are written go through the boxed twin");
             return wrap_typed(call, Op::redispatch(native.keys, argument.get()...));
           }
         },

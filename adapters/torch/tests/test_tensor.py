@@ -240,3 +240,77 @@ def test_quantized_tensors():
     quantized = torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
     assert quantized.device.type == "flagos"
     assert torch.allclose(quantized.dequantize(), x, atol=0.05)
+
+
+class TestAliases:
+    """A thread uses its aliases again: nothing of one call may be seen by the next."""
+
+    def test_more_tensors_in_a_call_than_a_thread_keeps(self):
+        parts = [torch.full((3,), float(i), device="flagos") for i in range(200)]
+        for _ in range(2):
+            assert torch.cat(parts).cpu().equal(torch.cat([part.cpu() for part in parts]))
+            assert (parts[7] + parts[8]).tolist() == [15.0] * 3
+
+    def test_calls_within_calls(self):
+        """A derivative calls operators, whose hooks call others."""
+        x = torch.randn(4, 4, device="flagos", requires_grad=True)
+        seen = []
+        x.register_hook(lambda gradient: seen.append((gradient @ gradient.t()).sum().item()))
+        (x.exp() * x).sum().backward()
+        on_cpu = x.detach().cpu().requires_grad_()
+        (on_cpu.exp() * on_cpu).sum().backward()
+        assert x.grad.cpu().equal(on_cpu.grad)
+        assert seen == [(on_cpu.grad @ on_cpu.grad.t()).sum().item()]
+
+    @pytest.mark.parametrize("first", [(2, 3), (), (0, 4), (1, 2, 3, 4, 5, 6, 7)])
+    @pytest.mark.parametrize("second", [(5,), (2, 2, 2, 2, 2, 2)])
+    def test_geometries_do_not_mix(self, first, second):
+        for shape in (first, second, first):
+            x = torch.randn(shape)
+            y = x.to("flagos")
+            expected, got = x.exp() + x, y.exp() + y
+            assert got.cpu().equal(expected) and got.stride() == expected.stride()
+            z = y.clone().mul_(2).add_(y)
+            assert z.shape == shape and z.cpu().equal(x * 2 + x)
+
+    def test_what_a_failed_call_leaves(self):
+        x, y = torch.ones(2, 3, device="flagos"), torch.ones(4, device="flagos")
+        for _ in range(100):
+            with pytest.raises(RuntimeError, match="size"):
+                x.add_(y)
+        assert x.mul_(3).tolist() == [[3.0] * 3] * 2
+
+    def test_conjugates_between_others(self):
+        x = torch.randn(3, dtype=torch.complex64)
+        y = x.to("flagos")
+        for _ in range(3):
+            assert (y + 1).cpu().equal(x + 1)
+            assert (y.conj() * y).cpu().equal(x.conj() * x)
+            assert (y.real.neg() + y.imag).cpu().equal(x.real.neg() + x.imag)
+
+    def test_memory_is_given_back_with_the_call(self):
+        torch.flagos.synchronize()
+        before = torch.flagos.memory_allocated()
+        x = torch.ones(1 << 20, device="flagos")
+        x.add_(1).mul_(2)
+        torch.cat([x, x])
+        del x
+        assert torch.flagos.memory_allocated() == before
+
+    def test_threads_end_with_theirs(self):
+        import threading
+
+        def work():
+            x = torch.ones(64, device="flagos")
+            for _ in range(100):
+                x = x * 1 + 0
+            assert x.sum().item() == 64
+
+        before = torch.flagos.memory_allocated()
+        for _ in range(10):
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert torch.flagos.memory_allocated() == before
