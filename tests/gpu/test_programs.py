@@ -226,14 +226,22 @@ def test_compiled_programs_keep_to_the_devices_they_name() -> None:
 
 def test_ahead_of_time_compilation_says_what_to_do(tmp_path: Path) -> None:
     model, x = torch.nn.Linear(4, 4).to("flagos"), torch.randn(2, 4, device="flagos")
-    package = str(tmp_path / "model.pt2")
     with pytest.raises(Exception, match="export the program on cuda"):
         torch._inductor.aoti_compile_and_package(
-            torch.export.export(model, (x,)), package_path=package
+            torch.export.export(model, (x,)), package_path=str(tmp_path / "model.pt2")
         )
+
+
+def test_a_program_exported_on_cuda_takes_flagos_memory(tmp_path: Path) -> None:
+    """What the refusal above tells to do."""
+    model, x = torch.nn.Linear(4, 4).to("flagos"), torch.randn(2, 4, device="flagos")
     on_cuda, x_on_cuda = copy.deepcopy(model).to("cuda"), x.to("cuda")
-    torch._inductor.aoti_compile_and_package(
-        torch.export.export(on_cuda, (x_on_cuda,)), package_path=package
-    )
+    exported = torch.export.export(on_cuda, (x_on_cuda,))
+    try:
+        package = torch._inductor.aoti_compile_and_package(
+            exported, package_path=str(tmp_path / "model.pt2")
+        )
+    except torch._inductor.exc.CppCompileError as error:
+        pytest.skip(f"torch cannot build for cuda itself on this machine: {str(error)[-300:]}")
     compiled = torch._inductor.aoti_load_package(package)
     torch.testing.assert_close(compiled(x_on_cuda).to("flagos"), model(x))
