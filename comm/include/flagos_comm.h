@@ -207,7 +207,8 @@ typedef struct FlagosCommConfig {
 
 /**
  * The framework's key-value store, with keys of one group. Both functions return 0, or anything else after
- * they have written a message into `error`, which has room for `capacity` bytes.
+ * they have written a message into `error`, which has room for `capacity` bytes: `FLAGOS_COMM_TIMEOUT` says that
+ * a key did not come in time, everything else that the store cannot be used.
  */
 typedef struct FlagosCommStore {
   /**

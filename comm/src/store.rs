@@ -11,7 +11,8 @@ pub trait Store {
     /// Writes a value.
     fn set(&self, key: &str, value: &[u8]) -> Result<()>;
 
-    /// Waits until the key is there, at most `timeout`, and reads it.
+    /// Waits until the key is there, at most `timeout`, and reads it. Fails with [`ErrorKind::Timeout`] when it did
+    /// not come, and with another kind when the store cannot be used.
     fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>>;
 }
 
@@ -63,31 +64,52 @@ pub(crate) fn share(
             &format!("hello/{rank}"),
             format!("{mine} {greeting}").as_bytes(),
         )?;
-        let late = |error: Error| {
-            error
-                .during(&format!("waiting for rank 0 of {size}"))
-                .due_to(0)
-        };
+        // What rank 0 told others, or this rank's earlier life. Why there is no answer is likely in it.
+        let mut heard = None;
         loop {
-            let bytes = store.get("told", left(deadline)).map_err(late)?;
-            let told: Told = parse(&bytes)?;
-            if told
-                .greetings
-                .get(rank)
-                .is_some_and(|it| it.starts_with(&format!("{mine} ")))
-            {
-                store.set(&format!("taken/{rank}"), told.leader.as_bytes())?;
-                return told
-                    .outcome
-                    .map_err(|why| Error::new(ErrorKind::System, why));
+            let answer = store.get("told", left(deadline)).and_then(|bytes| {
+                let told: Told = parse(&bytes)?;
+                let mine = told
+                    .greetings
+                    .get(rank)
+                    .is_some_and(|it| it.starts_with(&format!("{mine} ")));
+                if mine {
+                    return Ok(Some(told));
+                }
+                heard = told.outcome.err().or(heard.take());
+                if left(deadline).is_zero() {
+                    return Err(Error::new(
+                        ErrorKind::Timeout,
+                        "it has not answered in time",
+                    ));
+                }
+                Ok(None)
+            });
+            match answer {
+                Ok(Some(told)) => {
+                    let taken = store.set(&format!("taken/{rank}"), told.leader.as_bytes());
+                    // The reason of a failure counts more than that the store has gone meanwhile.
+                    return match told.outcome {
+                        Ok(shared) => taken.map(|()| shared),
+                        Err(why) => Err(Error::new(ErrorKind::System, why)),
+                    };
+                }
+                Ok(None) => std::thread::sleep(AGAIN),
+                Err(error) => {
+                    let heard = heard.map_or(String::new(), |why| {
+                        format!(" (the last that rank 0 told any rank is: {why})")
+                    });
+                    let kind = error.kind();
+                    let error = Error::new(
+                        kind,
+                        format!("waiting for rank 0 of {size}: {error}{heard}"),
+                    );
+                    return Err(match kind {
+                        ErrorKind::Timeout => error.due_to(0),
+                        _ => error,
+                    });
+                }
             }
-            if left(deadline).is_zero() {
-                return Err(late(Error::new(
-                    ErrorKind::Timeout,
-                    "it has not answered in time",
-                )));
-            }
-            std::thread::sleep(AGAIN);
         }
     }
 
@@ -103,11 +125,13 @@ pub(crate) fn share(
             match store.get(&format!("hello/{other}"), left(first_round).max(SHORTLY)) {
                 Ok(bytes) => greetings.push(String::from_utf8_lossy(&bytes).into_owned()),
                 Err(error) => {
-                    let error = error
-                        .during(&format!("waiting for rank {other} of {size}"))
-                        .due_to(other);
+                    let broken = error.kind() != ErrorKind::Timeout;
+                    let error = error.during(&format!("waiting for rank {other} of {size}"));
+                    if broken {
+                        return Err(failure.unwrap_or(error));
+                    }
                     outcome.get_or_insert(Err(error.to_string()));
-                    failure.get_or_insert(error);
+                    failure.get_or_insert(error.due_to(other));
                     greetings.push(String::new());
                 }
             }
@@ -133,13 +157,25 @@ pub(crate) fn share(
             };
             let text = serde_json::to_vec(&told)
                 .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-            store.set("told", &text)?;
+            if let Err(error) = store.set("told", &text) {
+                return Err(failure.unwrap_or(error));
+            }
             answered = greetings;
         }
-        let missing = (1..size).find(|&other| {
-            let taken = store.get(&format!("taken/{other}"), SHORTLY);
-            !answered[other].is_empty() && !taken.is_ok_and(|by| by == mine.as_bytes())
-        });
+        let mut missing = None;
+        for other in (1..size).filter(|&other| !answered[other].is_empty()) {
+            match store.get(&format!("taken/{other}"), SHORTLY) {
+                Ok(by) if by == mine.as_bytes() => {}
+                Err(error) if error.kind() != ErrorKind::Timeout => {
+                    let error = error.during(&format!("waiting for rank {other} of {size}"));
+                    return Err(failure.unwrap_or(error));
+                }
+                _ => {
+                    missing = Some(other);
+                    break;
+                }
+            }
+        }
         let over = left(deadline).is_zero();
         if let Some(error) = failure.take_if(|_| over || missing.is_none()) {
             return Err(error);
@@ -170,3 +206,7 @@ fn parse(bytes: &[u8]) -> Result<Told> {
         )
     })
 }
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+pub(crate) mod tests;

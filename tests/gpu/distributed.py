@@ -27,6 +27,7 @@ import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from adapters.torch.tests.launch import free_port
+from tests.gpu.overlap import share_beside, spans
 
 SIDES = ("cuda", "flagos")
 ROUNDS = 7
@@ -153,29 +154,17 @@ def ddp_step() -> dict[str, Any]:
     return found
 
 
-def overlap(step: Callable[[], None]) -> float:
-    """The part of the time of NCCL's kernels in which other kernels run too."""
+def overlap(step: Callable[[], None]) -> float | str:
+    """The part of the time of NCCL's kernels in which other kernels run too, or why it is not known."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
         step()
         torch.cuda.synchronize()
-    kernels = [
-        (event.time_range.start, event.time_range.end, "nccl" in event.name.lower())
-        for event in profiler.events()
-        if event.device_type == torch.autograd.DeviceType.CUDA
-    ]
-    compute = sorted((start, end) for start, end, of_nccl in kernels if not of_nccl)
-    total = both = 0.0
-    for start, end, of_nccl in kernels:
-        if of_nccl:
-            total += end - start
-            reached = start
-            for first, last in compute:
-                if last > reached and first < end:
-                    both += max(0.0, min(end, last) - max(reached, first))
-                    reached = max(reached, last)
-    return both / total if total else 0.0
+    try:
+        return share_beside(*spans(profiler.events() or []))
+    except ValueError as error:
+        return f"not measured: {error}"
 
 
 def rank_process(rank: int, options: argparse.Namespace, world: int, port: int) -> None:
@@ -239,7 +228,10 @@ def show(report: dict[str, Any]) -> None:
             f"{ratio['median']:.3f} ({ratio['min']:.3f} to {ratio['max']:.3f})"
         )
     if step is not None:
-        shares = ", ".join(f"{side} {share:.0%}" for side, share in step["overlap"].items())
+        shares = ", ".join(
+            f"{side} {share:.0%}" if isinstance(share, float) else f"{side} {share}"
+            for side, share in step["overlap"].items()
+        )
         print(f"communication beside computation: {shares}")
 
 

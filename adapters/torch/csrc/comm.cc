@@ -81,13 +81,14 @@ uint32_t comm_dtype(c10::ScalarType type) {
 
 namespace {
 
+// FLAGOS_COMM_TIMEOUT when a key did not come in time, anything else when the store is gone.
 int32_t tell(const std::exception& failure, char* error, uint64_t capacity) {
   const auto* ours = dynamic_cast<const c10::Error*>(&failure);
   const char* what = ours != nullptr ? ours->what_without_backtrace() : failure.what();
   const size_t length = std::min<size_t>(std::strcspn(what, "\n"), capacity - 1);
   std::memcpy(error, what, length);
   error[length] = '\0';
-  return 1;
+  return dynamic_cast<const c10::DistStoreError*>(&failure) != nullptr ? FLAGOS_COMM_TIMEOUT : FLAGOS_COMM_SYSTEM;
 }
 
 int32_t

@@ -250,15 +250,32 @@ void* DeviceGroup::take_event() {
   return event;
 }
 
+// Multiplies what goes out by the factor, in memory of its own. An address is that of a tensor, or of a part of it.
+static void scale_sends(Operation& operation) {
+  const std::vector<at::Tensor> given = operation.tensors;
+  std::vector<at::Tensor> scaled(given.size());
+  for (const void*& address : operation.send) {
+    for (size_t i = 0; i < given.size(); ++i) {
+      const auto* first = static_cast<const char*>(given[i].const_data_ptr());
+      const auto offset = static_cast<const char*>(address) - first;
+      if (offset < 0 || offset >= static_cast<std::ptrdiff_t>(given[i].nbytes())) {
+        continue;
+      }
+      if (!scaled[i].defined()) {
+        scaled[i] = at::mul(given[i], operation.factor);
+        operation.tensors.push_back(scaled[i]);
+      }
+      address = static_cast<const char*>(scaled[i].const_data_ptr()) + offset;
+      break;
+    }
+  }
+}
+
 // What a library lacks is computed before and after it.
 void DeviceGroup::lower(Operation& operation, const std::string& engine) const {
   const at::NoGradGuard no_grad;
   if (operation.reduce == FlagosCommReduce_PremulSum && engine != "nccl") {
-    for (size_t i = 0; i < operation.send.size(); ++i) {
-      at::Tensor scaled = at::mul(operation.tensors[i], operation.factor);
-      operation.send[i] = scaled.const_data_ptr();
-      operation.tensors.push_back(std::move(scaled));
-    }
+    scale_sends(operation);
     operation.reduce = FlagosCommReduce_Sum;
   } else if (operation.reduce == FlagosCommReduce_Avg && engine == "hccl") {
     operation.reduce = FlagosCommReduce_Sum;

@@ -2,6 +2,7 @@
 #include "process_group.h"
 
 #include <ATen/ops/zeros.h>
+#include <pthread.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
@@ -14,6 +15,15 @@ namespace flagos {
 namespace {
 
 using c10d::OpType;
+
+// How many forks lie between this process and the first one that made a group.
+std::atomic<uint64_t> forks{0};
+
+uint64_t count_forks() {
+  static const int watched = pthread_atfork(nullptr, nullptr, [] { ++forks; });
+  TORCH_CHECK(watched == 0, "flagos: forks cannot be watched");
+  return forks;
+}
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* what) {
   TORCH_CHECK_VALUE(tensors.size() == 1, "flagos: ", what, " takes one tensor a rank, got ", tensors.size());
@@ -95,7 +105,11 @@ ProcessGroupFlagos::ProcessGroupFlagos(
     int size,
     std::chrono::milliseconds timeout,
     GroupSettings settings)
-    : Backend(rank, size), store_(std::move(store)), settings_(std::move(settings)), timeout_(timeout) {
+    : Backend(rank, size),
+      store_(std::move(store)),
+      settings_(std::move(settings)),
+      timeout_(timeout),
+      made_after_forks_(count_forks()) {
   init();
   CommSettings host = settings_.comm;
   host.engine = "shm";
@@ -110,7 +124,17 @@ ProcessGroupFlagos::ProcessGroupFlagos(
   }
 }
 
-ProcessGroupFlagos::~ProcessGroupFlagos() = default;
+ProcessGroupFlagos::~ProcessGroupFlagos() {
+  if (forked()) {
+    // The threads are not here, and locks are as the parent happened to hold them.
+    static_cast<void>(host_.release());
+    static_cast<void>(device_.release());
+  }
+}
+
+bool ProcessGroupFlagos::forked() const {
+  return forks != made_after_forks_;
+}
 
 c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupFlagos::getBackendOptions() {
   auto options = c10::make_intrusive<Options>(timeout_);
@@ -165,6 +189,13 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::issue(
       device.is_cpu() || device.type() == kFlagos,
       "flagos: the backend flagos serves tensors on the CPU and on flagos devices, not on ",
       device);
+  TORCH_CHECK_WITH(
+      DistBackendError,
+      !forked(),
+      "flagos: group ",
+      settings_.comm.group,
+      " belongs to the process that forked this one: call init_process_group() in the child, or start it with the "
+      "method \"spawn\"");
   if (coalescing_) {
     TORCH_CHECK_VALUE(
         !coalesced_device_.has_value() || *coalesced_device_ == device,
@@ -635,7 +666,7 @@ void ProcessGroupFlagos::monitoredBarrier(const c10d::BarrierOptions& options, b
     for (int other = 1; other < size_ && (wait_for_all || missing.empty()); ++other) {
       try {
         store_->wait({prefix + std::to_string(other)}, left());
-      } catch (const std::exception&) { // the store's way to say that the time is over
+      } catch (const c10::DistStoreError&) { // the time is over
         missing += (missing.empty() ? "" : ", ") + std::to_string(other);
       }
     }
@@ -649,7 +680,7 @@ void ProcessGroupFlagos::monitoredBarrier(const c10d::BarrierOptions& options, b
       // Rank 0 may need all of the time to find out who is missing.
       store_->wait({prefix + "verdict"}, left() + std::chrono::seconds(5));
       verdict = store_->get_to_str(prefix + "verdict");
-    } catch (const std::exception&) {
+    } catch (const c10::DistStoreError&) {
       verdict = "rank 0 did not come to the monitored barrier of group " + settings_.comm.group + " within " +
           std::to_string(timeout.count()) + " ms";
     }
@@ -708,6 +739,9 @@ c10d::ErrorType ProcessGroupFlagos::getError() {
 }
 
 void ProcessGroupFlagos::fail(const std::string& reason) {
+  if (forked()) {
+    return; // the group is the parent's, and goes on
+  }
   if (host_ != nullptr) {
     host_->comm().abort(reason);
   }
@@ -721,7 +755,7 @@ void ProcessGroupFlagos::abort() {
 }
 
 void ProcessGroupFlagos::shutdown() {
-  if (device_ != nullptr) {
+  if (device_ != nullptr && !forked()) {
     device_->drain();
   }
 }

@@ -109,10 +109,13 @@ class ProcessGroupFlagos final : public c10d::Backend {
   HostGroup& host();
   DeviceGroup& device_group();
   void fail(const std::string& reason);
+  // Whether this process is a child of the one that made the group.
+  bool forked() const;
 
   c10::intrusive_ptr<c10d::Store> store_;
   GroupSettings settings_;
   std::chrono::milliseconds timeout_;
+  uint64_t made_after_forks_;
   std::shared_ptr<Record> record_ = std::make_shared<Record>();
   mutable std::mutex mutex_;
   std::unique_ptr<HostGroup> host_;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::types::{
     FlagosCollective, FlagosComm, FlagosCommConfig, FlagosCommStore, FLAGOS_COMM_ANY_RANK,
-    FLAGOS_COMM_OK,
+    FLAGOS_COMM_OK, FLAGOS_COMM_TIMEOUT,
 };
 use crate::engine::{self, Communicator, Config, Stream};
 use crate::{library, Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result, Store};
@@ -108,10 +108,17 @@ impl ForeignStore {
             .unwrap_or(MESSAGE);
         let text = String::from_utf8_lossy(&message[..end]).into_owned();
         let key = key.to_string_lossy();
-        Err(Error::new(
-            ErrorKind::System,
-            format!("the store could not {what} {key}: {text}"),
-        ))
+        Err(if status == FLAGOS_COMM_TIMEOUT {
+            Error::new(
+                ErrorKind::Timeout,
+                format!("nobody has written {key}: {text}"),
+            )
+        } else {
+            Error::new(
+                ErrorKind::System,
+                format!("the store could not {what} {key}: {text}"),
+            )
+        })
     }
 }
 

@@ -57,3 +57,30 @@ fn a_published_value_is_never_missed() {
         publisher.join().unwrap();
     });
 }
+
+/// A bell that two ring and one waits for, as a rank does whose messages come from several others.
+#[test]
+fn a_bell_is_heard_as_often_as_it_was_rung() {
+    // Three threads have too many interleavings; most faults need few switches between threads.
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let bell = Arc::new(Flag::new());
+        let ringers: Vec<_> = (0..2)
+            .map(|_| {
+                let bell = Arc::clone(&bell);
+                loom::thread::spawn(move || bell.bump())
+            })
+            .collect();
+        loop {
+            let seen = bell.get();
+            if reached(seen, 2) {
+                break;
+            }
+            bell.sleep(seen, Duration::MAX);
+        }
+        for ringer in ringers {
+            ringer.join().unwrap();
+        }
+    });
+}

@@ -1,44 +1,12 @@
 //! Groups whose ranks are threads: the engine does not know. `tests/processes.rs` has real ones.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Shm;
 use crate::engine::{Communicator as _, Config, Stream};
-use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result, Store};
-
-#[derive(Default)]
-struct Memory {
-    values: Mutex<HashMap<String, Vec<u8>>>,
-    changed: Condvar,
-}
-
-impl Store for Memory {
-    fn set(&self, key: &str, value: &[u8]) -> Result<()> {
-        self.values
-            .lock()
-            .expect("no panic")
-            .insert(key.to_owned(), value.to_vec());
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>> {
-        let deadline = Instant::now() + timeout;
-        let mut values = self.values.lock().expect("no panic");
-        loop {
-            if let Some(value) = values.get(key) {
-                return Ok(value.clone());
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Error::new(ErrorKind::Timeout, format!("no {key}")));
-            }
-            values = self.changed.wait_timeout(values, left).expect("no panic").0;
-        }
-    }
-}
+use crate::store::tests::Memory;
+use crate::{Collective, DType, ErrorKind, Kind, ReduceOp, Result};
 
 /// Windows of two pages: most sizes below take several steps.
 const WINDOW: usize = 8192;
