@@ -173,17 +173,22 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the core
 # Each folder in processes of its own: the plan and the device are the process's. Most of a test's time is one
 # thread's, so two files run at once; ranks that wait for each other have the machine for themselves.
 TWO := -n 2 --dist loadfile
+DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py several_hosts.py)
 PYTHON_TESTS := test-wheel test-adapter test-distributed test-te test-lightx2v test-whole
 .PHONY: test-python $(PYTHON_TESTS)
 test-python: $(PYTHON_TESTS) ## tests of the wheels, the adapters, whole models and the layout
 test-wheel: FOLDER := python/tests
-test-adapter: FOLDER := adapters/torch/tests $(TWO) --ignore=adapters/torch/tests/test_distributed.py
-test-distributed: FOLDER := adapters/torch/tests/test_distributed.py
+test-adapter: FOLDER := adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED))
+test-distributed: FOLDER := $(DISTRIBUTED)
 test-te: FOLDER := adapters/te/tests
 test-lightx2v: FOLDER := adapters/lightx2v/tests
 test-whole: FOLDER := tests $(TWO)
 $(PYTHON_TESTS): setup-dev
 	"$(PY)" -m pytest $(FOLDER) $(ARGS)
+
+.PHONY: test-comm
+test-comm: setup-dev ## what CI has no time for of torch.distributed: 4 and 8 ranks, torchrun, a hundred lives of a group
+	"$(PY)" -m pytest adapters/torch/tests/long_distributed.py $(ARGS)
 
 # Which rotating sample CI takes beside all of float32; another number takes another.
 CI_SEED ?= 20778

@@ -31,12 +31,12 @@ def free_port() -> int:
 
 
 @cache
-def _zygote() -> subprocess.Popen[str]:
+def _zygote(kind: str) -> subprocess.Popen[str]:
     environment = {name: x for name, x in os.environ.items() if not name.startswith("FLAGOS_")}
     # Ranks share the processors: threads of each would only get in each other's way.
     environment |= {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, str(HERE / "zygote.py")],
+        [sys.executable, str(HERE / "zygote.py"), kind],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -44,8 +44,8 @@ def _zygote() -> subprocess.Popen[str]:
     )
 
 
-def _ask(request: dict[str, Any]) -> list[Any]:
-    zygote = _zygote()
+def _ask(kind: str, request: dict[str, Any]) -> list[Any]:
+    zygote = _zygote(kind)
     assert zygote.stdin is not None and zygote.stdout is not None
     zygote.stdin.write(json.dumps(request) + "\n")
     zygote.stdin.flush()
@@ -66,7 +66,7 @@ def launch(
             **variables,
         },
     }
-    return [Rank(*end) for end in _ask(request)]
+    return [Rank(*end) for end in _ask("programs", request)]
 
 
 def run_script(
@@ -77,12 +77,14 @@ def run_script(
     After `timeout` seconds the process is killed: its status is -9.
     """
     request = {"script": script, "environment": environment, "timeout": timeout}
-    return subprocess.CompletedProcess(["-c", script], *_ask(request))
+    return subprocess.CompletedProcess(["-c", script], *_ask("scripts", request))
 
 
-def launch_all_well(program: str, *arguments: str, ranks: int = 2, **variables: str) -> list[str]:
+def launch_all_well(
+    program: str, *arguments: str, ranks: int = 2, timeout: float = 170, **variables: str
+) -> list[str]:
     """The output of every rank, all of which must end with status 0."""
-    ends = launch(program, *arguments, ranks=ranks, **variables)
+    ends = launch(program, *arguments, ranks=ranks, timeout=timeout, **variables)
     for rank, end in enumerate(ends):
         assert end.status == 0, f"rank {rank} ended with {end.status}:\n{end.output}"
     return [end.output for end in ends]

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-from adapters.torch.tests.launch import HERE, free_port, launch, launch_all_well
-
-ROOT = Path(__file__).resolve().parents[3]
+from adapters.torch.tests.launch import launch, launch_all_well
+from adapters.torch.tests.simulated import simulated_libraries
 
 
 def test_the_backend_is_the_default_of_the_device():
@@ -37,11 +33,22 @@ def test_auto_needs_gloo_for_the_cpu_on_several_hosts(monkeypatch):
 
 
 @pytest.mark.host
-@pytest.mark.parametrize(("device", "ranks"), [("flagos", 3), ("cpu", 2)])
-def test_collectives_do_what_gloo_does(device, ranks):
-    for output in launch_all_well("collectives.py", device, ranks=ranks):
+@pytest.mark.parametrize(
+    ("device", "ranks", "largest", "variables"),
+    [("flagos", 3, "20011", {"FLAGOS_COMM_WINDOW": "64KiB"}), ("cpu", 2, "300007", {})],
+)
+def test_collectives_do_what_gloo_does(device, ranks, largest, variables):
+    for output in launch_all_well("collectives.py", device, largest, ranks=ranks, **variables):
         checked = re.search(r"checked (\d+)", output)
         assert checked is not None and int(checked.group(1)) > 1000
+
+
+@pytest.mark.host
+def test_groups_that_share_ranks_do_what_gloo_does_in_any_order():
+    for output in launch_all_well("groups.py", "flagos", "25", ranks=4):
+        checked = re.search(r"checked (\d+) calls of (\d+) groups", output)
+        assert checked is not None and int(checked.group(1)) == 25 * int(checked.group(2))
+        assert int(checked.group(2)) >= 4
 
 
 @pytest.mark.host
@@ -78,8 +85,9 @@ FAULTS = {
 
 @pytest.mark.host
 @pytest.mark.parametrize("what", FAULTS)
-def test_a_fault_is_told_by_every_other_rank(what):
-    for rank, end in enumerate(launch("faults.py", what, "flagos", ranks=3)):
+def test_a_fault_is_told_by_every_other_rank(what, tmp_path):
+    ends = launch("faults.py", what, "flagos", ranks=3, FLAGOS_COMM_DUMP=str(tmp_path))
+    for rank, end in enumerate(ends):
         if rank == 1 and what in ("killed", "killed_async", "connecting"):
             continue
         assert end.status == 0, end.output
@@ -89,6 +97,11 @@ def test_a_fault_is_told_by_every_other_rank(what):
         # Only these are found by the timeout, of 3 s; it is 120 s for the others.
         least = 2.5 if what in ("missing", "connecting") else 0
         assert least <= float(seconds.group(1)) < 60, end.output
+    if what == "missing":
+        assert "the last calls are in" in ends[0].output, ends[0].output
+        report = json.loads((tmp_path / "0-rank0.json").read_text())
+        assert [call["progress"] for call in report["calls"]] == ["done", "done", "failed"]
+        assert report["state"]["ranks"][1]["sequence"] == 2
 
 
 @pytest.mark.host
@@ -112,30 +125,21 @@ def test_a_rank_that_is_stopped_for_a_while_is_waited_for():
 
 
 @pytest.mark.host
-def test_a_failure_leaves_a_report(tmp_path):
-    ends = launch("faults.py", "missing", "flagos", ranks=2, FLAGOS_COMM_DUMP=str(tmp_path))
-    assert "the last calls are in" in ends[0].output, ends[0].output
-    import json
-
-    report = json.loads((tmp_path / "0-rank0.json").read_text())
-    assert [call["progress"] for call in report["calls"]] == ["done", "done", "failed"]
-    assert report["state"]["ranks"][1]["sequence"] == 2
+def test_a_group_has_several_lives_threads_and_children():
+    for output in launch_all_well("lives.py", "8", ranks=2):
+        assert "8 lives" in output
 
 
 @pytest.mark.host
-def test_torchrun_starts_again_and_goes_on(tmp_path):
-    """A rank dies in the middle; the end is that of a training in one process."""
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node=2",
-        "--max-restarts=1",
-    ]
-    command += [f"--master-port={free_port()}", str(HERE / "ranks" / "elastic.py"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=170)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "started at 5" in done.stdout
+def test_a_launcher_starts_again_and_training_goes_on(tmp_path):
+    """torchrun's agent, whose ranks are forked. A rank dies in the middle; the end is that of one process."""
+    (end,) = launch("agent.py", "elastic.py", str(tmp_path), ranks=1)
+    assert end.status == 0, end.output
+    assert "started at 5" in end.output
+    check_elastic(tmp_path)
+
+
+def check_elastic(folder):
     torch.manual_seed(0)
     model = torch.nn.Linear(8, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -144,7 +148,7 @@ def test_torchrun_starts_again_and_goes_on(tmp_path):
         model(x).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-    end = torch.load(tmp_path / "end.pt", map_location="cpu", weights_only=True)
+    end = torch.load(folder / "end.pt", map_location="cpu", weights_only=True)
     for name, value in model.state_dict().items():
         torch.testing.assert_close(end[name], value)
 
@@ -152,18 +156,7 @@ def test_torchrun_starts_again_and_goes_on(tmp_path):
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
     """The simulated libraries of vendors, by name."""
-    folder = tmp_path_factory.mktemp("ccl")
-    sources = ROOT / "tests" / "simulated_ccl"
-    built = {}
-    for name, defines in {
-        "new": [],
-        "other": ["-DSIMULATED_MCCL", "-DSIMULATED_OLD_FLAGCX"],
-    }.items():
-        built[name] = folder / f"lib{name}.so"
-        command = [os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-shared", "-fPIC", *defines]
-        command += [f"-I{ROOT}/core/include", *map(str, sorted(sources.glob("*.cc")))]
-        subprocess.run([*command, "-o", str(built[name]), "-lrt"], check=True)
-    return built
+    return simulated_libraries(tmp_path_factory.mktemp("ccl"))
 
 
 ENGINES = [

@@ -1,10 +1,10 @@
-"""A process that has imported torch, but no backend, and forks others: importing torch takes longer than most tests.
+"""A process that has imported torch, and forks others: importing torch takes longer than most tests.
 
-Reads one JSON request a line. A request with a program (program, arguments, ranks, timeout, environment) is
-run once a rank, and answered with the status and the output of every rank. As under torchrun the store of the ranks
-is a process of its own, which outlives them; its number is in STORE_PROCESS. A request with a script (script,
-timeout, environment: all of it) is run like `python -c`, and answered with its status and what it wrote to standard
-output and standard error.
+Reads one JSON request a line. `zygote.py programs` has imported what programs of `ranks/` use. A request (program,
+arguments, ranks, timeout, environment) is run once a rank, and answered with the status and the output of every
+rank. As under torchrun the store of the ranks is a process of its own, which outlives them; its number is in
+STORE_PROCESS. `zygote.py scripts` has imported torch, but no backend. A request (script, timeout, environment: all
+of it) is run like `python -c`, and answered with its status and what it wrote to standard output and standard error.
 """
 
 from __future__ import annotations
@@ -23,12 +23,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+RUNS_PROGRAMS = sys.argv[1:] == ["programs"]
+
+if not RUNS_PROGRAMS:
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 
 import torch
 import torch.distributed as dist
 
-del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
+if RUNS_PROGRAMS:
+    # What they import, or torch when it is used first: most of the time of a rank.
+    import fsspec.implementations.local  # noqa: F401
+    import pytest  # noqa: F401
+    import torch._dynamo
+    import torch.distributed._functional_collectives
+    import torch.distributed.checkpoint
+    import torch.distributed.fsdp
+    import torch.distributed.tensor.parallel  # noqa: F401
+else:
+    del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
 
 PR_SET_PDEATHSIG = 1
 
@@ -65,12 +78,6 @@ def store() -> Iterator[dict[str, str]]:
         os.waitpid(child, 0)
 
 
-def import_backends() -> None:
-    """What the import of torch ends with: the devices that are installed."""
-    if torch._is_device_backend_autoload_enabled():
-        torch._import_device_backends()
-
-
 def rank_process(request: dict[str, Any], rank: int, output: int) -> int:
     child = os.fork()
     if child:
@@ -81,7 +88,6 @@ def rank_process(request: dict[str, Any], rank: int, output: int) -> int:
         os.dup2(output, 2)
         os.environ |= request["environment"]
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        import_backends()
         sys.argv = [request["program"], *request["arguments"]]
         runpy.run_path(request["program"], run_name="__main__")
         status = 0
@@ -123,6 +129,12 @@ def serve(request: dict[str, Any]) -> list[tuple[int, str]]:
         return result
 
 
+def import_backends() -> None:
+    """What the import of torch ends with: the devices that are installed."""
+    if torch._is_device_backend_autoload_enabled():
+        torch._import_device_backends()
+
+
 def become_interpreter(request: dict[str, Any], output: IO[bytes], errors: IO[bytes]) -> str:
     """In the child: everything `python -c` would find; returns the script."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -142,7 +154,7 @@ def main() -> str | None:
     answers = os.fdopen(os.dup(1), "w")
     while line := sys.stdin.readline():
         request = json.loads(line)
-        if "script" not in request:
+        if RUNS_PROGRAMS:
             print(json.dumps(serve(request)), file=answers, flush=True)
             continue
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:

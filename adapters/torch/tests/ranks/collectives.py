@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from functools import cache
 
 import pytest
 import torch
@@ -22,15 +23,16 @@ DTYPES = [
 ]
 ONLY_MOVED = [torch.int16, torch.complex64, torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16]
 # Nothing, one element, an odd number, more than one step of the engine.
-SIZES = [0, 1, 37, 300_007]
+SIZES = [0, 1, 37, int(sys.argv[2]) if len(sys.argv) > 2 else 300_007]
 OPS = [dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX]
 BITWISE = [dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR]
 
 checked = 0
 
 
+@cache
 def values(dtype: torch.dtype, size: int, seed: int, strided: bool = False) -> torch.Tensor:
-    """The same values on every rank for the same seed; small, so that products stay exact."""
+    """The same values on every rank for the same seed; small, so that products stay exact. Not to be written."""
     generator = torch.Generator().manual_seed(seed)
     shape = (size, 2) if strided else (size,)
     x = torch.randint(0, 2 if dtype == torch.bool else 3, shape, generator=generator)

@@ -78,6 +78,9 @@ def collectives(engine: str) -> None:
                 out = torch.empty_like(mine)
                 dist.reduce_scatter_tensor(out, whole)
                 assert torch.equal(out.cpu(), (inputs[rank] * n).to(dtype))
+                if dtype.is_floating_point:
+                    dist.reduce_scatter_tensor(out, whole, dist._make_nccl_premul_sum(0.5))
+                    assert torch.equal(out.cpu(), (inputs[rank] * (n * 0.5)).to(dtype)), engine
                 dist.reduce_scatter(out, [part.clone() for part in whole.chunk(n)])
                 assert torch.equal(out.cpu(), (inputs[rank] * n).to(dtype))
             for root in range(n):

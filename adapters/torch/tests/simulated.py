@@ -1,0 +1,45 @@
+"""Builds the simulated libraries of vendors, which `tests/simulated_ccl` has the sources of."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+SOURCES = ROOT / "tests" / "simulated_ccl"
+
+OBJECTS = {
+    "calls": ("calls", []),
+    "group": ("group", []),
+    "hccl": ("hccl", []),
+    "nccl": ("nccl", []),
+    "mccl": ("nccl", ["-DSIMULATED_MCCL"]),
+    "flagcx": ("flagcx", []),
+    "old_flagcx": ("flagcx", ["-DSIMULATED_OLD_FLAGCX"]),
+}
+LIBRARIES = {
+    "new": ["calls", "group", "hccl", "nccl", "flagcx"],
+    "other": ["calls", "group", "mccl", "old_flagcx"],
+}
+
+
+def simulated_libraries(folder: Path) -> dict[str, Path]:
+    """The libraries by name, in `folder`."""
+    compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-fPIC"]
+
+    def compile_one(name: str) -> None:
+        source, defines = OBJECTS[name]
+        command = [*compiler, "-c", f"-I{ROOT}/core/include", *defines, f"{SOURCES}/{source}.cc"]
+        subprocess.run([*command, "-o", f"{folder}/{name}.o"], check=True)
+
+    with ThreadPoolExecutor(2) as both:
+        list(both.map(compile_one, OBJECTS))
+    built = {}
+    for name, objects in LIBRARIES.items():
+        built[name] = folder / f"lib{name}.so"
+        files = [f"{folder}/{each}.o" for each in objects]
+        subprocess.run([*compiler, "-shared", *files, "-lrt", "-o", str(built[name])], check=True)
+    return built
