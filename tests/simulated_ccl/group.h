@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "sockets.h"
+
 namespace simulated {
 
 enum class Type { Int8, UInt8, Int16, Int32, UInt32, Int64, UInt64, Half, BFloat16, Float, Double, UInt16 };
@@ -21,7 +23,7 @@ enum class Op { Sum, Prod, Max, Min, Avg, Premul };
 
 size_t size_of(Type type);
 
-// The ranks of a communicator, which share a file.
+// The ranks of a communicator, which share a file, or are on several hosts and have connections.
 class Group {
  public:
   Group(const std::string& path, int size, int rank);
@@ -36,9 +38,13 @@ class Group {
   void barrier();
   // `mine` of every rank, in order.
   std::vector<std::vector<char>> exchange(const void* mine, size_t bytes);
-  // A message to a rank, which may be this one, and one from a rank.
+  // A message to a rank, which may be this one, and one from a rank; within a host only.
   void put(int to, const void* data, size_t bytes);
   void get(int from, void* data, size_t bytes);
+
+  // Ends what waits for ranks on other hosts. Whether one of them is lost.
+  void abort();
+  bool failed() const;
 
   // Calls run in the order in which they were made, whatever their streams, as the libraries have it.
   uint64_t take_ticket();
@@ -48,8 +54,9 @@ class Group {
  private:
   char* slot(int rank);
   char* box(int from, int to);
-  char* memory_;
-  size_t length_;
+  std::unique_ptr<Sockets> sockets_;
+  char* memory_ = nullptr;
+  size_t length_ = 0;
   int size_;
   int rank_;
   std::mutex mutex_;

@@ -79,10 +79,11 @@ int NAME(CommDestroy)(Comm* comm) {
 }
 int NAME(CommAbort)(Comm* comm) {
   comm->aborted = true;
+  comm->group->abort();
   return 0;
 }
 int NAME(CommGetAsyncError)(Comm* comm, int* error) {
-  *error = comm->aborted ? 6 : 0;
+  *error = comm->aborted || comm->group->failed() ? 6 : 0;
   return 0;
 }
 int NAME(AllReduce)(const void* in, void* out, size_t count, int type, int op, Comm* comm, void* stream) {

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shlex
+import shutil
 import subprocess
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -14,6 +18,7 @@ SOURCES = ROOT / "tests" / "simulated_ccl"
 OBJECTS = {
     "calls": ("calls", []),
     "group": ("group", []),
+    "sockets": ("sockets", []),
     "hccl": ("hccl", []),
     "nccl": ("nccl", []),
     "mccl": ("nccl", ["-DSIMULATED_MCCL"]),
@@ -21,13 +26,16 @@ OBJECTS = {
     "old_flagcx": ("flagcx", ["-DSIMULATED_OLD_FLAGCX"]),
 }
 LIBRARIES = {
-    "new": ["calls", "group", "hccl", "nccl", "flagcx"],
-    "other": ["calls", "group", "mccl", "old_flagcx"],
+    "new": ["calls", "group", "sockets", "hccl", "nccl", "flagcx"],
+    "other": ["calls", "group", "sockets", "mccl", "old_flagcx"],
 }
 
 
-def simulated_libraries(folder: Path) -> dict[str, Path]:
-    """The libraries by name, in `folder`."""
+@cache
+def simulated_libraries() -> dict[str, Path]:
+    """The libraries by name, built once a process."""
+    folder = Path(tempfile.mkdtemp(prefix="simulated-ccl-"))
+    atexit.register(shutil.rmtree, folder)
     compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-fPIC"]
 
     def compile_one(name: str) -> None:

@@ -154,9 +154,9 @@ def check_elastic(folder):
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory):
+def simulated():
     """The simulated libraries of vendors, by name."""
-    return simulated_libraries(tmp_path_factory.mktemp("ccl"))
+    return simulated_libraries()
 
 
 ENGINES = [
