@@ -267,7 +267,7 @@ CXX_SOURCES := adapters/torch/csrc/*.cc adapters/torch/csrc/*.h core/tests/vendo
   tests/simulated_ccl/*.cc tests/simulated_ccl/*.h
 
 .PHONY: lint
-lint: setup-dev ## rustfmt, clippy, ruff, mypy and clang-format, all without a warning
+lint: setup-dev $(STAMPS)/bindings ## rustfmt, clippy, ruff, mypy and clang-format, all without a warning
 	cargo fmt --all --check
 	cargo clippy --workspace --exclude torch-fl --all-targets --release --locked -- -D warnings
 	TORCH_FL_CHECK_ONLY=1 cargo clippy -p torch-fl --release --locked --target-dir target/lint -- -D warnings
@@ -275,6 +275,19 @@ lint: setup-dev ## rustfmt, clippy, ruff, mypy and clang-format, all without a w
 	"$(PY)" -m ruff format --check .
 	"$(PY)" -m mypy
 	"$(VENV)/bin/clang-format" --dry-run -Werror $(CXX_SOURCES)
+
+# Only when something there has changed since the last look: building bindgen takes half a minute.
+BINDINGS := comm/bindings/Cargo.toml comm/bindings/Cargo.lock $(wildcard comm/bindings/src/*.rs comm/bindings/*.h)
+GENERATE_BINDINGS = LIBCLANG_PATH="$$("$(PY)" -c 'import clang; print(clang.__path__[0])')/native" \
+  cargo run --quiet --locked --manifest-path comm/bindings/Cargo.toml --target-dir target/bindings --
+
+.PHONY: bindings
+bindings: $(STAMPS)/requirements-dev ## write the declarations of vendors' collective libraries from comm/bindings
+	$(GENERATE_BINDINGS)
+
+$(STAMPS)/bindings: $(BINDINGS) $(wildcard comm/src/library/bindings/*.rs) | $(STAMPS)/requirements-dev
+	$(GENERATE_BINDINGS) --check
+	@touch $@
 
 .PHONY: format
 format: setup-dev ## lay out all sources as `make lint` wants them

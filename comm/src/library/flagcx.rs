@@ -1,66 +1,55 @@
 //! FlagCX, which serves several vendors' devices in one group.
 //!
-//! Interface: flagcx.h of FlagCX 0.4 to 0.13. Its `GetVersion` and `GetErrorString` say nothing useful, so
+//! Interface: flagcx.h of FlagCX 0.4 to 0.13, as `comm/bindings/flagcx.h` states it. Its `GetVersion` and `GetErrorString` say nothing useful, so
 //! what it can do is seen from its symbols and its behaviour.
 
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::bindings::flagcx::{self, Comm, DataType, RedOp, StreamStructure, UniqueId};
 use super::search::{functions, Opened};
 use super::Dialect;
 use crate::engine::Config;
 use crate::store::share;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
-const ID_BYTES: usize = 256;
+const ID_BYTES: usize = size_of::<UniqueId>();
 
-/// `flagcxUniqueId`, passed by address.
-#[repr(C, align(8))]
-#[derive(Clone, Copy)]
-struct UniqueId([u8; ID_BYTES]);
-
-/// `flagcxStream`: a structure around the vendor's stream.
-#[repr(C)]
-struct FlagStream {
-    base: *mut c_void,
-}
-
-type Comm = *mut c_void;
-type Stream = *const FlagStream;
+/// An id that has room for an address, which older releases write into it.
+#[repr(align(8))]
+struct Aligned(UniqueId);
 
 functions! {
-    fn get_unique_id = "GetUniqueId"(*mut UniqueId) -> c_int;
-    fn comm_init_rank = "CommInitRank"(*mut Comm, c_int, *const UniqueId, c_int) -> c_int;
-    fn comm_destroy = "CommDestroy"(Comm) -> c_int;
-    fn all_reduce = "AllReduce"(*const u8, *mut u8, usize, c_int, c_int, Comm, Stream) -> c_int;
-    fn reduce = "Reduce"(*const u8, *mut u8, usize, c_int, c_int, c_int, Comm, Stream) -> c_int;
-    fn broadcast = "Broadcast"(*const u8, *mut u8, usize, c_int, c_int, Comm, Stream) -> c_int;
-    fn all_gather = "AllGather"(*const u8, *mut u8, usize, c_int, Comm, Stream) -> c_int;
-    fn reduce_scatter = "ReduceScatter"(*const u8, *mut u8, usize, c_int, c_int, Comm, Stream) -> c_int;
-    fn send = "Send"(*const u8, usize, c_int, c_int, Comm, Stream) -> c_int;
-    fn recv = "Recv"(*mut u8, usize, c_int, c_int, Comm, Stream) -> c_int;
-    fn group_start = "GroupStart"(Comm) -> c_int;
-    fn group_end = "GroupEnd"(Comm) -> c_int;
-    optional comm_abort = "CommAbort"(Comm) -> c_int;
-    optional comm_get_async_error = "CommGetAsyncError"(Comm, *mut c_int) -> c_int;
-    optional get_last_error = "GetLastError"(Comm) -> *const c_char;
+    flagcx:
+    fn get_unique_id = GetUniqueId;
+    fn comm_init_rank = CommInitRank;
+    fn comm_destroy = CommDestroy;
+    fn all_reduce = AllReduce;
+    fn reduce = Reduce;
+    fn broadcast = Broadcast;
+    fn all_gather = AllGather;
+    fn reduce_scatter = ReduceScatter;
+    fn send = Send;
+    fn recv = Recv;
+    fn group_start = GroupStart;
+    fn group_end = GroupEnd;
+    optional comm_abort = CommAbort;
+    optional comm_get_async_error = CommGetAsyncError;
+    optional get_last_error = GetLastError;
 }
 
-const SUCCESS: c_int = 0;
-const IN_PROGRESS: c_int = 7;
-const NOT_SUPPORTED: c_int = 9;
-
 /// What `flagcxResult_t` means, which the library does not tell.
-fn meaning(code: c_int) -> &'static str {
+fn meaning(code: flagcx::Result) -> &'static str {
+    use flagcx::Result as Code;
     match code {
-        1 => "unhandled device error",
-        2 => "system error",
-        3 => "internal error",
-        4 => "invalid argument",
-        5 => "invalid usage",
-        6 => "remote error",
-        8 => "unhandled error of the vendor's library",
-        9 => "not supported",
+        Code::UnhandledDeviceError => "unhandled device error",
+        Code::SystemError => "system error",
+        Code::InternalError => "internal error",
+        Code::InvalidArgument => "invalid argument",
+        Code::InvalidUsage => "invalid usage",
+        Code::RemoteError => "remote error",
+        Code::UnhandledCclError => "unhandled error of the vendor's library",
+        Code::NotSupported => "not supported",
         _ => "unknown result",
     }
 }
@@ -104,21 +93,27 @@ impl FlagCx {
             config.size,
             config.timeout,
             "flagcx",
-            |_| flagcx.unique_id().map(|id| id.0.to_vec()),
+            |_| {
+                let id = flagcx.unique_id()?;
+                Ok(id.internal.map(|byte| byte as u8).to_vec())
+            },
         )?;
         let told = bytes.len();
-        let id = UniqueId(bytes.try_into().map_err(|_| {
+        let bytes: [u8; ID_BYTES] = bytes.try_into().map_err(|_| {
             Error::new(
                 ErrorKind::Mismatch,
                 format!("rank 0 told an id of {told} bytes, FlagCX's have {ID_BYTES}"),
             )
-        })?);
+        })?;
+        let id = Aligned(UniqueId {
+            internal: bytes.map(|byte| byte as c_char),
+        });
         // SAFETY: the id is rank 0's; the device is current, as the caller sees to.
         let outcome = unsafe {
             (flagcx.functions.comm_init_rank)(
                 &raw mut flagcx.comm,
                 config.size as c_int,
-                &raw const id,
+                &raw const id.0,
                 config.rank as c_int,
             )
         };
@@ -130,16 +125,19 @@ impl FlagCx {
     /// Newer releases fill the id they are given, older ones write the address of one they allocated into it.
     /// An id begins with a number and an address family, so that its second word is never 0.
     fn unique_id(&self) -> Result<UniqueId> {
-        let mut id = UniqueId([0; ID_BYTES]);
+        let mut id = Aligned(UniqueId {
+            internal: [0; ID_BYTES],
+        });
         // SAFETY: room for an id, which is room for an address too.
         self.check("GetUniqueId", unsafe {
-            (self.functions.get_unique_id)(&raw mut id)
+            (self.functions.get_unique_id)(&raw mut id.0)
         })?;
-        if id.0[8..].iter().any(|&byte| byte != 0) {
-            return Ok(id);
+        let bytes = id.0.internal.map(|byte| byte as u8);
+        if bytes[8..].iter().any(|&byte| byte != 0) {
+            return Ok(id.0);
         }
         let mut word = [0; 8];
-        word.copy_from_slice(&id.0[..8]);
+        word.copy_from_slice(&bytes[..8]);
         let allocated = usize::from_ne_bytes(word) as *mut UniqueId;
         if allocated.is_null() {
             return Err(Error::new(
@@ -155,8 +153,8 @@ impl FlagCx {
         }
     }
 
-    fn check(&self, what: &str, code: c_int) -> Result<()> {
-        if code == SUCCESS || code == IN_PROGRESS {
+    fn check(&self, what: &str, code: flagcx::Result) -> Result<()> {
+        if code == flagcx::Result::Success || code == flagcx::Result::InProgress {
             return Ok(());
         }
         let last = self
@@ -174,7 +172,7 @@ impl FlagCx {
                 Some(text.to_string_lossy().into_owned())
             });
         let last = last.filter(|text| !text.is_empty() && text != "Not implemented.");
-        let kind = if code == NOT_SUPPORTED {
+        let kind = if code == flagcx::Result::NotSupported {
             ErrorKind::Unsupported
         } else {
             ErrorKind::Library
@@ -182,9 +180,10 @@ impl FlagCx {
         Err(Error::new(
             kind,
             format!(
-                "{what} failed in {}: {} (code {code}){}",
+                "{what} failed in {}: {} (code {}){}",
                 self.library,
                 meaning(code),
+                code.0,
                 last.map_or(String::new(), |text| format!(": {text}"))
             ),
         ))
@@ -192,8 +191,8 @@ impl FlagCx {
 }
 
 /// The vendor's stream as FlagCX takes it; it reads the structure before it returns.
-fn wrap(stream: *mut c_void) -> FlagStream {
-    FlagStream { base: stream }
+fn wrap(stream: *mut c_void) -> StreamStructure {
+    StreamStructure { base: stream }
 }
 
 impl Dialect for FlagCx {
@@ -206,30 +205,32 @@ impl Dialect for FlagCx {
     }
 
     fn dtype(&self, dtype: DType) -> Option<i32> {
-        Some(match dtype {
-            DType::Int8 => 0,
-            DType::UInt8 | DType::Bool | DType::Bytes => 1,
-            DType::Int32 => 2,
-            DType::UInt32 => 3,
-            DType::Int64 => 4,
-            DType::UInt64 => 5,
-            DType::Float16 => 6,
-            DType::Float32 => 7,
-            DType::Float64 => 8,
-            DType::BFloat16 => 9,
+        let code = match dtype {
+            DType::Int8 => DataType::Int8,
+            DType::UInt8 | DType::Bool | DType::Bytes => DataType::UInt8,
+            DType::Int32 => DataType::Int32,
+            DType::UInt32 => DataType::UInt32,
+            DType::Int64 => DataType::Int64,
+            DType::UInt64 => DataType::UInt64,
+            DType::Float16 => DataType::Float16,
+            DType::Float32 => DataType::Float32,
+            DType::Float64 => DataType::Float64,
+            DType::BFloat16 => DataType::BFloat16,
             _ => return None,
-        })
+        };
+        Some(code.0 as i32)
     }
 
     fn op(&self, op: ReduceOp) -> Option<i32> {
-        Some(match op {
-            ReduceOp::Sum => 0,
-            ReduceOp::Prod => 1,
-            ReduceOp::Max => 2,
-            ReduceOp::Min => 3,
-            ReduceOp::Avg => 4,
+        let code = match op {
+            ReduceOp::Sum => RedOp::Sum,
+            ReduceOp::Prod => RedOp::Prod,
+            ReduceOp::Max => RedOp::Max,
+            ReduceOp::Min => RedOp::Min,
+            ReduceOp::Avg => RedOp::Avg,
             _ => return None,
-        })
+        };
+        Some(code.0 as i32)
     }
 
     unsafe fn all_reduce(
@@ -244,7 +245,15 @@ impl Dialect for FlagCx {
         let stream = wrap(stream);
         // SAFETY: the caller's promise about the buffers, here and below.
         self.check("AllReduce", unsafe {
-            (self.functions.all_reduce)(send, recv, count, dtype, op, self.comm, &raw const stream)
+            (self.functions.all_reduce)(
+                send.cast(),
+                recv.cast(),
+                count,
+                DataType(dtype as u32),
+                RedOp(op as u32),
+                self.comm,
+                &raw const stream,
+            )
         })
     }
 
@@ -262,11 +271,11 @@ impl Dialect for FlagCx {
         // SAFETY: see all_reduce.
         self.check("Reduce", unsafe {
             (self.functions.reduce)(
-                send,
-                recv,
+                send.cast(),
+                recv.cast(),
                 count,
-                dtype,
-                op,
+                DataType(dtype as u32),
+                RedOp(op as u32),
                 root as c_int,
                 self.comm,
                 &raw const stream,
@@ -287,10 +296,10 @@ impl Dialect for FlagCx {
         // SAFETY: see all_reduce.
         self.check("Broadcast", unsafe {
             (self.functions.broadcast)(
-                send,
-                recv,
+                send.cast(),
+                recv.cast(),
                 count,
-                dtype,
+                DataType(dtype as u32),
                 root as c_int,
                 self.comm,
                 &raw const stream,
@@ -309,7 +318,14 @@ impl Dialect for FlagCx {
         let stream = wrap(stream);
         // SAFETY: see all_reduce.
         self.check("AllGather", unsafe {
-            (self.functions.all_gather)(send, recv, count, dtype, self.comm, &raw const stream)
+            (self.functions.all_gather)(
+                send.cast(),
+                recv.cast(),
+                count,
+                DataType(dtype as u32),
+                self.comm,
+                &raw const stream,
+            )
         })
     }
 
@@ -326,11 +342,11 @@ impl Dialect for FlagCx {
         // SAFETY: see all_reduce.
         self.check("ReduceScatter", unsafe {
             (self.functions.reduce_scatter)(
-                send,
-                recv,
+                send.cast(),
+                recv.cast(),
                 count,
-                dtype,
-                op,
+                DataType(dtype as u32),
+                RedOp(op as u32),
                 self.comm,
                 &raw const stream,
             )
@@ -349,9 +365,9 @@ impl Dialect for FlagCx {
         // SAFETY: see all_reduce.
         self.check("Send", unsafe {
             (self.functions.send)(
-                send,
+                send.cast(),
                 count,
-                dtype,
+                DataType(dtype as u32),
                 peer as c_int,
                 self.comm,
                 &raw const stream,
@@ -371,9 +387,9 @@ impl Dialect for FlagCx {
         // SAFETY: see all_reduce.
         self.check("Recv", unsafe {
             (self.functions.recv)(
-                recv,
+                recv.cast(),
                 count,
-                dtype,
+                DataType(dtype as u32),
                 peer as c_int,
                 self.comm,
                 &raw const stream,
@@ -415,10 +431,10 @@ impl Dialect for FlagCx {
         else {
             return Ok(());
         };
-        let mut error = 0;
+        let mut error = flagcx::Result::Success;
         // SAFETY: the communicator is alive; writes one integer.
         let asked = unsafe { get(self.comm, &raw mut error) };
-        if asked == NOT_SUPPORTED {
+        if asked == flagcx::Result::NotSupported {
             return Ok(()); // heterogeneous groups cannot be asked
         }
         self.check("CommGetAsyncError", asked)?;

@@ -1,58 +1,41 @@
 //! HCCL, the library of Ascend devices.
 //!
-//! Interface: hccl.h of CANN 8. Broadcasts are in place, transfers of a group go out as one batch, there is
+//! Interface: hccl.h of CANN 8, as `comm/bindings/hccl.h` states it. Broadcasts are in place, transfers of a group go out as one batch, there is
 //! no average and no abort.
 
 use std::cell::RefCell;
-use std::ffi::{c_char, c_int, c_void, CStr};
+use std::ffi::{c_char, CStr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::bindings::hccl::{self, Comm, DataType, Direction, RootInfo, SendRecvItem, Stream};
 use super::search::{functions, Opened};
 use super::Dialect;
 use crate::engine::Config;
 use crate::store::share;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
-const ROOT_INFO_BYTES: usize = 4108;
-
-/// `HcclRootInfo`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct RootInfo([u8; ROOT_INFO_BYTES]);
-
-/// `HcclSendRecvItem`.
-#[repr(C)]
-struct Item {
-    /// 0 sends, 1 receives.
-    direction: c_int,
-    buffer: *mut c_void,
-    count: u64,
-    dtype: c_int,
-    peer: u32,
-}
-
-type Comm = *mut c_void;
-type Stream = *mut c_void;
+const ROOT_INFO_BYTES: usize = size_of::<RootInfo>();
 
 functions! {
-    fn get_root_info = "GetRootInfo"(*mut RootInfo) -> c_int;
-    fn comm_init = "CommInitRootInfo"(u32, *const RootInfo, u32, *mut Comm) -> c_int;
-    fn comm_destroy = "CommDestroy"(Comm) -> c_int;
-    fn all_reduce = "AllReduce"(*const u8, *mut u8, u64, c_int, c_int, Comm, Stream) -> c_int;
-    fn reduce = "Reduce"(*const u8, *mut u8, u64, c_int, c_int, u32, Comm, Stream) -> c_int;
-    fn broadcast = "Broadcast"(*mut u8, u64, c_int, u32, Comm, Stream) -> c_int;
-    fn all_gather = "AllGather"(*const u8, *mut u8, u64, c_int, Comm, Stream) -> c_int;
-    fn reduce_scatter = "ReduceScatter"(*const u8, *mut u8, u64, c_int, c_int, Comm, Stream) -> c_int;
-    fn send = "Send"(*const u8, u64, c_int, u32, Comm, Stream) -> c_int;
-    fn recv = "Recv"(*mut u8, u64, c_int, u32, Comm, Stream) -> c_int;
-    fn batch_send_recv = "BatchSendRecv"(*mut Item, u32, Comm, Stream) -> c_int;
-    optional get_error_string = "GetErrorString"(c_int) -> *const c_char;
-    optional get_comm_async_error = "GetCommAsyncError"(Comm, *mut c_int) -> c_int;
+    hccl:
+    fn get_root_info = GetRootInfo;
+    fn comm_init = CommInitRootInfo;
+    fn comm_destroy = CommDestroy;
+    fn all_reduce = AllReduce;
+    fn reduce = Reduce;
+    fn broadcast = Broadcast;
+    fn all_gather = AllGather;
+    fn reduce_scatter = ReduceScatter;
+    fn send = Send;
+    fn recv = Recv;
+    fn batch_send_recv = BatchSendRecv;
+    optional get_error_string = GetErrorString;
+    optional get_comm_async_error = GetCommAsyncError;
 }
 
 thread_local! {
     /// The transfers of the group this thread is in.
-    static BATCH: RefCell<Option<(Vec<Item>, Stream)>> = const { RefCell::new(None) };
+    static BATCH: RefCell<Option<(Vec<SendRecvItem>, Stream)>> = const { RefCell::new(None) };
 }
 
 /// A communicator of HCCL.
@@ -96,23 +79,28 @@ impl Hccl {
             config.timeout,
             "hccl",
             |_| {
-                let mut info = RootInfo([0; ROOT_INFO_BYTES]);
+                let mut info = RootInfo {
+                    internal: [0; ROOT_INFO_BYTES],
+                };
                 // SAFETY: writes the information.
                 hccl.check("GetRootInfo", unsafe {
                     (hccl.functions.get_root_info)(&raw mut info)
                 })?;
-                Ok(info.0.to_vec())
+                Ok(info.internal.map(|byte| byte as u8).to_vec())
             },
         )?;
         let told = bytes.len();
-        let info = RootInfo(bytes.try_into().map_err(|_| {
+        let bytes: [u8; ROOT_INFO_BYTES] = bytes.try_into().map_err(|_| {
             Error::new(
                 ErrorKind::Mismatch,
                 format!(
                     "rank 0 told {told} bytes of root information, HCCL's have {ROOT_INFO_BYTES}"
                 ),
             )
-        })?);
+        })?;
+        let info = RootInfo {
+            internal: bytes.map(|byte| byte as c_char),
+        };
         // SAFETY: the information is rank 0's; the device is current, as the caller sees to.
         let outcome = unsafe {
             (hccl.functions.comm_init)(
@@ -127,8 +115,8 @@ impl Hccl {
         Ok(hccl)
     }
 
-    fn check(&self, what: &str, code: c_int) -> Result<()> {
-        if code == 0 {
+    fn check(&self, what: &str, code: hccl::Result) -> Result<()> {
+        if code == hccl::Result::Success {
             return Ok(());
         }
         let meaning = self.functions.get_error_string.and_then(|get| {
@@ -144,15 +132,16 @@ impl Hccl {
         Err(Error::new(
             ErrorKind::Library,
             format!(
-                "{what} failed in {}: {} (code {code})",
+                "{what} failed in {}: {} (code {})",
                 self.library,
-                meaning.unwrap_or_default()
+                meaning.unwrap_or_default(),
+                code.0
             ),
         ))
     }
 
     /// Puts a transfer into the group of this thread; false outside of one.
-    fn batched(item: Item, stream: Stream) -> bool {
+    fn batched(item: SendRecvItem, stream: Stream) -> bool {
         BATCH.with_borrow_mut(|batch| match batch {
             Some((items, on)) => {
                 items.push(item);
@@ -174,31 +163,33 @@ impl Dialect for Hccl {
     }
 
     fn dtype(&self, dtype: DType) -> Option<i32> {
-        Some(match dtype {
-            DType::Int8 => 0,
-            DType::Int16 => 1,
-            DType::Int32 => 2,
-            DType::Float16 => 3,
-            DType::Float32 => 4,
-            DType::Int64 => 5,
-            DType::UInt64 => 6,
-            DType::UInt8 | DType::Bool | DType::Bytes => 7,
-            DType::UInt16 => 8,
-            DType::UInt32 => 9,
-            DType::Float64 => 10,
-            DType::BFloat16 => 11,
+        let code = match dtype {
+            DType::Int8 => DataType::Int8,
+            DType::Int16 => DataType::Int16,
+            DType::Int32 => DataType::Int32,
+            DType::Float16 => DataType::Float16,
+            DType::Float32 => DataType::Float32,
+            DType::Int64 => DataType::Int64,
+            DType::UInt64 => DataType::UInt64,
+            DType::UInt8 | DType::Bool | DType::Bytes => DataType::UInt8,
+            DType::UInt16 => DataType::UInt16,
+            DType::UInt32 => DataType::UInt32,
+            DType::Float64 => DataType::Float64,
+            DType::BFloat16 => DataType::BFloat16,
             _ => return None,
-        })
+        };
+        Some(code.0 as i32)
     }
 
     fn op(&self, op: ReduceOp) -> Option<i32> {
-        Some(match op {
-            ReduceOp::Sum => 0,
-            ReduceOp::Prod => 1,
-            ReduceOp::Max => 2,
-            ReduceOp::Min => 3,
+        let code = match op {
+            ReduceOp::Sum => hccl::ReduceOp::Sum,
+            ReduceOp::Prod => hccl::ReduceOp::Prod,
+            ReduceOp::Max => hccl::ReduceOp::Max,
+            ReduceOp::Min => hccl::ReduceOp::Min,
             _ => return None,
-        })
+        };
+        Some(code.0 as i32)
     }
 
     unsafe fn all_reduce(
@@ -212,7 +203,15 @@ impl Dialect for Hccl {
     ) -> Result<()> {
         // SAFETY: the caller's promise about the buffers, here and below.
         self.check("AllReduce", unsafe {
-            (self.functions.all_reduce)(send, recv, count as u64, dtype, op, self.comm, stream)
+            (self.functions.all_reduce)(
+                send.cast_mut().cast(),
+                recv.cast(),
+                count as u64,
+                DataType(dtype as u32),
+                hccl::ReduceOp(op as u32),
+                self.comm,
+                stream,
+            )
         })
     }
 
@@ -229,11 +228,11 @@ impl Dialect for Hccl {
         // SAFETY: see all_reduce.
         self.check("Reduce", unsafe {
             (self.functions.reduce)(
-                send,
-                recv,
+                send.cast_mut().cast(),
+                recv.cast(),
                 count as u64,
-                dtype,
-                op,
+                DataType(dtype as u32),
+                hccl::ReduceOp(op as u32),
                 root as u32,
                 self.comm,
                 stream,
@@ -263,7 +262,14 @@ impl Dialect for Hccl {
         }
         // SAFETY: see all_reduce; the root's buffer is only read.
         self.check("Broadcast", unsafe {
-            (self.functions.broadcast)(buffer, count as u64, dtype, root as u32, self.comm, stream)
+            (self.functions.broadcast)(
+                buffer.cast(),
+                count as u64,
+                DataType(dtype as u32),
+                root as u32,
+                self.comm,
+                stream,
+            )
         })
     }
 
@@ -277,7 +283,14 @@ impl Dialect for Hccl {
     ) -> Result<()> {
         // SAFETY: see all_reduce.
         self.check("AllGather", unsafe {
-            (self.functions.all_gather)(send, recv, count as u64, dtype, self.comm, stream)
+            (self.functions.all_gather)(
+                send.cast_mut().cast(),
+                recv.cast(),
+                count as u64,
+                DataType(dtype as u32),
+                self.comm,
+                stream,
+            )
         })
     }
 
@@ -292,7 +305,15 @@ impl Dialect for Hccl {
     ) -> Result<()> {
         // SAFETY: see all_reduce.
         self.check("ReduceScatter", unsafe {
-            (self.functions.reduce_scatter)(send, recv, count as u64, dtype, op, self.comm, stream)
+            (self.functions.reduce_scatter)(
+                send.cast_mut().cast(),
+                recv.cast(),
+                count as u64,
+                DataType(dtype as u32),
+                hccl::ReduceOp(op as u32),
+                self.comm,
+                stream,
+            )
         })
     }
 
@@ -304,11 +325,11 @@ impl Dialect for Hccl {
         peer: usize,
         stream: Stream,
     ) -> Result<()> {
-        let item = Item {
-            direction: 0,
+        let item = SendRecvItem {
+            direction: Direction::SendItem,
             buffer: send.cast_mut().cast(),
             count: count as u64,
-            dtype,
+            type_: DataType(dtype as u32),
             peer: peer as u32,
         };
         if Self::batched(item, stream) {
@@ -316,7 +337,14 @@ impl Dialect for Hccl {
         }
         // SAFETY: see all_reduce.
         self.check("Send", unsafe {
-            (self.functions.send)(send, count as u64, dtype, peer as u32, self.comm, stream)
+            (self.functions.send)(
+                send.cast_mut().cast(),
+                count as u64,
+                DataType(dtype as u32),
+                peer as u32,
+                self.comm,
+                stream,
+            )
         })
     }
 
@@ -328,11 +356,11 @@ impl Dialect for Hccl {
         peer: usize,
         stream: Stream,
     ) -> Result<()> {
-        let item = Item {
-            direction: 1,
+        let item = SendRecvItem {
+            direction: Direction::RecvItem,
             buffer: recv.cast(),
             count: count as u64,
-            dtype,
+            type_: DataType(dtype as u32),
             peer: peer as u32,
         };
         if Self::batched(item, stream) {
@@ -340,7 +368,14 @@ impl Dialect for Hccl {
         }
         // SAFETY: see all_reduce.
         self.check("Recv", unsafe {
-            (self.functions.recv)(recv, count as u64, dtype, peer as u32, self.comm, stream)
+            (self.functions.recv)(
+                recv.cast(),
+                count as u64,
+                DataType(dtype as u32),
+                peer as u32,
+                self.comm,
+                stream,
+            )
         })
     }
 
@@ -395,7 +430,7 @@ impl Dialect for Hccl {
         else {
             return Ok(());
         };
-        let mut error = 0;
+        let mut error = hccl::Result::Success;
         // SAFETY: the communicator is alive; writes one integer.
         self.check("GetCommAsyncError", unsafe {
             get(self.comm, &raw mut error)

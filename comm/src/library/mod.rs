@@ -3,6 +3,7 @@
 //! Each speaks its own dialect: [`nccl`] that of NCCL and of every library with its interface, [`flagcx`]
 //! and [`hccl`] their own. What a dialect has no call for is composed of what it has, in [`group`].
 
+mod bindings;
 mod flagcx;
 mod group;
 mod hccl;

@@ -1,51 +1,38 @@
 //! NCCL, and the libraries with its interface: RCCL and others under the same names, MetaX's and Moore
 //! Threads' with the prefix `mccl`.
 //!
-//! Interface: nccl.h of NCCL 2.11 and later. Result codes are plain integers here, because newer
-//! libraries answer codes that are not known yet.
+//! Interface: nccl.h of NCCL 2.11 and later, as `comm/bindings/nccl.h` states it.
 
-use std::ffi::{c_char, c_int, c_void, CStr};
+use std::ffi::{c_char, c_int, CStr};
 
+use super::bindings::nccl::{self, Comm, DataType, RedOp, ScalarResidence, Stream, UniqueId};
 use super::search::{functions, Opened};
 use super::Dialect;
 use crate::engine::Config;
 use crate::store::share;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
-/// `ncclUniqueId`, passed by value.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct UniqueId([u8; 128]);
-
-type Comm = *mut c_void;
-type Stream = *mut c_void;
-
-const SUCCESS: c_int = 0;
-const IN_PROGRESS: c_int = 7;
-
-/// `ncclScalarHostImmediate`: the factor is read before the call returns.
-const HOST_IMMEDIATE: c_int = 1;
-
 functions! {
-    fn get_unique_id = "GetUniqueId"(*mut UniqueId) -> c_int;
-    fn comm_init_rank = "CommInitRank"(*mut Comm, c_int, UniqueId, c_int) -> c_int;
-    fn comm_destroy = "CommDestroy"(Comm) -> c_int;
-    fn comm_abort = "CommAbort"(Comm) -> c_int;
-    fn comm_get_async_error = "CommGetAsyncError"(Comm, *mut c_int) -> c_int;
-    fn all_reduce = "AllReduce"(*const u8, *mut u8, usize, c_int, c_int, Comm, Stream) -> c_int;
-    fn reduce = "Reduce"(*const u8, *mut u8, usize, c_int, c_int, c_int, Comm, Stream) -> c_int;
-    fn broadcast = "Broadcast"(*const u8, *mut u8, usize, c_int, c_int, Comm, Stream) -> c_int;
-    fn all_gather = "AllGather"(*const u8, *mut u8, usize, c_int, Comm, Stream) -> c_int;
-    fn reduce_scatter = "ReduceScatter"(*const u8, *mut u8, usize, c_int, c_int, Comm, Stream) -> c_int;
-    fn send = "Send"(*const u8, usize, c_int, c_int, Comm, Stream) -> c_int;
-    fn recv = "Recv"(*mut u8, usize, c_int, c_int, Comm, Stream) -> c_int;
-    fn group_start = "GroupStart"() -> c_int;
-    fn group_end = "GroupEnd"() -> c_int;
-    optional get_version = "GetVersion"(*mut c_int) -> c_int;
-    optional get_error_string = "GetErrorString"(c_int) -> *const c_char;
-    optional get_last_error = "GetLastError"(Comm) -> *const c_char;
-    optional create_premul_sum = "RedOpCreatePreMulSum"(*mut c_int, *const c_void, c_int, c_int, Comm) -> c_int;
-    optional destroy_op = "RedOpDestroy"(c_int, Comm) -> c_int;
+    nccl:
+    fn get_unique_id = GetUniqueId;
+    fn comm_init_rank = CommInitRank;
+    fn comm_destroy = CommDestroy;
+    fn comm_abort = CommAbort;
+    fn comm_get_async_error = CommGetAsyncError;
+    fn all_reduce = AllReduce;
+    fn reduce = Reduce;
+    fn broadcast = Broadcast;
+    fn all_gather = AllGather;
+    fn reduce_scatter = ReduceScatter;
+    fn send = Send;
+    fn recv = Recv;
+    fn group_start = GroupStart;
+    fn group_end = GroupEnd;
+    optional get_version = GetVersion;
+    optional get_error_string = GetErrorString;
+    optional get_last_error = GetLastError;
+    optional create_premul_sum = RedOpCreatePreMulSum;
+    optional destroy_op = RedOpDestroy;
 }
 
 /// A communicator of the library.
@@ -87,7 +74,7 @@ fn load(config: &Config) -> Result<(Functions, String)> {
     let mut version = 0;
     let known = functions.get_version.is_some_and(|get| {
         // SAFETY: writes one integer.
-        unsafe { get(&raw mut version) == SUCCESS }
+        unsafe { get(&raw mut version) == nccl::Result::Success }
     });
     let version = if known {
         format!(
@@ -123,12 +110,12 @@ impl Nccl {
             config.timeout,
             "nccl",
             |_| {
-                let mut id = UniqueId([0; 128]);
+                let mut id = UniqueId { internal: [0; 128] };
                 // SAFETY: writes the id.
                 nccl.check("GetUniqueId", unsafe {
                     (nccl.functions.get_unique_id)(&raw mut id)
                 })?;
-                Ok(id.0.to_vec())
+                Ok(id.internal.map(|byte| byte as u8).to_vec())
             },
         )?;
         let told = bytes.len();
@@ -138,7 +125,9 @@ impl Nccl {
                 format!("rank 0 told an id of {told} bytes, NCCL's have 128"),
             )
         })?;
-        let id = UniqueId(id);
+        let id = UniqueId {
+            internal: id.map(|byte| byte as c_char),
+        };
         // SAFETY: the id is rank 0's; the device is current, as the caller sees to.
         let outcome = unsafe {
             (nccl.functions.comm_init_rank)(
@@ -153,8 +142,8 @@ impl Nccl {
         Ok(nccl)
     }
 
-    fn check(&self, what: &str, code: c_int) -> Result<()> {
-        if code == SUCCESS || code == IN_PROGRESS {
+    fn check(&self, what: &str, code: nccl::Result) -> Result<()> {
+        if code == nccl::Result::Success || code == nccl::Result::InProgress {
             return Ok(());
         }
         // The library's strings are static, or its thread's own.
@@ -177,10 +166,11 @@ impl Nccl {
         Err(Error::new(
             ErrorKind::Library,
             format!(
-                "{} failed in {}: {} (code {code}){}",
+                "{} failed in {}: {} (code {}){}",
                 what,
                 self.library,
                 meaning.unwrap_or_default(),
+                code.0,
                 last.filter(|text| !text.is_empty())
                     .map_or(String::new(), |text| format!(": {text}"))
             ),
@@ -198,30 +188,32 @@ impl Dialect for Nccl {
     }
 
     fn dtype(&self, dtype: DType) -> Option<i32> {
-        Some(match dtype {
-            DType::Int8 => 0,
-            DType::UInt8 | DType::Bool | DType::Bytes => 1,
-            DType::Int32 => 2,
-            DType::UInt32 => 3,
-            DType::Int64 => 4,
-            DType::UInt64 => 5,
-            DType::Float16 => 6,
-            DType::Float32 => 7,
-            DType::Float64 => 8,
-            DType::BFloat16 => 9,
+        let code = match dtype {
+            DType::Int8 => DataType::Int8,
+            DType::UInt8 | DType::Bool | DType::Bytes => DataType::UInt8,
+            DType::Int32 => DataType::Int32,
+            DType::UInt32 => DataType::UInt32,
+            DType::Int64 => DataType::Int64,
+            DType::UInt64 => DataType::UInt64,
+            DType::Float16 => DataType::Float16,
+            DType::Float32 => DataType::Float32,
+            DType::Float64 => DataType::Float64,
+            DType::BFloat16 => DataType::BFloat16,
             _ => return None,
-        })
+        };
+        Some(code.0 as i32)
     }
 
     fn op(&self, op: ReduceOp) -> Option<i32> {
-        Some(match op {
-            ReduceOp::Sum => 0,
-            ReduceOp::Prod => 1,
-            ReduceOp::Max => 2,
-            ReduceOp::Min => 3,
-            ReduceOp::Avg => 4,
+        let code = match op {
+            ReduceOp::Sum => RedOp::Sum,
+            ReduceOp::Prod => RedOp::Prod,
+            ReduceOp::Max => RedOp::Max,
+            ReduceOp::Min => RedOp::Min,
+            ReduceOp::Avg => RedOp::Avg,
             _ => return None,
-        })
+        };
+        Some(code.0 as i32)
     }
 
     fn premul(&self, factor: f64, dtype: DType) -> Result<i32> {
@@ -243,24 +235,25 @@ impl Dialect for Nccl {
             DType::Float32 => scalar[..4].copy_from_slice(&(factor as f32).to_ne_bytes()),
             _ => scalar = factor.to_ne_bytes(),
         }
-        let mut op = 0;
+        let mut op = RedOp::Sum;
         // SAFETY: the scalar is of the type and read before the call returns.
         let outcome = unsafe {
             create(
                 &raw mut op,
-                scalar.as_ptr().cast(),
-                code,
-                HOST_IMMEDIATE,
+                scalar.as_mut_ptr().cast(),
+                DataType(code as u32),
+                ScalarResidence::ScalarHostImmediate,
                 self.comm,
             )
         };
-        self.check("RedOpCreatePreMulSum", outcome).map(|()| op)
+        self.check("RedOpCreatePreMulSum", outcome)
+            .map(|()| op.0 as i32)
     }
 
     fn drop_premul(&self, op: i32) {
         if let Some(destroy) = self.functions.destroy_op {
             // SAFETY: made by `premul`, destroyed once; queued work keeps what it needs.
-            unsafe { destroy(op, self.comm) };
+            unsafe { destroy(RedOp(op as u32), self.comm) };
         }
     }
 
@@ -275,7 +268,15 @@ impl Dialect for Nccl {
     ) -> Result<()> {
         // SAFETY: the caller's promise about the buffers, here and below.
         self.check("AllReduce", unsafe {
-            (self.functions.all_reduce)(send, recv, count, dtype, op, self.comm, stream)
+            (self.functions.all_reduce)(
+                send.cast(),
+                recv.cast(),
+                count,
+                DataType(dtype as u32),
+                RedOp(op as u32),
+                self.comm,
+                stream,
+            )
         })
     }
 
@@ -292,11 +293,11 @@ impl Dialect for Nccl {
         // SAFETY: see all_reduce.
         self.check("Reduce", unsafe {
             (self.functions.reduce)(
-                send,
-                recv,
+                send.cast(),
+                recv.cast(),
                 count,
-                dtype,
-                op,
+                DataType(dtype as u32),
+                RedOp(op as u32),
                 root as c_int,
                 self.comm,
                 stream,
@@ -315,7 +316,15 @@ impl Dialect for Nccl {
     ) -> Result<()> {
         // SAFETY: see all_reduce.
         self.check("Broadcast", unsafe {
-            (self.functions.broadcast)(send, recv, count, dtype, root as c_int, self.comm, stream)
+            (self.functions.broadcast)(
+                send.cast(),
+                recv.cast(),
+                count,
+                DataType(dtype as u32),
+                root as c_int,
+                self.comm,
+                stream,
+            )
         })
     }
 
@@ -329,7 +338,14 @@ impl Dialect for Nccl {
     ) -> Result<()> {
         // SAFETY: see all_reduce.
         self.check("AllGather", unsafe {
-            (self.functions.all_gather)(send, recv, count, dtype, self.comm, stream)
+            (self.functions.all_gather)(
+                send.cast(),
+                recv.cast(),
+                count,
+                DataType(dtype as u32),
+                self.comm,
+                stream,
+            )
         })
     }
 
@@ -344,7 +360,15 @@ impl Dialect for Nccl {
     ) -> Result<()> {
         // SAFETY: see all_reduce.
         self.check("ReduceScatter", unsafe {
-            (self.functions.reduce_scatter)(send, recv, count, dtype, op, self.comm, stream)
+            (self.functions.reduce_scatter)(
+                send.cast(),
+                recv.cast(),
+                count,
+                DataType(dtype as u32),
+                RedOp(op as u32),
+                self.comm,
+                stream,
+            )
         })
     }
 
@@ -358,7 +382,14 @@ impl Dialect for Nccl {
     ) -> Result<()> {
         // SAFETY: see all_reduce.
         self.check("Send", unsafe {
-            (self.functions.send)(send, count, dtype, peer as c_int, self.comm, stream)
+            (self.functions.send)(
+                send.cast(),
+                count,
+                DataType(dtype as u32),
+                peer as c_int,
+                self.comm,
+                stream,
+            )
         })
     }
 
@@ -372,7 +403,14 @@ impl Dialect for Nccl {
     ) -> Result<()> {
         // SAFETY: see all_reduce.
         self.check("Recv", unsafe {
-            (self.functions.recv)(recv, count, dtype, peer as c_int, self.comm, stream)
+            (self.functions.recv)(
+                recv.cast(),
+                count,
+                DataType(dtype as u32),
+                peer as c_int,
+                self.comm,
+                stream,
+            )
         })
     }
 
@@ -400,7 +438,7 @@ impl Dialect for Nccl {
         if self.ended.load(std::sync::atomic::Ordering::Acquire) {
             return Ok(());
         }
-        let mut error = 0;
+        let mut error = nccl::Result::Success;
         // SAFETY: writes one integer.
         let asked = unsafe { (self.functions.comm_get_async_error)(self.comm, &raw mut error) };
         self.check("CommGetAsyncError", asked)?;

@@ -69,23 +69,23 @@ impl Opened {
     }
 }
 
-/// Declares `Functions`, the table of a library's functions, and how it is loaded. The names are what follows a
-/// prefix; those after `optional` may be missing.
+/// Declares `Functions`, the table of a library's functions, and how it is loaded. They are called what follows the
+/// prefix, as their types in the module of bindings; those after `optional` may be missing.
 macro_rules! functions {
-    ($(fn $name:ident = $symbol:literal($($argument:ty),*) -> $result:ty;)* $(optional $maybe:ident = $maybe_symbol:literal($($maybe_argument:ty),*) -> $maybe_result:ty;)*) => {
+    ($module:ident: $(fn $name:ident = $symbol:ident;)* $(optional $maybe:ident = $maybe_symbol:ident;)*) => {
         /// The library's functions, named by what follows the prefix.
         struct Functions {
-            $($name: unsafe extern "C" fn($($argument),*) -> $result,)*
-            $($maybe: Option<unsafe extern "C" fn($($maybe_argument),*) -> $maybe_result>,)*
+            $($name: $module::$symbol,)*
+            $($maybe: Option<$module::$maybe_symbol>,)*
         }
 
         impl Functions {
-            fn load(library: &Opened, prefix: &str) -> Result<Self> {
-                // SAFETY: the types are those of nccl.h.
+            fn load(library: &Opened, prefix: &str) -> crate::Result<Self> {
+                // SAFETY: the types are those of the library's header.
                 unsafe {
                     Ok(Self {
-                        $($name: library.function(&format!("{prefix}{}", $symbol))?,)*
-                        $($maybe: library.optional(&format!("{prefix}{}", $maybe_symbol)),)*
+                        $($name: library.function(&format!("{prefix}{}", stringify!($symbol)))?,)*
+                        $($maybe: library.optional(&format!("{prefix}{}", stringify!($maybe_symbol))),)*
                     })
                 }
             }

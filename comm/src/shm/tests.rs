@@ -1,7 +1,7 @@
 //! Groups whose ranks are threads: the engine does not know. `tests/processes.rs` has real ones.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Shm;
 use crate::engine::{Communicator as _, Config, Stream};
