@@ -28,7 +28,7 @@ struct Told {
 }
 
 /// A word that no other process says, nor this one again.
-fn fresh() -> String {
+pub(crate) fn fresh() -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let now = std::time::SystemTime::UNIX_EPOCH

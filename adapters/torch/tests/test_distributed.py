@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
@@ -80,6 +81,7 @@ FAULTS = {
     "other_type": r"rank [012] called all_reduce of 1000 x (int32|float32)",
     "aborted": r"(rank 1|this rank) aborted the group: abort\(\) was called on rank 1",
     "connecting": r"waiting for rank 1 of 3",
+    "monitored": r"rank 1 did not come to the monitored barrier of group 0 within 1000 ms",
 }
 
 
@@ -88,7 +90,7 @@ FAULTS = {
 def test_a_fault_is_told_by_every_other_rank(what, tmp_path):
     ends = launch("faults.py", what, "flagos", ranks=3, FLAGOS_COMM_DUMP=str(tmp_path))
     for rank, end in enumerate(ends):
-        if rank == 1 and what in ("killed", "killed_async", "connecting"):
+        if rank == 1 and what in ("killed", "killed_async", "connecting", "monitored"):
             continue
         assert end.status == 0, end.output
         assert re.search(f"(DistBackendError|ValueError): .*{FAULTS[what]}", end.output), end.output
@@ -113,6 +115,25 @@ def test_a_group_that_is_connected_needs_no_store():
         )
         seconds = re.search(r"after ([\d.]+) s", end.output)
         assert seconds is not None and float(seconds.group(1)) < 60, end.output
+
+
+@pytest.mark.host
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_rank_of_another_user_is_told_at_once():
+    for rank, end in enumerate(launch("faults.py", "another_user", "flagos", ranks=3)):
+        message = "rank 0's memory cannot be opened; all ranks must run as one user"
+        if rank != 1:
+            message = f"rank 1 could not attach to the shared memory of its group: .*{message}"
+        assert re.search(message, end.output), end.output
+        seconds = re.search(r"after ([\d.]+) s", end.output)
+        assert seconds is not None and float(seconds.group(1)) < 60, end.output
+
+
+@pytest.mark.host
+def test_ranks_that_are_all_killed_leave_no_shared_memory():
+    before = set(os.listdir("/dev/shm"))
+    assert [end.status for end in launch("faults.py", "killed_all", "flagos", ranks=3)] == [-9] * 3
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if "flagos" in name]
 
 
 @pytest.mark.host

@@ -23,13 +23,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-RUNS_PROGRAMS = sys.argv[1:] == ["programs"]
-
-if not RUNS_PROGRAMS:
-    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1" if sys.argv[1:] == ["programs"] else "0"
 
 import torch
 import torch.distributed as dist
+
+del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
+
+RUNS_PROGRAMS = sys.argv[1:] == ["programs"]
 
 if RUNS_PROGRAMS:
     # What they import, or torch when it is used first: most of the time of a rank.
@@ -39,9 +40,7 @@ if RUNS_PROGRAMS:
     import torch.distributed._functional_collectives
     import torch.distributed.checkpoint
     import torch.distributed.fsdp
-    import torch.distributed.tensor.parallel  # noqa: F401
-else:
-    del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
+    import torch.distributed.tensor.parallel
 
 PR_SET_PDEATHSIG = 1
 

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::communicator::Shm;
 use super::flag::reached;
@@ -10,7 +10,7 @@ use super::peers::Peer;
 use super::segment::Segment;
 use crate::engine::Config;
 use crate::error::system;
-use crate::store::share;
+use crate::store::{fresh, share};
 use crate::{Error, ErrorKind, Result, Store};
 
 /// What two processes have in common when one can open what the other has open: kernel and process numbers.
@@ -18,6 +18,26 @@ fn host() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     format!("{} {}", boot.trim(), namespace.display())
+}
+
+/// How often a rank that waits for others to attach asks whether one of them could not.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+
+/// The key of what a rank says that cannot open the memory at `place`.
+fn unattached(place: &[u8]) -> String {
+    format!("unattached/{}", String::from_utf8_lossy(place))
+}
+
+/// What another rank said under that key.
+fn failed_elsewhere(said: &[u8]) -> Error {
+    let said = String::from_utf8_lossy(said);
+    let (rank, why) = said.split_once(' ').unwrap_or(("?", &said));
+    let error = Error::new(
+        ErrorKind::System,
+        format!("rank {rank} could not attach to the shared memory of its group: {why}"),
+    );
+    rank.parse()
+        .map_or(error.clone(), |rank| error.due_to(rank))
 }
 
 /// Connects the ranks of a group. All of them call it.
@@ -45,10 +65,11 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
         }
         let (segment, file) = Segment::create(size, config.window)?;
         let place = format!(
-            "{} {} {}",
+            "{} {} {} {}",
             std::process::id(),
             file.as_raw_fd(),
-            config.window
+            config.window,
+            fresh() // so that no other group has the same place
         );
         made = Some((segment, file));
         Ok(place.into_bytes())
@@ -65,7 +86,16 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
     }
     let (segment, file) = match made {
         Some((segment, file)) => (segment, Some(file)),
-        None => (open(&place, size)?, None),
+        None => match open(&place, size) {
+            Ok(segment) => (segment, None),
+            Err(error) => {
+                // The others wait for this rank, in memory that it does not share.
+                let told = store.set(&unattached(&place), format!("{rank} {error}").as_bytes());
+                return Err(told.err().map_or(error.clone(), |store| {
+                    Error::new(error.kind(), format!("{error} ({store})"))
+                }));
+            }
+        },
     };
 
     let mine = segment.control(rank);
@@ -73,6 +103,7 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
         .store(std::process::id(), std::sync::atomic::Ordering::Release);
     mine.attached.publish(1);
     let mut peers = Vec::with_capacity(size);
+    let mut look = Instant::now() + LOOK_AFTER;
     for other in 0..size {
         let control = segment.control(other);
         while !reached(control.attached.get(), 1) {
@@ -83,9 +114,15 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
                 )
                 .due_to(other));
             }
+            if Instant::now() > look {
+                if let Ok(why) = store.get(&unattached(&place), Duration::from_millis(1)) {
+                    return Err(failed_elsewhere(&why));
+                }
+                look = Instant::now() + LOOK_AFTER;
+            }
             control
                 .attached
-                .sleep(0, left().min(std::time::Duration::from_millis(50)));
+                .sleep(0, left().min(Duration::from_millis(50)));
         }
         let pid = control.pid.load(std::sync::atomic::Ordering::Acquire);
         peers.push((other != rank).then(|| Peer::new(pid)));

@@ -124,6 +124,29 @@ def connecting(rank: int, device: str) -> None:
     dist.new_group(timeout=SHORT)
 
 
+def monitored(rank: int, device: str) -> None:
+    """A rank that does not come to a monitored barrier."""
+    if rank == 1:
+        when_the_others_have_failed()
+        return
+    backend = dist.group.WORLD._get_backend(torch.device(device))
+    backend.monitored_barrier(datetime.timedelta(seconds=1))
+
+
+def another_user(rank: int, device: str) -> None:
+    """A rank that may not open what the others have open."""
+    if rank == 1:
+        os.setuid(65534)
+    dist.new_group(timeout=LONG)
+
+
+def killed_all(rank: int, device: str) -> None:
+    """Nobody is left to clean up."""
+    dist.all_reduce(torch.ones(1 << 20, device=device))
+    dist.barrier()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main() -> None:
     what, device = sys.argv[1:3]
     distributed.init_process_group("flagos", timeout=LONG)
@@ -134,7 +157,7 @@ def main() -> None:
         print(f"{type(error).__name__}: {error}")
         print(f"after {time.monotonic() - start:.1f} s")
     sys.stdout.flush()
-    if what in ("missing", "connecting"):
+    if what in ("missing", "connecting", "monitored"):
         dist.distributed_c10d._get_default_store().set(f"failed/{dist.get_rank()}", "")
     os._exit(0)  # not the business of this test: how torch ends after a failure
 
