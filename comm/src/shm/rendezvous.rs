@@ -14,7 +14,7 @@ use crate::store::{fresh, share};
 use crate::{Error, ErrorKind, Result, Store};
 
 /// What two processes have in common when one can open what the other has open: kernel and process numbers.
-fn host() -> String {
+pub(super) fn host() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     format!("{} {}", boot.trim(), namespace.display())
@@ -55,7 +55,12 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
 
     // Made by rank 0 once it knows that all ranks are on its host.
     let mut made = None;
-    let place = share(store, rank, size, timeout, &host(), |hosts| {
+    let greeting = format!("{} {}", std::process::id(), host());
+    let place = share(store, rank, size, timeout, &greeting, |greetings| {
+        let (processes, hosts): (Vec<&str>, Vec<&str>) = greetings
+            .iter()
+            .map(|greeting| greeting.split_once(' ').unwrap_or_default())
+            .unzip();
         let elsewhere: Vec<String> = (0..size)
             .filter(|&other| hosts[other] != hosts[0])
             .map(|other| other.to_string())
@@ -65,11 +70,12 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
         }
         let (segment, file) = Segment::create(size, config.window)?;
         let place = format!(
-            "{} {} {} {}",
+            "{} {} {} {} {}",
             std::process::id(),
             file.as_raw_fd(),
             config.window,
-            fresh() // so that no other group has the same place
+            fresh(), // so that no other group has the same place
+            processes.join(",")
         );
         made = Some((segment, file));
         Ok(place.into_bytes())
@@ -104,9 +110,18 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
     mine.attached.publish(1);
     let mut peers = Vec::with_capacity(size);
     let mut look = Instant::now() + LOOK_AFTER;
+    let processes = processes(&place);
     for other in 0..size {
         let control = segment.control(other);
+        let process = processes.get(other).copied().map(Peer::new);
         while !reached(control.attached.get(), 1) {
+            if process.as_ref().is_some_and(Peer::is_gone) && !reached(control.attached.get(), 1) {
+                return Err(Error::new(
+                    ErrorKind::PeerLost,
+                    format!("the process of rank {other} has ended while its group was made"),
+                )
+                .due_to(other));
+            }
             if left().is_zero() {
                 return Err(Error::new(
                     ErrorKind::Timeout,
@@ -131,11 +146,19 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
     Ok(Shm::new(segment, rank, size, config.group.clone(), peers))
 }
 
+/// The processes of the ranks, which are the last word of a place.
+fn processes(place: &[u8]) -> Vec<u32> {
+    let place = String::from_utf8_lossy(place);
+    let list = place.rsplit(' ').next().unwrap_or_default();
+    list.split(',').filter_map(|pid| pid.parse().ok()).collect()
+}
+
 /// Maps the memory whose place rank 0 has told.
 fn open(place: &[u8], size: usize) -> Result<Segment> {
     let place = String::from_utf8_lossy(place);
     let numbers: Vec<usize> = place
         .split(' ')
+        .take(3)
         .filter_map(|part| part.parse().ok())
         .collect();
     let [process, descriptor, window] = numbers[..] else {

@@ -11,6 +11,19 @@ use crate::{Collective, DType, ErrorKind, Kind, ReduceOp, Result};
 /// Windows of two pages: most sizes below take several steps.
 const WINDOW: usize = 8192;
 
+fn config(rank: usize, size: usize) -> Config {
+    Config {
+        engine: None,
+        library: None,
+        vendor: "host".into(),
+        rank,
+        size,
+        group: "test".into(),
+        timeout: Duration::from_secs(20),
+        window: WINDOW,
+    }
+}
+
 fn group<T: Send>(size: usize, work: impl Fn(&Shm) -> T + Sync) -> Vec<T> {
     group_over(&Memory::default(), size, work)
 }
@@ -21,17 +34,7 @@ fn group_over<T: Send>(store: &Memory, size: usize, work: impl Fn(&Shm) -> T + S
             .map(|rank| {
                 let work = &work;
                 scope.spawn(move || {
-                    let config = Config {
-                        engine: None,
-                        library: None,
-                        vendor: "host".into(),
-                        rank,
-                        size,
-                        group: "test".into(),
-                        timeout: Duration::from_secs(20),
-                        window: WINDOW,
-                    };
-                    work(&super::connect(&config, store).expect("they are here"))
+                    work(&super::connect(&config(rank, size), store).expect("they are here"))
                 })
             })
             .collect();
@@ -436,4 +439,38 @@ fn what_an_earlier_life_left_in_the_store_is_not_taken() {
             assert_eq!(sum.expect("it works"), (3 + 3 * life) as f32);
         }
     }
+}
+
+#[test]
+fn who_dies_while_the_group_is_made_is_told_at_once() {
+    use crate::Store as _;
+    let store = Memory::default();
+    // A rank 1 that says hello, takes the answer, and ends before it attaches.
+    let mut child = std::process::Command::new("true").spawn().expect("it runs");
+    let greeting = format!("life {} {}", child.id(), super::rendezvous::host());
+    store
+        .set("hello/1", greeting.as_bytes())
+        .expect("it is there");
+    child.wait().expect("it ends");
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| super::connect(&config(0, 2), &store));
+        let told = store
+            .get("told", Duration::from_secs(20))
+            .expect("it comes");
+        let told: serde_json::Value = serde_json::from_slice(&told).expect("it is JSON");
+        let leader = told["leader"].as_str().expect("a word");
+        store
+            .set("taken/1", leader.as_bytes())
+            .expect("it is there");
+        let error = first
+            .join()
+            .expect("no panic")
+            .err()
+            .expect("rank 1 is gone");
+        assert_eq!(
+            (error.kind(), error.culprit()),
+            (ErrorKind::PeerLost, Some(1)),
+            "{error}"
+        );
+    });
 }

@@ -121,6 +121,18 @@ def collectives(engine: str) -> None:
     dist.barrier()
 
 
+def child_may_destroy_the_group() -> None:
+    """Without the watchdog, which a forked child does not have; the parent's group stays as it is."""
+    child = os.fork()
+    if child == 0:
+        dist.destroy_process_group()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    x = torch.ones(5, device=DEVICE)
+    dist.all_reduce(x)
+    assert x.tolist() == [dist.get_world_size()] * 5
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -191,6 +203,8 @@ def main() -> None:
         for work in unawaited:
             work.wait()
     torch.flagos.synchronize()
+    if library is not None:
+        child_may_destroy_the_group()
     assert library is None or library.simulated_misuses() == 0
     dist.destroy_process_group()
     assert library is None or library.simulated_misuses() == 0, "while the group was taken down"
