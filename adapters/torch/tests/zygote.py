@@ -32,8 +32,9 @@ del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
 
 RUNS_PROGRAMS = sys.argv[1:] == ["programs"]
 
-if RUNS_PROGRAMS:
-    # What they import, or torch when it is used first: most of the time of a rank.
+# What they import, or torch when it is used first: most of the time of a rank. Not where one of these might open
+# NVIDIA's driver, which does not survive a fork.
+if RUNS_PROGRAMS and not os.path.exists("/dev/nvidiactl"):
     import fsspec.implementations.local  # noqa: F401
     import pytest  # noqa: F401
     import torch._dynamo

@@ -115,7 +115,15 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
         let control = segment.control(other);
         let process = processes.get(other).copied().map(Peer::new);
         while !reached(control.attached.get(), 1) {
-            if process.as_ref().is_some_and(Peer::is_gone) && !reached(control.attached.get(), 1) {
+            let gone = process.as_ref().is_some_and(Peer::is_gone);
+            if gone || Instant::now() > look {
+                // Who could not attach says so before it ends.
+                if let Ok(why) = store.get(&unattached(&place), Duration::from_millis(1)) {
+                    return Err(failed_elsewhere(&why));
+                }
+                look = Instant::now() + LOOK_AFTER;
+            }
+            if gone && !reached(control.attached.get(), 1) {
                 return Err(Error::new(
                     ErrorKind::PeerLost,
                     format!("the process of rank {other} has ended while its group was made"),
@@ -128,12 +136,6 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
                     format!("rank {other} did not attach to the shared memory of its group"),
                 )
                 .due_to(other));
-            }
-            if Instant::now() > look {
-                if let Ok(why) = store.get(&unattached(&place), Duration::from_millis(1)) {
-                    return Err(failed_elsewhere(&why));
-                }
-                look = Instant::now() + LOOK_AFTER;
             }
             control
                 .attached
