@@ -15,11 +15,12 @@ from flagos._core import UnsupportedError
 from te_fl.operators.attention_call import (
     Call,
     backward_arguments,
-    forward_arguments,
     format_of,
     formats_of,
+    forward_arguments,
     understand,
 )
+
 
 def to_bhsd(x: torch.Tensor, layout: str) -> torch.Tensor:
     """(b, h, s, d), a view; packed sequences become one of a batch of one."""
@@ -126,8 +127,8 @@ def _logsumexp(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
 def fused_attn_fwd(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
     """[output, log-sum-exp of the scores (b, h, q, 1), state of the random generator].
 
-    The output is shaped like ``Q`` (with the head size of ``V``), or as ``o_format`` says. Dropout in training, sinks, paged keys and
-    FP8 are declined.
+    The output is shaped like ``Q`` (with the head size of ``V``), or as ``o_format`` says. Dropout in
+    training, sinks, paged keys and FP8 are declined.
     """
     args, kwargs = forward_arguments(args, kwargs)
     return _forward(*args, **kwargs)
