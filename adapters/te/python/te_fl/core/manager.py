@@ -16,6 +16,7 @@ from typing import Any
 
 from flagos import followers
 from flagos._core import InvalidArgumentError, UnsupportedError
+from flagos._core import configuration as _configuration
 from flagos._core import foreign as _foreign
 from flagos._core import te as _native
 from te_fl.core.discovery import discover_plugin
@@ -86,6 +87,9 @@ class OpManager:
             self._initialized = True
         _native.advance()
         logger = get_logger()
+        for warning in _configuration()["warnings"]:
+            if warning.startswith(("TE_FL_", "TEFL_")):
+                logger.warning(warning)
         impls = [i for found in self._registry.snapshot().impls_by_op.values() for i in found]
         operators = len(self._registry.list_operators())
         logger.info(f"OpManager initialized: {operators} ops with {len(impls)} implementations")
