@@ -107,12 +107,18 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     lora = str(found.folder / "lora.safetensors")
     tiny_wan.write_lora(tiny_wan.DEFAULTS, Path(lora))
     found.run(
-        {"cpu": job("cpu", TORCHS), "cpu_vae": job("cpu_vae", {}, vae=True)},
+        {
+            "cpu": job("cpu", TORCHS),
+            "cpu_vae": job("cpu_vae", {}, vae=True),
+            "cpu_text": job("cpu_text", {}, text="plain"),
+        },
         FLAGOS_LIGHTX2V_DEVICE="cpu",
     )
     ours = {
         "flagos": job("flagos", OURS),
         "vae": job("vae", {}, vae=True),
+        "text": job("text", {}, text="plain"),
+        "text_offload": job("text_offload", {}, text="offload"),
         "fused": job("fused", OURS, math_sdpa=False),
         "reference": job("reference", OURS, route=REFERENCES),
         "wrong_rope": job("wrong_rope", OURS, fault="wrong_rope"),
@@ -142,6 +148,20 @@ def test_the_dit_is_bit_identical_with_the_cpu(results: Results) -> None:
 def test_the_vae_is_bit_identical_with_the_cpu(results: Results) -> None:
     assert torch.equal(results["vae"], results["cpu_vae"])
     assert results["vae"].shape == (1, 3, 5, 32, 32) and results["vae"].std() > 0
+
+
+def test_the_text_encoder_is_bit_identical_with_the_cpu(results: Results) -> None:
+    assert results.reports["text"] | {"device": "cpu"} == results.reports["cpu_text"]
+    assert torch.equal(results["text"], results["cpu_text"])
+    assert results["text"].shape == (4, 64) and results["text"].std() > 0.5
+
+
+def test_an_offloaded_text_encoder_needs_no_kernels_for_cuda(results: Results) -> None:
+    """Its norms are named `sgl-kernel` in LightX2V; two in each of two blocks are ours."""
+    assert results.reports["text_offload"]["providers"] == {
+        "lightx2v::rms_norm": {"torch.rms_norm": 4}
+    }
+    assert results.error("text_offload", "text") <= 0.02
 
 
 def test_every_operator_was_served_by_the_plan(results: Results) -> None:

@@ -64,6 +64,7 @@ def test_there_is_one_for_each_way_to_run() -> None:
         ({"cpu_offload": "true"}, 'cpu_offload: "true" is wrong; write true or false'),
         ({"cpu_offload": True, "offload_granularity": "phases"}, "did you mean 'phase'?"),
         ({"lazy_load": True}, "lazy_load: it needs cpu_offload"),
+        ({"t5_quantized": True, "t5_quant_scheme": "fp8-sgl"}, "false, and t5_cpu_offload: true"),
         ({"dit_quantized": False}, "dit_quantized: LightX2V takes dit_quant_scheme 'flagos' only with it"),
         ({"dit_quant_scheme": ...}, "dit_quant_scheme: it is missing beside dit_quantized"),
         ({"lora_configs": [{"path": "x"}]}, "lora_dynamic_apply: LightX2V does not merge a LoRA"),
