@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.forked import run_forked
+from adapters.torch.tests.launch import run_script
 
 # Two devices, one for each rank of a test in parallel; read when a device is first used.
 os.environ.setdefault("FLAGOS_HOST_DEVICES", "2")
@@ -70,7 +70,7 @@ def run_python() -> Run:
                 timeout=300,
             )
         else:
-            done = run_forked(text, environment, timeout=300)
+            done = run_script(text, environment)
         if (done.returncode != 0) != fails:
             pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done

@@ -6,7 +6,7 @@ import os
 import textwrap
 from pathlib import Path
 
-from tests.forked import run_forked
+from adapters.torch.tests.launch import run_script
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "adapters" / "te" / "examples"
@@ -26,8 +26,15 @@ def run(program: str | Path, *paths: Path, fails: bool = False, **variables: str
     environment = {**kept, **variables, "PYTHONPATH": os.pathsep.join(filter(None, search))}
     # `import torch` alone must not bring a device into it.
     environment.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-    text = program if isinstance(program, Path) else textwrap.dedent(program)
-    done = run_forked(text, environment)
+    # Not in the folder of these sources, where more can be imported than in a user's.
+    script = "import os; os.chdir('/')\n"
+    if isinstance(program, Path):
+        script += f"import runpy, sys\nsys.argv = [{str(program)!r}]\n"
+        script += f"sys.path[0] = {str(program.parent)!r}\n"
+        script += f"runpy.run_path({str(program)!r}, run_name='__main__')\n"
+    else:
+        script += textwrap.dedent(program)
+    done = run_script(script, environment, timeout=60)
     out = done.stdout + done.stderr
     assert (done.returncode != 0) == fails, out
     return out

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from flagos import followers
-from flagos._core import InvalidArgumentError, UnsupportedError
+from flagos._core import ForkedError, InvalidArgumentError, UnsupportedError
 from flagos._core import configuration as _configuration
 from flagos._core import foreign as _foreign
 from flagos._core import te as _native
@@ -87,9 +87,8 @@ class OpManager:
             self._initialized = True
         _native.advance()
         logger = get_logger()
-        for warning in _configuration()["warnings"]:
-            if warning.startswith(("TE_FL_", "TEFL_")):
-                logger.warning(warning)
+        for warning in _unknown_variables():
+            logger.warning(warning)
         impls = [i for found in self._registry.snapshot().impls_by_op.values() for i in found]
         operators = len(self._registry.list_operators())
         logger.info(f"OpManager initialized: {operators} ops with {len(impls)} implementations")
@@ -338,6 +337,16 @@ class OpManager:
         raise RuntimeError(
             f"All {len(errors)} implementation(s) failed for op='{op_name}'. Last error: {errors[-1]}"
         ) from errors[-1]
+
+
+def _unknown_variables() -> list[str]:
+    """A line for each variable that looks like one of TransformerEngine-FL's, and is none."""
+    try:
+        warnings = _configuration()["warnings"]
+    except ForkedError:
+        # Asking for the configuration needs the runtime, which a child of a fork does not have.
+        return []
+    return [warning for warning in warnings if warning.startswith(("TE_FL_", "TEFL_"))]
 
 
 class _Follower:
