@@ -166,3 +166,16 @@ class TestCommand:
         assert "line 1: this is no JSON" in capsys.readouterr().out
         assert run(["lightx2v", "check", str(tmp_path / "none.json")]) == 1
         assert "cannot be read" in capsys.readouterr().err
+        file.write_bytes(b"\xff\xfe{")
+        assert run(["lightx2v", "check", str(file)]) == 1
+        assert "it is no text in UTF-8" in capsys.readouterr().err
+
+    def test_a_device_that_is_none(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert run(["lightx2v", "check", "--device", "cudo", "x.json"]) == 1
+        assert "error: cudo is no device" in capsys.readouterr().err
+        monkeypatch.setenv("FLAGOS_LIGHTX2V_DEVICE", "cudo")
+        assert run(["lightx2v", "check", "x.json"]) == 1
+        told = capsys.readouterr().err
+        assert "FLAGOS_LIGHTX2V_DEVICE=cudo is no device" in told and "did you mean 'cuda'" in told
