@@ -253,6 +253,64 @@ def test_two_ranks_compute_what_one_does(results: Results, name: str, device: st
         }
 
 
+# Prints what LightX2V's tables of platforms hold once it has chosen its device, or why it has not.
+TABLES = """
+import importlib.metadata, json, os
+if os.environ.get("WITHOUT_OURS"):
+    every = importlib.metadata.entry_points
+    importlib.metadata.entry_points = lambda **given: importlib.metadata.EntryPoints(
+        entry for entry in every(**given) if not entry.value.startswith("lightx2v_fl"))
+found = {}
+try:
+    import lightx2v_platform.set_ai_device as seam
+    if os.environ.get("TWICE"):
+        seam.set_ai_device()
+except Exception as error:
+    found["error"] = f"{type(error).__name__}: {error}"
+import lightx2v_platform.base.global_var as chosen, lightx2v_platform.registry_factory as tables
+found["device"] = str(chosen.AI_DEVICE)
+found |= {name: sorted(table) for name, table in vars(tables).items() if name.startswith("PLATFORM_")}
+print(json.dumps(found))
+"""
+
+
+def platforms() -> list[str]:
+    """Those in LightX2V's tree, by the names they are registered by."""
+    if "LIGHTX2V_PATH" not in os.environ:
+        return ["cuda"]
+    found = registered(checkout() / "lightx2v_platform" / "base")
+    return sorted(found["DEVICE_REGISTER"])
+
+
+def test_every_platform_in_the_tree_registers_what_it_does_without_us(run_python: Any) -> None:
+    def tables_of(platform: str, **variables: str) -> dict[str, Any]:
+        run = run_python(
+            TABLES, path=checkout(), PLATFORM=platform, SKIP_PLATFORM_CHECK="1", **variables
+        )
+        found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+        return found
+
+    assert len(platforms()) > 8
+    for platform in platforms():
+        ours, without = tables_of(platform), tables_of(platform, WITHOUT_OURS="1")
+        ours["PLATFORM_DEVICE_REGISTER"].remove("flagos")
+        assert ours == without, platform
+
+
+def test_a_broken_plugin_and_a_second_choice_change_nothing(
+    run_python: Any, tmp_path: Path
+) -> None:
+    from adapters.lightx2v.tests.test_seam import plugin
+
+    broken = plugin(tmp_path, "aaa-broken", "def register():\n    raise OSError('no such chip')\n")
+    script = f"import sys; sys.path.insert(1, {str(broken)!r})\n" + TABLES
+    run = run_python(script, path=checkout(), PLATFORM="flagos", TWICE="1")
+    found = json.loads(run.stdout.splitlines()[-1])
+    assert "no such chip" in run.stderr and "error" not in found and found["device"] == "flagos"
+    for table, (_, entries) in tables.ENTRIES.items():
+        assert found[table] == sorted(entries)
+
+
 def source_of(path: str) -> ast.Module:
     return ast.parse((checkout() / path).read_text())
 
