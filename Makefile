@@ -180,8 +180,8 @@ test-python: $(PYTHON_TESTS) ## tests of the wheels, the adapters, whole models 
 test-wheel: FOLDER := python/tests
 test-adapter: FOLDER := adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED))
 test-distributed: FOLDER := $(DISTRIBUTED)
-test-te: FOLDER := adapters/te/tests
-test-lightx2v: FOLDER := adapters/lightx2v/tests
+test-te: FOLDER := adapters/te/tests $(TWO)
+test-lightx2v: FOLDER := adapters/lightx2v/tests $(TWO)
 test-whole: FOLDER := tests $(TWO)
 $(PYTHON_TESTS): setup-dev
 	"$(PY)" -m pytest $(FOLDER) $(ARGS)

@@ -2,7 +2,8 @@
 
 A test marked ``host``, ``cuda``, ``metax`` or ``ascend`` runs where the flagos device is that vendor's;
 ``flaggems`` and ``flaggems_python`` where FlagGems' operators are registered; ``lightx2v`` where
-LIGHTX2V_PATH names a checkout of LightX2V. The others are skipped with the reason. Everything else runs
+LIGHTX2V_PATH names a checkout of LightX2V; ``te`` and ``tefl`` where TE_PATH and TEFL_PATH name
+TransformerEngine and TransformerEngine-FL. The others are skipped with the reason. Everything else runs
 anywhere and can be picked with ``-m anyplatform``.
 """
 
@@ -18,6 +19,8 @@ VENDOR_MARKS = ("host", "cuda", "metax", "ascend")
 FLAGGEMS_MARKS = ("flaggems", "flaggems_python")
 LIGHTX2V_MARK = "lightx2v"
 LIGHTX2V_PATH = "LIGHTX2V_PATH"
+# Mark → the variable that names checkouts, or folders of installed packages, separated like a PATH.
+TRANSFORMER_ENGINES = {"te": "TE_PATH", "tefl": "TEFL_PATH"}
 DISABLED = "FLAGOS_DISABLE_FLAGGEMS_PY"
 
 
@@ -49,6 +52,14 @@ def missing(mark: str) -> str | None:
         return "FlagGems' operators are not registered"
     if mark == "flaggems_python" and os.environ.get(DISABLED, "0") not in ("", "0"):
         return f"FlagGems' Python operators are disabled by {DISABLED}"
+    if mark in TRANSFORMER_ENGINES:
+        variable = TRANSFORMER_ENGINES[mark]
+        paths = [path for path in os.environ.get(variable, "").split(os.pathsep) if path]
+        if not paths:
+            return f"{variable} names no TransformerEngine"
+        for path in paths[:1] if mark == "te" else paths:
+            if not os.path.isdir(os.path.join(path, "transformer_engine", "pytorch")):
+                return f"{variable}={path} is no TransformerEngine"
     if mark == LIGHTX2V_MARK:
         checkout = os.environ.get(LIGHTX2V_PATH)
         if not checkout:
@@ -63,7 +74,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         platform_marks = [
             mark
-            for mark in (*VENDOR_MARKS, *FLAGGEMS_MARKS, LIGHTX2V_MARK)
+            for mark in (*VENDOR_MARKS, *FLAGGEMS_MARKS, LIGHTX2V_MARK, *TRANSFORMER_ENGINES)
             if item.get_closest_marker(mark)
         ]
         if not platform_marks:

@@ -1,6 +1,7 @@
 """What LightX2V costs on flagos beside CUDA: a DiT of the shape of Wan 2.1 1.3B, with random weights.
 
-    LIGHTX2V_PATH=<checkout> python -m tests.gpu.lightx2v [--rounds N] [--json FILE] [--small]
+    LIGHTX2V_PATH=<checkout> python -m tests.gpu.lightx2v [--rounds N] [--seconds S] [--sides A,B]
+        [--json FILE] [--small]
 
 LightX2V keeps its device for the life of a process, so that each side is a process of its own: they load
 the same checkpoint, stay on the GPU together, and take turns, one denoising step (both passes of the
@@ -12,12 +13,15 @@ guidance) each. The sides:
     fp8, int8 PLATFORM=flagos on device flagos, linear layers in 8 bits; what they lose is told, not judged
     flaggems  PLATFORM=flagos on device flagos, FlagGems' kernels; where FlagGems is installed
 
-Only LightX2V's DiT is imported, which beside its sources needs loguru, einops, gguf, imageio, torchvision
-and Pillow. Without LIGHTX2V_PATH, or with --own, a DiT of this file is measured
-instead, on the two devices of one process.
+Of the checkout only the folders `lightx2v` and `lightx2v_platform` are used, and of the former only the DiT
+is imported. Beside torch, transformers and Triton it needs loguru, einops, gguf, imageio, torchvision (of
+torch's release) and Pillow; `--check` says what is missing, without a device. Without LIGHTX2V_PATH, or with
+--own, a DiT of this file is measured instead, on the two devices of one process.
 
-Exits with 1 when the sides do not compute the same. On a machine without a chip `--small --device-pair
-cpu,flagos` runs what the host vendor has.
+A side that fails is told with its reason, and the others go on; --json is written anew after every round. Past
+--seconds no other round is begun, and a side that has not answered by twice that is ended.
+Exits with 1 when the sides do not compute the same, or when one of them failed. On a machine without a chip
+`--small --device-pair cpu,flagos` runs what the host vendor has.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
 from collections.abc import Callable, Sequence
@@ -74,6 +79,18 @@ ROUTE_TO_FLAGGEMS = {op: ["flaggems", *others] for op, others in ROUTE_TO_TORCH.
 def has_flaggems() -> bool:
     """Whether there is one, installed or in FLAGGEMS_SOURCE_DIR."""
     return bool(os.environ.get("FLAGGEMS_SOURCE_DIR")) or find_spec("flag_gems") is not None
+
+
+def missing_packages(checkout: str | None) -> str | None:
+    """What keeps LightX2V's DiT from being imported, and what to do; ``None`` when nothing does."""
+    if not checkout or not (Path(checkout) / "lightx2v_platform").is_dir():
+        return (
+            f"LIGHTX2V_PATH={checkout or ''} is no checkout of LightX2V: it has the folders lightx2v "
+            "and lightx2v_platform"
+        )
+    names = ("loguru", "einops", "gguf", "imageio", "torchvision", "PIL", "safetensors")
+    missing = [name.replace("PIL", "Pillow") for name in names if find_spec(name) is None]
+    return f"LightX2V needs {', '.join(missing)}: pip install them, or --own" if missing else None
 
 
 def tiny_wan() -> Any:
@@ -188,7 +205,9 @@ def serve(job: dict[str, Any]) -> None:
 class Process:
     """A side, seen from the measuring process."""
 
-    def __init__(self, job: dict[str, Any], environment: dict[str, str], log: Path) -> None:
+    def __init__(
+        self, job: dict[str, Any], environment: dict[str, str], log: Path, seconds: float
+    ) -> None:
         self._log = log
         with log.open("w") as errors:
             self._child = subprocess.Popen(
@@ -200,6 +219,15 @@ class Process:
                 stderr=errors,
                 text=True,
             )
+        # A side that hangs must not hold the machine: ended, it reads as one that failed.
+        self._late = ""
+        self._guard = threading.Timer(seconds, self._expire, [seconds])
+        self._guard.daemon = True
+        self._guard.start()
+
+    def _expire(self, seconds: float) -> None:
+        self._late = f"it did not answer within {seconds:.0f} s; "
+        self._child.kill()
 
     def wait(self) -> None:
         """Until it has loaded the model."""
@@ -216,12 +244,20 @@ class Process:
         for line in self._child.stdout:
             if line.startswith(word):
                 return line[len(word) :]
-        raise RuntimeError(f"a side ended early:\n{self._log.read_text()[-3000:]}")
+        status = self._child.wait()
+        log = self._log.read_text()[-3000:] or "it wrote nothing"
+        raise RuntimeError(f"{self._late}it ended with status {status}: {log}")
 
     def end(self) -> None:
+        """Has it end; it is killed when it does not."""
         assert self._child.stdin is not None
-        self._child.stdin.close()
-        self._child.wait(timeout=60)
+        try:
+            self._child.stdin.close()
+            self._child.wait(timeout=30)
+        except (OSError, subprocess.TimeoutExpired):
+            self._child.kill()
+            self._child.wait()
+        self._guard.cancel()
 
 
 def sides_of(
@@ -249,10 +285,75 @@ def sides_of(
     return sides
 
 
-def measure_lightx2v(options: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
+class Run:
+    """The sides that still run, what they measured, and why the others do not."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.processes: dict[str, Process] = {}
+        self.samples: dict[str, list[float]] = {}
+        self.failed: dict[str, str] = {}
+        self.not_measured: dict[str, str] = {}
+        self._begin, self._seconds = time.monotonic(), options.seconds
+
+    def passed(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self._begin
+
+    def over(self) -> bool:
+        """Whether the budget is used up."""
+        return self.passed() > self._seconds
+
+    def tell(self, what: str) -> None:
+        """Where it is, on standard error."""
+        print(f"{self.passed():6.1f} s  {what}", file=sys.stderr, flush=True)
+
+    def attempt(self, name: str, step: Callable[[Process], Any]) -> Any:
+        """What a side answers; ``None`` when it failed, and it is left out from then on."""
+        try:
+            return step(self.processes[name])
+        except (RuntimeError, OSError, ValueError) as error:
+            self.failed[name] = str(error)
+            self.tell(f"{name} failed: {str(error).strip().splitlines()[-1]}")
+            self.processes.pop(name).end()
+            return None
+
+    def rounds(self, count: int, kept: Callable[[], None]) -> None:
+        """Rounds in turn, of which two are not counted, while there is time."""
+        for index in range(count + 2):
+            if self.over() and index > 2:
+                self.not_measured[f"rounds {index - 1} to {count}"] = "the budget was over"
+                return
+            names = list(self.processes)
+            for name in names[index % len(names) :] + names[: index % len(names)]:
+                seconds = self.attempt(name, lambda process: process("once"))
+                if seconds is not None and index >= 2:
+                    self.samples.setdefault(name, []).append(seconds)
+            self.tell(
+                f"round {index - 1} of {count}" if index >= 2 else f"warm-up {index + 1} of 2"
+            )
+            if not self.processes:
+                return
+            kept()
+
+
+def measure_lightx2v(
+    options: argparse.Namespace, size: dict[str, Any], keep: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
     """Every side of LightX2V itself."""
-    wan = tiny_wan()
+    wan, run = tiny_wan(), Run(options)
     pair = options.device_pair.split(",")
+    found = sides_of(pair, (wan.TYPES_OF_TORCH, wan.TYPES_OF_OURS))
+    asked = options.sides.split(",") if options.sides else list(found)
+    if unknown := [name for name in asked if name not in found]:
+        raise SystemExit(f"no side {', '.join(unknown)}: there are {', '.join(found)}")
+    run.not_measured |= {name: "left out by --sides" for name in found if name not in asked}
+    if "flaggems" not in found:
+        run.not_measured["flaggems"] = "FlagGems is not installed, or there is no CUDA device"
+
+    def partial() -> None:
+        spreads = {name: vars(Spread.of(taken)) for name, taken in run.samples.items()}
+        keep({"finished": False, "seconds_per_step": spreads, "failed": run.failed})
+
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = str(Path(folder) / "model.safetensors")
         from safetensors.torch import save_file
@@ -262,28 +363,32 @@ def measure_lightx2v(options: argparse.Namespace, size: dict[str, Any]) -> dict[
         del weights
         if pair[0] == "cuda":
             torch.cuda.empty_cache()
-        processes = {}
-        for name, (environment, more) in sides_of(
-            pair, (wan.TYPES_OF_TORCH, wan.TYPES_OF_OURS)
-        ).items():
-            job = {**size, "checkpoint": checkpoint, "lightx2v": options.lightx2v, **more}
-            processes[name] = Process(job, environment, Path(folder) / f"{name}.log")
-        for process in processes.values():
-            process.wait()
-        samples = interleaved_samples(
-            {name: lambda p=process: p("once") for name, process in processes.items()},
-            options.rounds,
-            warmup=2,
-        )
-        predictions = {}
-        for name, process in processes.items():
-            path = str(Path(folder) / f"{name}.pt")
-            process("prediction", path)
-            predictions[name] = torch.load(path)
-        facts = {name: process("facts") for name, process in processes.items()}
-        for process in processes.values():
-            process.end()
-    return report(samples, facts, predictions, "LightX2V's DiT")
+        run.tell("the checkpoint is written")
+        try:
+            for name in asked:
+                environment, more = found[name]
+                job = {**size, "checkpoint": checkpoint, "lightx2v": options.lightx2v, **more}
+                log = Path(folder) / f"{name}.log"
+                run.processes[name] = Process(job, environment, log, 2 * options.seconds)
+            for name in asked:
+                run.attempt(name, Process.wait)
+                run.tell(f"{name} {'has failed' if name in run.failed else 'has loaded the model'}")
+            if run.processes:
+                run.rounds(options.rounds, partial)
+            predictions, facts = {}, {}
+            for name in list(run.processes):
+                path = str(Path(folder) / f"{name}.pt")
+                run.attempt(name, lambda process, p=path: process("prediction", p))
+                fact = run.attempt(name, lambda p: p("facts")) if name in run.processes else None
+                if fact is not None:
+                    predictions[name], facts[name] = torch.load(path), fact
+        finally:
+            for process in run.processes.values():
+                process.end()
+    # A side that failed later has fewer rounds, and nothing to compare.
+    samples = {name: run.samples[name] for name in asked if name in facts and name in run.samples}
+    result = report(samples, facts, predictions, "LightX2V's DiT")
+    return {**result, "finished": True, "failed": run.failed, "not_measured": run.not_measured}
 
 
 # ------------------------------------------------------------------------- without LightX2V
@@ -353,7 +458,9 @@ def own_dit(kernels: Any, weights: dict[str, Tensor], size: dict[str, Any]) -> C
     return run
 
 
-def measure_own(options: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
+def measure_own(
+    options: argparse.Namespace, size: dict[str, Any], keep: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
     """The DiT of this file on both devices of one process."""
     import flagos
     from lightx2v_fl import operators
@@ -409,7 +516,9 @@ def report(
     what: str,
 ) -> dict[str, Any]:
     """Times, ratios to the first side round by round, memory, and whether all computed the same."""
-    reference, *others = samples
+    if not samples:
+        return {"measured": what, "reference": None, "sides": {}}
+    reference = next(iter(samples))
     sides = {}
     for name in samples:
         ratios = [b / a for a, b in zip(samples[reference], samples[name], strict=True)]
@@ -424,7 +533,6 @@ def report(
             "same": bool(error <= TOLERANCE.get(name, 0.02)),
             **facts[name],
         }
-    assert others, "one side has nothing to be compared with"
     return {"measured": what, "reference": reference, "sides": sides}
 
 
@@ -442,12 +550,18 @@ def show(result: dict[str, Any]) -> None:
             f"{side['peak_bytes'] / 2**20:>10.0f}{memory if memory is None else round(memory, 3)!s:>7}"
             f"  {side['relative_error']:.2e}{'' if side['same'] else '  WRONG'}"
         )
+    for name, reason in result.get("failed", {}).items():
+        print(f"{name} FAILED: {reason}")
+    for name, reason in result.get("not_measured", {}).items():
+        print(f"not measured: {name}: {reason}")
 
 
 def main() -> int:
     """0 when every side computed the same."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=4, help="measured steps of each side")
+    parser.add_argument("--seconds", type=float, default=300, help="the budget (default: 300)")
+    parser.add_argument("--sides", metavar="A,B", help="only these, the first to compare with")
     parser.add_argument("--device-pair", default="cuda,flagos")
     parser.add_argument("--small", action="store_true", help="a tiny model")
     parser.add_argument("--own", action="store_true", help="without LightX2V")
@@ -455,24 +569,41 @@ def main() -> int:
         "--perturb", action="store_true", help="with --own: another weight on flagos"
     )
     parser.add_argument("--lightx2v", default=os.environ.get("LIGHTX2V_PATH"), metavar="DIR")
+    parser.add_argument(
+        "--check", action="store_true", help="only say whether LightX2V can be imported"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the result there too")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         serve(json.loads(options.serve))
         return 0
-    size = SMALL if options.small else FULL
     own = options.own or not options.lightx2v
-    result = (measure_own if own else measure_lightx2v)(options, size)
-    result["size"] = size
-    result["rounds"] = options.rounds
-    result["versions"] = machine.versions("torch", "triton", "flagos", "torch-fl", "lightx2v-fl")
+    if not own or options.check:
+        missing = missing_packages(options.lightx2v)
+        if missing or options.check:
+            print(missing or "LightX2V's DiT can be imported")
+            return 1 if missing else 0
+    size = SMALL if options.small else FULL
+    about: dict[str, Any] = {
+        "size": size,
+        "rounds": options.rounds,
+        "versions": machine.versions("torch", "triton", "flagos", "torch-fl", "lightx2v-fl"),
+    }
     if options.device_pair.startswith("cuda"):
-        result["gpu"], result["driver"] = machine.gpu(), machine.driver()
+        if not torch.cuda.is_available():
+            parser.error("torch finds no CUDA device; try --small --device-pair cpu,flagos")
+        about |= {"gpu": machine.gpu(), "driver": machine.driver()}
+
+    def keep(result: dict[str, Any]) -> None:
+        if options.json:
+            Path(options.json).write_text(json.dumps({**result, **about}, indent=2) + "\n")
+
+    result = (measure_own if own else measure_lightx2v)(options, size, keep)
+    keep(result)
     show(result)
-    if options.json:
-        Path(options.json).write_text(json.dumps(result, indent=2) + "\n")
-    return 0 if all(side["same"] for side in result["sides"].values()) else 1
+    same = [side["same"] for side in result["sides"].values()]
+    return 0 if len(same) > 1 and all(same) and not result.get("failed") else 1
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,3 +67,34 @@ def test_the_lightx2v_benchmark_compares(tmp_path: Path) -> None:
 def test_the_lightx2v_benchmark_notices_another_weight() -> None:
     pytest.importorskip("lightx2v_fl", reason="the LightX2V adapter is not installed")
     assert status(*LIGHTX2V, "--perturb") == 1
+
+
+WRONG = """
+def register(registry):
+    from te_fl.core import BackendImplKind, OpImpl
+    kind = BackendImplKind.VENDOR
+    def swiglu(x, quantizer):
+        return x[..., : x.shape[-1] // 2]
+    registry.register_impl(OpImpl("swiglu", "vendor.wrong", kind, swiglu, "wrong"))
+"""
+
+
+@pytest.mark.host
+def test_the_benchmark_of_transformer_engines_operators_measures_and_notices_a_wrong_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("te_fl", reason="the TransformerEngine adapter is not installed")
+    found = tmp_path / "te.json"
+    te = ("te", "--device", "cpu", "--small", "--rounds", "1", "--no-compile", "--only", "swiglu")
+    assert status(*te, "--json", str(found)) == 0
+    report = json.loads(found.read_text())
+    (result,) = report["results"]
+    assert result["submit"]["flagos"]["median"] > 0 and result["error"]["flagos"] < 0.02
+    assert report["not_measured"]["device times"] == "they need a CUDA device"
+    assert report["not_measured"]["generic_gemm"] == "left out by --only"
+    (tmp_path / "wrong_plugin.py").write_text(WRONG)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    monkeypatch.setenv("TE_FL_PLUGIN_MODULES", "wrong_plugin")
+    monkeypatch.setenv("TE_FL_PREFER", "vendor")
+    assert status(*te, "--json", str(found)) == 1
+    assert json.loads(found.read_text())["results"][0]["wrong"] == ["flagos"]

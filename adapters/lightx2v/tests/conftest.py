@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from adapters.torch.tests.launch import run_script
+
 # Two devices, one for each rank of a test in parallel; read when a device is first used.
 os.environ.setdefault("FLAGOS_HOST_DEVICES", "2")
 
@@ -37,10 +39,18 @@ def lightx2v() -> None:
 
 @pytest.fixture
 def run_python() -> Run:
-    """Runs a script in a fresh interpreter, LightX2V's double on its path; None removes a variable."""
+    """Runs a script in a fresh interpreter, LightX2V's double on its path; None removes a variable.
+
+    It has imported torch already, except with ``fresh``.
+    """
 
     def run(
-        script: str, *, fails: bool = False, path: Path | None = None, **variables: str | None
+        script: str,
+        *,
+        fails: bool = False,
+        fresh: bool = False,
+        path: Path | None = None,
+        **variables: str | None,
     ) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in os.environ.items() if name != "PLATFORM"}
         paths = [*([str(path)] if path else []), str(SEAM), environment.get("PYTHONPATH", "")]
@@ -50,13 +60,17 @@ def run_python() -> Run:
                 environment.pop(name, None)
             else:
                 environment[name] = value
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        text = textwrap.dedent(script)
+        if fresh:
+            done = subprocess.run(
+                [sys.executable, "-c", text],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+        else:
+            done = run_script(text, environment)
         if (done.returncode != 0) != fails:
             pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done

@@ -100,6 +100,18 @@ def test_rms_norm_takes_what_wan_gives_it(device: str) -> None:
     assert entry(None).apply(x).shape == x.shape  # a norm without a weight
 
 
+def test_the_norm_that_lightx2v_names_itself_takes_our_tensors(device: str) -> None:
+    """An offloaded text encoder asks for `sgl-kernel`, whatever the configuration says."""
+    from lightx2v.common.ops.norm.rms_norm_weight import RMSWeightSgl
+
+    norm = RMSWeightSgl("w")
+    norm.load({"w": drawn(16).to(device)})
+    expected = torch.nn.functional.rms_norm(drawn(5, 16, seed=1), (16,), drawn(16), 1e-6)
+    result = norm.apply(drawn(5, 16, seed=1).to(device)).cpu()
+    torch.testing.assert_close(result, expected)
+    assert operators.rms_norm.calls == ({"torch.rms_norm": 1} if device == "flagos" else {})
+
+
 def test_rms_norm_over_ranks_is_over_whole_rows() -> None:
     entry = table("RMS_WEIGHT_REGISTER")["flagos_rms_norm"]
     norm = entry(weight_name="w", tp_group=None, tp_rank=0, tp_size=2)

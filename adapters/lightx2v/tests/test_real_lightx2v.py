@@ -107,12 +107,18 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     lora = str(found.folder / "lora.safetensors")
     tiny_wan.write_lora(tiny_wan.DEFAULTS, Path(lora))
     found.run(
-        {"cpu": job("cpu", TORCHS), "cpu_vae": job("cpu_vae", {}, vae=True)},
+        {
+            "cpu": job("cpu", TORCHS),
+            "cpu_vae": job("cpu_vae", {}, vae=True),
+            "cpu_text": job("cpu_text", {}, text="plain"),
+        },
         FLAGOS_LIGHTX2V_DEVICE="cpu",
     )
     ours = {
         "flagos": job("flagos", OURS),
         "vae": job("vae", {}, vae=True),
+        "text": job("text", {}, text="plain"),
+        "text_offload": job("text_offload", {}, text="offload"),
         "fused": job("fused", OURS, math_sdpa=False),
         "reference": job("reference", OURS, route=REFERENCES),
         "wrong_rope": job("wrong_rope", OURS, fault="wrong_rope"),
@@ -142,6 +148,20 @@ def test_the_dit_is_bit_identical_with_the_cpu(results: Results) -> None:
 def test_the_vae_is_bit_identical_with_the_cpu(results: Results) -> None:
     assert torch.equal(results["vae"], results["cpu_vae"])
     assert results["vae"].shape == (1, 3, 5, 32, 32) and results["vae"].std() > 0
+
+
+def test_the_text_encoder_is_bit_identical_with_the_cpu(results: Results) -> None:
+    assert results.reports["text"] | {"device": "cpu"} == results.reports["cpu_text"]
+    assert torch.equal(results["text"], results["cpu_text"])
+    assert results["text"].shape == (4, 64) and results["text"].std() > 0.5
+
+
+def test_an_offloaded_text_encoder_needs_no_kernels_for_cuda(results: Results) -> None:
+    """Its norms are named `sgl-kernel` in LightX2V; two in each of two blocks are ours."""
+    assert results.reports["text_offload"]["providers"] == {
+        "lightx2v::rms_norm": {"torch.rms_norm": 4}
+    }
+    assert results.error("text_offload", "text") <= 0.02
 
 
 def test_every_operator_was_served_by_the_plan(results: Results) -> None:
@@ -231,6 +251,64 @@ def test_two_ranks_compute_what_one_does(results: Results, name: str, device: st
         assert results.reports[key]["providers"]["lightx2v::attention_with_lse"] == {
             "torch.attention_with_lse": 24
         }
+
+
+# Prints what LightX2V's tables of platforms hold once it has chosen its device, or why it has not.
+TABLES = """
+import importlib.metadata, json, os
+if os.environ.get("WITHOUT_OURS"):
+    every = importlib.metadata.entry_points
+    importlib.metadata.entry_points = lambda **given: importlib.metadata.EntryPoints(
+        entry for entry in every(**given) if not entry.value.startswith("lightx2v_fl"))
+found = {}
+try:
+    import lightx2v_platform.set_ai_device as seam
+    if os.environ.get("TWICE"):
+        seam.set_ai_device()
+except Exception as error:
+    found["error"] = f"{type(error).__name__}: {error}"
+import lightx2v_platform.base.global_var as chosen, lightx2v_platform.registry_factory as tables
+found["device"] = str(chosen.AI_DEVICE)
+found |= {name: sorted(table) for name, table in vars(tables).items() if name.startswith("PLATFORM_")}
+print(json.dumps(found))
+"""
+
+
+def platforms() -> list[str]:
+    """Those in LightX2V's tree, by the names they are registered by."""
+    if "LIGHTX2V_PATH" not in os.environ:
+        return ["cuda"]
+    found = registered(checkout() / "lightx2v_platform" / "base")
+    return sorted(found["DEVICE_REGISTER"])
+
+
+def test_every_platform_in_the_tree_registers_what_it_does_without_us(run_python: Any) -> None:
+    def tables_of(platform: str, **variables: str) -> dict[str, Any]:
+        run = run_python(
+            TABLES, path=checkout(), PLATFORM=platform, SKIP_PLATFORM_CHECK="1", **variables
+        )
+        found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+        return found
+
+    assert len(platforms()) > 8
+    for platform in platforms():
+        ours, without = tables_of(platform), tables_of(platform, WITHOUT_OURS="1")
+        ours["PLATFORM_DEVICE_REGISTER"].remove("flagos")
+        assert ours == without, platform
+
+
+def test_a_broken_plugin_and_a_second_choice_change_nothing(
+    run_python: Any, tmp_path: Path
+) -> None:
+    from adapters.lightx2v.tests.test_seam import plugin
+
+    broken = plugin(tmp_path, "aaa-broken", "def register():\n    raise OSError('no such chip')\n")
+    script = f"import sys; sys.path.insert(1, {str(broken)!r})\n" + TABLES
+    run = run_python(script, path=checkout(), PLATFORM="flagos", TWICE="1")
+    found = json.loads(run.stdout.splitlines()[-1])
+    assert "no such chip" in run.stderr and "error" not in found and found["device"] == "flagos"
+    for table, (_, entries) in tables.ENTRIES.items():
+        assert found[table] == sorted(entries)
 
 
 def source_of(path: str) -> ast.Module:

@@ -64,6 +64,7 @@ def test_there_is_one_for_each_way_to_run() -> None:
         ({"cpu_offload": "true"}, 'cpu_offload: "true" is wrong; write true or false'),
         ({"cpu_offload": True, "offload_granularity": "phases"}, "did you mean 'phase'?"),
         ({"lazy_load": True}, "lazy_load: it needs cpu_offload"),
+        ({"t5_quantized": True, "t5_quant_scheme": "fp8-sgl"}, "false, and t5_cpu_offload: true"),
         ({"dit_quantized": False}, "dit_quantized: LightX2V takes dit_quant_scheme 'flagos' only with it"),
         ({"dit_quant_scheme": ...}, "dit_quant_scheme: it is missing beside dit_quantized"),
         ({"lora_configs": [{"path": "x"}]}, "lora_dynamic_apply: LightX2V does not merge a LoRA"),
@@ -165,3 +166,16 @@ class TestCommand:
         assert "line 1: this is no JSON" in capsys.readouterr().out
         assert run(["lightx2v", "check", str(tmp_path / "none.json")]) == 1
         assert "cannot be read" in capsys.readouterr().err
+        file.write_bytes(b"\xff\xfe{")
+        assert run(["lightx2v", "check", str(file)]) == 1
+        assert "it is no text in UTF-8" in capsys.readouterr().err
+
+    def test_a_device_that_is_none(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert run(["lightx2v", "check", "--device", "cudo", "x.json"]) == 1
+        assert "error: cudo is no device" in capsys.readouterr().err
+        monkeypatch.setenv("FLAGOS_LIGHTX2V_DEVICE", "cudo")
+        assert run(["lightx2v", "check", "x.json"]) == 1
+        told = capsys.readouterr().err
+        assert "FLAGOS_LIGHTX2V_DEVICE=cudo is no device" in told and "did you mean 'cuda'" in told

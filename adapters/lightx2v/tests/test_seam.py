@@ -73,7 +73,7 @@ def test_registering_touches_the_table_of_devices_alone(run_python: Run) -> None
     assert sorted(PLATFORM_DEVICE_REGISTER) == ["cuda", "flagos"] and global_var.AI_DEVICE is None
     assert not {"lightx2v", "flag_gems", "lightx2v_fl.operators"} & sys.modules.keys()
     """
-    run_python(dedent(script) + TABLES)
+    run_python(dedent(script) + TABLES, fresh=True)
 
 
 @pytest.mark.parametrize("platform", ["cuda", None])

@@ -39,6 +39,7 @@ DEFAULTS: dict[str, Any] = {
     "math_sdpa": True,
     "fault": None,  # see FAULTS
     "vae": False,
+    "text": None,  # "plain" or "offload": encodes a text instead
     "lora": None,
 }
 
@@ -273,9 +274,51 @@ def decode_vae(job: dict[str, Any]) -> dict[str, Any]:
     return {"device": AI_DEVICE, "shape": list(video.shape)}
 
 
+SMALL_T5 = {
+    "vocab_size": 100, "dim": 64, "dim_attn": 64, "dim_ffn": 128, "num_heads": 4,
+    "encoder_layers": 2, "num_buckets": 8,
+}  # fmt: skip
+
+
+def encode_text(job: dict[str, Any]) -> dict[str, Any]:
+    """Encodes a text by a small umt5 of random weights, in the place of the one size there is."""
+    import lightx2v  # noqa: F401  chooses the device
+    from lightx2v.common.ops.norm import rms_norm_weight
+    from lightx2v.models.input_encoders.hf.wan.t5 import model as t5
+    from lightx2v_platform.base.global_var import AI_DEVICE
+
+    def rmsnorm(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        raise TypeError(f"sgl_kernel has no kernel for tensors on {x.device}")
+
+    torch.set_grad_enabled(False)
+    # As where sgl-kernel is installed, which LightX2V's requirements ask for.
+    rms_norm_weight.sgl_kernel = type(sys)("sgl_kernel")
+    rms_norm_weight.sgl_kernel.rmsnorm = rmsnorm
+    t5.whole = whole = getattr(t5, "whole", t5.umt5_xxl)  # of an earlier job
+    ids = torch.tensor([[5, 17, 3, 1, 0, 0]])
+    t5.umt5_xxl = lambda **how: whole(**SMALL_T5, **how)
+    t5.HuggingfaceTokenizer = lambda **_: lambda texts, **__: (ids, (ids > 0).long())
+    path = Path(job["checkpoint"]) / "t5.pth"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.manual_seed(job["seed"])
+        fresh = t5.umt5_xxl(
+            encoder_only=True, return_tokenizer=False, dtype=torch.bfloat16, device="cpu"
+        )
+        torch.save(fresh.state_dict(), path)
+    offloads = job["text"] == "offload"
+    encoder = t5.T5EncoderModel(
+        text_len=6, device=torch.device("cpu" if offloads else AI_DEVICE),
+        checkpoint_path=str(path), tokenizer_path="", cpu_offload=offloads,
+    )  # fmt: skip
+    contexts = encoder.infer(["a boat"])
+    torch.save(torch.cat([context.float().cpu() for context in contexts]), job["out"])
+    return {"device": contexts[0].device.type, "lengths": [len(context) for context in contexts]}
+
+
 def served(job: dict[str, Any]) -> dict[str, Any]:
     """Runs a job under its routes, and adds who served each operator."""
-    work = decode_vae if job["vae"] else run
+    work = decode_vae if job["vae"] else encode_text if job["text"] else run
     if os.environ.get("PLATFORM") != "flagos":
         return work(job)
     import flagos

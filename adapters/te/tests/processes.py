@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
+
+from adapters.torch.tests.launch import run_script
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "adapters" / "te" / "examples"
 
 
 def run(program: str | Path, *paths: Path, fails: bool = False, **variables: str) -> str:
-    """What a program (text, or a file) prints, standard error included.
+    """What a program (text, or a file) prints, and then what it wrote to standard error.
 
     ``paths`` come first on the module path. Variables of flagos and TE-FL are those given, and no others.
     """
@@ -26,16 +26,15 @@ def run(program: str | Path, *paths: Path, fails: bool = False, **variables: str
     environment = {**kept, **variables, "PYTHONPATH": os.pathsep.join(filter(None, search))}
     # `import torch` alone must not bring a device into it.
     environment.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-    command = [str(program)] if isinstance(program, Path) else ["-c", textwrap.dedent(program)]
-    done = subprocess.run(
-        [sys.executable, *command],
-        env=environment,
-        cwd="/",
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode != 0) == fails, done.stdout
-    return done.stdout
+    # Not in the folder of these sources, where more can be imported than in a user's.
+    script = "import os; os.chdir('/')\n"
+    if isinstance(program, Path):
+        script += f"import runpy, sys\nsys.argv = [{str(program)!r}]\n"
+        script += f"sys.path[0] = {str(program.parent)!r}\n"
+        script += f"runpy.run_path({str(program)!r}, run_name='__main__')\n"
+    else:
+        script += textwrap.dedent(program)
+    done = run_script(script, environment, timeout=120)
+    out = done.stdout + done.stderr
+    assert (done.returncode != 0) == fails, out
+    return out

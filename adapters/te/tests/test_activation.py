@@ -68,17 +68,21 @@ def test_the_gradient_of_the_bias_is_the_sum_of_the_gradient_of_the_input(name: 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("limit", "alpha"), [(7.0, 1.702), (0.5, 1.0)])
-def test_clamped_swiglu(limit: float, alpha: float, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("limit", "alpha", "offset"), [(7.0, 1.702, ()), (0.5, 1.0, ()), (1.0, 1.702, (0.25,))]
+)
+def test_clamped_swiglu(
+    limit: float, alpha: float, offset: tuple[float, ...], dtype: torch.dtype
+) -> None:
     x = 2 * tensor(6, 10, dtype=dtype)
     wx = wide(x, True)
     a, b = wx.chunk(2, -1)
     a, b = torch.clamp(a, max=limit), torch.clamp(b, -limit, limit)
-    y = a * sigmoid(alpha * a) * (b + 1)
-    assert agrees(OPERATORS["clamped_swiglu"](x, None, limit, alpha), y)
+    y = a * sigmoid(alpha * a) * (b + (offset or (1.0,))[0])
+    assert agrees(OPERATORS["clamped_swiglu"](x, None, limit, alpha, *offset), y)
     dy = tensor(6, 5, dtype=dtype, seed=3)
     (dx,) = torch.autograd.grad(y, wx, wide(dy))
-    assert agrees(OPERATORS["clamped_dswiglu"](dy, x, None, limit, alpha), dx)
+    assert agrees(OPERATORS["clamped_dswiglu"](dy, x, None, limit, alpha, *offset), dx)
 
 
 def test_the_comparison_notices_another_activation() -> None:

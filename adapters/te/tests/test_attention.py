@@ -174,6 +174,49 @@ def test_the_interface_of_2_9_has_no_diagonal() -> None:
         assert torch.equal(one, other)
 
 
+# TransformerEngine 2.20: [q, k, v], then the formats of the output, of its gradient, of the gradients.
+@pytest.mark.parametrize("names", ["BSHD SBHD SBHD BSHD", "BHSD BHSD BSHD BHSD", "THD THD THD THD"])
+def test_the_interface_of_2_20_names_formats(names: str) -> None:
+    given, out_format, dout_format, grad_format = names.split()
+    q, k, v, dout = (tensor(B, H, 5, D, seed=i) for i in range(4))
+    leaves = [wide(x, True) for x in (q, k, v)]
+    expected = definition(*leaves, causal(5, 5, False))
+    gradients = torch.autograd.grad(expected, leaves, wide(dout))
+
+    def laid(x: torch.Tensor, layout: str) -> torch.Tensor:
+        if layout == "THD":
+            return x.transpose(1, 2).flatten(0, 1)
+        return x if layout == "BHSD" else lay(x, layout)
+
+    cu = torch.tensor([0, 5, 10]).int()
+    kind = SimpleNamespace(name=f"NVTE_{given}_{given}_{given}")
+    grads = SimpleNamespace(name=f"NVTE_{grad_format}_{grad_format}_{grad_format}")
+    not_set = SimpleNamespace(name="NVTE_QKV_Format_NOT_SET")
+    o, do = (SimpleNamespace(name=f"NVTE_{x}") for x in (out_format, dout_format))
+    forward, backward = call(kind, "CAUSAL_MASK", *(laid(x, given) for x in (q, k, v)), cu=(cu, cu))
+    new = (*forward[:7], o, not_set, *forward[7:])
+    out = fused_attn_fwd(*new, torch.float32, None, None, None, None, None, None, None)
+    assert agrees(out[0], laid(expected, out_format))
+    assert out[0].is_contiguous()
+    new = (*backward[:6], o, do, grads, not_set, not_set, *backward[6:])
+    got = fused_attn_bwd(*new, out[0], laid(dout, dout_format), torch.float32, out[1:], cu, cu)
+    for one, right in zip(got[:3], gradients, strict=True):
+        assert agrees(one, laid(right, grad_format))
+    if out_format != given:  # the older interface has the output as the queries are
+        assert fused_attn_fwd(*forward)[0].shape == laid(q, given).shape != out[0].shape
+
+
+def test_arguments_by_name() -> None:
+    q, k, v = (tensor(B, 5, H, D, seed=i) for i in range(3))
+    forward, _ = call(NVTE_QKV_Layout.NVTE_BSHD_BSHD_BSHD, "CAUSAL_MASK", q, k, v)
+    names = (
+        "max_seqlen_q max_seqlen_kv is_training attn_scale p_dropout set_zero qkv_layout bias_type "
+        "attn_mask_type softmax_type window_size bottom_right_diagonal cu_seqlens_q cu_seqlens_kv Q K V"
+    )
+    named = dict(zip(names.split(), forward, strict=True))
+    assert torch.equal(fused_attn_fwd(**named)[0], fused_attn_fwd(*forward)[0])
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,24 @@ def test_a_region_ends_with_an_exception_and_can_be_entered_again() -> None:
     with region, region:
         assert m.call("my_op") == "v"
     assert m.call("my_op") == "f"
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ({"deny_vendors": "nvidia"}, r"deny_vendors is a collection: write \['nvidia'\]"),
+        ({"allow_vendors": "nvidia"}, r"allow_vendors is a collection"),
+        ({"per_op_order": {"gelu": "vendor"}}, r"the order of gelu is a collection"),
+        (
+            {"deny_vendors": {"two words"}},
+            r"'two words' in deny_vendors is not the name of a vendor",
+        ),
+        ({"per_op_order": {"gelu": ["vendro"]}}, r"`vendro` is not an alternative; did you mean"),
+    ],
+)
+def test_a_policy_that_means_nothing_is_refused(policy: dict[str, Any], told: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=told):
+        SelectionPolicy.from_dict(**policy)
 
 
 def test_a_region_belongs_to_its_thread() -> None:

@@ -116,6 +116,12 @@ def test_the_level_of_the_log_lines() -> None:
     assert "`INF0` is not a valid value of TEFL_LOG_LEVEL; did you mean `INFO`?" in out
 
 
+def test_a_misspelt_variable_is_told() -> None:
+    out = run(CALL, TE_FL_PREFFER="vendor")
+    told = "TE_FL_PREFFER is not a variable flagos knows; did you mean `TE_FL_PREFER`?"
+    assert "WARNING] " + told in out
+
+
 def test_a_switch_is_told() -> None:
     out = run(
         """

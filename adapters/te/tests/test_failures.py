@@ -39,6 +39,19 @@ def test_the_next_implementation_serves_and_the_first_is_tried_again(
     assert "Op 'my_op' fallback to 'r' (kind=reference, vendor=None)" in out
 
 
+def test_an_error_whose_text_is_always_another_is_told_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def failing() -> None:
+        raise RuntimeError(f"at {next(numbers)}")
+
+    numbers = iter(range(9))
+    m = manager(impl("first", fn=failing), impl("r", "reference"))
+    assert {m.call("my_op") for _ in range(3)} == {"r"}
+    out = capsys.readouterr().out
+    assert out.count("Implementation 'first' failed") == 1 and "at 0" in out
+
+
 def test_strict_raises_what_was_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     error = KeyError("mine")
     m = manager(impl("first", fn=Failing(error)), impl("r", "reference"))
@@ -71,6 +84,7 @@ def test_alone_it_raises_its_own_error_and_of_several_the_last_is_the_cause() ->
     with pytest.raises(RuntimeError, match=r"All 2 implementation.*Last error: second") as caught:
         m.call("my_op")
     assert caught.value.__cause__ is last
+    assert "In order: 'a': KeyError: ; 'b': ValueError: second" in str(caught.value)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()])

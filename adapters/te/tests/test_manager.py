@@ -57,6 +57,11 @@ def test_an_implementation_of_a_vendor_names_it() -> None:
         OpImpl("my_op", "vendor.x", BackendImplKind.VENDOR, print)
 
 
+def test_an_implementation_has_a_function() -> None:
+    with pytest.raises(TypeError, match="fn of 'none' for op='my_op' is not callable: None"):
+        manager(OpImpl("my_op", "none", BackendImplKind.DEFAULT, None))  # type: ignore[arg-type]
+
+
 def test_a_registry_lists_what_it_has() -> None:
     registry = OpRegistry()
     first, second = impl("a"), impl("b", "reference", op="other")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from adapters.te.tests.oracle import agrees, tensor, wide
+from adapters.te.tests.oracle import agrees, non_contiguous, tensor, wide
 from te_fl.operators import multi_tensor as mt
 
 SHAPES = [(4, 5), (1,), (3, 2, 7), (0,)]
@@ -76,6 +76,22 @@ def test_adam(dtypes: tuple[torch.dtype, ...], correct: int, mode: int) -> None:
         expected = adam(*map(wide, (g, p, m, v)), 3, mode, bool(correct), 0.1)
         for got, right in zip((lists[1][i], lists[2][i], lists[3][i]), expected, strict=True):
             assert agrees(got, right)
+
+
+@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("lay", [lambda t: t.mT.contiguous().mT, non_contiguous])
+def test_adam_over_tensors_that_are_not_contiguous(lay: Any, which: int) -> None:
+    lists = [[t] for t in (tensor(4, 5, seed=i) for i in range(4))]
+    lists[3][0].abs_()
+    g, p, m, v = (wide(one[0]) for one in lists)
+    lists[which][0] = lay(lists[which][0])
+    assert not lists[which][0].is_contiguous()
+    mt.multi_tensor_adam(2048, flag(), lists, *ADAM.values(), 1, 1, 1, 0.1)
+    for one, right in zip(lists[1:], adam(g, p, m, v, 1, 1, True, 0.1), strict=True):
+        assert agrees(one[0], right)
+    before = copies(lists)
+    mt.multi_tensor_adam(2048, flag(1), lists, *ADAM.values(), 2, 1, 1, 0.1)
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(lists, before, strict=True))
 
 
 def test_adam_with_master_parameters_and_the_names_of_2_9() -> None:

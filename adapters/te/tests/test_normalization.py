@@ -9,6 +9,7 @@ import torch
 
 from adapters.te.tests.oracle import DTYPES, agrees, non_contiguous, tensor, wide
 from te_fl.operators import normalization as norm
+from te_fl.operators.arguments import has_kernel
 
 SHAPES = [(4, 8), (3, 5, 17), (1, 1), (2, 3, 2, 33), (0, 8)]
 EPS = 1e-3
@@ -106,3 +107,10 @@ def test_backward_takes_statistics_of_any_shape_and_the_trailing_eps_of_2_9() ->
     flat = norm.rmsnorm_bwd(dy, x, rs, gamma, 0, False, EPS)
     shaped = norm.rmsnorm_bwd(dy, x, rs.view(2, 3), gamma, 0, False)
     assert torch.equal(flat[0], shaped[0]) and torch.equal(flat[1], shaped[1])
+
+
+def test_fused_kernels_are_taken_where_the_dispatcher_has_them() -> None:
+    fused, cuda = norm._FUSED, SimpleNamespace(device=torch.device("cuda"))
+    assert has_kernel(fused, cuda)  # type: ignore[arg-type]
+    assert not has_kernel(fused, torch.empty(1)) and has_kernel("aten::mm", torch.empty(1))
+    assert not has_kernel("aten::mm.dtype", torch.empty(1))

@@ -14,10 +14,7 @@ from adapters.te.tests.processes import ROOT, run
 
 CHECKOUTS = [Path(path) for path in os.environ.get("TEFL_PATH", "").split(os.pathsep) if path]
 
-pytestmark = [
-    pytest.mark.tefl,
-    pytest.mark.skipif(not CHECKOUTS, reason="TEFL_PATH names no checkout of TransformerEngine-FL"),
-]
+pytestmark = pytest.mark.tefl
 
 
 @pytest.fixture(params=CHECKOUTS or [None], ids=lambda path: path.name if path else "none")
@@ -118,6 +115,8 @@ SUITES = """
             assert backend in suite.backends
             suite.backends = [backend]
             out = io.StringIO()
+            # Their inputs are random, and their tolerances tight: the same ones every time.
+            torch.manual_seed(0)
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
                 suite.run_all_tests()
             counts.append((suite.passed, suite.failed, suite.skipped))

@@ -143,7 +143,8 @@ def become_interpreter(request: dict[str, Any], output: IO[bytes], errors: IO[by
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.argv = ["-c"]
-    sys.path[0] = ""
+    search = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:1] = ["", *filter(None, search)]
     sys.modules["__main__"] = types.ModuleType("__main__")
     import_backends()
     return str(request["script"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flagos.cli.output import CommandError, Commands, add_command, print_json, print_table
 from lightx2v_fl import rules
+from lightx2v_fl.device import device_name
 
 _CONFIGS = """
 Without names they are listed. With names they are copied into a folder, where LightX2V can be given
@@ -130,16 +131,21 @@ def _copy(found: dict[str, str], options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> int:
     """Checks configurations."""
+    try:
+        device = device_name(options.device)
+    except ValueError as error:
+        raise CommandError(str(error), "or leave it out: the device is flagos") from error
     results = {}
     for name in options.files:
         try:
             text = Path(name).read_text(encoding="utf-8")
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
             raise CommandError(
-                f"{name} cannot be read: {error.strerror}", "flagos lightx2v configs has ready ones"
+                f"{name} cannot be read: {reason}", "flagos lightx2v configs has ready ones"
             ) from error
         problems = rules.check_text(
-            text, model_cls=options.model_cls, task=options.task, device=options.device
+            text, model_cls=options.model_cls, task=options.task, device=device
         )
         results[name] = [{**p.as_data(), "line": rules.line_of(text, p.field)} for p in problems]
         if not options.json:

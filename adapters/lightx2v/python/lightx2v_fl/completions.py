@@ -1,7 +1,8 @@
 """What LightX2V does not ask its plugins about, completed when it imports the module in question.
 
-Three places of LightX2V know names by literal lists, or read the configuration before any plugin is
-asked. Each completion changes one function of one module, and only for our own names.
+Some places of LightX2V know names by literal lists, name a kernel whatever the configuration says, or read the
+configuration before any plugin is asked. Each completion changes one function of one module, and only for our
+own names and our own device's tensors.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 
 from lightx2v_fl import tables
+from lightx2v_fl.device import FLAGOS
 
 SCHEMES = (tables.LINEAR, tables.FP8_LINEAR, tables.INT8_LINEAR)
 _CHECK = "FLAGOS_LIGHTX2V_CHECK"
@@ -26,6 +28,7 @@ def install() -> None:
 
     when_imported("lightx2v.models.networks.base_model", accept_quantization_schemes)
     when_imported("lightx2v.common.ops.moe.fused_moe", accept_moe_backend)
+    when_imported("lightx2v.common.ops.norm.rms_norm_weight", serve_norms_named_in_the_tree)
     when_imported("lightx2v.utils.set_config", check_configurations)
 
 
@@ -88,6 +91,28 @@ def _packed(weights: Any) -> torch.Tensor:
     if isinstance(weights, torch.Tensor):
         return weights.contiguous()
     return torch.stack(tuple(weights))
+
+
+def serve_norms_named_in_the_tree() -> None:
+    """An offloaded text encoder and some models name the norm ``sgl-kernel`` themselves.
+
+    Where that package is installed its kernel is called, which takes tensors of cuda alone.
+    """
+    norm: Any = sys.modules["lightx2v.common.ops.norm.rms_norm_weight"].RMSWeightSgl
+    original = norm.apply
+    if hasattr(original, _MARK):
+        return
+
+    @functools.wraps(original)
+    def apply(self: Any, input_tensor: torch.Tensor) -> Any:
+        if input_tensor.device.type != FLAGOS:
+            return original(self, input_tensor)
+        from lightx2v_fl import operators
+
+        return operators.rms_norm(input_tensor, self._get_actual_weight(), self.eps)
+
+    setattr(apply, _MARK, True)
+    norm.apply = apply
 
 
 def check_configurations() -> None:

@@ -9,19 +9,19 @@ FLAGOS = "flagos"
 _NATIVE = ("cpu", "cuda", "npu", "mlu", "musa", "xpu", "gcu")
 
 
-def device_name() -> str:
-    """The torch device of LightX2V's tensors: ``flagos``, or the chip's own, as the variable says.
+def device_name(given: str | None = None) -> str:
+    """The torch device of LightX2V's tensors: ``flagos``, or the chip's own, as ``given`` or the variable says.
 
     Raises ValueError for another name, with the nearest one.
     """
-    name = os.environ.get(VARIABLE) or FLAGOS
+    name = given or os.environ.get(VARIABLE) or FLAGOS
     if name not in (FLAGOS, *_NATIVE):
         from difflib import get_close_matches
 
         near = get_close_matches(name, (FLAGOS, *_NATIVE), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(
-            f"{VARIABLE}={name} is no device: write one of {', '.join((FLAGOS, *_NATIVE))}{hint}"
+            f"{'' if given else f'{VARIABLE}='}{name} is no device: write one of {', '.join((FLAGOS, *_NATIVE))}{hint}"
         )
     return name
 

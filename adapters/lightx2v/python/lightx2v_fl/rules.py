@@ -80,6 +80,7 @@ def check(
         *_missing(config, str(model_cls or ""), task),
         *(_quantization(config) if _is_wan(str(model_cls or "")) else ()),
         *_offload(config, device),
+        *_encoders(config, device),
     ]
     if isinstance(parallel, Mapping) and parallel:
         problems += [
@@ -273,6 +274,17 @@ def _offload(config: Mapping[str, Any], device: str) -> Iterator[Problem]:
             "on the device 'cpu' LightX2V takes every weight for an offloaded one",
             "write cpu_offload: true and offload_granularity: 'model'",
         )
+
+
+def _encoders(config: Mapping[str, Any], device: str) -> Iterator[Problem]:
+    for encoder in ("t5", "clip"):
+        if device == FLAGOS and config.get(f"{encoder}_quantized") is True:
+            yield Problem(
+                f"{encoder}_quantized",
+                "LightX2V's quantized encoders are kernels for tensors of the chip's own device",
+                f"write false, and {encoder}_cpu_offload: true for less memory, or set {VARIABLE} to "
+                "that device",
+            )
 
 
 def _parallel(

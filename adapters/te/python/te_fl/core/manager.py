@@ -15,7 +15,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from flagos import followers
-from flagos._core import InvalidArgumentError, UnsupportedError
+from flagos._core import ForkedError, InvalidArgumentError, UnsupportedError
+from flagos._core import configuration as _configuration
 from flagos._core import foreign as _foreign
 from flagos._core import te as _native
 from te_fl.core.discovery import discover_plugin
@@ -48,6 +49,7 @@ class OpManager:
         self._compat = False
         self._strict_is_off = False
         self._used: dict[str, str] = {}
+        self._told: set[tuple[str, str, type[Exception]]] = set()
         #: Operator → how often another than the chosen implementation served it after a failure.
         self.fallbacks: dict[str, int] = {}
         self._bound: dict[str, Any] = {}
@@ -85,6 +87,8 @@ class OpManager:
             self._initialized = True
         _native.advance()
         logger = get_logger()
+        for warning in _unknown_variables():
+            logger.warning(warning)
         impls = [i for found in self._registry.snapshot().impls_by_op.values() for i in found]
         operators = len(self._registry.list_operators())
         logger.info(f"OpManager initialized: {operators} ops with {len(impls)} implementations")
@@ -241,9 +245,8 @@ class OpManager:
         if not rest:
             return NotImplemented
         assert at is not None
-        get_logger().warning_once(
-            f"Implementation '{candidates[at].impl_id}' failed for op '{name}': {error}"
-        )
+        self._tell_failure(name, candidates[at], error)
+        errors = [f"'{candidates[at].impl_id}': {type(error).__name__}: {error}"]
         for impl in rest:
             fn = impl.fn if known(name) else watched(impl.fn)
             try:
@@ -252,9 +255,8 @@ class OpManager:
                 if not self._may_try_another(name, next_error, args, kwargs):
                     raise
                 error = next_error
-                get_logger().warning_once(
-                    f"Implementation '{impl.impl_id}' failed for op '{name}': {error}"
-                )
+                self._tell_failure(name, impl, error)
+                errors.append(f"'{impl.impl_id}': {type(error).__name__}: {error}")
                 continue
             self._fell_back(name, impl)
             if self._compat:
@@ -262,8 +264,18 @@ class OpManager:
                 self._remember(op, epoch, impl.fn)
             return result
         raise RuntimeError(
-            f"All {len(rest) + 1} implementation(s) failed for op='{name}'. Last error: {error}"
+            f"All {len(errors)} implementation(s) failed for op='{name}'. Last error: {error}. "
+            f"In order: {'; '.join(errors)}"
         ) from error
+
+    def _tell_failure(self, op_name: str, impl: OpImpl, error: Exception) -> None:
+        """Once for each kind of error: its text may be another one every time."""
+        failure = (op_name, impl.impl_id, type(error))
+        if failure not in self._told:
+            self._told.add(failure)
+            get_logger().warning(
+                f"Implementation '{impl.impl_id}' failed for op '{op_name}': {error}"
+            )
 
     def _fell_back(self, op_name: str, impl: OpImpl) -> None:
         self.fallbacks[op_name] = self.fallbacks.get(op_name, 0) + 1
@@ -325,6 +337,16 @@ class OpManager:
         raise RuntimeError(
             f"All {len(errors)} implementation(s) failed for op='{op_name}'. Last error: {errors[-1]}"
         ) from errors[-1]
+
+
+def _unknown_variables() -> list[str]:
+    """A line for each variable that looks like one of TransformerEngine-FL's, and is none."""
+    try:
+        warnings = _configuration()["warnings"]
+    except ForkedError:
+        # Asking for the configuration needs the runtime, which a child of a fork does not have.
+        return []
+    return [warning for warning in warnings if warning.startswith(("TE_FL_", "TEFL_"))]
 
 
 class _Follower:

@@ -7,6 +7,7 @@ the thread, or the asyncio task, that entered them.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar, Token
@@ -28,6 +29,16 @@ _ORDERS = {
 }
 
 
+# As in TE_FL_ALLOW_VENDORS.
+_VENDOR = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+def _refuse_text(name: str, given: object) -> None:
+    """A text where several are meant is a collection of its letters."""
+    if isinstance(given, str):
+        raise TypeError(f"{name} is a collection: write [{given!r}], not {given!r}")
+
+
 @dataclass(frozen=True)
 class SelectionPolicy:
     """Which implementations are preferred, allowed and denied.
@@ -36,7 +47,7 @@ class SelectionPolicy:
     ``per_op_order``, whose alternatives are ``flagos``, ``vendor``, ``reference``, ``vendor:<name>`` and
     ``impl:<id>``. ``strict``: a failure is raised instead of trying the next implementation. Denied
     vendors beat allowed ones; names of vendors match in any case. Raises ValueError for what is not
-    valid.
+    valid, and TypeError for a text in the place of several.
     """
 
     prefer: str = PREFER_DEFAULT
@@ -49,9 +60,18 @@ class SelectionPolicy:
         if self.prefer not in VALID_PREFER_VALUES:
             valid = ", ".join(sorted(VALID_PREFER_VALUES))
             raise ValueError(f"Invalid prefer value: '{self.prefer}'. Must be one of: {valid}")
-        for _, order in self.per_op_order:
+        for op, order in self.per_op_order:
+            _refuse_text(f"the order of {op}", order)
             for token in order:
                 _native.token(token)
+        for name, vendors in (
+            ("deny_vendors", self.deny_vendors),
+            ("allow_vendors", self.allow_vendors or ()),
+        ):
+            _refuse_text(name, vendors)
+            for vendor in vendors:
+                if not _VENDOR.fullmatch(vendor):
+                    raise ValueError(f"{vendor!r} in {name} is not the name of a vendor")
 
     @classmethod
     def from_dict(
@@ -64,6 +84,10 @@ class SelectionPolicy:
     ) -> SelectionPolicy:
         """A policy from lists and sets. An empty ``allow_vendors`` allows every vendor."""
         orders = sorted((per_op_order or {}).items())
+        for op, order in orders:
+            _refuse_text(f"the order of {op}", order)
+        _refuse_text("deny_vendors", deny_vendors)
+        _refuse_text("allow_vendors", allow_vendors)
         return cls(
             prefer=prefer.lower(),
             strict=strict,

@@ -41,8 +41,13 @@ class OpRegistry:
         """Registers ``impl``; it can be chosen from the next call on.
 
         Raises ValueError (:class:`flagos.InvalidArgumentError`) when the operator has an
-        implementation of that id already, or a name is not valid.
+        implementation of that id already, or a name is not valid, and TypeError when its function cannot
+        be called.
         """
+        if not callable(impl.fn):
+            raise TypeError(
+                f"fn of '{impl.impl_id}' for op='{impl.op_name}' is not callable: {impl.fn!r}"
+            )
         with self._lock:
             by_id = self._impls_by_op.setdefault(impl.op_name, {})
             if impl.impl_id in by_id:

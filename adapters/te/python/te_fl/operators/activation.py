@@ -124,12 +124,19 @@ def _with_bias(gradient: _Gradient) -> Callable[..., Any]:
 
 
 def clamped_swiglu(
-    input: torch.Tensor, quantizer: Any = None, limit: float = 7.0, alpha: float = 1.702
+    input: torch.Tensor,
+    quantizer: Any = None,
+    limit: float = 7.0,
+    alpha: float = 1.702,
+    glu_linear_offset: float = 1.0,
 ) -> Any:
-    """a·σ(αa)·(b + 1), with a at most ``limit`` and b within ±``limit``."""
+    """a·σ(αa)·(b + ``glu_linear_offset``), with a at most ``limit`` and b within ±``limit``.
+
+    TransformerEngine has the offset since 2.15; before, it was 1.
+    """
     check(quantizer)
     a, b = _wide(input).chunk(2, dim=-1)
-    a, b = a.clamp(max=limit), b.clamp(-limit, limit) + 1
+    a, b = a.clamp(max=limit), b.clamp(-limit, limit) + glu_linear_offset
     y = (a * torch.sigmoid(alpha * a) * b).to(input.dtype)
     return y if quantizer is None else quantize(y, quantizer)
 
@@ -140,11 +147,12 @@ def clamped_dswiglu(
     quantizer: Any = None,
     limit: float = 7.0,
     alpha: float = 1.702,
+    glu_linear_offset: float = 1.0,
 ) -> Any:
     """The gradient of :func:`clamped_swiglu`: nothing passes where an operand was clamped."""
     check(quantizer)
     raw_a, raw_b = _wide(fwd_input).chunk(2, dim=-1)
-    a, b = raw_a.clamp(max=limit), raw_b.clamp(-limit, limit) + 1
+    a, b = raw_a.clamp(max=limit), raw_b.clamp(-limit, limit) + glu_linear_offset
     s = torch.sigmoid(alpha * a)
     da = grad * b * (s + alpha * a * s * (1 - s)) * (raw_a <= limit)
     db = grad * (a * s) * (raw_b.abs() <= limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, TypeVar
 
 import torch
@@ -58,6 +58,17 @@ def compute_dtype(*tensors: torch.Tensor | None) -> torch.dtype:
         if any(t is not None and t.dtype == torch.float64 for t in tensors)
         else torch.float32
     )
+
+
+def has_kernel(op: str, x: torch.Tensor) -> bool:
+    """Whether the device of ``x`` has a kernel for ``aten::...``, or whether flagos reaches one there."""
+    return _registered(op, x.device.type)
+
+
+@cache
+def _registered(op: str, device_type: str) -> bool:
+    key = torch._C._dispatch_key_for_device(device_type)
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op, key))
 
 
 def renamed(**old: str) -> Callable[[F], F]:

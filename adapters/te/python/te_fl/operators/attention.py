@@ -6,77 +6,34 @@ views of one. Masks are built on the device, so that the host never waits for th
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from flagos._core import UnsupportedError
-from te_fl.operators.arguments import enumerator
-from te_fl.operators.quantization import is_quantized
-
-_LAYOUTS = {
-    0: "SB3HD",
-    1: "SBH3D",
-    2: "SBHD_SB2HD",
-    3: "SBHD_SBH2D",
-    4: "SBHD_SBHD_SBHD",
-    5: "BS3HD",
-    6: "BSH3D",
-    7: "BSHD_BS2HD",
-    8: "BSHD_BSH2D",
-    9: "BSHD_BSHD_BSHD",
-    10: "T3HD",
-    11: "TH3D",
-    12: "THD_T2HD",
-    13: "THD_TH2D",
-    14: "THD_THD_THD",
-    15: "SBHD_BSHD_BSHD",
-    16: "BSHD_SBHD_SBHD",
-    17: "THD_BSHD_BSHD",
-    18: "THD_SBHD_SBHD",
-}
-_BIASES = {0: "NO_BIAS", 1: "PRE_SCALE_BIAS", 2: "POST_SCALE_BIAS", 3: "ALIBI"}
-_MASKS = {
-    0: "NO_MASK",
-    1: "PADDING_MASK",
-    2: "CAUSAL_MASK",
-    3: "PADDING_CAUSAL_MASK",
-    4: "CAUSAL_BOTTOM_RIGHT_MASK",
-    5: "PADDING_CAUSAL_BOTTOM_RIGHT_MASK",
-}
-_SOFTMAXES = {0: "VANILLA_SOFTMAX", 1: "OFF_BY_ONE_SOFTMAX", 2: "LEARNABLE_SOFTMAX"}
-
-
-class Call(NamedTuple):
-    """What a call asks for, beside the tensors."""
-
-    q_format: str
-    kv_format: str
-    scale: float
-    mask: str
-    window: tuple[int, int]
-    bottom_right: bool
-    lengths: tuple[torch.Tensor | None, torch.Tensor | None]
-    offsets: tuple[torch.Tensor | None, torch.Tensor | None]
-    bias: torch.Tensor | None
-
-
-def formats(layout: str) -> tuple[str, str]:
-    """(format of q, format of k and v): sb3hd is sbhd, thd_t2hd is thd."""
-    parts = layout.lower().split("_")
-    plain = [part.replace("2", "").replace("3", "") for part in parts]
-    return plain[0], plain[-1]
+from te_fl.operators.attention_call import (
+    Call,
+    backward_arguments,
+    format_of,
+    formats_of,
+    forward_arguments,
+    understand,
+)
 
 
 def to_bhsd(x: torch.Tensor, layout: str) -> torch.Tensor:
     """(b, h, s, d), a view; packed sequences become one of a batch of one."""
+    if layout == "bhsd":
+        return x
     if layout == "sbhd":
         return x.permute(1, 2, 0, 3)
     return x.transpose(1, 2) if layout == "bshd" else x.transpose(0, 1).unsqueeze(0)
 
 
 def _from_bhsd(x: torch.Tensor, layout: str) -> torch.Tensor:
+    if layout == "bhsd":
+        return x.contiguous()
     if layout == "sbhd":
         return x.permute(2, 0, 1, 3).contiguous()
     return (x.transpose(1, 2) if layout == "bshd" else x.squeeze(0).transpose(0, 1)).contiguous()
@@ -167,61 +124,14 @@ def _logsumexp(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return torch.logsumexp(scores, -1, keepdim=True)
 
 
-def _call(
-    layout: Any,
-    bias_type: Any,
-    mask_type: Any,
-    softmax_type: Any,
-    scale: float,
-    window: Any,
-    bottom_right: bool,
-    lengths: tuple[torch.Tensor | None, torch.Tensor | None],
-    offsets: tuple[torch.Tensor | None, torch.Tensor | None],
-    bias: torch.Tensor | None,
-    tensors: tuple[Any, ...],
-) -> Call:
-    if any(is_quantized(tensor) for tensor in tensors):
-        raise UnsupportedError("FP8 attention is not supported by default.flagos_rs")
-    softmax = enumerator(softmax_type, _SOFTMAXES)
-    biased = enumerator(bias_type, _BIASES)
-    if softmax != "VANILLA_SOFTMAX" or biased not in ("NO_BIAS", "POST_SCALE_BIAS"):
-        raise UnsupportedError(f"{softmax} with {biased} is not supported by default.flagos_rs")
-    mask = enumerator(mask_type, _MASKS)
-    q_format, kv_format = formats(enumerator(layout, _LAYOUTS))
-    if (q_format == "thd") != (kv_format == "thd"):
-        raise UnsupportedError(f"{q_format} with {kv_format} is not supported by default.flagos_rs")
-    left, right = (int(window[0]), int(window[1])) if window is not None else (-1, -1)
-    return Call(
-        q_format,
-        kv_format,
-        float(scale),
-        mask,
-        (left, right),
-        bottom_right or "BOTTOM_RIGHT" in mask,
-        lengths,
-        offsets,
-        bias if biased == "POST_SCALE_BIAS" else None,
-    )
-
-
-def _with_diagonal(args: tuple[Any, ...], at: int, flags: int) -> tuple[Any, ...]:
-    """Arguments of the newer interface: that of 2.9 has no ``bottom_right_diagonal`` at place ``at``.
-
-    From there ``flags`` arguments are bool in the newer one, and one less in the older.
-    """
-    last = at + flags - 1
-    if len(args) > last and not isinstance(args[last], bool):
-        return (*args[:at], False, *args[at:])
-    return args
-
-
 def fused_attn_fwd(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
     """[output, log-sum-exp of the scores (b, h, q, 1), state of the random generator].
 
-    The output is shaped like ``Q`` (with the head size of ``V``). Dropout in training, sinks, paged keys and
-    FP8 are declined.
+    The output is shaped like ``Q`` (with the head size of ``V``), or as ``o_format`` says. Dropout in
+    training, sinks, paged keys and FP8 are declined.
     """
-    return _forward(*_with_diagonal(args, 11, 1), **kwargs)
+    args, kwargs = forward_arguments(args, kwargs)
+    return _forward(*args, **kwargs)
 
 
 def _forward(
@@ -232,6 +142,8 @@ def _forward(
     p_dropout: float,
     set_zero: bool,
     qkv_layout: Any,
+    o_format: Any,
+    qkv_scale_inv_format: Any,
     bias_type: Any,
     attn_mask_type: Any,
     softmax_type: Any,
@@ -262,7 +174,7 @@ def _forward(
         raise UnsupportedError(
             "paged, FP8 or max-logit attention is not supported by default.flagos_rs"
         )
-    call = _call(
+    call = understand(
         qkv_layout,
         bias_type,
         attn_mask_type,
@@ -278,14 +190,15 @@ def _forward(
     with torch.no_grad():
         q = to_bhsd(Q, call.q_format)
         k, v = (to_bhsd(x, call.kv_format) for x in (K, V))
-        out = _from_bhsd(_attend(call, q, k, v), call.q_format)
+        out = _from_bhsd(_attend(call, q, k, v), format_of(o_format, call.q_format))
         statistics = _logsumexp(call, q, k)
     return [out, statistics, torch.zeros(2, dtype=torch.int64, device=Q.device)]
 
 
 def fused_attn_bwd(*args: Any, **kwargs: Any) -> list[torch.Tensor | None]:
     """[dQ, dK, dV, gradient of the bias or None]. The forward pass is computed again."""
-    return _backward(*_with_diagonal(args, 10, 2), **kwargs)
+    args, kwargs = backward_arguments(args, kwargs)
+    return _backward(*args, **kwargs)
 
 
 def _backward(
@@ -295,6 +208,11 @@ def _backward(
     p_dropout: float,
     set_zero: bool,
     qkv_layout: Any,
+    o_format: Any,
+    do_format: Any,
+    dqkv_layout: Any,
+    qkv_scale_inv_format: Any,
+    do_scale_inv_format: Any,
     bias_type: Any,
     attn_mask_type: Any,
     softmax_type: Any,
@@ -309,7 +227,6 @@ def _backward(
     O: Any,  # noqa: E741 (a name of the interface)
     dO: Any,
     fake_dtype: Any = None,
-    dqkv_type: Any = None,
     Aux_CTX_Tensors: Any = None,
     cu_seqlens_q_padded: Any = None,
     cu_seqlens_kv_padded: Any = None,
@@ -321,7 +238,7 @@ def _backward(
     if p_dropout > 0 or dqkv_quantizer is not None:
         raise UnsupportedError("dropout or FP8 in attention is not supported by default.flagos_rs")
     aux = list(Aux_CTX_Tensors or ())
-    call = _call(
+    call = understand(
         qkv_layout,
         bias_type,
         attn_mask_type,
@@ -342,7 +259,14 @@ def _backward(
             call = call._replace(bias=bias)
         q = to_bhsd(leaves[0], call.q_format)
         k, v = (to_bhsd(x, call.kv_format) for x in leaves[1:])
-        out = _from_bhsd(_attend(call, q, k, v), call.q_format)
+        out = _attend(call, q, k, v)
         inputs = [*leaves, *([bias] if bias is not None else [])]
-        gradients = torch.autograd.grad(out, inputs, dO.reshape(out.shape).to(out.dtype))
-    return [*gradients[:3], gradients[3] if bias is not None else None]
+        dout_format = format_of(do_format, format_of(o_format, call.q_format))
+        dout = to_bhsd(dO, dout_format).reshape(out.shape).to(out.dtype)
+        dq, dk, dv, *rest = torch.autograd.grad(out, inputs, dout)
+    dq_format, dkv_format = formats_of(dqkv_layout, (call.q_format, call.kv_format))
+    return [
+        _from_bhsd(to_bhsd(dq, call.q_format), dq_format),
+        *(_from_bhsd(to_bhsd(dx, call.kv_format), dkv_format) for dx in (dk, dv)),
+        rest[0] if rest else None,
+    ]

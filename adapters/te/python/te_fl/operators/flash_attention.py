@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from flagos._core import UnsupportedError
-from te_fl.operators.attention import Call, formats, scores_mask, to_bhsd
+from te_fl.operators.attention import scores_mask, to_bhsd
+from te_fl.operators.attention_call import Call, formats
 
 
 class FlashAttention(torch.nn.Module):

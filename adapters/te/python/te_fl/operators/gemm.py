@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from flagos._core import UnsupportedError
-from te_fl.operators.arguments import assign, torch_dtype
+from te_fl.operators.arguments import assign, has_kernel, torch_dtype
 from te_fl.operators.quantization import check, is_quantized, plain, quantize
 
 _aten = torch.ops.aten
@@ -138,7 +138,8 @@ def _count(shape: list[int]) -> int:
 def _wide_product(
     a: torch.Tensor, trans_a: bool, b: torch.Tensor, trans_b: bool, wide: torch.dtype
 ) -> torch.Tensor:
-    if a.is_cuda and a.dtype in (torch.float16, torch.bfloat16):
+    narrow = a.dtype in (torch.float16, torch.bfloat16)
+    if narrow and not a.is_cpu and has_kernel("aten::mm.dtype", a):
         # 16-bit tensor cores, with the float32 sum as it is.
         return torch.mm(*_sides(a, trans_a, b, trans_b), out_dtype=torch.float32)
     return torch.mm(*_sides(a.to(wide), trans_a, b.to(wide), trans_b))

@@ -6,7 +6,7 @@ it. ``chunk_size`` is how TransformerEngine's kernels divide their work, and mea
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -78,32 +78,39 @@ def multi_tensor_unscale_l2norm(
     return _norms(noop_flag, tensor_lists[0], factor, bool(per_tensor))
 
 
+class _Step(NamedTuple):
+    """What TransformerEngine passes to every Adam after the lists."""
+
+    lr: Any
+    beta1: float
+    beta2: float
+    epsilon: float
+    step: Any
+    mode: int
+    bias_correction: int
+    weight_decay: float
+
+
 def _fused_adam(
     noop_flag: torch.Tensor,
     params: list[torch.Tensor],
     grads: list[torch.Tensor],
     exp_avgs: list[torch.Tensor],
     exp_avg_sqs: list[torch.Tensor],
-    lr: Any,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    step: Any,
-    mode: int,
-    bias_correction: int,
-    weight_decay: float,
+    how: _Step,
 ) -> None:
     """One step of torch's fused kernel, over tensors of one dtype; it reads the flag on the device."""
     if not params:
         return
     device = params[0].device
-    if not bias_correction:
+    lr, step = how.lr, how.step
+    if not how.bias_correction:
         count = torch.full((), 1e9, device=device)  # β¹⁰⁰⁰⁰⁰⁰⁰⁰⁰⁰ is 0: nothing is corrected
     elif isinstance(step, torch.Tensor):
         count = step.to(device=device, dtype=torch.float32).reshape(())
     else:
         count = torch.full((), float(step), device=device)
-    kernel = torch._fused_adamw_ if mode == 1 else torch._fused_adam_
+    kernel = torch._fused_adamw_ if how.mode == 1 else torch._fused_adam_
     if isinstance(lr, torch.Tensor):
         lr = lr.to(dtype=torch.float32).reshape(())
     kernel(
@@ -114,10 +121,10 @@ def _fused_adam(
         [],
         [count] * len(params),
         lr=lr,
-        beta1=beta1,
-        beta2=beta2,
-        weight_decay=weight_decay,
-        eps=epsilon,
+        beta1=how.beta1,
+        beta2=how.beta2,
+        weight_decay=how.weight_decay,
+        eps=how.epsilon,
         amsgrad=False,
         maximize=False,
         grad_scale=None,
@@ -128,14 +135,7 @@ def _fused_adam(
 def _adam(
     noop_flag: torch.Tensor,
     tensor_lists: _Lists,
-    lr: Any,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    step: Any,
-    mode: int,
-    bias_correction: int,
-    weight_decay: float,
+    how: _Step,
     inv_scale: torch.Tensor | None = None,
 ) -> None:
     """grads, params, first and second moments, and perhaps master copies of the parameters.
@@ -147,33 +147,21 @@ def _adam(
     with torch.no_grad():
         grads, params, firsts, seconds = tensor_lists[:4]
         masters = tensor_lists[4] if len(tensor_lists) == 5 else params
+        # The fused kernel goes through memory, whatever the strides are.
         work = [
-            [_wide(t.detach()) for t in tensors] for tensors in (masters, grads, firsts, seconds)
+            [_wide(t.detach()).contiguous() for t in tensors]
+            for tensors in (masters, grads, firsts, seconds)
         ]
         if inv_scale is not None:
             work[1] = [g * inv_scale.reshape(()).to(g.dtype) for g in work[1]]
         p, g, m, v = work
-        _fused_adam(
-            noop_flag,
-            p,
-            g,
-            m,
-            v,
-            lr,
-            beta1,
-            beta2,
-            epsilon,
-            step,
-            mode,
-            bias_correction,
-            weight_decay,
-        )
+        _fused_adam(noop_flag, p, g, m, v, how)
         for kept, computed in zip(
             (masters, firsts, seconds), (work[0], work[2], work[3]), strict=True
         ):
             for target, value in zip(kept, computed, strict=True):
-                # `float()` of a float32 tensor is the tensor itself, which the kernel has written.
-                if target.dtype != value.dtype:
+                # A contiguous float32 tensor is itself what the kernel has written.
+                if target.data_ptr() != value.data_ptr():
                     target.copy_(unless(noop_flag, value.to(target.dtype), target))
         if masters is not params:
             for target, value in zip(params, work[0], strict=True):
@@ -198,18 +186,8 @@ def multi_tensor_adam(
 
     ``tensor_lists``: grads, params, first moments, second moments, and optionally master parameters.
     """
-    _adam(
-        noop_flag,
-        tensor_lists,
-        lr,
-        beta1,
-        beta2,
-        epsilon,
-        step,
-        mode,
-        bias_correction,
-        weight_decay,
-    )
+    how = _Step(lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
+    _adam(noop_flag, tensor_lists, how)
 
 
 @renamed(eps="epsilon")
@@ -228,19 +206,8 @@ def multi_tensor_adam_capturable(
     inv_scale: torch.Tensor,
 ) -> None:
     """The same with ``lr``, ``step`` and ``inv_scale``, which multiplies the gradients, on the device."""
-    _adam(
-        noop_flag,
-        tensor_lists,
-        lr,
-        beta1,
-        beta2,
-        epsilon,
-        step,
-        mode,
-        bias_correction,
-        weight_decay,
-        inv_scale,
-    )
+    how = _Step(lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
+    _adam(noop_flag, tensor_lists, how, inv_scale)
 
 
 #: With master parameters as the fifth list.
@@ -281,18 +248,8 @@ def multi_tensor_adam_param_remainder(
     with torch.no_grad():
         grads, params, firsts, seconds, remainders = tensor_lists
         masters = [join_remainder(p, r) for p, r in zip(params, remainders, strict=True)]
-        _adam(
-            noop_flag,
-            [grads, masters, firsts, seconds],
-            lr,
-            beta1,
-            beta2,
-            epsilon,
-            step,
-            mode,
-            bias_correction,
-            weight_decay,
-        )
+        how = _Step(lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
+        _adam(noop_flag, [grads, masters, firsts, seconds], how)
         # Where the flag is set the master did not change, and splits into what it was joined from.
         for master, param, remainder in zip(masters, params, remainders, strict=True):
             high, low = split_remainder(master)
@@ -324,18 +281,8 @@ def multi_tensor_adam_fp8(
     assert dtype is not None
     with torch.no_grad():
         grads, params, firsts, seconds, masters, scales, amaxes, inverses = tensor_lists
-        _adam(
-            noop_flag,
-            [grads, masters, firsts, seconds],
-            lr,
-            beta1,
-            beta2,
-            epsilon,
-            step,
-            mode,
-            bias_correction,
-            weight_decay,
-        )
+        how = _Step(lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
+        _adam(noop_flag, [grads, masters, firsts, seconds], how)
         lists = zip(params, masters, scales, amaxes, inverses, strict=True)
         for param, master, scale, amax, inverse in lists:
             data = to_fp8(master, scale.reshape(()), dtype).view(param.dtype).view(param.shape)

@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 
-from te_fl.operators.arguments import assign, compute_dtype, torch_dtype
+from te_fl.operators.arguments import assign, compute_dtype, has_kernel, torch_dtype
 from te_fl.operators.quantization import check, quantize
 
 _aten = torch.ops.aten
+# The CPU has none.
+_FUSED = "aten::_fused_rms_norm_backward"
 
 
 def _operands(
@@ -25,7 +27,9 @@ def _operands(
     x = tensors[0]
     same = all(t.dtype == gamma.dtype for t in tensors)
     # On an accelerator the kernels compute in float32 anyway; 1 + γ would round to 16 bits, though.
-    if same and (x.dtype in (torch.float32, torch.float64) or (x.is_cuda and not zero_centered)):
+    if same and (
+        x.dtype in (torch.float32, torch.float64) or (has_kernel(_FUSED, x) and not zero_centered)
+    ):
         return (gamma + 1 if zero_centered else gamma, *tensors)
     dtype = compute_dtype(gamma, *tensors)
     gamma = gamma.to(dtype)
@@ -99,7 +103,7 @@ def rmsnorm_fwd(
     """(y, None, 1/rms), with y = x/rms · γ and rms = √(mean x² + ``eps``)."""
     check(quantizer)
     gamma, x = _operands(weight, zero_centered_gamma, input)
-    if x.is_cuda:
+    if has_kernel(_FUSED, x):
         y, rsigma = _aten._fused_rms_norm(x, x.shape[-1:], gamma, eps)
     else:
         rsigma = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
@@ -117,7 +121,7 @@ def _rmsnorm_bwd(
     g, x_, dz_ = _operands(gamma, zero_centered, x, dz)
     statistics = torch.float64 if x_.dtype == torch.float64 else torch.float32
     r = rsigma.to(statistics).reshape(*x.shape[:-1], 1)
-    if x_.is_cuda:
+    if has_kernel(_FUSED, x_):
         fused: tuple[torch.Tensor, torch.Tensor] = _aten._fused_rms_norm_backward(
             dz_.contiguous(), x_.contiguous(), x.shape[-1:], r, g, [True, True]
         )

@@ -32,3 +32,9 @@ class RMSWeightTPFP32(RMSWeightTemplate):
             dist.all_reduce(total, group=self.tp_group)
         normed = wide * torch.rsqrt(total / (wide.shape[-1] * self.tp_size) + self.eps)
         return (normed * self._get_actual_weight().float()).to(input_tensor.dtype)
+
+
+class RMSWeightSgl(RMSWeightTemplate):
+    def apply(self, input_tensor):
+        assert input_tensor.device.type in ("cpu", "cuda"), "sgl-kernel has no kernel for it"
+        return torch.rms_norm(input_tensor, input_tensor.shape[-1:], self._get_actual_weight())
