@@ -96,6 +96,13 @@ $(STAMPS)/requirements-dev: requirements-dev.txt $(STAMPS)/requirements
 	"$(PY)" -m pip install --quiet -r requirements-dev.txt
 	@touch "$@"
 
+# In a folder of its own, so that everything else is tested without FlagGems.
+FLAGGEMS := $(abspath $(VENV))/flaggems
+$(STAMPS)/flaggems: requirements-flaggems.txt $(STAMPS)/requirements
+	@rm -rf "$(FLAGGEMS)"
+	"$(PY)" -m pip install --quiet --no-deps --target "$(FLAGGEMS)" -r requirements-flaggems.txt
+	@touch "$@"
+
 # torch's libraries stay outside the wheel: `--auditwheel skip` keeps maturin from copying them in.
 define build_wheel
 @rm -f $(DIST)/$(2)-*.whl
@@ -175,8 +182,8 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the core
 TWO := -n 2 --dist loadfile
 DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py several_hosts.py)
 PYTHON_TESTS := test-wheel test-adapter test-distributed test-te test-lightx2v test-whole
-.PHONY: test-python $(PYTHON_TESTS)
-test-python: $(PYTHON_TESTS) ## tests of the wheels, the adapters, whole models and the layout
+.PHONY: test-python test-flaggems $(PYTHON_TESTS)
+test-python: $(PYTHON_TESTS) test-flaggems ## tests of the wheels, the adapters, whole models and the layout
 test-wheel: FOLDER := python/tests
 test-adapter: FOLDER := adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED))
 test-distributed: FOLDER := $(DISTRIBUTED)
@@ -189,6 +196,12 @@ $(PYTHON_TESTS): setup-dev
 .PHONY: test-comm
 test-comm: setup-dev ## what CI has no time for of torch.distributed: 4 and 8 ranks, torchrun, a hundred lives of a group
 	"$(PY)" -m pytest adapters/torch/tests/long_distributed.py $(ARGS)
+
+# Once interpreted, on the host's tensors, and once compiled, over a simulated driver.
+test-flaggems: export PYTHONPATH := $(FLAGGEMS)
+test-flaggems: setup-dev $(STAMPS)/flaggems
+	TRITON_INTERPRET=1 "$(PY)" -m pytest tests/flaggems $(TWO) $(ARGS)
+	"$(PY)" -m pytest tests/launcher/test_flaggems.py $(ARGS)
 
 # Which rotating sample CI takes beside all of float32; another number takes another.
 CI_SEED ?= 20778

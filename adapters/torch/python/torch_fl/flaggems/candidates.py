@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -12,10 +11,9 @@ import torch
 
 from flagos import _core, followers
 from torch_fl import _vendor
-from torch_fl.flaggems import package, tables
+from torch_fl.flaggems import interpreted, package, tables
 
 BACKEND = "flaggems"
-_INTERPRETED = "TRITON_INTERPRET"
 
 _registered: dict[str, str] = {}
 _missing = "no overloads were registered yet"
@@ -122,8 +120,8 @@ def why_unusable() -> str | None:
     """Why none of FlagGems' kernels can run in this process."""
     if importlib.util.find_spec("triton") is None:
         return "FlagGems needs Triton: pip install triton"
-    if not _vendor.on_cuda() and os.environ.get(_INTERPRETED) != "1":
-        return "FlagGems has kernels for GPUs, and none serves flagos here"
+    if not _vendor.on_cuda() and not interpreted.wanted():
+        return "FlagGems has kernels for GPUs, and none serves flagos here (TRITON_INTERPRET=1 interprets them)"
     return None
 
 
@@ -135,7 +133,8 @@ def _unusable(overload: str) -> str | None:
         return "moving data between devices and layouts stays with the device"
     op = f"aten::{overload}"
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    if has_kernel(op, "CompositeImplicitAutograd"):
+    # Those with a formula of their own (silu_backward) are composed for other devices alone.
+    if has_kernel(op, "CompositeImplicitAutograd") and not has_kernel(op, "Autograd"):
         return (
             "torch derives its gradient from its parts, which one kernel for all of it would hide"
         )

@@ -5,18 +5,28 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import multiprocessing
 import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
+
+import torch
+
+from torch_fl.flaggems import interpreted
 
 _NAME = "flag_gems"
 _TABLE = "_FULL_CONFIG"
 _SOURCE = "FLAGGEMS_SOURCE_DIR"
+_DATABASE = "FLAGGEMS_DB_URL"
 
 _lock = threading.Lock()
 _functions: dict[str, Callable[..., Any]] | None = None
@@ -77,6 +87,58 @@ def function(overload: str) -> Callable[..., Any]:
     return functions[overload]
 
 
+def load_before_forking() -> None:
+    """Import FlagGems such that processes forked afterwards may use CUDA.
+
+    What it asks of the device meanwhile is answered by a process of its own. Its locks are not shared between
+    processes, and what it tunes is not kept: one database would be.
+    """
+    if _functions is not None:
+        return
+    os.environ.setdefault(_DATABASE, "sqlite:///:memory:")
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(multiprocessing, "Lock", threading.Lock))
+        for name, answer in ({} if interpreted.wanted() else _answers()).items():
+            answered = partial(_answered, answer)
+            stack.enter_context(mock.patch.object(torch.cuda, name, answered))
+        _load()
+
+
+def _answered(answer: Any, *_: Any) -> Any:
+    return answer
+
+
+def _answers() -> dict[str, Any]:
+    """What torch.cuda says of the current device, asked by another process. Raises RuntimeError when it fails."""
+    receive, send = multiprocessing.get_context("fork").Pipe(duplex=False)
+    child = os.fork()
+    if child == 0:
+        try:
+            properties = torch.cuda.get_device_properties(0)
+            named = [name for name in dir(properties) if not name.startswith("_")]
+            values = {name: getattr(properties, name) for name in named}
+            plain = {n: v for n, v in values.items() if isinstance(v, (bool, int, str))}
+            send.send((torch.cuda.device_count(), plain))
+        finally:
+            os._exit(0)
+    send.close()
+    try:
+        count, plain = receive.recv()
+    except EOFError:
+        raise RuntimeError("the device does not answer: see `flagos doctor`") from None
+    finally:
+        os.waitpid(child, 0)
+        receive.close()
+    return {
+        "is_available": True,
+        "device_count": count,
+        "current_device": 0,
+        "get_device_name": plain["name"],
+        "get_device_capability": (plain["major"], plain["minor"]),
+        "get_device_properties": SimpleNamespace(**plain),
+    }
+
+
 def _load() -> dict[str, Callable[..., Any]]:
     global _functions
     with _lock:
@@ -84,6 +146,8 @@ def _load() -> dict[str, Callable[..., Any]]:
             source = os.environ.get(_SOURCE)
             if source:
                 sys.path.insert(0, str(Path(source).parent))
+            if interpreted.wanted():
+                interpreted.prepare()
             package = importlib.import_module(_NAME)
             _functions = {
                 row[0]: row[1] for row in getattr(package, _TABLE) if len(row) < 3 or bool(row[2]())

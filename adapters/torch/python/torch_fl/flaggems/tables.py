@@ -68,14 +68,16 @@ def file_name(kind: str, chip_name: str, version: str) -> str:
     return f"{kind}.{chip_name.replace(' ', '_')}.flaggems-{version}.json"
 
 
-def keep(
-    kind: str, overloads: dict[str, Any], out: Path | None, whole: bool, **about: Any
-) -> dict[str, Any]:
-    """The table of this chip, written to `out`, or where the plan reads it if it is the `whole`.
+def path_for(kind: str, out: Path | None, whole: bool) -> Path | None:
+    """Where a table goes: to `out`, or, if it is the `whole`, to where the plan reads it."""
+    if out is None and whole:
+        return folder() / file_name(kind, chip(), package.version())
+    return out
 
-    `about` says how it was made, beside the chip, the date and the versions.
-    """
-    table = {
+
+def table(overloads: dict[str, Any], **about: Any) -> dict[str, Any]:
+    """The table of this chip; `about` says how it was made, beside the chip, the date and the versions."""
+    return {
         "chip": chip(),
         "date": datetime.date.today().isoformat(),
         "flaggems": package.version(),
@@ -83,16 +85,42 @@ def keep(
         **about,
         "overloads": overloads,
     }
-    path = out
-    if path is None and whole:
-        path = folder() / file_name(kind, chip(), package.version())
+
+
+def write(path: Path, made: dict[str, Any]) -> None:
+    """Write a table, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(json.dumps(made, indent=1, sort_keys=True) + "\n")
+    beside.replace(path)
+
+
+def keep(path: Path | None, overloads: dict[str, Any], **about: Any) -> dict[str, Any]:
+    """The table, written to `path` where there is one."""
+    made = table(overloads, **about)
     if path is None:
         print("this is only a part: the table was not kept (--out keeps it)", file=sys.stderr)
-        return table
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
-    print(f"wrote {path}", file=sys.stderr)
-    return table
+    else:
+        write(path, made)
+        print(f"wrote {path}", file=sys.stderr)
+    return made
+
+
+def continued(path: Path | None, **about: Any) -> dict[str, Any]:
+    """The overloads of the table at `path`, to go on from; none where there is no table.
+
+    Raises RuntimeError for a table of another chip, other versions or another way of making it.
+    """
+    if path is None or not path.is_file():
+        return {}
+    before, now = json.loads(path.read_text()), table({}, **about)
+    for name, value in now.items():
+        if name not in ("date", "overloads") and before.get(name) != value:
+            raise RuntimeError(
+                f"{path} cannot be resumed: its {name} is {before.get(name)!r}, and here it is {value!r}"
+            )
+    overloads: dict[str, Any] = before["overloads"]
+    return overloads
 
 
 @cache
@@ -100,8 +128,8 @@ def _table(kind: str) -> dict[str, Any]:
     name = file_name(kind, chip(), package.version())
     for path in (folder() / name, SHIPPED / name):
         if path.is_file():
-            table: dict[str, Any] = json.loads(path.read_text())
-            return table
+            found: dict[str, Any] = json.loads(path.read_text())
+            return found
     return {}
 
 

@@ -27,6 +27,8 @@ from torch_fl.flaggems import candidates, tables
 
 Call = Callable[[], Any]
 
+_SIZES = {"tiny": 8, "small": 64, "large": 4096}
+
 # Overloads of one tensor, which are called alike.
 _UNARY = [
     "abs",
@@ -141,20 +143,30 @@ _REDUCTIONS = [
 ]
 
 
-def calls(shape: str, dtype: torch.dtype = torch.float32) -> dict[str, Call]:
-    """For each overload, one call on tensors of the class `small` or `large`."""
-    n = 64 if shape == "small" else 4096
+def measured() -> set[str]:
+    """The overloads that are measured. Makes no tensor on a device."""
+    return set(calls("small", device="meta"))
+
+
+def calls(
+    shape: str,
+    dtype: torch.dtype = torch.float32,
+    device: str = "flagos",
+    matrices: torch.dtype = torch.bfloat16,
+) -> dict[str, Call]:
+    """For each overload, one call on tensors of the class `small` or `large`; `tiny` is for looking at values."""
+    n = _SIZES[shape]
     generator = torch.Generator().manual_seed(1)
 
     def random(*size: int, kind: torch.dtype = dtype) -> torch.Tensor:
-        return torch.rand(size, generator=generator).add(0.25).to(kind).to("flagos")
+        return torch.rand(size, generator=generator).add(0.25).to(kind).to(device)
 
     x, y, vector = random(n, n), random(n, n), random(n)
-    half, half_other = (random(n, n, kind=torch.bfloat16) for _ in range(2))
-    batch, batch_other = (random(8, n // 4, n // 4, kind=torch.bfloat16) for _ in range(2))
-    bias = random(n, kind=torch.bfloat16)
-    mask = (x > 0.7).to("flagos")
-    index = torch.arange(0, n, 2).to("flagos")
+    half, half_other = (random(n, n, kind=matrices) for _ in range(2))
+    batch, batch_other = (random(8, n // 4, n // 4, kind=matrices) for _ in range(2))
+    bias = random(n, kind=matrices)
+    mask = (x > 0.7).to(device)
+    index = torch.arange(0, n, 2).to(device)
     table = random(4 * n, 64)
     ops = torch.ops.aten
 
@@ -212,9 +224,9 @@ def calls(shape: str, dtype: torch.dtype = torch.float32) -> dict[str, Call]:
         "sigmoid_backward": lambda: ops.sigmoid_backward.default(x, y),
         "_softmax_backward_data": lambda: ops._softmax_backward_data.default(x, y, -1, dtype),
         "fill_.Scalar": lambda: ops.fill_.Scalar(x, 0.5),
-        "zeros": lambda: ops.zeros.default([n, n], dtype=dtype, device="flagos"),
-        "ones": lambda: ops.ones.default([n, n], dtype=dtype, device="flagos"),
-        "full": lambda: ops.full.default([n, n], 0.5, dtype=dtype, device="flagos"),
+        "zeros": lambda: ops.zeros.default([n, n], dtype=dtype, device=device),
+        "ones": lambda: ops.ones.default([n, n], dtype=dtype, device=device),
+        "full": lambda: ops.full.default([n, n], 0.5, dtype=dtype, device=device),
         "zeros_like": lambda: ops.zeros_like.default(x),
         "ones_like": lambda: ops.ones_like.default(x),
         "full_like": lambda: ops.full_like.default(x, 0.5),
@@ -302,7 +314,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{name} ({row['shape']}): {what}", file=sys.stderr, flush=True)
 
     measured = measure(options.ops, options.rounds, told)
-    table = tables.keep("speed", measured, options.out, options.ops == "*")
+    path = tables.path_for("speed", options.out, options.ops == "*")
+    table = tables.keep(path, measured)
     if options.json:
         print(json.dumps(table))
     else:

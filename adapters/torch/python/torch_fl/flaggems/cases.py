@@ -1,0 +1,218 @@
+"""The cases an overload is verified on: the samples of torch's operator database, and some of our own."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torch_fl import _vendor
+from torch_fl.flaggems import interpreted
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cases that only differ in their arguments: an entry of the database, how it is called, and in what type."""
+
+    entry: str
+    form: str
+    dtype: torch.dtype
+
+    def __str__(self) -> str:
+        return f"{self.entry} ({self.form}) {str(self.dtype).removeprefix('torch.')}"
+
+    @property
+    def call(self) -> Callable[[Any], Any]:
+        """Calls the operator with a sample."""
+        return dict(_forms(database()[self.entry]))[self.form]
+
+    def samples(self, limit: int) -> Iterator[tuple[str, Any]]:
+        """Up to `limit` samples of the database on the CPU, each with variations of its own, named."""
+        op, grad = database()[self.entry], self.form == "gradient"
+        made = op.sample_inputs("cpu", self.dtype, requires_grad=grad)
+        for index, sample in enumerate(islice(made, limit)):
+            yield f"sample {index}", sample
+            if index >= 2:
+                continue
+            yield f"sample {index}, not contiguous", sample.noncontiguous()
+            if self.dtype.is_floating_point and not grad:
+                yield f"sample {index}, with NaN and infinities", _with_special_values(sample)
+        if hasattr(op, "lhs_make_tensor_kwargs") and not grad:  # two operands, element by element
+            yield "a matrix with its own transpose", _with_its_transpose(op, self.dtype)
+
+
+@cache
+def database() -> dict[str, Any]:
+    """torch's operator database, by name."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return {op.full_name: op for op in op_db}
+
+
+def groups(where: list[tuple[str, str]]) -> list[Group]:
+    """The cases of the entries and forms that call an overload, in the types the native device takes."""
+    # The interpreter cuts numbers of 16 bits where a device rounds them.
+    types = [
+        d for d in DTYPES if not (interpreted.wanted() and d.is_floating_point and d.itemsize < 4)
+    ]
+    found = []
+    for entry, form in where:
+        op = database()[entry]
+        native = _vendor.native()
+        kinds = op.supported_backward_dtypes if form == "gradient" else op.supported_dtypes
+        found += [Group(entry, form, dtype) for dtype in types if dtype in kinds(native)]
+    return found
+
+
+def calling(wanted: set[str], jobs: int = 1, samples: int = 4) -> dict[str, list[tuple[str, str]]]:
+    """For each overload, the entries of the database whose samples call it, and in which form. On the CPU.
+
+    Forks `jobs` processes, which share the entries.
+    """
+    names = list(database())
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # small tensors; and what forks must have no threads of its own
+    try:
+        shares = [(names[job::jobs], wanted, samples) for job in range(jobs)]
+        # Forked even for one: a process that has used autograd can fork none that does.
+        with multiprocessing.get_context("fork").Pool(jobs) as pool:
+            parts = pool.map(_calling, shares)
+    finally:
+        torch.set_num_threads(threads)
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for part in parts:
+        for overload, where in part.items():
+            found[overload] += where
+    position = {name: index for index, name in enumerate(names)}
+    return {name: sorted(where, key=lambda e: position[e[0]]) for name, where in found.items()}
+
+
+def _calling(share: tuple[list[str], set[str], int]) -> dict[str, list[tuple[str, str]]]:
+    names, wanted, samples = share
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for name in names:
+        op = database()[name]
+        dtype = next((d for d in DTYPES if d in op.dtypes), None)
+        if dtype is None:
+            continue
+        for form, call in _forms(op):
+            grad = form == "gradient"
+            if grad and dtype not in op.supported_backward_dtypes("cpu"):
+                continue
+            seen = _Seen()
+            try:
+                for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=grad), samples):
+                    with seen:
+                        call(sample)
+            except Exception:  # a sample this form does not take; the rest is still of use
+                pass
+            for overload in seen.names & wanted:
+                found[overload].append((name, form))
+    return dict(found)
+
+
+class _Seen(TorchDispatchMode):
+    """The overloads that are called while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name: str = func._schema.name.removeprefix("aten::")
+        overload = func._schema.overload_name
+        self.names.add(f"{name}.{overload}" if overload else name)
+        return func(*args, **(kwargs or {}))
+
+
+# ---- how an operator is called
+
+
+def _forms(op: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """As a function, in place, into a tensor, and for its gradient."""
+    yield "function", lambda sample: op(sample.input, *sample.args, **sample.kwargs)
+    if op.inplace_variant is not None:
+        yield (
+            "in place",
+            lambda sample: op.inplace_variant(sample.input, *sample.args, **sample.kwargs),
+        )
+    if op.supports_out:
+        yield "out", lambda sample: _with_out(op, sample)
+    if op.supports_autograd:
+        yield "gradient", lambda sample: _gradients(op, sample)
+
+
+def _with_out(op: Any, sample: Any) -> Any:
+    made = op(sample.input, *sample.args, **sample.kwargs)
+    out = pytree.tree_map_only(torch.Tensor, lambda t: torch.full_like(t, 7).clone(), made)
+    return op(sample.input, *sample.args, **sample.kwargs, out=out)
+
+
+def _gradients(op: Any, sample: Any) -> Any:
+    made = op(sample.input, *sample.args, **sample.kwargs)
+    outputs = [t for t in tensors(made) if t.requires_grad]
+    inputs = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
+    ones = [torch.ones_like(output) for output in outputs]
+    return torch.autograd.grad(outputs, inputs, ones, allow_unused=True)
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors in a nest of lists, tuples and dictionaries."""
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+# ---- samples
+
+
+def on_flagos(sample: Any) -> Any:
+    """The sample on flagos: memory of its own, with the same offsets and strides, shared where it is shared."""
+    storages: dict[int, torch.Tensor] = {}
+
+    def moved(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
+            return tensor.detach().to("flagos").requires_grad_(tensor.requires_grad)
+        storage = tensor.untyped_storage()
+        if storage._cdata not in storages:
+            flat = torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload, unused-ignore]
+            storages[storage._cdata] = flat.to("flagos")
+        made = torch.empty(0, dtype=tensor.dtype, device="flagos")
+        made.set_(
+            storages[storage._cdata].untyped_storage(),
+            tensor.storage_offset(),
+            tensor.shape,
+            tensor.stride(),
+        )
+        return made.requires_grad_(tensor.requires_grad)
+
+    return sample.transform(lambda x: moved(x) if isinstance(x, torch.Tensor) else x)
+
+
+def _with_special_values(sample: Any) -> Any:
+    def planted(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point or x.numel() < 4:
+            return x
+        x = x.detach().clone()
+        flat = x.view(-1) if x.is_contiguous() else x.reshape(-1)
+        flat[:3] = torch.tensor([float("nan"), float("inf"), float("-inf")], dtype=x.dtype)
+        return flat.view(x.shape)
+
+    return sample.transform(planted)
+
+
+def _with_its_transpose(op: Any, dtype: torch.dtype) -> Any:
+    """A matrix and its transpose, in the same memory: what is chosen by strides must tell them apart."""
+    from torch.testing import make_tensor
+    from torch.testing._internal.opinfo.core import SampleInput
+
+    x = make_tensor((64, 64), dtype=dtype, device="cpu", **op.lhs_make_tensor_kwargs)
+    return SampleInput(x, args=(x.t(),))

@@ -1,0 +1,37 @@
+"""FlagGems' kernels by Triton's interpreter, on tensors of the host's flagos device (`make test-flaggems`)."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+
+def unavailable() -> str | None:
+    """Why these tests cannot run in this process."""
+    for name in ("flag_gems", "triton", "torch_fl"):
+        if find_spec(name) is None:
+            return f"{name} is not installed (make test-flaggems)"
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        return "Triton compiles in this process (make test-flaggems sets TRITON_INTERPRET=1)"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip all of them where they cannot run."""
+    reason = unavailable()
+    here = Path(__file__).parent
+    for item in items:
+        if reason is not None and here in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def nothing_routed() -> object:
+    """Each test routes for itself."""
+    import torch_fl
+
+    yield
+    torch_fl.disable_flaggems()

@@ -1,0 +1,191 @@
+"""FlagGems' operators, routed as users route them, against the CPU's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import flagos
+import torch_fl
+from torch_fl.flaggems import candidates, tune
+
+from .conftest import unavailable
+from .served import assert_same, by_flaggems, compare, count
+
+aten = torch.ops.aten
+
+#: What is measured and cannot be compared here, each with what it says; whatever else is, is compared.
+CANNOT = {
+    "logical_not": "cannot reshape",  # `not` of a block, which only the compiler knows
+    "native_layer_norm": "do not match: torch.Size([8]) != torch.Size([8, 1])",  # its own mistake
+    "where.self": "CPU only",  # it insists on a device
+}
+TAKES_LONG = {"sort"}  # 4 s
+COMPOSED = {"log_sigmoid", "rms_norm", "square"}  # never routed
+
+
+def measured() -> list[str]:
+    """What `flagos tune` calls and this FlagGems has, which is the allow-list."""
+    return sorted((tune.measured() & set(candidates.registered())) - TAKES_LONG)
+
+
+def called(name: str) -> None:
+    expected = tune.calls("tiny", device="cpu", matrices=torch.float32)[name]()
+    call = tune.calls("tiny", matrices=torch.float32)[name]
+    with by_flaggems(name):
+        actual = call()
+    assert_same(actual, expected)
+
+
+@pytest.mark.parametrize("name", [] if unavailable() else measured())
+def test_values_are_the_cpus(name: str) -> None:
+    if name in COMPOSED:
+        assert "torch decomposes it" in str(torch_fl.explain(name))
+    elif name in CANNOT:
+        with pytest.raises(Exception) as raised:
+            called(name)
+        assert CANNOT[name] in str(raised.value)
+    else:
+        called(name)
+
+
+def test_the_list_is_long() -> None:
+    """So that a table that is read wrongly is not taken for a pass."""
+    assert len(measured()) > 110
+
+
+X = torch.linspace(-2, 2, 24).reshape(4, 6)
+SQUARE = torch.arange(36, dtype=torch.float32).reshape(6, 6)
+KINDS: dict[str, tuple[str, Callable[..., Any], list[Any]]] = {
+    "broadcast": ("add.Tensor", aten.add, [X, torch.arange(6.0)]),
+    "two that broadcast": ("mul.Tensor", aten.mul, [X[:, :1], X[:1]]),
+    "not contiguous": ("mul.Tensor", aten.mul, [SQUARE.t(), SQUARE]),
+    "every other": ("exp", aten.exp, [X[:, ::2]]),
+    "expanded": ("sum.dim_IntList", aten.sum, [X[:1].expand(4, 6), [0]]),
+    "empty": ("add.Tensor", aten.add, [X[:0], X[:0]]),
+    "no dimension": ("add.Tensor", aten.add, [torch.tensor(2.0), torch.tensor(3.0)]),
+    "a number": ("add.Tensor", aten.add, [X, 2.5]),
+    "with alpha": ("add.Tensor", lambda x, y: aten.add(x, y, alpha=3), [X, X]),
+    "promoted": ("add.Tensor", aten.add, [X, torch.arange(6)]),
+    "integers": ("mul.Tensor", aten.mul, [torch.arange(7), torch.arange(7)]),
+    "float64": ("exp", aten.exp, [X.double()]),
+    "nan and infinities": (
+        "maximum",
+        aten.maximum,
+        [torch.tensor([float("nan"), float("inf"), -1.0]), torch.zeros(3)],
+    ),
+    "in place": ("relu_", aten.relu_, [X]),
+    "in place, not contiguous": ("exp_", aten.exp_, [X[:, ::2]]),
+    "kept dimension": ("mean.dim", lambda x: aten.mean.dim(x, [0], True), [X]),
+    "matrices of odd shapes": ("mm", aten.mm, [X, torch.linspace(0, 1, 30).reshape(6, 5)]),
+    "two results": ("max.dim", lambda x: aten.max.dim(x, 1), [X]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arguments_of_every_kind(kind: str) -> None:
+    overload, call, args = KINDS[kind]
+    compare(overload, call, *args)
+
+
+def test_an_operand_and_its_transpose_in_the_same_memory() -> None:
+    x = SQUARE.clone().to("flagos")
+    with by_flaggems("mul.Tensor"):
+        assert_same(x * x.t(), SQUARE * SQUARE.t())
+
+
+def test_enabled_for_all() -> None:
+    """Without names: an expression of many operators."""
+    chosen = torch_fl.enable_flaggems()
+    assert len(chosen) > 300 and torch_fl.is_flaggems_enabled()
+    names = ("add.Tensor", "exp", "sum.dim_IntList", "div.Tensor", "cat")
+    before = {name: count(name) for name in names}
+    x = X.to("flagos")
+    made = torch.cat([x.exp() / (x.exp() + 1.0), x]).sum(0)
+    assert_same(made, torch.cat([X.exp() / (X.exp() + 1.0), X]).sum(0))
+    assert all(count(name) > before[name] for name in names)
+    torch_fl.disable_flaggems()
+    before = {name: count(name) for name in names}
+    x.exp()
+    assert str(torch_fl.explain("exp").data["backend"]) == "cpu"
+
+
+def test_variables_route_too() -> None:
+    program = (
+        "import torch_fl\n"
+        "print(*(torch_fl.explain(op).data['winner'] for op in ('exp', 'sin', 'isclose')))\n"
+    )
+    for variables, winners in (
+        ({"FLAGOS_OP_exp": "flaggems"}, ["flaggems.exp", "cpu.native"]),
+        ({"FLAGOS_FLAGGEMS": "all"}, ["flaggems.exp", "flaggems.sin"]),
+    ):
+        ran = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout.split()[:2] == winners
+
+
+# ---- that the checks above can fail
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Callable[..., Any]], None]]:
+    """Serve silu with a function, which takes the place of FlagGems'."""
+
+    def start(function: Callable[..., Any]) -> None:
+        flagos.register(
+            "aten::silu", function, impl_id="test.wrong", backend="flagos_python", native=True
+        )
+
+    yield start
+    flagos.unregister("aten::silu", "test.wrong")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda x: x * torch.sigmoid(x) * (1 + 1e-4), "not close"),
+        (lambda x: (x * torch.sigmoid(x)).double(), "dtype"),
+        (lambda x: (x * torch.sigmoid(x)).reshape(-1), "shape"),
+        (lambda x: x.mul_(torch.sigmoid(x)).clone(), "not close"),
+    ],
+    ids=["values", "dtype", "shape", "writes its argument"],
+)
+def test_a_wrong_kernel_is_found(serve: Any, wrong: Any, said: str) -> None:
+    serve(wrong)
+    with pytest.raises(AssertionError, match=said):
+        compare("silu", aten.silu, X, selector="impl:test.wrong")
+
+
+def test_a_wrong_interpreted_kernel_is_found(serve: Any) -> None:
+    from .kernels import half_written
+
+    serve(half_written)
+    with pytest.raises(AssertionError, match="not close"):
+        compare("silu", aten.silu, X, selector="impl:test.wrong")
+
+
+def test_a_silent_fallback_is_found(serve: Any) -> None:
+    def declines(x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError("not today")
+
+    serve(declines)
+    with pytest.raises(AssertionError, match=r"not served by impl:test\.wrong: silu"):
+        compare("silu", aten.silu, X, selector="impl:test.wrong")
+
+
+def test_what_libdevice_lacks_is_said() -> None:
+    from torch_fl.flaggems import libdevice
+
+    with pytest.raises(NotImplementedError, match="__nv_rcbrtf is not interpreted"):
+        libdevice.compute("__nv_rcbrtf", [X.numpy()])

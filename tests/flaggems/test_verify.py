@@ -1,0 +1,254 @@
+"""`flagos verify` and `flagos tune`: verdicts on right, wrong, crashing and hanging kernels; tables; time."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from torch_fl.flaggems import candidates, cases, check, isolated, package, tables, verify
+
+from .database import DATABASE
+from .whole import WHERE
+
+
+@pytest.fixture(autouse=True, scope="module")
+def loaded() -> None:
+    """FlagGems, before anything forks."""
+    package.load_before_forking()
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small database of operators."""
+    monkeypatch.setattr(cases, "database", lambda: DATABASE)
+
+
+@pytest.fixture
+def served_by(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Has FlagGems' function for an overload be another one."""
+    package.function("silu")
+    functions = dict(package._functions or {})
+    monkeypatch.setattr(package, "_functions", functions)
+    monkeypatch.setattr(candidates.Function, "__call__", _anew)
+    return functions.__setitem__
+
+
+def _anew(self: candidates.Function, *args: Any, **kwargs: Any) -> Any:
+    return package.function(self._overload)(*args, **kwargs)
+
+
+def test_what_is_right_is_strict() -> None:
+    for overload in ("silu", "silu_backward", "mul.Tensor"):
+        found = check.check(overload, WHERE[overload], 1)
+        assert found["verdict"] == check.STRICT, (overload, found)
+        assert found["cases"] > 1 and found["first"] is None
+
+
+def test_an_operand_and_its_transpose_are_a_case() -> None:
+    group = cases.Group("mul", "function", torch.float32)
+    labels = dict(group.samples(1))
+    on_flagos = cases.on_flagos(labels["a matrix with its own transpose"])
+    x, y = on_flagos.input, on_flagos.args[0]
+    assert x.data_ptr() == y.data_ptr() and x.stride() == y.stride()[::-1]
+
+
+def test_a_kernel_that_takes_the_transpose_for_the_operand_is_found(served_by: Any) -> None:
+    served_by("mul.Tensor", lambda x, y: x * (x if y.data_ptr() == x.data_ptr() else y))
+    found = check.check("mul.Tensor", WHERE["mul.Tensor"], 2)
+    assert found["verdict"] == check.FAILED and "its own transpose" in found["first"]
+
+
+def test_samples_are_copied_with_their_strides_and_sharing() -> None:
+    from torch.testing._internal.opinfo.core import SampleInput
+
+    base = torch.arange(12.0)
+    sample = SampleInput(base[2:8], args=(base[2:8].flip(0), base[:1].expand(5), base[3:]))
+    made = cases.on_flagos(sample)
+    x, _, wide, rest = made.input, *made.args
+    assert wide.stride() == (0,) and wide.cpu().tolist() == [0.0] * 5
+    assert rest.data_ptr() - x.data_ptr() == 4
+    x.zero_()
+    assert rest.cpu().tolist() == [0.0] * 5 + [8.0, 9.0, 10.0, 11.0]
+    assert base.tolist() == list(range(12)), "it is a copy"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "verdict", "said"),
+    [
+        (lambda x: torch.exp(x) * 1.00001, check.BASIC, "not close"),
+        (lambda x: torch.exp(x) * 1.001, check.FAILED, "not close"),
+        (lambda x: torch.exp(x).double(), check.FAILED, "torch.float64"),
+        (lambda x: torch.exp(x)[None], check.FAILED, "instead of"),
+        (lambda x: torch.exp(x).nan_to_num(), check.FAILED, "NaN"),
+        (lambda x: 1 // 0, check.FAILED, "ZeroDivisionError"),
+    ],
+    ids=["ten times", "values", "dtype", "shape", "NaN", "raises"],
+)
+def test_what_is_wrong_is_not_strict(served_by: Any, kernel: Any, verdict: str, said: str) -> None:
+    served_by("exp", kernel)
+    found = check.check("exp", [("exp", "function")], 1)
+    assert found["verdict"] == verdict and said in found["first"], found
+
+
+def test_other_strides_are_basic() -> None:
+    x = torch.rand(3, 4)
+    assert check.compare([x], [x.t().contiguous().t()], False) == (
+        check.BASIC,
+        "strides (1, 3) instead of (4, 1)",
+    )
+
+
+def test_what_is_never_served_is_untested(served_by: Any) -> None:
+    def declines(x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError("not today")
+
+    served_by("exp", declines)
+    found = check.check("exp", [("exp", "function")], 1)
+    assert found["verdict"] == check.UNTESTED and "another way" in found["first"]
+
+
+def test_time_is_shared_by_forms_and_types() -> None:
+    order = [index for index, _, _ in check._in_turns(cases.groups(WHERE["silu"]), 3)]
+    groups = len(cases.groups(WHERE["silu"]))
+    assert groups > 1 and order[:groups] == list(range(groups))
+    found = check.check("silu", WHERE["silu"], 3, seconds=0)
+    assert found["verdict"] == check.UNTESTED and found["not_reached"] == groups
+
+
+# ---- processes
+
+
+def _task(name: str, told: isolated.Told) -> Any:
+    told("the first step", {"found": 1})
+    faulthandler.disable()
+    if name == "crashes":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if name == "leaves":
+        os._exit(3)
+    if name == "raises":
+        raise ValueError("of its own")
+    if name == "hangs":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(60)
+    if name == "slow":
+        for step in range(4):
+            told(f"step {step}", {"found": step})
+            time.sleep(0.3)
+    print("what a task prints goes nowhere")
+    return name.upper()
+
+
+def test_how_tasks_end(capfd: pytest.CaptureFixture[str]) -> None:
+    names = ["one", "crashes", "hangs", "leaves", "raises", "slow", "two"]
+    began = time.monotonic()
+    ended = {one.name: one for one in isolated.run(names, _task, 3, step_seconds=0.8)}
+    assert time.monotonic() - began < 20
+    assert sorted(ended) == sorted(names)
+    assert {ended[name].result for name in ("one", "two", "slow")} == {"ONE", "TWO", "SLOW"}
+    assert ended["crashes"].failure == "the process ended with SIGSEGV"
+    assert ended["leaves"].failure == "the process ended with status 3"
+    assert ended["raises"].failure == "the process ended with status 1"
+    assert ended["hangs"].failure == "it took longer than 1 s"
+    assert ended["hangs"].step == "the first step" and ended["hangs"].so_far == {"found": 1}
+    assert capfd.readouterr().out == ""
+
+
+def test_nothing_is_lost_when_the_time_is_up() -> None:
+    names = ["one", "hangs", "two", "hangs too"]
+    ended = {one.name: one for one in isolated.run(names, _task, 1, 60, seconds=1)}
+    assert sorted(ended) == sorted(names)
+    assert ended["one"].result == "ONE"
+    assert ended["hangs"].over and ended["hangs"].seconds > 0 and ended["two"].over
+
+
+def test_closing_kills_what_runs() -> None:
+    running = isolated.run(["one", "hangs"], _task, 2, 60)
+    assert next(running).name == "one"
+    began = time.monotonic()
+    running.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - began < 10
+
+
+# ---- the whole
+
+
+def test_the_whole_in_a_process_that_has_used_no_device() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.flaggems.whole"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.split("\n")[-2] == "5 passed"
+
+
+def test_a_process_that_has_used_the_device_is_refused() -> None:
+    torch.ones(1, device="flagos")
+    with pytest.raises(RuntimeError, match="in use in this process already"):
+        verify.verify("exp", 1, 1)
+
+
+# ---- tables that the plan reads
+
+
+VERDICTS = {
+    "exp": {"verdict": "STRICT", "cases": 3, "first": None},
+    "sin": {"verdict": "STRICT", "cases": 3, "first": None},
+    "cos": {"verdict": "FAILED", "cases": 3, "first": "sample 0: wrong"},
+    "abs": {"verdict": "BASIC", "cases": 3, "first": "sample 1: strides"},
+}
+SPEED = {"exp": {"small": 0.5, "large": 1.0}, "sin": {"small": 0.5, "large": 1.2}}
+SAID = {
+    "sin": "measured slower than the native kernel on A chip: 1.20 times for large shapes",
+    "cos": "verified to be wrong on A chip: sample 0: wrong",
+    "abs": "verified BASIC on A chip: sample 1: strides",
+    "neg": "not verified on A chip",
+}
+
+
+@pytest.mark.parametrize("shipped", [True, False], ids=["shipped", "the user's"])
+def test_the_plan_reads_the_tables(tmp_path: Path, shipped: bool) -> None:
+    """A table of this machine, beside the package or in the user's folder."""
+    folder = tmp_path / "verdicts" if shipped else tmp_path / "home" / "flagos"
+    for kind, overloads in (("verdicts", VERDICTS), ("speed", SPEED)):
+        name = tables.file_name(kind, "A chip", package.version())
+        tables.write(folder / name, tables.table(overloads))
+    # Candidates are registered when torch_fl is imported, so the chip is told before.
+    program = (
+        "import json, pathlib, sys\n"
+        "from flagos.on_import import when_imported\n"
+        "def told():\n"
+        "    tables = sys.modules['torch_fl.flaggems.tables']\n"
+        "    tables.chip = lambda: 'A chip'\n"
+        f"    tables.SHIPPED = pathlib.Path({str(tmp_path / 'verdicts')!r})\n"
+        "when_imported('torch_fl.flaggems.tables', told)\n"
+        "import torch_fl\n"
+        "for op in ('exp', 'sin', 'cos', 'abs', 'neg'):\n"
+        "    said = torch_fl.explain(op)\n"
+        "    print(op, said.data['winner'], str(said).replace(chr(10), ' '))\n"
+    )
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "home")}
+    environment["FLAGOS_FLAGGEMS"] = "auto" if shipped else "verified"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    lines = dict(line.split(" ", 1) for line in ran.stdout.splitlines())
+    served = {op for op, line in lines.items() if line.startswith("flaggems.")}
+    assert served == ({"exp"} if shipped else {"exp", "sin"})
+    for op, said in SAID.items():
+        assert op in served or said in lines[op]
+
+
+def test_there_is_a_place_for_tables_that_ship() -> None:
+    assert (tables.SHIPPED / "README.md").is_file()

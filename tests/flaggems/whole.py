@@ -1,0 +1,171 @@
+"""`flagos verify` as a whole, which forks and so needs a process that has used no device.
+
+python -m tests.flaggems.whole
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+
+from tests.flaggems.database import DATABASE
+from torch_fl.flaggems import candidates, cases, check, package, tune, verify
+
+WHERE = {
+    "silu": [("nn.functional.silu", "function"), ("nn.functional.silu", "gradient")],
+    "silu_backward": [("nn.functional.silu", "gradient")],
+    "mul.Tensor": [("mul", "function")],
+    "exp": [("exp", "function"), ("exp", "out")],
+    "neg": [("neg", "function")],
+    "abs": [("abs", "function")],
+}
+"""Entries of the database for some overloads."""
+
+Told = list[tuple[int, int, str]]
+
+
+def run(told: Told, jobs: int = 2, **options: Any) -> dict[str, dict[str, Any]]:
+    return verify.verify(
+        "*", jobs, 1, lambda done, total, name, _: told.append((done, total, name)), **options
+    )
+
+
+def operators_are_found_by_their_calls() -> None:
+    wanted = {"exp", "silu", "silu_backward", "exp.out", "mul.Tensor", "std.correction"}
+    for jobs in (1, 2):
+        found = cases.calling(wanted, jobs)
+        assert [form for entry, form in found["exp"] if entry == "exp"] == [
+            "function",
+            "out",
+            "gradient",
+        ], found
+        assert found["silu_backward"] == [("nn.functional.silu", "gradient")], found
+        assert ("exp", "gradient") in found["mul.Tensor"], found
+        assert "std.correction" not in found
+
+
+def kernels_that_crash_and_hang() -> None:
+    functions = {
+        **(package._functions or {}),
+        "neg": lambda x: os.kill(os.getpid(), signal.SIGSEGV),
+        "abs": lambda x: time.sleep(60),
+    }
+    told: Told = []
+    kept: list[Any] = []
+    known = {"exp": {"verdict": "STRICT", "cases": 9, "first": None}}
+    with (
+        mock.patch.object(package, "_functions", functions),
+        mock.patch.object(verify, "_CASE_SECONDS", 5.0),
+        mock.patch.object(verify, "_KEEP_EVERY", 0.0),
+    ):
+        verdicts = run(told, known=known, kept=lambda made: kept.append(dict(made)))
+    assert set(verdicts) == set(candidates.registered()), "every overload has a verdict"
+    for name, why in (
+        ("neg", "SIGSEGV in neg (function) float32, sample 0"),
+        ("abs", "longer than 5 s in abs (function)"),
+    ):
+        assert verdicts[name]["verdict"] == check.FAILED, verdicts[name]
+        assert why in verdicts[name]["first"], verdicts[name]
+    for name in ("mul.Tensor", "silu", "silu_backward"):
+        assert verdicts[name]["verdict"] == check.STRICT, verdicts[name]
+    assert verdicts["exp"]["cases"] == 9, "what is known is not done again"
+    assert verdicts["isclose"]["first"] == "it is never routed"
+    assert verdicts["atan"]["first"] == "no sample calls it"
+    assert [done for done, _, _ in told] == [1, 2, 3, 4, 5]
+    assert len(kept) == 5 and set(kept[0]) == set(verdicts), "it is kept while it runs"
+
+
+def what_serves_by_default_comes_first() -> None:
+    told: Told = []
+    with mock.patch.object(tune, "measured", return_value={"neg", "silu"}):
+        run(told, 1)
+    assert [name for _, _, name in told][:2] == ["neg", "silu"] and len(told) == len(WHERE)
+
+
+def time_ends() -> None:
+    told: Told = []
+    verdicts = run(told, seconds=0)
+    assert {verdicts[name]["first"] for name in WHERE} == {"there was no time for it"}
+    assert not told
+
+
+def command(*arguments: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = verify.main([*arguments, "--jobs", "2", "--samples", "1"])
+    return code, out.getvalue(), err.getvalue()
+
+
+def a_table_is_kept_and_resumed() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.json"
+        asked = ["--out", str(path), "--ops", "[en]*"]
+        code, out, _ = command(*asked, "--seconds", "0")
+        assert code == 0 and out.startswith("0 STRICT"), out
+        table = json.loads(path.read_text())
+        assert table["overloads"]["exp"]["first"] == "there was no time for it"
+        code, out, err = command(*asked, "--resume", "--json")
+        assert code == 0 and json.loads(out) == json.loads(path.read_text())
+        assert json.loads(out)["overloads"]["exp"]["verdict"] == "STRICT"
+        assert "] exp: STRICT" in err, err
+        path.write_text(json.dumps({**table, "torch": "1.0"}))
+        code, _, err = command(*asked, "--resume")
+        assert code == 1 and "its torch is '1.0'" in err, err
+
+
+def an_interrupt_keeps_what_there_is() -> None:
+    """SIGTERM, as `timeout` ends a command."""
+    parent = os.getpid()
+
+    def interrupts(*_: Any) -> None:
+        os.kill(parent, signal.SIGTERM)
+        time.sleep(60)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.json"
+        began = time.monotonic()
+        with mock.patch.object(verify, "check", interrupts):
+            code, out, err = command("--out", str(path))
+        assert code == 0 and "interrupted" in err and "UNTESTED" in out
+        assert time.monotonic() - began < 30
+        assert len(json.loads(path.read_text())["overloads"]) == len(candidates.registered())
+
+
+CHECKS: list[Callable[[], None]] = [
+    kernels_that_crash_and_hang,
+    what_serves_by_default_comes_first,
+    time_ends,
+    a_table_is_kept_and_resumed,
+    an_interrupt_keeps_what_there_is,
+]
+
+
+def _known(wanted: set[str], jobs: int) -> dict[str, list[tuple[str, str]]]:
+    return {name: where for name, where in WHERE.items() if name in wanted}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    package.load_before_forking()
+    with mock.patch.object(cases, "database", return_value=DATABASE):
+        operators_are_found_by_their_calls()
+        with mock.patch.object(cases, "calling", _known):
+            for one in CHECKS:
+                one()
+                print("passed:", one.__name__.replace("_", " "))
+    print(f"{len(CHECKS)} passed")
+
+
+if __name__ == "__main__":
+    main()
