@@ -22,7 +22,7 @@ SOURCES = [
     ),
     Path(__file__).with_name("triton.cc"),
 ]
-COMPILE = "g++ -x c++ -std=c++17 -O2 -fPIC -shared -pthread -Wl,-soname,libcuda.so.1 -o"
+COMPILE = "g++ -x c++ -std=c++17 -O0 -fPIC -shared -pthread -Wl,-soname,libcuda.so.1 -o"
 
 
 def unavailable() -> str | None:
@@ -87,6 +87,11 @@ def library() -> Library:
     folder = Path(tempfile.mkdtemp(prefix="simulated-cuda-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["TRITON_LIBCUDA_PATH"] = str(folder)
+    # Triton has a launcher compiled for every signature: nothing is gained by optimising them.
+    compiler = folder / "cc"
+    compiler.write_text('#!/bin/sh\nexec gcc "$@" -O0\n')
+    compiler.chmod(0o755)
+    os.environ["CC"] = str(compiler)
     os.environ.setdefault("TRITON_CACHE_DIR", str(folder / "triton"))
     return Library(folder)
 

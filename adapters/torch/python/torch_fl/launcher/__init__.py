@@ -39,10 +39,10 @@ Recorder = Callable[[Any, tuple[int, int, int], int, tuple[Any, ...]], None]
 which each is `num_ctas` blocks), the stream's handle, and the value of every parameter of the function,
 compile-time constants among them, in order."""
 
-_PARTS = {
-    "triton.runtime.jit": jit,
+_PARTS: dict[str, Any] = {
+    "triton.runtime.jit": jit.CLASS,
     "triton.compiler.compiler": compiled,
-    "flag_gems.utils.libentry": entry,
+    "flag_gems.utils.libentry": entry.CLASS,
 }
 
 
@@ -65,7 +65,7 @@ def uninstall() -> None:
 
 def installed() -> list[str]:
     """The classes that launch natively now."""
-    return [name for part in (jit, entry) for name in part.installed()]
+    return [name for part in (jit.CLASS, entry.CLASS) for name in part.installed()]
 
 
 def statistics() -> dict[str, Any]:

@@ -10,57 +10,12 @@ import sys
 from typing import Any
 
 from flagos import _core
-from torch_fl.launcher import compiled, jit, known, reasons, settings
+from torch_fl.launcher import compiled, jit
+from torch_fl.launcher.interception import Interception
 from torch_fl.launcher.reasons import Unsupported
-
-_CLASS = "flag_gems.utils.libentry.LibEntry"
-
-
-_originals: dict[str, Any] = {}
 
 _GRID = -1
 """The number that stands for the call's grid in what a grid function is told."""
-
-
-def register() -> None:
-    """Called when FlagGems is imported."""
-    install()
-
-
-def install() -> None:
-    """Stand in for `run` and `[grid]`."""
-    if _originals or not _core.launch_enabled():
-        return
-    # By name: the package has a function called like the module.
-    entry = sys.modules["flag_gems.utils.libentry"].LibEntry
-    reason = known.unknown(
-        {
-            "LibEntry.__init__": entry.__init__,
-            "LibEntry.key": entry.key,
-            "LibEntry.run": entry.run,
-            "KernelInterface.__getitem__": entry.__getitem__,
-        }
-    )
-    if reason is not None:
-        reasons.leave_alone(_CLASS, reason)
-        return
-    reasons.take_over(_CLASS)
-    run, get_item = _core.launch_intercept("entry", entry, entry.run, bind, learn)
-    _originals["run"] = entry.__dict__["run"]
-    entry.run, entry.__getitem__ = run, get_item
-
-
-def uninstall() -> None:
-    """Give the class its own methods back."""
-    if _originals:
-        entry = sys.modules["flag_gems.utils.libentry"].LibEntry
-        entry.run = _originals.pop("run")
-        del entry.__getitem__
-
-
-def installed() -> list[str]:
-    """The class, if it is replaced."""
-    return [_CLASS] if _originals else []
 
 
 def _role(entry: Any, index: int) -> str:
@@ -86,26 +41,6 @@ def bind(entry: Any, positional: int, names: tuple[str, ...]) -> list[str] | Non
         else:
             roles.append(_role(entry, index_of[name]))
     return roles
-
-
-def learn(
-    entry: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    given: tuple[str, ...],
-    result: Any,
-    whole: bool,
-) -> _core.Plan | None:
-    """What a call like this one stands for; `None` when it needs the original path."""
-    try:
-        settings.declare()
-        return _plan(entry, args, kwargs, given, result) if whole else None
-    except Exception as error:
-        # The launch itself was made: failing to understand it must not become the caller's failure.
-        said = str(error) if isinstance(error, Unsupported) else f"{type(error).__name__}: {error}"
-        function = entry.jit_function
-        reasons.keep_kernel(f"{function.__module__}.{function.__name__}", said)
-        return None
 
 
 def _plan(
@@ -176,3 +111,32 @@ def _bound(entry: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[d
         if param.name in values:
             groups[_role(entry, param.num)].append(values[param.name])
     return values, entry.key(groups["value"], groups["class"], groups["constant"])
+
+
+def _owner() -> Any:
+    # By name: the package has a function called like the module.
+    return sys.modules["flag_gems.utils.libentry"].LibEntry
+
+
+def _texts(owner: Any) -> dict[str, Any]:
+    return {
+        "LibEntry.__init__": owner.__init__,
+        "LibEntry.key": owner.key,
+        "LibEntry.run": owner.run,
+    }
+
+
+CLASS = Interception(
+    "flag_gems.utils.libentry.LibEntry",
+    "entry",
+    _owner,
+    _texts,
+    bind,
+    _plan,
+    lambda entry: entry.jit_function,
+)
+
+
+def register() -> None:
+    """Called when FlagGems is imported."""
+    CLASS.install()

@@ -7,58 +7,9 @@ import sys
 from typing import Any
 
 from flagos import _core
-from torch_fl.launcher import compiled, known, reasons, settings
+from torch_fl.launcher import compiled
+from torch_fl.launcher.interception import Interception
 from torch_fl.launcher.reasons import Unsupported
-
-_CLASS = "triton.runtime.JITFunction"
-
-
-_originals: dict[str, Any] = {}
-
-
-def register() -> None:
-    """Called when Triton is imported."""
-    install()
-
-
-def install() -> None:
-    """Stand in for `run` and `[grid]`."""
-    from triton.runtime import jit
-
-    if _originals or not _core.launch_enabled():
-        return
-    function = jit.JITFunction
-    reason = known.unknown(
-        {
-            "JITFunction.run": function.run,
-            "JITFunction.create_binder": function.create_binder,
-            "JITFunction._pack_args": function._pack_args,
-            "JITFunction._do_compile": function._do_compile,
-            "create_function_from_signature": jit.create_function_from_signature,
-            "compute_cache_key": jit.compute_cache_key,
-            "KernelInterface.__getitem__": function.__getitem__,
-        }
-    )
-    if reason is not None:
-        reasons.leave_alone(_CLASS, reason)
-        return
-    reasons.take_over(_CLASS)
-    run, get_item = _core.launch_intercept("jit", function, function.run, bind, learn)
-    _originals["run"] = function.__dict__["run"]
-    function.run, function.__getitem__ = run, get_item
-
-
-def uninstall() -> None:
-    """Give the class its own methods back."""
-    if _originals:
-        function = sys.modules["triton.runtime.jit"].JITFunction
-        function.run = _originals.pop("run")
-        del function.__getitem__
-
-
-def installed() -> list[str]:
-    """The class, if it is replaced."""
-    return [_CLASS] if _originals else []
 
 
 def role(param: Any) -> str:
@@ -112,25 +63,6 @@ def passed(kernel: Any, found: dict[str, tuple[int, Any]]) -> list[tuple[int, An
     return [found[name] for name, kind in compiled.signature(kernel).items() if kind != "constexpr"]
 
 
-def learn(
-    function: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    given: tuple[str, ...],
-    result: Any,
-    whole: bool,
-) -> _core.Plan | None:
-    """What a call like this one stands for; `None` when it needs the original path."""
-    try:
-        settings.declare()
-        return _plan(function, args, kwargs, given, result) if whole else None
-    except Exception as error:
-        # The launch itself was made: failing to understand it must not become the caller's failure.
-        said = str(error) if isinstance(error, Unsupported) else f"{type(error).__name__}: {error}"
-        reasons.keep_kernel(f"{function.__module__}.{function.__name__}", said)
-        return None
-
-
 def _plan(
     function: Any,
     args: tuple[Any, ...],
@@ -169,3 +101,29 @@ def _plan(
         caches=caches,
         kept=kept(args, kwargs),
     )
+
+
+def _owner() -> Any:
+    return sys.modules["triton.runtime.jit"].JITFunction
+
+
+def _texts(owner: Any) -> dict[str, Any]:
+    jit = sys.modules["triton.runtime.jit"]
+    return {
+        "JITFunction.run": owner.run,
+        "JITFunction.create_binder": owner.create_binder,
+        "JITFunction._pack_args": owner._pack_args,
+        "JITFunction._do_compile": owner._do_compile,
+        "create_function_from_signature": jit.create_function_from_signature,
+        "compute_cache_key": jit.compute_cache_key,
+    }
+
+
+CLASS = Interception(
+    "triton.runtime.JITFunction", "jit", _owner, _texts, bind, _plan, lambda function: function
+)
+
+
+def register() -> None:
+    """Called when Triton is imported."""
+    CLASS.install()

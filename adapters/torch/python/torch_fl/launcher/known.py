@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 KNOWN = {
@@ -34,6 +35,7 @@ KNOWN = {
 """Each function with the hashes of the texts that are known."""
 
 
+@cache
 def text_of(function: Callable[..., Any]) -> str:
     """The hash of a function's source."""
     return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:16]
