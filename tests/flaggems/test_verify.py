@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import importlib.util
 import os
 import signal
 import subprocess
@@ -65,6 +66,24 @@ def test_a_kernel_that_takes_the_transpose_for_the_operand_is_found(served_by: A
     served_by("mul.Tensor", lambda x, y: x * (x if y.data_ptr() == x.data_ptr() else y))
     found = check.check("mul.Tensor", WHERE["mul.Tensor"], 2)
     assert found["verdict"] == check.FAILED and "its own transpose" in found["first"]
+
+
+def test_a_kernel_that_reads_no_strides_is_found(served_by: Any) -> None:
+    """FlagGems 5.0.2's own `mul` for Hopper, which on other chips is another."""
+    found = package.folder()
+    assert found is not None
+    # Its package needs the chip.
+    path = found / "runtime/backend/_nvidia/hopper/ops/mul.py"
+    spec = importlib.util.spec_from_file_location("hopper_mul", path)
+    assert spec is not None and spec.loader is not None
+    hopper = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hopper)
+    served_by("mul.Tensor", hopper.mul)
+    verdict = check.check("mul.Tensor", WHERE["mul.Tensor"], 1)
+    assert verdict["verdict"] == check.FAILED, verdict
+    assert "a matrix with its own transpose" in verdict["first"], verdict
+    x, y = torch.ones(4, 1), torch.ones(1, 6)
+    assert hopper.mul(x, y).shape == (4, 1), "nor does it broadcast between as many dimensions"
 
 
 def test_samples_are_copied_with_their_strides_and_sharing() -> None:
@@ -248,6 +267,30 @@ def test_the_plan_reads_the_tables(tmp_path: Path, shipped: bool) -> None:
     assert served == ({"exp"} if shipped else {"exp", "sin"})
     for op, said in SAID.items():
         assert op in served or said in lines[op]
+
+
+def test_the_table_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(tables, "chip", lambda: "A chip")
+    tables._table.cache_clear()
+    assert verify.main(["--show"]) == 1
+    assert "no table of A chip" in capsys.readouterr().err
+    replays = {"mm": {"verdict": "STRICT", "cases": 2, "first": None, "replayed": 1}}
+    replays["mm"]["not_replayed"] = ["it calls aten.mul.Tensor, which is not recorded"]
+    name = tables.file_name("verdicts", "A chip", package.version())
+    tables.write(tmp_path / "flagos" / name, tables.table({**VERDICTS, **replays}))
+    tables._table.cache_clear()
+    assert verify.main(["--show"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "abs: BASIC: sample 1: strides",
+        "cos: FAILED: sample 0: wrong",
+        "mm: not replayed: it calls aten.mul.Tensor, which is not recorded",
+        "3 STRICT, 1 BASIC, 1 FAILED, 0 UNTESTED",
+        "replayed: 0 always, 1 for some arguments, 0 never",
+    ]
+    tables._table.cache_clear()
 
 
 def test_there_is_a_place_for_tables_that_ship() -> None:

@@ -2,6 +2,7 @@
 
     flagos verify [--ops PATTERN] [--jobs N] [--samples N] [--seconds N] [--each N] [--resume]
                   [--out FILE] [--json]
+    flagos verify --show [--ops PATTERN] [--json]
 
 Each overload has a process of its own, forked before CUDA is initialised. Its operators' samples run twice
 on flagos, on the native kernel and on FlagGems', and must agree: STRICT in values (torch's own tolerances),
@@ -11,7 +12,8 @@ compared with the ones from Python bit for bit.
 
 Overloads that `flagos tune` measures come first, since only they can serve by default. When `--seconds` are
 over, or after an interrupt, the rest is UNTESTED, and the table is written all the same; it is also written
-while it runs, and `--resume` continues it.
+while it runs, and `--resume` continues it. `--show` tells the table that the plan reads, and runs nothing:
+every overload that is not STRICT and every one whose calls are not all replayed, with the reason.
 """
 
 from __future__ import annotations
@@ -141,6 +143,35 @@ def _verdict(one: isolated.Ended) -> dict[str, Any]:
     return found
 
 
+def _show(pattern: str, as_json: bool) -> int:
+    known = tables.verdicts()
+    shown = {name: entry for name, entry in sorted(known.items()) if fnmatchcase(name, pattern)}
+    if as_json:
+        print(json.dumps(shown))
+    elif not known:
+        where = tables.chip() or "this machine"
+        print(f"error: there is no table of {where}: run `flagos verify`", file=sys.stderr)
+    else:
+        print(*_lines(shown), sep="\n")
+    return 0 if known else 1
+
+
+def _lines(shown: Verdicts) -> list[str]:
+    """What keeps overloads from being routed by default, and calls from being replayed; then how many there are."""
+    lines = []
+    for name, entry in shown.items():
+        if entry["verdict"] != STRICT:
+            lines.append(f"{name}: {entry['verdict']}: {entry['first']}")
+        lines += [f"{name}: not replayed: {reason}" for reason in entry.get("not_replayed", [])]
+    verdicts = Counter(entry["verdict"] for entry in shown.values())
+    partly = sum(bool(e.get("not_replayed")) and e["replayed"] > 0 for e in shown.values())
+    wholly = sum(not e.get("not_replayed") and e.get("replayed", 0) > 0 for e in shown.values())
+    never = sum(bool(e.get("not_replayed")) and e["replayed"] == 0 for e in shown.values())
+    lines.append(", ".join(f"{verdicts.get(kind, 0)} {kind}" for kind in (*ORDER, UNTESTED)))
+    lines.append(f"replayed: {wholly} always, {partly} for some arguments, {never} never")
+    return lines
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command `flagos verify`."""
     parser = argparse.ArgumentParser(
@@ -156,7 +187,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true", help="continue the table that is there")
     parser.add_argument("--out", type=Path, help="the table; by default where the plan reads it")
     parser.add_argument("--json", action="store_true", help="print the table, too")
+    parser.add_argument("--show", action="store_true", help="tell the table; run nothing")
     options = parser.parse_args(arguments)
+    if options.show:
+        return _show(options.ops, options.json)
     about = {"triton": version_of("triton"), "samples": options.samples}
     path = tables.path_for("verdicts", options.out, options.ops == "*")
 
