@@ -1,4 +1,4 @@
-"""`flagos verify` and `flagos tune`: verdicts on right, wrong, crashing and hanging kernels; tables; time."""
+"""`flagos verify`: verdicts on right, wrong, crashing and hanging kernels; tables; time."""
 
 from __future__ import annotations
 

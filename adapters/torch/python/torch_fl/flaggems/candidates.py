@@ -126,9 +126,10 @@ def why_unusable() -> str | None:
 
 
 def _unusable(overload: str) -> str | None:
-    nowhere = why_unusable()
-    if nowhere is not None:
-        return nowhere
+    return why_unusable() or _never_routed(overload)
+
+
+def _never_routed(overload: str) -> str | None:
     if overload in _NOT_ROUTED:
         return "moving data between devices and layouts stays with the device"
     op = f"aten::{overload}"

@@ -1,21 +1,24 @@
 """Speed: FlagGems' kernels against the native ones, by operator and class of shapes.
 
-    flagos tune [--ops PATTERN] [--rounds N] [--out FILE] [--json]
+    flagos tune [--ops PATTERN] [--rounds N] [--seconds N] [--resume] [--out FILE] [--json]
 
 Both are called on flagos, in turns; the time of a call is what passes until the device has done it, many
 calls in a row. Classes: `small` is bound by the host, `large` by the device. What is measured is what the
 plan reads: the ratio of the medians. An overload without a call here is not measured, and so not routed
-by default.
+by default. What is verified STRICT comes first; the table is written after each overload, also when
+`--seconds` are over or it is interrupted, and `--resume` continues it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -251,45 +254,72 @@ def measure(
     pattern: str = "*",
     rounds: int = 7,
     progress: Callable[[str, dict[str, Any]], None] | None = None,
+    seconds: float = float("inf"),
+    known: dict[str, dict[str, float]] | None = None,
+    kept: Callable[[dict[str, dict[str, float]]], None] | None = None,
+    classes: tuple[tuple[str, int], ...] = (("small", 200), ("large", 20)),
 ) -> dict[str, dict[str, float]]:
-    """The ratio of FlagGems' time to the native one, for each overload and class. Needs a GPU."""
-    found: dict[str, dict[str, float]] = {}
-    for shape, iterations in (("small", 200), ("large", 20)):
-        for name, call in calls(shape).items():
-            if not fnmatchcase(name, pattern) or name not in candidates.registered():
-                continue
-            if not candidates.usable(name):
-                continue
-            times: dict[str, list[float]] = {"vendor": [], candidates.BACKEND: []}
-            declined = _declined(name)
-            try:
-                with torch.no_grad():
-                    for turn in range(rounds + 1):
-                        for selector in times if turn % 2 else reversed(times):
-                            with flagos.route({f"aten::{name}": selector}):
-                                for _ in range(5):  # attached anew: compiled, recorded
-                                    call()
-                                spent = _seconds(call, iterations)
-                            if turn:
-                                times[selector].append(spent)
-            except Exception as error:  # told, and not measured: so it is not routed by default
-                if progress is not None:
-                    progress(
-                        name, {"shape": shape, "error": f"{type(error).__name__}: {error}"[:200]}
-                    )
-                continue
-            if _declined(name) > declined:
-                if progress is not None:
-                    progress(name, {"shape": shape, "error": "FlagGems declines the call"})
-                continue
-            ratio = statistics.median(times[candidates.BACKEND]) / statistics.median(
-                times["vendor"]
-            )
-            found.setdefault(name, {})[shape] = round(ratio, 3)
-            if progress is not None:
-                progress(name, {"shape": shape, "ratio": ratio})
-    # What was measured for one class only says nothing of the other.
-    return {name: ratios for name, ratios in found.items() if len(ratios) == 2}
+    """The ratio of FlagGems' time to the native one, for each overload and class.
+
+    What is verified STRICT comes first, and what is known to be wrong is left out. `known` are ratios that are
+    taken as they are. No overload is begun after `seconds`, and an interrupt (KeyboardInterrupt) ends it early.
+    `kept` is told what there is after each overload. `classes` are those of `calls`, with how many in a row.
+    """
+    began = time.monotonic()
+    found = dict(known or {})
+    made = {shape: calls(shape) for shape, _ in classes}
+    verdicts = tables.verdicts()
+    names = [
+        name
+        for name in made[classes[0][0]]
+        if fnmatchcase(name, pattern)
+        and name in candidates.registered()
+        and candidates.usable(name)
+        and not candidates.failed(name)
+        and name not in found
+    ]
+    names.sort(key=lambda name: verdicts.get(name, {}).get("verdict") != "STRICT")
+    told = progress or (lambda name, row: None)
+    try:
+        for index, name in enumerate(names):
+            if time.monotonic() - began > seconds:
+                told(f"{len(names) - index} overloads", {"shape": "all", "error": "no time left"})
+                break
+            ratios = {}
+            for shape, iterations in classes:
+                try:
+                    ratios[shape] = _ratio(name, made[shape][name], rounds, iterations)
+                    told(name, {"shape": shape, "ratio": ratios[shape]})
+                except Exception as error:  # told, and not measured: so it is not routed by default
+                    said = f"{type(error).__name__}: {error}"[:200]
+                    told(name, {"shape": shape, "error": said})
+                    break
+            # What was measured for one class only says nothing of the other.
+            if len(ratios) == len(classes):
+                found[name] = {shape: round(ratio, 3) for shape, ratio in ratios.items()}
+                if kept is not None:
+                    kept(found)
+    except KeyboardInterrupt:
+        print("interrupted: what was measured is kept", file=sys.stderr)
+    return found
+
+
+def _ratio(name: str, call: Call, rounds: int, iterations: int) -> float:
+    """The median time of FlagGems' calls over that of the native ones. Raises UnsupportedError for a declined call."""
+    times: dict[str, list[float]] = {"vendor": [], candidates.BACKEND: []}
+    declined = _declined(name)
+    with torch.no_grad():
+        for turn in range(rounds + 1):
+            for selector in times if turn % 2 else reversed(times):
+                with flagos.route({f"aten::{name}": selector}):
+                    for _ in range(5):  # attached anew: compiled, recorded
+                        call()
+                    spent = _seconds(call, iterations)
+                if turn:
+                    times[selector].append(spent)
+    if _declined(name) > declined:
+        raise flagos.UnsupportedError("FlagGems declines the call")
+    return statistics.median(times[candidates.BACKEND]) / statistics.median(times["vendor"])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -301,6 +331,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--ops", default="*", help="shell pattern of overloads: 'add*'")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument("--resume", action="store_true", help="continue the table that is there")
     parser.add_argument("--out", type=Path, help="the table; by default where the plan reads it")
     parser.add_argument("--json", action="store_true", help="print the table, too")
     options = parser.parse_args(arguments)
@@ -308,13 +340,29 @@ def main(arguments: list[str] | None = None) -> int:
         reason = candidates.missing() if not candidates.registered() else candidates.why_unusable()
         print(f"error: FlagGems cannot be used: {reason}", file=sys.stderr)
         return 1
+    path = tables.path_for("speed", options.out, options.ops == "*")
 
     def told(name: str, row: dict[str, Any]) -> None:
         what = f"{row['ratio']:.2f}" if "ratio" in row else row["error"]
         print(f"{name} ({row['shape']}): {what}", file=sys.stderr, flush=True)
 
-    measured = measure(options.ops, options.rounds, told)
-    path = tables.path_for("speed", options.out, options.ops == "*")
+    def kept(measured: dict[str, dict[str, float]]) -> None:
+        if path is not None:
+            tables.write(path, tables.table(measured))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupted)
+    try:
+        known = tables.continued(path) if options.resume else {}
+        with redirect_stdout(sys.stderr):  # FlagGems prints while it is imported
+            measured = measure(options.ops, options.rounds, told, options.seconds, known, kept)
+    except RuntimeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
     table = tables.keep(path, measured)
     if options.json:
         print(json.dumps(table))

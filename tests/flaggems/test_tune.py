@@ -1,0 +1,46 @@
+"""`flagos tune`: what is measured, in which order, and what is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torch_fl.flaggems import tables, tune
+
+
+def test_speed_is_measured_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers mean nothing here; that each has both classes, and none is lost, does."""
+    verdicts = {"neg": {"verdict": "STRICT"}, "cos": {"verdict": "FAILED", "first": "wrong"}}
+    monkeypatch.setattr(tables, "verdicts", lambda: verdicts)
+    told: list[str] = []
+    kept: list[set[str]] = []
+    classes = (("tiny", 2), ("small", 1))
+    monkeypatch.setattr(tune, "_SIZES", {"tiny": 4, "small": 8})
+    measured = tune.measure(
+        "[cen][eox][gsp]",
+        1,
+        lambda name, row: told.append(f"{name} {row['shape']}"),
+        known={"exp": {"tiny": 1.0, "small": 1.0}},
+        kept=lambda found: kept.append(set(found)),
+        classes=classes,
+    )
+    assert told[0].startswith("neg "), "what is STRICT comes first"
+    assert "cos" not in measured, "what is wrong is not measured"
+    assert measured["exp"] == {"tiny": 1.0, "small": 1.0}
+    assert set(measured) == {"exp", "neg"} and kept == [{"exp", "neg"}]
+    assert all(set(ratios) == {"tiny", "small"} for ratios in measured.values())
+    assert all(ratio > 0 for ratios in measured.values() for ratio in ratios.values())
+    assert tune.measure("neg", 1, seconds=-1, classes=classes) == {}
+
+
+def test_the_command_that_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tune, "_SIZES", {"small": 4, "large": 8})
+    out = tmp_path / "speed.json"
+    assert tune.main(["--ops", "exp", "--rounds", "1", "--out", str(out)]) == 0
+    assert capsys.readouterr().out.startswith("1 measured")
+    assert tune.main(["--ops", "ex*", "--resume", "--seconds", "0", "--out", str(out)]) == 0
+    assert "no time left" in capsys.readouterr().err
+    assert set(tables.continued(out)) == {"exp"}
