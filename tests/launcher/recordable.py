@@ -59,19 +59,20 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 def arguments(wanted: set[str]) -> dict[str, Any]:
     """For each overload that a sample in float32 or int64 calls, the arguments of the call."""
     found: dict[str, Any] = {}
-    with _Arguments(found, wanted):
-        for op in cases.database().values():
-            for dtype in (torch.float32, torch.int64):
-                if dtype not in op.dtypes:
-                    continue
-                for _, call in cases._forms(op):
-                    try:
-                        for sample in islice(
-                            op.sample_inputs("cpu", dtype, requires_grad=dtype.is_floating_point), 3
-                        ):
-                            call(sample)
-                    except Exception:  # a sample this form does not take
-                        continue
+    where = cases.calling(wanted, 2)
+    for name, places in where.items():
+        for entry, form in places:
+            if name in found:
+                break
+            op = cases.database()[entry]
+            dtype = next(d for d in cases.DTYPES if d in op.dtypes)
+            call, grad = dict(cases._forms(op))[form], form == "gradient"
+            try:
+                for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=grad), 4):
+                    with _Arguments(found, wanted):
+                        call(sample)
+            except Exception:  # a sample this form does not take
+                continue
     return found
 
 

@@ -91,6 +91,8 @@ def run(
                     yield Ended(name, spent, None, why, over, one.step, one.so_far)
     finally:
         for one in running.values():
+            one.process.kill()
+        for one in running.values():
             _kill(one)
 
 
