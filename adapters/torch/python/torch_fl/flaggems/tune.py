@@ -351,7 +351,6 @@ def main(arguments: list[str] | None = None) -> int:
             tables.write(path, tables.table(measured))
 
     def interrupted(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once: what follows ends in its own time
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupted)

@@ -204,7 +204,6 @@ def main(arguments: list[str] | None = None) -> int:
             tables.write(path, tables.table(verdicts, **about))
 
     def interrupted(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once: what follows ends in its own time
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupted)
