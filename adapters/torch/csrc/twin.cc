@@ -82,9 +82,6 @@ struct Members : c10::TensorImpl {
   static c10::Storage& storage(c10::TensorImpl* impl) {
     return impl->*(&Members::storage_);
   }
-  static c10::DispatchKeySet& keys(c10::TensorImpl* impl) {
-    return impl->*(&Members::key_set_);
-  }
   static std::optional<c10::Device>& device(c10::TensorImpl* impl) {
     return impl->*(&Members::device_opt_);
   }
