@@ -40,9 +40,10 @@ pub(crate) fn fresh() -> String {
 
 /// How often a key is looked at that is there already, and how long is waited for one that is not.
 const AGAIN: Duration = Duration::from_millis(2);
-const SHORTLY: Duration = Duration::from_millis(200);
+pub(crate) const SHORTLY: Duration = Duration::from_millis(200);
 
-/// Hands to all ranks what rank 0 makes of all ranks' `greeting`s. All ranks call it.
+/// Hands to all ranks what rank 0 makes of all ranks' `greeting`s, and to rank 0 also the greetings of those that took
+/// it: what it was made of may have been an earlier life's. All ranks call it.
 ///
 /// The store may still have what an earlier life of the same group wrote: launchers start ranks again and keep
 /// the store. So a rank takes an answer only if it answers its own greeting of this life, and rank 0 goes on
@@ -55,7 +56,7 @@ pub(crate) fn share(
     timeout: Duration,
     greeting: &str,
     make: impl FnOnce(&[String]) -> Result<Vec<u8>>,
-) -> Result<Vec<u8>> {
+) -> Result<(Vec<u8>, Vec<String>)> {
     let mine = fresh();
     let deadline = Instant::now() + timeout;
     let left = |until: Instant| until.saturating_duration_since(Instant::now());
@@ -90,7 +91,7 @@ pub(crate) fn share(
                     let taken = store.set(&format!("taken/{rank}"), told.leader.as_bytes());
                     // The reason of a failure counts more than that the store has gone meanwhile.
                     return match told.outcome {
-                        Ok(shared) => taken.map(|()| shared),
+                        Ok(shared) => taken.map(|()| (shared, vec![])),
                         Err(why) => Err(Error::new(ErrorKind::System, why)),
                     };
                 }
@@ -137,12 +138,8 @@ pub(crate) fn share(
             }
         }
         if answered != greetings {
-            let words: Vec<String> = greetings
-                .iter()
-                .map(|text| text.split_once(' ').map_or("", |(_, word)| word).to_owned())
-                .collect();
             if let Some(make) = make.take().filter(|_| outcome.is_none()) {
-                outcome = Some(make(&words).map_err(|error| {
+                outcome = Some(make(&words(&greetings)).map_err(|error| {
                     let text = error.to_string();
                     failure = Some(error);
                     text
@@ -183,6 +180,7 @@ pub(crate) fn share(
         let Some(missing) = missing else {
             return outcome
                 .unwrap_or_else(|| Err("nothing to share".into()))
+                .map(|shared| (shared, words(&answered)))
                 .map_err(|why| Error::new(ErrorKind::System, why));
         };
         if over {
@@ -194,6 +192,14 @@ pub(crate) fn share(
         }
         std::thread::sleep(AGAIN);
     }
+}
+
+/// Greetings without the word that says whose life they are of.
+fn words(greetings: &[String]) -> Vec<String> {
+    greetings
+        .iter()
+        .map(|text| text.split_once(' ').map_or("", |(_, word)| word).to_owned())
+        .collect()
 }
 
 fn parse(bytes: &[u8]) -> Result<Told> {

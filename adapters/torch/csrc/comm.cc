@@ -79,16 +79,31 @@ uint32_t comm_dtype(c10::ScalarType type) {
   }
 }
 
+bool only_late(const std::exception& failure, c10d::Store& store, const std::string& key) {
+  if (dynamic_cast<const c10::DistStoreError*>(&failure) != nullptr) {
+    return true;
+  }
+  if (dynamic_cast<const c10::DistNetworkError*>(&failure) != nullptr) {
+    return false;
+  }
+  // A FileStore says it with a plain error, and stores written in Python with any: one that answers is there.
+  try {
+    (void)store.check({key});
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 namespace {
 
-// FLAGOS_COMM_TIMEOUT when a key did not come in time, anything else when the store is gone.
-int32_t tell(const std::exception& failure, char* error, uint64_t capacity) {
+int32_t tell(const std::exception& failure, bool late, char* error, uint64_t capacity) {
   const auto* ours = dynamic_cast<const c10::Error*>(&failure);
   const char* what = ours != nullptr ? ours->what_without_backtrace() : failure.what();
   const size_t length = std::min<size_t>(std::strcspn(what, "\n"), capacity - 1);
   std::memcpy(error, what, length);
   error[length] = '\0';
-  return dynamic_cast<const c10::DistStoreError*>(&failure) != nullptr ? FLAGOS_COMM_TIMEOUT : FLAGOS_COMM_SYSTEM;
+  return late ? FLAGOS_COMM_TIMEOUT : FLAGOS_COMM_SYSTEM;
 }
 
 int32_t
@@ -97,7 +112,7 @@ store_set(void* context, const char* key, const uint8_t* value, uint64_t length,
     static_cast<c10d::Store*>(context)->set(key, std::vector<uint8_t>(value, value + length));
     return 0;
   } catch (const std::exception& failure) {
-    return tell(failure, error, capacity);
+    return tell(failure, /*late=*/false, error, capacity);
   }
 }
 
@@ -109,14 +124,14 @@ int32_t store_get(
     void* taker,
     char* error,
     uint64_t capacity) {
+  auto* store = static_cast<c10d::Store*>(context);
   try {
-    auto* store = static_cast<c10d::Store*>(context);
     store->wait({key}, std::chrono::milliseconds(std::max<uint64_t>(timeout_ms, 1)));
     const std::vector<uint8_t> value = store->get(key);
     take(taker, value.data(), value.size());
     return 0;
   } catch (const std::exception& failure) {
-    return tell(failure, error, capacity);
+    return tell(failure, only_late(failure, *store, key), error, capacity);
   }
 }
 

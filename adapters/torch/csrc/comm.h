@@ -31,6 +31,9 @@ inline void check_comm(int32_t status) {
 // The code of a type. Those that are only moved, and have no code, are bytes.
 uint32_t comm_dtype(c10::ScalarType type);
 
+// Whether `failure` of a store says that a key did not come in time, and not that the store is gone.
+bool only_late(const std::exception& failure, c10d::Store& store, const std::string& key);
+
 // What a group is told when it is made.
 struct CommSettings {
   std::string engine; // empty: the memory decides

@@ -666,7 +666,10 @@ void ProcessGroupFlagos::monitoredBarrier(const c10d::BarrierOptions& options, b
     for (int other = 1; other < size_ && (wait_for_all || missing.empty()); ++other) {
       try {
         store_->wait({prefix + std::to_string(other)}, left());
-      } catch (const c10::DistStoreError&) { // the time is over
+      } catch (const std::exception& failure) {
+        if (!only_late(failure, *store_, prefix + std::to_string(other))) {
+          throw;
+        }
         missing += (missing.empty() ? "" : ", ") + std::to_string(other);
       }
     }
@@ -680,7 +683,10 @@ void ProcessGroupFlagos::monitoredBarrier(const c10d::BarrierOptions& options, b
       // Rank 0 may need all of the time to find out who is missing.
       store_->wait({prefix + "verdict"}, left() + std::chrono::seconds(5));
       verdict = store_->get_to_str(prefix + "verdict");
-    } catch (const c10::DistStoreError&) {
+    } catch (const std::exception& failure) {
+      if (!only_late(failure, *store_, prefix + "verdict")) {
+        throw;
+      }
       verdict = "rank 0 did not come to the monitored barrier of group " + settings_.comm.group + " within " +
           std::to_string(timeout.count()) + " ms";
     }

@@ -148,7 +148,7 @@ void AliasPool::give_back(size_t used) {
     if (C10_LIKELY(reusable(tensor))) {
       Members::storage(tensor.unsafeGetTensorImpl()) = c10::Storage();
     } else {
-      tensor.reset();
+      const at::Tensor dropped = std::move(tensor); // what its end runs finds the place empty
     }
   }
 }

@@ -107,6 +107,15 @@ def test_a_fault_is_told_by_every_other_rank(what, tmp_path):
 
 
 @pytest.mark.host
+@pytest.mark.parametrize("what", ["connecting", "monitored"])
+def test_a_store_that_is_a_file_tells_who_is_missing(what, tmp_path):
+    """Its timeouts are plain errors, and whole seconds: others than rank 0 may hear of it too late."""
+    ends = launch("faults.py", what, "flagos", ranks=3, STORE_FILE=str(tmp_path / "store"))
+    assert re.search(f"DistBackendError: .*{FAULTS[what]}", ends[0].output), ends[0].output
+    assert re.search("DistBackendError: .*rank [01]", ends[2].output), ends[2].output
+
+
+@pytest.mark.host
 def test_a_group_that_is_connected_needs_no_store():
     for end in launch("faults.py", "store_dies", "flagos", ranks=3):
         assert "the connected group went on" in end.output, end.output

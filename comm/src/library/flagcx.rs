@@ -87,7 +87,7 @@ impl FlagCx {
             library,
             ended: AtomicBool::new(true),
         };
-        let bytes = share(
+        let (bytes, _) = share(
             store,
             config.rank,
             config.size,

@@ -72,7 +72,7 @@ impl Hccl {
             library,
             ended: AtomicBool::new(true),
         };
-        let bytes = share(
+        let (bytes, _) = share(
             store,
             config.rank,
             config.size,

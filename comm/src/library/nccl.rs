@@ -103,7 +103,7 @@ impl Nccl {
             library,
             ended: std::sync::atomic::AtomicBool::new(true),
         };
-        let bytes = share(
+        let (bytes, _) = share(
             store,
             config.rank,
             config.size,

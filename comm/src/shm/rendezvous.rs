@@ -10,7 +10,7 @@ use super::peers::Peer;
 use super::segment::Segment;
 use crate::engine::Config;
 use crate::error::system;
-use crate::store::{fresh, share};
+use crate::store::{fresh, share, SHORTLY};
 use crate::{Error, ErrorKind, Result, Store};
 
 /// What two processes have in common when one can open what the other has open: kernel and process numbers.
@@ -56,11 +56,11 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
     // Made by rank 0 once it knows that all ranks are on its host.
     let mut made = None;
     let greeting = format!("{} {}", std::process::id(), host());
-    let place = share(store, rank, size, timeout, &greeting, |greetings| {
-        let (processes, hosts): (Vec<&str>, Vec<&str>) = greetings
+    let (place, greetings) = share(store, rank, size, timeout, &greeting, |greetings| {
+        let hosts: Vec<&str> = greetings
             .iter()
-            .map(|greeting| greeting.split_once(' ').unwrap_or_default())
-            .unzip();
+            .map(|greeting| greeting.split_once(' ').unwrap_or_default().1)
+            .collect();
         let elsewhere: Vec<String> = (0..size)
             .filter(|&other| hosts[other] != hosts[0])
             .map(|other| other.to_string())
@@ -70,12 +70,11 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
         }
         let (segment, file) = Segment::create(size, config.window)?;
         let place = format!(
-            "{} {} {} {} {}",
+            "{} {} {} {}",
             std::process::id(),
             file.as_raw_fd(),
             config.window,
             fresh(), // so that no other group has the same place
-            processes.join(",")
         );
         made = Some((segment, file));
         Ok(place.into_bytes())
@@ -110,23 +109,26 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
     mine.attached.publish(1);
     let mut peers = Vec::with_capacity(size);
     let mut look = Instant::now() + LOOK_AFTER;
-    let processes = processes(&place);
     for other in 0..size {
         let control = segment.control(other);
-        let process = processes.get(other).copied().map(Peer::new);
+        // Rank 0 knows who takes part, and tells the others who has ended.
+        let process = greetings.get(other).and_then(|greeting| process(greeting));
         while !reached(control.attached.get(), 1) {
             let gone = process.as_ref().is_some_and(Peer::is_gone);
             if gone || Instant::now() > look {
                 // Who could not attach says so before it ends.
-                if let Ok(why) = store.get(&unattached(&place), Duration::from_millis(1)) {
+                if let Ok(why) = store.get(&unattached(&place), SHORTLY) {
                     return Err(failed_elsewhere(&why));
                 }
                 look = Instant::now() + LOOK_AFTER;
             }
             if gone && !reached(control.attached.get(), 1) {
+                let why = "its process has ended while the group was made";
+                let told = store.set(&unattached(&place), format!("{other} {why}").as_bytes());
+                let told = told.err().map_or(String::new(), |it| format!(" ({it})"));
                 return Err(Error::new(
                     ErrorKind::PeerLost,
-                    format!("the process of rank {other} has ended while its group was made"),
+                    format!("rank {other} is lost: {why}{told}"),
                 )
                 .due_to(other));
             }
@@ -148,11 +150,10 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
     Ok(Shm::new(segment, rank, size, config.group.clone(), peers))
 }
 
-/// The processes of the ranks, which are the last word of a place.
-fn processes(place: &[u8]) -> Vec<u32> {
-    let place = String::from_utf8_lossy(place);
-    let list = place.rsplit(' ').next().unwrap_or_default();
-    list.split(',').filter_map(|pid| pid.parse().ok()).collect()
+/// The process that a greeting of `connect` names.
+fn process(greeting: &str) -> Option<Peer> {
+    let (pid, _) = greeting.split_once(' ')?;
+    pid.parse().ok().map(Peer::new)
 }
 
 /// Maps the memory whose place rank 0 has told.

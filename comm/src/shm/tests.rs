@@ -474,3 +474,27 @@ fn who_dies_while_the_group_is_made_is_told_at_once() {
         );
     });
 }
+
+#[test]
+fn a_rank_of_an_earlier_life_is_not_the_one_that_is_waited_for() {
+    use crate::Store as _;
+    let store = Memory::default();
+    let mut child = std::process::Command::new("true").spawn().expect("it runs");
+    let greeting = format!("life {} {}", child.id(), super::rendezvous::host());
+    child.wait().expect("it ends");
+    store
+        .set("hello/1", greeting.as_bytes())
+        .expect("it is there");
+    std::thread::scope(|scope| {
+        let connect = |rank| {
+            let store = &store;
+            scope.spawn(move || super::connect(&config(rank, 3), store).map(|_| ()))
+        };
+        let mut ranks = vec![connect(0), connect(2)];
+        std::thread::sleep(Duration::from_millis(500));
+        ranks.push(connect(1));
+        for rank in ranks {
+            rank.join().expect("no panic").expect("all are here");
+        }
+    });
+}

@@ -149,7 +149,11 @@ def killed_all(rank: int, device: str) -> None:
 
 def main() -> None:
     what, device = sys.argv[1:3]
-    distributed.init_process_group("flagos", timeout=LONG)
+    place = {}
+    if "STORE_FILE" in os.environ:
+        place = {"init_method": "file://" + os.environ["STORE_FILE"]}
+        place |= {name: int(os.environ[name.upper()]) for name in ("rank", "world_size")}
+    distributed.init_process_group("flagos", timeout=LONG, **place)
     start = time.monotonic()
     try:
         globals()[what](dist.get_rank(), device)
