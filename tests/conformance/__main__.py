@@ -21,7 +21,7 @@ from .report import markdown, terminal
 from .verdicts import summarize
 
 _CI_SAMPLES = 6
-_CI_ROTATING_CASES = 900
+_CI_ROTATING_CASES = 500
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
