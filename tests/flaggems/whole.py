@@ -6,6 +6,7 @@ python -m tests.flaggems.whole
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import io
 import json
 import os
@@ -193,6 +194,8 @@ def _known(wanted: set[str], jobs: int, **_: Any) -> tuple[dict[str, cases.Where
 def main() -> None:
     torch.set_num_threads(1)
     package.load_before_forking()
+    package_version = importlib.metadata.version("flag_gems")
+    assert package.version() == package_version, "a table made now can be resumed"
     with mock.patch.object(cases, "database", return_value=DATABASE):
         operators_are_found_by_their_calls()
         what_looks_for_samples_may_die_and_take_long()
