@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,3 +48,27 @@ def test_the_command_that_measures(
     assert tune.main(["--ops", "ex*", "--resume", "--seconds", "0", "--out", str(out)]) == 0
     assert "no time left" in capsys.readouterr().err
     assert set(tables.continued(out)) == {"exp"}
+
+
+def test_what_was_not_measured_anew_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "speed.json"
+    before = {name: {"small": 1.0, "large": 1.0} for name in ("exp", "neg", "sin")}
+    tables.write(out, tables.table(before))
+    monkeypatch.setattr(tune, "calls", lambda shape: dict.fromkeys(before))
+    anew = {"small": 0.5, "large": 0.5}
+
+    def ratio(name: str, *_: Any) -> float:
+        if name == "neg":
+            raise RuntimeError("not today")
+        if name == "sin":
+            os.kill(os.getpid(), signal.SIGINT)
+        return 0.5
+
+    monkeypatch.setattr(tune, "_ratio", ratio)
+    assert tune.main(["--out", str(out)]) == 0
+    assert json.loads(out.read_text())["overloads"] == before, "an interrupt leaves it as it was"
+    assert tables.continued(out) == {"exp": anew}, "and what there is lies beside it"
+    assert tune.main(["--out", str(out), "--ops", "[en]*"]) == 0
+    assert tables.continued(out) == {"exp": anew, "sin": before["sin"]}, "neg was tried in vain"
+    assert tune.main(["--out", str(out), "--seconds", "-1"]) == 0
+    assert tables.continued(out) == {"exp": anew, "sin": before["sin"]}

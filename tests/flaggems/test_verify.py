@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import faulthandler
 import importlib.util
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import PackageNotFoundError
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -136,11 +140,42 @@ def test_what_is_never_served_is_untested(served_by: Any) -> None:
 
 
 def test_time_is_shared_by_forms_and_types() -> None:
-    order = [index for index, _, _ in check._in_turns(cases.groups(WHERE["silu"]), 3)]
+    turns = check._in_turns(cases.groups(WHERE["silu"]), 3, lambda group: None)
+    order = [index for index, _ in turns]
     groups = len(cases.groups(WHERE["silu"]))
     assert groups > 1 and order[:groups] == list(range(groups))
     found = check.check("silu", WHERE["silu"], 3, seconds=0)
     assert found["verdict"] == check.UNTESTED and found["not_reached"] == groups
+
+
+def test_a_type_that_was_only_declined_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    def case(name: str, *_: Any) -> Any:
+        return (None, "declined", False) if "int64" in name else (check.STRICT, "", False)
+
+    clock = SimpleNamespace(monotonic=count().__next__)
+    monkeypatch.setattr(check, "_case", case)
+    monkeypatch.setattr(check, "time", clock)
+    where = [("exp", "function")]
+    found = check.check("exp", where, 9, seconds=2)  # each had one turn
+    assert found["verdict"] == check.UNTESTED and found["not_reached"] == 1, found
+    assert check.check("exp", where, 9)["verdict"] == check.STRICT, "none of its samples is taken"
+
+
+def test_only_what_stops_in_flaggems_is_its_fault() -> None:
+    steps: list[str] = []
+    check.check("exp", [("exp", "function")], 1, told=lambda step, _: steps.append(step))
+    group = "exp (function) float32"
+    assert steps[:3] == [
+        f"making a sample of {group}",
+        f"the native run of {group}, sample 0",
+        f"FlagGems' run of {group}, sample 0",
+    ]
+    strict = {"verdict": check.STRICT, "cases": 2, "first": None}
+    for step in steps:
+        one = isolated.Ended("exp", 1.0, failure="it died", step=step, so_far=dict(strict))
+        found = verify._verdict(one)
+        expected = check.FAILED if step.startswith("FlagGems' run of exp") else check.UNTESTED
+        assert found["verdict"] == expected and found["first"] == f"it died in {step}"
 
 
 # ---- processes
@@ -190,7 +225,9 @@ def test_nothing_is_lost_when_the_time_is_up() -> None:
 def test_closing_kills_what_runs() -> None:
     running = isolated.run(["one", "hangs"], _task, 2, 600)
     assert next(running).name == "one"
+    assert multiprocessing.active_children()
     running.close()
+    assert not multiprocessing.active_children()
 
 
 # ---- the whole
@@ -211,6 +248,114 @@ def test_a_process_that_has_used_the_device_is_refused() -> None:
     torch.ones(1, device="flagos")
     with pytest.raises(RuntimeError, match="in use in this process already"):
         verify.verify("exp", 1, 1)
+
+
+# ---- the command's tables
+
+
+def _strict(cases: int) -> dict[str, Any]:
+    return {"verdict": check.STRICT, "cases": cases, "first": None}
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`flagos verify --out`, with what it is to find, or what is called instead; the table's file."""
+    path = tmp_path / "table.json"
+
+    def run(finds: Any, *arguments: str) -> int:
+        def verified(*given: Any) -> Any:
+            return finds(given[7]) if callable(finds) else finds
+
+        monkeypatch.setattr(verify, "verify", verified)
+        return verify.main(["--out", str(path), *arguments])
+
+    return run, path
+
+
+def test_what_was_not_asked_for_or_reached_stays_in_the_table(command: Any) -> None:
+    run, path = command
+    assert run({"exp": _strict(1), "neg": _strict(1)}) == 0
+    during: list[Any] = []
+
+    def finds(kept: Any) -> Any:
+        kept({"neg": _strict(2)})
+        during.append(tables.continued(path, **_about()))  # what --resume would go on from
+        return {"neg": _strict(2)}
+
+    assert run(finds, "--ops", "neg", "--resume") == 0
+    assert (
+        during == [{"exp": _strict(1), "neg": _strict(2)}] == [tables.continued(path, **_about())]
+    )
+    assert not tables.partial(path).exists()
+    late = verify._untested("there was no time for it")
+    assert run({"exp": _strict(3), "neg": late, "abs": late}, "--seconds", "0") == 0
+    known = tables.continued(path, **_about())
+    assert known == {"exp": _strict(3), "neg": _strict(2), "abs": late}
+
+
+def _about(samples: int = 6) -> dict[str, Any]:
+    return {"triton": verify.version_of("triton"), "samples": samples}
+
+
+def test_an_interrupt_leaves_the_table_as_it_was(
+    command: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, path = command
+    assert run({"exp": _strict(1)}) == 0
+    before = path.read_bytes()
+    late = verify._untested("there was no time for it")
+
+    def interrupted(_: Any) -> Any:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        for number in (signal.SIGTERM, signal.SIGINT):  # GNU timeout sends two
+            signal.raise_signal(number)
+        return {"exp": late}
+
+    handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+    assert run(interrupted) == 0
+    assert handlers == [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+    assert path.read_bytes() == before and tables.partial(path).is_file()
+    assert f"what there is lies in {tables.partial(path)}" in capsys.readouterr().err
+
+
+def test_a_table_made_otherwise_is_only_replaced_by_a_complete_one(
+    command: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, path = command
+    assert run({"exp": _strict(1)}, "--samples", "2") == 0
+    assert run({"exp": verify._untested("there was no time for it")}, "--seconds", "0") == 0
+    assert "stays as it is: its samples is 2" in capsys.readouterr().err
+    assert tables.partial(path).is_file()
+    assert run({"exp": _strict(4)}, "--resume") == 0
+    assert tables.continued(path, **_about()) == {"exp": _strict(4)}
+
+
+def test_a_broken_table_is_named(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    run, path = command
+    for text in ("{", "[]", "{}"):
+        path.write_text(text)
+        assert run({}, "--resume") == 1
+        said = capsys.readouterr().err
+        assert f"error: {path} cannot be resumed: it is no table" in said
+        assert "remove it, or leave out --resume" in said
+    assert run({"exp": _strict(1)}) == 0
+
+
+def test_what_is_missing_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(candidates, "why_unusable", lambda: "FlagGems needs Triton")
+
+    def version_of(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(verify, "version_of", version_of)
+    assert verify.main([]) == 1
+    assert "error: FlagGems cannot be used: FlagGems needs Triton" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        verify.main(["--jobs", "0"])
+    assert "0 is less than 1" in capsys.readouterr().err
 
 
 # ---- tables that the plan reads

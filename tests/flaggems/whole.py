@@ -6,6 +6,7 @@ python -m tests.flaggems.whole
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import io
 import json
 import os
@@ -20,7 +21,7 @@ from unittest import mock
 import torch
 
 from tests.flaggems.database import DATABASE
-from torch_fl.flaggems import candidates, cases, check, package, tune, verify
+from torch_fl.flaggems import candidates, cases, check, package, tables, tune, verify
 
 WHERE = {
     "silu": [("nn.functional.silu", "function"), ("nn.functional.silu", "gradient")],
@@ -44,7 +45,8 @@ def run(told: Told, jobs: int = 2, **options: Any) -> dict[str, dict[str, Any]]:
 def operators_are_found_by_their_calls() -> None:
     wanted = {"exp", "silu", "silu_backward", "exp.out", "mul.Tensor", "std.correction"}
     for jobs in (1, 2):
-        found = cases.calling(wanted, jobs)
+        found, lost = cases.calling(wanted, jobs)
+        assert not lost
         assert [form for entry, form in found["exp"] if entry == "exp"] == [
             "function",
             "out",
@@ -55,6 +57,30 @@ def operators_are_found_by_their_calls() -> None:
         assert "std.correction" not in found
 
 
+def what_looks_for_samples_may_die_and_take_long() -> None:
+    forms = cases._forms
+
+    def dies(op: Any) -> Any:
+        if op.name == "neg":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if op.name == "abs":
+            time.sleep(600)
+        return forms(op)
+
+    with mock.patch.object(cases, "_forms", dies), mock.patch.object(cases, "_ENTRY_SECONDS", 5.0):
+        found, lost = cases.calling({"exp", "neg", "mul.Tensor"}, 5)
+        assert {one.step: one.failure for one in lost} == {
+            "neg": "the process ended with SIGKILL",
+            "abs": "it took longer than 5 s",
+        }, lost
+        assert "exp" in found and "mul.Tensor" in found and "neg" not in found
+        found, lost = cases.calling({"exp"}, 1, seconds=-1)
+        assert not found and lost[0].over
+        with mock.patch.object(package, "load_before_forking"):
+            verdicts = verify.verify("[en]*", 5, 1, seconds=3)
+    assert verdicts["exp"]["first"] == "there was no time for it", verdicts["exp"]
+
+
 def kernels_that_crash_and_hang() -> None:
     functions = {
         **(package._functions or {}),
@@ -63,7 +89,10 @@ def kernels_that_crash_and_hang() -> None:
     }
     told: Told = []
     kept: list[Any] = []
-    known = {"exp": {"verdict": "STRICT", "cases": 9, "first": None}}
+    known = {
+        "exp": {"verdict": "STRICT", "cases": 9, "first": None},
+        "mul.Tensor": {"verdict": "UNTESTED", "cases": 1, "first": "late", "not_reached": 1},
+    }
     with (
         mock.patch.object(package, "_functions", functions),
         mock.patch.object(verify, "_CASE_SECONDS", 12.0),
@@ -72,8 +101,8 @@ def kernels_that_crash_and_hang() -> None:
         verdicts = run(told, known=known, kept=lambda made: kept.append(dict(made)))
     assert set(verdicts) == set(candidates.registered()), "every overload has a verdict"
     for name, why in (
-        ("neg", "SIGSEGV in neg (function) float32, sample 0"),
-        ("abs", "longer than 12 s in abs (function)"),
+        ("neg", "SIGSEGV in FlagGems' run of neg (function) float32, sample 0"),
+        ("abs", "longer than 12 s in FlagGems' run of abs (function)"),
     ):
         assert verdicts[name]["verdict"] == check.FAILED, verdicts[name]
         assert why in verdicts[name]["first"], verdicts[name]
@@ -129,12 +158,14 @@ def a_table_is_kept_and_resumed() -> None:
 
 
 def an_interrupt_keeps_what_there_is() -> None:
-    """SIGTERM, as `timeout` ends a command."""
+    """SIGTERM, twice, as `timeout` ends a command."""
     parent = os.getpid()
 
     def interrupts(name: str, *_: Any) -> None:
         time.sleep(1)  # while the parent forks, Python drops what a handler raises
         if name == "exp":
+            os.kill(parent, signal.SIGTERM)
+            time.sleep(0.1)
             os.kill(parent, signal.SIGTERM)
         time.sleep(20)
 
@@ -142,8 +173,9 @@ def an_interrupt_keeps_what_there_is() -> None:
         path = Path(folder) / "table.json"
         with mock.patch.object(verify, "check", interrupts):
             code, out, err = command("--out", str(path))
-        assert code == 0 and "interrupted: what" in err and "UNTESTED" in out
-        assert len(json.loads(path.read_text())["overloads"]) == len(candidates.registered())
+        assert code == 0 and str(tables.partial(path)) in err and "UNTESTED" in out
+        made = json.loads(tables.partial(path).read_text())
+        assert len(made["overloads"]) == len(candidates.registered()) and not path.exists()
 
 
 CHECKS: list[Callable[[], None]] = [
@@ -155,15 +187,18 @@ CHECKS: list[Callable[[], None]] = [
 ]
 
 
-def _known(wanted: set[str], jobs: int) -> dict[str, list[tuple[str, str]]]:
-    return {name: where for name, where in WHERE.items() if name in wanted}
+def _known(wanted: set[str], jobs: int, **_: Any) -> tuple[dict[str, cases.Where], list[Any]]:
+    return {name: where for name, where in WHERE.items() if name in wanted}, []
 
 
 def main() -> None:
     torch.set_num_threads(1)
     package.load_before_forking()
+    package_version = importlib.metadata.version("flag_gems")
+    assert package.version() == package_version, "a table made now can be resumed"
     with mock.patch.object(cases, "database", return_value=DATABASE):
         operators_are_found_by_their_calls()
+        what_looks_for_samples_may_die_and_take_long()
         with mock.patch.object(cases, "calling", _known):
             for one in CHECKS:
                 one()

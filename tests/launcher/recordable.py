@@ -59,7 +59,8 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 def arguments(wanted: set[str]) -> dict[str, Any]:
     """For each overload that a sample in float32 or int64 calls, the arguments of the call."""
     found: dict[str, Any] = {}
-    where = cases.calling(wanted, 2)
+    where, lost = cases.calling(wanted, 2)
+    assert not lost, lost
     for name, places in where.items():
         for entry, form in places:
             if name in found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,9 +14,13 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_fl import _vendor
-from torch_fl.flaggems import interpreted
+from torch_fl.flaggems import interpreted, isolated
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool)
+_ENTRY_SECONDS = 120.0  # for the samples of one entry
+
+Where = list[tuple[str, str]]
+"""Entries of the database, and the forms they are called in."""
 
 
 @dataclass(frozen=True)
@@ -74,33 +77,45 @@ def groups(where: list[tuple[str, str]]) -> list[Group]:
     return found
 
 
-def calling(wanted: set[str], jobs: int = 1, samples: int = 4) -> dict[str, list[tuple[str, str]]]:
+def calling(
+    wanted: set[str],
+    jobs: int = 1,
+    samples: int = 4,
+    seconds: float = float("inf"),
+    stop: Callable[[], bool] = lambda: False,
+) -> tuple[dict[str, Where], list[isolated.Ended]]:
     """For each overload, the entries of the database whose samples call it, and in which form. On the CPU.
 
-    Forks `jobs` processes, which share the entries.
+    Forks `jobs` processes, which share the entries. Those that did not reach the end of their share (they died,
+    an entry took too long, `seconds` were over) come second; what they had found counts.
     """
     names = list(database())
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # small tensors; and what forks must have no threads of its own
     try:
-        shares = [(names[job::jobs], wanted, samples) for job in range(jobs)]
         # Forked even for one: a process that has used autograd can fork none that does.
-        with multiprocessing.get_context("fork").Pool(jobs) as pool:
-            parts = pool.map(_calling, shares)
+        def share(job: str, told: isolated.Told) -> dict[str, Where]:
+            return _calling(names[int(job) :: jobs], wanted, samples, told)
+
+        shares = [str(job) for job in range(jobs)]
+        ended = list(isolated.run(shares, share, jobs, _ENTRY_SECONDS, seconds, stop))
     finally:
         torch.set_num_threads(threads)
-    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for part in parts:
-        for overload, where in part.items():
+    found: dict[str, Where] = defaultdict(list)
+    for one in ended:
+        for overload, where in (one.result or one.so_far or {}).items():
             found[overload] += where
     position = {name: index for index, name in enumerate(names)}
-    return {name: sorted(where, key=lambda e: position[e[0]]) for name, where in found.items()}
+    ordered = {name: sorted(where, key=lambda e: position[e[0]]) for name, where in found.items()}
+    return ordered, [one for one in ended if one.result is None]
 
 
-def _calling(share: tuple[list[str], set[str], int]) -> dict[str, list[tuple[str, str]]]:
-    names, wanted, samples = share
-    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+def _calling(
+    names: list[str], wanted: set[str], samples: int, told: isolated.Told
+) -> dict[str, Where]:
+    found: dict[str, Where] = defaultdict(list)
     for name in names:
+        told(name, dict(found))
         op = database()[name]
         dtype = next((d for d in DTYPES if d in op.dtypes), None)
         if dtype is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch_fl.flaggems.cases import tensors
 
 STRICT, BASIC, FAILED, UNTESTED = "STRICT", "BASIC", "FAILED", "UNTESTED"
 ORDER = (STRICT, BASIC, FAILED)
+BY_FLAGGEMS = "FlagGems' run of "  # what its steps are called, as against the native kernel's
 _CALLS = 5  # of the same: from Python, recorded twice, replayed
 
 
@@ -31,37 +31,44 @@ def check(
     `verdict`; `cases`, how many were compared; `replayed`, how many of them ended in replays;
     `not_replayed`, reasons against; `first`. After `seconds` it stops: what was not reached is in
     `not_reached`, and a verdict that would be STRICT is so only if every entry, form and type was compared
-    at least once, which is why they take turns. `told` is called with the name of each case before it is run,
-    and with what was found so far.
+    at least once, or has no case that can be, which is why they take turns. `told` is called with the name of
+    each step before it (making a sample, the native run, FlagGems' run) and with what was found so far.
     """
     op_name = f"aten::{overload}"
     random = torch.Tag.nondeterministic_seeded in python_kernels.require_operator(op_name).tags
     found: dict[str, Any] = {"verdict": UNTESTED, "cases": 0, "replayed": 0, "first": None}
     began = time.monotonic()
     groups = cases.groups(where)
-    reached: set[int] = set()
+    waiting = set(range(len(groups)))  # for a verdict
     skipped = ""
-    for index, label, sample in _in_turns(groups, limit):
+
+    def step(name: str) -> None:
+        if told is not None:
+            told(name, found)
+
+    for index, case in _in_turns(groups, limit, lambda group: step(f"making a sample of {group}")):
+        if case is None:
+            waiting.discard(index)
+            continue
         if time.monotonic() - began > seconds:
-            left = len(groups) - len(reached)
+            left = len(waiting)
             found["not_reached"] = left
             if left and found["verdict"] == STRICT:
                 found["verdict"] = UNTESTED
                 found["first"] = f"there was no time for {left} of {len(groups)} forms and types"
             break
-        reached.add(index)
-        case = f"{groups[index]}, {label}"
-        if told is not None:
-            told(case, found)
-        verdict, why, lost = _case(op_name, groups[index].call, sample, random, found)
+        label, sample = case
+        name = f"{groups[index]}, {label}"
+        verdict, why, lost = _case(name, op_name, groups[index].call, sample, random, found, step)
         if verdict is None:
-            skipped = skipped or f"{case}: {why}"
+            skipped = skipped or f"{name}: {why}"
             continue
+        waiting.discard(index)
         found["cases"] += 1
         if found["verdict"] == UNTESTED or ORDER.index(verdict) > ORDER.index(found["verdict"]):
             found["verdict"] = verdict
             if verdict != STRICT:
-                found["first"] = f"{case}: {why}"
+                found["first"] = f"{name}: {why}"
         if lost:
             break
     if not found["cases"] and found["first"] is None:
@@ -69,31 +76,42 @@ def check(
     return found
 
 
-def _in_turns(groups: list[cases.Group], limit: int) -> Iterator[tuple[int, str, Any]]:
-    """The first case of every group, then the second of each, and so on."""
-    running = [group.samples(limit) for group in groups]
-    for row in zip_longest(*(_complete(samples) for samples in running)):
-        for index, case in enumerate(row):
-            if case is not None:
-                yield (index, *case)
+def _in_turns(
+    groups: list[cases.Group], limit: int, making: Callable[[cases.Group], None]
+) -> Iterator[tuple[int, tuple[str, Any] | None]]:
+    """The first case of every group, then the second of each, and so on; None for a group after its last.
 
-
-def _complete(samples: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Those that can be made; the database's functions fail for some types."""
-    try:
-        yield from samples
-    except Exception:
-        return
+    `making` is called before each is made.
+    """
+    running = {index: group.samples(limit) for index, group in enumerate(groups)}
+    while running:
+        for index, samples in list(running.items()):
+            making(groups[index])
+            try:
+                case = next(samples, None)
+            except Exception:  # the database's functions fail for some types
+                case = None
+            if case is None:
+                del running[index]
+            yield index, case
 
 
 def _case(
-    op_name: str, call: Callable[[Any], Any], sample: Any, random: bool, found: dict[str, Any]
+    name: str,
+    op_name: str,
+    call: Callable[[Any], Any],
+    sample: Any,
+    random: bool,
+    found: dict[str, Any],
+    step: Callable[[str], None],
 ) -> tuple[str | None, str, bool]:
     """The verdict on a case and why, and whether the device is lost; no verdict where FlagGems is not reached."""
+    step(f"the native run of {name}")
     with flagos.route({op_name: "vendor"}):
         expected, error = _outcome(call, sample)
     if error is not None:
         return None, f"the native kernel raised {_said(error)}", False
+    step(f"{BY_FLAGGEMS}{name}")
     with flagos.route({op_name: candidates.BACKEND}):
         served = _calls(op_name)
         actual, error = _outcome(call, sample)

@@ -30,7 +30,7 @@ class Ended:
     seconds: float
     result: Any = None
     failure: str | None = None  # it died, or one step took too long
-    over: bool = False  # the time for all of them was up
+    over: bool = False  # the time for all of them was up, or they were stopped
     step: str = ""
     so_far: Any = None
 
@@ -52,18 +52,20 @@ def run(
     jobs: int,
     step_seconds: float,
     seconds: float = float("inf"),
+    stop: Callable[[], bool] = lambda: False,
 ) -> Generator[Ended]:
     """Run `task(name, told)` for each name, in order, and yield how each went as it ends.
 
-    A task is killed when one of its steps takes longer than `step_seconds`. After `seconds` no task is
-    begun, and those that run are killed; all of them are yielded still. Closing the generator kills them.
+    A task is killed when one of its steps takes longer than `step_seconds`. After `seconds`, or once `stop()`
+    is true, no task is begun, and those that run are killed; all of them are yielded still. Closing the
+    generator kills them.
     """
     context = multiprocessing.get_context("fork")
     todo, running = list(names), dict[str, _Running]()
     began = time.monotonic()
     try:
         while todo or running:
-            over = time.monotonic() - began > seconds
+            over = stop() or time.monotonic() - began > seconds
             if over:
                 yield from (Ended(name, 0.0, over=True) for name in todo)
                 todo = []
@@ -78,9 +80,10 @@ def run(
             waited_for: list[Any] = [one.receive for one in running.values()]
             # A crashed process closes its end, which is an event as well.
             ready = wait(waited_for, 0.2) if waited_for else []
+            over = over or stop()  # what stops this process may have ended those as well
             for name, one in list(running.items()):
                 open_still = one.receive not in ready or _listen(one)
-                if one.result or not open_still:
+                if one.result or not (open_still or over):
                     del running[name]
                     yield _ended(name, one)
                 elif over or time.monotonic() - one.step_began > step_seconds:

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -41,6 +41,7 @@ def folder() -> Path | None:
     return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
+@cache
 def version() -> str:
     """Its version; `source` for a checkout."""
     if os.environ.get(_SOURCE):
@@ -143,6 +144,7 @@ def _load() -> dict[str, Callable[..., Any]]:
     global _functions
     with _lock:
         if _functions is None:
+            version()  # kept: FlagGems itself sets the variable that tells a checkout
             source = os.environ.get(_SOURCE)
             if source:
                 sys.path.insert(0, str(Path(source).parent))

@@ -95,31 +95,76 @@ def write(path: Path, made: dict[str, Any]) -> None:
     beside.replace(path)
 
 
-def keep(path: Path | None, overloads: dict[str, Any], **about: Any) -> dict[str, Any]:
-    """The table, written to `path` where there is one."""
+def partial(path: Path) -> Path:
+    """Where a table lies while it is made, and after an interrupt."""
+    return path.with_name(f"{path.name}.partial")
+
+
+def keep_partial(path: Path | None, overloads: dict[str, Any], **about: Any) -> dict[str, Any]:
+    """The table of a run that did not come to its end, beside `path`."""
     made = table(overloads, **about)
+    if path is not None:
+        write(partial(path), made)
+        print(f"what there is lies in {partial(path)}: --resume goes on", file=sys.stderr)
+    return made
+
+
+def keep(
+    path: Path | None, overloads: dict[str, Any], reached: set[str], complete: bool, **about: Any
+) -> dict[str, Any]:
+    """The table at the end of a run, written to `path` where there is one.
+
+    Overloads that were not `reached` keep the entries of a table that was made alike. One that was made
+    otherwise is replaced only by a `complete` run.
+    """
     if path is None:
         print("this is only a part: the table was not kept (--out keeps it)", file=sys.stderr)
-    else:
-        write(path, made)
-        print(f"wrote {path}", file=sys.stderr)
+        return table(overloads, **about)
+    try:
+        before = _overloads(path, **about)
+    except RuntimeError as error:
+        if not complete:
+            print(f"{path} stays as it is: {error}", file=sys.stderr)
+            return keep_partial(path, overloads, **about)
+        print(f"{path} is made anew: {error}", file=sys.stderr)
+        before = {}
+    kept = {name: entry for name, entry in before.items() if name not in reached}
+    made = table({**overloads, **kept}, **about)
+    write(path, made)
+    partial(path).unlink(missing_ok=True)
+    before_it = f", {len(kept)} of its entries as they were before" if kept else ""
+    print(f"wrote {path}{before_it}", file=sys.stderr)
     return made
 
 
 def continued(path: Path | None, **about: Any) -> dict[str, Any]:
-    """The overloads of the table at `path`, to go on from; none where there is no table.
+    """The overloads to go on from: of the partial table beside `path`, or else of the table; none without either.
 
     Raises RuntimeError for a table of another chip, other versions or another way of making it.
     """
-    if path is None or not path.is_file():
+    if path is None:
         return {}
-    before, now = json.loads(path.read_text()), table({}, **about)
-    for name, value in now.items():
+    source = partial(path) if partial(path).is_file() else path
+    try:
+        return _overloads(source, **about)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"{source} cannot be resumed: {error}; remove it, or leave out --resume"
+        ) from error
+
+
+def _overloads(path: Path, **about: Any) -> dict[str, Any]:
+    """What a table says, where it was made as `about` says, here; none where there is no table."""
+    if not path.is_file():
+        return {}
+    try:
+        before = json.loads(path.read_text())
+        overloads: dict[str, Any] = dict(before["overloads"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RuntimeError(f"it is no table ({type(error).__name__}: {error})") from error
+    for name, value in table({}, **about).items():
         if name not in ("date", "overloads") and before.get(name) != value:
-            raise RuntimeError(
-                f"{path} cannot be resumed: its {name} is {before.get(name)!r}, and here it is {value!r}"
-            )
-    overloads: dict[str, Any] = before["overloads"]
+            raise RuntimeError(f"its {name} is {before.get(name)!r}, and here it is {value!r}")
     return overloads
 
 

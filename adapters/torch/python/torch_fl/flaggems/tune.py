@@ -5,15 +5,15 @@
 Both are called on flagos, in turns; the time of a call is what passes until the device has done it, many
 calls in a row. Classes: `small` is bound by the host, `large` by the device. What is measured is what the
 plan reads: the ratio of the medians. An overload without a call here is not measured, and so not routed
-by default. What is verified STRICT comes first; the table is written after each overload, also when
-`--seconds` are over or it is interrupted, and `--resume` continues it.
+by default. What is verified STRICT comes first. When `--seconds` are over, the table is written all the same,
+and the rest keeps the ratios of the table before it. While it runs and after an interrupt, what there is lies
+beside the table, in FILE.partial, and the table is as it was; `--resume` goes on from there, or from the table.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import signal
 import statistics
 import sys
 import time
@@ -27,6 +27,7 @@ import torch
 
 import flagos
 from torch_fl.flaggems import candidates, tables
+from torch_fl.flaggems.command import at_least_one, one_interrupt
 
 Call = Callable[[], Any]
 
@@ -330,7 +331,7 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--ops", default="*", help="shell pattern of overloads: 'add*'")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=at_least_one, default=7)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--resume", action="store_true", help="continue the table that is there")
     parser.add_argument("--out", type=Path, help="the table; by default where the plan reads it")
@@ -342,28 +343,34 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     path = tables.path_for("speed", options.out, options.ops == "*")
 
+    in_vain: set[str] = set()
+    complete = True
+
     def told(name: str, row: dict[str, Any]) -> None:
+        nonlocal complete
+        if row["shape"] == "all":
+            complete = False
+        elif "error" in row:
+            in_vain.add(name)
         what = f"{row['ratio']:.2f}" if "ratio" in row else row["error"]
         print(f"{name} ({row['shape']}): {what}", file=sys.stderr, flush=True)
 
     def kept(measured: dict[str, dict[str, float]]) -> None:
         if path is not None:
-            tables.write(path, tables.table(measured))
+            tables.write(tables.partial(path), tables.table(measured))
 
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupted)
-    try:
-        known = tables.continued(path) if options.resume else {}
-        with redirect_stdout(sys.stderr):  # FlagGems prints while it is imported
-            measured = measure(options.ops, options.rounds, told, options.seconds, known, kept)
-    except RuntimeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    table = tables.keep(path, measured)
+    with one_interrupt() as interrupted:
+        try:
+            known = tables.continued(path) if options.resume else {}
+            with redirect_stdout(sys.stderr):  # FlagGems prints while it is imported
+                measured = measure(options.ops, options.rounds, told, options.seconds, known, kept)
+        except RuntimeError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        if interrupted():
+            table = tables.keep_partial(path, measured)
+        else:
+            table = tables.keep(path, measured, {*measured, *in_vain}, complete)
     if options.json:
         print(json.dumps(table))
     else:

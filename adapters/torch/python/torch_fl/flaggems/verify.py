@@ -11,9 +11,11 @@ numbers are random and only their shape can be compared; FAILED otherwise. Calls
 compared with the ones from Python bit for bit.
 
 Overloads that `flagos tune` measures come first, since only they can serve by default. When `--seconds` are
-over, or after an interrupt, the rest is UNTESTED, and the table is written all the same; it is also written
-while it runs, and `--resume` continues it. `--show` tells the table that the plan reads, and runs nothing:
-every overload that is not STRICT and every one whose calls are not all replayed, with the reason.
+over, the table is written all the same; the rest keeps the verdicts of the table before it, or is UNTESTED.
+While it runs and after an interrupt, what there is lies beside the table, in FILE.partial, and the table is as
+it was. `--resume` goes on from there, or from the table, with what had no time or not enough. `--show` tells
+the table that the plan reads, and runs nothing: every overload that is not STRICT and every one whose calls are
+not all replayed, with the reason.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 import time
 import traceback
@@ -37,13 +38,22 @@ import torch
 
 from torch_fl import flagos
 from torch_fl.flaggems import candidates, cases, isolated, package, tables, tune
-from torch_fl.flaggems.check import BASIC, FAILED, ORDER, STRICT, UNTESTED, check
+from torch_fl.flaggems.check import (
+    BASIC,
+    BY_FLAGGEMS,
+    FAILED,
+    ORDER,
+    STRICT,
+    UNTESTED,
+    check,
+)
+from torch_fl.flaggems.command import at_least_one, one_interrupt
 
 __all__ = ["BASIC", "FAILED", "STRICT", "UNTESTED", "main", "verify"]
 
 Verdicts = dict[str, dict[str, Any]]
 _NO_TIME = "there was no time for it"
-_CASE_SECONDS = 120.0  # of one case, with its compilation and tuning
+_CASE_SECONDS = 120.0  # of one run of a case, with its compilation and tuning
 _EACH = 90.0
 _KEEP_EVERY = 5.0  # seconds between writing the table
 
@@ -57,37 +67,43 @@ def verify(
     each: float = _EACH,
     known: Verdicts | None = None,
     kept: Callable[[Verdicts], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Verdicts:
     """The verdict of every overload whose name matches. Forks, so no device may be in use yet.
 
     `seconds` are for all of it, `each` for one overload. `known` are verdicts that are taken as they are,
     where time was not what they lacked. `kept` is told what there is, now and then. An interrupt
-    (KeyboardInterrupt) ends it early. Raises RuntimeError when one is, or FlagGems
-    cannot be used.
+    (KeyboardInterrupt), or `stop()` once it is true, ends it early. Raises RuntimeError when a device is in
+    use, or FlagGems cannot be used.
     """
     began = time.monotonic()
     if torch.cuda.is_initialized() or flagos.is_initialized():
         raise RuntimeError("the device is in use in this process already: verify in a fresh one")
-    found = candidates.registered()
-    if not found or candidates.why_unusable():
-        reason = candidates.why_unusable() if found else candidates.missing()
-        raise RuntimeError(f"FlagGems cannot be used: {reason}")
-    names = [name for name in found if fnmatchcase(name, pattern)]
+    _require_usable()
+    names = [name for name in candidates.registered() if fnmatchcase(name, pattern)]
     verdicts: Verdicts = {name: _untested(_NO_TIME) for name in names}
     for name in names:
         if not candidates.usable(name):
             verdicts[name] = _untested("it is never routed")
-        elif (before := (known or {}).get(name)) is not None and before.get("first") != _NO_TIME:
+        elif (before := (known or {}).get(name)) is not None and not _cut(before):
             verdicts[name] = before
     todo = [name for name in names if verdicts[name].get("first") == _NO_TIME]
     try:
         # One thread: what forks must have no others.
         torch.set_num_threads(1)
         package.load_before_forking()
-        where = cases.calling(set(todo), jobs)
+        left = seconds - (time.monotonic() - began)
+        where, lost = cases.calling(set(todo), jobs, seconds=left, stop=stop)
+        why = "no sample calls it"
+        for one in lost:
+            if one.failure is not None:
+                why = f"no sample was found: {one.failure} in {one.step}"
+                print(f"some samples are missing: {one.failure} in {one.step}", file=sys.stderr)
+        if any(one.over for one in lost):
+            why = _NO_TIME
         for name in todo:
             if name not in where:
-                verdicts[name] = _untested("no sample calls it")
+                verdicts[name] = _untested(why)
         first = tune.measured()
         todo = sorted((name for name in todo if name in where), key=lambda n: (n not in first, n))
 
@@ -96,7 +112,7 @@ def verify(
 
         left = seconds - (time.monotonic() - began)
         done, written = 0, time.monotonic()
-        with closing(isolated.run(todo, task, jobs, _CASE_SECONDS, left)) as ended:
+        with closing(isolated.run(todo, task, jobs, _CASE_SECONDS, left, stop)) as ended:
             for one in ended:
                 verdicts[one.name] = _verdict(one)
                 done += not (one.over and not one.seconds)
@@ -108,6 +124,20 @@ def verify(
     except KeyboardInterrupt:
         print("interrupted: what was not reached is UNTESTED", file=sys.stderr)
     return dict(sorted(verdicts.items()))
+
+
+def _require_usable() -> None:
+    """Raises RuntimeError with what to do."""
+    found = candidates.registered()
+    reason = candidates.why_unusable() if found else candidates.missing()
+    if reason:
+        raise RuntimeError(f"FlagGems cannot be used: {reason}")
+
+
+def _cut(entry: dict[str, Any]) -> bool:
+    """Whether time was what a verdict lacked."""
+    late = entry["verdict"] == UNTESTED and entry.get("not_reached")
+    return bool(late) or entry.get("first") == _NO_TIME
 
 
 def _untested(why: str) -> dict[str, Any]:
@@ -134,7 +164,8 @@ def _verdict(one: isolated.Ended) -> dict[str, Any]:
         found = so_far
         if found["verdict"] != FAILED:
             found["first"] = f"{one.failure} in {one.step or 'its start'}"
-        found["verdict"] = FAILED
+            # Anywhere else it says nothing of FlagGems.
+            found["verdict"] = FAILED if one.step.startswith(BY_FLAGGEMS) else UNTESTED
     elif so_far["verdict"] == FAILED:
         found = so_far
     else:
@@ -180,8 +211,10 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--ops", default="*", help="shell pattern of overloads: 'add*'")
-    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2))
-    parser.add_argument("--samples", type=int, default=6, help="of each operator and dtype")
+    parser.add_argument("--jobs", type=at_least_one, default=max(1, (os.cpu_count() or 2) - 2))
+    parser.add_argument(
+        "--samples", type=at_least_one, default=6, help="of each operator and dtype"
+    )
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--each", type=float, default=_EACH, help="seconds for one overload")
     parser.add_argument("--resume", action="store_true", help="continue the table that is there")
@@ -191,6 +224,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.show:
         return _show(options.ops, options.json)
+    try:
+        _require_usable()
+    except RuntimeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     about = {"triton": version_of("triton"), "samples": options.samples}
     path = tables.path_for("verdicts", options.out, options.ops == "*")
 
@@ -201,31 +239,33 @@ def main(arguments: list[str] | None = None) -> int:
 
     def kept(verdicts: Verdicts) -> None:
         if path is not None:
-            tables.write(path, tables.table(verdicts, **about))
+            tables.write(tables.partial(path), tables.table({**known, **verdicts}, **about))
 
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupted)
-    try:
-        known = tables.continued(path, **about) if options.resume else None
-        with redirect_stdout(sys.stderr):  # FlagGems prints while it is imported
-            verdicts = verify(
-                options.ops,
-                options.jobs,
-                options.samples,
-                told,
-                options.seconds,
-                options.each,
-                known,
-                kept,
-            )
-    except RuntimeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    table = tables.keep(path, verdicts, **about)
+    with one_interrupt() as interrupted:
+        try:
+            known = tables.continued(path, **about) if options.resume else {}
+            with redirect_stdout(sys.stderr):  # FlagGems prints while it is imported
+                verdicts = verify(
+                    options.ops,
+                    options.jobs,
+                    options.samples,
+                    told,
+                    options.seconds,
+                    options.each,
+                    known,
+                    kept,
+                    interrupted,
+                )
+        except RuntimeError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        every = {**known, **verdicts}
+        if interrupted():
+            table = tables.keep_partial(path, every, **about)
+        else:
+            reached = {name for name, entry in every.items() if not _cut(entry)}
+            complete = all(entry.get("first") != _NO_TIME for entry in verdicts.values())
+            table = tables.keep(path, every, reached, complete, **about)
     counts = Counter(entry["verdict"] for entry in verdicts.values())
     if options.json:
         print(json.dumps(table))
