@@ -12,8 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache, partial
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,12 +43,14 @@ def folder() -> Path | None:
 @cache
 def version() -> str:
     """Its version; `source` for a checkout."""
-    if os.environ.get(_SOURCE):
-        return "source"
     try:
-        return version_of("flag_gems")
+        installed = distribution(_NAME)
     except PackageNotFoundError:
         return "source"
+    # FlagGems names its own folder in the variable when it is imported, and processes inherit that.
+    source = os.environ.get(_SOURCE)
+    here = Path(str(installed.locate_file(_NAME))).resolve()
+    return "source" if source and Path(source).resolve() != here else str(installed.version)
 
 
 def overloads(package: Path) -> dict[str, str]:
