@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,25 +54,7 @@ def run_python() -> Run:
         environment = {name: value for name, value in os.environ.items() if name != "PLATFORM"}
         paths = [*([str(path)] if path else []), str(SEAM), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        for name, value in variables.items():
-            if value is None:
-                environment.pop(name, None)
-            else:
-                environment[name] = value
-        text = textwrap.dedent(script)
-        if fresh:
-            done = subprocess.run(
-                [sys.executable, "-c", text],
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=300,
-            )
-        else:
-            done = run_script(text, environment)
-        if (done.returncode != 0) != fails:
-            pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
-        return done
+        return run_script(script, environment, variables, fails=fails, fresh=fresh)
 
     return run
 

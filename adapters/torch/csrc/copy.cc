@@ -88,8 +88,8 @@ class CopySource final : public StorageSource {
   c10::DeviceIndex device_;
 };
 
-// torch's own copy knows pinned memory, peers and streams.
-void copy_as_cuda(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
+// torch's own copy. That of CUDA knows pinned memory, peers and streams.
+void copy_natively(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   NativeSide native_to(to);
   NativeSide native_from(from);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -108,7 +108,7 @@ void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   check_side(from);
   if (native.cuda) {
     drain_current_stream(/*device=*/0);
-    copy_as_cuda(to, from, non_blocking);
+    copy_natively(to, from, non_blocking);
     return;
   }
   if (non_blocking && copy_asynchronously(to, from)) {
@@ -120,15 +120,8 @@ void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   if (is_flagos(to)) {
     drain_current_stream(to.device().index());
   }
-  NativeSide native_to(to);
-  NativeSide native_from(from);
   const NativePoolScope pool(is_flagos(to) ? to.device().index() : c10::DeviceIndex(-1));
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  at::_ops::copy_::call(native_to.get(), native_from.get(), /*non_blocking=*/false);
-  if (C10_UNLIKELY(to.layout() != c10::kStrided && is_flagos(to))) {
-    CopySource source(to.device().index());
-    sync_layout(to, native_to.get(), source);
-  }
+  copy_natively(to, from, /*non_blocking=*/false);
 }
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 
 import pytest
@@ -34,25 +32,7 @@ def run_python() -> Run:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("FLAGOS_")
         }
-        for name, value in variables.items():
-            if value is None:
-                environment.pop(name, None)
-            else:
-                environment[name] = value
-        script = textwrap.dedent(script)
-        if fresh:
-            done = subprocess.run(
-                [sys.executable, "-c", script],
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=300,
-            )
-        else:
-            done = run_script(script, environment)
-        if (done.returncode != 0) != fails:
-            pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
-        return done
+        return run_script(script, environment, variables, fails=fails, fresh=fresh)
 
     return run
 

@@ -7,10 +7,14 @@ import os
 import socket
 import subprocess
 import sys
+import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 HERE = Path(__file__).parent
 
@@ -70,14 +74,33 @@ def launch(
 
 
 def run_script(
-    script: str, environment: dict[str, str], timeout: float = 300
+    script: str,
+    environment: dict[str, str],
+    variables: Mapping[str, str | None] | None = None,
+    *,
+    fails: bool = False,
+    fresh: bool = False,
+    timeout: float = 300,
 ) -> subprocess.CompletedProcess[str]:
-    """What `python -c script` does in this environment, but that torch has been imported, and no backend.
+    """What `python -c script` does in this environment; of `variables`, None removes one.
 
-    After `timeout` seconds the process is killed: its status is -9.
+    With `fresh=True` it is a new interpreter; otherwise torch has been imported, and no backend. The test
+    fails unless the script ends well, or badly with `fails=True`. Until it has ended, `timeout` seconds may pass.
     """
-    request = {"script": script, "environment": environment, "timeout": timeout}
-    return subprocess.CompletedProcess(["-c", script], *_ask("scripts", request))
+    given = {**environment, **(variables or {})}
+    environment = {name: value for name, value in given.items() if value is not None}
+    script = textwrap.dedent(script)
+    command = [sys.executable, "-c", script]
+    if fresh:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=timeout
+        )
+    else:
+        request = {"script": script, "environment": environment, "timeout": timeout}
+        done = subprocess.CompletedProcess(command, *_ask("scripts", request))
+    if (done.returncode != 0) != fails:
+        pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
 
 
 def launch_all_well(

@@ -321,7 +321,8 @@ class TestCompositeOperators:
         """What is in the plan has a kernel of ours, for one layout at least."""
         keys = ("", "Sparse", "SparseCsr", "Quantized", "NestedTensor")
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-        operators = flagos.plan()["ops"]
+        ours = ("aten::", "quantized::")  # beside them, those of adapters this process has loaded
+        operators = [op for op in flagos.plan()["ops"] if op.startswith(ours)]
         assert len(operators) > 2000
         for op in operators:
             assert any(has_kernel(op, f"{key}PrivateUse1") for key in keys), op

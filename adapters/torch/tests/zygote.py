@@ -20,7 +20,7 @@ import time
 import traceback
 import types
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1" if sys.argv[1:] == ["programs"] else "0"
@@ -28,9 +28,7 @@ os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1" if sys.argv[1:] == ["programs"
 import torch
 import torch.distributed as dist
 
-del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
-
-RUNS_PROGRAMS = sys.argv[1:] == ["programs"]
+RUNS_PROGRAMS = os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD") == "1"
 
 # What they import, or torch when it is used first: most of the time of a rank. Not where one of these might open
 # NVIDIA's driver, which does not survive a fork.
@@ -115,18 +113,19 @@ def wait_for(children: list[int], timeout: float) -> dict[int, int]:
     return ends
 
 
+def written(file: IO[bytes]) -> str:
+    """All that processes wrote into a file."""
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
 def serve(request: dict[str, Any]) -> list[tuple[int, str]]:
-    with store() as place, tempfile.TemporaryDirectory() as folder:
+    with store() as place, ExitStack() as files:
         request["environment"] |= place
-        files = [open(f"{folder}/{rank}", "w+b") for rank in range(request["ranks"])]  # noqa: SIM115
-        children = [rank_process(request, rank, file.fileno()) for rank, file in enumerate(files)]
+        outputs = [files.enter_context(tempfile.TemporaryFile()) for _ in range(request["ranks"])]
+        children = [rank_process(request, rank, it.fileno()) for rank, it in enumerate(outputs)]
         ends = wait_for(children, request["timeout"])
-        result = []
-        for child, file in zip(children, files, strict=True):
-            file.seek(0)
-            result.append((ends[child], file.read().decode(errors="replace")))
-            file.close()
-        return result
+        return [(ends[child], written(it)) for child, it in zip(children, outputs, strict=True)]
 
 
 def import_backends() -> None:
@@ -163,11 +162,8 @@ def main() -> str | None:
             if child == 0:
                 return become_interpreter(request, output, errors)
             (status,) = wait_for([child], request["timeout"]).values()
-            written = []
-            for file in (output, errors):
-                file.seek(0)
-                written.append(file.read().decode(errors="replace"))
-            print(json.dumps([status, *written]), file=answers, flush=True)
+            answer = [status, written(output), written(errors)]
+            print(json.dumps(answer), file=answers, flush=True)
     return None
 
 

@@ -1,16 +1,15 @@
 //! FlagCX, which serves several vendors' devices in one group.
 //!
-//! Interface: flagcx.h of FlagCX 0.4 to 0.13, as `comm/bindings/flagcx.h` states it. Its `GetVersion` and `GetErrorString` say nothing useful, so
-//! what it can do is seen from its symbols and its behaviour.
+//! Interface: flagcx.h of FlagCX 0.4 to 0.13, as `comm/bindings/flagcx.h` states it. Its `GetVersion` and
+//! `GetErrorString` say nothing useful, so what it can do is seen from its symbols and its behaviour.
 
-use std::ffi::{c_char, c_int, c_void, CStr};
+use std::ffi::{c_int, c_void, CStr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bindings::flagcx::{self, Comm, DataType, RedOp, StreamStructure, UniqueId};
 use super::search::{functions, Opened};
-use super::Dialect;
+use super::{share_id, Dialect};
 use crate::engine::Config;
-use crate::store::share;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
 const ID_BYTES: usize = size_of::<UniqueId>();
@@ -87,27 +86,8 @@ impl FlagCx {
             library,
             ended: AtomicBool::new(true),
         };
-        let (bytes, _) = share(
-            store,
-            config.rank,
-            config.size,
-            config.timeout,
-            "flagcx",
-            |_| {
-                let id = flagcx.unique_id()?;
-                Ok(id.internal.map(|byte| byte as u8).to_vec())
-            },
-        )?;
-        let told = bytes.len();
-        let bytes: [u8; ID_BYTES] = bytes.try_into().map_err(|_| {
-            Error::new(
-                ErrorKind::Mismatch,
-                format!("rank 0 told an id of {told} bytes, FlagCX's have {ID_BYTES}"),
-            )
-        })?;
-        let id = Aligned(UniqueId {
-            internal: bytes.map(|byte| byte as c_char),
-        });
+        let internal = share_id(config, store, "flagcx", || Ok(flagcx.unique_id()?.internal))?;
+        let id = Aligned(UniqueId { internal });
         // SAFETY: the id is rank 0's; the device is current, as the caller sees to.
         let outcome = unsafe {
             (flagcx.functions.comm_init_rank)(

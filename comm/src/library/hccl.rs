@@ -4,14 +4,13 @@
 //! no average and no abort.
 
 use std::cell::RefCell;
-use std::ffi::{c_char, CStr};
+use std::ffi::{CStr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bindings::hccl::{self, Comm, DataType, Direction, RootInfo, SendRecvItem, Stream};
 use super::search::{functions, Opened};
-use super::Dialect;
+use super::{share_id, Dialect};
 use crate::engine::Config;
-use crate::store::share;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
 const ROOT_INFO_BYTES: usize = size_of::<RootInfo>();
@@ -72,35 +71,17 @@ impl Hccl {
             library,
             ended: AtomicBool::new(true),
         };
-        let (bytes, _) = share(
-            store,
-            config.rank,
-            config.size,
-            config.timeout,
-            "hccl",
-            |_| {
-                let mut info = RootInfo {
-                    internal: [0; ROOT_INFO_BYTES],
-                };
-                // SAFETY: writes the information.
-                hccl.check("GetRootInfo", unsafe {
-                    (hccl.functions.get_root_info)(&raw mut info)
-                })?;
-                Ok(info.internal.map(|byte| byte as u8).to_vec())
-            },
-        )?;
-        let told = bytes.len();
-        let bytes: [u8; ROOT_INFO_BYTES] = bytes.try_into().map_err(|_| {
-            Error::new(
-                ErrorKind::Mismatch,
-                format!(
-                    "rank 0 told {told} bytes of root information, HCCL's have {ROOT_INFO_BYTES}"
-                ),
-            )
+        let internal = share_id(config, store, "hccl", || {
+            let mut info = RootInfo {
+                internal: [0; ROOT_INFO_BYTES],
+            };
+            // SAFETY: writes the information.
+            hccl.check("GetRootInfo", unsafe {
+                (hccl.functions.get_root_info)(&raw mut info)
+            })?;
+            Ok(info.internal)
         })?;
-        let info = RootInfo {
-            internal: bytes.map(|byte| byte as c_char),
-        };
+        let info = RootInfo { internal };
         // SAFETY: the information is rank 0's; the device is current, as the caller sees to.
         let outcome = unsafe {
             (hccl.functions.comm_init)(

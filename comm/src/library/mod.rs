@@ -10,10 +10,36 @@ mod hccl;
 mod nccl;
 mod search;
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 
 use crate::engine::{Communicator, Config};
+use crate::store::share;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
+
+/// What rank 0's library makes for a new group, in the hands of every rank: an id of `N` bytes. All ranks call it.
+fn share_id<const N: usize>(
+    config: &Config,
+    store: &dyn Store,
+    engine: &str,
+    make: impl FnOnce() -> Result<[c_char; N]>,
+) -> Result<[c_char; N]> {
+    let (bytes, _) = share(
+        store,
+        config.rank,
+        config.size,
+        config.timeout,
+        engine,
+        |_| Ok(make()?.map(|byte| byte as u8).to_vec()),
+    )?;
+    let told = bytes.len();
+    let bytes: [u8; N] = bytes.try_into().map_err(|_| {
+        Error::new(
+            ErrorKind::Mismatch,
+            format!("rank 0 told an id of {told} bytes, those of {engine} have {N}"),
+        )
+    })?;
+    Ok(bytes.map(|byte| byte as c_char))
+}
 
 /// A communicator of a vendor's library, in the terms all of them share.
 ///

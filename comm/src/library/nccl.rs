@@ -7,9 +7,8 @@ use std::ffi::{c_char, c_int, CStr};
 
 use super::bindings::nccl::{self, Comm, DataType, RedOp, ScalarResidence, Stream, UniqueId};
 use super::search::{functions, Opened};
-use super::Dialect;
+use super::{share_id, Dialect};
 use crate::engine::Config;
-use crate::store::share;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
 functions! {
@@ -103,31 +102,15 @@ impl Nccl {
             library,
             ended: std::sync::atomic::AtomicBool::new(true),
         };
-        let (bytes, _) = share(
-            store,
-            config.rank,
-            config.size,
-            config.timeout,
-            "nccl",
-            |_| {
-                let mut id = UniqueId { internal: [0; 128] };
-                // SAFETY: writes the id.
-                nccl.check("GetUniqueId", unsafe {
-                    (nccl.functions.get_unique_id)(&raw mut id)
-                })?;
-                Ok(id.internal.map(|byte| byte as u8).to_vec())
-            },
-        )?;
-        let told = bytes.len();
-        let id: [u8; 128] = bytes.try_into().map_err(|_| {
-            Error::new(
-                ErrorKind::Mismatch,
-                format!("rank 0 told an id of {told} bytes, NCCL's have 128"),
-            )
+        let internal = share_id(config, store, "nccl", || {
+            let mut id = UniqueId { internal: [0; 128] };
+            // SAFETY: writes the id.
+            nccl.check("GetUniqueId", unsafe {
+                (nccl.functions.get_unique_id)(&raw mut id)
+            })?;
+            Ok(id.internal)
         })?;
-        let id = UniqueId {
-            internal: id.map(|byte| byte as c_char),
-        };
+        let id = UniqueId { internal };
         // SAFETY: the id is rank 0's; the device is current, as the caller sees to.
         let outcome = unsafe {
             (nccl.functions.comm_init_rank)(
