@@ -51,6 +51,53 @@ def _anew(self: candidates.Function, *args: Any, **kwargs: Any) -> Any:
     return package.function(self._overload)(*args, **kwargs)
 
 
+_ASKS_NOTHING = """
+import sys
+from types import SimpleNamespace
+from unittest import mock
+import torch
+from torch_fl.flaggems import cases, interpreted, package
+
+chip = SimpleNamespace(name="A chip", major=9, minor=0, gcnArchName="", multi_processor_count=132)
+answers = dict(is_available=True, device_count=2, current_device=0, get_device_name=chip.name)
+answers |= dict(get_device_capability=(9, 0), get_device_properties=chip)
+asked = []
+
+def asks(*_):
+    asked.append(sys._getframe(1).f_code.co_name)
+    return 0
+
+with (
+    mock.patch.object(package, "_answers", lambda: answers if sys.argv[1:] else {}),
+    mock.patch.object(interpreted, "wanted", lambda: False),
+    mock.patch.object(torch._C, "_cuda_getDeviceCount", asks, create=True),
+    mock.patch.object(torch._C, "_cuda_init", asks, create=True),
+    mock.patch.object(torch.cuda, "_is_compiled", lambda: True),
+    package.asking_another_process(),
+):
+    cases.database()
+print(len(asked))
+"""
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_the_database_is_imported_without_asking_cuda(answered: bool) -> None:
+    """Whoever asks opens the driver, and no process forked afterwards could use it. The control is not answered."""
+    command = [sys.executable, "-c", _ASKS_NOTHING, *(["answered"] if answered else [])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert (int(done.stdout) == 0) == answered
+
+
+def test_a_device_that_forked_processes_cannot_use_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise OSError("no such chip")
+
+    monkeypatch.setattr(torch, "ones", fails)
+    with pytest.raises(RuntimeError, match="cannot use the device: OSError: no such chip"):
+        verify.verify("silu", jobs=1)
+
+
 def test_what_is_right_is_strict() -> None:
     for overload in ("silu", "silu_backward", "mul.Tensor"):
         found = check.check(overload, WHERE[overload], 1)

@@ -66,7 +66,7 @@ def operators(device: str) -> dict[str, Callable[[], Any]]:
 
 
 @contextlib.contextmanager
-def _as_is(way: str) -> Iterator[None]:
+def as_is(way: str) -> Iterator[None]:
     """FlagGems registered for CUDA the way it registers itself, with or without the launcher."""
     if way not in ("python", "launcher"):
         yield
@@ -96,7 +96,7 @@ def measure(wanted: set[str], rounds: int, iterations: int) -> dict[str, dict[st
         for turn in range(rounds + 1):
             for way in _WAYS if turn % 2 else reversed(_WAYS):
                 try:
-                    with _as_is(way):
+                    with as_is(way):
                         for _ in range(5):
                             calls[way]()
                         spent = _nanoseconds(calls[way], iterations)

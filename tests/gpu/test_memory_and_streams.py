@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import torch_fl
+from adapters.torch.tests.launch import run_script
 
 pytestmark = pytest.mark.cuda
 
@@ -287,6 +288,16 @@ def test_gradients_of_views_are_not_shared() -> None:
         (total * total).sum().backward()
     assert a.grad is not None and b.grad is not None
     assert a.grad.tolist() == b.grad.tolist() == [8.0] * 4
+
+
+def test_pinned_memory_is_pinned_for_whoever_used_flagos_first() -> None:
+    """DistributedDataParallel asks where torch itself never opened flagos."""
+    script = """
+        import torch
+        torch.ones(2, device="flagos")
+        assert torch.empty(4, pin_memory=True).is_pinned()
+    """
+    run_script(script, dict(os.environ))
 
 
 def test_pinned_memory_is_pinned_for_cuda_too() -> None:

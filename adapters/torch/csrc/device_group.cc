@@ -437,13 +437,14 @@ std::string DeviceGroup::state() const {
 
 void DeviceGroup::fail(const std::string& why) {
   record_->dump(folder_, settings_.group, rank_, state(), why);
-  abort(why);
   if (native.cuda) {
-    // What the device computes from now on is wrong, and the program may not ask this group again.
+    // What the device computes from now on is wrong, and the program may not ask this group again. Nothing is given up
+    // before the end: who waits for the device must not go on.
     std::fprintf(stderr, "[flagos] rank %d: ending the process, because its results cannot be trusted\n", rank_);
     std::fflush(stderr);
     std::abort();
   }
+  abort(why);
 }
 
 void DeviceGroup::watch() {

@@ -28,7 +28,7 @@ class FlagosHooks final : public at::PrivateUse1HooksInterface {
     return native.cuda ? at::detail::getCUDAHooks().hasPrimaryContext(device) : core->init() == FLAGOS_OK;
   }
   void init() const override {
-    open_device();
+    open_native_device();
   }
   c10::DeviceIndex deviceCount() const override {
     return device_count();

@@ -43,12 +43,20 @@ void watch_forks() {
   });
 }
 
-void open_device_slowly() {
+void open_native_device() {
   check(core->init());
   if (native.cuda) {
     at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   }
   __atomic_store_n(&device_open, true, __ATOMIC_RELEASE);
+}
+
+void open_device_slowly() {
+  // torch asks of a device it has not opened itself neither what is pinned nor anything else.
+  at::globalContext().lazyInitDevice(kFlagos);
+  if (!__atomic_load_n(&device_open, __ATOMIC_ACQUIRE)) {
+    open_native_device(); // in a forked child: says why not
+  }
 }
 
 namespace {

@@ -40,7 +40,10 @@ inline const c10::impl::DeviceGuardImplInterface* cuda_guard() {
   return c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
 }
 
-// Opens the device on first use: the core, and torch's CUDA state under the cuda vendor.
+// Opens the core's device, and torch's CUDA state under the cuda vendor.
+void open_native_device();
+
+// The same on first use, with torch knowing of it.
 void open_device_slowly();
 extern bool device_open;
 

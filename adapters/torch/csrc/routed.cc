@@ -300,6 +300,7 @@ std::tuple<int64_t, int64_t, int64_t, int64_t, std::vector<std::string>> recordi
   int64_t replays = 0;
   std::vector<std::string> reasons;
   if (recordings != nullptr) {
+    recordings->refresh();
     recordings->each([&](Recorded& entry) {
       const std::lock_guard<std::mutex> lock(entry.mutex);
       replays += static_cast<int64_t>(entry.replays.load());

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +12,11 @@ import torch
 
 import flagos
 import torch_fl
-from torch_fl import _vendor, recorder, replay
+from torch_fl import _vendor, recorder, replay, watched
+
+
+def _doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
 
 
 @contextmanager
@@ -163,6 +168,18 @@ class TestRecorder:
     def test_what_cannot_be_repeated_is_refused(self, fn: Any, reason: str):
         with pytest.raises(recorder.Refusal, match=reason):
             raise self.record(fn, torch.ones(2, 2))
+
+    def test_only_what_is_the_implementations_own_is_watched(self):
+        """`warnings.catch_warnings` alone changes a global of its module twice."""
+
+        def fn(x):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return _doubled(torch.zeros(2) + x)
+
+        with watched.Scopes() as scopes:
+            fn(torch.ones(2))
+        assert [scope["__name__"] for scope in scopes.found()] == [__name__]
 
     def test_an_argument_that_is_returned_is_known(self):
         words = self.record(lambda x: x.fill_(1), torch.ones(2))

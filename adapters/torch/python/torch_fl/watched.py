@@ -14,17 +14,10 @@ from typing import Any
 
 import torch
 
-# Code that is not the implementation's own: its globals are not what a call depends on.
-_NOT_WATCHED = (
-    "torch",
-    "triton",
-    "torch_fl",
-    "flagos",
-    "logging",
-    "contextlib",
-    "threading",
-    "importlib",
-)
+# Code that is not the implementation's own: its globals are not what a call depends on, and some change all the
+# time (`warnings.filters` with every `catch_warnings`).
+_NOT_WATCHED = {"torch", "triton", "torch_fl", "flagos", "numpy", "sympy", "mpmath"}
+_NOT_WATCHED |= sys.stdlib_module_names
 
 _watched: dict[int, dict[str, Any]] = {}
 _watcher: int | None = None
@@ -55,6 +48,10 @@ class Scopes:
         module = scope.get("__name__", "")
         if code.co_names and module.partition(".")[0] not in _NOT_WATCHED:
             self._found[id(scope)] = scope
+
+    def found(self) -> list[dict[str, Any]]:
+        """Those that are the implementation's own."""
+        return list(self._found.values())
 
     def watch(self) -> None:
         """Have changes to them forget every recording from now on."""

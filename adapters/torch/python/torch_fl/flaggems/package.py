@@ -9,8 +9,8 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -92,24 +92,33 @@ def function(overload: str) -> Callable[..., Any]:
 def load_before_forking() -> None:
     """Import FlagGems such that processes forked afterwards may use CUDA.
 
-    What it asks of the device meanwhile is answered by a process of its own. Its locks are not shared between
-    processes, and what it tunes is not kept: one database would be.
+    Its locks are not shared between processes, and what it tunes is not kept: one database would be.
     """
     if _functions is not None:
         return
     os.environ.setdefault(_DATABASE, "sqlite:///:memory:")
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(multiprocessing, "Lock", threading.Lock))
-        for name, answer in ({} if interpreted.wanted() else _answers()).items():
-            answered = partial(_answered, answer)
-            stack.enter_context(mock.patch.object(torch.cuda, name, answered))
+    with asking_another_process(), mock.patch.object(multiprocessing, "Lock", threading.Lock):
         _load()
 
 
-def _answered(answer: Any, *_: Any) -> Any:
+@contextmanager
+def asking_another_process() -> Iterator[None]:
+    """What is asked of the device meanwhile is answered by a process of its own, so that this one can still fork.
+
+    Raises RuntimeError when that process fails.
+    """
+    with ExitStack() as stack:
+        for name, answer in ({} if interpreted.wanted() else _answers()).items():
+            answered = partial(_answered, answer)
+            stack.enter_context(mock.patch.object(torch.cuda, name, answered))
+        yield
+
+
+def _answered(answer: Any, *_: Any, **__: Any) -> Any:
     return answer
 
 
+@cache
 def _answers() -> dict[str, Any]:
     """What torch.cuda says of the current device, asked by another process. Raises RuntimeError when it fails."""
     receive, send = multiprocessing.get_context("fork").Pipe(duplex=False)

@@ -92,6 +92,9 @@ def verify(
         # One thread: what forks must have no others.
         torch.set_num_threads(1)
         package.load_before_forking()
+        with package.asking_another_process():
+            cases.database()
+        _require_device()
         left = seconds - (time.monotonic() - began)
         where, lost = cases.calling(set(todo), jobs, seconds=left, stop=stop)
         why = "no sample calls it"
@@ -132,6 +135,20 @@ def _require_usable() -> None:
     reason = candidates.why_unusable() if found else candidates.missing()
     if reason:
         raise RuntimeError(f"FlagGems cannot be used: {reason}")
+
+
+def _require_device() -> None:
+    """Raises RuntimeError when a process that is forked now cannot use the device: then none could."""
+
+    def answers(_: str, __: isolated.Told) -> str:
+        try:
+            return str(torch.ones(2, device="flagos").sum().item())
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    (one,) = isolated.run(["a first sum"], answers, 1, _CASE_SECONDS)
+    if one.result != "2.0":
+        raise RuntimeError(f"a forked process cannot use the device: {one.failure or one.result}")
 
 
 def _cut(entry: dict[str, Any]) -> bool:
