@@ -127,3 +127,21 @@ def test_a_file_of_this_device_opens_where_there_is_none(run_python, tmp_path):
     print(torch.load({str(path)!r}, map_location="cpu").tolist())
     """
     assert run_python(script, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout.strip() == "[0, 1, 2]"
+
+
+def test_checkpoints_of_flagos_are_written_where_torch_prefers_another_device() -> None:
+    """torch's own loader hands on what is not on the first kind of device it finds, and then refuses it."""
+    from torch.distributed.checkpoint import filesystem
+
+    from torch_fl.distributed import checkpoint
+
+    x = torch.arange(4.0, device="flagos")
+    written = {}
+    for loader in (filesystem._OverlappingCpuLoader, checkpoint._Loader):
+        one = loader(lambda _: x)
+        one.device_type = "cpu"  # for CUDA, which is not here
+        one.add(1, "x")
+        ((written[loader], _),) = one.values()
+    ours, theirs = written.values()
+    assert ours.tolist() == [0, 1, 2, 3] and ours.device.type == "cpu"
+    assert theirs.device.type == "flagos"

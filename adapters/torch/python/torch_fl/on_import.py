@@ -17,6 +17,7 @@ _COMPLETIONS = {
     "torch._dynamo.backends.registry": "torch_fl.compile.backend",
     "torch._inductor.compile_fx": "torch_fl.compile.over_cuda",
     "torch.distributed.distributed_c10d": "torch_fl.distributed.registration",
+    "torch.distributed.checkpoint.filesystem": "torch_fl.distributed.checkpoint",
     "safetensors": "torch_fl.integrations.safetensors",
     "transformers.training_args": "torch_fl.integrations.transformers",
     "triton.runtime.jit": "torch_fl.launcher.jit",

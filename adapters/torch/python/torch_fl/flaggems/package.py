@@ -15,7 +15,7 @@ from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import torch
@@ -111,6 +111,10 @@ def asking_another_process() -> Iterator[None]:
         for name, answer in ({} if interpreted.wanted() else _answers()).items():
             answered = partial(_answered, answer)
             stack.enter_context(mock.patch.object(torch.cuda, name, answered))
+        # torch's database asks numba whether it has CUDA, and that opens the driver.
+        if "numba" not in sys.modules:
+            sys.modules["numba"] = cast(Any, None)
+            stack.callback(sys.modules.pop, "numba")
         yield
 
 
