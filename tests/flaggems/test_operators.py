@@ -13,7 +13,7 @@ import torch
 
 import flagos
 import torch_fl
-from torch_fl.flaggems import candidates, tune
+from torch_fl.flaggems import candidates, parts, tune
 
 from .conftest import unavailable
 from .served import assert_same, by_flaggems, compare, count
@@ -22,12 +22,13 @@ aten = torch.ops.aten
 
 #: What is measured and cannot be compared here, each with what it says; whatever else is, is compared.
 CANNOT = {
+    "_fused_rms_norm_backward": "from the 'CPU' backend",  # which decomposes it
     "logical_not": "cannot reshape",  # `not` of a block, which only the compiler knows
     "native_layer_norm": "do not match: torch.Size([8]) != torch.Size([8, 1])",  # its own mistake
     "where.self": "CPU only",  # it insists on a device
 }
 TAKES_LONG = {"sort"}  # 4 s
-COMPOSED = {"log_sigmoid", "rms_norm", "square"}  # never routed
+COMPOSED = {"_fused_rms_norm", "log_sigmoid", "square"}  # never routed here
 
 
 def measured() -> list[str]:
@@ -92,6 +93,33 @@ KINDS: dict[str, tuple[str, Callable[..., Any], list[Any]]] = {
 def test_arguments_of_every_kind(kind: str) -> None:
     overload, call, args = KINDS[kind]
     compare(overload, call, *args)
+
+
+@pytest.mark.parametrize("eps", [None, 1e-3])
+def test_the_parts_of_rms_norm(eps: float | None) -> None:
+    """They are operators on a GPU only; here their functions are called, by the arguments torch gives them."""
+    x, w = X.reshape(2, 2, 6).div(50).requires_grad_(), torch.linspace(0.5, 1.5, 6).requires_grad_()
+    y = torch.nn.functional.rms_norm(x, (6,), w, eps)
+    y.backward(gradient := torch.linspace(-1, 1, 24).reshape(2, 2, 6))
+    with torch.no_grad():
+        ours, rstd = parts.fused_rms_norm(x, [6], w, eps)
+        assert rstd.shape == (2, 2, 1)
+        for mask in ([True, True], [True, False], [False, True]):
+            grads = parts.fused_rms_norm_backward(gradient, x, [6], rstd, w, mask)
+            for wanted, found, expected in zip(mask, grads, (x.grad, w.grad), strict=True):
+                assert (found is not None) == wanted
+                if found is not None:
+                    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(ours, y.detach())
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "why"),
+    [(X, None, "has a weight"), (X.double(), X[0], "float64"), (X[:0], X[0], "no empty tensor")],
+)
+def test_what_its_rms_norm_does_not_take_is_declined(x: Any, weight: Any, why: str) -> None:
+    with pytest.raises(flagos.UnsupportedError, match=why):
+        parts.fused_rms_norm(x, [6], weight, None)
 
 
 def test_an_operand_and_its_transpose_in_the_same_memory() -> None:

@@ -15,7 +15,7 @@ import gc
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,11 @@ def operators(device: str) -> dict[str, Callable[[], Any]]:
 
 
 @contextlib.contextmanager
-def as_is(way: str) -> Iterator[None]:
-    """FlagGems registered for CUDA the way it registers itself, with or without the launcher."""
+def as_is(way: str, include: Collection[str] | None = None) -> Iterator[None]:
+    """FlagGems registered for CUDA the way it registers itself, with or without the launcher.
+
+    All of it, or the functions named.
+    """
     if way not in ("python", "launcher"):
         yield
         return
@@ -75,7 +78,7 @@ def as_is(way: str) -> Iterator[None]:
 
     if way == "python":
         launcher.uninstall()
-    with flag_gems.use_gems():
+    with flag_gems.use_gems(include=include and sorted(include)):
         yield
     if way == "python":
         launcher.install()

@@ -12,6 +12,7 @@ import torch
 from flagos import _core, followers
 from torch_fl import _vendor
 from torch_fl.flaggems import interpreted, package, tables
+from torch_fl.flaggems.parts import PARTS
 
 BACKEND = "flaggems"
 
@@ -90,13 +91,17 @@ def register() -> None:
         _missing = str(error)
         return
     known = torch._C._dispatch_has_kernel_for_dispatch_key
+    served: dict[str, Callable[..., Any]] = {name: Function(name) for name in functions}
+    for part, (whole, function) in PARTS.items():
+        if whole in functions and part not in functions:
+            functions[part], served[part] = function.__name__, function
     for overload, name in functions.items():
         op = f"aten::{overload}"
         try:
             known(op, "CPU")
         except RuntimeError:  # of another version of torch
             continue
-        function = Function(overload)
+        function = served[overload]
         unusable = _unusable(overload)
         _core.register_impl(
             op,

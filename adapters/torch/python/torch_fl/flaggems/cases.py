@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_fl import _vendor
 from torch_fl.flaggems import interpreted, isolated
+from torch_fl.flaggems.parts import CALLED_BY
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool)
 _ENTRY_SECONDS = 120.0  # for the samples of one entry
@@ -105,6 +106,8 @@ def calling(
     for one in ended:
         for overload, where in (one.result or one.so_far or {}).items():
             found[overload] += where
+    for overload in CALLED_BY.keys() & wanted:
+        found[overload] = [CALLED_BY[overload]]
     position = {name: index for index, name in enumerate(names)}
     ordered = {name: sorted(where, key=lambda e: position[e[0]]) for name, where in found.items()}
     return ordered, [one for one in ended if one.result is None]

@@ -89,6 +89,21 @@ def function(overload: str) -> Callable[..., Any]:
     return functions[overload]
 
 
+def inner(name: str) -> Callable[..., Any]:
+    """A function of FlagGems that serves no overload by itself. Imports FlagGems.
+
+    Raises UnsupportedError when it has no such function.
+    """
+    if _functions is None:
+        _load()
+    found = getattr(importlib.import_module(f"{_NAME}.ops"), name, None)
+    if found is None:
+        from flagos import UnsupportedError
+
+        raise UnsupportedError(f"FlagGems {version()} has no {name}")
+    return cast(Callable[..., Any], found)
+
+
 def load_before_forking() -> None:
     """Import FlagGems such that processes forked afterwards may use CUDA.
 

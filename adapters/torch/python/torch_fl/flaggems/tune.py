@@ -172,6 +172,7 @@ def calls(
     mask = (x > 0.7).to(device)
     index = torch.arange(0, n, 2).to(device)
     table = random(4 * n, 64)
+    rstd = random(n, 1, kind=torch.float32)
     ops = torch.ops.aten
 
     def packet(name: str) -> Any:
@@ -205,7 +206,10 @@ def calls(
         "mv": lambda: ops.mv.default(x, vector),
         "dot": lambda: ops.dot.default(vector, vector),
         "native_layer_norm": lambda: ops.native_layer_norm.default(x, [n], vector, vector, 1e-5),
-        "rms_norm": lambda: ops.rms_norm.default(x, [n], vector, 1e-5),
+        "_fused_rms_norm": lambda: ops._fused_rms_norm.default(x, [n], vector, 1e-5),
+        "_fused_rms_norm_backward": lambda: ops._fused_rms_norm_backward.default(
+            y, x, [n], rstd, vector, [True, True]
+        ),
         "embedding": lambda: ops.embedding.default(table, index),
         "index_select": lambda: ops.index_select.default(x, 0, index),
         "gather": lambda: ops.gather.default(x, 1, index.expand(n, -1)),
