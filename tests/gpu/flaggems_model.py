@@ -5,8 +5,8 @@
 Three sides take turns in one process, with a Qwen3 of the size of the published 0.6B and the same random weights
 in bfloat16: torch's own kernels on cuda; flagos, routed to FlagGems wherever it is not known to be wrong, its calls
 replayed; and FlagGems on cuda as it registers itself, launched from Python, with the functions of which no overload
-is known to be wrong (with all of them, training ends in an illegal memory access on an H200). Greedy generation and training steps
-with AdamW. The first rounds are not counted: kernels are compiled and tuned, and calls recorded.
+is known to be wrong (with all of them, training ends in an illegal memory access on an H200). Greedy generation, and
+training steps with AdamW. The first rounds are not counted: kernels are compiled and tuned, and calls recorded.
 
 Exits with 1 when a loss on flagos is further from cuda's of the same step than TOLERANCE, or FlagGems served nothing.
 """
