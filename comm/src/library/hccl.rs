@@ -4,7 +4,7 @@
 //! no average and no abort.
 
 use std::cell::RefCell;
-use std::ffi::{CStr};
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bindings::hccl::{self, Comm, DataType, Direction, RootInfo, SendRecvItem, Stream};
