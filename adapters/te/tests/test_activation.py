@@ -85,6 +85,13 @@ def test_clamped_swiglu(
     assert agrees(OPERATORS["clamped_dswiglu"](dy, x, None, limit, alpha, *offset), dx)
 
 
+@pytest.mark.parametrize("name", ["swiglu", "glu", "clamped_swiglu"])
+def test_what_has_no_halves_is_refused(name: str) -> None:
+    # 2 and 1 of 3 would broadcast.
+    with pytest.raises(ValueError, match=r"is odd: \(4, 3\)"):
+        OPERATORS[name](tensor(4, 3), None)
+
+
 def test_the_comparison_notices_another_activation() -> None:
     x = tensor(4, 8)
     assert not agrees(OPERATORS["gelu"](x, None), UNARY["qgelu"](wide(x)))

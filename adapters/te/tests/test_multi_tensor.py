@@ -267,3 +267,18 @@ def test_parameters_may_require_gradients() -> None:
     param = torch.nn.Parameter(tensor(3))
     _adam([[tensor(3, seed=1)], [param], [torch.zeros(3)], [torch.zeros(3)]], flag())
     assert param.requires_grad and not torch.equal(param.data, tensor(3))
+
+
+@pytest.mark.parametrize(
+    ("mode", "lists", "told"),
+    [
+        (2, [1, 1, 1, 1], "mode must be 0"),
+        (1, [1, 2, 2, 2], "of one length, got 1, 2, 2, 2"),
+        (1, [1, 1, 1], "4 or 5 lists, got 3"),
+    ],
+)
+def test_what_is_no_step_of_adam_is_refused(mode: int, lists: list[int], told: str) -> None:
+    given = [[torch.ones(3) for _ in range(count)] for count in lists]
+    with pytest.raises(ValueError, match=told):
+        mt.multi_tensor_adam(1, flag(), given, 1e-3, 0.9, 0.99, 1e-8, 1, mode, 1, 0.0)
+    assert all((t == 1).all() for tensors_ in given for t in tensors_)

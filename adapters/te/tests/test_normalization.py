@@ -114,3 +114,23 @@ def test_fused_kernels_are_taken_where_the_dispatcher_has_them() -> None:
     assert has_kernel(fused, cuda)  # type: ignore[arg-type]
     assert not has_kernel(fused, torch.empty(1)) and has_kernel("aten::mm", torch.empty(1))
     assert not has_kernel("aten::mm.dtype", torch.empty(1))
+
+
+def test_the_names_of_2_9() -> None:
+    x, gamma, dz = tensor(2, 8), tensor(8), tensor(2, 8, seed=2)
+    _, _, r = norm.rmsnorm_fwd(x, gamma, EPS)
+    _, mu, s = norm.layernorm_fwd(x, gamma, None, EPS)
+    for old, new in (
+        (norm.rmsnorm_bwd(dy=dz, x=x, rsigma=r, gamma=gamma), norm.rmsnorm_bwd(dz, x, r, gamma)),
+        (
+            norm.layernorm_bwd(dy=dz, x=x, mu=mu, rsigma=s, gamma=gamma),
+            norm.layernorm_bwd(dz, x, mu, s, gamma),
+        ),
+    ):
+        assert all(torch.equal(a, b) for a, b in zip(old, new, strict=True))
+
+
+@pytest.mark.parametrize("shape", [(1,), (4, 8), (7,)])
+def test_a_gamma_that_would_broadcast_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"gamma must have the shape \(8,\)"):
+        norm.rmsnorm_fwd(tensor(4, 8), tensor(*shape), EPS)

@@ -126,6 +126,23 @@ def test_queries_keys_and_values_together(interleaved: bool, layout: int) -> Non
     assert agrees(back, dx)
 
 
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_angles_of_a_pair_may_differ(interleaved: bool) -> None:
+    # Then the gradient is not a turn by the opposite angles, but still the transpose.
+    x, dy, f = tensor(S, B, H, D), tensor(S, B, H, D, seed=1), tensor(S, 1, 1, D2, seed=2)
+    wx, wf = wide(x, True), wide(f)
+    part = wx[..., :D2]
+    if interleaved:
+        turned = torch.stack((-part[..., 1::2], part[..., ::2]), -1).flatten(-2)
+    else:
+        turned = torch.cat((-part[..., D2 // 2 :], part[..., : D2 // 2]), -1)
+    y = torch.cat((part * wf.cos() + turned * wf.sin(), wx[..., D2:]), -1)
+    assert agrees(rope.fused_rope_forward(x, f, None, 0, interleaved), y)
+    (dx,) = torch.autograd.grad(y, wx, wide(dy))
+    assert agrees(rope.fused_rope_backward(dy, f, None, 0, interleaved), dx)
+    assert not agrees(rope.fused_rope_forward(dy, -f, None, 0, interleaved), dx)
+
+
 def test_the_comparison_notices_the_other_pairing_and_another_position() -> None:
     x, f = tensor(S, B, H, D), freqs(False)
     expected = definition(wide(x), half(f, False)[:S][:, None, None], False)
@@ -140,6 +157,8 @@ def test_the_comparison_notices_the_other_pairing_and_another_position() -> None
     [
         ({"freqs": torch.zeros(2, 1, 1, D2)}, "2 positions for 6 tokens"),
         ({"freqs": torch.zeros(8, D2)}, "freqs must be"),
+        ({"freqs": torch.zeros(8, 1, 1, 3)}, "last dimension of freqs is odd"),
+        ({"input": torch.zeros(5, B, H, D), "cp_size": 2}, "two chunks of one length"),
         ({"input": torch.zeros(S, H, D)}, "4 dimensions"),
         ({"input": torch.zeros(S, H, D), "qkv_format": 2}, "needs cu_seqlens"),
     ],

@@ -30,6 +30,13 @@ def _dgelu(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return dx
 
 
+def _halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    if x.shape[-1] % 2:
+        raise ValueError(f"the last dimension is split into halves, and is odd: {tuple(x.shape)}")
+    a, b = x.chunk(2, dim=-1)
+    return a, b
+
+
 def _wide(x: torch.Tensor) -> torch.Tensor:
     """16 bits are computed in 32: these formulas take several steps."""
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
@@ -85,7 +92,7 @@ def _forward(act: _Unary) -> Callable[..., Any]:
 def _gated_forward(act: _Unary) -> Callable[..., Any]:
     def forward(input: torch.Tensor, quantizer: Any = None) -> Any:
         check(quantizer)
-        a, b = input.chunk(2, dim=-1)
+        a, b = _halves(input)
         y = act(a) * b
         return y if quantizer is None else quantize(y, quantizer)
 
@@ -104,7 +111,7 @@ def _backward(gradient: _Gradient) -> Callable[..., Any]:
 def _gated_backward(act: _Unary, gradient: _Gradient) -> Callable[..., Any]:
     def backward(grad: torch.Tensor, fwd_input: torch.Tensor, quantizer: Any = None) -> Any:
         check(quantizer)
-        a, b = fwd_input.chunk(2, dim=-1)
+        a, b = _halves(fwd_input)
         dx = torch.cat((gradient(grad * b, a), grad * act(a)), dim=-1)
         return dx if quantizer is None else quantize(dx, quantizer)
 
@@ -135,7 +142,7 @@ def clamped_swiglu(
     TransformerEngine has the offset since 2.15; before, it was 1.
     """
     check(quantizer)
-    a, b = _wide(input).chunk(2, dim=-1)
+    a, b = _halves(_wide(input))
     a, b = a.clamp(max=limit), b.clamp(-limit, limit) + glu_linear_offset
     y = (a * torch.sigmoid(alpha * a) * b).to(input.dtype)
     return y if quantizer is None else quantize(y, quantizer)
@@ -151,7 +158,7 @@ def clamped_dswiglu(
 ) -> Any:
     """The gradient of :func:`clamped_swiglu`: nothing passes where an operand was clamped."""
     check(quantizer)
-    raw_a, raw_b = _wide(fwd_input).chunk(2, dim=-1)
+    raw_a, raw_b = _halves(_wide(fwd_input))
     a, b = raw_a.clamp(max=limit), raw_b.clamp(-limit, limit) + glu_linear_offset
     s = torch.sigmoid(alpha * a)
     da = grad * b * (s + alpha * a * s * (1 - s)) * (raw_a <= limit)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, wraps
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable
+from functools import cache, lru_cache, wraps
+from typing import Any, SupportsInt, TypeVar
 
 import torch
 
@@ -31,6 +31,11 @@ def torch_dtype(dtype: Any) -> torch.dtype | None:
     """The torch dtype that a dtype, an enumerator of either flavour, or its number stands for."""
     if dtype is None or isinstance(dtype, torch.dtype):
         return dtype
+    # Asked for in every call; the enumerator of pybind takes a microsecond to tell its name.
+    return _enumerated(dtype) if isinstance(dtype, Hashable) else _look_up(dtype)
+
+
+def _look_up(dtype: Any) -> torch.dtype:
     # The enumeration of the native module is no int in every version; its names are always the same.
     name = getattr(dtype, "name", None)
     if name in _BY_NAME:
@@ -41,11 +46,15 @@ def torch_dtype(dtype: Any) -> torch.dtype | None:
     return _DTYPES[number][1]
 
 
+# Enumerators of different flavours may be equal and mean different dtypes.
+_enumerated = lru_cache(maxsize=64, typed=True)(_look_up)
+
+
 def enumerator(value: Any, names: dict[int, str], prefix: str = "NVTE_") -> str:
     """The name of an enumerator, without its prefix; ``names`` are those of plain numbers."""
     name = getattr(value, "name", None)
     if name is None:
-        name = names.get(int(value))
+        name = names.get(int(value)) if isinstance(value, SupportsInt) else None
     if name is None:
         raise UnsupportedError(f"{value!r} is none of {', '.join(names.values())}")
     return name.removeprefix(prefix)

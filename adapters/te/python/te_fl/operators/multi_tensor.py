@@ -144,6 +144,11 @@ def _adam(
     """
     if len(tensor_lists) not in (4, 5):
         raise ValueError(f"tensor_lists must be 4 or 5 lists, got {len(tensor_lists)}")
+    if len({len(tensors) for tensors in tensor_lists}) > 1:
+        lengths = ", ".join(str(len(tensors)) for tensors in tensor_lists)
+        raise ValueError(f"tensor_lists must be of one length, got {lengths}")
+    if how.mode not in (0, 1):
+        raise ValueError(f"mode must be 0 (decay in the gradient) or 1 (beside it), got {how.mode}")
     with torch.no_grad():
         grads, params, firsts, seconds = tensor_lists[:4]
         masters = tensor_lists[4] if len(tensor_lists) == 5 else params

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from te_fl.operators.arguments import assign, compute_dtype, has_kernel, torch_dtype
+from te_fl.operators.arguments import assign, compute_dtype, has_kernel, renamed, torch_dtype
 from te_fl.operators.quantization import check, quantize
 
 _aten = torch.ops.aten
@@ -24,21 +24,29 @@ def _operands(
     gamma: torch.Tensor, zero_centered: bool, *tensors: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
     """γ and the tensors in a dtype in which torch's kernel is exact enough."""
-    x = tensors[0]
-    same = all(t.dtype == gamma.dtype for t in tensors)
+    x, dtype = tensors[0], gamma.dtype
+    if gamma.shape != x.shape[-1:]:
+        raise ValueError(
+            f"gamma must have the shape {tuple(x.shape[-1:])}, the last dimension of {tuple(x.shape)}, "
+            f"got {tuple(gamma.shape)}"
+        )
     # On an accelerator the kernels compute in float32 anyway; 1 + γ would round to 16 bits, though.
-    if same and (
-        x.dtype in (torch.float32, torch.float64) or (has_kernel(_FUSED, x) and not zero_centered)
-    ):
-        return (gamma + 1 if zero_centered else gamma, *tensors)
+    wide = dtype == torch.float32 or dtype == torch.float64
+    if wide or (not zero_centered and has_kernel(_FUSED, x)):
+        for tensor in tensors:
+            if tensor.dtype != dtype:
+                break
+        else:
+            return (gamma + 1 if zero_centered else gamma, *tensors)
     dtype = compute_dtype(gamma, *tensors)
     gamma = gamma.to(dtype)
     return (gamma + 1 if zero_centered else gamma, *(t.to(dtype) for t in tensors))
 
 
 def _deliver(y: torch.Tensor, x: torch.Tensor, out: Any, quantizer: Any, otype: Any) -> Any:
-    dtype = torch_dtype(otype) if quantizer is None else None
-    y = y.to(dtype if dtype is not None else x.dtype)
+    dtype = (torch_dtype(otype) if quantizer is None else None) or x.dtype
+    if y.dtype != dtype:
+        y = y.to(dtype)
     if quantizer is not None:
         return quantize(y, quantizer, out)
     return y if out is None else assign(out, y.to(out.dtype))
@@ -61,9 +69,10 @@ def layernorm_fwd(
     gamma, x, *rest = _operands(weight, zero_centered_gamma, *tensors)
     beta = rest[0] if rest else None
     y, mean, rsigma = torch.native_layer_norm(x, x.shape[-1:], gamma, beta, eps)
-    return _deliver(y, input, ln_out, quantizer, otype), mean.flatten(), rsigma.flatten()
+    return _deliver(y, input, ln_out, quantizer, otype), mean.reshape(-1), rsigma.reshape(-1)
 
 
+@renamed(dy="dz")
 def layernorm_bwd(
     dz: torch.Tensor,
     x: torch.Tensor,
@@ -106,9 +115,9 @@ def rmsnorm_fwd(
     if has_kernel(_FUSED, x):
         y, rsigma = _aten._fused_rms_norm(x, x.shape[-1:], gamma, eps)
     else:
-        rsigma = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
-        y = x * rsigma * gamma
-    return _deliver(y, input, ln_out, quantizer, otype), None, rsigma.flatten()
+        rsigma = x.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+        y = (x * rsigma).mul_(gamma)
+    return _deliver(y, input, ln_out, quantizer, otype), None, rsigma.reshape(-1)
 
 
 def _rmsnorm_bwd(
@@ -132,6 +141,7 @@ def _rmsnorm_bwd(
     return dx, (dz_ * normalized).reshape(-1, x.shape[-1]).sum(0)
 
 
+@renamed(dy="dz")
 def rmsnorm_bwd(
     dz: torch.Tensor,
     x: torch.Tensor,

@@ -59,6 +59,9 @@ def from_fp8(data: torch.Tensor, scale_inv: torch.Tensor, dtype: torch.dtype) ->
 
 def is_quantized(tensor: Any) -> bool:
     """Whether ``tensor`` is one of TransformerEngine's quantized ones."""
+    # torch takes a microsecond to say that a tensor has no such attribute.
+    if type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter:
+        return False
     return hasattr(tensor, "_scale_inv") or hasattr(tensor, "_rowwise_data")
 
 

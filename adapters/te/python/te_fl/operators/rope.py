@@ -17,26 +17,26 @@ from te_fl.operators.arguments import enumerator
 _FORMATS = {0: "SBHD", 1: "BSHD", 2: "THD"}
 
 
-def _rotate(x: torch.Tensor, interleaved: bool) -> torch.Tensor:
-    """x turned by 90°."""
+def _partners(x: torch.Tensor, interleaved: bool) -> torch.Tensor:
+    """Each element's place taken by the one it is turned against."""
     if interleaved:
-        return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
-    low, high = x.chunk(2, -1)
-    return torch.cat((-high, low), -1)
+        return x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    return x.roll(x.shape[-1] // 2, -1)
 
 
 def _turn(x: torch.Tensor, angles: torch.Tensor, interleaved: bool, backward: bool) -> torch.Tensor:
     d2 = angles.shape[-1]
-    wide = torch.promote_types(x.dtype, torch.float32)
-    part, angles = x[..., :d2].to(wide), angles.to(wide)
+    # float32 angles have torch compute in float32 with x of 16 bits, too.
+    angles = angles.to(torch.promote_types(x.dtype, torch.float32))
     cos, sin = torch.cos(angles), torch.sin(angles)
     if backward:
-        # The transpose of turning by 90° is turning by −90°.
-        turned = part * cos - _rotate(part * sin, interleaved)
-    else:
-        turned = part * cos + _rotate(part, interleaved) * sin
-    turned = turned.to(x.dtype)
-    return turned if d2 == x.shape[-1] else torch.cat((turned, x[..., d2:]), -1)
+        # The transpose takes the partner's sine, and turns the other way.
+        sin = _partners(sin, interleaved)
+    negative = sin[..., int(backward) :: 2] if interleaved else sin.chunk(2, -1)[int(backward)]
+    negative.neg_()
+    part = x if d2 == x.shape[-1] else x[..., :d2]
+    turned = (part * cos).addcmul_(_partners(part, interleaved), sin).to(x.dtype)
+    return turned if part is x else torch.cat((turned, x[..., d2:]), -1)
 
 
 def _chunked(position: torch.Tensor, length: Any, cp_size: int, cp_rank: int) -> torch.Tensor:
@@ -97,10 +97,20 @@ def _rope(
         raise ValueError(
             f"freqs must be (positions, 1, 1, at most {x.shape[-1]}), got {tuple(freqs.shape)}"
         )
+    if freqs.shape[3] % 2:
+        raise ValueError(f"pairs are turned: the last dimension of freqs is odd, {freqs.shape[3]}")
     if layout != "THD":
         length = x.shape[0 if layout == "SBHD" else 1]
         if length * cp_size > freqs.shape[0]:
             raise ValueError(f"freqs has {freqs.shape[0]} positions for {length * cp_size} tokens")
+        if cp_size > 1 and length % 2:
+            raise ValueError(
+                f"a rank of several holds two chunks of one length, not {length} tokens"
+            )
+        if cp_size == 1 and start is None:
+            # Broadcast as they are: (s, 1, 1, d2) to sbhd, (s, 1, d2) to bshd.
+            angles = freqs[:length] if layout == "SBHD" else freqs[:length, 0]
+            return _turn(x, angles, interleaved, backward)
     position = _positions(x, layout, start, cu_seqlens, cp_size, cp_rank)
     angles = freqs[:, 0, 0]
     # Past the last sequence of thd there is padding, whose result nobody reads.

@@ -1,18 +1,42 @@
-"""Scaled softmaxes over the last dimension, with the masks of attention."""
+"""Scaled softmaxes over the last dimension, with the masks of attention.
+
+torch's kernels compute in float32 also where tensors have 16 bits. What they are given has 16 bits only
+where multiplying by the scale rounds nothing: where that is a power of 2.
+"""
 
 from __future__ import annotations
+
+from math import frexp
 
 import torch
 
 from te_fl.operators.arguments import renamed
 
 _MASKED = -10000.0
+_WIDE = (torch.float32, torch.float64)
+
+
+def _is_exact(scale: float, dtype: torch.dtype) -> bool:
+    """Whether a product with ``scale`` may stay in ``dtype``. Above 1 it could leave float16's range."""
+    return dtype in _WIDE or (0.0 < scale <= 1.0 and frexp(scale)[0] == 0.5)
+
+
+def _scaled(x: torch.Tensor, scale: float) -> torch.Tensor:
+    """``scale``·x in a tensor of its own, in float32 where 16 bits would round it."""
+    if _is_exact(scale, x.dtype):
+        return x * scale
+    # One pass: a tensor of float32 has torch compute, and keep, the product in float32.
+    return x * torch.full((1,), scale, dtype=torch.float32, device=x.device)
+
+
+def _softmax(scores: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    y = torch.softmax(scores, -1)
+    return y if y.dtype == dtype else y.to(dtype)
 
 
 def scaled_softmax_forward(input: torch.Tensor, scale: float) -> torch.Tensor:
     """softmax(``scale``·x)."""
-    wide = torch.float64 if input.dtype == torch.float64 else torch.float32
-    return torch.softmax(input.to(wide) * scale, -1).to(input.dtype)
+    return _softmax(_scaled(input, scale), input.dtype)
 
 
 @renamed(
@@ -25,10 +49,14 @@ def scaled_softmax_backward(
     output_grad_: torch.Tensor, softmax_results_: torch.Tensor, scale_factor: float
 ) -> torch.Tensor:
     """The gradient of every softmax of this file: a masked result is 0, and so is its gradient."""
-    wide = torch.float64 if output_grad_.dtype == torch.float64 else torch.float32
-    y, dy = softmax_results_.to(wide), output_grad_.to(wide)
-    dx: torch.Tensor = torch.ops.aten._softmax_backward_data(dy, y, -1, wide)
-    return (dx * scale_factor).to(output_grad_.dtype)
+    dy, y = output_grad_, softmax_results_
+    dx: torch.Tensor
+    if dy.dtype == y.dtype and _is_exact(scale_factor, dy.dtype):
+        dx = torch.ops.aten._softmax_backward_data(dy, y, -1, dy.dtype)
+        return dx.mul_(scale_factor)
+    wide = torch.float64 if dy.dtype == torch.float64 else torch.float32
+    dx = torch.ops.aten._softmax_backward_data(dy.to(wide), y.to(wide), -1, wide)
+    return dx.mul_(scale_factor).to(dy.dtype)
 
 
 @renamed(scale="scale_factor")
@@ -40,14 +68,14 @@ def scaled_masked_softmax_forward(
     An integer or bool mask, broadcast to ``input``, masks where it is 1. One of floating-point numbers is
     added to the scaled input.
     """
-    wide = torch.float64 if input.dtype == torch.float64 else torch.float32
-    scaled = input.to(wide) * scale_factor
     if mask.is_floating_point():
-        return torch.softmax(scaled + mask.to(wide), -1).to(input.dtype)
+        wide = torch.float64 if input.dtype == torch.float64 else torch.float32
+        # One pass: input·scale + mask in the wider dtype.
+        scores = torch.add(mask.to(wide), input, alpha=scale_factor)
+        return _softmax(scores, input.dtype)
     masked = mask == 1
-    y = torch.softmax(scaled.masked_fill(masked, _MASKED), -1)
-    nothing_left = masked.all(-1, keepdim=True)
-    return y.masked_fill(nothing_left, 0.0).to(input.dtype)
+    y = _softmax(_scaled(input, scale_factor).masked_fill_(masked, _MASKED), input.dtype)
+    return y.masked_fill(masked.all(-1, keepdim=True), 0.0)
 
 
 @renamed(scale="scale_factor")
@@ -56,13 +84,12 @@ def scaled_aligned_causal_masked_softmax_forward(
 ) -> torch.Tensor:
     """Row i of (..., q, k) attends to columns up to i + k − q: aligned with the lower right corner."""
     rows, columns = input.shape[-2:]
-    wide = torch.float64 if input.dtype == torch.float64 else torch.float32
     future = torch.ones(rows, columns, dtype=torch.bool, device=input.device)
-    future = future.triu(columns - rows + 1)
-    scaled = (input.to(wide) * scale_factor).masked_fill(future, float("-inf"))
-    y = torch.softmax(scaled, -1)
+    future = future.triu_(columns - rows + 1)
+    scores = _scaled(input, scale_factor).masked_fill_(future, float("-inf"))
+    y = _softmax(scores, input.dtype)
     # With more rows than columns the first rows attend to nothing.
-    return torch.nan_to_num(y, nan=0.0).to(input.dtype) if rows > columns else y.to(input.dtype)
+    return y.masked_fill(future.all(-1, keepdim=True), 0.0) if rows > columns else y
 
 
 @renamed(scale="scale_factor")
@@ -70,4 +97,9 @@ def scaled_upper_triang_masked_softmax_forward(
     input: torch.Tensor, scale_factor: float
 ) -> torch.Tensor:
     """Row i of square (..., s, s) attends to columns up to i."""
+    if input.shape[-1] != input.shape[-2]:
+        raise ValueError(
+            f"input must be square in its last two dimensions, got {tuple(input.shape)}; "
+            "scaled_aligned_causal_masked_softmax_forward takes others"
+        )
     return scaled_aligned_causal_masked_softmax_forward(input, scale_factor)
