@@ -301,3 +301,18 @@ def test_asking_for_a_plugin_without_transformer_engine_is_a_problem(
     checks = {check["name"]: check for check in result.json["checks"]}
     assert "pip install 'flagos[te]'" in checks["NVTE_PLUGIN"]["fix"]
     assert "NVTE_PLUGIN=te_fl is set" in checks["transformer_engine"]["detail"]
+
+
+def test_a_plugin_that_the_variable_names_and_nothing_finds_is_a_problem() -> None:
+    from flagos.doctor.check import Status
+    from flagos.doctor.transformer_engine import checks
+
+    pytest.importorskip("te_fl")
+    told = {}
+    for module in ("no_such_plugin", "te_fl"):
+        with pytest.MonkeyPatch.context() as variables:
+            variables.setenv("TE_FL_PLUGIN_MODULES", module)
+            (told[module],) = (c for c in checks(120.0) if c.name == "TE_FL_PLUGIN_MODULES")
+    assert told["te_fl"].status is Status.OK
+    broken = told["no_such_plugin"]
+    assert broken.status is Status.FAIL and "No module named 'no_such_plugin'" in broken.detail

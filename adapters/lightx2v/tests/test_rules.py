@@ -68,6 +68,12 @@ def test_there_is_one_for_each_way_to_run() -> None:
         ({"dit_quantized": False}, "dit_quantized: LightX2V takes dit_quant_scheme 'flagos' only with it"),
         ({"dit_quant_scheme": ...}, "dit_quant_scheme: it is missing beside dit_quantized"),
         ({"lora_configs": [{"path": "x"}]}, "lora_dynamic_apply: LightX2V does not merge a LoRA"),
+        ({"lora_configs": ["x"], "lora_dynamic_apply": True}, 'lora_configs: "x" names no file; write'),
+        (
+            {"lora_configs": [{"path": "x", "strength": "1"}], "lora_dynamic_apply": True},
+            "the strength '1' of x is wrong; write a number",
+        ),
+        ({"infer_steps": 0}, "infer_steps: 0 is wrong; write 1 or more"),
         ({"parallel": {"seq_p_sise": 2}}, "parallel.seq_p_sise: there is no such field; did you mean"),
         ({"parallel": {"seq_p_size": "2"}}, 'parallel.seq_p_size: "2" is wrong'),
         ({"parallel": {"seq_p_attn_type": "rings"}}, "did you mean 'ring'?"),
@@ -98,6 +104,18 @@ def test_ranks_that_were_started_are_compared(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("WORLD_SIZE", "4")
     (found,) = problems({"parallel": {"seq_p_size": 2}})
     assert "is 2, but 4 ranks were started; start torchrun --nproc_per_node=2" in found
+    (found,) = problems({})
+    assert "parallel: it is missing, but 4 ranks were started" in found
+
+
+def test_a_lora_must_be_there_when_a_program_starts(tmp_path: Path) -> None:
+    lora = tmp_path / "lora.safetensors"
+    config = json.loads(READY["wan_t2v_lora"]) | {"lora_configs": [{"path": str(lora)}]}
+    config |= {"model_cls": "wan2.1", "task": "t2v"}
+    with pytest.raises(rules.ConfigurationError, match=f"lora_configs: there is no file {lora}"):
+        rules.require_valid(config)
+    lora.touch()
+    rules.require_valid(config)
 
 
 def test_the_chips_own_device_takes_its_own_kernels() -> None:
@@ -164,6 +182,9 @@ class TestCommand:
         file.write_text('{"infer_steps": 4,}')
         assert run(["lightx2v", "check", str(file)]) == 1
         assert "line 1: this is no JSON" in capsys.readouterr().out
+        file.write_text(READY["wan_t2v_bf16"].replace("{", '{"rope_type": "torch_rope",', 1))
+        assert run(["lightx2v", "check", str(file)]) == 1
+        assert "rope_type: it is there twice" in capsys.readouterr().out
         assert run(["lightx2v", "check", str(tmp_path / "none.json")]) == 1
         assert "cannot be read" in capsys.readouterr().err
         file.write_bytes(b"\xff\xfe{")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import flagos
 from adapters.te.tests.test_manager import impl, manager
+from te_fl import core
 from te_fl.core import (
     PolicyManager,
     SelectionPolicy,
@@ -72,6 +74,21 @@ def test_a_region_ends_with_an_exception_and_can_be_entered_again() -> None:
 def test_a_policy_that_means_nothing_is_refused(policy: dict[str, Any], told: str) -> None:
     with pytest.raises((TypeError, ValueError), match=told):
         SelectionPolicy.from_dict(**policy)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: SelectionPolicy(strict="no"), "strict must be True or False, not 'no'"),  # type: ignore[arg-type]
+        (lambda: SelectionPolicy(per_op_order={"gelu": ("vendor",)}), "from_dict takes a dict"),  # type: ignore[arg-type]
+        (lambda: core.set_global_policy("vendor"), "a policy is a SelectionPolicy, not 'vendor'"),  # type: ignore[arg-type]
+        (lambda: core.policy_context(None), "a policy is a SelectionPolicy"),  # type: ignore[arg-type]
+        (lambda: core.with_denied_vendors(["nvidia"]), "each vendor is an argument of its own"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_policy_is_refused(make: Callable[[], Any], told: str) -> None:
+    with pytest.raises(TypeError, match=told):
+        make()
 
 
 def test_a_region_belongs_to_its_thread() -> None:

@@ -225,5 +225,12 @@ def test_classes_of_an_operator_are_tried_in_turn() -> None:
 
     assert m.call_with_custom_impl(op, Broken, run) == "Works"
     assert m.call_with_custom_impl(op, Works, run) == "Works"
+
+    def cannot() -> type:
+        raise ImportError("no such library")
+
+    # Nor does it matter that another one cannot say what its class is.
+    m.registry.register_impl(impl("c", op=op, fn=cannot, priority=450))
+    assert m.call_with_custom_impl(op, Broken, run) == "Works"
     with with_strict_mode(), pytest.raises(RuntimeError, match="broken"):
         m.call_with_custom_impl(op, Broken, run)

@@ -105,8 +105,10 @@ def explain(options: argparse.Namespace) -> int:
     try:
         explanation = explain_operator(options.operator)
     except FlagosError as error:
-        # An unknown name may be that of an operator whose adapter is missing.
-        raise CommandError(str(error), "; ".join(_missing(adapters)) or None) from error
+        # An unknown name may be that of an operator whose adapter is missing. What broke the adapter
+        # may be this very error, which is told once.
+        others = [line for line in _missing(adapters) if str(error) not in line]
+        raise CommandError(str(error), "; ".join(others) or None) from error
     if options.json:
         print_json(explanation.data)
     else:

@@ -11,17 +11,20 @@ from flagos.doctor.installation import installed_version
 from flagos.doctor.process import run_module
 
 PLUGIN = "NVTE_PLUGIN"
+MODULES = "TE_FL_PLUGIN_MODULES"
 #: TransformerEngine 2.14 and 2.20.2 call this function of cuBLASLt, which came after 13.1.0.3.
 NEWER_CUBLAS = "cublasLtGroupedMatrixLayoutInit_internal"
 
 
 def checks(timeout: float) -> Iterator[Check]:
-    """Nothing where TransformerEngine is neither installed nor asked for."""
+    """Nothing where neither TransformerEngine nor a plugin is installed or asked for."""
     plugin = os.environ.get(PLUGIN)
     if plugin == "te_fl" and find_spec("te_fl") is None:
         yield fail(
             PLUGIN, "te_fl is not installed", "pip install 'flagos[te]', or unset NVTE_PLUGIN"
         )
+    if os.environ.get(MODULES) and find_spec("te_fl") is not None:
+        yield _plugins(timeout)
     version = installed_version("transformer-engine")
     if version is None:
         if plugin:
@@ -38,6 +41,16 @@ def checks(timeout: float) -> Iterator[Check]:
         return
     reason = facts["error"] if facts is not None else outcome.failure
     yield fail("transformer_engine", f"{version} does not load: {reason}", remedy(str(reason)))
+
+
+def _plugins(timeout: float) -> Check:
+    """Whether the modules that the variable names register."""
+    outcome = run_module("flagos.doctor.probe_te_fl", timeout=timeout)
+    facts = outcome.report("te_fl")
+    if facts is not None and "error" not in facts:
+        return ok(MODULES, f"{facts['operators']} operators of TransformerEngine", **facts)
+    reason = facts["error"] if facts is not None else outcome.failure
+    return fail(MODULES, str(reason), f"{MODULES} is a list of importable modules: correct it")
 
 
 def remedy(reason: str) -> str:

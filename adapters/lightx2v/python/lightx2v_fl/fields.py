@@ -131,6 +131,11 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "parallel": dict,
 }
 
+#: Numbers of which 0 makes no video.
+POSITIVE = frozenset(
+    {"infer_steps", "target_video_length", "target_height", "target_width", "text_len"}
+)
+
 #: Fields of `parallel`.
 PARALLEL_KINDS: dict[str, type | tuple[type, ...]] = {
     "seq_p_size": int,

@@ -22,6 +22,7 @@ from lightx2v_fl.fields import (
     KINDS,
     LOOKALIKES,
     PARALLEL_KINDS,
+    POSITIVE,
     WAN,
     WAN_T2V,
     WORDS,
@@ -79,6 +80,8 @@ def check(
         *_choices(config, device, str(model_cls or "")),
         *_missing(config, str(model_cls or ""), task),
         *(_quantization(config) if _is_wan(str(model_cls or "")) else ()),
+        *_loras(config),
+        *(() if config.get("disagg_mode") else _ranks(parallel)),
         *_offload(config, device),
         *_encoders(config, device),
     ]
@@ -101,15 +104,25 @@ def check(
 
 def check_text(text: str, **options: Any) -> list[Problem]:
     """`check` of a JSON text; a mistake of its grammar is the one problem."""
+    twice: list[Problem] = []
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        config = dict(pairs)
+        if len(config) < len(pairs):
+            names = [name for name, _ in pairs]
+            repeated = dict.fromkeys(name for name in names if names.count(name) > 1)
+            twice.extend(Problem(n, "it is there twice", "leave one of them") for n in repeated)
+        return config
+
     try:
-        config = json.loads(text)
+        config = json.loads(text, object_pairs_hook=once)
     except json.JSONDecodeError as error:
         return [
             Problem(f"line {error.lineno}", f"this is no JSON: {error.msg}", "correct the file")
         ]
     if not isinstance(config, dict):
         return [Problem("line 1", "a configuration is a JSON object", "write {...}")]
-    return check(config, **options)
+    return [*twice, *check(config, **options)]
 
 
 def line_of(text: str, field: str) -> int | None:
@@ -126,7 +139,7 @@ def located(problem: Problem, path: str, text: str) -> str:
 
 def require_valid(config: Mapping[str, Any], path: str | None = None) -> None:
     """Raises ConfigurationError with every problem; `path` is the file the configuration is from."""
-    problems = check(config)
+    problems = [*check(config), *_absent(config)]
     if not problems:
         return
     text = ""
@@ -138,6 +151,15 @@ def require_valid(config: Mapping[str, Any], path: str | None = None) -> None:
         "this configuration does not fit PLATFORM=flagos (flagos lightx2v configs lists ready ones, "
         "FLAGOS_LIGHTX2V_CHECK=0 starts all the same):\n  " + "\n  ".join(lines)
     )
+
+
+def _absent(config: Mapping[str, Any]) -> Iterator[Problem]:
+    """LoRA files that are not on this machine, where the program now starts."""
+    given = config.get("lora_configs")
+    for lora in given if isinstance(given, list) else ():
+        path = lora.get("path") if isinstance(lora, Mapping) else None
+        if isinstance(path, str) and path and not os.path.exists(path):
+            yield Problem("lora_configs", f"there is no file {path}", "write the path of the LoRA")
 
 
 def _slips(config: Mapping[str, Any], known: tuple[str, ...], prefix: str) -> Iterator[Problem]:
@@ -165,6 +187,8 @@ def _kinds(
             yield Problem(
                 f"{prefix}{name}", f"{json.dumps(value, default=str)} is wrong", f"write {words}"
             )
+        elif name in POSITIVE and value < 1:
+            yield Problem(f"{prefix}{name}", f"{value} is wrong", "write 1 or more")
 
 
 _JSON_NAMES = {
@@ -257,6 +281,34 @@ def _quantization(config: Mapping[str, Any]) -> Iterator[Problem]:
             "lora_dynamic_apply",
             "LightX2V does not merge a LoRA where dit_quantized is true",
             "write true, or take dit_quantized and dit_quant_scheme out",
+        )
+
+
+def _loras(config: Mapping[str, Any]) -> Iterator[Problem]:
+    given = config.get("lora_configs")
+    for lora in given if isinstance(given, list) else ():
+        path = lora.get("path") if isinstance(lora, Mapping) else None
+        strength = lora.get("strength", 1.0) if isinstance(lora, Mapping) else None
+        if not isinstance(path, str) or not path:
+            yield Problem(
+                "lora_configs",
+                f"{json.dumps(lora, default=str)} names no file",
+                'write {"path": "...", "strength": 1.0}',
+            )
+        elif isinstance(strength, bool) or not isinstance(strength, int | float):
+            yield Problem(
+                "lora_configs", f"the strength {strength!r} of {path} is wrong", "write a number"
+            )
+
+
+def _ranks(parallel: Any) -> Iterator[Problem]:
+    """Ranks that would each make the same video, all on one device."""
+    started = os.environ.get("WORLD_SIZE", "")
+    if not parallel and started.isdigit() and int(started) > 1:
+        yield Problem(
+            "parallel",
+            f"it is missing, but {started} ranks were started",
+            f'write {{"seq_p_size": {started}}} or another split, or start one rank',
         )
 
 

@@ -311,10 +311,10 @@ class OpManager:
             strict = self._strict_is_off
         classes: list[tuple[type, OpImpl | None]] = [(current_impl_class, None)]
         for impl in candidates:
-            found = impl.fn()
+            found = self._class_of(impl)
             if found is current_impl_class:
                 classes[0] = (found, impl)
-            else:
+            elif found is not None:
                 classes.append((found, impl))
         errors: list[Exception] = []
         for cls, serving in classes:
@@ -337,6 +337,15 @@ class OpManager:
         raise RuntimeError(
             f"All {len(errors)} implementation(s) failed for op='{op_name}'. Last error: {errors[-1]}"
         ) from errors[-1]
+
+    def _class_of(self, impl: OpImpl) -> type | None:
+        try:
+            found: type = impl.fn()
+        # It may import and ask anything; the class that serves now must not suffer for it.
+        except Exception as error:
+            self._tell_failure(impl.op_name, impl, error)
+            return None
+        return found
 
 
 def _unknown_variables() -> list[str]:

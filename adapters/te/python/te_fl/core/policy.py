@@ -57,6 +57,10 @@ class SelectionPolicy:
     allow_vendors: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.strict, bool):
+            raise TypeError(f"strict must be True or False, not {self.strict!r}")
+        if isinstance(self.per_op_order, Mapping):
+            raise TypeError("per_op_order is of pairs: SelectionPolicy.from_dict takes a dict")
         if self.prefer not in VALID_PREFER_VALUES:
             valid = ", ".join(sorted(VALID_PREFER_VALUES))
             raise ValueError(f"Invalid prefer value: '{self.prefer}'. Must be one of: {valid}")
@@ -70,7 +74,7 @@ class SelectionPolicy:
         ):
             _refuse_text(name, vendors)
             for vendor in vendors:
-                if not _VENDOR.fullmatch(vendor):
+                if not isinstance(vendor, str) or not _VENDOR.fullmatch(vendor):
                     raise ValueError(f"{vendor!r} in {name} is not the name of a vendor")
 
     @classmethod
@@ -89,7 +93,7 @@ class SelectionPolicy:
         _refuse_text("deny_vendors", deny_vendors)
         _refuse_text("allow_vendors", allow_vendors)
         return cls(
-            prefer=prefer.lower(),
+            prefer=prefer.lower() if isinstance(prefer, str) else prefer,
             strict=strict,
             per_op_order=tuple((op, tuple(order)) for op, order in orders),
             deny_vendors=frozenset(deny_vendors or ()),
@@ -136,6 +140,8 @@ class _Scope:
     """A policy in force, with what it says. What it does not say is left to ``flagos.toml``."""
 
     def __init__(self, policy: SelectionPolicy, says: frozenset[str], source: str) -> None:
+        if not isinstance(policy, SelectionPolicy):
+            raise TypeError(f"a policy is a SelectionPolicy, not {policy!r}")
         self.policy = policy
         self.says = says
         deny, allow = sorted(policy.deny_vendors), policy.allow_vendors
@@ -312,6 +318,13 @@ def _changed(part: str, **change: Any) -> _PolicyContext:
     return _PolicyContext(SelectionPolicy.from_dict(**values), says | {part})
 
 
+def _names(vendors: tuple[str, ...]) -> set[str]:
+    for vendor in vendors:
+        if not isinstance(vendor, str):
+            raise TypeError(f"each vendor is an argument of its own: {vendor!r} is no name")
+    return set(vendors)
+
+
 def with_strict_mode() -> _PolicyContext:
     """A region in which the failure of an implementation is raised."""
     return _changed("strict", strict=True)
@@ -324,12 +337,12 @@ def with_preference(prefer: str) -> _PolicyContext:
 
 def with_allowed_vendors(*vendors: str) -> _PolicyContext:
     """A region in which only these vendors may serve."""
-    return _changed("allow", allow_vendors=set(vendors))
+    return _changed("allow", allow_vendors=_names(vendors))
 
 
 def with_denied_vendors(*vendors: str) -> _PolicyContext:
     """A region in which these vendors, too, must not serve."""
-    return _changed("deny", deny_vendors={*get_policy().deny_vendors, *vendors})
+    return _changed("deny", deny_vendors={*get_policy().deny_vendors, *_names(vendors)})
 
 
 def _after_fork_in_child() -> None:
