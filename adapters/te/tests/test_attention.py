@@ -11,6 +11,7 @@ import torch
 from adapters.te.tests.oracle import DTYPES, agrees, tensor, wide
 from te_fl.core import UnsupportedError
 from te_fl.core.ops import NVTE_Bias_Type, NVTE_Mask_Type, NVTE_QKV_Layout, NVTE_Softmax_Type
+from te_fl.operators import attention
 from te_fl.operators.attention import fused_attn_bwd, fused_attn_fwd
 from te_fl.operators.flash_attention import FlashAttention
 
@@ -160,6 +161,25 @@ def test_a_bias_and_its_gradient() -> None:
     aux = [out[1], out[2], bias]
     got = fused_attn_bwd(*backward, out[0], dout.transpose(1, 2), None, None, aux)
     assert agrees(got[0], right[0].transpose(1, 2)) and agrees(got[3], right[3])
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_statistics_of_long_sequences_come_in_parts(
+    biased: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q, k = tensor(7, B, H, D), tensor(7, B, H, D, seed=1)
+    bias = {"Bias": tensor(1, H, 7, 7, seed=2)} if biased else {}
+    forward, _ = call(
+        NVTE_QKV_Layout.NVTE_SBHD_SBHD_SBHD, "CAUSAL_MASK", q, k, k, bias_type=2 * biased
+    )
+    whole = fused_attn_fwd(*forward, **bias)
+    # 3 of the 7 queries at a time.
+    monkeypatch.setattr(attention, "_SCORES", 3 * B * H * 7 + 1)
+    parts = fused_attn_fwd(*forward, **bias)
+    assert agrees(parts[1], whole[1].double()) and torch.equal(parts[0], whole[0])
+    first = (wide(q)[0] * wide(k)[0]).sum(-1) * SCALE
+    first = first + wide(bias["Bias"])[0, :, 0, 0] if biased else first
+    assert agrees(parts[1][:, :, 0, 0], first) and not agrees(parts[1][:, :, 1, 0], first)
 
 
 def test_the_interface_of_2_9_has_no_diagonal() -> None:

@@ -187,7 +187,7 @@ def _kinds(
             yield Problem(
                 f"{prefix}{name}", f"{json.dumps(value, default=str)} is wrong", f"write {words}"
             )
-        elif name in POSITIVE and value < 1:
+        elif name in POSITIVE and isinstance(value, int) and value < 1:
             yield Problem(f"{prefix}{name}", f"{value} is wrong", "write 1 or more")
 
 

@@ -21,6 +21,9 @@ from te_fl.operators.attention_call import (
     understand,
 )
 
+# How many scores in float32 are kept at once: 1 GiB.
+_SCORES = 1 << 28
+
 
 def to_bhsd(x: torch.Tensor, layout: str) -> torch.Tensor:
     """(b, h, s, d), a view; packed sequences become one of a batch of one."""
@@ -114,14 +117,23 @@ def _attend(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> to
 
 
 def _logsumexp(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    """(b, h, queries, 1) in float32."""
-    k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
-    scores = q.float() @ k.float().mT * call.scale
+    """(b, h, queries, 1) in float32, some queries at a time: all scores of 16k tokens are 32 GiB."""
+    keys = k.repeat_interleave(q.shape[1] // k.shape[1], 1).float().mT
     mask = scores_mask(call, q, k)
     if mask is not None:
-        bool_mask = mask.dtype == torch.bool
-        scores = scores.masked_fill(~mask, float("-inf")) if bool_mask else scores + mask.float()
-    return torch.logsumexp(scores, -1, keepdim=True)
+        mask = mask.expand(*mask.shape[:2], q.shape[2], k.shape[2])
+    rows = max(1, _SCORES // max(1, q.shape[0] * q.shape[1] * k.shape[2]))
+    parts = []
+    for begin in range(0, max(1, q.shape[2]), rows):
+        scores = (q[:, :, begin : begin + rows].float() @ keys).mul_(call.scale)
+        if mask is not None:
+            here = mask[:, :, begin : begin + rows]
+            if here.dtype == torch.bool:
+                scores.masked_fill_(~here, float("-inf"))
+            else:
+                scores.add_(here)
+        parts.append(torch.logsumexp(scores, -1, keepdim=True))
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
 
 def fused_attn_fwd(*args: Any, **kwargs: Any) -> list[torch.Tensor]:

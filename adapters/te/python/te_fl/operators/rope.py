@@ -20,7 +20,8 @@ _FORMATS = {0: "SBHD", 1: "BSHD", 2: "THD"}
 def _partners(x: torch.Tensor, interleaved: bool) -> torch.Tensor:
     """Each element's place taken by the one it is turned against."""
     if interleaved:
-        return x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+        swapped: torch.Tensor = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+        return swapped
     return x.roll(x.shape[-1] // 2, -1)
 
 
