@@ -21,7 +21,7 @@ from torch_fl.flaggems import package
 
 SHIPPED = Path(__file__).resolve().parents[1] / "verdicts"
 _POLICY = "FLAGOS_FLAGGEMS"
-POLICIES = ("auto", "verified", "all")
+POLICIES = ("off", "auto", "verified", "all")
 # A kernel that is slower than the native one by less than this is no loss.
 AS_FAST = 1.05
 
@@ -197,6 +197,8 @@ def not_by_default(overload: str) -> str | None:
     where = chip() or "this chip"
     if known is not None and known["verdict"] == "FAILED":
         return f"verified to be wrong on {where}: {known['first']}"
+    if wanted == "off":
+        return f"native kernels serve by default: route it here, or set {_POLICY}=auto"
     if wanted == "all":
         return None
     if known is None:
