@@ -179,7 +179,11 @@ def _table(kind: str) -> dict[str, Any]:
 
 
 def verdicts() -> dict[str, dict[str, Any]]:
-    """For each overload: `verdict` (STRICT, BASIC, FAILED, UNTESTED), `cases`, and `first`, the first that failed."""
+    """For each overload: `verdict` (STRICT, BASIC, FAILED, UNTESTED), `cases`, and `first`, the first that failed.
+
+    `plain` is the verdict on the database's own samples alone. With `only`, the verdict is about calls for which
+    these conditions hold (`envelope.CONDITIONS`), and `first` failed outside.
+    """
     found: dict[str, dict[str, Any]] = _table("verdicts").get("overloads", {})
     return found
 
@@ -188,6 +192,11 @@ def speed() -> dict[str, dict[str, float]]:
     """For each overload: the time of FlagGems over that of the native kernel, by class of shapes."""
     found: dict[str, dict[str, float]] = _table("speed").get("overloads", {})
     return found
+
+
+def only(overload: str) -> frozenset[str]:
+    """The conditions it was verified within; none where it was verified for all calls, or is known to be wrong."""
+    return frozenset(verdicts().get(overload, {}).get("only", ()))
 
 
 def not_by_default(overload: str) -> str | None:
