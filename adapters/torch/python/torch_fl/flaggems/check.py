@@ -76,8 +76,8 @@ def check(
             waiting.discard(index)
             continue
         if time.monotonic() - began > seconds:
-            complete = False
             left = len(waiting)
+            complete = left == 0
             found["not_reached"] = left
             if left and found["verdict"] == STRICT:
                 found["verdict"] = UNTESTED
