@@ -58,6 +58,7 @@ def test_what_is_wrong_exactly_outside_is_strict_within(served_by: Any, only: li
     served_by("exp", kernel)
     found = check.check("exp", WHERE, 3)
     assert found["verdict"] == check.STRICT and found["only"] == only, found
+    assert 0 < found["inside"] < found["cases"]
     assert found["outside"] > 0 and "outside" in found["first"]
     assert not candidates.function("exp").only, "the check leaves it as it was"
 

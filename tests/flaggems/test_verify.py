@@ -539,7 +539,8 @@ def test_what_is_missing_is_told(
 
 
 VERDICTS: dict[str, dict[str, Any]] = {
-    "exp": {"verdict": "STRICT", "cases": 3, "first": "sample 1: empty", "only": ["nonempty"]},
+    "exp": {"verdict": "STRICT", "cases": 3, "first": "sample 1: empty", "only": ["nonempty"]}
+    | {"inside": 2, "outside": 1},
     "sin": {"verdict": "STRICT", "plain": "STRICT", "cases": 3, "first": None},
     "cos": {"verdict": "FAILED", "plain": "FAILED", "cases": 3, "first": "sample 0: wrong"},
     "abs": {"verdict": "BASIC", "cases": 3, "first": "sample 1: strides"},
@@ -616,7 +617,7 @@ def test_the_table_is_shown(
     assert capsys.readouterr().out.splitlines() == [
         "abs: BASIC: sample 1: strides",
         "cos: FAILED: sample 0: wrong",
-        "exp: STRICT within nonempty; outside: sample 1: empty",
+        "exp: STRICT within nonempty (2 cases); outside: sample 1: empty",
         "mm: not replayed: it calls aten.mul.Tensor, which is not recorded",
         "3 STRICT, 1 BASIC, 1 FAILED, 0 UNTESTED (1 of the STRICT within conditions)",
         "on the database's own samples alone: 1 STRICT, 0 BASIC, 1 FAILED, 0 UNTESTED",

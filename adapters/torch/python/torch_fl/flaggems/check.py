@@ -34,6 +34,10 @@ class _Case:
     lost: bool = False  # the device
     calls: list[envelope.Holding] = field(default_factory=list)  # what held for each from Python
 
+    def within(self, only: frozenset[str]) -> bool:
+        """Whether conditions held for all calls that are known."""
+        return bool(self.calls) and all(only <= held for held in self.calls)
+
 
 def check(
     overload: str,
@@ -47,8 +51,9 @@ def check(
 
     `verdict`; `plain`, the verdict on the database's own samples alone; `cases`, how many were compared;
     `replayed`, how many of them ended in replays; `not_replayed`, reasons against; `first`. Where conditions on
-    the arguments tell what is right from what is wrong, `verdict` is STRICT, `only` are these conditions, and
-    `outside` is how many cases were wrong. Cases named by `without` are left out; `lost_in` is one in which the
+    the arguments tell what is right from what is wrong, `verdict` is STRICT, `only` are these conditions,
+    `inside` is how many cases were right and wholly within, and `outside` how many were wrong. Cases named by
+    `without` are left out; `lost_in` is one in which the
     native kernel lost the device, after which nothing is compared. After `seconds` it stops: what was not reached is in
     `not_reached`, and a verdict that would be STRICT is so only if every entry, form and type was compared
     at least once, or has no case that can be, which is why they take turns. `told` is called with the name of
@@ -118,7 +123,9 @@ def check(
     if complete and wrong and right:
         only = _envelope(overload, right, wrong, step, seconds)
         if only:
-            found |= {"verdict": STRICT, "only": envelope.ordered(only), "outside": len(wrong)}
+            inside = sum(case.within(only) for case in right)
+            found |= {"verdict": STRICT, "only": envelope.ordered(only)}
+            found |= {"inside": inside, "outside": len(wrong)}
     if not found["cases"] and found["first"] is None:
         found["first"] = f"no case reached it; {skipped}" if skipped else "no case reached it"
     return found
@@ -143,9 +150,9 @@ def _envelope(
     unrecorded: dict[str, Any] = {"replayed": 0}
     try:
         for only in envelope.candidates():
-            left = any(all(only <= held for held in case.calls) for case in right)
-            within = any(case.calls and all(only <= h for h in case.calls) for case in wrong)
-            if not left or within:
+            if not any(case.within(only) for case in right):
+                continue  # nothing would be left
+            if any(case.within(only) for case in wrong):
                 continue
             function.only = only
             replay.forget()

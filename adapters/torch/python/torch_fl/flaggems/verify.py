@@ -255,7 +255,10 @@ def _lines(shown: Verdicts) -> list[str]:
         if entry["verdict"] != STRICT:
             lines.append(f"{name}: {entry['verdict']}: {entry['first']}")
         elif "only" in entry:
-            lines.append(f"{name}: STRICT within {_within(entry)}; outside: {entry['first']}")
+            inside = f" ({entry['inside']} cases)" if "inside" in entry else ""
+            lines.append(
+                f"{name}: STRICT within {_within(entry)}{inside}; outside: {entry['first']}"
+            )
         lines += [f"{name}: not replayed: {reason}" for reason in entry.get("not_replayed", [])]
     partly = sum(bool(e.get("not_replayed")) and e["replayed"] > 0 for e in shown.values())
     wholly = sum(not e.get("not_replayed") and e.get("replayed", 0) > 0 for e in shown.values())
