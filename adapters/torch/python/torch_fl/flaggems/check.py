@@ -53,11 +53,11 @@ def check(
     `replayed`, how many of them ended in replays; `not_replayed`, reasons against; `first`. Where conditions on
     the arguments tell what is right from what is wrong, `verdict` is STRICT, `only` are these conditions,
     `inside` is how many cases were right and wholly within, and `outside` how many were wrong. Cases named by
-    `without` are left out; `lost_in` is one in which the
-    native kernel lost the device, after which nothing is compared. After `seconds` it stops: what was not reached is in
-    `not_reached`, and a verdict that would be STRICT is so only if every entry, form and type was compared
-    at least once, or has no case that can be, which is why they take turns. `told` is called with the name of
-    each step before it (making a sample, the native run, FlagGems' run) and with what was found so far.
+    `without` are left out; `lost_in` is one in which the native kernel lost the device, after which nothing is
+    compared. After `seconds` it stops: what was not reached is in `not_reached`, and a verdict that would be STRICT
+    is so only if every entry, form and type was compared at least once, or has no case that can be, which is why
+    they take turns. `told` is called with the name of each step before it (making a sample, the native run,
+    FlagGems' run) and with what was found so far.
     """
     op_name = f"aten::{overload}"
     random = torch.Tag.nondeterministic_seeded in python_kernels.require_operator(op_name).tags
