@@ -134,8 +134,8 @@ declare! {
         "Keeps FlagGems' Python kernels out of every route.";
     FLAGGEMS_SOURCE_DIR: "FLAGGEMS_SOURCE_DIR", VarKind::Path, "the installed package", FlagGems,
         "The `src/flag_gems` folder FlagGems is loaded from.";
-    FLAGGEMS: "FLAGOS_FLAGGEMS", VarKind::Text, "`auto`", FlagGems,
-        "Which of FlagGems' kernels serve without a route: `auto`, those verified on this chip and measured to be no slower than the native ones; `verified`, those verified; `all`, those not known to be wrong.";
+    FLAGGEMS: "FLAGOS_FLAGGEMS", VarKind::Text, "`off`", FlagGems,
+        "Which of FlagGems' kernels serve without a route: `off`, none; `auto`, those verified on this chip and measured to be no slower than the native ones; `verified`, those verified; `all`, those not known to be wrong.";
     REPLAY: "FLAGOS_REPLAY", VarKind::Flag, "`1`", FlagGems,
         "Whether calls of FlagGems' kernels are recorded, and repeated without Python.";
     VERIFY_REPLAYS: "FLAGOS_VERIFY_REPLAYS", VarKind::Count, "`0`", FlagGems,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if reason is not None and here in item.path.parents:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def served_by(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Has FlagGems' function for an overload be another one."""
+    from torch_fl.flaggems import candidates, package
+
+    package.function("silu")
+    functions = dict(package._functions or {})
+    monkeypatch.setattr(package, "_functions", functions)
+    monkeypatch.setattr(
+        candidates.Function, "_found", lambda self: package.function(self._overload)
+    )
+    return functions.__setitem__
 
 
 @pytest.fixture(autouse=True)

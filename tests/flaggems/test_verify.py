@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import faulthandler
 import importlib.util
+import json
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from importlib.metadata import PackageNotFoundError
 from itertools import count
@@ -18,8 +21,20 @@ from typing import Any
 
 import pytest
 import torch
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
-from torch_fl.flaggems import candidates, cases, check, isolated, package, tables, verify
+import torch_fl
+from torch_fl import replay
+from torch_fl.flaggems import (
+    candidates,
+    cases,
+    check,
+    envelope,
+    isolated,
+    package,
+    tables,
+    verify,
+)
 
 from .database import DATABASE
 from .whole import WHERE
@@ -35,20 +50,6 @@ def loaded() -> None:
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small database of operators."""
     monkeypatch.setattr(cases, "database", lambda: DATABASE)
-
-
-@pytest.fixture
-def served_by(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Has FlagGems' function for an overload be another one."""
-    package.function("silu")
-    functions = dict(package._functions or {})
-    monkeypatch.setattr(package, "_functions", functions)
-    monkeypatch.setattr(candidates.Function, "__call__", _anew)
-    return functions.__setitem__
-
-
-def _anew(self: candidates.Function, *args: Any, **kwargs: Any) -> Any:
-    return package.function(self._overload)(*args, **kwargs)
 
 
 _ASKS_NOTHING = """
@@ -108,6 +109,7 @@ def test_a_device_that_forked_processes_cannot_use_is_told(monkeypatch: pytest.M
     def fails(*_: Any, **__: Any) -> Any:
         raise OSError("no such chip")
 
+    monkeypatch.setattr(verify.flagos, "is_initialized", lambda: False)  # other tests used it
     monkeypatch.setattr(torch, "ones", fails)
     with pytest.raises(RuntimeError, match="cannot use the device: OSError: no such chip"):
         verify.verify("silu", jobs=1)
@@ -131,7 +133,8 @@ def test_an_operand_and_its_transpose_are_a_case() -> None:
 def test_a_kernel_that_takes_the_transpose_for_the_operand_is_found(served_by: Any) -> None:
     served_by("mul.Tensor", lambda x, y: x * (x if y.data_ptr() == x.data_ptr() else y))
     found = check.check("mul.Tensor", WHERE["mul.Tensor"], 2)
-    assert found["verdict"] == check.FAILED and "its own transpose" in found["first"]
+    assert found["verdict"] == check.STRICT and found["only"] == ["contiguous"], found
+    assert found["outside"] > 0 and "its own transpose" in found["first"]
 
 
 def test_a_kernel_that_reads_no_strides_is_found(served_by: Any) -> None:
@@ -211,11 +214,11 @@ def test_time_is_shared_by_forms_and_types() -> None:
 
 
 def test_a_type_that_was_only_declined_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    def case(name: str, *_: Any) -> Any:
-        return (None, "declined", False) if "int64" in name else (check.STRICT, "", False)
+    def judge(case: Any, *_: Any) -> None:
+        case.verdict = None if "int64" in case.name else check.STRICT
 
     clock = SimpleNamespace(monotonic=count().__next__)
-    monkeypatch.setattr(check, "_case", case)
+    monkeypatch.setattr(check, "_judge", judge)
     monkeypatch.setattr(check, "time", clock)
     where = [("exp", "function")]
     found = check.check("exp", where, 9, seconds=2)  # each had one turn
@@ -238,6 +241,118 @@ def test_only_what_stops_in_flaggems_is_its_fault() -> None:
         found = verify._verdict(one)
         expected = check.FAILED if step.startswith("FlagGems' run of exp") else check.UNTESTED
         assert found["verdict"] == expected and found["first"] == f"it died in {step}"
+
+
+def test_what_is_late_is_wrong_only_by_itself() -> None:
+    step = "FlagGems' run of mm (function) float32, sample 0"
+    late = isolated.Ended("mm", 1.0, failure="it took longer than 1 s", late=True, step=step)
+    beside = verify._verdict(late)
+    assert beside["verdict"] == check.UNTESTED and "beside other processes" in beside["first"]
+    assert verify._cut(beside), "--resume tries it again"
+    alone = verify._verdict(late, by_itself=True)
+    assert alone["verdict"] == alone["plain"] == check.FAILED and not verify._cut(alone)
+
+
+def test_the_verdict_on_the_samples_as_they_are(served_by: Any) -> None:
+    where = [("exp", "function")]
+    served_by("exp", lambda x: torch.exp(x).nan_to_num())
+    found = check.check("exp", where, 1)
+    assert found["verdict"] == check.FAILED and found["plain"] == check.STRICT, found
+    served_by("exp", lambda x: torch.exp(x) * 1.001)
+    assert check.check("exp", where, 1)["plain"] == check.FAILED
+    # What ends in a variation has not seen all samples.
+    step = "FlagGems' run of exp (function) float32, sample 0, not contiguous"
+    died = isolated.Ended("exp", 1.0, failure="it died", step=step, so_far={**found})
+    assert verify._verdict(died)["plain"] == check.UNTESTED
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_replays_are_like_a_call_that_does_not_repeat_itself(
+    served_by: Any, monkeypatch: pytest.MonkeyPatch, repeats: bool
+) -> None:
+    """Bit for bit only where the native kernels are; `repeats`: the control."""
+    calls = count()
+
+    def samples(*_: Any, **__: Any) -> Any:
+        yield SampleInput(torch.linspace(-1, 1, 10))
+
+    def noisy(x: Any) -> Any:
+        made = torch.exp(x)
+        times = next(calls)
+        native = str(torch_fl.explain("exp").data["winner"]).startswith("cpu")
+        return made * (1 + 1e-7 * (times % 2)) if not (native and repeats) else made
+
+    other = OpInfo("exp", op=noisy, dtypes={torch.float32}, sample_inputs_func=samples)
+    monkeypatch.setattr(cases, "database", lambda: {"exp": other})
+    monkeypatch.setattr(replay, "enabled", lambda: True)  # nothing is replayed without a GPU
+    found = check.check("exp", [("exp", "function")], 1)
+    assert found["verdict"] == (check.FAILED if repeats else check.STRICT), found
+    assert not repeats or "a repeated call differs" in found["first"]
+
+
+def test_bits_of_one_element_with_strides_of_their_own() -> None:
+    one = torch.arange(4.0)[::2][:1]
+    assert one.stride() == (2,) and check._same_bits([one], [one.clone().as_strided((1,), (2,))])
+    assert not check._same_bits([one], [one + 1]) and not check._same_bits([one], [])
+
+
+def test_a_device_lost_by_the_native_kernel_says_nothing_of_flaggems(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outcome = check._outcome
+
+    def loses(call: Any, sample: Any) -> Any:
+        if sample.input.isnan().any():
+            return [], RuntimeError("CUDA error: device-side assert triggered")
+        return outcome(call, sample)
+
+    monkeypatch.setattr(check, "_outcome", loses)
+    where = [("exp", "function")]
+    found = check.check("exp", where, 1)
+    case = "exp (function) float32, sample 0, with NaN and infinities"
+    assert found["lost_in"] == case and found["plain"] == check.UNTESTED
+    lost = verify._verdict(isolated.Ended("exp", 1.0, found))
+    assert lost["verdict"] == check.UNTESTED and case in lost["first"]
+    again = check.check("exp", where, 1, without=frozenset([case]))
+    assert "lost_in" not in again and again["verdict"] == check.STRICT, again
+
+
+def test_a_device_among_the_arguments_is_flagos() -> None:
+    made = cases.on_flagos(SampleInput(3, kwargs={"device": "cpu", "dtype": torch.float32}))
+    assert torch.eye(made.input, **made.kwargs).device.type == "flagos"
+
+
+def test_what_one_thread_tunes_another_reads() -> None:
+    import triton
+    from flag_gems.utils.models import SQLPersistantModel
+
+    def tuned_elsewhere(url: str, kernel: str) -> Any:
+        model = SQLPersistantModel(url)
+        best = triton.Config({"BLOCK": 16}, num_warps=2)
+        thread = threading.Thread(target=model.put_config, args=(kernel, (64, "a type"), best))
+        thread.start()
+        thread.join()
+        return model.get_config(kernel, (64, "a type"))
+
+    assert tuned_elsewhere(package._IN_MEMORY, "shared").kwargs == {"BLOCK": 16}
+    with pytest.raises(Exception, match="no such table"):  # a database for each connection
+        tuned_elsewhere("sqlite:///:memory:", "alone")
+
+
+def test_what_is_made_like_a_tensor_is_on_its_device(served_by: Any) -> None:
+    given: list[Any] = []
+
+    def like(x: torch.Tensor, *, device: Any = None, **_: Any) -> torch.Tensor:
+        given.append(device)
+        return torch.zeros(x.shape)
+
+    served_by("zeros_like", like)
+    function = candidates.Function("zeros_like")
+    function._given_device = candidates._takes_a_device("zeros_like")
+    function(torch.ones(2))
+    function(torch.ones(2), device="meta")
+    assert given == [torch.device("cpu"), "meta"]
+    assert not candidates._takes_a_device("exp") and not candidates._takes_a_device("arange")
 
 
 # ---- processes
@@ -303,7 +418,7 @@ def test_the_whole_in_a_process_that_has_used_no_device() -> None:
         text=True,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.split("\n")[-2] == "5 passed"
+    assert ran.stdout.split("\n")[-2] == "6 passed"
 
 
 def test_a_process_that_has_used_the_device_is_refused() -> None:
@@ -423,10 +538,11 @@ def test_what_is_missing_is_told(
 # ---- tables that the plan reads
 
 
-VERDICTS = {
-    "exp": {"verdict": "STRICT", "cases": 3, "first": None},
-    "sin": {"verdict": "STRICT", "cases": 3, "first": None},
-    "cos": {"verdict": "FAILED", "cases": 3, "first": "sample 0: wrong"},
+VERDICTS: dict[str, dict[str, Any]] = {
+    "exp": {"verdict": "STRICT", "cases": 3, "first": "sample 1: empty", "only": ["nonempty"]}
+    | {"inside": 2, "outside": 1},
+    "sin": {"verdict": "STRICT", "plain": "STRICT", "cases": 3, "first": None},
+    "cos": {"verdict": "FAILED", "plain": "FAILED", "cases": 3, "first": "sample 0: wrong"},
     "abs": {"verdict": "BASIC", "cases": 3, "first": "sample 1: strides"},
 }
 SPEED = {"exp": {"small": 0.5, "large": 1.0}, "sin": {"small": 0.5, "large": 1.2}}
@@ -438,7 +554,11 @@ SAID = {
 }
 
 
-def test_the_plan_reads_the_tables_that_ship(tmp_path: Path) -> None:
+OFF = "native kernels serve by default: route it here, or set FLAGOS_FLAGGEMS=auto"
+
+
+@pytest.mark.parametrize("policy", ["off", "auto"])
+def test_the_plan_reads_the_tables_that_ship(tmp_path: Path, policy: str) -> None:
     folder = tmp_path / "verdicts"
     for kind, overloads in (("verdicts", VERDICTS), ("speed", SPEED)):
         name = tables.file_name(kind, "A chip", package.version())
@@ -456,16 +576,25 @@ def test_the_plan_reads_the_tables_that_ship(tmp_path: Path) -> None:
         "for op in ('exp', 'sin', 'cos', 'abs', 'neg'):\n"
         "    said = torch_fl.explain(op)\n"
         "    print(op, said.data['winner'], str(said).replace(chr(10), ' '))\n"
+        "import torch\n"
+        "assert torch.ones(0, device='flagos').exp().shape == (0,)\n"
+        "print('declined', torch_fl.routing.counters().get('aten::exp', {}).get('fallbacks'))\n"
     )
     environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "home")}
+    environment.pop("FLAGOS_FLAGGEMS", None)
+    if policy != "off":  # which is the default
+        environment["FLAGOS_FLAGGEMS"] = policy
     ran = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True
     )
     assert ran.returncode == 0, ran.stderr
     lines = dict(line.split(" ", 1) for line in ran.stdout.splitlines())
     served = {op for op, line in lines.items() if line.startswith("flaggems.")}
-    assert served == {"exp"}
-    assert all(said in lines[op] for op, said in SAID.items())
+    assert served == ({"exp"} if policy == "auto" else set())
+    assert policy == "off" or lines["declined"] == "1", "its only condition is not empty"
+    for op, said in SAID.items():
+        # What is wrong is told first, whatever the policy.
+        assert (said if policy == "auto" or op == "cos" else OFF) in lines[op], lines[op]
 
 
 def test_the_table_is_shown(
@@ -488,12 +617,59 @@ def test_the_table_is_shown(
     assert capsys.readouterr().out.splitlines() == [
         "abs: BASIC: sample 1: strides",
         "cos: FAILED: sample 0: wrong",
+        "exp: STRICT within nonempty (2 cases); outside: sample 1: empty",
         "mm: not replayed: it calls aten.mul.Tensor, which is not recorded",
-        "3 STRICT, 1 BASIC, 1 FAILED, 0 UNTESTED",
+        "3 STRICT, 1 BASIC, 1 FAILED, 0 UNTESTED (1 of the STRICT within conditions)",
+        "on the database's own samples alone: 1 STRICT, 0 BASIC, 1 FAILED, 0 UNTESTED",
         "replayed: 0 always, 1 for some arguments, 0 never",
     ]
     tables._table.cache_clear()
 
 
-def test_there_is_a_place_for_tables_that_ship() -> None:
-    assert (tables.SHIPPED / "README.md").is_file()
+def test_what_is_known_of_the_h200_ships() -> None:
+    """As of a process on that chip, with the version of FlagGems that was verified."""
+    program = (
+        "import sys\n"
+        "from flagos.on_import import when_imported\n"
+        "def told():\n"
+        "    sys.modules['torch_fl.flaggems.tables'].chip = lambda: 'NVIDIA H200'\n"
+        "    sys.modules['torch_fl.flaggems.package'].version = lambda: '5.0.2'\n"
+        "when_imported('torch_fl.flaggems.tables', told)\n"
+        "import torch_fl\n"
+        "from torch_fl.flaggems import tables\n"
+        "print(len(tables.verdicts()), len(tables.speed()))\n"
+        "for op in ('angle', 'exp', 'mul.Tensor'):\n"
+        "    said = torch_fl.explain(op)\n"
+        "    print(op, said.data['winner'], str(said).replace(chr(10), ' '))\n"
+        "print(*torch_fl.enable_flaggems())\n"
+    )
+    with tempfile.TemporaryDirectory() as home:
+        environment = {**os.environ, "XDG_DATA_HOME": home}
+        environment.pop("FLAGOS_FLAGGEMS", None)
+        command = [sys.executable, "-c", program]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    counts, angle, exp, mul, enabled = ran.stdout.splitlines()
+    verdicts, speed = map(int, counts.split())
+    assert verdicts > 400 and speed > 100
+    for op, line in (("angle", angle), ("mul.Tensor", mul)):
+        assert line.startswith(f"{op} cpu.native") and "wrong on NVIDIA H200" in line, line
+    assert exp.startswith("exp cpu.native") and OFF in exp
+    assert "exp" in enabled.split() and "angle" not in enabled.split()
+    assert "mm" in enabled.split(), "that its tuning took long made it no wrong kernel"
+
+
+def test_tables_that_ship_are_named_and_made_as_told() -> None:
+    shipped = sorted(tables.SHIPPED.glob("*.json"))
+    assert shipped
+    for path in shipped:
+        made = json.loads(path.read_text())
+        kind = path.name.partition(".")[0]
+        assert path.name == tables.file_name(kind, made["chip"], made["flaggems"])
+        for name, entry in made["overloads"].items():
+            if kind == "verdicts":
+                assert entry["verdict"] in (*check.ORDER, check.UNTESTED), name
+                assert set(entry.get("only", ())) <= set(envelope.CONDITIONS), name
+                assert entry["first"] or entry["verdict"] == check.STRICT, name
+            else:
+                assert all(ratio > 0 for ratio in entry.values()) and entry, name

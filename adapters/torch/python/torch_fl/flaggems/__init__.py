@@ -1,8 +1,9 @@
 """FlagGems' Triton kernels as implementations of operators on the flagos device.
 
 Every overload of the installed FlagGems is a candidate: named by a route, or switched on here, it serves
-its operator. By default only those do that were verified on this chip (`flagos verify`) and measured to
-be no slower than the native kernels (`flagos tune`); `flagos explain` says why any other does not.
+its operator. By default native kernels do. `FLAGOS_FLAGGEMS=auto` has those serve that were verified on this
+chip (`flagos verify`) and measured to be no slower than the native ones (`flagos tune`); `flagos explain` says
+why any other does not.
 FlagGems is imported when one of its kernels is first called.
 """
 

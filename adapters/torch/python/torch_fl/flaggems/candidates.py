@@ -9,14 +9,15 @@ from typing import Any
 
 import torch
 
-from flagos import _core, followers
-from torch_fl import _vendor
-from torch_fl.flaggems import interpreted, package, tables
+from flagos import UnsupportedError, _core, followers
+from torch_fl import _vendor, python_kernels
+from torch_fl.flaggems import envelope, interpreted, package, tables
 from torch_fl.flaggems.parts import PARTS
 
 BACKEND = "flaggems"
 
 _registered: dict[str, str] = {}
+_functions: dict[str, Function] = {}
 _missing = "no overloads were registered yet"
 
 # These move data between devices, types and layouts, which is the device's own business.
@@ -36,16 +37,38 @@ _NOT_ROUTED = frozenset(
 
 
 class Function:
-    """A function of FlagGems, found when it is first called."""
+    """A function of FlagGems, found when it is first called, or the one that is given.
 
-    def __init__(self, overload: str) -> None:
+    It declines calls for which a condition of `only` does not hold. `told` is told, of every call it takes,
+    the conditions that hold. Where the tensor's device is meant, the function is told which: FlagGems gives
+    torch its number, and a device that is only a number is one of flagos.
+    """
+
+    def __init__(self, overload: str, given: Callable[..., Any] | None = None) -> None:
         self._overload = overload
-        self._function: Callable[..., Any] | None = None
+        self._function = given
+        self._given_device = False
+        self.only: frozenset[str] = frozenset()
+        self.told: Callable[[envelope.Holding], None] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.only or self.told is not None:
+            holding = envelope.holding(self._overload, args, kwargs)
+            if not self.only <= holding:
+                broken = ", ".join(envelope.ordered(self.only - holding))
+                raise UnsupportedError(f"it was verified within conditions, and not: {broken}")
+            if self.told is not None:
+                self.told(holding)
+        serve = self._found()
+        if self._given_device and kwargs.get("device") is None:
+            kwargs["device"] = args[0].device
+        return serve(*args, **kwargs)
+
+    def _found(self) -> Callable[..., Any]:
         if self._function is None:
             self._function = package.function(self._overload)
-        return self._function(*args, **kwargs)
+            self._given_device = _takes_a_device(self._overload)
+        return self._function
 
     def __repr__(self) -> str:
         return f"<FlagGems' {self._overload}>"
@@ -59,6 +82,11 @@ def registered() -> dict[str, str]:
 def missing() -> str:
     """Why there is no candidate."""
     return _missing
+
+
+def function(overload: str) -> Function:
+    """What serves an overload that is registered."""
+    return _functions[overload]
 
 
 def usable(overload: str) -> bool:
@@ -91,17 +119,18 @@ def register() -> None:
         _missing = str(error)
         return
     known = torch._C._dispatch_has_kernel_for_dispatch_key
-    served: dict[str, Callable[..., Any]] = {name: Function(name) for name in functions}
-    for part, (whole, function) in PARTS.items():
+    of_parts: dict[str, Callable[..., Any]] = {}
+    for part, (whole, serves) in PARTS.items():
         if whole in functions and part not in functions:
-            functions[part], served[part] = function.__name__, function
+            functions[part], of_parts[part] = serves.__name__, serves
     for overload, name in functions.items():
         op = f"aten::{overload}"
         try:
             known(op, "CPU")
         except RuntimeError:  # of another version of torch
             continue
-        function = served[overload]
+        function = _functions[overload] = Function(overload, of_parts.get(overload))
+        function.only = tables.only(overload)
         unusable = _unusable(overload)
         _core.register_impl(
             op,
@@ -118,6 +147,13 @@ def register() -> None:
                 followers.Offer(op, f"{BACKEND}.{name}", function, BACKEND, native=True)
             )
     followers.published()
+
+
+def _takes_a_device(overload: str) -> bool:
+    """Whether it makes a tensor like its first argument, on a device that may be named."""
+    arguments = python_kernels.require_operator(f"aten::{overload}")._schema.arguments
+    named = {argument.name for argument in arguments}
+    return bool(arguments) and str(arguments[0].type) == "Tensor" and "device" in named
 
 
 @cache

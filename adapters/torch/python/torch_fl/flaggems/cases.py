@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,7 +42,10 @@ class Group:
         return dict(_forms(database()[self.entry]))[self.form]
 
     def samples(self, limit: int) -> Iterator[tuple[str, Any]]:
-        """Up to `limit` samples of the database on the CPU, each with variations of its own, named."""
+        """Up to `limit` samples of the database on the CPU, each with variations of its own, named.
+
+        The names of those that are the database's own are `plain`.
+        """
         op, grad = database()[self.entry], self.form == "gradient"
         made = op.sample_inputs("cpu", self.dtype, requires_grad=grad)
         for index, sample in enumerate(islice(made, limit)):
@@ -53,6 +57,12 @@ class Group:
                 yield f"sample {index}, with NaN and infinities", _with_special_values(sample)
         if hasattr(op, "lhs_make_tensor_kwargs") and not grad:  # two operands, element by element
             yield "a matrix with its own transpose", _with_its_transpose(op, self.dtype)
+            yield "a column with a row", _column_with_row(op, self.dtype)
+
+
+def plain(label: str) -> bool:
+    """Whether a case is one of the database, as it is there."""
+    return re.fullmatch(r"sample \d+", label.rpartition(", ")[2]) is not None
 
 
 @cache
@@ -193,7 +203,10 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 
 def on_flagos(sample: Any) -> Any:
-    """The sample on flagos: memory of its own, with the same offsets and strides, shared where it is shared."""
+    """The sample on flagos: memory of its own, with the same offsets and strides, shared where it is shared.
+
+    A device among its arguments is flagos as well.
+    """
     storages: dict[int, torch.Tensor] = {}
 
     def moved(tensor: torch.Tensor) -> torch.Tensor:
@@ -212,7 +225,10 @@ def on_flagos(sample: Any) -> Any:
         )
         return made.requires_grad_(tensor.requires_grad)
 
-    return sample.transform(lambda x: moved(x) if isinstance(x, torch.Tensor) else x)
+    made = sample.transform(lambda x: moved(x) if isinstance(x, torch.Tensor) else x)
+    if made.kwargs.get("device") is not None:
+        made.kwargs = {**made.kwargs, "device": "flagos"}
+    return made
 
 
 def _with_special_values(sample: Any) -> Any:
@@ -225,6 +241,16 @@ def _with_special_values(sample: Any) -> Any:
         return flat.view(x.shape)
 
     return sample.transform(planted)
+
+
+def _column_with_row(op: Any, dtype: torch.dtype) -> Any:
+    """Both are broadcast, and both are contiguous: whoever reads no strides is found by it."""
+    from torch.testing import make_tensor
+    from torch.testing._internal.opinfo.core import SampleInput
+
+    x = make_tensor((64, 1), dtype=dtype, device="cpu", **op.lhs_make_tensor_kwargs)
+    y = make_tensor((1, 48), dtype=dtype, device="cpu", **op.rhs_make_tensor_kwargs)
+    return SampleInput(x, args=(y,))
 
 
 def _with_its_transpose(op: Any, dtype: torch.dtype) -> Any:

@@ -4,19 +4,39 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 import flagos
 from torch_fl import python_kernels, replay, routing
-from torch_fl.flaggems import candidates, cases
+from torch_fl.flaggems import candidates, cases, envelope
 from torch_fl.flaggems.cases import tensors
 
 STRICT, BASIC, FAILED, UNTESTED = "STRICT", "BASIC", "FAILED", "UNTESTED"
 ORDER = (STRICT, BASIC, FAILED)
 BY_FLAGGEMS = "FlagGems' run of "  # what its steps are called, as against the native kernel's
 _CALLS = 5  # of the same: from Python, recorded twice, replayed
+# What CUDA says of an error after which no call of this process works.
+_LOSES = ("illegal", "unspecified", "device-side assert", "misaligned")
+
+
+@dataclass
+class _Case:
+    """A case, and what was found of it."""
+
+    name: str
+    call: Callable[[Any], Any]
+    sample: Any
+    verdict: str | None = None  # none: FlagGems was not reached
+    why: str = ""
+    lost: bool = False  # the device
+    calls: list[envelope.Holding] = field(default_factory=list)  # what held for each from Python
+
+    def within(self, only: frozenset[str]) -> bool:
+        """Whether conditions held for all calls that are known."""
+        return bool(self.calls) and all(only <= held for held in self.calls)
 
 
 def check(
@@ -25,22 +45,32 @@ def check(
     limit: int,
     seconds: float = float("inf"),
     told: Callable[[str, dict[str, Any]], None] | None = None,
+    without: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
     """The verdict on one overload, with the first case that kept it from being STRICT.
 
-    `verdict`; `cases`, how many were compared; `replayed`, how many of them ended in replays;
-    `not_replayed`, reasons against; `first`. After `seconds` it stops: what was not reached is in
-    `not_reached`, and a verdict that would be STRICT is so only if every entry, form and type was compared
-    at least once, or has no case that can be, which is why they take turns. `told` is called with the name of
-    each step before it (making a sample, the native run, FlagGems' run) and with what was found so far.
+    `verdict`; `plain`, the verdict on the database's own samples alone; `cases`, how many were compared;
+    `replayed`, how many of them ended in replays; `not_replayed`, reasons against; `first`. Where conditions on
+    the arguments tell what is right from what is wrong, `verdict` is STRICT, `only` are these conditions,
+    `inside` is how many cases were right and wholly within, and `outside` how many were wrong. Cases named by
+    `without` are left out; `lost_in` is one in which the native kernel lost the device, after which nothing is
+    compared. After `seconds` it stops: what was not reached is in `not_reached`, and a verdict that would be STRICT
+    is so only if every entry, form and type was compared at least once, or has no case that can be, which is why
+    they take turns. `told` is called with the name of each step before it (making a sample, the native run,
+    FlagGems' run) and with what was found so far.
     """
     op_name = f"aten::{overload}"
     random = torch.Tag.nondeterministic_seeded in python_kernels.require_operator(op_name).tags
-    found: dict[str, Any] = {"verdict": UNTESTED, "cases": 0, "replayed": 0, "first": None}
+    found: dict[str, Any] = {"verdict": UNTESTED, "plain": UNTESTED}
+    found |= {"cases": 0, "replayed": 0, "first": None}
     began = time.monotonic()
     groups = cases.groups(where)
     waiting = set(range(len(groups)))  # for a verdict
     skipped = ""
+    right: list[_Case] = []
+    wrong: list[_Case] = []
+    complete = True
+    candidates.function(overload).only = frozenset()
 
     def step(name: str) -> None:
         if told is not None:
@@ -52,28 +82,97 @@ def check(
             continue
         if time.monotonic() - began > seconds:
             left = len(waiting)
+            complete = left == 0
             found["not_reached"] = left
             if left and found["verdict"] == STRICT:
                 found["verdict"] = UNTESTED
                 found["first"] = f"there was no time for {left} of {len(groups)} forms and types"
+            if left and found["plain"] != FAILED:
+                found["plain"] = UNTESTED
             break
         label, sample = case
         name = f"{groups[index]}, {label}"
-        verdict, why, lost = _case(name, op_name, groups[index].call, sample, random, found, step)
-        if verdict is None:
-            skipped = skipped or f"{name}: {why}"
+        if name in without:
+            skipped = skipped or f"{name}: the native kernel loses the device"
             continue
-        waiting.discard(index)
-        found["cases"] += 1
-        if found["verdict"] == UNTESTED or ORDER.index(verdict) > ORDER.index(found["verdict"]):
-            found["verdict"] = verdict
-            if verdict != STRICT:
-                found["first"] = f"{name}: {why}"
-        if lost:
+        one = _Case(name, groups[index].call, sample)
+        _judge(one, op_name, random, found, step)
+        if one.lost and one.verdict is None:
+            found["lost_in"] = name
+        if one.verdict is not None:
+            waiting.discard(index)
+            found["cases"] += 1
+            if _worse(one.verdict, found["verdict"]):
+                found["verdict"] = one.verdict
+                if one.verdict != STRICT:
+                    found["first"] = f"{name}: {one.why}"
+            if cases.plain(name) and _worse(one.verdict, found["plain"]):
+                found["plain"] = one.verdict
+            if one.verdict != STRICT:
+                wrong.append(one)
+            elif one.calls:
+                one.sample = None  # its memory
+                right.append(one)
+        else:
+            skipped = skipped or f"{name}: {one.why}"
+        if one.lost:
+            complete = False
+            if found["plain"] != FAILED:
+                found["plain"] = UNTESTED
             break
+    if complete and wrong and right:
+        only = _envelope(overload, right, wrong, step, seconds)
+        if only:
+            inside = sum(case.within(only) for case in right)
+            found |= {"verdict": STRICT, "only": envelope.ordered(only)}
+            found |= {"inside": inside, "outside": len(wrong)}
     if not found["cases"] and found["first"] is None:
         found["first"] = f"no case reached it; {skipped}" if skipped else "no case reached it"
     return found
+
+
+def _worse(one: str, than: str) -> bool:
+    return than == UNTESTED or ORDER.index(one) > ORDER.index(than)
+
+
+def _envelope(
+    overload: str,
+    right: list[_Case],
+    wrong: list[_Case],
+    step: Callable[[str], None],
+    seconds: float,
+) -> frozenset[str] | None:
+    """The simplest conditions within which every case is right, and some is left; None without any, or time.
+
+    Each case that was wrong is run again while what is outside is declined: calls within it may still be wrong.
+    """
+    function, began = candidates.function(overload), time.monotonic()
+    unrecorded: dict[str, Any] = {"replayed": 0}
+    try:
+        for only in envelope.candidates():
+            if not any(case.within(only) for case in right):
+                continue  # nothing would be left
+            if any(case.within(only) for case in wrong):
+                continue
+            function.only = only
+            replay.forget()
+            for case in wrong:
+                if time.monotonic() - began > seconds:
+                    return None
+                again = _Case(case.name, case.call, case.sample)
+                _judge(again, f"aten::{overload}", False, unrecorded, step)
+                if again.lost:
+                    return None
+                if again.verdict not in (STRICT, None):
+                    # It is the first to look at next time.
+                    wrong.sort(key=lambda one: one is not case)
+                    break
+            else:
+                return only
+        return None
+    finally:
+        function.only = frozenset()
+        replay.forget()
 
 
 def _in_turns(
@@ -96,40 +195,45 @@ def _in_turns(
             yield index, case
 
 
-def _case(
-    name: str,
-    op_name: str,
-    call: Callable[[Any], Any],
-    sample: Any,
-    random: bool,
-    found: dict[str, Any],
-    step: Callable[[str], None],
-) -> tuple[str | None, str, bool]:
-    """The verdict on a case and why, and whether the device is lost; no verdict where FlagGems is not reached."""
-    step(f"the native run of {name}")
+def _judge(
+    case: _Case, op_name: str, random: bool, found: dict[str, Any], step: Callable[[str], None]
+) -> None:
+    """Run a case on the native kernel and on FlagGems', and fill in what is found."""
+    step(f"the native run of {case.name}")
     with flagos.route({op_name: "vendor"}):
-        expected, error = _outcome(call, sample)
+        expected, error = _outcome(case.call, case.sample)
     if error is not None:
-        return None, f"the native kernel raised {_said(error)}", False
-    step(f"{BY_FLAGGEMS}{name}")
+        case.why, case.lost = f"the native kernel raised {_said(error)}", _loses(error)
+        return
+    step(f"{BY_FLAGGEMS}{case.name}")
+    function = candidates.function(op_name.removeprefix("aten::"))
     with flagos.route({op_name: candidates.BACKEND}):
         served = _calls(op_name)
-        actual, error = _outcome(call, sample)
+        function.told = case.calls.append
+        try:
+            actual, error = _outcome(case.call, case.sample)
+        finally:
+            function.told = None
         if error is not None:
-            lost = "CUDA" in str(error) and ("illegal" in str(error) or "unspecified" in str(error))
-            return FAILED, _said(error), lost
+            case.verdict, case.why, case.lost = FAILED, _said(error), _loses(error)
+            return
         if _calls(op_name) == served:
-            return None, "these arguments take another way", False
-        verdict, why = compare(expected, actual, random)
-        if verdict != FAILED and not random and replay.enabled():
-            difference = _replays_alike(call, sample, actual)
+            case.why = "these arguments take another way"
+            return
+        case.verdict, case.why = compare(expected, actual, random)
+        if case.verdict != FAILED and not random and replay.enabled():
+            difference = _replays_alike(op_name, case, actual)
             if difference:
-                verdict, why = FAILED, difference
+                case.verdict, case.why = FAILED, difference
         stats = replay.statistics().get(op_name)
         if stats is not None:
             found["replayed"] += stats.replays > 0
             found["not_replayed"] = sorted({*found.get("not_replayed", []), *stats.reasons})[:3]
-    return verdict, why, False
+
+
+def _loses(error: Exception) -> bool:
+    """Whether the device is of no more use to this process."""
+    return "CUDA" in str(error) and any(said in str(error) for said in _LOSES)
 
 
 def _said(error: Exception) -> str:
@@ -186,17 +290,37 @@ def _calls(op: str) -> int:
     return counted["calls"] - counted["fallbacks"]  # what it declined, it did not serve
 
 
-def _replays_alike(call: Callable[[Any], Any], sample: Any, first: list[torch.Tensor]) -> str:
-    """What differs between the call from Python and the same calls after it; empty when nothing does."""
+def _replays_alike(op_name: str, case: _Case, first: list[torch.Tensor]) -> str:
+    """What differs between the call from Python and the same calls after it; empty when nothing does.
+
+    Bit for bit, unless the case does not repeat itself on native kernels either (an operator beside this one may
+    add in any order): then within tolerances.
+    """
     for _ in range(_CALLS - 1):
-        again, error = _outcome(call, sample)
+        again, error = _outcome(case.call, case.sample)
         if error is not None:
             return f"a repeated call raised {_said(error)}"
-        for one, other in zip(first, again, strict=True):
-            same = one.stride() == other.stride() and torch.equal(
-                one.detach().cpu().contiguous().reshape(-1).view(torch.uint8),
-                other.detach().cpu().contiguous().reshape(-1).view(torch.uint8),
-            )
-            if not same:
-                return "a repeated call differs from the one before it"
+        if _same_bits(first, again):
+            continue
+        if _repeats_natively(op_name, case) or compare(first, again, False)[0] == FAILED:
+            return "a repeated call differs from the one before it"
     return ""
+
+
+def _repeats_natively(op_name: str, case: _Case) -> bool:
+    """Whether native kernels give the same bits each time."""
+    with flagos.route({op_name: "vendor"}):
+        first, *others = (_outcome(case.call, case.sample)[0] for _ in range(_CALLS))
+    return all(_same_bits(first, other) for other in others)
+
+
+def _same_bits(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    def bits(tensor: torch.Tensor) -> torch.Tensor:
+        plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+        # What has one element is contiguous with any strides.
+        return plain.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8)
+
+    return len(some) == len(others) and all(
+        one.stride() == other.stride() and torch.equal(bits(one), bits(other))
+        for one, other in zip(some, others, strict=True)
+    )

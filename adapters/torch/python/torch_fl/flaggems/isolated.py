@@ -31,6 +31,7 @@ class Ended:
     result: Any = None
     failure: str | None = None  # it died, or one step took too long
     over: bool = False  # the time for all of them was up, or they were stopped
+    late: bool = False  # the failure is that a step took too long
     step: str = ""
     so_far: Any = None
 
@@ -91,7 +92,7 @@ def run(
                     _kill(one)
                     why = None if over else f"it took longer than {step_seconds:.0f} s"
                     spent = time.monotonic() - one.began
-                    yield Ended(name, spent, None, why, over, one.step, one.so_far)
+                    yield Ended(name, spent, None, why, over, not over, one.step, one.so_far)
     finally:
         for one in running.values():
             one.process.kill()
@@ -121,10 +122,11 @@ def _ended(name: str, one: _Running) -> Ended:
     spent = time.monotonic() - one.began
     one.receive.close()
     if one.result:
-        return Ended(name, spent, one.result[0], None, False, one.step, one.so_far)
+        return Ended(name, spent, one.result[0], step=one.step, so_far=one.so_far)
     code = one.process.exitcode
     how = signal.Signals(-code).name if code is not None and code < 0 else f"status {code}"
-    return Ended(name, spent, None, f"the process ended with {how}", False, one.step, one.so_far)
+    failure = f"the process ended with {how}"
+    return Ended(name, spent, None, failure, step=one.step, so_far=one.so_far)
 
 
 def _kill(one: _Running) -> None:

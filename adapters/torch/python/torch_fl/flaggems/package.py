@@ -26,6 +26,8 @@ _NAME = "flag_gems"
 _TABLE = "_FULL_CONFIG"
 _SOURCE = "FLAGGEMS_SOURCE_DIR"
 _DATABASE = "FLAGGEMS_DB_URL"
+# What is tuned in one thread (autograd's) is read in another, each by a connection of its own.
+_IN_MEMORY = "sqlite:///file:flagos?mode=memory&cache=shared&uri=true"
 
 _lock = threading.Lock()
 _functions: dict[str, Callable[..., Any]] | None = None
@@ -111,7 +113,7 @@ def load_before_forking() -> None:
     """
     if _functions is not None:
         return
-    os.environ.setdefault(_DATABASE, "sqlite:///:memory:")
+    os.environ.setdefault(_DATABASE, _IN_MEMORY)
     with asking_another_process(), mock.patch.object(multiprocessing, "Lock", threading.Lock):
         _load()
 

@@ -21,7 +21,7 @@ from torch_fl.flaggems import package
 
 SHIPPED = Path(__file__).resolve().parents[1] / "verdicts"
 _POLICY = "FLAGOS_FLAGGEMS"
-POLICIES = ("auto", "verified", "all")
+POLICIES = ("off", "auto", "verified", "all")
 # A kernel that is slower than the native one by less than this is no loss.
 AS_FAST = 1.05
 
@@ -179,7 +179,11 @@ def _table(kind: str) -> dict[str, Any]:
 
 
 def verdicts() -> dict[str, dict[str, Any]]:
-    """For each overload: `verdict` (STRICT, BASIC, FAILED, UNTESTED), `cases`, and `first`, the first that failed."""
+    """For each overload: `verdict` (STRICT, BASIC, FAILED, UNTESTED), `cases`, and `first`, the first that failed.
+
+    `plain` is the verdict on the database's own samples alone. With `only`, the verdict is about calls for which
+    these conditions hold (`envelope.CONDITIONS`), and `first` failed outside.
+    """
     found: dict[str, dict[str, Any]] = _table("verdicts").get("overloads", {})
     return found
 
@@ -190,6 +194,11 @@ def speed() -> dict[str, dict[str, float]]:
     return found
 
 
+def only(overload: str) -> frozenset[str]:
+    """The conditions it was verified within; none where it was verified for all calls, or is known to be wrong."""
+    return frozenset(verdicts().get(overload, {}).get("only", ()))
+
+
 def not_by_default(overload: str) -> str | None:
     """Why the default order does not take it; None when it does."""
     wanted = policy()
@@ -197,6 +206,8 @@ def not_by_default(overload: str) -> str | None:
     where = chip() or "this chip"
     if known is not None and known["verdict"] == "FAILED":
         return f"verified to be wrong on {where}: {known['first']}"
+    if wanted == "off":
+        return f"native kernels serve by default: route it here, or set {_POLICY}=auto"
     if wanted == "all":
         return None
     if known is None:

@@ -8,7 +8,9 @@ Each overload has a process of its own, forked before CUDA is initialised. Its o
 on flagos, on the native kernel and on FlagGems', and must agree: STRICT in values (torch's own tolerances),
 dtype, shape, strides and where NaN is; BASIC with ten times the tolerance, or with other strides, or where
 numbers are random and only their shape can be compared; FAILED otherwise. Calls that are replayed are
-compared with the ones from Python bit for bit.
+compared with the ones from Python bit for bit. Where conditions on the arguments (no complex numbers, no empty
+tensor, ...) tell right from wrong, the verdict is STRICT within them, and other calls go to the native kernel.
+Variations are made of the samples; the verdict on those of the database alone is counted beside.
 
 Overloads that `flagos tune` measures come first, since only they can serve by default. When `--seconds` are
 over, the table is written all the same; the rest keeps the verdicts of the table before it, or is UNTESTED.
@@ -26,7 +28,7 @@ import os
 import sys
 import time
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import closing, redirect_stdout
 from fnmatch import fnmatchcase
@@ -53,7 +55,9 @@ __all__ = ["BASIC", "FAILED", "STRICT", "UNTESTED", "main", "verify"]
 
 Verdicts = dict[str, dict[str, Any]]
 _NO_TIME = "there was no time for it"
-_CASE_SECONDS = 120.0  # of one run of a case, with its compilation and tuning
+_CASE_SECONDS = 120.0  # of one run of a case, with its compilation and tuning, beside others
+_ALONE_SECONDS = 300.0  # and by itself
+_LOSSES = 4  # processes that the native kernels of one overload may take down
 _EACH = 90.0
 _KEEP_EVERY = 5.0  # seconds between writing the table
 
@@ -110,20 +114,40 @@ def verify(
         first = tune.measured()
         todo = sorted((name for name in todo if name in where), key=lambda n: (n not in first, n))
 
-        def task(name: str, told: isolated.Told) -> dict[str, Any]:
-            return _checked(name, where[name], samples, each, told)
+        without: dict[str, frozenset[str]] = defaultdict(frozenset)
 
-        left = seconds - (time.monotonic() - began)
-        done, written = 0, time.monotonic()
-        with closing(isolated.run(todo, task, jobs, _CASE_SECONDS, left, stop)) as ended:
-            for one in ended:
-                verdicts[one.name] = _verdict(one)
-                done += not (one.over and not one.seconds)
-                if progress is not None and one.seconds:
-                    progress(done, len(todo), one.name, verdicts[one.name])
-                if kept is not None and time.monotonic() - written > _KEEP_EVERY:
-                    kept(verdicts)
-                    written = time.monotonic()
+        def task(name: str, told: isolated.Told) -> dict[str, Any]:
+            return _checked(name, where[name], samples, each, told, without[name])
+
+        done, total, written = 0, len(todo), time.monotonic()
+        alone: list[str] = []  # what was late beside others, which takes the processor from it
+
+        while todo or alone:
+            by_itself = not todo
+            if by_itself:
+                names, alone = alone, []
+            else:
+                names, todo = todo, []
+            limit = _ALONE_SECONDS if by_itself else _CASE_SECONDS
+            left = seconds - (time.monotonic() - began)
+            running = isolated.run(names, task, 1 if by_itself else jobs, limit, left, stop)
+            with closing(running) as ended:
+                for one in ended:
+                    if not (by_itself and one.over):  # it is known to be late already
+                        verdicts[one.name] = _verdict(one, by_itself)
+                    lost_in = (one.result or {}).get("lost_in")
+                    if lost_in and len(without[one.name]) < _LOSSES:
+                        without[one.name] |= {lost_in}
+                        todo.append(one.name)
+                    elif one.late and not by_itself and one.step.startswith(BY_FLAGGEMS):
+                        alone.append(one.name)
+                    else:
+                        done += not (one.over and not one.seconds)
+                        if progress is not None and one.seconds:
+                            progress(done, total, one.name, verdicts[one.name])
+                    if kept is not None and time.monotonic() - written > _KEEP_EVERY:
+                        kept(verdicts)
+                        written = time.monotonic()
     except KeyboardInterrupt:
         print("interrupted: what was not reached is UNTESTED", file=sys.stderr)
     return dict(sorted(verdicts.items()))
@@ -158,31 +182,51 @@ def _cut(entry: dict[str, Any]) -> bool:
 
 
 def _untested(why: str) -> dict[str, Any]:
-    return {"verdict": UNTESTED, "cases": 0, "first": why}
+    return {"verdict": UNTESTED, "plain": UNTESTED, "cases": 0, "first": why}
 
 
 def _checked(
-    name: str, where: list[tuple[str, str]], samples: int, each: float, told: isolated.Told
+    name: str,
+    where: list[tuple[str, str]],
+    samples: int,
+    each: float,
+    told: isolated.Told,
+    without: frozenset[str],
 ) -> dict[str, Any]:
     try:
-        return check(name, where, samples, each, told)
+        found = check(name, where, samples, each, told, without)
+        if without:
+            found["left_out"] = sorted(without)
+        return found
     except Exception as error:  # of the check itself, which says nothing of FlagGems
         last = traceback.extract_tb(error.__traceback__)[-1]
         said = " ".join(str(error).split())[:160]
         return _untested(f"it could not be checked: {type(error).__name__} in {last.name}: {said}")
 
 
-def _verdict(one: isolated.Ended) -> dict[str, Any]:
-    """The verdict of a task that ended, by itself or otherwise."""
-    so_far = dict(one.so_far or _untested(_NO_TIME))
+def _verdict(one: isolated.Ended, by_itself: bool = False) -> dict[str, Any]:
+    """The verdict of a task that ended, of its own accord or otherwise, `by_itself` or beside other tasks."""
+    so_far = {"plain": UNTESTED, **(one.so_far or _untested(_NO_TIME))}
+    if so_far["plain"] != FAILED:
+        so_far["plain"] = UNTESTED
     if one.result is not None:
         found = dict(one.result)
+        lost_in = found.get("lost_in")
+        if lost_in and found["verdict"] != FAILED:
+            found |= _untested(f"the native kernel lost the device in {lost_in}")
     elif one.failure is not None:
         found = so_far
+        by_flaggems = one.step.startswith(BY_FLAGGEMS)
         if found["verdict"] != FAILED:
             found["first"] = f"{one.failure} in {one.step or 'its start'}"
-            # Anywhere else it says nothing of FlagGems.
-            found["verdict"] = FAILED if one.step.startswith(BY_FLAGGEMS) else UNTESTED
+            # Anywhere else it says nothing of FlagGems; and what is late beside others may be tuning.
+            wrong = by_flaggems and (by_itself or not one.late)
+            found["verdict"] = FAILED if wrong else UNTESTED
+            if by_flaggems and not wrong:
+                found["not_reached"] = found.get("not_reached") or 1
+                found["first"] += ", beside other processes"
+            if wrong and cases.plain(one.step):
+                found["plain"] = FAILED
     elif so_far["verdict"] == FAILED:
         found = so_far
     else:
@@ -210,13 +254,35 @@ def _lines(shown: Verdicts) -> list[str]:
     for name, entry in shown.items():
         if entry["verdict"] != STRICT:
             lines.append(f"{name}: {entry['verdict']}: {entry['first']}")
+        elif "only" in entry:
+            inside = f" ({entry['inside']} cases)" if "inside" in entry else ""
+            lines.append(
+                f"{name}: STRICT within {_within(entry)}{inside}; outside: {entry['first']}"
+            )
         lines += [f"{name}: not replayed: {reason}" for reason in entry.get("not_replayed", [])]
-    verdicts = Counter(entry["verdict"] for entry in shown.values())
     partly = sum(bool(e.get("not_replayed")) and e["replayed"] > 0 for e in shown.values())
     wholly = sum(not e.get("not_replayed") and e.get("replayed", 0) > 0 for e in shown.values())
     never = sum(bool(e.get("not_replayed")) and e["replayed"] == 0 for e in shown.values())
-    lines.append(", ".join(f"{verdicts.get(kind, 0)} {kind}" for kind in (*ORDER, UNTESTED)))
+    lines += _counts(shown)
     lines.append(f"replayed: {wholly} always, {partly} for some arguments, {never} never")
+    return lines
+
+
+def _within(entry: dict[str, Any]) -> str:
+    return ", ".join(entry["only"])
+
+
+def _counts(shown: Verdicts) -> list[str]:
+    """How many there are of each verdict; and on the database's own samples, where they were told apart."""
+
+    def told(kind: str) -> str:
+        counts = Counter(entry[kind] for entry in shown.values() if kind in entry)
+        return ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in (*ORDER, UNTESTED))
+
+    within = sum(entry["verdict"] == STRICT and "only" in entry for entry in shown.values())
+    lines = [told("verdict") + (f" ({within} of the STRICT within conditions)" if within else "")]
+    if any("plain" in entry for entry in shown.values()):
+        lines.append(f"on the database's own samples alone: {told('plain')}")
     return lines
 
 
@@ -251,6 +317,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     def told(done: int, total: int, name: str, verdict: dict[str, Any]) -> None:
         why = f"  {verdict['first']}" if verdict["verdict"] in (FAILED, UNTESTED) else ""
+        if verdict["verdict"] == STRICT and "only" in verdict:
+            why = f"  within {_within(verdict)}"
         line = f"[{done}/{total}] {name}: {verdict['verdict']}{why} ({verdict['seconds']} s)"
         print(line, file=sys.stderr, flush=True)
 
@@ -283,11 +351,10 @@ def main(arguments: list[str] | None = None) -> int:
             reached = {name for name, entry in every.items() if not _cut(entry)}
             complete = all(entry.get("first") != _NO_TIME for entry in verdicts.values())
             table = tables.keep(path, every, reached, complete, **about)
-    counts = Counter(entry["verdict"] for entry in verdicts.values())
     if options.json:
         print(json.dumps(table))
     else:
-        print(", ".join(f"{counts.get(kind, 0)} {kind}" for kind in (*ORDER, UNTESTED)))
+        print(*_counts(verdicts), sep="\n")
     return 0
 
 

@@ -1,0 +1,75 @@
+"""Conditions on the arguments of a call, within which a kernel was verified.
+
+A kernel that is wrong for empty tensors, say, is right to use for the others. What is in the tensors is no
+condition: looking would cost a wait for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import torch
+
+from torch_fl import python_kernels
+
+CONDITIONS = {
+    "real": "no tensor, number or dtype is complex",
+    "nonempty": "no tensor is without elements",
+    "dimensioned": "no tensor is without dimensions",
+    "floating": "every tensor holds floating-point numbers, but for indices and masks",
+    "contiguous": "every tensor is contiguous",
+}
+"""What each means, the simplest first."""
+
+_SELECTING = frozenset(["index", "indices", "mask", "condition"])  # as schemas call them
+
+Holding = frozenset[str]
+"""The conditions that hold for one call."""
+
+
+def candidates() -> Iterator[frozenset[str]]:
+    """Sets of conditions: fewer before more, simpler before less simple."""
+    for size in range(1, len(CONDITIONS) + 1):
+        yield from (frozenset(some) for some in combinations(CONDITIONS, size))
+
+
+def ordered(conditions: Iterable[str]) -> list[str]:
+    """The conditions as tables and messages list them."""
+    known = [name for name in CONDITIONS if name in conditions]
+    return known + sorted(set(conditions) - set(known))
+
+
+def holding(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Holding:
+    """The conditions that hold for a call of `aten::overload`."""
+    broken: set[str] = set()
+    for name, value in [*zip(_names(overload), args, strict=False), *kwargs.items()]:
+        for leaf in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(leaf, torch.Tensor):
+                broken |= _broken_by(leaf, name)
+            elif isinstance(leaf, complex) or (isinstance(leaf, torch.dtype) and leaf.is_complex):
+                broken.add("real")
+    return frozenset(CONDITIONS) - broken
+
+
+def _broken_by(tensor: torch.Tensor, name: str) -> set[str]:
+    dtype = tensor.dtype
+    return {
+        condition
+        for condition, breaks in (
+            ("real", dtype.is_complex),
+            ("nonempty", tensor.numel() == 0),
+            ("dimensioned", tensor.dim() == 0),
+            ("floating", not dtype.is_floating_point and name not in _SELECTING),
+            ("contiguous", not tensor.is_contiguous()),
+        )
+        if breaks
+    }
+
+
+@cache
+def _names(overload: str) -> tuple[str, ...]:
+    schema = python_kernels.require_operator(f"aten::{overload}")._schema
+    return tuple(argument.name for argument in schema.arguments)

@@ -1,0 +1,141 @@
+"""Conditions on arguments, within which a FlagGems kernel is verified and serves."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+import torch
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+
+import torch_fl
+from torch_fl import replay, routing
+from torch_fl.flaggems import candidates, cases, check, envelope
+
+from .database import DATABASE
+from .served import count
+
+WHERE = [("exp", "function"), ("exp of complex numbers", "function")]
+
+
+def _samples(op: Any, device: str, dtype: Any, requires_grad: bool, **_: Any) -> Any:
+    yield SampleInput(torch.ones(2, 3, device=device, dtype=dtype, requires_grad=requires_grad))
+
+
+def _of_complex_numbers(x: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(torch.exp(torch.complex(x, x)))
+
+
+@pytest.fixture(autouse=True)
+def database(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = OpInfo(
+        WHERE[1][0],
+        op=_of_complex_numbers,
+        dtypes={torch.float32},
+        sample_inputs_func=_samples,
+        supports_out=False,
+    )
+    monkeypatch.setattr(cases, "database", lambda: {**DATABASE, WHERE[1][0]: entry})
+
+
+@pytest.mark.parametrize(
+    "only",
+    [
+        list(some)
+        for size in (1, 2)
+        for some in combinations(envelope.CONDITIONS, size)
+        if some != ("real", "floating")  # which is `floating`
+    ],
+    ids="+".join,
+)
+def test_what_is_wrong_exactly_outside_is_strict_within(served_by: Any, only: list[str]) -> None:
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        if not set(only) <= envelope.holding("exp", (x,), {}):
+            raise ZeroDivisionError("outside")
+        return torch.exp(x)
+
+    served_by("exp", kernel)
+    found = check.check("exp", WHERE, 3)
+    assert found["verdict"] == check.STRICT and found["only"] == only, found
+    assert 0 < found["inside"] < found["cases"]
+    assert found["outside"] > 0 and "outside" in found["first"]
+    assert not candidates.function("exp").only, "the check leaves it as it was"
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        lambda x: torch.exp(x).nan_to_num(),
+        lambda x: torch.exp(x) * 1.001,
+        lambda x: torch.exp(x) + (x.numel() % 2 == 0),
+    ],
+    ids=["NaN", "everywhere", "of something else"],
+)
+def test_what_is_wrong_within_stays_failed(served_by: Any, kernel: Any) -> None:
+    served_by("exp", kernel)
+    found = check.check("exp", WHERE, 3)
+    assert found["verdict"] == check.FAILED and "only" not in found, found
+
+
+def test_a_condition_that_leaves_no_case_is_none(served_by: Any) -> None:
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        if x.dtype != torch.int64:
+            raise TypeError("integers only")
+        return torch.exp(x)
+
+    served_by("exp", kernel)
+    found = check.check("exp", WHERE, 3)
+    assert found["verdict"] == check.FAILED and "only" not in found, found
+
+
+def test_what_was_not_finished_has_no_conditions(served_by: Any) -> None:
+    served_by("exp", lambda x: torch.exp(x) if x.numel() else 1 // 0)
+    assert check.check("exp", WHERE, 3)["only"] == ["nonempty"]
+    found = check.check("exp", WHERE, 3, seconds=0)
+    assert "only" not in found and found["verdict"] == check.UNTESTED
+
+
+def test_calls_outside_are_served_natively_and_counted(
+    served_by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served_by("exp", lambda x: torch.exp(x) + (0 if x.is_contiguous() else 1))
+    monkeypatch.setattr(candidates.function("exp"), "only", frozenset(["contiguous"]))
+    replay.forget()
+    x = torch.linspace(-1, 1, 12).reshape(3, 4)
+    inside = x.to("flagos")
+    outside = inside.t()
+    with torch_fl.route({"exp": "flaggems"}):
+        before, declined = count("exp"), routing.counters().get("aten::exp", {}).get("fallbacks", 0)
+        for _ in range(6):  # recorded and replayed in between, where there is a GPU
+            torch.testing.assert_close(inside.exp().cpu(), x.exp())
+            torch.testing.assert_close(outside.exp().cpu(), x.t().exp())
+        assert count("exp") - before == 6
+        assert routing.counters()["aten::exp"]["fallbacks"] - declined == 6
+    replay.forget()
+
+
+def test_what_holds_for_a_call() -> None:
+    def broken(overload: str, *args: Any, **kwargs: Any) -> list[str]:
+        held = envelope.holding(overload, args, kwargs)
+        return envelope.ordered(frozenset(envelope.CONDITIONS) - held)
+
+    x, at = torch.ones(2, 3), torch.zeros(2, 3, dtype=torch.int64)
+    assert broken("exp", x) == []
+    assert broken("exp", x[:0]) == ["nonempty"]
+    assert broken("exp", x.t()) == ["contiguous"]
+    assert broken("exp", at) == ["floating"]
+    assert broken("exp", x.sum()) == ["dimensioned"]
+    assert broken("exp", torch.complex(x, x)) == ["real", "floating"]
+    assert broken("gather", x, 0, at) == [], "an index is no number"
+    assert broken("cat", [x, x[:0]], 0) == ["nonempty"]
+    assert broken("mul.Tensor", x, 1j) == ["real"]
+    assert broken("full_like", x, 1, dtype=torch.complex64) == ["real"]
+    assert broken("exp.out", x, out=x.t()) == ["contiguous"]
+
+
+def test_conditions_of_a_later_version_decline_everything() -> None:
+    function = candidates.Function("exp")
+    function.only = frozenset(["sorted"])
+    with pytest.raises(NotImplementedError, match="and not: sorted"):
+        function(torch.ones(2))
