@@ -32,7 +32,7 @@ from torch_fl.flaggems import candidates
 from torch_fl.flaggems.parts import PARTS
 
 from .flaggems import as_is
-from .models import Size, Trainer, Writer, build, drawn, release, timed
+from .models import Pair, Size, Trainer, build, greedy, losses_differ_by, release, timed
 
 SIDES = ("cuda", "flagos", "python")
 TOLERANCE = 0.02
@@ -56,6 +56,11 @@ def calls() -> dict[str, int]:
     return {op: known["calls"] - known["fallbacks"] for op, known in counted.items()}
 
 
+def replays_so_far() -> int:
+    """How many calls were replayed, of all operators."""
+    return sum(known.replays for known in replay.statistics().values())
+
+
 def measure(
     works: dict[str, Callable[[], Any]],
     included: set[str],
@@ -69,7 +74,7 @@ def measure(
 
     def side(name: str) -> Callable[[], float]:
         def run() -> float:
-            before, replayed = calls(), sum(r.replays for r in replay.statistics().values())
+            before, replayed = calls(), replays_so_far()
             start = time.perf_counter()
             with as_is(name, included):
                 seconds = timed(device_of(name), works[name])
@@ -77,7 +82,7 @@ def measure(
                 served.clear()
                 after = calls()
                 served.update({op: n for op in after if (n := after[op] - before.get(op, 0))})
-                replays.append(sum(r.replays for r in replay.statistics().values()) - replayed)
+                replays.append(replays_so_far() - replayed)
             print(f"  {name}: {seconds:.2f} s ({time.perf_counter() - start:.1f})", flush=True)
             return seconds
 
@@ -105,18 +110,7 @@ def generation(
     model: torch.nn.Module, size: Size, included: set[str], rounds: int, warmup: int
 ) -> dict[str, Any]:
     """`model.generate`, greedy, one sequence."""
-
-    def writer(side: str) -> Writer:
-        placed = build_on(model, side).eval()
-        prompt = drawn(size, 1, size.prompt).to(device_of(side))
-        options = {"max_new_tokens": size.new_tokens, "min_new_tokens": size.new_tokens}
-        return Writer(
-            lambda: placed.generate(
-                prompt, attention_mask=torch.ones_like(prompt), do_sample=False, **options
-            )[:, size.prompt :]
-        )
-
-    writers = {side: writer(side) for side in SIDES}
+    writers = {side: greedy(*placed(model, side), size) for side in SIDES}
     found = measure(dict(writers), included, size.new_tokens, rounds, warmup)
     expected, ours = (writers[side].written.cpu()[0] for side in ("cuda", "flagos"))
     differ = (expected != ours).nonzero()
@@ -131,15 +125,14 @@ def training(
     model: torch.nn.Module, size: Size, included: set[str], rounds: int, warmup: int
 ) -> dict[str, Any]:
     """Forward, backward and AdamW, on one batch."""
-    trainers = {side: Trainer(build_on(model, side), device_of(side), size) for side in SIDES}
+    trainers = {side: Trainer(*placed(model, side), size) for side in SIDES}
     tokens = size.batch * size.length * size.steps
     found = measure(dict(trainers), included, tokens, rounds, warmup)
-    curves = {side: trainer.curve() for side, trainer in trainers.items()}
     for side in ("flagos", "python"):
-        found[f"greatest relative difference of a loss, {side}"] = max(
-            abs(a - b) / abs(a) for a, b in zip(curves["cuda"], curves[side], strict=True)
+        found[f"greatest relative difference of a loss, {side}"] = losses_differ_by(
+            {name: trainers[name] for name in ("cuda", side)}
         )
-    found["losses"] = curves
+    found["losses"] = curves = {side: trainer.curve() for side, trainer in trainers.items()}
     ours = found["greatest relative difference of a loss, flagos"]
     # A model that learnt nothing would be as close as one that learnt the same.
     learnt = abs(curves["cuda"][-1] - curves["cuda"][0]) / curves["cuda"][0]
@@ -150,11 +143,10 @@ def training(
     return found
 
 
-def build_on(model: torch.nn.Module, side: str) -> torch.nn.Module:
-    """A copy of the model on a side's device."""
-    import copy
-
-    return copy.deepcopy(model).to(device_of(side))
+def placed(model: torch.nn.Module, side: str) -> tuple[torch.nn.Module, str]:
+    """A copy of the model on a side's device, and that device."""
+    device = device_of(side)
+    return Pair("cuda", "flagos").place(model, device), device
 
 
 def show(name: str, found: dict[str, Any]) -> None:

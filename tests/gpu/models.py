@@ -219,20 +219,21 @@ def losses_differ_by(trainers: dict[str, Trainer]) -> float:
     return max(abs(a - b) / abs(a) for a, b in zip(left, right, strict=True))
 
 
+def greedy(model: nn.Module, device: str, size: Size) -> Writer:
+    """`model.generate` on the device where the model is."""
+    model.eval()
+    prompt = drawn(size, 1, size.prompt).to(device)
+    options = {"max_new_tokens": size.new_tokens, "min_new_tokens": size.new_tokens}
+    return Writer(
+        lambda: model.generate(
+            prompt, attention_mask=torch.ones_like(prompt), do_sample=False, **options
+        )[:, size.prompt :]
+    )
+
+
 def eager_generation(model: nn.Module, pair: Pair, size: Size, rounds: int) -> Comparison:
     """`model.generate`, greedy."""
-
-    def writer(device: str) -> Writer:
-        placed = pair.place(model, device).eval()
-        prompt = drawn(size, 1, size.prompt).to(device)
-        options = {"max_new_tokens": size.new_tokens, "min_new_tokens": size.new_tokens}
-        return Writer(
-            lambda: placed.generate(
-                prompt, attention_mask=torch.ones_like(prompt), do_sample=False, **options
-            )[:, size.prompt :]
-        )
-
-    writers = {device: writer(device) for device in pair}
+    writers = {device: greedy(pair.place(model, device), device, size) for device in pair}
     return Comparison.of(dict(writers), size.new_tokens, rounds, lambda: same_tokens(writers))
 
 
