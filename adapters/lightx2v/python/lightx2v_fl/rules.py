@@ -155,10 +155,8 @@ def require_valid(config: Mapping[str, Any], path: str | None = None) -> None:
 
 def _absent(config: Mapping[str, Any]) -> Iterator[Problem]:
     """LoRA files that are not on this machine, where the program now starts."""
-    given = config.get("lora_configs")
-    for lora in given if isinstance(given, list) else ():
-        path = lora.get("path") if isinstance(lora, Mapping) else None
-        if isinstance(path, str) and path and not os.path.exists(path):
+    for _, path in _named_files(config):
+        if path is not None and not os.path.exists(path):
             yield Problem("lora_configs", f"there is no file {path}", "write the path of the LoRA")
 
 
@@ -284,18 +282,25 @@ def _quantization(config: Mapping[str, Any]) -> Iterator[Problem]:
         )
 
 
-def _loras(config: Mapping[str, Any]) -> Iterator[Problem]:
+def _named_files(config: Mapping[str, Any]) -> Iterator[tuple[Any, str | None]]:
+    """Each LoRA of the configuration, and the file it names."""
     given = config.get("lora_configs")
     for lora in given if isinstance(given, list) else ():
         path = lora.get("path") if isinstance(lora, Mapping) else None
-        strength = lora.get("strength", 1.0) if isinstance(lora, Mapping) else None
-        if not isinstance(path, str) or not path:
+        yield lora, path if isinstance(path, str) and path else None
+
+
+def _loras(config: Mapping[str, Any]) -> Iterator[Problem]:
+    for lora, path in _named_files(config):
+        if path is None:
             yield Problem(
                 "lora_configs",
                 f"{json.dumps(lora, default=str)} names no file",
                 'write {"path": "...", "strength": 1.0}',
             )
-        elif isinstance(strength, bool) or not isinstance(strength, int | float):
+            continue
+        strength = lora.get("strength", 1.0)
+        if isinstance(strength, bool) or not isinstance(strength, int | float):
             yield Problem(
                 "lora_configs", f"the strength {strength!r} of {path} is wrong", "write a number"
             )
