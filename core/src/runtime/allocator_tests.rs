@@ -443,8 +443,47 @@ impl Held {
 
 const MEMORY: usize = 96 * MIB;
 
-fn segment_of(nbytes: usize) -> [usize; 2] {
-    pool::segment_sizes(pool::block_size(nbytes).expect("not too large"))
+/// Everything that could be given back was, no free block would have served, and a segment for the
+/// request does not fit beside what is left.
+fn out_of_memory_in_earnest(
+    allocator: &HostAllocator,
+    stream: u64,
+    nbytes: usize,
+    held: &[Held],
+) -> Result<(), TestCaseError> {
+    let size = pool::block_size(nbytes).expect("not too large");
+    let json = allocator.snapshot_json(0).expect("a snapshot");
+    let segments: Vec<serde_json::Value> = serde_json::from_str(&json).expect("a list");
+    let mut kept = 0;
+    for segment in &segments {
+        let field = |key: &str| segment[key].as_u64().expect("a number") as usize;
+        let range = field("address")..field("address") + field("total_size");
+        let in_use = |held: &Held| range.contains(&(held.allocation.data.as_ptr() as usize));
+        prop_assert!(
+            held.iter().any(in_use),
+            "an idle segment is kept: {segment}"
+        );
+        kept += range.len();
+        let same_pool = match pool::kind_of(size) {
+            PoolKind::Small => segment["segment_type"] == "small",
+            PoolKind::Large => segment["segment_type"] == "large",
+        };
+        let blocks = segment["blocks"].as_array().expect("a list");
+        let would_serve = |block: &serde_json::Value| {
+            block["state"] == "inactive" && block["size"].as_u64() >= Some(size as u64)
+        };
+        let usable = same_pool && segment["stream"] == stream;
+        prop_assert!(
+            !(usable && blocks.iter().any(would_serve)),
+            "a free block of {segment} would have served {nbytes} bytes"
+        );
+    }
+    let needed = pool::segment_sizes(size)[1];
+    prop_assert!(
+        kept + needed > MEMORY,
+        "{kept} bytes are reserved: {needed} more fit"
+    );
+    Ok(())
 }
 
 /// Runs the steps on the allocator and on a list of what is held.
@@ -495,10 +534,7 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                     }
                     Err(error) => {
                         prop_assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-                        // At worst each block keeps a segment of its own.
-                        let segments = held.iter().map(|held| segment_of(held.nbytes)[0]);
-                        let needed = segments.sum::<usize>() + segment_of(nbytes)[1];
-                        prop_assert!(needed > MEMORY, "out of memory too early");
+                        out_of_memory_in_earnest(&allocator, ids[stream], nbytes, &held)?;
                         ooms += 1;
                     }
                 }
