@@ -91,6 +91,8 @@ fn main() {
         .std("c++17")
         .opt_level(2)
         .flag("-fvisibility=hidden")
+        .flag("-fvisibility-inlines-hidden")
+        .flag("-fno-plt")
         .flag("-Wall")
         .flag("-Wextra")
         .flag("-Wno-unused-parameter") // torch's headers
@@ -99,6 +101,8 @@ fn main() {
         .include("../../core/include")
         .include("../../comm/include")
         .define("USE_DISTRIBUTED", None)
+        // As torch itself is built: its headers check every tensor and every device otherwise.
+        .define("NDEBUG", None)
         .flag("-isystem")
         .flag(
             torch

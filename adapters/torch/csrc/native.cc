@@ -28,6 +28,8 @@ void choose_cuda() {
   native.quantized = c10::DispatchKey::QuantizedCUDA;
   native.nested = c10::DispatchKey::NestedTensorCUDA;
   native.keys = c10::DispatchKeySet(c10::DispatchKey::CUDA);
+  native.marks =
+      c10::DispatchKeySet(c10::BackendComponent::CUDABit) | c10::DispatchKeySet(c10::DispatchKey::AutocastCUDA);
   native.vendor = "cuda";
   native.name = "cuda";
 }

@@ -21,6 +21,9 @@ struct Native {
   c10::DispatchKey quantized = c10::DispatchKey::QuantizedCPU;
   c10::DispatchKey nested = c10::DispatchKey::NestedTensorCPU;
   c10::DispatchKeySet keys{c10::DispatchKey::CPU}; // of `dense`
+  // What only this backend's tensors have in their key set.
+  c10::DispatchKeySet marks =
+      c10::DispatchKeySet(c10::BackendComponent::CPUBit) | c10::DispatchKeySet(c10::DispatchKey::AutocastCPU);
   const char* vendor = "host";
   const char* name = "cpu"; // of the native device
 };

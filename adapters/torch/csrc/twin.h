@@ -49,6 +49,12 @@ c10::Storage wrap_storage(c10::Storage native, c10::DeviceIndex device);
 // It carries no autograd keys and no version counter: kernels below autograd need neither.
 at::Tensor dense_alias(const at::Tensor& tensor);
 
+// A tensor of a call and its twin.
+struct Alias {
+  c10::TensorImpl* original = nullptr;
+  at::Tensor native;
+};
+
 // The aliases of a thread's calls. Binding a TensorImpl that is there costs half of building one, so a thread keeps
 // those that nobody holds when a call ends. Calls inside calls take theirs on top.
 class AliasPool {
@@ -61,8 +67,12 @@ class AliasPool {
     return used_;
   }
 
+  const Alias& operator[](size_t place) const {
+    return aliases_[place];
+  }
+
   // What `dense_alias` gives, valid until it is given back; null when none is left.
-  at::Tensor* take(const c10::TensorImpl* from);
+  at::Tensor* take(c10::TensorImpl* from);
 
   // Gives back all but the first `used`. Tensors that someone still holds are left to them.
   void give_back(size_t used);
@@ -74,7 +84,7 @@ class AliasPool {
   static thread_local AliasPool* current_ __attribute__((tls_model("initial-exec")));
 
   size_t used_ = 0;
-  at::Tensor tensors_[kSize];
+  Alias aliases_[kSize];
 };
 
 // The aliases of one call.
@@ -90,13 +100,31 @@ class Aliases {
   // The alias of a dense flagos tensor, valid as long as the call.
   at::Tensor& of(const at::Tensor& tensor) {
     at::Tensor* alias = pool_.take(tensor.unsafeGetTensorImpl());
-    return C10_LIKELY(alias != nullptr) ? *alias : others_.emplace_front(dense_alias(tensor));
+    return C10_LIKELY(alias != nullptr) ? *alias : outside_the_pool(tensor);
+  }
+
+  // The first that satisfies; null when none does. Not while a call inside this one has aliases.
+  template <class Predicate>
+  const Alias* find(const Predicate& predicate) const {
+    for (size_t place = first_; place < pool_.used(); ++place) {
+      if (predicate(pool_[place])) {
+        return &pool_[place];
+      }
+    }
+    for (const Alias& alias : others_) {
+      if (predicate(alias)) {
+        return &alias;
+      }
+    }
+    return nullptr;
   }
 
  private:
+  at::Tensor& outside_the_pool(const at::Tensor& tensor);
+
   AliasPool& pool_ = AliasPool::of_this_thread();
   size_t first_;
-  std::forward_list<at::Tensor> others_;
+  std::forward_list<Alias> others_;
 };
 
 // A flagos tensor with the metadata of `native` over `flagos_storage`.

@@ -3,20 +3,31 @@
 
 namespace flagos {
 
+at::Tensor& TypedCall::alias_here(const at::Tensor& tensor) {
+  const c10::Device own = tensor.unsafeGetTensorImpl()->device();
+  if (C10_UNLIKELY(device_.type() == kFlagos && device_ != own)) {
+    raise_mixed_devices(device_, own);
+  }
+  device_ = own;
+  return aliases_.of(tensor);
+}
+
 at::Tensor typed_result(const TypedCall& call, at::Tensor native) {
   if (!native.defined() || native.device().type() != flagos::native.type) {
     return native; // CUDA kernels return counts and seeds on the CPU
   }
+  const c10::TensorImpl* impl = native.unsafeGetTensorImpl();
   const c10::StorageImpl* storage = native.storage().unsafeGetStorageImpl();
-  for (const auto& binding : call.bindings) {
-    if (binding.alias == native.unsafeGetTensorImpl()) {
-      return at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(binding.original));
-    }
-    if (binding.alias->unsafe_storage().unsafeGetStorageImpl() == storage) {
-      return view_of(native, binding.original->unsafe_storage());
-    }
+  const Alias* shared = call.aliases().find([&](const Alias& alias) {
+    return alias.native.unsafeGetTensorImpl() == impl || alias.native.storage().unsafeGetStorageImpl() == storage;
+  });
+  if (shared == nullptr) {
+    return wrap_dense(std::move(native), call.device());
   }
-  return wrap_dense(std::move(native), call.device);
+  if (shared->native.is_same(native)) {
+    return at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(shared->original));
+  }
+  return view_of(native, shared->original->unsafe_storage());
 }
 
 } // namespace flagos

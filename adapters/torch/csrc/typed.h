@@ -16,92 +16,56 @@
 
 namespace flagos {
 
-// What went in as what, borrowed for the duration of the call.
-struct TypedCall {
-  struct Binding {
-    c10::TensorImpl* original;
-    c10::TensorImpl* alias;
-    bool written;
-  };
-  c10::SmallVector<Binding, 8> bindings;
-  c10::DeviceIndex device = 0;
-
-  explicit TypedCall(c10::DeviceIndex index) : device(index) {}
-
-  // The native twin of a flagos tensor; any other tensor itself. Valid as long as the call.
-  at::Tensor& alias(const at::Tensor& tensor, bool written = false) {
-    if (!tensor.defined() || !is_flagos(tensor)) {
+// What went in as what, borrowed for the duration of the call, and the device it is on.
+class TypedCall {
+ public:
+  // The native twin of a flagos tensor; any other tensor itself. Valid as long as the call. Sees where the tensor is:
+  // CPU scalars (0-dim) are welcome anywhere.
+  at::Tensor& alias(const at::Tensor& tensor) {
+    if (C10_UNLIKELY(!is_flagos(tensor))) {
+      if (tensor.defined() && tensor.dim() != 0) {
+        elsewhere_ = tensor.unsafeGetTensorImpl();
+      }
       return const_cast<at::Tensor&>(tensor);
     }
-    at::Tensor& native = aliases_.of(tensor);
-    bindings.push_back({tensor.unsafeGetTensorImpl(), native.unsafeGetTensorImpl(), written});
-    return native;
+    return alias_here(tensor);
+  }
+  // A written tensor must be on the device even when it is a scalar.
+  at::Tensor& written(at::Tensor& tensor) {
+    if (C10_UNLIKELY(!is_flagos(tensor))) {
+      if (tensor.defined()) {
+        elsewhere_ = tensor.unsafeGetTensorImpl();
+      }
+      return tensor;
+    }
+    return alias_here(tensor);
+  }
+  // Indices may be on the CPU whatever is indexed.
+  at::Tensor& index(const at::Tensor& tensor) {
+    return is_flagos(tensor) ? alias_here(tensor) : const_cast<at::Tensor&>(tensor);
+  }
+
+  // Raises when the arguments are not on one device. To be called after all of them.
+  void settle() const {
+    if (C10_UNLIKELY(elsewhere_ != nullptr)) {
+      raise_mixed_devices(device_, elsewhere_->device());
+    }
+  }
+
+  c10::DeviceIndex device() const {
+    return device_.index();
+  }
+
+  const Aliases& aliases() const {
+    return aliases_;
   }
 
  private:
+  at::Tensor& alias_here(const at::Tensor& tensor);
+
   Aliases aliases_;
-};
-
-// Finds the device of the arguments; raises when they disagree. CPU scalars (0-dim) are welcome anywhere.
-struct DeviceFinder {
-  c10::Device device{c10::DeviceType::CPU}; // flagos once one was seen
-  const c10::TensorImpl* elsewhere = nullptr;
-
-  void see(const at::Tensor& tensor) {
-    if (!tensor.defined()) {
-      return;
-    }
-    const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-    if (C10_LIKELY(is_flagos(tensor))) {
-      const c10::Device own = impl->device();
-      if (C10_UNLIKELY(device.type() == kFlagos && device != own)) {
-        raise_mixed_devices(device, own);
-      }
-      device = own;
-    } else if (impl->dim() != 0) {
-      elsewhere = impl;
-    }
-  }
-  // A written tensor must be on the device even when it is a scalar.
-  void see(at::Tensor& tensor) {
-    if (C10_UNLIKELY(tensor.defined() && !is_flagos(tensor))) {
-      elsewhere = tensor.unsafeGetTensorImpl();
-    } else {
-      see(static_cast<const at::Tensor&>(tensor));
-    }
-  }
-  void see(const std::optional<at::Tensor>& tensor) {
-    if (tensor.has_value()) {
-      see(*tensor);
-    }
-  }
-  void see(at::TensorList tensors) {
-    for (const at::Tensor& tensor : tensors) {
-      see(tensor);
-    }
-  }
-  void see(const at::ITensorListRef& tensors) {
-    for (const at::Tensor& tensor : tensors) {
-      see(tensor);
-    }
-  }
-  // Indices may be on the CPU whatever is indexed.
-  void see(const c10::List<std::optional<at::Tensor>>& indices) {
-    for (const std::optional<at::Tensor> index : indices) {
-      if (index.has_value() && index->defined() && is_flagos(*index)) {
-        see(*index);
-      }
-    }
-  }
-  template <class Other>
-  void see(const Other& /*not a tensor*/) {}
-
-  c10::DeviceIndex settle() const {
-    if (C10_UNLIKELY(elsewhere != nullptr)) {
-      raise_mixed_devices(device, elsewhere->device());
-    }
-    return device.index();
-  }
+  c10::Device device_{c10::DeviceType::CPU}; // flagos once one was seen
+  const c10::TensorImpl* elsewhere_ = nullptr;
 };
 
 // Argument conversions; each holder lives until the kernel has returned and its results are wrapped.
@@ -125,8 +89,9 @@ struct Argument<const at::Tensor&> {
 
 template <>
 struct Argument<at::Tensor&> {
+  at::Tensor& original;
   at::Tensor& value;
-  Argument(TypedCall& call, at::Tensor& from) : value(call.alias(from, /*written=*/true)) {}
+  Argument(TypedCall& call, at::Tensor& from) : original(from), value(call.written(from)) {}
   at::Tensor& get() {
     return value;
   }
@@ -181,7 +146,7 @@ struct Argument<const c10::List<std::optional<at::Tensor>>&> {
   Argument(TypedCall& call, const c10::List<std::optional<at::Tensor>>& from) {
     value.reserve(from.size());
     for (const std::optional<at::Tensor> tensor : from) {
-      value.push_back(tensor.has_value() ? std::optional<at::Tensor>(call.alias(*tensor)) : std::nullopt);
+      value.push_back(tensor.has_value() ? std::optional<at::Tensor>(call.index(*tensor)) : std::nullopt);
     }
   }
   const c10::List<std::optional<at::Tensor>>& get() {
@@ -196,7 +161,7 @@ inline at::Tensor wrap_typed(const TypedCall& call, at::Tensor native) {
   // Bytes that only the result holds cannot be an argument's.
   if (C10_LIKELY(
           native.defined() && native.device().type() == flagos::native.type && native.storage().use_count() == 1)) {
-    return wrap_dense(std::move(native), call.device);
+    return wrap_dense(std::move(native), call.device());
   }
   return typed_result(call, std::move(native));
 }
@@ -216,13 +181,24 @@ T wrap_typed(const TypedCall& /*call*/, T native) {
   return native;
 }
 
-// Shows the arguments what was done to their aliases.
-inline void sync_written(const TypedCall& call) {
-  for (const auto& binding : call.bindings) {
-    if (binding.written) {
-      sync_mutated(binding.original, binding.alias, call.device);
-    }
+// Shows an argument what was done to its alias.
+template <class T>
+void sync_written(Argument<T>& /*not written*/, c10::DeviceIndex /*device*/) {}
+
+inline void sync_written(Argument<at::Tensor&>& argument, c10::DeviceIndex device) {
+  if (C10_LIKELY(&argument.original != &argument.value)) {
+    sync_mutated(argument.original.unsafeGetTensorImpl(), argument.value.unsafeGetTensorImpl(), device);
   }
+}
+
+// The argument whose alias a kernel returned by reference; null when it is another.
+template <class T>
+at::Tensor* written_as(Argument<T>& /*not written*/, const at::Tensor& /*native*/) {
+  return nullptr;
+}
+
+inline at::Tensor* written_as(Argument<at::Tensor&>& argument, const at::Tensor& native) {
+  return argument.value.is_same(native) ? &argument.original : nullptr;
 }
 
 template <class Op, class Signature = typename Op::schema>
@@ -237,12 +213,12 @@ struct Typed<Op, Result(Arguments...)> {
     if (C10_UNLIKELY(enter_op(slot, name))) {
       return at::native::call_fallback_fn_symint<&run_on_cpu, Op>::call(arguments...);
     }
-    DeviceFinder finder;
-    (finder.see(arguments), ...);
-    TypedCall call(finder.settle());
-    drain_current_stream(call.device);
+    TypedCall call;
+    std::tuple<Argument<Arguments>...> converted{Argument<Arguments>(call, arguments)...};
+    call.settle();
+    drain_current_stream(call.device());
     try {
-      return serve(call, std::tuple<Argument<Arguments>...>(Argument<Arguments>(call, arguments)...), arguments...);
+      return std::apply([&](auto&... argument) -> Result { return serve(call, argument...); }, converted);
     } catch (c10::Error& error) {
       name_while_capturing(error, name);
       throw;
@@ -250,40 +226,20 @@ struct Typed<Op, Result(Arguments...)> {
   }
 
  private:
-  static Result serve(TypedCall& call, std::tuple<Argument<Arguments>...> converted, Arguments... arguments) {
-    return std::apply(
-        [&](auto&... argument) -> Result {
-          const NativePoolScope pool(call.device);
-          const at::AutoDispatchBelowADInplaceOrView below_autograd;
-          if constexpr (std::is_same_v<Result, at::Tensor&>) {
-            at::Tensor& written = Op::redispatch(native.keys, argument.get()...);
-            sync_written(call);
-            return mutated(call, written, arguments...);
-          } else {
-            static_assert(!std::is_void_v<Result>, "lists that are written go through the boxed twin");
-            return wrap_typed(call, Op::redispatch(native.keys, argument.get()...));
-          }
-        },
-        converted);
-  }
-
-  // The argument that a kernel returned by reference.
-  static at::Tensor& mutated(TypedCall& call, const at::Tensor& native, Arguments... arguments) {
-    at::Tensor* found = nullptr;
-    const auto look = [&](auto& argument) {
-      if constexpr (
-          std::is_same_v<std::decay_t<decltype(argument)>, at::Tensor> &&
-          !std::is_const_v<std::remove_reference_t<decltype(argument)>>) {
-        for (const auto& binding : call.bindings) {
-          if (binding.original == argument.unsafeGetTensorImpl() && binding.alias == native.unsafeGetTensorImpl()) {
-            found = &argument;
-          }
-        }
-      }
-    };
-    (look(arguments), ...);
-    TORCH_INTERNAL_ASSERT(found != nullptr, name, " returned a reference to none of its arguments");
-    return *found;
+  static Result serve(const TypedCall& call, Argument<Arguments>&... arguments) {
+    const NativePoolScope pool(call.device());
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    if constexpr (std::is_same_v<Result, at::Tensor&>) {
+      at::Tensor& native_result = Op::redispatch(native.keys, arguments.get()...);
+      (sync_written(arguments, call.device()), ...);
+      at::Tensor* result = nullptr;
+      ((result = result != nullptr ? result : written_as(arguments, native_result)), ...);
+      TORCH_INTERNAL_ASSERT(result != nullptr, name, " returned a reference to none of its arguments");
+      return *result;
+    } else {
+      static_assert(!std::is_void_v<Result>, "lists that are written go through the boxed twin");
+      return wrap_typed(call, Op::redispatch(native.keys, arguments.get()...));
+    }
   }
 };
 
