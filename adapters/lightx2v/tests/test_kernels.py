@@ -23,7 +23,8 @@ EIGHT_BITS = {"fp8e4nv": operators.fp8_linear, "i8": operators.int8_linear}
 
 def test_values_by_the_interpreter() -> None:
     pytest.importorskip("triton", minversion="3.6")
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", str(HERE / "interpreted_kernels.py")]
+    options = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, str(HERE / "interpreted_kernels.py")]
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     run = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
