@@ -74,6 +74,7 @@ def test_eight_bits(scheme: str, bound: float, quantized_before: bool, device: s
     layer = entry("blocks.0.q.weight", "blocks.0.q.bias")
     layer.load({name: w.to(device) for name, w in weights.items()})
     assert layer.weight.dtype == entry.dtype and layer.weight.shape == (64, 48)
+    assert layer.weight.to(device).stride() == (1, 64)  # as products take it; moving it keeps that
     expected = torch.nn.functional.linear(x.float(), weight.float(), bias.float())
     error = (layer.apply(x.to(device)).cpu().float() - expected).norm() / expected.norm()
     assert 0 < error < bound

@@ -28,13 +28,15 @@ def declare(
     native: Implementation,
     reference: Implementation,
     flaggems: Implementation | None,
+    triton: Implementation | None = None,
     native_unavailable: str | None = None,
     flaggems_unavailable: str | None = None,
 ) -> Operator:
     """The operator ``lightx2v::<name>``.
 
-    ``native`` are torch's own kernels, ``reference`` is the formula, ``flaggems`` calls FlagGems
-    (``None``: it has no such kernel). A reason makes an implementation one that is never chosen.
+    ``native`` are torch's own kernels, ``triton`` those of this package in place of some of them, where
+    there are, ``reference`` is the formula, ``flaggems`` calls FlagGems (``None``: it has no such kernel).
+    A reason makes an implementation one that is never chosen.
     """
     operator = Operator(f"lightx2v::{name}")
     vendor = _core.vendor()
@@ -47,6 +49,16 @@ def declare(
             backend="flaggems",
             unavailable=missing,
             on_request=None if missing else flaggems_on_request(),
+        )
+    if triton is not None:
+        operator.offer(
+            triton,
+            impl_id=f"triton.{name}",
+            kind="vendor",
+            vendor=vendor,
+            backend=_NATIVE_OF_VENDOR.get(vendor, vendor),
+            priority=1,
+            unavailable=triton_missing(vendor),
         )
     operator.offer(
         native,
@@ -74,6 +86,13 @@ def flaggems_on_request() -> str | None:
     if os.environ.get(_POLICY) == "all":
         return None
     return f"not verified in LightX2V on this chip: route it here, or set {_POLICY}=all"
+
+
+def triton_missing(vendor: str) -> str | None:
+    """Why this package's Triton kernels cannot serve `vendor`; None when they can. Does not import Triton."""
+    if vendor != "cuda":
+        return f"these Triton kernels are for CUDA, and vendor {vendor} serves flagos here"
+    return None if find_spec("triton") else "Triton is not installed (no module triton)"
 
 
 @cache

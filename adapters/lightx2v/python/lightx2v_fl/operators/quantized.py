@@ -8,11 +8,20 @@ largest magnitude of the token over the largest number of the format.
 
 from __future__ import annotations
 
+from functools import cache
+from types import ModuleType
+
 import torch
 from torch import Tensor
 
 from flagos import _core
-from lightx2v_fl.operators.implementations import declare, decline, flaggems_function, native_type
+from lightx2v_fl.operators.implementations import (
+    declare,
+    decline,
+    flaggems_function,
+    native_type,
+    triton_missing,
+)
 
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448.0  # torch.finfo(FP8).max
@@ -34,7 +43,9 @@ def quantize_int8(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _scale(x: Tensor, greatest: float) -> Tensor:
     # In float32, and with it what is divided by it: but for that quotient, nothing of x's size is.
-    return (x.abs().amax(dim=-1, keepdim=True).float() / greatest).clamp_min_(_SMALLEST_SCALE)
+    # Times the inverse, which is how CUDA divides by a number: the scales are the same everywhere.
+    largest = x.abs().amax(dim=-1, keepdim=True).float()
+    return (largest * (1 / greatest)).clamp_min_(_SMALLEST_SCALE)
 
 
 def _scaled(product: Tensor, scale: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
@@ -43,24 +54,50 @@ def _scaled(product: Tensor, scale: Tensor, weight_scale: Tensor, bias: Tensor |
 
 
 def _fp8_native(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
+    _check_fp8(x, weight)
+    return _fp8_product(*quantize_fp8(x), weight, weight_scale, bias, x.dtype)
+
+
+def _fp8_triton(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
+    _check_fp8(x, weight)
+    quantized, scale = _kernels_for(x).quantize(x, FP8)
+    return _fp8_product(quantized, scale, weight, weight_scale, bias, x.dtype)
+
+
+def _check_fp8(x: Tensor, weight: Tensor) -> None:
     if native_type(x) != "cuda":
         raise decline(f"torch._scaled_mm has no scale per row on {native_type(x)}")
+    if _capability(x.device.index) < (8, 9):
+        raise decline("there are no 8-bit floats below compute capability 8.9")
     inner, outer = weight.shape
     if inner % 16 or outer % 16:
         raise decline(f"torch._scaled_mm takes multiples of 16, not a weight of {inner}x{outer}")
-    quantized, scale = quantize_fp8(x)
-    # Scales per row are only computed into bfloat16, by a weight whose columns are contiguous.
-    columns = weight if weight.stride(0) == 1 else weight.t().contiguous().t()
+
+
+def _fp8_product(
+    quantized: Tensor,
+    scale: Tensor,
+    weight: Tensor,
+    weight_scale: Tensor,
+    bias: Tensor | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    # Scales per row are only computed into bfloat16.
     output = torch._scaled_mm(
         quantized,
-        columns,
+        _by_columns(weight),
         scale_a=scale,
         scale_b=weight_scale.float().reshape(1, -1),
         bias=None if bias is None else bias.to(torch.bfloat16),
         out_dtype=torch.bfloat16,
         use_fast_accum=True,
     )
-    return output.to(x.dtype)
+    return output.to(dtype)
+
+
+def _by_columns(weight: Tensor) -> Tensor:
+    """weight [in, out] with contiguous columns, as products of 8 bits want it: LightX2V's as it is."""
+    return weight if weight.stride(0) == 1 else weight.t().contiguous().t()
 
 
 def _fp8_reference(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
@@ -70,20 +107,46 @@ def _fp8_reference(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor
 
 
 def _fp8_flaggems(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
-    return _flaggems(*quantize_fp8(x), weight, weight_scale, bias, x.dtype)
+    return _flaggems(*_quantize(x, FP8), weight, weight_scale, bias, x.dtype)
 
 
 def _int8_native(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
-    inner, outer = weight.shape
     on_cuda = native_type(x) == "cuda"
-    if on_cuda and (inner % 8 or outer % 8):
-        raise decline(f"torch._int_mm takes multiples of 8, not a weight of {inner}x{outer}")
+    if on_cuda:
+        _check_int_mm(weight)
     quantized, scale = quantize_int8(x)
-    rows = quantized.shape[0]
-    if on_cuda and rows <= 16:  # cuBLASLt's kernel starts at 17 rows
-        quantized = torch.nn.functional.pad(quantized, (0, 0, 0, 17 - rows))
-    product = torch._int_mm(quantized, weight)[:rows]
+    product = _int_mm(quantized, weight) if on_cuda else torch._int_mm(quantized, weight)
     return _scaled(product, scale, weight_scale, bias).to(x.dtype)
+
+
+def _int8_triton(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
+    kernels = _kernels_for(x)
+    whole = _capability(x.device.index)[0] == 9  # elsewhere the product's tiles may not fit
+    if not whole:
+        _check_int_mm(weight)
+    quantized, scale = kernels.quantize(x, torch.int8)
+    result: Tensor
+    if whole:
+        columns = _by_columns(weight)
+        result = kernels.int8_product(quantized, scale, columns, weight_scale, bias, x.dtype)
+    else:
+        product = _int_mm(quantized, weight)
+        result = kernels.scale_product(product, scale, weight_scale, bias, x.dtype)
+    return result
+
+
+def _check_int_mm(weight: Tensor) -> None:
+    inner, outer = weight.shape
+    if inner % 8 or outer % 8:
+        raise decline(f"torch._int_mm takes multiples of 8, not a weight of {inner}x{outer}")
+
+
+def _int_mm(quantized: Tensor, weight: Tensor) -> Tensor:
+    """On CUDA: cuBLASLt's kernel starts at 17 rows."""
+    rows = quantized.shape[0]
+    if rows <= 16:
+        quantized = torch.nn.functional.pad(quantized, (0, 0, 0, 17 - rows))
+    return torch._int_mm(quantized, _by_columns(weight))[:rows]
 
 
 def _int8_reference(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
@@ -93,7 +156,7 @@ def _int8_reference(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tenso
 
 
 def _int8_flaggems(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
-    return _flaggems(*quantize_int8(x), weight, weight_scale, bias, x.dtype)
+    return _flaggems(*_quantize(x, torch.int8), weight, weight_scale, bias, x.dtype)
 
 
 def _flaggems(
@@ -110,11 +173,46 @@ def _flaggems(
     return result
 
 
+def _quantize(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """By the Triton kernel where it serves x, else by the formula."""
+    if native_type(x) == "cuda" and triton_missing(_core.vendor()) is None:
+        quantized, scale = _kernels_for(x).quantize(x, dtype)
+        return quantized, scale
+    return quantize_fp8(x) if dtype == FP8 else quantize_int8(x)
+
+
+def _kernels_for(x: Tensor) -> ModuleType:
+    """The module `kernels`. Raises UnsupportedError where it does not take x."""
+    if native_type(x) != "cuda":
+        raise decline(f"these Triton kernels are for CUDA, not {native_type(x)}")
+    if x.ndim != 2 or not x.shape[1] or x.dtype not in _ACTIVATIONS:
+        raise decline(f"these Triton kernels take no {x.dtype} of shape {tuple(x.shape)}")
+    return _kernels()
+
+
+_ACTIVATIONS = (torch.bfloat16, torch.float16, torch.float32)
+
+
+@cache
+def _kernels() -> ModuleType:
+    try:
+        from lightx2v_fl.operators import kernels
+    except ImportError as error:
+        raise decline(f"Triton cannot be imported: {error}") from error
+    return kernels
+
+
+@cache
+def _capability(index: int) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(index)
+
+
 fp8_linear = declare(
     "fp8_linear",
     native=_fp8_native,
     reference=_fp8_reference,
     flaggems=_fp8_flaggems,
+    triton=_fp8_triton,
     native_unavailable=(
         None
         if _core.vendor() == "cuda"
@@ -122,5 +220,9 @@ fp8_linear = declare(
     ),
 )
 int8_linear = declare(
-    "int8_linear", native=_int8_native, reference=_int8_reference, flaggems=_int8_flaggems
+    "int8_linear",
+    native=_int8_native,
+    reference=_int8_reference,
+    flaggems=_int8_flaggems,
+    triton=_int8_triton,
 )
