@@ -119,10 +119,14 @@ def register_impl(
     priority: int = 0,
     unavailable_reason: str | None = None,
     on_request: str | None = None,
+    only: Sequence[tuple[str, str]] = (),
+    verdict: tuple[str, str] | None = None,
 ) -> int:
     """Registers one implementation, native or the Python callable ``fn``; its token, 0 if native.
 
-    ``on_request`` is why only a route of the operator's own may choose it.
+    ``on_request`` is why only a route of the operator's own may choose it. ``only`` are the
+    conditions on calls it serves, each with what it means, and ``verdict`` is a verdict with what it
+    rests on; the explanation tells both, and the adapter sees to the conditions.
     """
 
 def declare_composite(namespace: str, names: Sequence[str]) -> None:

@@ -21,6 +21,9 @@ class Offer:
     fn: Callable[..., Any]
     backend: str
     native: bool = False  # fn takes tensors of the native device
+    only: tuple[
+        str, ...
+    ] = ()  # conditions on calls, as the adapter calls them; it serves others itself
 
 
 class Follower(Protocol):

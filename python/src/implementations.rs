@@ -1,6 +1,6 @@
 //! Registration of implementations.
 
-use flagos_core::registry::{Callable, Impl, Kind, Registry};
+use flagos_core::registry::{Callable, Condition, Impl, Kind, Registry, Verdict};
 use flagos_core::Error;
 use pyo3::exceptions::{PyLookupError, PyTypeError};
 use pyo3::prelude::*;
@@ -78,8 +78,8 @@ fn register_impls(
 
 #[pyfunction]
 #[pyo3(
-    signature = (op, impl_id, kind, r#fn=None, vendor=None, backend=None, priority=0, unavailable_reason=None, on_request=None),
-    text_signature = "(op, impl_id, kind, fn=None, vendor=None, backend=None, priority=0, unavailable_reason=None, on_request=None)"
+    signature = (op, impl_id, kind, r#fn=None, vendor=None, backend=None, priority=0, unavailable_reason=None, on_request=None, only=Vec::new(), verdict=None),
+    text_signature = "(op, impl_id, kind, fn=None, vendor=None, backend=None, priority=0, unavailable_reason=None, on_request=None, only=(), verdict=None)"
 )]
 #[allow(clippy::too_many_arguments)] // a keyword each in Python
 fn register_impl(
@@ -93,6 +93,8 @@ fn register_impl(
     priority: i32,
     unavailable_reason: Option<&str>,
     on_request: Option<&str>,
+    only: Vec<(String, String)>,
+    verdict: Option<(String, String)>,
 ) -> PyResult<u64> {
     let mut implementation = describe(
         py,
@@ -105,6 +107,16 @@ fn register_impl(
     )?;
     if let Some(reason) = on_request {
         implementation = implementation.on_request(reason);
+    }
+    implementation = implementation.only(only.into_iter().map(|(name, means)| Condition {
+        name: name.into(),
+        means: means.into(),
+    }));
+    if let Some((verdict, found)) = verdict {
+        implementation = implementation.verdict(Verdict {
+            verdict: verdict.into(),
+            found: found.into(),
+        });
     }
     let Some(function) = r#fn else {
         with_engine(py, "register_impl", |engine| {

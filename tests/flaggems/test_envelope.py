@@ -10,11 +10,11 @@ import torch
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 import torch_fl
-from torch_fl import replay, routing
+from torch_fl import python_kernels, routing
 from torch_fl.flaggems import candidates, cases, check, envelope
 
 from .database import DATABASE
-from .served import count
+from .served import count, on
 
 WHERE = [("exp", "function"), ("exp of complex numbers", "function")]
 
@@ -60,7 +60,8 @@ def test_what_is_wrong_exactly_outside_is_strict_within(served_by: Any, only: li
     assert found["verdict"] == check.STRICT and found["only"] == only, found
     assert 0 < found["inside"] < found["cases"]
     assert found["outside"] > 0 and "outside" in found["first"]
-    assert not candidates.function("exp").only, "the check leaves it as it was"
+    (left,) = python_kernels._offers["aten::exp"].values()
+    assert left.only == (), "the check leaves it as it was"
 
 
 @pytest.mark.parametrize(
@@ -96,12 +97,23 @@ def test_what_was_not_finished_has_no_conditions(served_by: Any) -> None:
     assert "only" not in found and found["verdict"] == check.UNTESTED
 
 
-def test_calls_outside_are_served_natively_and_counted(
-    served_by: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def limited() -> Any:
+    """Has overloads serve only calls for which conditions hold."""
+    names: set[str] = set()
+
+    def limit(overload: str, *only: str) -> None:
+        names.add(overload)
+        candidates.limit(overload, only)
+
+    yield limit
+    for name in names:
+        candidates.limit(name, ())
+
+
+def test_calls_outside_are_served_natively_and_counted(served_by: Any, limited: Any) -> None:
     served_by("exp", lambda x: torch.exp(x) + (0 if x.is_contiguous() else 1))
-    monkeypatch.setattr(candidates.function("exp"), "only", frozenset(["contiguous"]))
-    replay.forget()
+    limited("exp", "contiguous")
     x = torch.linspace(-1, 1, 12).reshape(3, 4)
     inside = x.to("flagos")
     outside = inside.t()
@@ -112,7 +124,24 @@ def test_calls_outside_are_served_natively_and_counted(
             torch.testing.assert_close(outside.exp().cpu(), x.t().exp())
         assert count("exp") - before == 6
         assert routing.counters()["aten::exp"]["fallbacks"] - declined == 6
-    replay.forget()
+
+
+def test_conditions_hold_for_interpreted_kernels(limited: Any) -> None:
+    """Its own kernel, with conditions that change: only calls that it serves come to FlagGems' function."""
+    function, x = candidates.function("exp"), torch.linspace(-1, 1, 6).reshape(2, 3)
+    kinds = {"nonempty": x[:0], "dimensioned": x.sum(), "contiguous": x.t(), "": x}
+    told: list[envelope.Holding] = []
+    function.told = told.append
+    try:
+        for only in ("nonempty", "dimensioned", "contiguous"):
+            limited("exp", only)
+            for breaks, argument in kinds.items():
+                told.clear()
+                with torch_fl.route({"exp": "flaggems"}):
+                    torch.testing.assert_close(on("flagos", argument).exp().cpu(), argument.exp())
+                assert len(told) == (breaks != only), (only, breaks)
+    finally:
+        function.told = None
 
 
 def test_what_holds_for_a_call() -> None:
@@ -132,10 +161,3 @@ def test_what_holds_for_a_call() -> None:
     assert broken("mul.Tensor", x, 1j) == ["real"]
     assert broken("full_like", x, 1, dtype=torch.complex64) == ["real"]
     assert broken("exp.out", x, out=x.t()) == ["contiguous"]
-
-
-def test_conditions_of_a_later_version_decline_everything() -> None:
-    function = candidates.Function("exp")
-    function.only = frozenset(["sorted"])
-    with pytest.raises(NotImplementedError, match="and not: sorted"):
-        function(torch.ones(2))

@@ -576,6 +576,7 @@ def test_the_plan_reads_the_tables_that_ship(tmp_path: Path, policy: str) -> Non
         "for op in ('exp', 'sin', 'cos', 'abs', 'neg'):\n"
         "    said = torch_fl.explain(op)\n"
         "    print(op, said.data['winner'], str(said).replace(chr(10), ' '))\n"
+        "print('json', json.dumps(torch_fl.explain('exp').data['candidates']))\n"
         "import torch\n"
         "assert torch.ones(0, device='flagos').exp().shape == (0,)\n"
         "print('declined', torch_fl.routing.counters().get('aten::exp', {}).get('fallbacks'))\n"
@@ -595,6 +596,17 @@ def test_the_plan_reads_the_tables_that_ship(tmp_path: Path, policy: str) -> Non
     for op, said in SAID.items():
         # What is wrong is told first, whatever the policy.
         assert (said if policy == "auto" or op == "cos" else OFF) in lines[op], lines[op]
+        assert lines[op].count(said) <= 1 and "serves a call only" not in lines[op], lines[op]
+    assert "STRICT on A chip, in 3 cases" in lines["sin"] and "verdict: FAILED" not in lines["cos"]
+    # Which calls it serves is told whether it serves or not, and on what that rests.
+    for said in (
+        "only when no tensor is without elements; other calls go to the native kernel",
+        "verdict: STRICT on A chip within these conditions, in 2 cases; wrong outside: sample 1: empty",
+    ):
+        assert said in lines["exp"], lines["exp"]
+    (ours,) = (c for c in json.loads(lines["json"]) if c["backend"] == "flaggems")
+    assert ours["only"] == [{"name": "nonempty", "means": "no tensor is without elements"}]
+    assert ours["verdict"]["verdict"] == "STRICT" and "sample 1" in ours["verdict"]["found"]
 
 
 def test_the_table_is_shown(

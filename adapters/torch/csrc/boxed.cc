@@ -271,21 +271,6 @@ class Call final : public StorageSource {
   std::optional<c10::DeviceIndex> output_;
 };
 
-void serve_natively(
-    const c10::OperatorHandle& op,
-    c10::DispatchKeySet native_keys,
-    torch::jit::Stack* stack,
-    const Traits& traits) {
-  // Kernels for compressed sparse tensors ask their arguments whether to keep what the backward pass needs.
-  const bool shows_requires_grad = native_keys.has(native.compressed);
-  serve(
-      op,
-      stack,
-      traits,
-      [&](torch::jit::Stack* converted) { op.redispatchBoxed(native_keys, converted); },
-      shows_requires_grad);
-}
-
 } // namespace
 
 Traits traits_of(const c10::OperatorHandle& op) {
@@ -332,6 +317,21 @@ void serve(
   for (auto result = stack->end() - static_cast<ptrdiff_t>(num_results); result != stack->end(); ++result) {
     call.convert_result(*result);
   }
+}
+
+void serve_natively(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet native_keys,
+    torch::jit::Stack* stack,
+    const Traits& traits) {
+  // Kernels for compressed sparse tensors ask their arguments whether to keep what the backward pass needs.
+  const bool shows_requires_grad = native_keys.has(native.compressed);
+  serve(
+      op,
+      stack,
+      traits,
+      [&](torch::jit::Stack* converted) { op.redispatchBoxed(native_keys, converted); },
+      shows_requires_grad);
 }
 
 BoxedTwin::BoxedTwin(const c10::OperatorHandle& op, c10::DispatchKeySet native_keys)

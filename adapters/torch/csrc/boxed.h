@@ -40,6 +40,13 @@ void serve(
     c10::function_ref<void(torch::jit::Stack*)> run,
     bool shows_requires_grad = false);
 
+// The same with the work done by the operator's own kernel under `native_keys`.
+void serve_natively(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet native_keys,
+    torch::jit::Stack* stack,
+    const Traits& traits);
+
 // Whether `key` has a kernel of its own for the operator, or torch one for every device.
 inline bool has_kernel(const c10::OperatorHandle& op, c10::DispatchKey key) {
   return op.hasKernelForDispatchKey(key) || op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "boxed.h"
+#include "conditions.h"
 #include "replay.h"
 #include "stream.h"
 #include "twin.h"
@@ -75,24 +76,34 @@ void each_tensor(const c10::IValue& value, const std::function<void(const at::Te
   }
 }
 
-// Serves an operator with an implementation in Python, or with what was recorded of it.
+// Serves an operator with an implementation in Python, or with what was recorded of it; natively outside its
+// conditions.
 class RoutedKernel final : public c10::OperatorKernel {
  public:
   RoutedKernel(
       const c10::OperatorHandle& op,
       c10::SafeKernelFunction python,
       std::string backend,
+      const std::vector<std::string>& only,
       std::shared_ptr<Recordings> recordings)
       : name_(c10::toString(op.operator_name())),
         slot_(op_slot(name_)),
         traits_(traits_of(op)),
         python_(std::move(python)),
         backend_(std::move(backend)),
+        only_(op.schema(), only),
         recordings_(std::move(recordings)) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     __atomic_fetch_add(&slot_->calls, 1, __ATOMIC_RELAXED);
     try {
+      // Before anything that was recorded: conditions may be newer.
+      if (C10_UNLIKELY(only_.any())) {
+        if (const uint32_t broken = only_.broken_by(*stack)) {
+          decline(op, stack, broken);
+          return;
+        }
+      }
       if (recordings_ == nullptr) {
         call_python(op, keys, stack);
         return;
@@ -128,6 +139,19 @@ class RoutedKernel final : public c10::OperatorKernel {
     serve(op, stack, traits_, [&](torch::jit::Stack* native) { python_.callBoxed(op, keys, native); });
   }
 
+  // What an implementation that declines a call itself comes to, without entering Python.
+  void decline(const c10::OperatorHandle& op, torch::jit::Stack* stack, uint32_t broken) {
+    check(core->op_record_fallback(name_.c_str(), only_.reason(broken).c_str()));
+    if (C10_UNLIKELY(logs())) {
+      log_dispatch(name_.c_str(), native.name);
+    }
+    serve_natively(op, native.keys, stack, traits_);
+  }
+
+  bool logs() const {
+    return (__atomic_load_n(&slot_->flags, __ATOMIC_RELAXED) & FLAGOS_FLAG_LOG) != 0;
+  }
+
   // The first call compiles and tunes kernels; the ones after it are recorded.
   void record(
       const c10::OperatorHandle& op,
@@ -159,7 +183,7 @@ class RoutedKernel final : public c10::OperatorKernel {
       Recorded& recorded,
       const Program& program) {
     const uint64_t replays = recorded.replays.fetch_add(1, std::memory_order_relaxed) + 1;
-    if (C10_UNLIKELY((__atomic_load_n(&slot_->flags, __ATOMIC_RELAXED) & FLAGOS_FLAG_LOG) != 0)) {
+    if (C10_UNLIKELY(logs())) {
       log_dispatch(name_.c_str(), backend_.c_str());
     }
     const uint64_t every = verify_every.load(std::memory_order_relaxed);
@@ -230,6 +254,7 @@ class RoutedKernel final : public c10::OperatorKernel {
   Traits traits_;
   c10::SafeKernelFunction python_;
   std::string backend_;
+  Conditions only_;
   std::shared_ptr<Recordings> recordings_;
 };
 
@@ -250,14 +275,15 @@ class Silent final : public c10::WarningHandler {
   void process(const c10::Warning& /*that a kernel is replaced*/) override {}
 };
 
-// Puts the implementation that is registered for PrivateUse1 now beneath the twin: it is given native tensors.
-void attach(const std::string& name, const std::string& backend, bool recorded) {
+// Puts the implementation that is registered for PrivateUse1 now beneath the twin: it is given native tensors,
+// and only the calls for which the conditions `only` hold.
+void attach(const std::string& name, const std::string& backend, bool recorded, const std::vector<std::string>& only) {
   const auto op = find_operator(name);
   TORCH_CHECK(op.has_value(), "flagos: torch has no operator ", name);
   Attached now;
   now.recordings = recorded ? std::make_shared<Recordings>() : nullptr;
   auto kernel = std::make_unique<RoutedKernel>(
-      *op, op->getComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1), backend, now.recordings);
+      *op, op->getComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1), backend, only, now.recordings);
   now.library = std::make_unique<torch::Library>(
       torch::Library::IMPL, name.substr(0, name.find("::")), c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   Silent silent;
@@ -320,7 +346,7 @@ std::tuple<int64_t, int64_t, int64_t, int64_t, std::vector<std::string>> recordi
 } // namespace
 
 void register_routed(torch::Library& library) {
-  library.def("attach_kernel(str op, str backend, bool recorded) -> ()", &attach);
+  library.def("attach_kernel(str op, str backend, bool recorded, str[] only) -> ()", &attach);
   library.def("detach_kernel(str op) -> ()", &detach);
   // For the recorder, inside a call.
   library.def("recording_wanted() -> bool", [] { return pending != nullptr && pending->wanted; });

@@ -1,12 +1,13 @@
 //! Why an operator runs where it runs, as data and as text.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::plan::PlanEntry;
 use super::print;
-use crate::registry::{Decision, Kind, Route};
+use crate::registry::{Condition, Decision, Kind, Route, Verdict};
 
 /// The plan's answer for one operator. `Display` is the text for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -50,6 +51,10 @@ pub struct ExplainedCandidate {
     pub chosen: bool,
     /// Why it was not.
     pub reason: Option<String>,
+    /// What must hold for the calls it serves; the native kernel serves the others. Empty: nothing.
+    pub only: Arc<[Condition]>,
+    /// How it compared with another implementation.
+    pub verdict: Option<Verdict>,
 }
 
 impl Explanation {
@@ -67,6 +72,8 @@ impl Explanation {
                     priority: implementation.priority,
                     chosen: candidate.lost.is_none(),
                     reason: candidate.lost.as_ref().map(ToString::to_string),
+                    only: Arc::clone(&implementation.only),
+                    verdict: implementation.verdict.clone(),
                 }
             })
             .collect();
@@ -150,6 +157,29 @@ impl fmt::Display for Explanation {
                 (None, Some(selector)) => write!(f, ": chosen by `{selector}`")?,
                 (None, None) => {}
             }
+            candidate.write_conditions(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl ExplainedCandidate {
+    /// Lines about which calls it serves, and the verdict behind that, unless `reason` is that verdict.
+    fn write_conditions(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.only.is_empty() {
+            let means: Vec<_> = self.only.iter().map(|c| &*c.means).collect();
+            let means = means.join(" and ");
+            write!(
+                f,
+                "\n      serves a call only when {means}; other calls go to the native kernel"
+            )?;
+        }
+        let told = |verdict: &&Verdict| match &self.reason {
+            Some(reason) => !reason.contains(&*verdict.found),
+            None => true,
+        };
+        if let Some(Verdict { verdict, found }) = self.verdict.as_ref().filter(told) {
+            write!(f, "\n      verdict: {verdict} {found}")?;
         }
         Ok(())
     }

@@ -78,6 +78,24 @@ impl Callable {
     }
 }
 
+/// A condition on the arguments of a call. Adapters hold calls against it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Condition {
+    /// What adapters and tables call it: `contiguous`.
+    pub name: Arc<str>,
+    /// What it says of a call: `every tensor is contiguous`.
+    pub means: Arc<str>,
+}
+
+/// What a comparison with another implementation has found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// In a word: `STRICT`, `FAILED`.
+    pub verdict: Arc<str>,
+    /// Where, how often, and what was wrong.
+    pub found: Arc<str>,
+}
+
 /// An implementation, without the operator it implements: for bulk registration, one value serves
 /// every operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +115,10 @@ pub struct Impl {
     pub availability: Availability,
     /// Why only a route of the operator's own may choose it, and not the default order.
     pub on_request: Option<Arc<str>>,
+    /// What must hold for the calls it serves; the native kernel serves the others.
+    pub only: Arc<[Condition]>,
+    /// How it compared with another implementation, where it was compared.
+    pub verdict: Option<Verdict>,
     /// How it is called.
     pub callable: Callable,
 }
@@ -112,6 +134,8 @@ impl Impl {
             priority: 0,
             availability: Availability::Available,
             on_request: None,
+            only: [].into(),
+            verdict: None,
             callable: Callable::Native,
         }
     }
@@ -141,6 +165,20 @@ impl Impl {
     #[must_use]
     pub fn on_request(mut self, reason: &str) -> Self {
         self.on_request = Some(reason.into());
+        self
+    }
+
+    /// Serving only calls for which these conditions hold.
+    #[must_use]
+    pub fn only(mut self, conditions: impl IntoIterator<Item = Condition>) -> Self {
+        self.only = conditions.into_iter().collect();
+        self
+    }
+
+    /// With what a comparison has found.
+    #[must_use]
+    pub fn verdict(mut self, verdict: Verdict) -> Self {
+        self.verdict = Some(verdict);
         self
     }
 

@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 
 pub use counters::{Counters, FallbackRecord};
 pub use engine::{ContextToken, Engine};
-pub use implementation::{Availability, Callable, Impl, Kind};
+pub use implementation::{Availability, Callable, Condition, Impl, Kind, Verdict};
 pub use namespace::Namespace;
 pub use op::{OpId, OpName, DEFAULT_NAMESPACE};
 pub use slot::{Decision, OpSlot, Route, FLAG_LOG_DISPATCH};

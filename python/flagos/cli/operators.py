@@ -22,7 +22,9 @@ examples:
 """
 
 EXPLAIN = """
-Shows what decided (a line of a file, a variable, a call) and why every other implementation lost.
+Shows what decided (a line of a file, a variable, a call) and why every other implementation lost. Of a
+kernel that was verified (`flagos verify`) it tells the verdict; and where that holds for some arguments
+only, which calls the kernel serves: the native kernel serves the others.
 
 examples:
   $ flagos explain aten::mm
@@ -84,7 +86,7 @@ def ops(options: argparse.Namespace) -> int:
                 [
                     (
                         name,
-                        entry["winner"] or entry["route"],
+                        _implementation(entry),
                         entry["backend"] or "-",
                         entry["decided_by"],
                     )
@@ -123,6 +125,18 @@ def _matches(name: str, pattern: str | None) -> bool:
         bare = name.partition("::")[2]
         return fnmatchcase(name, pattern) or fnmatchcase(bare, pattern)
     return pattern in name
+
+
+def _implementation(entry: dict[str, Any]) -> str:
+    """What serves an operator, with the names of the conditions on the calls it takes."""
+    only = [
+        condition["name"]
+        for candidate in entry["candidates"]
+        if candidate["chosen"]
+        for condition in candidate["only"]
+    ]
+    winner: str = entry["winner"] or entry["route"]
+    return f"{winner} (only {', '.join(only)})" if only else winner
 
 
 def _served_by(entry: dict[str, Any]) -> set[str | None]:

@@ -11,9 +11,9 @@ import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ class _Offer:
     fn: Callable[..., Any]
     backend: str
     native: bool  # takes tensors of the native device
+    only: tuple[str, ...]  # conditions outside of which calls go to the native kernel
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,35 @@ def require_operator(op: str) -> torch._ops.OpOverload:
 
 
 def offer(
-    op: str, impl_id: str, fn: Callable[..., Any], backend: str, native: bool = False
+    op: str,
+    impl_id: str,
+    fn: Callable[..., Any],
+    backend: str,
+    native: bool = False,
+    only: Iterable[str] = (),
 ) -> None:
-    """Remember `fn`, so that `choose` can attach it."""
+    """Remember `fn`, so that `choose` can attach it.
+
+    Calls for which a condition of `only` does not hold (`flaggems.envelope.CONDITIONS`) go to the native kernel and
+    are counted as fallbacks, without entering Python. Raises ValueError for conditions on an `fn` that is not `native`.
+    """
+    if only and not native:
+        raise ValueError(f"{impl_id} of {op} has conditions, which only native implementations do")
     with _lock:
-        _offers.setdefault(op, {})[impl_id] = _Offer(fn, backend, native)
+        _offers.setdefault(op, {})[impl_id] = _Offer(fn, backend, native, tuple(only))
+
+
+def limit(op: str, impl_id: str, only: Iterable[str]) -> None:
+    """Give a native offer other conditions, which hold from the next call on.
+
+    Raises ValueError without such an offer.
+    """
+    with _lock:
+        offers = _offers.get(op, {})
+        if impl_id not in offers or not offers[impl_id].native:
+            raise ValueError(f"{op} has no native implementation {impl_id!r}")
+        offers[impl_id] = replace(offers[impl_id], only=tuple(only))
+        _attach_anew(op)
 
 
 def withdraw(op: str, impl_id: str) -> None:
@@ -108,10 +133,15 @@ def refuse_recordings(op: str) -> None:
     require_operator(op)
     with _lock:
         _never_recorded.add(op)
-        attached = _attached.get(op)
-        if attached is not None:  # attached anew, without
-            choose(op, None)
-            choose(op, attached.impl_id)
+        _attach_anew(op)
+
+
+def _attach_anew(op: str) -> None:
+    """Attach what serves `op` as it is now to be attached; what was recorded of it is gone."""
+    attached = _attached.get(op)
+    if attached is not None:
+        choose(op, None)
+        choose(op, attached.impl_id)
 
 
 def calls() -> dict[str, int]:
@@ -243,11 +273,12 @@ def _attach_native(op: str, chosen: _Offer) -> torch.library.Library:
             _log_dispatch(op, chosen.backend)
             return result
         _core.record_fallback(op, declined or "declined by the implementation")
+        _log_dispatch(op, _vendor.native())
         return overload.redispatch(native_keys, *args, **kwargs)
 
     library = _put_over_native(op, kernel)
     recorded = replay.enabled() and op not in _never_recorded
-    torch.ops.flagos.attach_kernel(op, chosen.backend, recorded)
+    torch.ops.flagos.attach_kernel(op, chosen.backend, recorded, chosen.only)
     return library
 
 

@@ -177,7 +177,9 @@ class TorchFollower:
     def offered(self, offer: followers.Offer) -> None:
         """Remember an implementation of an operator of torch's."""
         if offer.op.startswith(_NAMESPACE):
-            python_kernels.offer(offer.op, offer.impl_id, offer.fn, offer.backend, offer.native)
+            python_kernels.offer(
+                offer.op, offer.impl_id, offer.fn, offer.backend, offer.native, offer.only
+            )
 
     def withdrawn(self, op: str, impl_id: str) -> None:
         """Detach an implementation for good."""

@@ -1,6 +1,7 @@
 //! Explanations as text and as data.
 
 use super::*;
+use crate::registry::{Condition, Verdict};
 
 #[test]
 fn the_text_shows_the_winner_what_decided_and_every_loser() {
@@ -26,6 +27,84 @@ fn the_text_of_an_operator_nobody_implements() {
       decided by: the built-in default
       no implementation is registered
     ");
+}
+
+/// `exp` with a kernel that is known to be right for some calls, and `sin` with one that is wrong.
+fn verified() -> Registry {
+    let mut registry = registry();
+    let condition = |name: &str, means: &str| Condition {
+        name: name.into(),
+        means: means.into(),
+    };
+    let verdict = |verdict: &str, found: &str| Verdict {
+        verdict: verdict.into(),
+        found: found.into(),
+    };
+    let kernel = || Impl::new("flaggems.kernel", Kind::Flagos, "flaggems");
+    let exp = kernel()
+        .only([
+            condition("nonempty", "no tensor is without elements"),
+            condition("contiguous", "every tensor is contiguous"),
+        ])
+        .verdict(verdict("STRICT", "in 41 cases; wrong outside: exp float32"));
+    let sin = kernel()
+        .verdict(verdict("FAILED", "on this chip: sin float32"))
+        .on_request("verified to be wrong on this chip: sin float32");
+    for (op, implementation) in [("exp", exp), ("sin", sin)] {
+        registry
+            .register(op, Arc::new(implementation))
+            .expect("valid");
+        let native = Impl::new("cuda.native", Kind::Vendor, "cuda").vendor("cuda");
+        registry.register(op, Arc::new(native)).expect("valid");
+    }
+    registry
+}
+
+#[test]
+fn the_text_tells_which_calls_are_served_and_the_verdict_behind_it() {
+    let plan = resolve_all(&verified(), &policy("")).expect("a plan");
+    insta::assert_snapshot!(plan.explain("exp").expect("known"), @r"
+    aten::exp -> flaggems.kernel
+      order: flagos|vendor|reference
+      decided by: the built-in default
+      * flaggems.kernel  flagos, backend flaggems: chosen by `flagos`
+          serves a call only when no tensor is without elements and every tensor is contiguous; other calls go to the native kernel
+          verdict: STRICT in 41 cases; wrong outside: exp float32
+        cuda.native      vendor, vendor cuda, backend cuda: a later alternative of the route (vendor)
+    ");
+}
+
+#[test]
+fn the_data_names_the_conditions_and_the_verdict() {
+    let plan = resolve_all(&verified(), &policy("")).expect("a plan");
+    let explanation = plan.explain("exp").expect("known");
+    let json = serde_json::to_value(&explanation.candidates[0]).expect("serialisable");
+    assert_eq!(json["only"][1]["name"], "contiguous");
+    assert_eq!(json["only"][1]["means"], "every tensor is contiguous");
+    assert_eq!(json["verdict"]["verdict"], "STRICT");
+    let native = serde_json::to_value(&explanation.candidates[1]).expect("serialisable");
+    assert_eq!(native["only"], serde_json::json!([]));
+    assert_eq!(native["verdict"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_verdict_is_told_once_and_also_when_a_route_asks_for_what_failed() {
+    let told = |configuration| {
+        let plan = resolve_all(&verified(), &policy(configuration)).expect("a plan");
+        plan.explain("sin").expect("known").to_string()
+    };
+    let left = told("");
+    assert_eq!(left.matches("sin float32").count(), 1, "{left}");
+    assert!(left.contains("verified to be wrong"), "{left}");
+    let routed = told("[ops]\nsin = \"flaggems\"");
+    assert!(
+        routed.starts_with("aten::sin -> flaggems.kernel"),
+        "{routed}"
+    );
+    assert!(
+        routed.contains("verdict: FAILED on this chip: sin float32"),
+        "{routed}"
+    );
 }
 
 #[test]

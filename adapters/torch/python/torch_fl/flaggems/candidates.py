@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 import torch
 
-from flagos import UnsupportedError, _core, followers
+from flagos import _core, followers
 from torch_fl import _vendor, python_kernels
 from torch_fl.flaggems import envelope, interpreted, package, tables
 from torch_fl.flaggems.parts import PARTS
@@ -39,26 +39,19 @@ _NOT_ROUTED = frozenset(
 class Function:
     """A function of FlagGems, found when it is first called, or the one that is given.
 
-    It declines calls for which a condition of `only` does not hold. `told` is told, of every call it takes,
-    the conditions that hold. Where the tensor's device is meant, the function is told which: FlagGems gives
-    torch its number, and a device that is only a number is one of flagos.
+    `told` is told, of every call, the conditions that hold. Where the tensor's device is meant, the function is told
+    which: FlagGems gives torch its number, and a device that is only a number is one of flagos.
     """
 
     def __init__(self, overload: str, given: Callable[..., Any] | None = None) -> None:
         self._overload = overload
         self._function = given
         self._given_device = False
-        self.only: frozenset[str] = frozenset()
         self.told: Callable[[envelope.Holding], None] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.only or self.told is not None:
-            holding = envelope.holding(self._overload, args, kwargs)
-            if not self.only <= holding:
-                broken = ", ".join(envelope.ordered(self.only - holding))
-                raise UnsupportedError(f"it was verified within conditions, and not: {broken}")
-            if self.told is not None:
-                self.told(holding)
+        if self.told is not None:
+            self.told(envelope.holding(self._overload, args, kwargs))
         serve = self._found()
         if self._given_device and kwargs.get("device") is None:
             kwargs["device"] = args[0].device
@@ -87,6 +80,15 @@ def missing() -> str:
 def function(overload: str) -> Function:
     """What serves an overload that is registered."""
     return _functions[overload]
+
+
+def limit(overload: str, only: Iterable[str]) -> None:
+    """Have it serve only calls for which conditions hold, from the next call on, instead of those of the table.
+
+    For verification: what `explain` says stays as it is.
+    """
+    impl_id = f"{BACKEND}.{_registered[overload]}"
+    python_kernels.limit(f"aten::{overload}", impl_id, envelope.ordered(only))
 
 
 def usable(overload: str) -> bool:
@@ -130,8 +132,8 @@ def register() -> None:
         except RuntimeError:  # of another version of torch
             continue
         function = _functions[overload] = Function(overload, of_parts.get(overload))
-        function.only = tables.only(overload)
         unusable = _unusable(overload)
+        only = envelope.ordered(tables.only(overload))
         _core.register_impl(
             op,
             f"{BACKEND}.{name}",
@@ -140,11 +142,15 @@ def register() -> None:
             backend=BACKEND,
             unavailable_reason=unusable,
             on_request=None if unusable else tables.not_by_default(overload),
+            only=[(name, envelope.meaning(name)) for name in only],
+            verdict=tables.told(overload),
         )
         _registered[overload] = name
         if unusable is None:
             followers.offered(
-                followers.Offer(op, f"{BACKEND}.{name}", function, BACKEND, native=True)
+                followers.Offer(
+                    op, f"{BACKEND}.{name}", function, BACKEND, native=True, only=tuple(only)
+                )
             )
     followers.published()
 

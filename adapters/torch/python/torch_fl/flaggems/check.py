@@ -70,7 +70,7 @@ def check(
     right: list[_Case] = []
     wrong: list[_Case] = []
     complete = True
-    candidates.function(overload).only = frozenset()
+    candidates.limit(overload, ())
 
     def step(name: str) -> None:
         if told is not None:
@@ -146,7 +146,7 @@ def _envelope(
 
     Each case that was wrong is run again while what is outside is declined: calls within it may still be wrong.
     """
-    function, began = candidates.function(overload), time.monotonic()
+    began = time.monotonic()
     unrecorded: dict[str, Any] = {"replayed": 0}
     try:
         for only in envelope.candidates():
@@ -154,8 +154,7 @@ def _envelope(
                 continue  # nothing would be left
             if any(case.within(only) for case in wrong):
                 continue
-            function.only = only
-            replay.forget()
+            candidates.limit(overload, only)
             for case in wrong:
                 if time.monotonic() - began > seconds:
                     return None
@@ -171,8 +170,7 @@ def _envelope(
                 return only
         return None
     finally:
-        function.only = frozenset()
-        replay.forget()
+        candidates.limit(overload, ())
 
 
 def _in_turns(

@@ -1,7 +1,8 @@
 """Conditions on the arguments of a call, within which a kernel was verified.
 
 A kernel that is wrong for empty tensors, say, is right to use for the others. What is in the tensors is no
-condition: looking would cost a wait for the device.
+condition: looking would cost a wait for the device. Calls that are routed are held against them without Python
+(`csrc/conditions.cc`); `flagos verify` finds with `holding` which conditions a kernel needs.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ def ordered(conditions: Iterable[str]) -> list[str]:
     """The conditions as tables and messages list them."""
     known = [name for name in CONDITIONS if name in conditions]
     return known + sorted(set(conditions) - set(known))
+
+
+def meaning(condition: str) -> str:
+    """What a condition says of a call."""
+    unknown = f"{condition} holds, which this version does not know and takes for broken"
+    return CONDITIONS.get(condition, unknown)
 
 
 def holding(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Holding:

@@ -199,6 +199,20 @@ def only(overload: str) -> frozenset[str]:
     return frozenset(verdicts().get(overload, {}).get("only", ()))
 
 
+def told(overload: str) -> tuple[str, str] | None:
+    """The verdict, and what it rests on, in words; None where there is none on this chip."""
+    known = verdicts().get(overload)
+    if known is None:
+        return None
+    where = f"on {chip() or 'this chip'}"
+    if known["verdict"] != "STRICT":
+        return known["verdict"], f"{where}: {known.get('first') or 'no case reached it'}"
+    if "only" not in known:
+        return "STRICT", f"{where}, in {known['cases']} cases"
+    inside = f", in {known['inside']} cases" if "inside" in known else ""
+    return "STRICT", f"{where} within these conditions{inside}; wrong outside: {known['first']}"
+
+
 def not_by_default(overload: str) -> str | None:
     """Why the default order does not take it; None when it does."""
     wanted = policy()

@@ -39,7 +39,7 @@ from typing import Any
 import torch
 
 from torch_fl import flagos
-from torch_fl.flaggems import candidates, cases, isolated, package, tables, tune
+from torch_fl.flaggems import candidates, cases, envelope, isolated, package, tables, tune
 from torch_fl.flaggems.check import (
     BASIC,
     BY_FLAGGEMS,
@@ -288,9 +288,12 @@ def _counts(shown: Verdicts) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command `flagos verify`."""
+    conditions = "\n".join(f"  {name:13}{means}" for name, means in envelope.CONDITIONS.items())
     parser = argparse.ArgumentParser(
         prog="flagos verify",
         description=__doc__,
+        epilog=f"conditions on the arguments of a call, the simplest first:\n{conditions}\n\n"
+        "`flagos explain OP` tells which of them a kernel that is routed serves calls within.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--ops", default="*", help="shell pattern of overloads: 'add*'")
