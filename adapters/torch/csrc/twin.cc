@@ -124,7 +124,7 @@ struct Members : c10::TensorImpl {
 // Whether nobody but the pool knows of the tensor, and no call has left anything in it that binding does not replace.
 bool reusable(const at::Tensor& tensor) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  return tensor.getIntrusivePtr().is_uniquely_owned() && impl->key_set() == c10::DispatchKeySet(native.dense) &&
+  return tensor.getIntrusivePtr().is_uniquely_owned() && impl->key_set() == native.keys &&
       impl->pyobj_slot()->load_pyobj() == nullptr && impl->autograd_meta() == nullptr &&
       !impl->version_counter().enabled() && !Members::is_extended(impl) && impl->allow_tensor_metadata_change();
 }
