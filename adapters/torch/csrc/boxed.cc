@@ -3,6 +3,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -177,6 +178,9 @@ class Call final : public StorageSource {
   // The flagos storage to use for `native`: that of an argument when the bytes are an argument's.
   c10::Storage flagos_storage(const c10::Storage& native) override {
     const c10::StorageImpl* impl = native.unsafeGetStorageImpl();
+    if (C10_UNLIKELY(bindings_.size() + outputs_.size() > kFew)) {
+      return look_up_storage(native);
+    }
     for (const Binding& binding : bindings_) {
       if (binding.alias.has_storage() && binding.alias.storage().unsafeGetStorageImpl() == impl &&
           shares_twin(binding.original, impl)) {
@@ -198,9 +202,90 @@ class Call final : public StorageSource {
   }
 
  private:
+  // So many tensors are compared one by one; the hundreds of an optimizer's lists are looked up.
+  static constexpr size_t kFew = 16;
+
+  struct Directory {
+    std::unordered_map<const c10::TensorImpl*, size_t> originals; // places in `bindings_`
+    std::unordered_map<const c10::TensorImpl*, size_t> aliases;
+    std::unordered_map<const c10::StorageImpl*, c10::Storage> storages; // flagos's, of the native ones
+  };
+  Directory& directory() {
+    if (directory_ == nullptr) {
+      directory_ = std::make_unique<Directory>();
+    }
+    return *directory_;
+  }
+
+  // As `flagos_storage`, once the kernel has run.
+  c10::Storage look_up_storage(const c10::Storage& native) {
+    const c10::StorageImpl* impl = native.unsafeGetStorageImpl();
+    auto& storages = directory().storages;
+    if (storages.empty()) {
+      for (const Binding& binding : bindings_) {
+        if (binding.alias.has_storage()) {
+          const c10::StorageImpl* alias = binding.alias.storage().unsafeGetStorageImpl();
+          if (shares_twin(binding.original, alias)) {
+            storages.emplace(alias, binding.original.storage());
+          }
+        }
+      }
+      for (const auto* list : {&storages_, &outputs_}) {
+        for (const StorageBinding& binding : *list) {
+          storages.emplace(binding.alias.unsafeGetStorageImpl(), binding.original);
+        }
+      }
+    }
+    const auto found = storages.find(impl);
+    if (found != storages.end()) {
+      return found->second;
+    }
+    outputs_.push_back({wrap_storage(native, device()), native});
+    storages.emplace(impl, outputs_.back().original);
+    return outputs_.back().original;
+  }
+
+  // The binding of a flagos argument that was seen before; null when it was not.
+  Binding* bound(const at::Tensor& original) {
+    if (C10_LIKELY(bindings_.size() <= kFew)) {
+      for (Binding& binding : bindings_) {
+        if (binding.original.is_same(original)) {
+          return &binding;
+        }
+      }
+      return nullptr;
+    }
+    auto& originals = directory().originals;
+    for (size_t place = originals.size(); place < bindings_.size(); ++place) {
+      originals.emplace(bindings_[place].original.unsafeGetTensorImpl(), place);
+    }
+    const auto found = originals.find(original.unsafeGetTensorImpl());
+    return found == originals.end() ? nullptr : &bindings_[found->second];
+  }
+
+  // The binding whose alias a kernel returned; null when it returned another tensor.
+  const Binding* returned(const at::Tensor& alias) {
+    if (C10_LIKELY(bindings_.size() <= kFew)) {
+      for (const Binding& binding : bindings_) {
+        if (binding.alias.is_same(alias)) {
+          return &binding;
+        }
+      }
+      return nullptr;
+    }
+    auto& aliases = directory().aliases;
+    for (size_t place = aliases.size(); place < bindings_.size(); ++place) {
+      aliases.emplace(bindings_[place].alias.unsafeGetTensorImpl(), place);
+    }
+    const auto found = aliases.find(alias.unsafeGetTensorImpl());
+    return found == aliases.end() ? nullptr : &bindings_[found->second];
+  }
+
   // A kernel may have given the alias another storage; then it is no longer the twin.
   static bool shares_twin(const at::Tensor& original, const c10::StorageImpl* native) {
-    const c10::StorageImpl* storage = original.storage().unsafeGetStorageImpl();
+    return is_twin(original.storage().unsafeGetStorageImpl(), native);
+  }
+  static bool is_twin(const c10::StorageImpl* storage, const c10::StorageImpl* native) {
     return twin_of(storage->data_ptr()) == native || native->data_ptr().get_context() == storage;
   }
 
@@ -228,11 +313,9 @@ class Call final : public StorageSource {
     } else if (place_ == Place::kSame || !device_.has_value()) {
       see_device(tensor.device());
     }
-    for (Binding& binding : bindings_) {
-      if (binding.original.is_same(tensor)) {
-        binding.written |= written;
-        return binding.alias;
-      }
+    if (Binding* seen = bound(tensor)) {
+      seen->written |= written;
+      return seen->alias;
     }
     const bool shares_counter = counted && tensor.layout() == c10::kStrided && tensor.has_storage();
     bindings_.push_back({tensor, shares_counter ? share_with_cuda(tensor) : alias_of(tensor), written});
@@ -247,10 +330,8 @@ class Call final : public StorageSource {
     if (!tensor.defined() || tensor.device().type() != native.type) {
       return tensor;
     }
-    for (const Binding& binding : bindings_) {
-      if (binding.alias.is_same(tensor)) {
-        return binding.original;
-      }
+    if (const Binding* binding = returned(tensor)) {
+      return binding->original;
     }
     if (!output_.has_value()) {
       return tensor;
@@ -261,8 +342,9 @@ class Call final : public StorageSource {
   bool shows_requires_grad_;
   Place place_ = Place::kSame; // of the argument being converted
   c10::SmallVector<Binding, 6> bindings_;
-  c10::SmallVector<StorageBinding, 1> storages_;
+  c10::SmallVector<StorageBinding, 2> storages_;
   c10::SmallVector<StorageBinding, 2> outputs_;
+  std::unique_ptr<Directory> directory_;
   c10::SmallVector<c10::IValue*, 1> generators_;
   std::optional<c10::Device> device_;       // of the flagos arguments
   std::optional<c10::Device> elsewhere_;    // of an argument that is not on flagos

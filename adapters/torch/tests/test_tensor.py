@@ -314,3 +314,12 @@ class TestAliases:
             for thread in threads:
                 thread.join()
         assert torch.flagos.memory_allocated() == before
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_a_result_has_the_dispatch_keys_of_a_tensor_made_there(mode):
+    with mode():
+        made = torch.empty(2, 3, device="flagos")
+        for result in (made + made, made.to(torch.float16), torch.stack([made, made]), made.sum()):
+            assert torch._C._dispatch_keys(result) == torch._C._dispatch_keys(made)
+        assert torch._C._dispatch_keys(made) != torch._C._dispatch_keys(torch.empty(2, 3))
