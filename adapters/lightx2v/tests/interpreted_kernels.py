@@ -185,3 +185,20 @@ def test_what_the_kernels_do_not_take_is_declined(monkeypatch: pytest.MonkeyPatc
     for x in (drawn(2, 8).double(), drawn(1, 2, 8), drawn(2, 0)):
         with pytest.raises(quantized._core.UnsupportedError, match=str(x.dtype)):
             quantized._int8_triton(x, weight, scale, None)
+
+
+@pytest.mark.parametrize("capability", [(9, 0), (8, 0)], ids=["whole", "scaled after"])
+def test_shapes_that_do_not_fit_are_not_computed(
+    capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantized, "native_type", lambda x: "cuda")
+    monkeypatch.setattr(quantized, "_capability", lambda index: capability)
+    weight, scale = quantized.quantize_int8(drawn(48, 32))
+    for inner in (16, 64):
+        with pytest.raises(ValueError, match=r"expected x \[tokens, 32\]"):
+            quantized._int8_triton(drawn(4, inner), weight.t(), scale, None)
+    with pytest.raises(ValueError, match=r"expected torch\.int8"):
+        quantized._int8_triton(drawn(4, 32), weight.t().float(), scale, None)
+    for of_columns, bias in ((scale[:40], None), (scale[:1], None), (scale, drawn(1))):
+        with pytest.raises(quantized._core.UnsupportedError, match="each of the 48 columns"):
+            quantized._int8_triton(drawn(4, 32), weight.t(), of_columns, bias)

@@ -92,6 +92,18 @@ def test_declining_falls_back_and_is_counted():
     assert flagos.counters()["aten::mul.Tensor"]["fallbacks"] == before + 1
 
 
+def test_numbers_beside_tensors_may_be_declined():
+    def refuse(*args, **kwargs):
+        raise flagos.UnsupportedError("not today")
+
+    x, here = torch.arange(3, device="flagos"), torch.arange(3)
+    with serving("aten::add.Tensor", refuse), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in (2, 2.5, True, 1j):
+            result, expected = x + number, here + number
+            assert result.dtype == expected.dtype and torch.equal(result.cpu(), expected)
+
+
 def test_what_it_raises_is_raised():
     def fails(self):
         raise ZeroDivisionError("of its own")

@@ -80,7 +80,8 @@ def offer(
 def limit(op: str, impl_id: str, only: Iterable[str]) -> None:
     """Give a native offer other conditions, which hold from the next call on.
 
-    Raises ValueError without such an offer.
+    The kernel is attached anew: not while another thread calls the operator. Raises ValueError without
+    such an offer.
     """
     with _lock:
         offers = _offers.get(op, {})
@@ -274,7 +275,8 @@ def _attach_native(op: str, chosen: _Offer) -> torch.library.Library:
             return result
         _core.record_fallback(op, declined or "declined by the implementation")
         _log_dispatch(op, _vendor.native())
-        return overload.redispatch(native_keys, *args, **kwargs)
+        given, named = _numbers_as_tensors(tensor_places, args, kwargs)
+        return overload.redispatch(native_keys, *given, **named)
 
     library = _put_over_native(op, kernel)
     recorded = replay.enabled() and op not in _never_recorded

@@ -59,6 +59,7 @@ def declare(
             backend=_NATIVE_OF_VENDOR.get(vendor, vendor),
             priority=1,
             unavailable=triton_missing(vendor),
+            on_request="these kernels have not run on a GPU yet: route the operator to use them",
         )
     operator.offer(
         native,

@@ -38,6 +38,12 @@ LARGE = Tile(128, 256, 128, warps=8, stages=4)
 SMALL = Tile(64, 128, 128, warps=4, stages=4)  # where large ones would leave multiprocessors idle
 
 
+def open_driver() -> None:
+    """Have Triton find its driver, for which it needs a C compiler. Raises RuntimeError without."""
+    if not triton.knobs.runtime.interpret:
+        triton.runtime.driver.active.get_current_target()
+
+
 def quantize(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """x [rows, n] as `dtype`, float8_e4m3fn or int8, and float32 scales [rows, 1]: x ≈ q · scale."""
     rows, n = x.shape

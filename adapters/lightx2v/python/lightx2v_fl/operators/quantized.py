@@ -121,6 +121,17 @@ def _int8_native(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor |
 
 def _int8_triton(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
     kernels = _kernels_for(x)
+    inner, outer = weight.shape
+    if x.shape[1] != inner:
+        raise ValueError(
+            f"x is {tuple(x.shape)} and weight {inner}x{outer}: expected x [tokens, {inner}]"
+        )
+    if weight.dtype != torch.int8:
+        raise ValueError(f"weight is {weight.dtype}, expected torch.int8")
+    if weight_scale.numel() != outer or (bias is not None and bias.numel() != outer):
+        raise decline(
+            f"these Triton kernels take a scale and a bias for each of the {outer} columns"
+        )
     whole = _capability(x.device.index)[0] == 9  # elsewhere the product's tiles may not fit
     if not whole:
         _check_int_mm(weight)
@@ -175,10 +186,17 @@ def _flaggems(
 
 def _quantize(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """By the Triton kernel where it serves x, else by the formula."""
-    if native_type(x) == "cuda" and triton_missing(_core.vendor()) is None:
-        quantized, scale = _kernels_for(x).quantize(x, dtype)
-        return quantized, scale
-    return quantize_fp8(x) if dtype == FP8 else quantize_int8(x)
+    formula = quantize_fp8 if dtype == FP8 else quantize_int8
+    if native_type(x) != "cuda" or triton_missing(_core.vendor()) is not None:
+        return formula(x)
+    if dtype == FP8 and _capability(x.device.index) < (8, 9):
+        return formula(x)
+    try:
+        kernels = _kernels_for(x)
+    except _core.UnsupportedError:
+        return formula(x)
+    quantized, scale = kernels.quantize(x, dtype)
+    return quantized, scale
 
 
 def _kernels_for(x: Tensor) -> ModuleType:
@@ -187,19 +205,25 @@ def _kernels_for(x: Tensor) -> ModuleType:
         raise decline(f"these Triton kernels are for CUDA, not {native_type(x)}")
     if x.ndim != 2 or not x.shape[1] or x.dtype not in _ACTIVATIONS:
         raise decline(f"these Triton kernels take no {x.dtype} of shape {tuple(x.shape)}")
-    return _kernels()
+    kernels, missing = _kernels()
+    if kernels is None:
+        raise decline(missing)
+    return kernels
 
 
 _ACTIVATIONS = (torch.bfloat16, torch.float16, torch.float32)
 
 
 @cache
-def _kernels() -> ModuleType:
+def _kernels() -> tuple[ModuleType | None, str]:
+    """The module `kernels`, or why there is none. Asked once."""
     try:
         from lightx2v_fl.operators import kernels
-    except ImportError as error:
-        raise decline(f"Triton cannot be imported: {error}") from error
-    return kernels
+
+        kernels.open_driver()
+    except (ImportError, RuntimeError) as error:  # Triton builds its driver with a C compiler
+        return None, f"Triton cannot be used: {error}"
+    return kernels, ""
 
 
 @cache
