@@ -175,40 +175,28 @@ class Call final : public StorageSource {
     }
   }
 
-  // The flagos storage to use for `native`: that of an argument when the bytes are an argument's.
+  // The flagos storage to use for `native`: that of an argument when the bytes are an argument's. Once the kernel
+  // has run.
   c10::Storage flagos_storage(const c10::Storage& native) override {
     const c10::StorageImpl* impl = native.unsafeGetStorageImpl();
-    if (C10_UNLIKELY(bindings_.size() + outputs_.size() > kFew)) {
-      return look_up_storage(native);
+    c10::Storage known = bindings_.size() + outputs_.size() <= kFew ? search_storage(impl) : look_up_storage(impl);
+    if (!known) {
+      known = wrap_storage(native, device());
+      outputs_.push_back({known, native});
     }
-    for (const Binding& binding : bindings_) {
-      if (binding.alias.has_storage() && binding.alias.storage().unsafeGetStorageImpl() == impl &&
-          shares_twin(binding.original, impl)) {
-        return binding.original.storage();
-      }
-    }
-    for (const StorageBinding& binding : storages_) {
-      if (binding.alias.unsafeGetStorageImpl() == impl) {
-        return binding.original;
-      }
-    }
-    for (const StorageBinding& binding : outputs_) {
-      if (binding.alias.unsafeGetStorageImpl() == impl) {
-        return binding.original;
-      }
-    }
-    outputs_.push_back({wrap_storage(native, device()), native});
-    return outputs_.back().original;
+    return known;
   }
 
  private:
   // So many tensors are compared one by one; the hundreds of an optimizer's lists are looked up.
   static constexpr size_t kFew = 16;
 
+  using Places = std::unordered_map<const c10::TensorImpl*, size_t>; // in `bindings_`
   struct Directory {
-    std::unordered_map<const c10::TensorImpl*, size_t> originals; // places in `bindings_`
-    std::unordered_map<const c10::TensorImpl*, size_t> aliases;
+    Places originals;
+    Places aliases;
     std::unordered_map<const c10::StorageImpl*, c10::Storage> storages; // flagos's, of the native ones
+    size_t outputs = 0; // of those in `outputs_`, how many are among them
   };
   Directory& directory() {
     if (directory_ == nullptr) {
@@ -217,75 +205,70 @@ class Call final : public StorageSource {
     return *directory_;
   }
 
-  // As `flagos_storage`, once the kernel has run.
-  c10::Storage look_up_storage(const c10::Storage& native) {
-    const c10::StorageImpl* impl = native.unsafeGetStorageImpl();
-    auto& storages = directory().storages;
-    if (storages.empty()) {
+  // The flagos storage that goes with a native one; none when it is new.
+  c10::Storage search_storage(const c10::StorageImpl* native) const {
+    for (const Binding& binding : bindings_) {
+      if (binding.alias.has_storage() && binding.alias.storage().unsafeGetStorageImpl() == native &&
+          shares_twin(binding.original, native)) {
+        return binding.original.storage();
+      }
+    }
+    for (const StorageBinding& binding : storages_) {
+      if (binding.alias.unsafeGetStorageImpl() == native) {
+        return binding.original;
+      }
+    }
+    for (const StorageBinding& binding : outputs_) {
+      if (binding.alias.unsafeGetStorageImpl() == native) {
+        return binding.original;
+      }
+    }
+    return {};
+  }
+  c10::Storage look_up_storage(const c10::StorageImpl* native) {
+    Directory& known = directory();
+    if (known.storages.empty()) {
       for (const Binding& binding : bindings_) {
         if (binding.alias.has_storage()) {
           const c10::StorageImpl* alias = binding.alias.storage().unsafeGetStorageImpl();
           if (shares_twin(binding.original, alias)) {
-            storages.emplace(alias, binding.original.storage());
+            known.storages.emplace(alias, binding.original.storage());
           }
         }
       }
-      for (const auto* list : {&storages_, &outputs_}) {
-        for (const StorageBinding& binding : *list) {
-          storages.emplace(binding.alias.unsafeGetStorageImpl(), binding.original);
-        }
+      for (const StorageBinding& binding : storages_) {
+        known.storages.emplace(binding.alias.unsafeGetStorageImpl(), binding.original);
       }
     }
-    const auto found = storages.find(impl);
-    if (found != storages.end()) {
-      return found->second;
+    for (; known.outputs < outputs_.size(); ++known.outputs) {
+      const StorageBinding& output = outputs_[known.outputs];
+      known.storages.emplace(output.alias.unsafeGetStorageImpl(), output.original);
     }
-    outputs_.push_back({wrap_storage(native, device()), native});
-    storages.emplace(impl, outputs_.back().original);
-    return outputs_.back().original;
+    const auto found = known.storages.find(native);
+    return found == known.storages.end() ? c10::Storage() : found->second;
   }
 
-  // The binding of a flagos argument that was seen before; null when it was not.
-  Binding* bound(const at::Tensor& original) {
+  // The binding whose original, or alias, is this tensor; null when there is none.
+  Binding* bound(at::Tensor Binding::* side, Places Directory::* places_of, const at::Tensor& tensor) {
     if (C10_LIKELY(bindings_.size() <= kFew)) {
       for (Binding& binding : bindings_) {
-        if (binding.original.is_same(original)) {
+        if ((binding.*side).is_same(tensor)) {
           return &binding;
         }
       }
       return nullptr;
     }
-    auto& originals = directory().originals;
-    for (size_t place = originals.size(); place < bindings_.size(); ++place) {
-      originals.emplace(bindings_[place].original.unsafeGetTensorImpl(), place);
+    Places& places = directory().*places_of;
+    for (size_t place = places.size(); place < bindings_.size(); ++place) {
+      places.emplace((bindings_[place].*side).unsafeGetTensorImpl(), place);
     }
-    const auto found = originals.find(original.unsafeGetTensorImpl());
-    return found == originals.end() ? nullptr : &bindings_[found->second];
-  }
-
-  // The binding whose alias a kernel returned; null when it returned another tensor.
-  const Binding* returned(const at::Tensor& alias) {
-    if (C10_LIKELY(bindings_.size() <= kFew)) {
-      for (const Binding& binding : bindings_) {
-        if (binding.alias.is_same(alias)) {
-          return &binding;
-        }
-      }
-      return nullptr;
-    }
-    auto& aliases = directory().aliases;
-    for (size_t place = aliases.size(); place < bindings_.size(); ++place) {
-      aliases.emplace(bindings_[place].alias.unsafeGetTensorImpl(), place);
-    }
-    const auto found = aliases.find(alias.unsafeGetTensorImpl());
-    return found == aliases.end() ? nullptr : &bindings_[found->second];
+    const auto found = places.find(tensor.unsafeGetTensorImpl());
+    return found == places.end() ? nullptr : &bindings_[found->second];
   }
 
   // A kernel may have given the alias another storage; then it is no longer the twin.
   static bool shares_twin(const at::Tensor& original, const c10::StorageImpl* native) {
-    return is_twin(original.storage().unsafeGetStorageImpl(), native);
-  }
-  static bool is_twin(const c10::StorageImpl* storage, const c10::StorageImpl* native) {
+    const c10::StorageImpl* storage = original.storage().unsafeGetStorageImpl();
     return twin_of(storage->data_ptr()) == native || native->data_ptr().get_context() == storage;
   }
 
@@ -313,7 +296,7 @@ class Call final : public StorageSource {
     } else if (place_ == Place::kSame || !device_.has_value()) {
       see_device(tensor.device());
     }
-    if (Binding* seen = bound(tensor)) {
+    if (Binding* seen = bound(&Binding::original, &Directory::originals, tensor)) {
       seen->written |= written;
       return seen->alias;
     }
@@ -330,7 +313,7 @@ class Call final : public StorageSource {
     if (!tensor.defined() || tensor.device().type() != native.type) {
       return tensor;
     }
-    if (const Binding* binding = returned(tensor)) {
+    if (const Binding* binding = bound(&Binding::alias, &Directory::aliases, tensor)) {
       return binding->original;
     }
     if (!output_.has_value()) {
@@ -342,7 +325,7 @@ class Call final : public StorageSource {
   bool shows_requires_grad_;
   Place place_ = Place::kSame; // of the argument being converted
   c10::SmallVector<Binding, 6> bindings_;
-  c10::SmallVector<StorageBinding, 2> storages_;
+  c10::SmallVector<StorageBinding, 1> storages_;
   c10::SmallVector<StorageBinding, 2> outputs_;
   std::unique_ptr<Directory> directory_;
   c10::SmallVector<c10::IValue*, 1> generators_;

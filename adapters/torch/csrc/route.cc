@@ -32,7 +32,7 @@ bool enter_op_slowly(FlagosOpSlot* slot, const char* name) {
   if (on_cpu) {
     check(core->op_record_fallback(name, "the plan routes it to the CPU"));
   }
-  if ((__atomic_load_n(&slot->flags, __ATOMIC_RELAXED) & FLAGOS_FLAG_LOG) != 0) {
+  if (logs_dispatch(slot)) {
     log_dispatch(name, on_cpu ? "cpu" : native.name);
   }
   return on_cpu;

@@ -20,6 +20,11 @@ inline bool enter_op(FlagosOpSlot* slot, const char* name) {
   return C10_UNLIKELY((route | flags) != 0) && enter_op_slowly(slot, name);
 }
 
+// Whether the plan wants every call of the operator told.
+inline bool logs_dispatch(const FlagosOpSlot* slot) {
+  return C10_UNLIKELY((__atomic_load_n(&slot->flags, __ATOMIC_RELAXED) & FLAGOS_FLAG_LOG) != 0);
+}
+
 // One line about who serves a call: `[flagos dispatch] add.Tensor -> cuda`.
 void log_dispatch(const char* name, const char* backend);
 

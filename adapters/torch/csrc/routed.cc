@@ -142,14 +142,10 @@ class RoutedKernel final : public c10::OperatorKernel {
   // What an implementation that declines a call itself comes to, without entering Python.
   void decline(const c10::OperatorHandle& op, torch::jit::Stack* stack, uint32_t broken) {
     check(core->op_record_fallback(name_.c_str(), only_.reason(broken).c_str()));
-    if (C10_UNLIKELY(logs())) {
+    if (logs_dispatch(slot_)) {
       log_dispatch(name_.c_str(), native.name);
     }
     serve_natively(op, native.keys, stack, traits_);
-  }
-
-  bool logs() const {
-    return (__atomic_load_n(&slot_->flags, __ATOMIC_RELAXED) & FLAGOS_FLAG_LOG) != 0;
   }
 
   // The first call compiles and tunes kernels; the ones after it are recorded.
@@ -183,7 +179,7 @@ class RoutedKernel final : public c10::OperatorKernel {
       Recorded& recorded,
       const Program& program) {
     const uint64_t replays = recorded.replays.fetch_add(1, std::memory_order_relaxed) + 1;
-    if (C10_UNLIKELY(logs())) {
+    if (logs_dispatch(slot_)) {
       log_dispatch(name_.c_str(), backend_.c_str());
     }
     const uint64_t every = verify_every.load(std::memory_order_relaxed);

@@ -29,17 +29,15 @@ namespace {
 inline __attribute__((always_inline)) c10::Storage storage_over(c10::Storage& native, c10::DeviceIndex device) {
   c10::StorageImpl* impl = native.unsafeGetStorageImpl();
   // Copy-on-write memory would move under the flagos pointer at the first write.
-  void* data = impl->mutable_data_ptr().get();
+  impl->mutable_data_ptr();
   const auto nbytes = static_cast<int64_t>(impl->nbytes());
   const bool resizable = impl->resizable();
-  c10::Allocator* allocator = device_allocator();
   return c10::Storage(
-      c10::make_intrusive<c10::StorageImpl>(
-          c10::StorageImpl::use_byte_size_t(),
-          nbytes,
-          c10::DataPtr(data, native.unsafeReleaseStorageImpl(), &release_twin, c10::Device(kFlagos, device)),
-          allocator,
-          resizable));
+      c10::Storage::use_byte_size_t{},
+      nbytes,
+      twin_data_ptr(c10::intrusive_ptr<c10::StorageImpl>::reclaim(native.unsafeReleaseStorageImpl()), device),
+      device_allocator(),
+      resizable);
 }
 
 void copy_names(const c10::TensorImpl* from, c10::TensorImpl* to) {
@@ -160,8 +158,8 @@ at::Tensor* AliasPool::take(c10::TensorImpl* from) {
   c10::Storage storage = twin_storage(from->unsafe_storage());
   const c10::Device device = native_device(from->device().index());
   if (C10_UNLIKELY(!alias.native.defined())) {
-    alias.native = at::detail::make_tensor<c10::TensorImpl>(
-        c10::TensorImpl::VIEW, std::move(storage), c10::DispatchKeySet(native.dense), from->dtype());
+    alias.native =
+        at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), native.keys, from->dtype());
   } else {
     Members::storage(alias.native.unsafeGetTensorImpl()) = std::move(storage);
   }
