@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,25 +50,21 @@ def declare(
             unavailable=missing,
             on_request=None if missing else flaggems_on_request(),
         )
+    offer_native = partial(
+        operator.offer,
+        kind="vendor",
+        vendor=vendor,
+        backend=_NATIVE_OF_VENDOR.get(vendor, vendor),
+    )
     if triton is not None:
-        operator.offer(
+        offer_native(
             triton,
             impl_id=f"triton.{name}",
-            kind="vendor",
-            vendor=vendor,
-            backend=_NATIVE_OF_VENDOR.get(vendor, vendor),
             priority=1,
             unavailable=triton_missing(vendor),
             on_request="these kernels have not run on a GPU yet: route the operator to use them",
         )
-    operator.offer(
-        native,
-        impl_id=f"torch.{name}",
-        kind="vendor",
-        vendor=vendor,
-        backend=_NATIVE_OF_VENDOR.get(vendor, vendor),
-        unavailable=native_unavailable,
-    )
+    offer_native(native, impl_id=f"torch.{name}", unavailable=native_unavailable)
     operator.offer(reference, impl_id=f"reference.{name}", kind="reference", backend="reference")
     return operator
 

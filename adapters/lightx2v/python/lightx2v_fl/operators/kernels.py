@@ -16,8 +16,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-GREATEST = {torch.float8_e4m3fn: 448.0, torch.int8: 127.0}
-SMALLEST_SCALE = tl.constexpr(1e-12)  # a token of zeros
+from lightx2v_fl.operators import quantized as formulas
+
+GREATEST = {formulas.FP8: formulas.FP8_MAX, torch.int8: formulas.INT8_MAX}
+SMALLEST_SCALE = tl.constexpr(formulas.SMALLEST_SCALE)
 ROUNDER = tl.constexpr(1.5 * 2**23)  # added to a small number, leaves it rounded in the lowest bits
 
 WIDEST = 32768  # of a row that is kept in registers

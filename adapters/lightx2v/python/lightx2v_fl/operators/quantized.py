@@ -20,13 +20,12 @@ from lightx2v_fl.operators.implementations import (
     decline,
     flaggems_function,
     native_type,
-    triton_missing,
 )
 
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448.0  # torch.finfo(FP8).max
 INT8_MAX = 127.0
-_SMALLEST_SCALE = 1e-12  # a token of zeros
+SMALLEST_SCALE = 1e-12  # a token of zeros
 
 
 def quantize_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -45,7 +44,7 @@ def _scale(x: Tensor, greatest: float) -> Tensor:
     # In float32, and with it what is divided by it: but for that quotient, nothing of x's size is.
     # Times the inverse, which is how CUDA divides by a number: the scales are the same everywhere.
     largest = x.abs().amax(dim=-1, keepdim=True).float()
-    return (largest * (1 / greatest)).clamp_min_(_SMALLEST_SCALE)
+    return (largest * (1 / greatest)).clamp_min_(SMALLEST_SCALE)
 
 
 def _scaled(product: Tensor, scale: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
@@ -60,18 +59,22 @@ def _fp8_native(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor | 
 
 def _fp8_triton(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
     _check_fp8(x, weight)
-    quantized, scale = _kernels_for(x).quantize(x, FP8)
+    quantized, scale = _kernels_for(x, FP8).quantize(x, FP8)
     return _fp8_product(quantized, scale, weight, weight_scale, bias, x.dtype)
 
 
 def _check_fp8(x: Tensor, weight: Tensor) -> None:
     if native_type(x) != "cuda":
         raise decline(f"torch._scaled_mm has no scale per row on {native_type(x)}")
-    if _capability(x.device.index) < (8, 9):
-        raise decline("there are no 8-bit floats below compute capability 8.9")
+    _check_capability(x)
     inner, outer = weight.shape
     if inner % 16 or outer % 16:
         raise decline(f"torch._scaled_mm takes multiples of 16, not a weight of {inner}x{outer}")
+
+
+def _check_capability(x: Tensor) -> None:
+    if _capability(x.device.index) < (8, 9):
+        raise decline("there are no 8-bit floats below compute capability 8.9")
 
 
 def _fp8_product(
@@ -120,7 +123,7 @@ def _int8_native(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor |
 
 
 def _int8_triton(x: Tensor, weight: Tensor, weight_scale: Tensor, bias: Tensor | None) -> Tensor:
-    kernels = _kernels_for(x)
+    kernels = _kernels_for(x, torch.int8)
     inner, outer = weight.shape
     if x.shape[1] != inner:
         raise ValueError(
@@ -186,25 +189,22 @@ def _flaggems(
 
 def _quantize(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """By the Triton kernel where it serves x, else by the formula."""
-    formula = quantize_fp8 if dtype == FP8 else quantize_int8
-    if native_type(x) != "cuda" or triton_missing(_core.vendor()) is not None:
-        return formula(x)
-    if dtype == FP8 and _capability(x.device.index) < (8, 9):
-        return formula(x)
     try:
-        kernels = _kernels_for(x)
+        kernels = _kernels_for(x, dtype)
     except _core.UnsupportedError:
-        return formula(x)
+        return quantize_fp8(x) if dtype == FP8 else quantize_int8(x)
     quantized, scale = kernels.quantize(x, dtype)
     return quantized, scale
 
 
-def _kernels_for(x: Tensor) -> ModuleType:
-    """The module `kernels`. Raises UnsupportedError where it does not take x."""
+def _kernels_for(x: Tensor, dtype: torch.dtype) -> ModuleType:
+    """The module `kernels`. Raises UnsupportedError where it does not take x, or has no numbers of `dtype`."""
     if native_type(x) != "cuda":
         raise decline(f"these Triton kernels are for CUDA, not {native_type(x)}")
     if x.ndim != 2 or not x.shape[1] or x.dtype not in _ACTIVATIONS:
         raise decline(f"these Triton kernels take no {x.dtype} of shape {tuple(x.shape)}")
+    if dtype == FP8:
+        _check_capability(x)
     kernels, missing = _kernels()
     if kernels is None:
         raise decline(missing)
