@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,18 @@ def nanoseconds_per_call(call: Callable[[], object], iterations: int) -> float:
     for _ in repeated:
         call()
     return (time.perf_counter_ns() - start) / iterations
+
+
+def microseconds_per_replay(graph: Any) -> float:
+    """Time the CUDA device needs for one replay of a captured graph, in microseconds."""
+    import torch
+
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) * 1e3
 
 
 def seconds_of_command(command: Sequence[str], environment: Mapping[str, str]) -> float:

@@ -37,7 +37,12 @@ import flagos
 from lightx2v_fl import operators
 from lightx2v_fl.operators import kernels, quantized
 from tests.bench import machine
-from tests.bench.timing import Spread, interleaved_samples
+from tests.bench.timing import (
+    Spread,
+    interleaved_samples,
+    microseconds_per_replay,
+    nanoseconds_per_call,
+)
 
 Call = Callable[[], Any]
 CALLS = 5
@@ -137,13 +142,7 @@ def same(one: Any, other: Any) -> bool:
 def timed(call: Call, device: str) -> Callable[[], float]:
     """Microseconds of the device (on the CPU, of the clock) for one call."""
     if device == "cpu":
-
-        def clock() -> float:
-            start = time.perf_counter_ns()
-            call()
-            return (time.perf_counter_ns() - start) / 1e3
-
-        return clock
+        return lambda: nanoseconds_per_call(call, 1) / 1e3
     for _ in range(2):  # what compiles or is made once is over before the capture
         call()
     torch.flagos.synchronize()
@@ -151,16 +150,7 @@ def timed(call: Call, device: str) -> Callable[[], float]:
     with torch.flagos.graph(graph):
         for _ in range(CALLS):
             call()
-
-    def measure() -> float:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) / CALLS * 1e3
-
-    return measure
+    return lambda: microseconds_per_replay(graph) / CALLS
 
 
 def compare(sides: dict[str, Call], whole_layers: bool) -> list[str]:

@@ -31,7 +31,12 @@ import torch
 import torch.nn.functional as F
 
 from tests.bench import machine
-from tests.bench.timing import Spread, interleaved
+from tests.bench.timing import (
+    Spread,
+    interleaved,
+    microseconds_per_replay,
+    nanoseconds_per_call,
+)
 
 Call = Callable[[], Any]
 CALLS = 10
@@ -236,12 +241,9 @@ def submit(call: Call, device: str) -> Callable[[], float]:
 
     def measure() -> float:
         wait(device)
-        start = time.perf_counter_ns()
-        for _ in range(CALLS):
-            call()
-        elapsed = time.perf_counter_ns() - start
+        nanoseconds = nanoseconds_per_call(call, CALLS)
         wait(device)
-        return elapsed / CALLS / 1e3
+        return nanoseconds / 1e3
 
     return measure
 
@@ -252,16 +254,7 @@ def device_time(call: Call) -> Callable[[], float]:
     with torch.cuda.graph(graph):
         for _ in range(CALLS):
             call()
-
-    def measure() -> float:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) / CALLS * 1e3
-
-    return measure
+    return lambda: microseconds_per_replay(graph) / CALLS
 
 
 def difference(case: Case, name: str, call: Call, expected: torch.Tensor) -> float:
