@@ -21,9 +21,8 @@ class Offer:
     fn: Callable[..., Any]
     backend: str
     native: bool = False  # fn takes tensors of the native device
-    only: tuple[
-        str, ...
-    ] = ()  # conditions on calls, as the adapter calls them; it serves others itself
+    # Conditions on calls, as the adapter calls them; it serves others itself.
+    only: tuple[str, ...] = ()
 
 
 class Follower(Protocol):

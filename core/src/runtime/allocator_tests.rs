@@ -464,10 +464,7 @@ fn out_of_memory_in_earnest(
             "an idle segment is kept: {segment}"
         );
         kept += range.len();
-        let same_pool = match pool::kind_of(size) {
-            PoolKind::Small => segment["segment_type"] == "small",
-            PoolKind::Large => segment["segment_type"] == "large",
-        };
+        let same_pool = segment["segment_type"] == pool::kind_of(size).name();
         let blocks = segment["blocks"].as_array().expect("a list");
         let would_serve = |block: &serde_json::Value| {
             block["state"] == "inactive" && block["size"].as_u64() >= Some(size as u64)
