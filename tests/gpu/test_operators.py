@@ -247,6 +247,64 @@ def test_optimizers(name: str, how: str) -> None:
     assert_same(body)
 
 
+@pytest.mark.parametrize("count", [3, 200])
+def test_lists_that_are_written_are_counted(count: int) -> None:
+    """CUDA's kernels count the writes to a list's tensors themselves."""
+
+    def of(device: str) -> tuple[list[int], list[torch.Tensor]]:
+        lists = [
+            [torch.full((4,), float(i + j), device=device) for i in range(count)] for j in range(4)
+        ]
+        steps = [torch.ones((), device=device) for _ in range(count)]
+        torch._foreach_add_(steps, 1)
+        torch._foreach_mul_(lists[1], lists[0])
+        torch._fused_adamw_(
+            *lists,
+            [],
+            steps,
+            lr=0.1,
+            beta1=0.9,
+            beta2=0.99,
+            weight_decay=0.1,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
+        norms = torch._foreach_norm(lists[0])
+        written = [*steps, *(t for some in lists for t in some)]
+        return [t._version for t in written], [t.cpu() for t in (*written, *norms)]
+
+    versions, values = of("cuda")
+    assert max(versions) > 0
+    found, ours = of("flagos")
+    assert found == versions
+    assert all(map(torch.equal, ours, values))
+
+
+def test_a_written_list_is_noticed_by_autograd() -> None:
+    for device in ("cuda", "flagos"):
+        x = torch.ones(3, device=device, requires_grad=True)
+        y = [x * 2 for _ in range(20)]
+        loss = sum((t * t).sum() for t in y)
+        torch._foreach_add_([t.detach() for t in y], 1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+def test_tensors_of_inference_mode_in_written_lists() -> None:
+    outcomes = []
+    for device in ("cuda", "flagos"):
+        with torch.inference_mode():
+            given = [torch.ones(3, device=device) for _ in range(20)]
+            torch._foreach_add_(given, 1)
+        try:
+            torch._foreach_add_(given, 1)
+            outcomes.append(given[0].cpu().tolist())
+        except RuntimeError as error:
+            outcomes.append(str(error).splitlines()[0])
+    assert outcomes[0] == outcomes[1]
+
+
 def test_dropout_draws_cudas_numbers() -> None:
     assert_same(lambda device: [F.dropout(torch.ones(1000, device=device), 0.3)])
 

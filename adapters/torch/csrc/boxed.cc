@@ -2,6 +2,7 @@
 #include "boxed.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/flat_hash_map.h>
 
 #include <memory>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include "generator.h"
 #include "layout.h"
 #include "to.h"
+#include "twin.h"
 
 namespace flagos {
 
@@ -52,6 +54,7 @@ struct Binding {
   at::Tensor original; // on flagos
   at::Tensor alias;    // its native twin
   bool written;        // by the schema
+  uint32_t version;    // of the original before the call
 };
 
 struct StorageBinding {
@@ -79,6 +82,7 @@ class Call final : public StorageSource {
       const auto from = value.toTensorList();
       c10::List<at::Tensor> to;
       to.reserve(from.size());
+      bindings_.reserve(bindings_.size() + from.size());
       for (const at::Tensor& tensor : from) {
         to.push_back(argument(tensor, written, /*counted=*/native.cuda && written));
       }
@@ -166,10 +170,11 @@ class Call final : public StorageSource {
     }
   }
 
-  // For operators whose version counters torch leaves to the kernels.
+  // For operators whose version counters torch leaves to the kernels; CUDA's count what they write to a list, but for
+  // those that take it tensor by tensor.
   void bump_versions() {
     for (Binding& binding : bindings_) {
-      if (binding.written && !binding.original.is_inference()) {
+      if (binding.written && !binding.original.is_inference() && version_of(binding.original) == binding.version) {
         binding.original.unsafeGetTensorImpl()->bump_version();
       }
     }
@@ -191,11 +196,11 @@ class Call final : public StorageSource {
   // So many tensors are compared one by one; the hundreds of an optimizer's lists are looked up.
   static constexpr size_t kFew = 16;
 
-  using Places = std::unordered_map<const c10::TensorImpl*, size_t>; // in `bindings_`
+  using Places = ska::flat_hash_map<const c10::TensorImpl*, uint32_t>; // in `bindings_`
   struct Directory {
     Places originals;
     Places aliases;
-    std::unordered_map<const c10::StorageImpl*, c10::Storage> storages; // flagos's, of the native ones
+    ska::flat_hash_map<const c10::StorageImpl*, c10::Storage> storages; // flagos's, of the native ones
     size_t outputs = 0; // of those in `outputs_`, how many are among them
   };
   Directory& directory() {
@@ -259,8 +264,9 @@ class Call final : public StorageSource {
       return nullptr;
     }
     Places& places = directory().*places_of;
+    places.reserve(bindings_.capacity());
     for (size_t place = places.size(); place < bindings_.size(); ++place) {
-      places.emplace((bindings_[place].*side).unsafeGetTensorImpl(), place);
+      places.emplace((bindings_[place].*side).unsafeGetTensorImpl(), static_cast<uint32_t>(place));
     }
     const auto found = places.find(tensor.unsafeGetTensorImpl());
     return found == places.end() ? nullptr : &bindings_[found->second];
@@ -297,16 +303,33 @@ class Call final : public StorageSource {
       see_device(tensor.device());
     }
     if (Binding* seen = bound(&Binding::original, &Directory::originals, tensor)) {
-      seen->written |= written;
+      if (written && !seen->written) {
+        seen->written = true;
+        seen->version = version_of(tensor);
+      }
       return seen->alias;
     }
-    const bool shares_counter = counted && tensor.layout() == c10::kStrided && tensor.has_storage();
-    bindings_.push_back({tensor, shares_counter ? share_with_cuda(tensor) : alias_of(tensor), written});
+    bindings_.push_back({tensor, twin(tensor, counted), written, written ? version_of(tensor) : 0});
     at::Tensor& alias = bindings_.back().alias;
     if (C10_UNLIKELY(shows_requires_grad_) && tensor.requires_grad()) {
       alias = with_requires_grad(alias);
     }
     return alias;
+  }
+
+  static uint32_t version_of(const at::Tensor& tensor) {
+    const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
+    return counter.enabled() ? counter.current_version() : 0; // tensors of inference mode have none
+  }
+
+  at::Tensor twin(const at::Tensor& tensor, bool counted) {
+    if (C10_LIKELY(tensor.key_set().has(c10::DispatchKey::PrivateUse1))) { // dense
+      if (const at::Tensor* pooled = aliases_.pooled(tensor, counted)) {
+        return *pooled;
+      }
+    }
+    return counted && tensor.layout() == c10::kStrided && tensor.has_storage() ? share_with_cuda(tensor)
+                                                                               : alias_of(tensor);
   }
 
   at::Tensor result(at::Tensor tensor) {
@@ -322,6 +345,7 @@ class Call final : public StorageSource {
     return wrap_result(std::move(tensor), *this);
   }
 
+  Aliases aliases_; // outlives what holds them
   bool shows_requires_grad_;
   Place place_ = Place::kSame; // of the argument being converted
   c10::SmallVector<Binding, 6> bindings_;

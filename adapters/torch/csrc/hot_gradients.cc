@@ -4,6 +4,9 @@
 
 #include <ATen/ops/_fused_rms_norm_backward_ops.h>
 #include <ATen/ops/_log_softmax_backward_data_ops.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention_backward_ops.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention_backward_ops.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_backward_ops.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_ops.h>
 #include <ATen/ops/_softmax_backward_data_ops.h>
 #include <ATen/ops/convolution_backward_ops.h>
@@ -35,6 +38,9 @@ void register_hot_gradients(torch::Library& library, std::vector<std::string>& r
   FLAGOS_HOT(nll_loss_forward, "nll_loss_forward");
   FLAGOS_HOT(nll_loss_backward, "nll_loss_backward");
   FLAGOS_HOT(convolution_backward, "convolution_backward");
+  FLAGOS_HOT(_scaled_dot_product_cudnn_attention_backward, "_scaled_dot_product_cudnn_attention_backward");
+  FLAGOS_HOT(_scaled_dot_product_efficient_attention_backward, "_scaled_dot_product_efficient_attention_backward");
+  FLAGOS_HOT(_scaled_dot_product_flash_attention_backward, "_scaled_dot_product_flash_attention_backward");
   FLAGOS_HOT(
       _scaled_dot_product_flash_attention_for_cpu_backward, "_scaled_dot_product_flash_attention_for_cpu_backward");
 }

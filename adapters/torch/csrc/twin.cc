@@ -89,6 +89,9 @@ struct Members : c10::TensorImpl {
   static std::optional<c10::Device>& device(c10::TensorImpl* impl) {
     return impl->*(&Members::device_opt_);
   }
+  static c10::VariableVersion& version_counter(c10::TensorImpl* impl) {
+    return impl->*(&Members::version_counter_);
+  }
   static bool is_extended(const c10::TensorImpl* impl) {
     return impl->*(&Members::extra_meta_) != nullptr;
   }
@@ -123,8 +126,8 @@ struct Members : c10::TensorImpl {
 bool reusable(const at::Tensor& tensor) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   return tensor.getIntrusivePtr().is_uniquely_owned() && impl->key_set() == native.keys &&
-      impl->pyobj_slot()->load_pyobj() == nullptr && impl->autograd_meta() == nullptr &&
-      !impl->version_counter().enabled() && !Members::is_extended(impl) && impl->allow_tensor_metadata_change();
+      impl->pyobj_slot()->load_pyobj() == nullptr && impl->autograd_meta() == nullptr && !Members::is_extended(impl) &&
+      impl->allow_tensor_metadata_change();
 }
 
 } // namespace
@@ -143,6 +146,17 @@ AliasPool& AliasPool::create() {
   return *current_;
 }
 
+inline Alias* AliasPool::free() {
+  if (C10_LIKELY(used_ < kSize)) {
+    return &aliases_[used_];
+  }
+  const size_t place = used_ - kSize;
+  if (place == more_.size() && place < kMore) {
+    more_.emplace_back();
+  }
+  return place < more_.size() ? &more_[place] : nullptr;
+}
+
 at::Tensor* AliasPool::take(c10::TensorImpl* from) {
   // The bits of conjugates, negatives and zeros, names, and sizes that are symbols or Python's are rare.
   constexpr c10::DispatchKeySet kRare(
@@ -151,10 +165,14 @@ at::Tensor* AliasPool::take(c10::TensorImpl* from) {
        c10::DispatchKey::ZeroTensor,
        c10::DispatchKey::Named,
        c10::DispatchKey::Python});
-  if (C10_UNLIKELY(used_ == kSize || from->key_set().has_any(kRare) || Members::is_extended(from))) {
+  if (C10_UNLIKELY(from->key_set().has_any(kRare) || Members::is_extended(from))) {
     return nullptr;
   }
-  Alias& alias = aliases_[used_];
+  Alias* free = this->free();
+  if (C10_UNLIKELY(free == nullptr)) {
+    return nullptr;
+  }
+  Alias& alias = *free;
   c10::Storage storage = twin_storage(from->unsafe_storage());
   const c10::Device device = native_device(from->device().index());
   if (C10_UNLIKELY(!alias.native.defined())) {
@@ -171,11 +189,22 @@ at::Tensor* AliasPool::take(c10::TensorImpl* from) {
   return &alias.native;
 }
 
+at::Tensor* AliasPool::take_counted(c10::TensorImpl* from) {
+  at::Tensor* alias = take(from);
+  if (C10_LIKELY(alias != nullptr)) {
+    // Not by its setter: an alias has the keys of a tensor of inference mode, which has no counter.
+    Members::version_counter(alias->unsafeGetTensorImpl()) = from->version_counter();
+  }
+  return alias;
+}
+
 void AliasPool::give_back(size_t used) {
   while (used_ > used) {
-    at::Tensor& tensor = aliases_[--used_].native;
+    --used_;
+    at::Tensor& tensor = (C10_LIKELY(used_ < kSize) ? aliases_[used_] : more_[used_ - kSize]).native;
     if (C10_LIKELY(reusable(tensor))) {
       Members::storage(tensor.unsafeGetTensorImpl()) = c10::Storage();
+      Members::version_counter(tensor.unsafeGetTensorImpl()) = c10::VariableVersion(c10::VariableVersion::DISABLED);
     } else {
       const at::Tensor dropped = std::move(tensor); // what its end runs finds the place empty
     }

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
 
+#include <deque>
 #include <forward_list>
 
 #include "allocator.h"
@@ -68,23 +69,31 @@ class AliasPool {
   }
 
   const Alias& operator[](size_t place) const {
-    return aliases_[place];
+    return C10_LIKELY(place < kSize) ? aliases_[place] : more_[place - kSize];
   }
 
-  // What `dense_alias` gives, valid until it is given back; null when none is left.
+  // What `dense_alias` gives, valid until it is given back; null when it is to be built instead.
   at::Tensor* take(c10::TensorImpl* from);
+
+  // The same, for kernels that count what they write: it shares the version counter.
+  at::Tensor* take_counted(c10::TensorImpl* from);
 
   // Gives back all but the first `used`. Tensors that someone still holds are left to them.
   void give_back(size_t used);
 
  private:
-  static constexpr size_t kSize = 64;
+  static constexpr size_t kSize = 64; // what calls without lists of tensors need
+  static constexpr size_t kMore = 8192;
   static AliasPool& create();
+
+  // The first that is free; null when all are in use.
+  Alias* free();
 
   static thread_local AliasPool* current_ __attribute__((tls_model("initial-exec")));
 
   size_t used_ = 0;
   Alias aliases_[kSize];
+  std::deque<Alias> more_; // never moves what it has
 };
 
 // The aliases of one call.
@@ -101,6 +110,12 @@ class Aliases {
   at::Tensor& of(const at::Tensor& tensor) {
     at::Tensor* alias = pool_.take(tensor.unsafeGetTensorImpl());
     return C10_LIKELY(alias != nullptr) ? *alias : outside_the_pool(tensor);
+  }
+
+  // The same, and null when it is to be built by other means. `counted`: it shares the version counter.
+  at::Tensor* pooled(const at::Tensor& tensor, bool counted) {
+    c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    return counted ? pool_.take_counted(impl) : pool_.take(impl);
   }
 
   // The first that satisfies; null when none does. Not while a call inside this one has aliases.

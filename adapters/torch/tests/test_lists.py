@@ -1,5 +1,7 @@
 """Operators on lists: few tensors are told apart one by one, many by looking them up."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import Tensor
@@ -58,6 +60,41 @@ def test_written_lists_are_written_in_place_and_counted(count):
     assert [t._version for t in found] == [t._version for t in expected]
     for theirs, ours in zip(expected, found, strict=True):
         assert torch.equal(ours.cpu(), theirs)
+
+
+def test_more_tensors_than_a_thread_keeps_aliases_of():
+    given = list(torch.zeros(9000, 2, device="flagos").unbind())
+    torch._foreach_add_(given, 1)
+    again = torch._foreach_add(given, 1)
+    assert torch.stack(given).sum().item() == 18000 and torch.stack(again).sum().item() == 36000
+
+
+@pytest.mark.parametrize("count", [FEW, MANY])
+def test_a_list_that_is_refused_leaves_nothing_behind(count):
+    given = tensors(count, "flagos")
+    with pytest.raises(RuntimeError, match="size"):
+        torch._foreach_add_(given, [torch.zeros(5, device="flagos") for _ in given])
+    used = torch.flagos.memory_allocated()
+    del given
+    assert torch.flagos.memory_allocated() < used
+    found = torch._foreach_add(tensors(count, "flagos"), 1)
+    assert all(
+        map(torch.equal, (t.cpu() for t in found), torch._foreach_add(tensors(count, "cpu"), 1))
+    )
+
+
+def test_lists_in_several_threads():
+    def work(seed: int) -> list[Tensor]:
+        given = [t + seed for t in tensors(MANY, "flagos")]
+        for _ in range(20):
+            torch._foreach_mul_(given, 0.5)
+            torch._foreach_add_(given, [t + 1 for t in given])
+        return [t.cpu() for t in given]
+
+    expected = [work(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for theirs, ours in zip(expected, pool.map(work, range(4)), strict=True):
+            assert all(map(torch.equal, ours, theirs))
 
 
 @pytest.mark.parametrize("kind", ["fused", "foreach"])
