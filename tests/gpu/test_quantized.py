@@ -233,8 +233,11 @@ def test_a_layer_runs_on_the_current_stream(name: str) -> None:
     x = torch.zeros_like(arguments[0])
     torch.flagos.synchronize()
     with torch.flagos.stream(side):
-        torch.cuda._sleep(50_000_000)
+        served(name, "triton", arguments)  # takes the memory that it needs on this stream
+        side.synchronize()
+        torch.cuda._sleep(1_000_000_000)  # more than half a second
         x.copy_(arguments[0])  # the layer has to wait for it
+        assert not side.query()
         found = served(name, "triton", (x, *arguments[1:]))
     assert not side.query()
     side.synchronize()

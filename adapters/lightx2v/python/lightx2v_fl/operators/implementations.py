@@ -62,7 +62,6 @@ def declare(
             impl_id=f"triton.{name}",
             priority=1,
             unavailable=triton_missing(vendor),
-            on_request="these kernels have not run on a GPU yet: route the operator to use them",
         )
     offer_native(native, impl_id=f"torch.{name}", unavailable=native_unavailable)
     operator.offer(reference, impl_id=f"reference.{name}", kind="reference", backend="reference")

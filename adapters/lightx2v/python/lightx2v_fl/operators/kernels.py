@@ -36,7 +36,7 @@ class Tile(NamedTuple):
     stages: int
 
 
-LARGE = Tile(128, 256, 128, warps=8, stages=4)
+LARGE = Tile(128, 128, 128, warps=4, stages=3)
 SMALL = Tile(64, 128, 128, warps=4, stages=4)  # where large ones would leave multiprocessors idle
 
 

@@ -77,6 +77,11 @@ def _check_capability(x: Tensor) -> None:
         raise decline("there are no 8-bit floats below compute capability 8.9")
 
 
+_FAST_WITH_BIAS = (
+    128  # rows; with fewer, cuBLASLt 13 has no such kernel for some weights (8960x1536 on an H200)
+)
+
+
 def _fp8_product(
     quantized: Tensor,
     scale: Tensor,
@@ -86,15 +91,21 @@ def _fp8_product(
     dtype: torch.dtype,
 ) -> Tensor:
     # Scales per row are only computed into bfloat16.
-    output = torch._scaled_mm(
-        quantized,
-        _by_columns(weight),
-        scale_a=scale,
-        scale_b=weight_scale.float().reshape(1, -1),
-        bias=None if bias is None else bias.to(torch.bfloat16),
-        out_dtype=torch.bfloat16,
-        use_fast_accum=True,
-    )
+    try:
+        output = torch._scaled_mm(
+            quantized,
+            _by_columns(weight),
+            scale_a=scale,
+            scale_b=weight_scale.float().reshape(1, -1),
+            bias=None if bias is None else bias.to(torch.bfloat16),
+            out_dtype=torch.bfloat16,
+            use_fast_accum=bias is None or quantized.shape[0] >= _FAST_WITH_BIAS,
+        )
+    except RuntimeError as error:
+        if "CUBLAS_STATUS_NOT_SUPPORTED" not in str(error):
+            raise
+        sizes = f"{tuple(quantized.shape)} times {tuple(weight.shape)}"
+        raise decline(f"cuBLASLt has no kernel for {sizes} with scales per row") from error
     return output.to(dtype)
 
 
