@@ -155,6 +155,30 @@ def test_a_kernel_that_reads_no_strides_is_found(served_by: Any) -> None:
     assert hopper.mul(x, y).shape == (4, 1), "nor does it broadcast between as many dimensions"
 
 
+def _reads_no_strides(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    in_a_row = torch.empty(grad.shape).stride()
+    return torch.ops.aten.silu_backward(grad.as_strided(grad.shape, in_a_row), x)
+
+
+def _takes_another_element(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return torch.ops.aten.silu_backward(grad.flatten().flip(0).view(grad.shape), x)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "verdict"),
+    [(_reads_no_strides, ["contiguous"]), (_takes_another_element, check.FAILED)],
+)
+def test_a_gradient_is_not_ones_in_a_row(
+    served_by: Any, kernel: Any, verdict: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served_by("silu_backward", kernel)
+    found = check.check("silu_backward", WHERE["silu_backward"], 3)
+    assert verdict == (found.get("only") or found["verdict"]), found
+    monkeypatch.setattr(cases, "_incoming", lambda output, _: torch.ones_like(output))
+    found = check.check("silu_backward", WHERE["silu_backward"], 3)
+    assert found["verdict"] == check.STRICT and "only" not in found, "the control notices neither"
+
+
 def test_samples_are_copied_with_their_strides_and_sharing() -> None:
     from torch.testing._internal.opinfo.core import SampleInput
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from torch_fl import _vendor
 from torch_fl.flaggems import interpreted, isolated
@@ -52,7 +52,10 @@ class Group:
             yield f"sample {index}", sample
             if index >= 2:
                 continue
-            yield f"sample {index}, not contiguous", sample.noncontiguous()
+            yield (
+                f"sample {index}, not contiguous",
+                sample.noncontiguous(),
+            )  # gradients are not, either
             if self.dtype.is_floating_point and not grad:
                 yield f"sample {index}, with NaN and infinities", _with_special_values(sample)
         if hasattr(op, "lhs_make_tensor_kwargs") and not grad:  # two operands, element by element
@@ -190,8 +193,25 @@ def _gradients(op: Any, sample: Any) -> Any:
     made = op(sample.input, *sample.args, **sample.kwargs)
     outputs = [t for t in tensors(made) if t.requires_grad]
     inputs = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
-    ones = [torch.ones_like(output) for output in outputs]
-    return torch.autograd.grad(outputs, inputs, ones, allow_unused=True)
+    apart = not all(t.is_contiguous() for t in inputs)
+    incoming = [_incoming(output, apart) for output in outputs]
+    return torch.autograd.grad(outputs, inputs, incoming, allow_unused=True)
+
+
+def _incoming(output: torch.Tensor, apart: bool) -> torch.Tensor:
+    """A gradient of `output`: numbers that differ, one behind the other or `apart` in memory.
+
+    Ones in a row are what kernels get right that take one element for another. It is made on the CPU, unseen: what
+    makes it is no part of the case.
+    """
+    if output.layout != torch.strided or output.is_nested:
+        return torch.ones_like(output)
+    with _disable_current_modes():
+        numbers = (torch.arange(output.numel()) % 13 - 4).to(output.dtype) / 8
+        pitch = 2 if apart else 1
+        flat = torch.zeros(output.numel(), pitch, dtype=output.dtype)
+        flat[:, 0] = numbers
+        return flat.to(output.device).view(*output.shape, pitch).select(-1, 0)
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
