@@ -206,11 +206,14 @@ class Trainer:
 @contextmanager
 def deterministic() -> Iterator[None]:
     """Operators that may differ from run to run take their other form, where there is one."""
+    cudnn = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass has no such form
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(False)
+        torch.backends.cuda.enable_cudnn_sdp(cudnn)
 
 
 def losses_differ_by(trainers: dict[str, Trainer]) -> float:
