@@ -82,8 +82,8 @@ class AliasPool {
   void give_back(size_t used);
 
  private:
-  static constexpr size_t kSize = 64; // what calls without lists of tensors need
-  static constexpr size_t kMore = 8192;
+  static constexpr size_t kSize = 64;   // what calls without lists of tensors need
+  static constexpr size_t kMore = 8192; // and with them: some two megabytes at the most
   static AliasPool& create();
 
   // The first that is free; null when all are in use.

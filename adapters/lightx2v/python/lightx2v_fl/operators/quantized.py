@@ -77,9 +77,8 @@ def _check_capability(x: Tensor) -> None:
         raise decline("there are no 8-bit floats below compute capability 8.9")
 
 
-_FAST_WITH_BIAS = (
-    128  # rows; with fewer, cuBLASLt 13 has no such kernel for some weights (8960x1536 on an H200)
-)
+# Rows: with fewer and a bias, cuBLASLt 13 accumulates some weights only precisely (8960x1536 on an H200).
+_FAST_WITH_BIAS = 128
 
 
 def _fp8_product(

@@ -52,10 +52,8 @@ class Group:
             yield f"sample {index}", sample
             if index >= 2:
                 continue
-            yield (
-                f"sample {index}, not contiguous",
-                sample.noncontiguous(),
-            )  # gradients are not, either
+            # Then gradients are not, either.
+            yield f"sample {index}, not contiguous", sample.noncontiguous()
             if self.dtype.is_floating_point and not grad:
                 yield f"sample {index}, with NaN and infinities", _with_special_values(sample)
         if hasattr(op, "lhs_make_tensor_kwargs") and not grad:  # two operands, element by element
@@ -201,13 +199,13 @@ def _gradients(op: Any, sample: Any) -> Any:
 def _incoming(output: torch.Tensor, apart: bool) -> torch.Tensor:
     """A gradient of `output`: numbers that differ, one behind the other or `apart` in memory.
 
-    Ones in a row are what kernels get right that take one element for another. It is made on the CPU, unseen: what
-    makes it is no part of the case.
+    Ones in a row are what kernels get right that take one element for another. All are positive, as sums would else
+    lose their digits. It is made on the CPU, unseen: what makes it is no part of the case.
     """
     if output.layout != torch.strided or output.is_nested:
         return torch.ones_like(output)
     with _disable_current_modes():
-        numbers = (torch.arange(output.numel()) % 13 - 4).to(output.dtype) / 8
+        numbers = (torch.arange(output.numel()) % 13 + 1).to(output.dtype) / 8
         pitch = 2 if apart else 1
         flat = torch.zeros(output.numel(), pitch, dtype=output.dtype)
         flat[:, 0] = numbers
