@@ -290,6 +290,20 @@ def test_the_verdict_on_the_samples_as_they_are(served_by: Any) -> None:
     assert verify._verdict(died)["plain"] == check.UNTESTED
 
 
+def test_what_no_condition_leaves_out_is_told(served_by: Any) -> None:
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        if not x.is_contiguous():
+            raise ValueError("not contiguous")
+        return torch.exp(x).nan_to_num()
+
+    served_by("exp", kernel)
+    found = check.check("exp", [("exp", "function")], 1)
+    assert found["verdict"] == check.FAILED and "not contiguous" in found["first"], found
+    assert "with NaN and infinities" in found["within_all"], found
+    served_by("exp", lambda x: torch.exp(x) * 1.001)
+    assert "within_all" not in check.check("exp", [("exp", "function")], 1), "it is the first"
+
+
 @pytest.mark.parametrize("repeats", [True, False])
 def test_replays_are_like_a_call_that_does_not_repeat_itself(
     served_by: Any, monkeypatch: pytest.MonkeyPatch, repeats: bool

@@ -52,7 +52,8 @@ def check(
     `verdict`; `plain`, the verdict on the database's own samples alone; `cases`, how many were compared;
     `replayed`, how many of them ended in replays; `not_replayed`, reasons against; `first`. Where conditions on
     the arguments tell what is right from what is wrong, `verdict` is STRICT, `only` are these conditions,
-    `inside` is how many cases were right and wholly within, and `outside` how many were wrong. Cases named by
+    `inside` is how many cases were right and wholly within, and `outside` how many were wrong. Where it FAILED,
+    `within_all` is the first case that did within all conditions, when that is not `first`. Cases named by
     `without` are left out; `lost_in` is one in which the native kernel lost the device, after which nothing is
     compared. After `seconds` it stops: what was not reached is in `not_reached`, and a verdict that would be STRICT
     is so only if every entry, form and type was compared at least once, or has no case that can be, which is why
@@ -126,6 +127,12 @@ def check(
             inside = sum(case.within(only) for case in right)
             found |= {"verdict": STRICT, "only": envelope.ordered(only)}
             found |= {"inside": inside, "outside": len(wrong)}
+    if found["verdict"] == FAILED:
+        every = frozenset(envelope.CONDITIONS)
+        failed = (case for case in wrong if case.verdict == FAILED and case.within(every))
+        inherent = next(failed, None)
+        if inherent is not None and not found["first"].startswith(inherent.name + ":"):
+            found["within_all"] = f"{inherent.name}: {inherent.why}"
     if not found["cases"] and found["first"] is None:
         found["first"] = f"no case reached it; {skipped}" if skipped else "no case reached it"
     return found

@@ -254,6 +254,8 @@ def _lines(shown: Verdicts) -> list[str]:
     for name, entry in shown.items():
         if entry["verdict"] != STRICT:
             lines.append(f"{name}: {entry['verdict']}: {entry['first']}")
+            if "within_all" in entry:
+                lines.append(f"{name}: FAILED within all conditions: {entry['within_all']}")
         elif "only" in entry:
             inside = f" ({entry['inside']} cases)" if "inside" in entry else ""
             lines.append(
