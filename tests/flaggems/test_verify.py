@@ -377,6 +377,30 @@ def test_what_one_thread_tunes_another_reads() -> None:
         tuned_elsewhere("sqlite:///:memory:", "alone")
 
 
+def test_few_configurations_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each call that is tuned: the first that fit."""
+    from triton.runtime.autotuner import Autotuner
+
+    times = {0: float("inf"), 1: 3.0, 2: 2.0, 3: 1.0}
+    compiled: list[int] = []
+
+    def measure(tuner: Any, *_: Any, config: int, **__: Any) -> list[float]:
+        compiled.append(config)
+        return [times[config]] * 3
+
+    monkeypatch.setattr(Autotuner, "_bench", measure)
+    tuner = object.__new__(Autotuner)
+    for few, expected in ((2, [0, 1, 2]), (9, [0, 1, 2, 3])):
+        with package.tuned_among(few):
+            for size in (1, 2):  # two calls
+                compiled.clear()
+                tuner.nargs = {"n": size}
+                found = {c: tuner._bench(size, config=c)[0] for c in times}
+                assert compiled == expected
+                assert min(found, key=found.__getitem__) == expected[-1]
+    assert Autotuner._bench is measure
+
+
 def test_what_is_made_like_a_tensor_is_on_its_device(served_by: Any) -> None:
     given: list[Any] = []
 

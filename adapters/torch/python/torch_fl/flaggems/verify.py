@@ -1,7 +1,7 @@
 """Verdicts: FlagGems' overloads against the native kernels, on the samples of torch's operator database.
 
     flagos verify [--ops PATTERN] [--jobs N] [--samples N] [--seconds N] [--each N] [--resume]
-                  [--out FILE] [--json]
+                  [--configs N] [--out FILE] [--json]
     flagos verify --show [--ops PATTERN] [--json]
 
 Each overload has a process of its own, forked before CUDA is initialised. Its operators' samples run twice
@@ -11,6 +11,9 @@ numbers are random and only their shape can be compared; FAILED otherwise. Calls
 compared with the ones from Python bit for bit. Where conditions on the arguments (no complex numbers, no empty
 tensor, ...) tell right from wrong, the verdict is STRICT within them, and other calls go to the native kernel.
 Variations are made of the samples; the verdict on those of the database alone is counted beside.
+
+Kernels that are tuned, such as products, are tuned among the first few configurations that fit the chip
+(`--configs`): they may have hundreds, and each takes seconds to compile. What is tuned is not kept.
 
 Overloads that `flagos tune` measures come first, since only they can serve by default. When `--seconds` are
 over, the table is written all the same; the rest keeps the verdicts of the table before it, or is UNTESTED.
@@ -59,6 +62,7 @@ _CASE_SECONDS = 120.0  # of one run of a case, with its compilation and tuning, 
 _ALONE_SECONDS = 300.0  # and by itself
 _LOSSES = 4  # processes that the native kernels of one overload may take down
 _EACH = 90.0
+_CONFIGS = 4
 _KEEP_EVERY = 5.0  # seconds between writing the table
 
 
@@ -72,13 +76,14 @@ def verify(
     known: Verdicts | None = None,
     kept: Callable[[Verdicts], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
+    configs: int = _CONFIGS,
 ) -> Verdicts:
     """The verdict of every overload whose name matches. Forks, so no device may be in use yet.
 
     `seconds` are for all of it, `each` for one overload. `known` are verdicts that are taken as they are,
     where time was not what they lacked. `kept` is told what there is, now and then. An interrupt
-    (KeyboardInterrupt), or `stop()` once it is true, ends it early. Raises RuntimeError when a device is in
-    use, or FlagGems cannot be used.
+    (KeyboardInterrupt), or `stop()` once it is true, ends it early. Kernels are tuned among `configs` of their
+    configurations. Raises RuntimeError when a device is in use, or FlagGems cannot be used.
     """
     began = time.monotonic()
     if torch.cuda.is_initialized() or flagos.is_initialized():
@@ -117,7 +122,8 @@ def verify(
         without: dict[str, frozenset[str]] = defaultdict(frozenset)
 
         def task(name: str, told: isolated.Told) -> dict[str, Any]:
-            return _checked(name, where[name], samples, each, told, without[name])
+            with package.tuned_among(configs):
+                return _checked(name, where[name], samples, each, told, without[name])
 
         done, total, written = 0, len(todo), time.monotonic()
         alone: list[str] = []  # what was late beside others, which takes the processor from it
@@ -305,6 +311,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--each", type=float, default=_EACH, help="seconds for one overload")
+    parser.add_argument(
+        "--configs",
+        type=at_least_one,
+        default=_CONFIGS,
+        help="of a kernel that is tuned, measured before one serves (default: %(default)s)",
+    )
     parser.add_argument("--resume", action="store_true", help="continue the table that is there")
     parser.add_argument("--out", type=Path, help="the table; by default where the plan reads it")
     parser.add_argument("--json", action="store_true", help="print the table, too")
@@ -345,6 +357,7 @@ def main(arguments: list[str] | None = None) -> int:
                     known,
                     kept,
                     interrupted,
+                    options.configs,
                 )
         except RuntimeError as error:
             print(f"error: {error}", file=sys.stderr)
