@@ -144,3 +144,16 @@ def test_where_there_is_no_cuda_the_plan_says_so() -> None:
         with flagos.route({operator.name: f"impl:triton.{name}"}):
             with pytest.raises(flagos.UnsupportedError, match="are for CUDA"):
                 operator()
+
+
+def test_what_triton_needs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lightx2v_fl.operators import implementations
+
+    monkeypatch.setenv("CC", "gcc")
+    assert implementations.triton_missing("cuda") is None
+    assert "vendor host" in (implementations.triton_missing("host") or "")
+    monkeypatch.delenv("CC")
+    monkeypatch.setenv("PATH", "")
+    assert "C compiler" in (implementations.triton_missing("cuda") or "")
+    monkeypatch.setattr(implementations, "find_spec", lambda _: None)
+    assert "not installed" in (implementations.triton_missing("cuda") or "")

@@ -53,8 +53,12 @@ uint64_t cpu_argument_bits(const c10::OperatorHandle& op, const std::string& nam
 struct Binding {
   at::Tensor original; // on flagos
   at::Tensor alias;    // its native twin
-  bool written;        // by the schema
-  uint32_t version;    // of the original before the call
+};
+
+// A tensor that is written, wherever it is, and the version it had before.
+struct Written {
+  at::Tensor tensor;
+  uint32_t version;
 };
 
 struct StorageBinding {
@@ -65,7 +69,8 @@ struct StorageBinding {
 // One call of one operator: what went in as what, so that what comes out can be recognised.
 class Call final : public StorageSource {
  public:
-  explicit Call(bool shows_requires_grad) : shows_requires_grad_(shows_requires_grad) {}
+  Call(bool shows_requires_grad, bool counts_versions)
+      : shows_requires_grad_(shows_requires_grad), counts_versions_(counts_versions) {}
 
   // Where the tensors of an argument may be: with the others, there or on the CPU, or on any device.
   enum class Place : uint8_t { kSame, kIndex, kAnywhere };
@@ -171,12 +176,16 @@ class Call final : public StorageSource {
   }
 
   // For operators whose version counters torch leaves to the kernels; CUDA's count what they write to a list, but for
-  // those that take it tensor by tensor.
+  // those that take it tensor by tensor. Views share a counter, so all are asked before one is counted.
   void bump_versions() {
-    for (Binding& binding : bindings_) {
-      if (binding.written && !binding.original.is_inference() && version_of(binding.original) == binding.version) {
-        binding.original.unsafeGetTensorImpl()->bump_version();
+    c10::SmallVector<c10::TensorImpl*, 6> uncounted;
+    for (const Written& written : written_) {
+      if (!written.tensor.is_inference() && version_of(written.tensor) == written.version) {
+        uncounted.push_back(written.tensor.unsafeGetTensorImpl());
       }
+    }
+    for (c10::TensorImpl* impl : uncounted) {
+      impl->bump_version();
     }
   }
 
@@ -291,6 +300,9 @@ class Call final : public StorageSource {
     if (!tensor.defined()) {
       return tensor;
     }
+    if (written && counts_versions_) {
+      written_.push_back({tensor, version_of(tensor)});
+    }
     if (!is_flagos(tensor)) {
       if (place_ == Place::kSame && tensor.dim() != 0 && tensor.device().type() != c10::DeviceType::Meta) {
         elsewhere_ = tensor.device();
@@ -302,14 +314,10 @@ class Call final : public StorageSource {
     } else if (place_ == Place::kSame || !device_.has_value()) {
       see_device(tensor.device());
     }
-    if (Binding* seen = bound(&Binding::original, &Directory::originals, tensor)) {
-      if (written && !seen->written) {
-        seen->written = true;
-        seen->version = version_of(tensor);
-      }
+    if (const Binding* seen = bound(&Binding::original, &Directory::originals, tensor)) {
       return seen->alias;
     }
-    bindings_.push_back({tensor, twin(tensor, counted), written, written ? version_of(tensor) : 0});
+    bindings_.push_back({tensor, twin(tensor, counted)});
     at::Tensor& alias = bindings_.back().alias;
     if (C10_UNLIKELY(shows_requires_grad_) && tensor.requires_grad()) {
       alias = with_requires_grad(alias);
@@ -347,8 +355,10 @@ class Call final : public StorageSource {
 
   Aliases aliases_; // outlives what holds them
   bool shows_requires_grad_;
+  bool counts_versions_;
   Place place_ = Place::kSame; // of the argument being converted
   c10::SmallVector<Binding, 6> bindings_;
+  c10::SmallVector<Written, 2> written_; // where versions are counted
   c10::SmallVector<StorageBinding, 1> storages_;
   c10::SmallVector<StorageBinding, 2> outputs_;
   std::unique_ptr<Directory> directory_;
@@ -379,7 +389,7 @@ void serve(
     bool shows_requires_grad) {
   open_device(); // factories reach the native device from here
   const size_t num_arguments = op.schema().arguments().size();
-  Call call(shows_requires_grad);
+  Call call(shows_requires_grad, traits.counts_versions);
   const size_t first = stack->size() - num_arguments;
   for (size_t i = 0; i < num_arguments; ++i) {
     const c10::AliasInfo* alias_info = traits.mutates ? op.schema().arguments()[i].alias_info() : nullptr;
@@ -468,7 +478,10 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
     slot = entry;
   }
   enter_op(slot, name.c_str());
-  const Traits traits{op.schema().is_mutable(), /*cpu_arguments=*/0, /*counts_versions=*/false};
+  const bool mutates = op.schema().is_mutable();
+  // torch.library.custom_op counts by a kernel of its own.
+  const bool counts = mutates && !op.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
+  const Traits traits{mutates, /*cpu_arguments=*/0, counts};
   serve_natively(op, native.keys, stack, traits);
 }
 

@@ -203,8 +203,8 @@ void AliasPool::give_back(size_t used) {
     --used_;
     at::Tensor& tensor = (C10_LIKELY(used_ < kSize) ? aliases_[used_] : more_[used_ - kSize]).native;
     if (C10_LIKELY(reusable(tensor))) {
-      Members::storage(tensor.unsafeGetTensorImpl()) = c10::Storage();
       Members::version_counter(tensor.unsafeGetTensorImpl()) = c10::VariableVersion(c10::VariableVersion::DISABLED);
+      Members::storage(tensor.unsafeGetTensorImpl()) = c10::Storage(); // last: its end may run anything
     } else {
       const at::Tensor dropped = std::move(tensor); // what its end runs finds the place empty
     }

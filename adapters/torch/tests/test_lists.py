@@ -97,6 +97,64 @@ def test_lists_in_several_threads():
             assert all(map(torch.equal, ours, theirs))
 
 
+@pytest.mark.parametrize("rows", [3, 40])
+def test_views_of_one_storage_are_counted_each(rows):
+    versions = []
+    for device in ("cpu", "flagos"):
+        whole, pair = (torch.zeros(rows, 2, device=device) for _ in range(2))
+        torch._foreach_add_(whole.unbind(), 1)
+        torch._foreach_add_([pair, pair[:1], pair], 1)
+        versions.append((whole._version, pair._version))
+    assert versions[0] == versions[1] == (rows, 3)
+
+
+@pytest.mark.parametrize("source", ["cpu", "flagos"])
+@pytest.mark.parametrize("target", ["cpu", "flagos"])
+def test_a_copy_between_devices_is_noticed_by_autograd(source, target):
+    x = torch.ones(3, device=target, requires_grad=True)
+    y = x * 2
+    loss = (y * y).sum()
+    torch._foreach_copy_([y.detach()], [torch.ones(3, device=source)])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_operators_of_others_that_write_are_noticed_by_autograd():
+    library = torch.library.Library("test_lists", "DEF")
+    library.define("inc(Tensor(a!) x) -> ()")
+    library.define("incs(Tensor(a!)[] x) -> ()")
+
+    def increment(x: Tensor) -> None:
+        x.add_(1)
+
+    def increment_each(x: list[Tensor]) -> None:
+        for each in x:
+            each.add_(1)
+
+    library.impl("inc", increment, "CPU")
+    library.impl("incs", increment_each, "CPU")
+
+    @torch.library.custom_op("test_lists::counted", mutates_args={"x"})
+    def counted(x: Tensor) -> None:
+        x.add_(1)
+
+    for call in (
+        torch.ops.test_lists.inc,
+        lambda x: torch.ops.test_lists.incs([x]),
+        counted,
+    ):
+        versions = []
+        for device in ("cpu", "flagos"):
+            x = torch.ones(1, device=device, requires_grad=True)
+            y = x * 2
+            loss = (y * y).sum()
+            call(y.detach())
+            versions.append(y._version)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                loss.backward()
+        assert versions[0] == versions[1] == 1
+
+
 @pytest.mark.parametrize("kind", ["fused", "foreach"])
 def test_an_optimizer_of_many_parameters_steps_as_on_the_cpu(kind):
     def steps(device: str) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from functools import cache, partial
@@ -88,7 +89,12 @@ def triton_missing(vendor: str) -> str | None:
     """Why this package's Triton kernels cannot serve `vendor`; None when they can. Does not import Triton."""
     if vendor != "cuda":
         return f"these Triton kernels are for CUDA, and vendor {vendor} serves flagos here"
-    return None if find_spec("triton") else "Triton is not installed (no module triton)"
+    if find_spec("triton") is None:
+        return "Triton is not installed (no module triton)"
+    # As Triton looks for it. Every call would else be declined, and told as a fallback.
+    if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
+        return "Triton finds no C compiler, which it needs once: install gcc or clang, or set CC"
+    return None
 
 
 @cache

@@ -191,7 +191,7 @@ def _gradients(op: Any, sample: Any) -> Any:
     made = op(sample.input, *sample.args, **sample.kwargs)
     outputs = [t for t in tensors(made) if t.requires_grad]
     inputs = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
-    apart = not all(t.is_contiguous() for t in inputs)
+    apart = any(t.layout == torch.strided and not t.is_contiguous() for t in inputs)
     incoming = [_incoming(output, apart) for output in outputs]
     return torch.autograd.grad(outputs, inputs, incoming, allow_unused=True)
 
@@ -205,7 +205,7 @@ def _incoming(output: torch.Tensor, apart: bool) -> torch.Tensor:
     if output.layout != torch.strided or output.is_nested:
         return torch.ones_like(output)
     with _disable_current_modes():
-        numbers = (torch.arange(output.numel()) % 13 + 1).to(output.dtype) / 8
+        numbers = ((torch.arange(output.numel()) % 13 + 1) / 8).to(output.dtype)
         pitch = 2 if apart else 1
         flat = torch.zeros(output.numel(), pitch, dtype=output.dtype)
         flat[:, 0] = numbers
