@@ -194,11 +194,11 @@ def test_every_tile_computes_the_same(kernels: Any) -> None:
         assert torch.equal(found, expected), tile
 
 
-def test_a_route_has_triton_serve_and_counts_it() -> None:
+def test_the_plan_has_triton_serve_and_counts_it() -> None:
     for name in ("int8", "fp8"):
         operator = getattr(operators, f"{name}_linear")
-        with flagos.route({operator.name: f"impl:triton.{name}_linear"}):
-            operator(*layer(name, 64, 64, 64, torch.bfloat16))
+        assert operator.winner == f"triton.{name}_linear"
+        operator(*layer(name, 64, 64, 64, torch.bfloat16))
         assert operator.calls == {f"triton.{name}_linear": 1}
         assert flagos.counters()[operator.name] == {"calls": 1, "fallbacks": 0}
 

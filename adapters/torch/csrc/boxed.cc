@@ -55,7 +55,7 @@ struct Binding {
   at::Tensor alias;    // its native twin
 };
 
-// A tensor that is written, wherever it is, and the version it had before.
+// A tensor that is written, wherever it is, and the version it had before. Those of inference mode have none.
 struct Written {
   at::Tensor tensor;
   uint32_t version;
@@ -180,8 +180,9 @@ class Call final : public StorageSource {
   void bump_versions() {
     c10::SmallVector<c10::TensorImpl*, 6> uncounted;
     for (const Written& written : written_) {
-      if (!written.tensor.is_inference() && version_of(written.tensor) == written.version) {
-        uncounted.push_back(written.tensor.unsafeGetTensorImpl());
+      c10::TensorImpl* impl = written.tensor.unsafeGetTensorImpl();
+      if (impl->version_counter().current_version() == written.version) {
+        uncounted.push_back(impl);
       }
     }
     for (c10::TensorImpl* impl : uncounted) {
@@ -273,7 +274,9 @@ class Call final : public StorageSource {
       return nullptr;
     }
     Places& places = directory().*places_of;
-    places.reserve(bindings_.capacity());
+    if (places.empty()) {
+      places.reserve(bindings_.capacity());
+    }
     for (size_t place = places.size(); place < bindings_.size(); ++place) {
       places.emplace((bindings_[place].*side).unsafeGetTensorImpl(), static_cast<uint32_t>(place));
     }
@@ -301,7 +304,10 @@ class Call final : public StorageSource {
       return tensor;
     }
     if (written && counts_versions_) {
-      written_.push_back({tensor, version_of(tensor)});
+      const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
+      if (counter.enabled()) {
+        written_.push_back({tensor, counter.current_version()});
+      }
     }
     if (!is_flagos(tensor)) {
       if (place_ == Place::kSame && tensor.dim() != 0 && tensor.device().type() != c10::DeviceType::Meta) {
@@ -323,11 +329,6 @@ class Call final : public StorageSource {
       alias = with_requires_grad(alias);
     }
     return alias;
-  }
-
-  static uint32_t version_of(const at::Tensor& tensor) {
-    const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
-    return counter.enabled() ? counter.current_version() : 0; // tensors of inference mode have none
   }
 
   at::Tensor twin(const at::Tensor& tensor, bool counted) {

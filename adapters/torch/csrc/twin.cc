@@ -147,14 +147,13 @@ AliasPool& AliasPool::create() {
 }
 
 inline Alias* AliasPool::free() {
-  if (C10_LIKELY(used_ < kSize)) {
-    return &aliases_[used_];
-  }
-  const size_t place = used_ - kSize;
-  if (place == more_.size() && place < kMore) {
+  if (C10_UNLIKELY(used_ == kSize + more_.size())) {
+    if (more_.size() == kMore) {
+      return nullptr;
+    }
     more_.emplace_back();
   }
-  return place < more_.size() ? &more_[place] : nullptr;
+  return &(*this)[used_];
 }
 
 at::Tensor* AliasPool::take(c10::TensorImpl* from) {
@@ -200,8 +199,7 @@ at::Tensor* AliasPool::take_counted(c10::TensorImpl* from) {
 
 void AliasPool::give_back(size_t used) {
   while (used_ > used) {
-    --used_;
-    at::Tensor& tensor = (C10_LIKELY(used_ < kSize) ? aliases_[used_] : more_[used_ - kSize]).native;
+    at::Tensor& tensor = (*this)[--used_].native;
     if (C10_LIKELY(reusable(tensor))) {
       Members::version_counter(tensor.unsafeGetTensorImpl()) = c10::VariableVersion(c10::VariableVersion::DISABLED);
       Members::storage(tensor.unsafeGetTensorImpl()) = c10::Storage(); // last: its end may run anything

@@ -68,7 +68,7 @@ class AliasPool {
     return used_;
   }
 
-  const Alias& operator[](size_t place) const {
+  Alias& operator[](size_t place) {
     return C10_LIKELY(place < kSize) ? aliases_[place] : more_[place - kSize];
   }
 

@@ -121,6 +121,9 @@ def check(
             if found["plain"] != FAILED:
                 found["plain"] = UNTESTED
             break
+    failed = [
+        case for case in wrong if case.verdict == FAILED
+    ]  # before `wrong` is put in another order
     if complete and wrong and right:
         only = _envelope(overload, right, wrong, step, seconds)
         if only:
@@ -129,9 +132,8 @@ def check(
             found |= {"inside": inside, "outside": len(wrong)}
     if found["verdict"] == FAILED:
         every = frozenset(envelope.CONDITIONS)
-        failed = (case for case in wrong if case.verdict == FAILED and case.within(every))
-        inherent = next(failed, None)
-        if inherent is not None and not found["first"].startswith(inherent.name + ":"):
+        inherent = next((case for case in failed if case.within(every)), None)
+        if inherent is not None and inherent is not failed[0]:
             found["within_all"] = f"{inherent.name}: {inherent.why}"
     if not found["cases"] and found["first"] is None:
         found["first"] = f"no case reached it; {skipped}" if skipped else "no case reached it"
