@@ -35,6 +35,7 @@ from torch_fl.flaggems import (
     tables,
     verify,
 )
+from torch_fl.flaggems.command import matches
 
 from .database import DATABASE
 from .whole import WHERE
@@ -348,11 +349,66 @@ def test_a_device_lost_by_the_native_kernel_says_nothing_of_flaggems(
     where = [("exp", "function")]
     found = check.check("exp", where, 1)
     case = "exp (function) float32, sample 0, with NaN and infinities"
-    assert found["lost_in"] == case and found["plain"] == check.UNTESTED
+    assert found["loss"].case == case and found["plain"] == check.UNTESTED
     lost = verify._verdict(isolated.Ended("exp", 1.0, found))
     assert lost["verdict"] == check.UNTESTED and case in lost["first"]
-    again = check.check("exp", where, 1, without=frozenset([case]))
-    assert "lost_in" not in again and again["verdict"] == check.STRICT, again
+    again = check.check("exp", where, 1, losses=[found["loss"]])
+    assert "loss" not in again and again["verdict"] == check.STRICT, again
+
+
+def test_a_device_lost_by_flaggems_is_a_case_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process of its own each time, so that what is right can be told from it by conditions."""
+    outcome, runs = check._outcome, []
+
+    def loses(call: Any, sample: Any) -> Any:
+        made = outcome(call, sample)
+        told = candidates.function("exp").told
+        if sample.input.numel() == 0 and told is not None and told.__self__:  # it was called
+            runs.append(sample)
+            return [], RuntimeError("CUDA error: an illegal memory access was encountered")
+        return made
+
+    def samples(*_: Any, **__: Any) -> Any:
+        return iter([SampleInput(torch.rand(n)) for n in (5, 0, 7)])
+
+    other = OpInfo("exp", op=torch.exp, dtypes={torch.float32}, sample_inputs_func=samples)
+    monkeypatch.setattr(cases, "database", lambda: {"exp": other})
+    monkeypatch.setattr(check, "_outcome", loses)
+    where = [("exp", "function")]
+    found = check.check("exp", where, 3)
+    case = "exp (function) float32, sample 1"
+    assert found["loss"].case == case and not found["loss"].native and len(runs) == 1
+    assert found["loss"].broken == {"nonempty"}
+    lost = verify._verdict(isolated.Ended("exp", 1.0, found))
+    assert lost["verdict"] == check.FAILED and "illegal memory access" in lost["first"]
+    again = check.check("exp", where, 3, losses=[found["loss"]])
+    assert "loss" not in again and again["plain"] == check.FAILED, again
+    assert again["verdict"] == check.STRICT and again["only"] == ["nonempty"], again
+    assert case in again["first"] and "illegal memory access" in again["first"]
+    assert len(runs) == 1, "no call without elements was tried again"
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize(
+    "layout",
+    [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc],
+)
+def test_sparse_results_are_compared(layout: torch.layout) -> None:
+    size = (1, 1) if layout in (torch.sparse_bsr, torch.sparse_bsc) else None
+    one = torch.eye(3).to_sparse(layout=layout, blocksize=size)
+    other = (2 * torch.eye(3)).to_sparse(layout=layout, blocksize=size)
+    elsewhere = torch.eye(3).flip(0).to_sparse(layout=layout, blocksize=size)
+    assert check.compare([one], [one.clone()], False) == (check.STRICT, "")
+    assert check.compare([one], [torch.eye(3)], False)[0] == check.FAILED
+    assert check._same_bits([one], [one.clone()])
+    for differs in (other, elsewhere):
+        assert check.compare([one], [differs], False)[0] == check.FAILED
+        assert not check._same_bits([one], [differs])
+
+
+def test_several_patterns() -> None:
+    assert matches("mm", "add*, mm") and matches("addmm", "add*,mm")
+    assert not matches("bmm", "add*,mm")
 
 
 def test_a_device_among_the_arguments_is_flagos() -> None:

@@ -205,10 +205,11 @@ class Trainer:
 
 @contextmanager
 def deterministic() -> Iterator[None]:
-    """Operators that may differ from run to run take their other form, where there is one."""
+    """Operators that may differ from run to run take their other form; one without raises RuntimeError."""
     cudnn = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass has no such form
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # Flash attention's has one, which it takes only where others would be refused.
+    torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:

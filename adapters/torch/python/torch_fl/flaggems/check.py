@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,16 @@ _CALLS = 5  # of the same: from Python, recorded twice, replayed
 _LOSES = ("illegal", "unspecified", "device-side assert", "misaligned")
 
 
+@dataclass(frozen=True)
+class Loss:
+    """A case in which a process lost the device, by the native kernel or by FlagGems', and with what words."""
+
+    case: str
+    native: bool
+    why: str
+    broken: frozenset[str]  # the conditions that FlagGems' calls were outside of
+
+
 @dataclass
 class _Case:
     """A case, and what was found of it."""
@@ -38,6 +48,11 @@ class _Case:
         """Whether conditions held for all calls that are known."""
         return bool(self.calls) and all(only <= held for held in self.calls)
 
+    def broken(self) -> frozenset[str]:
+        """The conditions that some call did not keep."""
+        every = frozenset(envelope.CONDITIONS)
+        return frozenset[str]().union(*(every - held for held in self.calls))
+
 
 def check(
     overload: str,
@@ -45,7 +60,7 @@ def check(
     limit: int,
     seconds: float = float("inf"),
     told: Callable[[str, dict[str, Any]], None] | None = None,
-    without: frozenset[str] = frozenset(),
+    losses: Sequence[Loss] = (),
 ) -> dict[str, Any]:
     """The verdict on one overload, with the first case that kept it from being STRICT.
 
@@ -53,12 +68,13 @@ def check(
     `replayed`, how many of them ended in replays; `not_replayed`, reasons against; `first`. Where conditions on
     the arguments tell what is right from what is wrong, `verdict` is STRICT, `only` are these conditions,
     `inside` is how many cases were right and wholly within, and `outside` how many were wrong. Where it FAILED,
-    `within_all` is the first case that did within all conditions, when that is not `first`. Cases named by
-    `without` are left out; `lost_in` is one in which the native kernel lost the device, after which nothing is
-    compared. After `seconds` it stops: what was not reached is in `not_reached`, and a verdict that would be STRICT
-    is so only if every entry, form and type was compared at least once, or has no case that can be, which is why
-    they take turns. `told` is called with the name of each step before it (making a sample, the native run,
-    FlagGems' run) and with what was found so far.
+    `within_all` is the first case that did within all conditions, when that is not `first`. `loss` is the case in
+    which the device was lost, after which nothing is compared. Such cases are not run again when they are known
+    as `losses`: what the native kernel lost is left out; what FlagGems lost is FAILED, and calls outside the
+    conditions that it broke are declined from the start. After `seconds` it stops: what was not reached is in
+    `not_reached`, and a verdict that would be STRICT is so only if every entry, form and type was compared at
+    least once, or has no case that can be, which is why they take turns. `told` is called with the name of each
+    step before it (making a sample, the native run, FlagGems' run) and with what was found so far.
     """
     op_name = f"aten::{overload}"
     random = torch.Tag.nondeterministic_seeded in python_kernels.require_operator(op_name).tags
@@ -68,10 +84,16 @@ def check(
     groups = cases.groups(where)
     waiting = set(range(len(groups)))  # for a verdict
     skipped = ""
+    lost = {loss.case: loss for loss in losses}
+    guards = frozenset[str]().union(*(loss.broken for loss in losses))
     right: list[_Case] = []
     wrong: list[_Case] = []
     complete = True
-    candidates.limit(overload, ())
+    candidates.limit(overload, guards)
+    for loss in losses:
+        if not loss.native:  # whether or not there is time to come to it
+            found |= {"verdict": FAILED, "first": f"{loss.case}: {loss.why}"}
+            found["plain"] = FAILED if cases.plain(loss.case) else found["plain"]
 
     def step(name: str) -> None:
         if told is not None:
@@ -93,13 +115,17 @@ def check(
             break
         label, sample = case
         name = f"{groups[index]}, {label}"
-        if name in without:
+        known = lost.get(name)
+        if known is not None and known.native:
             skipped = skipped or f"{name}: the native kernel loses the device"
             continue
         one = _Case(name, groups[index].call, sample)
-        _judge(one, op_name, random, found, step)
-        if one.lost and one.verdict is None:
-            found["lost_in"] = name
+        if known is not None:
+            one.verdict, one.why = FAILED, known.why
+        else:
+            _judge(one, op_name, random, found, step)
+        if one.lost:
+            found["loss"] = Loss(name, one.verdict is None, one.why, one.broken())
         if one.verdict is not None:
             waiting.discard(index)
             found["cases"] += 1
@@ -121,11 +147,10 @@ def check(
             if found["plain"] != FAILED:
                 found["plain"] = UNTESTED
             break
-    failed = [
-        case for case in wrong if case.verdict == FAILED
-    ]  # before `wrong` is put in another order
+    # Before `wrong` is put in another order.
+    failed = [case for case in wrong if case.verdict == FAILED]
     if complete and wrong and right:
-        only = _envelope(overload, right, wrong, step, seconds)
+        only = _envelope(overload, right, wrong, guards, step, seconds)
         if only:
             inside = sum(case.within(only) for case in right)
             found |= {"verdict": STRICT, "only": envelope.ordered(only)}
@@ -148,19 +173,21 @@ def _envelope(
     overload: str,
     right: list[_Case],
     wrong: list[_Case],
+    guards: frozenset[str],
     step: Callable[[str], None],
     seconds: float,
 ) -> frozenset[str] | None:
     """The simplest conditions within which every case is right, and some is left; None without any, or time.
 
+    `guards` are among them: without these, cases were not run.
     Each case that was wrong is run again while what is outside is declined: calls within it may still be wrong.
     """
     began = time.monotonic()
     unrecorded: dict[str, Any] = {"replayed": 0}
     try:
         for only in envelope.candidates():
-            if not any(case.within(only) for case in right):
-                continue  # nothing would be left
+            if not guards <= only or not any(case.within(only) for case in right):
+                continue  # it would be lost again, or nothing would be left
             if any(case.within(only) for case in wrong):
                 continue
             candidates.limit(overload, only)
@@ -263,20 +290,33 @@ def compare(
         if random:
             worst, why = BASIC, "its random numbers are its own"
             continue
-        a, b = one.detach().cpu(), other.detach().cpu()
-        try:
-            torch.testing.assert_close(b, a, equal_nan=True)
-        except AssertionError as error:
-            said = " ".join(str(error).split())[:160]
-            rtol, atol = (10 * x for x in torch.testing._comparison.default_tolerances(a))
-            try:
-                torch.testing.assert_close(b, a, equal_nan=True, rtol=rtol, atol=atol)
-            except AssertionError:
-                return FAILED, said
-            worst, why = BASIC, said
-        if one.stride() != other.stride() and one.numel() > 0 and worst == STRICT:
-            worst, why = BASIC, f"strides {other.stride()} instead of {one.stride()}"
+        if one.layout != other.layout:
+            return FAILED, f"{other.layout} instead of {one.layout}"
+        for a, b in zip(cases.components(one), cases.components(other), strict=True):
+            verdict, said = _compare(a, b)
+            if verdict == FAILED:
+                return verdict, said
+            if verdict == BASIC and worst == STRICT:
+                worst, why = verdict, said
     return worst, why
+
+
+def _compare(one: torch.Tensor, other: torch.Tensor) -> tuple[str, str]:
+    """The verdict on values and strides."""
+    a, b = one.detach().cpu(), other.detach().cpu()
+    try:
+        torch.testing.assert_close(b, a, equal_nan=True)
+    except AssertionError as error:
+        said = " ".join(str(error).split())[:160]
+        rtol, atol = (10 * x for x in torch.testing._comparison.default_tolerances(a))
+        try:
+            torch.testing.assert_close(b, a, equal_nan=True, rtol=rtol, atol=atol)
+        except AssertionError:
+            return FAILED, said
+        return BASIC, said
+    if one.stride() != other.stride() and one.numel() > 0:
+        return BASIC, f"strides {other.stride()} instead of {one.stride()}"
+    return STRICT, ""
 
 
 def _outcome(
@@ -327,6 +367,7 @@ def _same_bits(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
         # What has one element is contiguous with any strides.
         return plain.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
+    some, others = ([c for t in every for c in cases.components(t)] for every in (some, others))
     return len(some) == len(others) and all(
         one.stride() == other.stride() and torch.equal(bits(one), bits(other))
         for one, other in zip(some, others, strict=True)

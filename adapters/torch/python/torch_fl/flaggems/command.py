@@ -6,6 +6,7 @@ import argparse
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from typing import Any
 
 
@@ -15,6 +16,11 @@ def at_least_one(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
     return number
+
+
+def matches(name: str, patterns: str) -> bool:
+    """Whether a name is among shell patterns with commas between them, as `--ops` takes them."""
+    return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split(","))
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Speed: FlagGems' kernels against the native ones, by operator and class of shapes.
 
-    flagos tune [--ops PATTERN] [--rounds N] [--seconds N] [--resume] [--out FILE] [--json]
+    flagos tune [--ops PATTERNS] [--rounds N] [--seconds N] [--resume] [--out FILE] [--json]
 
 Both are called on flagos, in turns; the time of a call is what passes until the device has done it, many
 calls in a row. Classes: `small` is bound by the host, `large` by the device. What is measured is what the
@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ import torch
 
 import flagos
 from torch_fl.flaggems import candidates, tables
-from torch_fl.flaggems.command import at_least_one, one_interrupt
+from torch_fl.flaggems.command import at_least_one, matches, one_interrupt
 
 Call = Callable[[], Any]
 
@@ -277,7 +276,7 @@ def measure(
     names = [
         name
         for name in made[classes[0][0]]
-        if fnmatchcase(name, pattern)
+        if matches(name, pattern)
         and name in candidates.registered()
         and candidates.usable(name)
         and not candidates.failed(name)
@@ -334,7 +333,7 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--ops", default="*", help="shell pattern of overloads: 'add*'")
+    parser.add_argument("--ops", default="*", help="shell patterns of overloads: 'add*,mm'")
     parser.add_argument("--rounds", type=at_least_one, default=7)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--resume", action="store_true", help="continue the table that is there")

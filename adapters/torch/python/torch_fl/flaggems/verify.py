@@ -1,8 +1,8 @@
 """Verdicts: FlagGems' overloads against the native kernels, on the samples of torch's operator database.
 
-    flagos verify [--ops PATTERN] [--jobs N] [--samples N] [--seconds N] [--each N] [--resume]
+    flagos verify [--ops PATTERNS] [--jobs N] [--samples N] [--seconds N] [--each N] [--resume]
                   [--configs N] [--out FILE] [--json]
-    flagos verify --show [--ops PATTERN] [--json]
+    flagos verify --show [--ops PATTERNS] [--json]
 
 Each overload has a process of its own, forked before CUDA is initialised. Its operators' samples run twice
 on flagos, on the native kernel and on FlagGems', and must agree: STRICT in values (torch's own tolerances),
@@ -34,7 +34,6 @@ import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import closing, redirect_stdout
-from fnmatch import fnmatchcase
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
@@ -50,9 +49,10 @@ from torch_fl.flaggems.check import (
     ORDER,
     STRICT,
     UNTESTED,
+    Loss,
     check,
 )
-from torch_fl.flaggems.command import at_least_one, one_interrupt
+from torch_fl.flaggems.command import at_least_one, matches, one_interrupt
 
 __all__ = ["BASIC", "FAILED", "STRICT", "UNTESTED", "main", "verify"]
 
@@ -60,7 +60,7 @@ Verdicts = dict[str, dict[str, Any]]
 _NO_TIME = "there was no time for it"
 _CASE_SECONDS = 120.0  # of one run of a case, with its compilation and tuning, beside others
 _ALONE_SECONDS = 300.0  # and by itself
-_LOSSES = 4  # processes that the native kernels of one overload may take down
+_LOSSES = 4  # processes for which the device may be lost in the cases of one overload
 _EACH = 90.0
 _CONFIGS = 4
 _KEEP_EVERY = 5.0  # seconds between writing the table
@@ -89,7 +89,7 @@ def verify(
     if torch.cuda.is_initialized() or flagos.is_initialized():
         raise RuntimeError("the device is in use in this process already: verify in a fresh one")
     _require_usable()
-    names = [name for name in candidates.registered() if fnmatchcase(name, pattern)]
+    names = [name for name in candidates.registered() if matches(name, pattern)]
     verdicts: Verdicts = {name: _untested(_NO_TIME) for name in names}
     for name in names:
         if not candidates.usable(name):
@@ -119,11 +119,11 @@ def verify(
         first = tune.measured()
         todo = sorted((name for name in todo if name in where), key=lambda n: (n not in first, n))
 
-        without: dict[str, frozenset[str]] = defaultdict(frozenset)
+        losses: dict[str, list[Loss]] = defaultdict(list)
 
         def task(name: str, told: isolated.Told) -> dict[str, Any]:
             with package.tuned_among(configs):
-                return _checked(name, where[name], samples, each, told, without[name])
+                return _checked(name, where[name], samples, each, told, losses[name])
 
         done, total, written = 0, len(todo), time.monotonic()
         alone: list[str] = []  # what was late beside others, which takes the processor from it
@@ -141,9 +141,10 @@ def verify(
                 for one in ended:
                     if not (by_itself and one.over):  # it is known to be late already
                         verdicts[one.name] = _verdict(one, by_itself)
-                    lost_in = (one.result or {}).get("lost_in")
-                    if lost_in and len(without[one.name]) < _LOSSES:
-                        without[one.name] |= {lost_in}
+                    loss: Loss | None = (one.result or {}).get("loss")
+                    without = loss if loss and (loss.native or loss.broken) else None
+                    if without and len(losses[one.name]) < _LOSSES:
+                        losses[one.name].append(without)
                         todo.append(one.name)
                     elif one.late and not by_itself and one.step.startswith(BY_FLAGGEMS):
                         alone.append(one.name)
@@ -197,13 +198,12 @@ def _checked(
     samples: int,
     each: float,
     told: isolated.Told,
-    without: frozenset[str],
+    losses: list[Loss],
 ) -> dict[str, Any]:
     try:
-        found = check(name, where, samples, each, told, without)
-        if without:
-            found["left_out"] = sorted(without)
-        return found
+        found = check(name, where, samples, each, told, losses)
+        left_out = sorted(loss.case for loss in losses if loss.native)
+        return {**found, "left_out": left_out} if left_out else found
     except Exception as error:  # of the check itself, which says nothing of FlagGems
         last = traceback.extract_tb(error.__traceback__)[-1]
         said = " ".join(str(error).split())[:160]
@@ -217,9 +217,9 @@ def _verdict(one: isolated.Ended, by_itself: bool = False) -> dict[str, Any]:
         so_far["plain"] = UNTESTED
     if one.result is not None:
         found = dict(one.result)
-        lost_in = found.get("lost_in")
-        if lost_in and found["verdict"] != FAILED:
-            found |= _untested(f"the native kernel lost the device in {lost_in}")
+        loss = found.pop("loss", None)
+        if loss is not None and found["verdict"] != FAILED:
+            found |= _untested(f"the native kernel lost the device in {loss.case}")
     elif one.failure is not None:
         found = so_far
         by_flaggems = one.step.startswith(BY_FLAGGEMS)
@@ -243,7 +243,7 @@ def _verdict(one: isolated.Ended, by_itself: bool = False) -> dict[str, Any]:
 
 def _show(pattern: str, as_json: bool) -> int:
     known = tables.verdicts()
-    shown = {name: entry for name, entry in sorted(known.items()) if fnmatchcase(name, pattern)}
+    shown = {name: entry for name, entry in sorted(known.items()) if matches(name, pattern)}
     if as_json:
         print(json.dumps(shown))
     elif not known:
@@ -304,7 +304,7 @@ def main(arguments: list[str] | None = None) -> int:
         "`flagos explain OP` tells which of them a kernel that is routed serves calls within.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--ops", default="*", help="shell pattern of overloads: 'add*'")
+    parser.add_argument("--ops", default="*", help="shell patterns of overloads: 'add*,mm'")
     parser.add_argument("--jobs", type=at_least_one, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument(
         "--samples", type=at_least_one, default=6, help="of each operator and dtype"
