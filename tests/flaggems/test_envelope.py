@@ -16,11 +16,17 @@ from torch_fl.flaggems import candidates, cases, check, envelope
 from .database import DATABASE
 from .served import count, on
 
-WHERE = [("exp", "function"), ("exp of complex numbers", "function")]
+WHERE = [(name, "function") for name in ("exp", "exp of complex numbers", "exp of matrices")]
 
 
-def _samples(op: Any, device: str, dtype: Any, requires_grad: bool, **_: Any) -> Any:
-    yield SampleInput(torch.ones(2, 3, device=device, dtype=dtype, requires_grad=requires_grad))
+def _samples(*_: Any, **__: Any) -> Any:
+    yield SampleInput(torch.ones(2, 4))
+
+
+def _matrices(op: Any, device: str, dtype: Any, *_: Any, **__: Any) -> Any:
+    """Each but the first is outside one condition."""
+    for shape in ((2, 8), (0, 8), (2, 3)):
+        yield SampleInput(torch.ones(shape, dtype=dtype))
 
 
 def _of_complex_numbers(x: torch.Tensor) -> torch.Tensor:
@@ -29,14 +35,14 @@ def _of_complex_numbers(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture(autouse=True)
 def database(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = OpInfo(
-        WHERE[1][0],
-        op=_of_complex_numbers,
-        dtypes={torch.float32},
-        sample_inputs_func=_samples,
-        supports_out=False,
-    )
-    monkeypatch.setattr(cases, "database", lambda: {**DATABASE, WHERE[1][0]: entry})
+    more = {
+        name: OpInfo(name, op=op, dtypes=dtypes, sample_inputs_func=samples, supports_out=False)
+        for name, op, dtypes, samples in (
+            (WHERE[1][0], _of_complex_numbers, {torch.float32}, _samples),
+            (WHERE[2][0], torch.exp, {torch.float32, torch.int64}, _matrices),
+        )
+    }
+    monkeypatch.setattr(cases, "database", lambda: {**DATABASE, **more})
 
 
 @pytest.mark.parametrize(
@@ -45,7 +51,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> None:
         list(some)
         for size in (1, 2)
         for some in combinations(envelope.CONDITIONS, size)
-        if some != ("real", "floating")  # which is `floating`
+        if some != ("ordinary", "floating")  # which is `floating`
     ],
     ids="+".join,
 )
@@ -149,15 +155,23 @@ def test_what_holds_for_a_call() -> None:
         held = envelope.holding(overload, args, kwargs)
         return envelope.ordered(frozenset(envelope.CONDITIONS) - held)
 
-    x, at = torch.ones(2, 3), torch.zeros(2, 3, dtype=torch.int64)
+    x, at = torch.ones(2, 4), torch.zeros(2, 4, dtype=torch.int64)
     assert broken("exp", x) == []
     assert broken("exp", x[:0]) == ["nonempty"]
     assert broken("exp", x.t()) == ["contiguous"]
     assert broken("exp", at) == ["floating"]
     assert broken("exp", x.sum()) == ["dimensioned"]
-    assert broken("exp", torch.complex(x, x)) == ["real", "floating"]
+    assert broken("exp", torch.complex(x, x)) == ["ordinary", "floating"]
     assert broken("gather", x, 0, at) == [], "an index is no number"
     assert broken("cat", [x, x[:0]], 0) == ["nonempty"]
-    assert broken("mul.Tensor", x, 1j) == ["real"]
-    assert broken("full_like", x, 1, dtype=torch.complex64) == ["real"]
+    assert broken("mul.Tensor", x, 1j) == ["ordinary"]
+    assert broken("full_like", x, 1, dtype=torch.complex64) == ["ordinary"]
+    assert broken("full_like", x, 1, dtype=torch.float64) == ["ordinary"]
+    assert broken("exp", x.double()) == ["ordinary"]
+    assert broken("exp", at.int()) == ["ordinary", "floating"]
     assert broken("exp.out", x, out=x.t()) == ["contiguous"]
+    assert broken("exp", torch.ones(2, 3)) == ["aligned"]
+    assert broken("exp", torch.ones(2, 8)[:, :4]) == ["contiguous"]
+    assert broken("exp", torch.ones(2, 8)[:, 2:6]) == ["aligned", "contiguous"]
+    assert broken("exp", torch.ones(4).expand(2, 4)) == ["aligned", "contiguous"]
+    assert broken("exp", torch.ones(3)) == [], "a vector has no rows"

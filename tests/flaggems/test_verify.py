@@ -329,6 +329,29 @@ def test_replays_are_like_a_call_that_does_not_repeat_itself(
     assert not repeats or "a repeated call differs" in found["first"]
 
 
+def test_what_torch_says_may_differ_is_no_fault_of_a_replay(
+    served_by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it happened to repeat itself."""
+
+    def puts(x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(x).put_(torch.tensor([0], device=x.device), x[0, :1])
+
+    differs = count()
+    served_by("exp", lambda x: torch.exp(x) * (1 + 1e-7 * (next(differs) % 2)))
+    for op, verdict in ((torch.exp, check.FAILED), (puts, check.STRICT)):
+        one = OpInfo("exp", op=op, dtypes={torch.float32}, sample_inputs_func=_one_matrix)
+        monkeypatch.setattr(cases, "database", lambda one=one: {"exp": one})
+        monkeypatch.setattr(replay, "enabled", lambda: True)  # nothing is replayed without a GPU
+        found = check.check("exp", [("exp", "function")], 1)
+        assert found["verdict"] == verdict, found
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def _one_matrix(*_: Any, **__: Any) -> Any:
+    yield SampleInput(torch.linspace(0.5, 1, 12).reshape(3, 4))
+
+
 def test_bits_of_one_element_with_strides_of_their_own() -> None:
     one = torch.arange(4.0)[::2][:1]
     assert one.stride() == (2,) and check._same_bits([one], [one.clone().as_strided((1,), (2,))])

@@ -12,15 +12,27 @@ namespace flagos {
 
 namespace {
 
-constexpr uint32_t kReal = 1U << 0;
+constexpr uint32_t kOrdinary = 1U << 0;
 constexpr uint32_t kNonempty = 1U << 1;
 constexpr uint32_t kDimensioned = 1U << 2;
 constexpr uint32_t kFloating = 1U << 3;
-constexpr uint32_t kContiguous = 1U << 4;
-constexpr uint32_t kUnknown = 1U << 5;
+constexpr uint32_t kAligned = 1U << 4;
+constexpr uint32_t kContiguous = 1U << 5;
+constexpr uint32_t kUnknown = 1U << 6;
 
 // By bit.
-constexpr std::array<const char*, 5> kNames{"real", "nonempty", "dimensioned", "floating", "contiguous"};
+constexpr std::array<const char*, 6> kNames{"ordinary", "nonempty", "dimensioned", "floating", "aligned", "contiguous"};
+
+constexpr uint64_t bit(c10::ScalarType dtype) {
+  return uint64_t{1} << static_cast<uint8_t>(dtype);
+}
+
+// The types that kernels are verified in.
+constexpr uint64_t kOrdinaryTypes =
+    bit(at::kFloat) | bit(at::kBFloat16) | bit(at::kHalf) | bit(at::kLong) | bit(at::kBool);
+static_assert(static_cast<uint8_t>(c10::ScalarType::NumOptions) < 64, "a bit for each type");
+
+constexpr int64_t kAlignment = 16; // bytes
 
 // Arguments that pick elements, as schemas call them.
 constexpr std::array<const char*, 4> kSelecting{"index", "indices", "mask", "condition"};
@@ -33,25 +45,50 @@ bool is_dtype(const c10::Argument& argument) {
   return type->kind() == c10::TypeKind::ScalarTypeType;
 }
 
-uint32_t broken_by_tensor(const at::Tensor& tensor, bool selects) {
+bool is_ordinary(c10::ScalarType dtype) {
+  return (kOrdinaryTypes & bit(dtype)) != 0;
+}
+
+// Whether tensor maps can describe it: neighbours along one dimension, the others 16 bytes apart or more.
+bool is_aligned(const at::Tensor& tensor) {
+  if (tensor.dim() < 2) {
+    return true;
+  }
+  if (tensor.layout() != c10::kStrided || !tensor.has_storage() ||
+      reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % kAlignment != 0) {
+    return false;
+  }
+  const auto size = static_cast<int64_t>(tensor.itemsize());
+  bool neighbours = false;
+  for (const int64_t stride : tensor.strides()) {
+    if (stride == 1) {
+      neighbours = true;
+    } else if (stride == 0 || stride * size % kAlignment != 0) {
+      return false;
+    }
+  }
+  return neighbours;
+}
+
+uint32_t broken_by_tensor(const at::Tensor& tensor, bool selects, uint32_t required) {
   if (!tensor.defined()) {
     return 0;
   }
   const c10::ScalarType dtype = tensor.scalar_type();
-  const uint32_t complex = c10::isComplexType(dtype) ? kReal : 0;
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-    return complex; // a number, as Python is handed it
+    return c10::isComplexType(dtype) ? kOrdinary : 0; // a number, as Python is handed it
   }
-  return complex | (tensor.numel() == 0 ? kNonempty : 0) | (tensor.dim() == 0 ? kDimensioned : 0) |
-      (c10::isFloatingType(dtype) || selects ? 0 : kFloating) |
+  return (is_ordinary(dtype) ? 0 : kOrdinary) | (tensor.numel() == 0 ? kNonempty : 0) |
+      (tensor.dim() == 0 ? kDimensioned : 0) | (c10::isFloatingType(dtype) || selects ? 0 : kFloating) |
+      ((required & kAligned) == 0 || is_aligned(tensor) ? 0 : kAligned) |
       (tensor.layout() == c10::kStrided && tensor.is_contiguous() ? 0 : kContiguous);
 }
 
-uint32_t broken_by_value(const c10::IValue& value, bool selects) {
+uint32_t broken_by_value(const c10::IValue& value, bool selects, uint32_t required) {
   if (value.isTensor()) {
-    return broken_by_tensor(value.toTensor(), selects);
+    return broken_by_tensor(value.toTensor(), selects, required);
   }
-  return value.isComplexDouble() ? kReal : 0;
+  return value.isComplexDouble() ? kOrdinary : 0;
 }
 
 } // namespace
@@ -81,13 +118,13 @@ uint32_t Conditions::broken_by(const torch::jit::Stack& stack) const {
     const Argument argument = arguments_[i];
     if (value.isList()) {
       for (const c10::IValue& element : value.toListRef()) {
-        broken |= broken_by_value(element, argument.selects);
+        broken |= broken_by_value(element, argument.selects, required_);
       }
     } else if (value.isInt()) {
-      const bool complex = argument.is_dtype && c10::isComplexType(static_cast<c10::ScalarType>(value.toInt()));
-      broken |= complex ? kReal : 0;
+      const bool ordinary = !argument.is_dtype || is_ordinary(static_cast<c10::ScalarType>(value.toInt()));
+      broken |= ordinary ? 0 : kOrdinary;
     } else {
-      broken |= broken_by_value(value, argument.selects);
+      broken |= broken_by_value(value, argument.selects, required_);
     }
   }
   return broken & required_;

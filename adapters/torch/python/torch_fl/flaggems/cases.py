@@ -15,10 +15,10 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from torch_fl import _vendor
-from torch_fl.flaggems import interpreted, isolated
+from torch_fl.flaggems import envelope, interpreted, isolated
 from torch_fl.flaggems.parts import CALLED_BY
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool)
+DTYPES = envelope.TYPES
 _ENTRY_SECONDS = 120.0  # for the samples of one entry
 
 Where = list[tuple[str, str]]
@@ -59,6 +59,9 @@ class Group:
         if hasattr(op, "lhs_make_tensor_kwargs") and not grad:  # two operands, element by element
             yield "a matrix with its own transpose", _with_its_transpose(op, self.dtype)
             yield "a column with a row", _column_with_row(op, self.dtype)
+        for transposed in (False, True) if self.entry in _PRODUCTS else ():
+            label = "sizes of 16, transposed" if transposed else "sizes of 16"
+            yield label, _product(self.entry, self.dtype, grad, transposed)
 
 
 def plain(label: str) -> bool:
@@ -270,6 +273,36 @@ def _with_special_values(sample: Any) -> Any:
         return flat.view(x.shape)
 
     return sample.transform(planted)
+
+
+# Samples of the database are small, and of sizes for which kernels take another way than for those of models.
+_PRODUCTS: dict[str, list[tuple[int, ...]]] = {
+    "mm": [(80, 144), (144, 48)],
+    "bmm": [(3, 80, 144), (3, 144, 48)],
+    "addmm": [(80, 48), (80, 144), (144, 48)],
+    "baddbmm": [(3, 80, 48), (3, 80, 144), (3, 144, 48)],
+}
+
+
+def _product(entry: str, dtype: torch.dtype, grad: bool, transposed: bool) -> Any:
+    """Matrices whose sizes are multiples of 16, row by row in memory, or column by column.
+
+    Their numbers are positive: sums lose no digits.
+    """
+    from torch.testing import make_tensor
+    from torch.testing._internal.opinfo.core import SampleInput
+
+    low, high = (0.5, 1) if dtype.is_floating_point else (0, 9)
+
+    def matrix(*batch: int, rows: int, columns: int) -> torch.Tensor:
+        shape = (*batch, columns, rows) if transposed else (*batch, rows, columns)
+        made = make_tensor(shape, dtype=dtype, device="cpu", low=low, high=high)
+        return (made.mT if transposed else made).requires_grad_(grad)
+
+    first, *others = (
+        matrix(*batch, rows=rows, columns=columns) for *batch, rows, columns in _PRODUCTS[entry]
+    )
+    return SampleInput(first, args=tuple(others))
 
 
 def _column_with_row(op: Any, dtype: torch.dtype) -> Any:

@@ -16,16 +16,24 @@ import torch
 
 from torch_fl import python_kernels
 
+ORDINARY = "ordinary"
+"""What verification is run with: a kernel with a verdict serves no call outside this condition."""
+
+TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool)
+
 CONDITIONS = {
-    "real": "no tensor, number or dtype is complex",
+    ORDINARY: "every tensor and dtype is float32, bfloat16, float16, int64 or bool, and no number is complex",
     "nonempty": "no tensor is without elements",
     "dimensioned": "no tensor is without dimensions",
     "floating": "every tensor holds floating-point numbers, but for indices and masks",
+    "aligned": "every tensor of two dimensions or more begins at a multiple of 16 bytes, and so do its rows or columns",
     "contiguous": "every tensor is contiguous",
 }
 """What each means, the simplest first."""
 
 _SELECTING = frozenset(["index", "indices", "mask", "condition"])  # as schemas call them
+
+_ALIGNMENT = 16  # bytes
 
 Holding = frozenset[str]
 """The conditions that hold for one call."""
@@ -56,8 +64,8 @@ def holding(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hol
         for leaf in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(leaf, torch.Tensor):
                 broken |= _broken_by(leaf, name)
-            elif isinstance(leaf, complex) or (isinstance(leaf, torch.dtype) and leaf.is_complex):
-                broken.add("real")
+            elif isinstance(leaf, complex) or (isinstance(leaf, torch.dtype) and leaf not in TYPES):
+                broken.add(ORDINARY)
     return frozenset(CONDITIONS) - broken
 
 
@@ -66,14 +74,26 @@ def _broken_by(tensor: torch.Tensor, name: str) -> set[str]:
     return {
         condition
         for condition, breaks in (
-            ("real", dtype.is_complex),
+            (ORDINARY, dtype not in TYPES),
             ("nonempty", tensor.numel() == 0),
             ("dimensioned", tensor.dim() == 0),
             ("floating", not dtype.is_floating_point and name not in _SELECTING),
+            ("aligned", not _aligned(tensor)),
             ("contiguous", not tensor.is_contiguous()),
         )
         if breaks
     }
+
+
+def _aligned(tensor: torch.Tensor) -> bool:
+    """Whether tensor maps can describe it: neighbours along one dimension, the others 16 bytes apart or more."""
+    if tensor.dim() < 2:
+        return True
+    if tensor.layout != torch.strided or tensor.data_ptr() % _ALIGNMENT != 0:
+        return False
+    others = [stride for stride in tensor.stride() if stride != 1]
+    apart = all(stride != 0 and stride * tensor.itemsize % _ALIGNMENT == 0 for stride in others)
+    return apart and len(others) < tensor.dim()
 
 
 @cache

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from torch_fl.flaggems import package
+from torch_fl.flaggems import envelope, package
 
 SHIPPED = Path(__file__).resolve().parents[1] / "verdicts"
 _POLICY = "FLAGOS_FLAGGEMS"
@@ -195,8 +195,11 @@ def speed() -> dict[str, dict[str, float]]:
 
 
 def only(overload: str) -> frozenset[str]:
-    """The conditions it was verified within; none where it was verified for all calls, or is known to be wrong."""
-    return frozenset(verdicts().get(overload, {}).get("only", ()))
+    """The conditions it was verified within, one of which is ORDINARY; none where it is not known to be right."""
+    known = verdicts().get(overload, {"verdict": "UNTESTED"})
+    if known["verdict"] not in ("STRICT", "BASIC"):
+        return frozenset()
+    return frozenset([*known.get("only", ()), envelope.ORDINARY])
 
 
 def told(overload: str) -> tuple[str, str] | None:
