@@ -55,7 +55,12 @@ def database(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids="+".join,
 )
-def test_what_is_wrong_exactly_outside_is_strict_within(served_by: Any, only: list[str]) -> None:
+def test_what_is_wrong_exactly_outside_is_strict_within(
+    served_by: Any, monkeypatch: pytest.MonkeyPatch, only: list[str]
+) -> None:
+    if "aligned" in only:  # which is about products
+        monkeypatch.setitem(cases.PRODUCTS, "exp", [(16, 32)])
+
     def kernel(x: torch.Tensor) -> torch.Tensor:
         if not set(only) <= envelope.holding("exp", (x,), {}):
             raise ZeroDivisionError("outside")
@@ -80,6 +85,19 @@ def test_what_is_wrong_exactly_outside_is_strict_within(served_by: Any, only: li
     ids=["NaN", "everywhere", "of something else"],
 )
 def test_what_is_wrong_within_stays_failed(served_by: Any, kernel: Any) -> None:
+    served_by("exp", kernel)
+    found = check.check("exp", WHERE, 3)
+    assert found["verdict"] == check.FAILED and "only" not in found, found
+
+
+def test_only_products_are_told_apart_by_alignment(served_by: Any) -> None:
+    """Samples of the database hardly ever are: what is wrong of another cause would seem right within."""
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        if "aligned" not in envelope.holding("exp", (x,), {}):
+            raise ZeroDivisionError("outside")
+        return torch.exp(x)
+
     served_by("exp", kernel)
     found = check.check("exp", WHERE, 3)
     assert found["verdict"] == check.FAILED and "only" not in found, found

@@ -59,9 +59,12 @@ class Group:
         if hasattr(op, "lhs_make_tensor_kwargs") and not grad:  # two operands, element by element
             yield "a matrix with its own transpose", _with_its_transpose(op, self.dtype)
             yield "a column with a row", _column_with_row(op, self.dtype)
-        for transposed in (False, True) if self.entry in _PRODUCTS else ():
+        for transposed in (False, True) if self.entry in PRODUCTS else ():
             label = "sizes of 16, transposed" if transposed else "sizes of 16"
-            yield label, _product(self.entry, self.dtype, grad, transposed)
+            product = _product(self.entry, self.dtype, grad, transposed)
+            yield label, product
+            if self.dtype.is_floating_point and not (grad or transposed):
+                yield f"{label}, with NaN and infinities", _with_special_values(product)
 
 
 def plain(label: str) -> bool:
@@ -276,7 +279,7 @@ def _with_special_values(sample: Any) -> Any:
 
 
 # Samples of the database are small, and of sizes for which kernels take another way than for those of models.
-_PRODUCTS: dict[str, list[tuple[int, ...]]] = {
+PRODUCTS: dict[str, list[tuple[int, ...]]] = {
     "mm": [(80, 144), (144, 48)],
     "bmm": [(3, 80, 144), (3, 144, 48)],
     "addmm": [(80, 48), (80, 144), (144, 48)],
@@ -300,7 +303,7 @@ def _product(entry: str, dtype: torch.dtype, grad: bool, transposed: bool) -> An
         return (made.mT if transposed else made).requires_grad_(grad)
 
     first, *others = (
-        matrix(*batch, rows=rows, columns=columns) for *batch, rows, columns in _PRODUCTS[entry]
+        matrix(*batch, rows=rows, columns=columns) for *batch, rows, columns in PRODUCTS[entry]
     )
     return SampleInput(first, args=tuple(others))
 

@@ -49,10 +49,9 @@ class _Case:
         """Whether conditions held for all calls that are known."""
         return bool(self.calls) and all(only <= held for held in self.calls)
 
-    def broken(self) -> frozenset[str]:
-        """The conditions that some call did not keep."""
-        every = frozenset(envelope.CONDITIONS)
-        return frozenset[str]().union(*(every - held for held in self.calls))
+    def broken(self, conditions: frozenset[str]) -> frozenset[str]:
+        """Those that some call did not keep."""
+        return frozenset[str]().union(*(conditions - held for held in self.calls))
 
 
 def check(
@@ -85,6 +84,7 @@ def check(
     groups = cases.groups(where)
     waiting = set(range(len(groups)))  # for a verdict
     skipped = ""
+    conditions = _telling(overload)
     lost = {loss.case: loss for loss in losses}
     guards = frozenset[str]().union(*(loss.broken for loss in losses))
     right: list[_Case] = []
@@ -127,7 +127,7 @@ def check(
         else:
             _judge(one, op_name, random, found, step)
         if one.lost:
-            found["loss"] = Loss(name, one.verdict is None, one.why, one.broken())
+            found["loss"] = Loss(name, one.verdict is None, one.why, one.broken(conditions))
         if one.verdict is not None:
             waiting.discard(index)
             found["cases"] += 1
@@ -144,7 +144,7 @@ def check(
                 right.append(one)
         else:
             skipped = skipped or f"{name}: {one.why}"
-        if one.verdict == FAILED and one.within(frozenset(envelope.CONDITIONS)):
+        if one.verdict == FAILED and one.within(conditions):
             inherent = inherent or one
         if one.lost:
             complete = False
@@ -155,7 +155,7 @@ def check(
             complete = False
             break  # no other case changes anything
     if complete and inherent is None and wrong and right:
-        only = _envelope(overload, right, wrong, guards, step, seconds)
+        only = _envelope(overload, conditions, guards, right, wrong, step, seconds)
         if only:
             inside = sum(case.within(only) for case in right)
             found |= {"verdict": STRICT, "only": envelope.ordered(only)}
@@ -171,11 +171,22 @@ def _worse(one: str, than: str) -> bool:
     return than == UNTESTED or ORDER.index(one) > ORDER.index(than)
 
 
+def _telling(overload: str) -> frozenset[str]:
+    """The conditions that samples can tell of an overload.
+
+    Those of the database are hardly ever aligned: what is wrong of other causes would seem right within. Products
+    have samples of our own for it.
+    """
+    product = overload.partition(".")[0] in cases.PRODUCTS
+    return frozenset(name for name in envelope.CONDITIONS if product or name != envelope.ALIGNED)
+
+
 def _envelope(
     overload: str,
+    conditions: frozenset[str],
+    guards: frozenset[str],
     right: list[_Case],
     wrong: list[_Case],
-    guards: frozenset[str],
     step: Callable[[str], None],
     seconds: float,
 ) -> frozenset[str] | None:
@@ -187,7 +198,7 @@ def _envelope(
     began = time.monotonic()
     unrecorded: dict[str, Any] = {"replayed": 0}
     try:
-        for only in envelope.candidates():
+        for only in envelope.candidates(conditions):
             if not guards <= only or not any(case.within(only) for case in right):
                 continue  # it would be lost again, or nothing would be left
             if any(case.within(only) for case in wrong):

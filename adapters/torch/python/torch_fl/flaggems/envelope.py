@@ -19,6 +19,8 @@ from torch_fl import python_kernels
 ORDINARY = "ordinary"
 """What verification is run with: a kernel with a verdict serves no call outside this condition."""
 
+ALIGNED = "aligned"
+
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool)
 
 CONDITIONS = {
@@ -26,7 +28,7 @@ CONDITIONS = {
     "nonempty": "no tensor is without elements",
     "dimensioned": "no tensor is without dimensions",
     "floating": "every tensor holds floating-point numbers, but for indices and masks",
-    "aligned": "every tensor of two dimensions or more begins at a multiple of 16 bytes, and so do its rows or columns",
+    ALIGNED: "every tensor of two dimensions or more begins at a multiple of 16 bytes, and so do its rows or columns",
     "contiguous": "every tensor is contiguous",
 }
 """What each means, the simplest first."""
@@ -39,10 +41,11 @@ Holding = frozenset[str]
 """The conditions that hold for one call."""
 
 
-def candidates() -> Iterator[frozenset[str]]:
+def candidates(conditions: Iterable[str]) -> Iterator[frozenset[str]]:
     """Sets of conditions: fewer before more, simpler before less simple."""
-    for size in range(1, len(CONDITIONS) + 1):
-        yield from (frozenset(some) for some in combinations(CONDITIONS, size))
+    simplest_first = ordered(conditions)
+    for size in range(1, len(simplest_first) + 1):
+        yield from (frozenset(some) for some in combinations(simplest_first, size))
 
 
 def ordered(conditions: Iterable[str]) -> list[str]:
@@ -78,7 +81,7 @@ def _broken_by(tensor: torch.Tensor, name: str) -> set[str]:
             ("nonempty", tensor.numel() == 0),
             ("dimensioned", tensor.dim() == 0),
             ("floating", not dtype.is_floating_point and name not in _SELECTING),
-            ("aligned", not _aligned(tensor)),
+            (ALIGNED, not _aligned(tensor)),
             ("contiguous", not tensor.is_contiguous()),
         )
         if breaks
