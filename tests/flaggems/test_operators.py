@@ -25,7 +25,7 @@ CANNOT = {
     "_fused_rms_norm_backward": "from the 'CPU' backend",  # which decomposes it
     "logical_not": "cannot reshape",  # `not` of a block, which only the compiler knows
     "native_layer_norm": "do not match: torch.Size([8]) != torch.Size([8, 1])",  # its own mistake
-    "where.self": "CPU only",  # it insists on a device
+    "where.self": "not served by flaggems",  # it insists on a GPU, and declines the others
 }
 TAKES_LONG = {"sort"}  # 4 s
 COMPOSED = {"_fused_rms_norm", "log_sigmoid", "square"}  # never routed here

@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -202,7 +203,7 @@ def test_samples_are_copied_with_their_strides_and_sharing() -> None:
         (lambda x: torch.exp(x).double(), check.FAILED, "torch.float64"),
         (lambda x: torch.exp(x)[None], check.FAILED, "instead of"),
         (lambda x: torch.exp(x).nan_to_num(), check.FAILED, "NaN"),
-        (lambda x: 1 // 0, check.FAILED, "ZeroDivisionError"),
+        (lambda x: x.view(0), check.FAILED, "RuntimeError"),
     ],
     ids=["ten times", "values", "dtype", "shape", "NaN", "raises"],
 )
@@ -230,7 +231,8 @@ def test_what_is_never_served_is_untested(served_by: Any) -> None:
 
 
 def test_time_is_shared_by_forms_and_types() -> None:
-    turns = check._in_turns(cases.groups(WHERE["silu"]), 3, lambda group: None)
+    shares = cases.shares("silu", WHERE["silu"], 3)
+    turns = check._in_turns(cases.groups(WHERE["silu"]), shares, lambda group: None)
     order = [index for index, _ in turns]
     groups = len(cases.groups(WHERE["silu"]))
     assert groups > 1 and order[:groups] == list(range(groups))
@@ -294,7 +296,7 @@ def test_the_verdict_on_the_samples_as_they_are(served_by: Any) -> None:
 def test_what_no_condition_leaves_out_is_told(served_by: Any) -> None:
     def kernel(x: torch.Tensor) -> torch.Tensor:
         if not x.is_contiguous():
-            raise ValueError("not contiguous")
+            raise RuntimeError("not contiguous")
         return torch.exp(x).nan_to_num()
 
     served_by("exp", kernel)
@@ -327,6 +329,39 @@ def test_replays_are_like_a_call_that_does_not_repeat_itself(
     found = check.check("exp", [("exp", "function")], 1)
     assert found["verdict"] == (check.FAILED if repeats else check.STRICT), found
     assert not repeats or "a repeated call differs" in found["first"]
+
+
+def test_what_flaggems_does_not_take_is_served_natively_and_told(served_by: Any) -> None:
+    """What it raises for itself; not what torch raises in it, and not where it may have written already."""
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        if x.isnan().any():
+            raise AssertionError("no NaN, please")
+        return torch.exp(x)
+
+    where = [("exp", "function")]
+    served_by("exp", kernel)
+    found = check.check("exp", where, 2)
+    assert found["verdict"] == check.STRICT and "only" not in found, found
+    assert found["declined"] == 1 and "AssertionError: no NaN, please" in found["declines"], found
+    assert "sample 0, with NaN and infinities" in found["declines"]
+    shown = verify._lines({"exp": found})
+    assert shown[0].startswith("exp: declines calls, 1 cases: exp (function) float32"), shown
+    x = torch.tensor([float("nan"), 1.0])
+    ours = x.to("flagos")
+    with torch_fl.route({"exp": "flaggems"}):
+        before = torch_fl.routing.counters().get("aten::exp", {}).get("fallbacks", 0)
+        torch.testing.assert_close(ours.exp().cpu(), x.exp(), equal_nan=True)
+        assert torch_fl.routing.counters()["aten::exp"]["fallbacks"] == before + 1
+    served_by("exp_", kernel)
+    with torch_fl.route({"exp_": "flaggems"}), pytest.raises(AssertionError, match="please"):
+        ours.exp_()
+    served_by("exp", lambda x: x.view(7))
+    with (
+        torch_fl.route({"exp": "flaggems"}),
+        pytest.raises(RuntimeError, match="invalid for input"),
+    ):
+        ours.exp()
 
 
 def test_what_torch_says_may_differ_is_no_fault_of_a_replay(
@@ -427,6 +462,26 @@ def test_sparse_results_are_compared(layout: torch.layout) -> None:
     for differs in (other, elsewhere):
         assert check.compare([one], [differs], False)[0] == check.FAILED
         assert not check._same_bits([one], [differs])
+
+
+def test_how_many_samples_are_taken() -> None:
+    """All of the entry that is about an overload, many of few others, and some of many."""
+    others = [f"other {n}" for n in range(100)]
+    made = {name: SimpleNamespace(name=name, aten_name=name) for name in ["exp", "silu", *others]}
+    made["silu"].name = "nn.functional.silu"
+
+    def shares(overload: str, *entries: str, samples: int | None = None) -> list[int]:
+        where = [(entry, form) for entry in entries for form in ("function", "gradient")]
+        found = cases.shares(overload, where, samples)
+        return [found[entry] for entry in entries]
+
+    with mock.patch.object(cases, "database", return_value=made):
+        assert shares("exp", "exp") == shares("exp_", "exp") == shares("exp.out", "exp") == [1000]
+        assert shares("silu_backward", "silu") == shares("silu", "silu") == [1000]
+        assert shares("exp", "other 1") == [240]
+        assert shares("exp", "exp", *others[:9]) == [1000, *[24] * 9]
+        assert shares("exp", *others) == [6] * 100
+        assert shares("exp", "exp", "other 1", samples=2) == [2, 2]
 
 
 def test_several_patterns() -> None:
@@ -611,7 +666,7 @@ def test_what_was_not_asked_for_or_reached_stays_in_the_table(command: Any) -> N
     assert known == {"exp": _strict(3), "neg": _strict(2), "abs": late}
 
 
-def _about(samples: int = 6) -> dict[str, Any]:
+def _about(samples: int | None = None) -> dict[str, Any]:
     return {"triton": verify.version_of("triton"), "samples": samples}
 
 
@@ -737,16 +792,21 @@ def test_the_plan_reads_the_tables_that_ship(tmp_path: Path, policy: str) -> Non
     for op, said in SAID.items():
         # What is wrong is told first, whatever the policy.
         assert (said if policy == "auto" or op == "cos" else OFF) in lines[op], lines[op]
-        assert lines[op].count(said) <= 1 and "serves a call only" not in lines[op], lines[op]
+        assert lines[op].count(said) <= 1, lines[op]
+        # Of the types that were verified, where it was found right.
+        assert ("only when tensors, dtypes and numbers are of verified types" in lines[op]) == (
+            op in ("sin", "abs")
+        )
     assert "STRICT on A chip, in 3 cases" in lines["sin"] and "verdict: FAILED" not in lines["cos"]
     # Which calls it serves is told whether it serves or not, and on what that rests.
     for said in (
-        "only when no tensor is without elements; other calls go to the native kernel",
+        "and no tensor is without elements; other calls go to the native kernel",
         "verdict: STRICT on A chip within these conditions, in 2 cases; wrong outside: sample 1: empty",
     ):
         assert said in lines["exp"], lines["exp"]
     (ours,) = (c for c in json.loads(lines["json"]) if c["backend"] == "flaggems")
-    assert ours["only"] == [{"name": "nonempty", "means": "no tensor is without elements"}]
+    assert [one["name"] for one in ours["only"]] == ["ordinary", "nonempty"]
+    assert ours["only"][1]["means"] == "no tensor is without elements"
     assert ours["verdict"]["verdict"] == "STRICT" and "sample 1" in ours["verdict"]["found"]
 
 

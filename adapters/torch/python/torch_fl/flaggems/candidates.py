@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from flagos import _core, followers
+from flagos import UnsupportedError, _core, followers
 from torch_fl import _vendor, python_kernels
 from torch_fl.flaggems import envelope, interpreted, package, tables
 from torch_fl.flaggems.parts import PARTS
@@ -36,18 +36,29 @@ _NOT_ROUTED = frozenset(
 )
 
 
+# What Python raises on its way to a kernel, as against the errors of torch, Triton and the device.
+_REFUSALS = (AssertionError, TypeError, ValueError, LookupError, ArithmeticError)
+
+
 class Function:
     """A function of FlagGems, found when it is first called, or the one that is given.
 
-    `told` is told, of every call, the conditions that hold. Where the tensor's device is meant, the function is told
-    which: FlagGems gives torch its number, and a device that is only a number is one of flagos.
+    Raises flagos.UnsupportedError, upon which the native kernel serves, for arguments that it raises for itself:
+    what it does not take, or what is an error of torch as well. One that writes to its arguments may have begun to,
+    and its errors are the caller's. `told` is told, of every call, the conditions that hold, and `declined` of
+    every call that it does not take the reason.
+
+    Where the tensor's device is meant, the function is told which: FlagGems gives torch its number, and a device
+    that is only a number is one of flagos.
     """
 
     def __init__(self, overload: str, given: Callable[..., Any] | None = None) -> None:
         self._overload = overload
         self._function = given
         self._given_device = False
+        self._writes = False
         self.told: Callable[[envelope.Holding], None] | None = None
+        self.declined: Callable[[str], None] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.told is not None:
@@ -55,12 +66,22 @@ class Function:
         serve = self._found()
         if self._given_device and kwargs.get("device") is None:
             kwargs["device"] = args[0].device
-        return serve(*args, **kwargs)
+        try:
+            return serve(*args, **kwargs)
+        except _REFUSALS as error:
+            if self._writes:
+                raise
+            said = f"FlagGems raises {type(error).__name__}: " + " ".join(str(error).split())[:200]
+            if self.declined is not None:
+                self.declined(said)
+            raise UnsupportedError(said) from error
 
     def _found(self) -> Callable[..., Any]:
         if self._function is None:
             self._function = package.function(self._overload)
             self._given_device = _takes_a_device(self._overload)
+            schema = python_kernels.require_operator(f"aten::{self._overload}")._schema
+            self._writes = schema.is_mutable
         return self._function
 
     def __repr__(self) -> str:

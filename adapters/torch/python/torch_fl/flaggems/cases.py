@@ -19,6 +19,9 @@ from torch_fl.flaggems import envelope, interpreted, isolated
 from torch_fl.flaggems.parts import CALLED_BY
 
 DTYPES = envelope.TYPES
+FIRST = 6
+_SHARED = 240  # samples of a form and a type, between entries
+_WHOLE = 1000  # more than any entry has
 _ENTRY_SECONDS = 120.0  # for the samples of one entry
 
 Where = list[tuple[str, str]]
@@ -72,6 +75,25 @@ def plain(label: str) -> bool:
     return re.fullmatch(r"sample \d+", label.rpartition(", ")[2]) is not None
 
 
+def shares(overload: str, where: Where, samples: int | None = None) -> dict[str, int]:
+    """How many samples to take of each entry that calls an overload: `samples`, where that is given.
+
+    Otherwise all of the overload's own entry; of the others at least FIRST, and of few entries many.
+    """
+    entries = {entry for entry, _ in where}
+    if samples is not None:
+        return dict.fromkeys(entries, samples)
+    each = max(FIRST, _SHARED // max(1, len(entries)))
+    return {entry: _WHOLE if _own(overload, entry) else each for entry in entries}
+
+
+def _own(overload: str, entry: str) -> bool:
+    """Whether an entry is about an overload, or about what it is the gradient or the other form of."""
+    base = overload.partition(".")[0].removesuffix("_backward").strip("_")
+    op = database()[entry]
+    return base in (op.name.rpartition(".")[2].strip("_"), op.aten_name.strip("_"))
+
+
 @cache
 def database() -> dict[str, Any]:
     """torch's operator database, by name."""
@@ -98,7 +120,7 @@ def groups(where: list[tuple[str, str]]) -> list[Group]:
 def calling(
     wanted: set[str],
     jobs: int = 1,
-    samples: int = 4,
+    samples: int = 40,
     seconds: float = float("inf"),
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[dict[str, Where], list[isolated.Ended]]:

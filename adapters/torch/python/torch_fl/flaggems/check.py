@@ -57,15 +57,17 @@ class _Case:
 def check(
     overload: str,
     where: list[tuple[str, str]],
-    limit: int,
+    samples: int | None = None,
     seconds: float = float("inf"),
     told: Callable[[str, dict[str, Any]], None] | None = None,
     losses: Sequence[Loss] = (),
 ) -> dict[str, Any]:
     """The verdict on one overload, with the first case that kept it from being STRICT.
 
+    Of each entry, form and type it takes as many samples as `cases.shares` says.
     `verdict`; `plain`, the verdict on the database's own samples alone; `cases`, how many were compared;
-    `replayed`, how many of them ended in replays; `not_replayed`, reasons against; `first`. Where conditions on
+    `replayed`, how many of them ended in replays; `not_replayed`, reasons against; `first`. `declined` is how many
+    cases have calls that FlagGems does not take, and `declines` the first, with what it says. Where conditions on
     the arguments tell what is right from what is wrong, `verdict` is STRICT, `only` are these conditions,
     `inside` is how many cases were right and wholly within, and `outside` how many were wrong. Where it FAILED,
     `within_all` is the first case that did within all conditions, when that is not `first`. `loss` is the case in
@@ -82,6 +84,7 @@ def check(
     found |= {"cases": 0, "replayed": 0, "first": None}
     began = time.monotonic()
     groups = cases.groups(where)
+    shares = cases.shares(overload, where, samples)
     waiting = set(range(len(groups)))  # for a verdict
     skipped = ""
     conditions = _telling(overload)
@@ -101,7 +104,7 @@ def check(
         if told is not None:
             told(name, found)
 
-    for index, case in _in_turns(groups, limit, lambda group: step(f"making a sample of {group}")):
+    for index, case in _in_turns(groups, shares, lambda group: step(f"making a sample of {group}")):
         if case is None:
             waiting.discard(index)
             continue
@@ -223,13 +226,13 @@ def _envelope(
 
 
 def _in_turns(
-    groups: list[cases.Group], limit: int, making: Callable[[cases.Group], None]
+    groups: list[cases.Group], shares: dict[str, int], making: Callable[[cases.Group], None]
 ) -> Iterator[tuple[int, tuple[str, Any] | None]]:
     """The first case of every group, then the second of each, and so on; None for a group after its last.
 
     `making` is called before each is made.
     """
-    running = {index: group.samples(limit) for index, group in enumerate(groups)}
+    running = {index: group.samples(shares[group.entry]) for index, group in enumerate(groups)}
     while running:
         for index, samples in list(running.items()):
             making(groups[index])
@@ -256,11 +259,15 @@ def _judge(
     function = candidates.function(op_name.removeprefix("aten::"))
     with flagos.route({op_name: candidates.BACKEND}):
         served = _calls(op_name)
-        function.told = case.calls.append
+        declined: list[str] = []
+        function.told, function.declined = case.calls.append, declined.append
         try:
             actual, error = _outcome(case.call, case.sample)
         finally:
-            function.told = None
+            function.told = function.declined = None
+        if declined:
+            found["declined"] = found.get("declined", 0) + 1
+            found.setdefault("declines", f"{case.name}: {declined[0]}")
         if error is not None:
             case.verdict, case.why, case.lost = FAILED, _said(error), _loses(error)
             return

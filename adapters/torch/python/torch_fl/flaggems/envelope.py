@@ -24,7 +24,7 @@ ALIGNED = "aligned"
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool)
 
 CONDITIONS = {
-    ORDINARY: "every tensor and dtype is float32, bfloat16, float16, int64 or bool, and no number is complex",
+    ORDINARY: "tensors, dtypes and numbers are of verified types (float32, bfloat16, float16, int64, bool)",
     "nonempty": "no tensor is without elements",
     "dimensioned": "no tensor is without dimensions",
     "floating": "every tensor holds floating-point numbers, but for indices and masks",

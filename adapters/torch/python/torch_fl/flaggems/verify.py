@@ -10,7 +10,8 @@ dtype, shape, strides and where NaN is; BASIC with ten times the tolerance, or w
 numbers are random and only their shape can be compared; FAILED otherwise. Calls that are replayed are
 compared with the ones from Python bit for bit. Where conditions on the arguments (no complex numbers, no empty
 tensor, ...) tell right from wrong, the verdict is STRICT within them, and other calls go to the native kernel.
-Variations are made of the samples; the verdict on those of the database alone is counted beside.
+Variations are made of the samples; the verdict on those of the database alone is counted beside. Of the entry
+that is about an overload all samples are taken; the others that call it share 240, and have at least six each.
 
 Kernels that are tuned, such as products, are tuned among the first few configurations that fit the chip
 (`--configs`): they may have hundreds, and each takes seconds to compile. What is tuned is not kept.
@@ -69,7 +70,7 @@ _KEEP_EVERY = 5.0  # seconds between writing the table
 def verify(
     pattern: str = "*",
     jobs: int = 4,
-    samples: int = 6,
+    samples: int | None = None,
     progress: Callable[[int, int, str, dict[str, Any]], None] | None = None,
     seconds: float = float("inf"),
     each: float = _EACH,
@@ -195,7 +196,7 @@ def _untested(why: str) -> dict[str, Any]:
 def _checked(
     name: str,
     where: list[tuple[str, str]],
-    samples: int,
+    samples: int | None,
     each: float,
     told: isolated.Told,
     losses: list[Loss],
@@ -267,6 +268,10 @@ def _lines(shown: Verdicts) -> list[str]:
             lines.append(
                 f"{name}: STRICT within {_within(entry)}{inside}; outside: {entry['first']}"
             )
+        if "declines" in entry:
+            lines.append(
+                f"{name}: declines calls (cases: {entry['declined']}): {entry['declines']}"
+            )
         lines += [f"{name}: not replayed: {reason}" for reason in entry.get("not_replayed", [])]
     partly = sum(bool(e.get("not_replayed")) and e["replayed"] > 0 for e in shown.values())
     wholly = sum(not e.get("not_replayed") and e.get("replayed", 0) > 0 for e in shown.values())
@@ -307,7 +312,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ops", default="*", help="shell patterns of overloads: 'add*,mm'")
     parser.add_argument("--jobs", type=at_least_one, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument(
-        "--samples", type=at_least_one, default=6, help="of each operator and dtype"
+        "--samples",
+        type=at_least_one,
+        help="of each operator and type (default: all, and fewer where many call an overload)",
     )
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--each", type=float, default=_EACH, help="seconds for one overload")
