@@ -56,7 +56,6 @@ class Function:
         self._overload = overload
         self._function = given
         self._given_device = False
-        self._writes = False
         self.told: Callable[[envelope.Holding], None] | None = None
         self.declined: Callable[[str], None] | None = None
 
@@ -69,7 +68,7 @@ class Function:
         try:
             return serve(*args, **kwargs)
         except _REFUSALS as error:
-            if self._writes:
+            if python_kernels.require_operator(f"aten::{self._overload}")._schema.is_mutable:
                 raise
             said = f"FlagGems raises {type(error).__name__}: " + " ".join(str(error).split())[:200]
             if self.declined is not None:
@@ -80,8 +79,6 @@ class Function:
         if self._function is None:
             self._function = package.function(self._overload)
             self._given_device = _takes_a_device(self._overload)
-            schema = python_kernels.require_operator(f"aten::{self._overload}")._schema
-            self._writes = schema.is_mutable
         return self._function
 
     def __repr__(self) -> str:

@@ -269,9 +269,8 @@ def _lines(shown: Verdicts) -> list[str]:
                 f"{name}: STRICT within {_within(entry)}{inside}; outside: {entry['first']}"
             )
         if "declines" in entry:
-            lines.append(
-                f"{name}: declines calls (cases: {entry['declined']}): {entry['declines']}"
-            )
+            told = f"declines calls, {entry['declined']} cases"
+            lines.append(f"{name}: {told}: {entry['declines']}")
         lines += [f"{name}: not replayed: {reason}" for reason in entry.get("not_replayed", [])]
     partly = sum(bool(e.get("not_replayed")) and e["replayed"] > 0 for e in shown.values())
     wholly = sum(not e.get("not_replayed") and e.get("replayed", 0) > 0 for e in shown.values())
