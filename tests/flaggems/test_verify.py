@@ -243,6 +243,7 @@ def test_time_is_shared_by_forms_and_types() -> None:
 def test_a_type_that_was_only_declined_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     def judge(case: Any, *_: Any) -> None:
         case.verdict = None if "int64" in case.name else check.STRICT
+        case.calls.append(frozenset(envelope.CONDITIONS))
 
     clock = SimpleNamespace(monotonic=count().__next__)
     monkeypatch.setattr(check, "_judge", judge)
@@ -446,6 +447,97 @@ def test_a_device_lost_by_flaggems_is_a_case_that_failed(monkeypatch: pytest.Mon
     assert len(runs) == 1, "no call without elements was tried again"
 
 
+def test_a_device_lost_in_a_repeated_call_is_known(
+    served_by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = count()
+
+    def loses(x: torch.Tensor) -> torch.Tensor:
+        if x.numel() == 0 and next(calls) > 0:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return torch.exp(x)
+
+    served_by("exp", loses)
+    monkeypatch.setattr(replay, "enabled", lambda: True)  # nothing is replayed without a GPU
+    found = check.check("exp", [("exp", "function")], 3)
+    assert found["verdict"] == check.FAILED and found["loss"].broken >= {"nonempty"}, found
+    assert not found["loss"].native and "a repeated call raised" in found["first"]
+
+
+def test_a_loss_that_was_not_come_to_again_leaves_no_conditions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It could be within them: only when it is run again with the conditions is that known."""
+    loss = check.Loss("exp (function) float32, sample 2", False, "lost", frozenset(["nonempty"]))
+    monkeypatch.setattr(check.time, "monotonic", count(step=1).__next__)
+    where = [("exp", "function")]
+    found = check.check("exp", where, 3, seconds=8, losses=[loss])
+    assert found["not_reached"] == 0, "every type had its turn"
+    assert found["verdict"] == check.FAILED and "only" not in found, found
+    assert "sample 2: lost" in found["first"]
+
+
+def test_repeated_calls_that_are_declined_are_told(
+    served_by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = count()
+
+    def sometimes(x: torch.Tensor) -> torch.Tensor:
+        if next(calls) % 2:
+            raise KeyError("again")
+        return torch.exp(x)
+
+    served_by("exp", sometimes)
+    monkeypatch.setattr(replay, "enabled", lambda: True)  # nothing is replayed without a GPU
+    found = check.check("exp", [("exp", "function")], 1)
+    assert found["verdict"] == check.FAILED and "is declined otherwise" in found["first"], found
+
+
+def test_a_type_that_is_always_declined_waits_for_nothing(
+    served_by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def samples(op: Any, device: str, dtype: Any, *_: Any, **__: Any) -> Any:
+        return (SampleInput(torch.ones(2, dtype=dtype)) for _ in range(50))
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        assert x.dtype == torch.float32
+        return torch.exp(x)
+
+    served_by("exp", kernel)
+    types = {torch.float32, torch.int64}
+    other = OpInfo("exp", op=torch.exp, dtypes=types, sample_inputs_func=samples)
+    monkeypatch.setattr(cases, "database", lambda: {"exp": other})
+    turns: list[int] = []
+    taken = check._in_turns
+
+    def some(*args: Any) -> Any:  # then time is up
+        for index, case in taken(*args):
+            turns.append(index)
+            if len(turns) == 2 * (cases.FIRST + 2):
+                monkeypatch.setattr(check.time, "monotonic", lambda: float("inf"))
+            yield index, case
+
+    monkeypatch.setattr(check, "_in_turns", some)
+    found = check.check("exp", [("exp", "function")], None, seconds=1000)
+    assert found["verdict"] == check.STRICT and found["not_reached"] == 0, found
+    assert found["declined"] == cases.FIRST + 1
+
+
+def test_only_what_would_be_served_counts(served_by: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right for complex numbers alone, which are served natively."""
+
+    def of_complex_numbers(x: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_real(torch.exp(torch.complex(x, x)))
+
+    other = OpInfo(
+        "exp", op=of_complex_numbers, dtypes={torch.float32}, sample_inputs_func=_one_matrix
+    )
+    monkeypatch.setattr(cases, "database", lambda: {"exp": other})
+    served_by("exp", torch.exp)
+    found = check.check("exp", [("exp", "function")], 1)
+    assert found["verdict"] == check.UNTESTED and "would serve" in found["first"], found
+
+
 @pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize(
     "layout",
@@ -476,10 +568,15 @@ def test_how_many_samples_are_taken() -> None:
         return [found[entry] for entry in entries]
 
     with mock.patch.object(cases, "database", return_value=made):
-        assert shares("exp", "exp") == shares("exp_", "exp") == shares("exp.out", "exp") == [1000]
-        assert shares("silu_backward", "silu") == shares("silu", "silu") == [1000]
+        assert (
+            shares("exp", "exp")
+            == shares("exp_", "exp")
+            == shares("exp.out", "exp")
+            == [sys.maxsize]
+        )
+        assert shares("silu_backward", "silu") == shares("silu", "silu") == [sys.maxsize]
         assert shares("exp", "other 1") == [240]
-        assert shares("exp", "exp", *others[:9]) == [1000, *[24] * 9]
+        assert shares("exp", "exp", *others[:9]) == [sys.maxsize, *[24] * 9]
         assert shares("exp", *others) == [6] * 100
         assert shares("exp", "exp", "other 1", samples=2) == [2, 2]
 

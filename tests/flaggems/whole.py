@@ -149,6 +149,34 @@ def what_the_native_kernel_loses_is_left_out() -> None:
     assert [done for done, _, _ in told] == list(range(1, len(WHERE) + 1))
 
 
+def what_flaggems_loses_is_wrong_whatever_comes_after() -> None:
+    """The next process may find conditions; where there is no time for it, or it fails, what was found stays."""
+
+    def loses(name: str, *given: Any) -> dict[str, Any]:
+        losses = given[-1]
+        found = {"verdict": check.STRICT, "plain": check.STRICT, "cases": 1, "first": None}
+        if name not in ("exp", "neg", "abs", "silu"):
+            return found
+        if not losses or name == "silu":
+            loss = check.Loss(f"sample {len(losses)}", False, "illegal", frozenset(["nonempty"]))
+            return {**found, "verdict": check.FAILED, "first": "sample 0: illegal", "loss": loss}
+        assert [loss.case for loss in losses] == ["sample 0"]
+        if name == "neg":
+            time.sleep(600)
+        if name == "abs":
+            raise ValueError("of the check")
+        return {**found, "only": ["nonempty"]}
+
+    told: Told = []
+    with mock.patch.object(verify, "check", loses):
+        verdicts = run(told, 6, seconds=40)
+    assert verdicts["exp"]["only"] == ["nonempty"], verdicts["exp"]
+    for name in ("neg", "abs", "silu"):
+        assert verdicts[name]["verdict"] == check.FAILED, verdicts[name]
+        assert verdicts[name]["first"] == "sample 0: illegal" and "loss" not in verdicts[name]
+    assert [name for _, _, name in told].count("silu") == 1, "it is given up"
+
+
 def what_serves_by_default_comes_first() -> None:
     told: Told = []
     found = {"verdict": check.STRICT, "cases": 1, "first": None}

@@ -23,8 +23,10 @@ constexpr uint32_t kUnknown = 1U << 6;
 // By bit.
 constexpr std::array<const char*, 6> kNames{"ordinary", "nonempty", "dimensioned", "floating", "aligned", "contiguous"};
 
+// None for what is no type, as an integer may be that is passed for one.
 constexpr uint64_t bit(c10::ScalarType dtype) {
-  return uint64_t{1} << static_cast<uint8_t>(dtype);
+  const auto number = static_cast<uint8_t>(dtype);
+  return number < 64 ? uint64_t{1} << number : 0;
 }
 
 // The types that kernels are verified in.
@@ -60,9 +62,17 @@ bool is_aligned(const at::Tensor& tensor) {
   }
   const auto size = static_cast<int64_t>(tensor.itemsize());
   bool neighbours = false;
-  for (const int64_t stride : tensor.strides()) {
+  bool rows = false;
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    const int64_t stride = tensor.stride(i);
     if (stride == 1) {
       neighbours = true;
+      if (tensor.size(i) > 1) {
+        if (rows) {
+          return false; // they overlap
+        }
+        rows = true;
+      }
     } else if (stride == 0 || stride * size % kAlignment != 0) {
       return false;
     }

@@ -68,6 +68,8 @@ CALLS: dict[str, Call] = {
     "each other column": ("exp", aten.exp, [X[:, ::2]], {}),
     "the same row again": ("exp", aten.exp, [X[0].expand(3, 4)], {}),
     "the same number again": ("exp", aten.exp, [X[0, 0].expand(3, 4)], {}),
+    "overlapping rows": ("exp", aten.exp, [X.reshape(-1).unfold(0, 8, 1)], {}),
+    "one column": ("exp", aten.exp, [X[:, :1].contiguous()], {}),
     "a vector that begins later": ("exp", aten.exp, [X[0, 1:]], {}),
     "one row of a transpose": ("exp", aten.exp, [X[:, :1].t()], {}),
     "out": ("exp.out", aten.exp.out, [X], {"out": torch.zeros_like(X)}),

@@ -45,8 +45,8 @@ class Function:
 
     Raises flagos.UnsupportedError, upon which the native kernel serves, for arguments that it raises for itself:
     what it does not take, or what is an error of torch as well. One that writes to its arguments may have begun to,
-    and its errors are the caller's. `told` is told, of every call, the conditions that hold, and `declined` of
-    every call that it does not take the reason.
+    and its errors are the caller's, but for NotImplementedError, which says that nothing was done. `told` is told,
+    of every call, the conditions that hold, and `declined` of every call that it does not take the reason.
 
     Where the tensor's device is meant, the function is told which: FlagGems gives torch its number, and a device
     that is only a number is one of flagos.
@@ -67,8 +67,12 @@ class Function:
             kwargs["device"] = args[0].device
         try:
             return serve(*args, **kwargs)
-        except _REFUSALS as error:
-            if python_kernels.require_operator(f"aten::{self._overload}")._schema.is_mutable:
+        except (NotImplementedError, *_REFUSALS) as error:
+            refuses = isinstance(error, NotImplementedError)
+            if (
+                not refuses
+                and python_kernels.require_operator(f"aten::{self._overload}")._schema.is_mutable
+            ):
                 raise
             said = f"FlagGems raises {type(error).__name__}: " + " ".join(str(error).split())[:200]
             if self.declined is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from torch_fl.flaggems.parts import CALLED_BY
 DTYPES = envelope.TYPES
 FIRST = 6
 _SHARED = 240  # samples of a form and a type, between entries
-_WHOLE = 1000  # more than any entry has
+_WHOLE = sys.maxsize
 _ENTRY_SECONDS = 120.0  # for the samples of one entry
 
 Where = list[tuple[str, str]]
@@ -88,7 +89,7 @@ def shares(overload: str, where: Where, samples: int | None = None) -> dict[str,
 
 
 def _own(overload: str, entry: str) -> bool:
-    """Whether an entry is about an overload, or about what it is the gradient or the other form of."""
+    """Whether an entry is called as an overload is, but for its form (`exp_`, `exp.out`, `silu_backward`)."""
     base = overload.partition(".")[0].removesuffix("_backward").strip("_")
     op = database()[entry]
     return base in (op.name.rpartition(".")[2].strip("_"), op.aten_name.strip("_"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,8 +76,8 @@ def check(
     as `losses`: what the native kernel lost is left out; what FlagGems lost is FAILED, and calls outside the
     conditions that it broke are declined from the start. After `seconds` it stops: what was not reached is in
     `not_reached`, and a verdict that would be STRICT is so only if every entry, form and type was compared at
-    least once, or has no case that can be, which is why they take turns. `told` is called with the name of each
-    step before it (making a sample, the native run, FlagGems' run) and with what was found so far.
+    least once, or FlagGems took none of its first cases, which is why they take turns. `told` is called with the
+    name of each step before it (making a sample, the native run, FlagGems' run) and with what was found so far.
     """
     op_name = f"aten::{overload}"
     random = torch.Tag.nondeterministic_seeded in python_kernels.require_operator(op_name).tags
@@ -86,9 +87,11 @@ def check(
     groups = cases.groups(where)
     shares = cases.shares(overload, where, samples)
     waiting = set(range(len(groups)))  # for a verdict
+    passed: Counter[int] = Counter()  # cases of a group that FlagGems did not take
     skipped = ""
     conditions = _telling(overload)
     lost = {loss.case: loss for loss in losses}
+    to_come = {loss.case for loss in losses if not loss.native}
     guards = frozenset[str]().union(*(loss.broken for loss in losses))
     right: list[_Case] = []
     wrong: list[_Case] = []
@@ -110,7 +113,7 @@ def check(
             continue
         if time.monotonic() - began > seconds:
             left = len(waiting)
-            complete = left == 0
+            complete = left == 0 and not to_come
             found["not_reached"] = left
             if left and found["verdict"] == STRICT:
                 found["verdict"] = UNTESTED
@@ -127,6 +130,7 @@ def check(
         one = _Case(name, groups[index].call, sample)
         if known is not None:
             one.verdict, one.why = FAILED, known.why
+            to_come.discard(name)
         else:
             _judge(one, op_name, random, found, step)
         if one.lost:
@@ -147,6 +151,9 @@ def check(
                 right.append(one)
         else:
             skipped = skipped or f"{name}: {one.why}"
+            passed[index] += 1
+            if passed[index] == cases.FIRST:
+                waiting.discard(index)
         if one.verdict == FAILED and one.within(conditions):
             inherent = inherent or one
         if one.lost:
@@ -163,6 +170,13 @@ def check(
             inside = sum(case.within(only) for case in right)
             found |= {"verdict": STRICT, "only": envelope.ordered(only)}
             found |= {"inside": inside, "outside": len(wrong)}
+    served = frozenset([envelope.ORDINARY])
+    compared = right + wrong
+    if found["verdict"] in (STRICT, BASIC) and not any(case.within(served) for case in compared):
+        found["verdict"], found["first"] = (
+            UNTESTED,
+            "no case of a type that it would serve reached it",
+        )
     if inherent is not None and found["first"] != f"{inherent.name}: {inherent.why}":
         found["within_all"] = f"{inherent.name}: {inherent.why}"
     if not found["cases"] and found["first"] is None:
@@ -276,7 +290,7 @@ def _judge(
             return
         case.verdict, case.why = compare(expected, actual, random)
         if case.verdict != FAILED and not random and replay.enabled():
-            difference = _replays_alike(op_name, case, actual)
+            difference = _replays_alike(op_name, case, actual, len(declined))
             if difference:
                 case.verdict, case.why = FAILED, difference
         stats = replay.statistics().get(op_name)
@@ -357,16 +371,27 @@ def _calls(op: str) -> int:
     return counted["calls"] - counted["fallbacks"]  # what it declined, it did not serve
 
 
-def _replays_alike(op_name: str, case: _Case, first: list[torch.Tensor]) -> str:
+def _replays_alike(op_name: str, case: _Case, first: list[torch.Tensor], declined: int) -> str:
     """What differs between the call from Python and the same calls after it; empty when nothing does.
+
+    Each must decline as many calls as the first did, `declined`. Sets whether the device was lost.
 
     Bit for bit, unless the case does not repeat itself on native kernels either (an operator beside this one may
     add in any order): then within tolerances.
     """
+    function = candidates.function(op_name.removeprefix("aten::"))
     for _ in range(_CALLS - 1):
-        again, error = _outcome(case.call, case.sample)
+        said: list[str] = []
+        function.declined = said.append
+        try:
+            again, error = _outcome(case.call, case.sample)
+        finally:
+            function.declined = None
         if error is not None:
+            case.lost = _loses(error)
             return f"a repeated call raised {_said(error)}"
+        if len(said) != declined:
+            return f"a repeated call is declined otherwise: {(said or ['not at all'])[0]}"
         if _same_bits(first, again):
             continue
         if _repeats_natively(op_name, case) or compare(first, again, False)[0] == FAILED:

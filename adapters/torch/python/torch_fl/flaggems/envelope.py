@@ -96,7 +96,8 @@ def _aligned(tensor: torch.Tensor) -> bool:
         return False
     others = [stride for stride in tensor.stride() if stride != 1]
     apart = all(stride != 0 and stride * tensor.itemsize % _ALIGNMENT == 0 for stride in others)
-    return apart and len(others) < tensor.dim()
+    rows = sum(s == 1 and size > 1 for s, size in zip(tensor.stride(), tensor.shape, strict=True))
+    return apart and len(others) < tensor.dim() and rows <= 1
 
 
 @cache

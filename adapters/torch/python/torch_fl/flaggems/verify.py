@@ -141,7 +141,11 @@ def verify(
             with closing(running) as ended:
                 for one in ended:
                     if not (by_itself and one.over):  # it is known to be late already
-                        verdicts[one.name] = _verdict(one, by_itself)
+                        found = _verdict(one, by_itself)
+                        # What lost the device did so, whatever became of the process after it.
+                        failed = any(not loss.native for loss in losses[one.name])
+                        if found["verdict"] != UNTESTED or not failed:
+                            verdicts[one.name] = found
                     loss: Loss | None = (one.result or {}).get("loss")
                     without = loss if loss and (loss.native or loss.broken) else None
                     if without and len(losses[one.name]) < _LOSSES:
