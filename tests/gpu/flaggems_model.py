@@ -32,7 +32,7 @@ from torch_fl.flaggems import candidates
 from torch_fl.flaggems.parts import PARTS
 
 from .flaggems import as_is
-from .models import Pair, Size, Trainer, build, greedy, losses_differ_by, release, timed
+from .models import Pair, Size, Trainer, build, drawn, greedy, losses_differ_by, release, timed
 
 SIDES = ("cuda", "flagos", "python")
 TOLERANCE = 0.02
@@ -110,7 +110,8 @@ def generation(
     model: torch.nn.Module, size: Size, included: set[str], rounds: int, warmup: int
 ) -> dict[str, Any]:
     """`model.generate`, greedy, one sequence."""
-    writers = {side: greedy(*placed(model, side), size) for side in SIDES}
+    models = {side: placed(model, side) for side in SIDES}
+    writers = {side: greedy(*models[side], size) for side in SIDES}
     found = measure(dict(writers), included, size.new_tokens, rounds, warmup)
     expected, ours = (writers[side].written.cpu()[0] for side in ("cuda", "flagos"))
     differ = (expected != ours).nonzero()
@@ -118,7 +119,29 @@ def generation(
     found["tokens before the first that differs from cuda's"] = (
         int(differ[0]) if len(differ) else len(expected)
     )
-    return found
+    return found | first_choice(models, size)
+
+
+def first_choice(models: dict[str, tuple[torch.nn.Module, str]], size: Size) -> dict[str, float]:
+    """How near the logits of the first token are to cuda's, and how near cuda's first choice is to its second."""
+    logits = {}
+    for side in ("cuda", "flagos"):
+        model, device = models[side]
+        with torch.no_grad():
+            said = model(drawn(size, 1, size.prompt).to(device)).logits[0, -1]
+        logits[side] = said.double().cpu()
+    spread = logits["cuda"].std()
+    best, second = logits["cuda"].topk(2).values
+    apart = (logits["flagos"] - logits["cuda"]).abs()
+    return {
+        "first logits: mean difference from cuda's, in standard deviations": float(
+            apart.mean() / spread
+        ),
+        "first logits: greatest difference, likewise": float(apart.max() / spread),
+        "first logits: cuda's first choice above its second, likewise": float(
+            (best - second) / spread
+        ),
+    }
 
 
 def training(
