@@ -30,6 +30,7 @@ from torch_fl.flaggems import (
     candidates,
     cases,
     check,
+    comparison,
     envelope,
     isolated,
     package,
@@ -390,8 +391,8 @@ def _one_matrix(*_: Any, **__: Any) -> Any:
 
 def test_bits_of_one_element_with_strides_of_their_own() -> None:
     one = torch.arange(4.0)[::2][:1]
-    assert one.stride() == (2,) and check._same_bits([one], [one.clone().as_strided((1,), (2,))])
-    assert not check._same_bits([one], [one + 1]) and not check._same_bits([one], [])
+    assert one.stride() == (2,) and check.same_bits([one], [one.clone().as_strided((1,), (2,))])
+    assert not check.same_bits([one], [one + 1]) and not check.same_bits([one], [])
 
 
 def test_a_device_lost_by_the_native_kernel_says_nothing_of_flaggems(
@@ -550,10 +551,10 @@ def test_sparse_results_are_compared(layout: torch.layout) -> None:
     elsewhere = torch.eye(3).flip(0).to_sparse(layout=layout, blocksize=size)
     assert check.compare([one], [one.clone()], False) == (check.STRICT, "")
     assert check.compare([one], [torch.eye(3)], False)[0] == check.FAILED
-    assert check._same_bits([one], [one.clone()])
+    assert check.same_bits([one], [one.clone()])
     for differs in (other, elsewhere):
         assert check.compare([one], [differs], False)[0] == check.FAILED
-        assert not check._same_bits([one], [differs])
+        assert not check.same_bits([one], [differs])
 
 
 def test_how_many_samples_are_taken() -> None:
@@ -978,7 +979,7 @@ def test_tables_that_ship_are_named_and_made_as_told() -> None:
         assert path.name == tables.file_name(kind, made["chip"], made["flaggems"])
         for name, entry in made["overloads"].items():
             if kind == "verdicts":
-                assert entry["verdict"] in (*check.ORDER, check.UNTESTED), name
+                assert entry["verdict"] in (*comparison.ORDER, comparison.UNTESTED), name
                 assert set(entry.get("only", ())) <= set(envelope.CONDITIONS), name
                 assert entry["first"] or entry["verdict"] == check.STRICT, name
             else:

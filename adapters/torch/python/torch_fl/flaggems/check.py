@@ -15,9 +15,16 @@ import flagos
 from torch_fl import python_kernels, replay, routing
 from torch_fl.flaggems import candidates, cases, envelope
 from torch_fl.flaggems.cases import tensors
+from torch_fl.flaggems.comparison import (
+    BASIC,
+    FAILED,
+    STRICT,
+    UNTESTED,
+    compare,
+    same_bits,
+    worse,
+)
 
-STRICT, BASIC, FAILED, UNTESTED = "STRICT", "BASIC", "FAILED", "UNTESTED"
-ORDER = (STRICT, BASIC, FAILED)
 BY_FLAGGEMS = "FlagGems' run of "  # what its steps are called, as against the native kernel's
 _CALLS = 5  # of the same: from Python, recorded twice, replayed
 # What CUDA says of an error after which no call of this process works.
@@ -81,111 +88,152 @@ def check(
     """
     op_name = f"aten::{overload}"
     random = torch.Tag.nondeterministic_seeded in python_kernels.require_operator(op_name).tags
-    found: dict[str, Any] = {"verdict": UNTESTED, "plain": UNTESTED}
-    found |= {"cases": 0, "replayed": 0, "first": None}
     began = time.monotonic()
+    conditions = _telling(overload)
     groups = cases.groups(where)
     shares = cases.shares(overload, where, samples)
-    waiting = set(range(len(groups)))  # for a verdict
-    passed: Counter[int] = Counter()  # cases of a group that FlagGems did not take
-    skipped = ""
-    conditions = _telling(overload)
-    lost = {loss.case: loss for loss in losses}
-    to_come = {loss.case for loss in losses if not loss.native}
+    known = {loss.case: loss for loss in losses}
     guards = frozenset[str]().union(*(loss.broken for loss in losses))
-    right: list[_Case] = []
-    wrong: list[_Case] = []
-    inherent: _Case | None = None  # FAILED within all conditions
-    complete = True
-    candidates.limit(overload, guards)
-    for loss in losses:
-        if not loss.native:  # whether or not there is time to come to it
-            found |= {"verdict": FAILED, "first": f"{loss.case}: {loss.why}"}
-            found["plain"] = FAILED if cases.plain(loss.case) else found["plain"]
+    tally = _Tally(conditions, len(groups), losses)
 
     def step(name: str) -> None:
         if told is not None:
-            told(name, found)
+            told(name, tally.found)
 
-    for index, case in _in_turns(groups, shares, lambda group: step(f"making a sample of {group}")):
-        if case is None:
-            waiting.discard(index)
-            continue
-        if time.monotonic() - began > seconds:
-            left = len(waiting)
-            complete = left == 0 and not to_come
-            found["not_reached"] = left
-            if left and found["verdict"] == STRICT:
-                found["verdict"] = UNTESTED
-                found["first"] = f"there was no time for {left} of {len(groups)} forms and types"
-            if left and found["plain"] != FAILED:
-                found["plain"] = UNTESTED
-            break
-        label, sample = case
-        name = f"{groups[index]}, {label}"
-        known = lost.get(name)
-        if known is not None and known.native:
-            skipped = skipped or f"{name}: the native kernel loses the device"
-            continue
-        one = _Case(name, groups[index].call, sample)
-        if known is not None:
-            one.verdict, one.why = FAILED, known.why
-            to_come.discard(name)
+    candidates.limit(overload, guards)
+    try:
+        turns = _in_turns(groups, shares, lambda group: step(f"making a sample of {group}"))
+        for index, labelled in turns:
+            if labelled is None:
+                tally.waiting.discard(index)
+                continue
+            if time.monotonic() - began > seconds:
+                tally.no_time()
+                break
+            label, sample = labelled
+            case = _Case(f"{groups[index]}, {label}", groups[index].call, sample)
+            loss = known.get(case.name)
+            if loss is None:
+                _judge(case, op_name, random, tally.found, step)
+            elif loss.native:
+                case.why = "the native kernel loses the device"
+            else:
+                case.verdict, case.why = FAILED, loss.why
+            tally.add(index, case)
+            if case.lost or tally.settled:
+                break
+        if tally.can_have_conditions:
+            only = _envelope(overload, conditions, guards, tally.right, tally.wrong, step, seconds)
+            if only:
+                tally.strict_within(only)
+    finally:
+        candidates.limit(overload, ())
+    return tally.result()
+
+
+class _Tally:
+    """What the cases of an overload come to: `found` is what `check` returns in the end."""
+
+    def __init__(self, conditions: frozenset[str], groups: int, losses: Sequence[Loss]) -> None:
+        self.found: dict[str, Any] = {"verdict": UNTESTED, "plain": UNTESTED}
+        self.found |= {"cases": 0, "replayed": 0, "first": None}
+        self.right: list[_Case] = []
+        self.wrong: list[_Case] = []
+        self.waiting = set(range(groups))  # for a verdict
+        self._groups = groups
+        self._conditions = conditions
+        self._declined: Counter[int] = Counter()  # cases of a group that FlagGems did not take
+        self._skipped = ""
+        self._inherent: _Case | None = None  # FAILED within all conditions
+        self._complete = True
+        self._to_come = {loss.case for loss in losses if not loss.native}
+        for loss in losses:
+            if not loss.native:  # whether or not there is time to come to it
+                self.found |= {"verdict": FAILED, "first": f"{loss.case}: {loss.why}"}
+                if cases.plain(loss.case):
+                    self.found["plain"] = FAILED
+
+    def add(self, group: int, case: _Case) -> None:
+        """Count a case that was run, or that is known."""
+        self._to_come.discard(case.name)
+        if case.verdict is None:
+            self._skipped = self._skipped or f"{case.name}: {case.why}"
+            self._declined[group] += 1
+            if self._declined[group] == cases.FIRST:
+                self.waiting.discard(group)
         else:
-            _judge(one, op_name, random, found, step)
-        if one.lost:
-            found["loss"] = Loss(name, one.verdict is None, one.why, one.broken(conditions))
-        if one.verdict is not None:
-            waiting.discard(index)
-            found["cases"] += 1
-            if _worse(one.verdict, found["verdict"]):
-                found["verdict"] = one.verdict
-                if one.verdict != STRICT:
-                    found["first"] = f"{name}: {one.why}"
-            if cases.plain(name) and _worse(one.verdict, found["plain"]):
-                found["plain"] = one.verdict
-            if one.verdict != STRICT:
-                wrong.append(one)
-            elif one.calls:
-                one.sample = None  # its memory
-                right.append(one)
-        else:
-            skipped = skipped or f"{name}: {one.why}"
-            passed[index] += 1
-            if passed[index] == cases.FIRST:
-                waiting.discard(index)
-        if one.verdict == FAILED and one.within(conditions):
-            inherent = inherent or one
-        if one.lost:
-            complete = False
-            if found["plain"] != FAILED:
-                found["plain"] = UNTESTED
-            break
-        if inherent is not None and found["plain"] == FAILED:
-            complete = False
-            break  # no other case changes anything
-    if complete and inherent is None and wrong and right:
-        only = _envelope(overload, conditions, guards, right, wrong, step, seconds)
-        if only:
-            inside = sum(case.within(only) for case in right)
-            found |= {"verdict": STRICT, "only": envelope.ordered(only)}
-            found |= {"inside": inside, "outside": len(wrong)}
-    served = frozenset([envelope.ORDINARY])
-    compared = right + wrong
-    if found["verdict"] in (STRICT, BASIC) and not any(case.within(served) for case in compared):
-        found["verdict"], found["first"] = (
-            UNTESTED,
-            "no case of a type that it would serve reached it",
-        )
-    if inherent is not None and found["first"] != f"{inherent.name}: {inherent.why}":
-        found["within_all"] = f"{inherent.name}: {inherent.why}"
-    if not found["cases"] and found["first"] is None:
-        found["first"] = f"no case reached it; {skipped}" if skipped else "no case reached it"
-    return found
+            self.waiting.discard(group)
+            self._compared(case, case.verdict)
+        if case.lost:
+            broken = case.broken(self._conditions)
+            self.found["loss"] = Loss(case.name, case.verdict is None, case.why, broken)
+            self._cut_short()
 
+    def _compared(self, case: _Case, verdict: str) -> None:
+        self.found["cases"] += 1
+        if worse(verdict, self.found["verdict"]):
+            self.found["verdict"] = verdict
+            if verdict != STRICT:
+                self.found["first"] = f"{case.name}: {case.why}"
+        if cases.plain(case.name) and worse(verdict, self.found["plain"]):
+            self.found["plain"] = verdict
+        if verdict != STRICT:
+            self.wrong.append(case)
+        elif case.calls:
+            case.sample = None  # its memory
+            self.right.append(case)
+        if verdict == FAILED and case.within(self._conditions):
+            self._inherent = self._inherent or case
 
-def _worse(one: str, than: str) -> bool:
-    return than == UNTESTED or ORDER.index(one) > ORDER.index(than)
+    def no_time(self) -> None:
+        """Not all cases were reached."""
+        left = self.found["not_reached"] = len(self.waiting)
+        if self._to_come:
+            self._complete = False
+        if left:
+            self._cut_short()
+            if self.found["verdict"] == STRICT:
+                self.found["verdict"] = UNTESTED
+                self.found["first"] = (
+                    f"there was no time for {left} of {self._groups} forms and types"
+                )
+
+    def _cut_short(self) -> None:
+        self._complete = False
+        if self.found["plain"] != FAILED:
+            self.found["plain"] = UNTESTED
+
+    @property
+    def settled(self) -> bool:
+        """Whether no other case changes anything."""
+        return self._inherent is not None and self.found["plain"] == FAILED
+
+    @property
+    def can_have_conditions(self) -> bool:
+        """Whether there may be conditions within which everything is right."""
+        return self._complete and self._inherent is None and bool(self.wrong and self.right)
+
+    def strict_within(self, only: frozenset[str]) -> None:
+        """Everything is right within conditions."""
+        inside = sum(case.within(only) for case in self.right)
+        self.found |= {"verdict": STRICT, "only": envelope.ordered(only)}
+        self.found |= {"inside": inside, "outside": len(self.wrong)}
+
+    def result(self) -> dict[str, Any]:
+        """What `check` says of it."""
+        found, served = self.found, frozenset([envelope.ORDINARY])
+        reached = any(case.within(served) for case in self.right + self.wrong)
+        if found["verdict"] in (STRICT, BASIC) and not reached:
+            found["verdict"] = UNTESTED
+            found["first"] = "no case of a type that it would serve reached it"
+        if self._inherent is not None:
+            inherent = f"{self._inherent.name}: {self._inherent.why}"
+            if found["first"] != inherent:
+                found["within_all"] = inherent
+        if not found["cases"] and found["first"] is None:
+            why = f"; {self._skipped}" if self._skipped else ""
+            found["first"] = f"no case reached it{why}"
+        return found
 
 
 def _telling(overload: str) -> frozenset[str]:
@@ -308,51 +356,6 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: " + " ".join(str(error).split())[:200]
 
 
-def compare(
-    expected: list[torch.Tensor], actual: list[torch.Tensor], random: bool
-) -> tuple[str, str]:
-    """The verdict on results, and why it is not STRICT."""
-    if len(expected) != len(actual):
-        return FAILED, f"{len(actual)} results instead of {len(expected)}"
-    worst, why = STRICT, ""
-    for one, other in zip(expected, actual, strict=True):
-        if one.dtype != other.dtype or one.shape != other.shape:
-            return (
-                FAILED,
-                f"{other.dtype} {tuple(other.shape)} instead of {one.dtype} {tuple(one.shape)}",
-            )
-        if random:
-            worst, why = BASIC, "its random numbers are its own"
-            continue
-        if one.layout != other.layout:
-            return FAILED, f"{other.layout} instead of {one.layout}"
-        for a, b in zip(cases.components(one), cases.components(other), strict=True):
-            verdict, said = _compare(a, b)
-            if verdict == FAILED:
-                return verdict, said
-            if verdict == BASIC and worst == STRICT:
-                worst, why = verdict, said
-    return worst, why
-
-
-def _compare(one: torch.Tensor, other: torch.Tensor) -> tuple[str, str]:
-    """The verdict on values and strides."""
-    a, b = one.detach().cpu(), other.detach().cpu()
-    try:
-        torch.testing.assert_close(b, a, equal_nan=True)
-    except AssertionError as error:
-        said = " ".join(str(error).split())[:160]
-        rtol, atol = (10 * x for x in torch.testing._comparison.default_tolerances(a))
-        try:
-            torch.testing.assert_close(b, a, equal_nan=True, rtol=rtol, atol=atol)
-        except AssertionError:
-            return FAILED, said
-        return BASIC, said
-    if one.stride() != other.stride() and one.numel() > 0:
-        return BASIC, f"strides {other.stride()} instead of {one.stride()}"
-    return STRICT, ""
-
-
 def _outcome(
     call: Callable[[Any], Any], sample: Any
 ) -> tuple[list[torch.Tensor], Exception | None]:
@@ -392,7 +395,7 @@ def _replays_alike(op_name: str, case: _Case, first: list[torch.Tensor], decline
             return f"a repeated call raised {_said(error)}"
         if len(said) != declined:
             return f"a repeated call is declined otherwise: {(said or ['not at all'])[0]}"
-        if _same_bits(first, again):
+        if same_bits(first, again):
             continue
         if _repeats_natively(op_name, case) or compare(first, again, False)[0] == FAILED:
             return "a repeated call differs from the one before it"
@@ -405,7 +408,7 @@ def _repeats_natively(op_name: str, case: _Case) -> bool:
         if _said_to_differ(case):
             return False
         first, *others = (_outcome(case.call, case.sample)[0] for _ in range(_CALLS))
-    return all(_same_bits(first, other) for other in others)
+    return all(same_bits(first, other) for other in others)
 
 
 def _said_to_differ(case: _Case) -> bool:
@@ -420,16 +423,3 @@ def _said_to_differ(case: _Case) -> bool:
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warn_only)
     return any("does not have a deterministic implementation" in str(one.message) for one in told)
-
-
-def _same_bits(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
-    def bits(tensor: torch.Tensor) -> torch.Tensor:
-        plain = tensor.detach().cpu().resolve_conj().resolve_neg()
-        # What has one element is contiguous with any strides.
-        return plain.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8)
-
-    some, others = ([c for t in every for c in cases.components(t)] for every in (some, others))
-    return len(some) == len(others) and all(
-        one.stride() == other.stride() and torch.equal(bits(one), bits(other))
-        for one, other in zip(some, others, strict=True)
-    )

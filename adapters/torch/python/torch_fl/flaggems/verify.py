@@ -43,17 +43,9 @@ import torch
 
 from torch_fl import flagos
 from torch_fl.flaggems import candidates, cases, envelope, isolated, package, tables, tune
-from torch_fl.flaggems.check import (
-    BASIC,
-    BY_FLAGGEMS,
-    FAILED,
-    ORDER,
-    STRICT,
-    UNTESTED,
-    Loss,
-    check,
-)
+from torch_fl.flaggems.check import BY_FLAGGEMS, Loss, check
 from torch_fl.flaggems.command import at_least_one, matches, one_interrupt
+from torch_fl.flaggems.comparison import BASIC, FAILED, ORDER, STRICT, UNTESTED
 
 __all__ = ["BASIC", "FAILED", "STRICT", "UNTESTED", "main", "verify"]
 

@@ -1,0 +1,75 @@
+"""How two results compare: the verdict on them, and whether they are the same bit for bit."""
+
+from __future__ import annotations
+
+import torch
+
+from torch_fl.flaggems import cases
+
+STRICT, BASIC, FAILED, UNTESTED = "STRICT", "BASIC", "FAILED", "UNTESTED"
+ORDER = (STRICT, BASIC, FAILED)
+
+
+def worse(one: str, than: str) -> bool:
+    """Whether a verdict is worse than another, or the first that there is."""
+    return than == UNTESTED or ORDER.index(one) > ORDER.index(than)
+
+
+def compare(
+    expected: list[torch.Tensor], actual: list[torch.Tensor], random: bool
+) -> tuple[str, str]:
+    """The verdict on results, and why it is not STRICT."""
+    if len(expected) != len(actual):
+        return FAILED, f"{len(actual)} results instead of {len(expected)}"
+    worst, why = STRICT, ""
+    for one, other in zip(expected, actual, strict=True):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return (
+                FAILED,
+                f"{other.dtype} {tuple(other.shape)} instead of {one.dtype} {tuple(one.shape)}",
+            )
+        if random:
+            worst, why = BASIC, "its random numbers are its own"
+            continue
+        if one.layout != other.layout:
+            return FAILED, f"{other.layout} instead of {one.layout}"
+        for a, b in zip(cases.components(one), cases.components(other), strict=True):
+            verdict, said = _compare(a, b)
+            if verdict == FAILED:
+                return verdict, said
+            if verdict == BASIC and worst == STRICT:
+                worst, why = verdict, said
+    return worst, why
+
+
+def _compare(one: torch.Tensor, other: torch.Tensor) -> tuple[str, str]:
+    """The verdict on values and strides."""
+    a, b = one.detach().cpu(), other.detach().cpu()
+    try:
+        torch.testing.assert_close(b, a, equal_nan=True)
+    except AssertionError as error:
+        said = " ".join(str(error).split())[:160]
+        rtol, atol = (10 * x for x in torch.testing._comparison.default_tolerances(a))
+        try:
+            torch.testing.assert_close(b, a, equal_nan=True, rtol=rtol, atol=atol)
+        except AssertionError:
+            return FAILED, said
+        return BASIC, said
+    if one.stride() != other.stride() and one.numel() > 0:
+        return BASIC, f"strides {other.stride()} instead of {one.stride()}"
+    return STRICT, ""
+
+
+def same_bits(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    """Whether all have the same bits and strides, sparse ones in what they are made of."""
+
+    def bits(tensor: torch.Tensor) -> torch.Tensor:
+        plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+        # What has one element is contiguous with any strides.
+        return plain.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8)
+
+    some, others = ([c for t in every for c in cases.components(t)] for every in (some, others))
+    return len(some) == len(others) and all(
+        one.stride() == other.stride() and torch.equal(bits(one), bits(other))
+        for one, other in zip(some, others, strict=True)
+    )
