@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import torch_fl.launcher as launcher
 from tests.launcher import simulated
 from torch_fl import recorder
-from torch_fl.flaggems import candidates, cases, package
+from torch_fl.flaggems import candidates, cases, envelope, package
 
 _SECONDS = 40  # for one overload
 
@@ -66,7 +66,7 @@ def arguments(wanted: set[str]) -> dict[str, Any]:
             if name in found:
                 break
             op = cases.database()[entry]
-            dtype = next(d for d in cases.DTYPES if d in op.dtypes)
+            dtype = next(d for d in envelope.TYPES if d in op.dtypes)
             call, grad = dict(cases._forms(op))[form], form == "gradient"
             try:
                 for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=grad), 4):

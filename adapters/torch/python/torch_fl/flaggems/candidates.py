@@ -67,17 +67,18 @@ class Function:
             kwargs["device"] = args[0].device
         try:
             return serve(*args, **kwargs)
-        except (NotImplementedError, *_REFUSALS) as error:
-            refuses = isinstance(error, NotImplementedError)
-            if (
-                not refuses
-                and python_kernels.require_operator(f"aten::{self._overload}")._schema.is_mutable
-            ):
+        except NotImplementedError as error:
+            raise self._declines(error) from error
+        except _REFUSALS as error:
+            if python_kernels.require_operator(f"aten::{self._overload}")._schema.is_mutable:
                 raise
-            said = f"FlagGems raises {type(error).__name__}: " + " ".join(str(error).split())[:200]
-            if self.declined is not None:
-                self.declined(said)
-            raise UnsupportedError(said) from error
+            raise self._declines(error) from error
+
+    def _declines(self, error: Exception) -> UnsupportedError:
+        reason = f"FlagGems raises {said(error)}"
+        if self.declined is not None:
+            self.declined(reason)
+        return UnsupportedError(reason)
 
     def _found(self) -> Callable[..., Any]:
         if self._function is None:
@@ -87,6 +88,11 @@ class Function:
 
     def __repr__(self) -> str:
         return f"<FlagGems' {self._overload}>"
+
+
+def said(error: Exception) -> str:
+    """What an error is and says, in a line."""
+    return f"{type(error).__name__}: " + " ".join(str(error).split())[:200]
 
 
 def registered() -> dict[str, str]:
@@ -121,7 +127,7 @@ def usable(overload: str) -> bool:
 def failed(overload: str) -> bool:
     """Whether it is known to be wrong on this chip."""
     known = tables.verdicts().get(overload)
-    return known is not None and known["verdict"] == "FAILED"
+    return known is not None and known["verdict"] == tables.FAILED
 
 
 def family(name: str) -> str:

@@ -19,8 +19,7 @@ from torch_fl import _vendor
 from torch_fl.flaggems import envelope, interpreted, isolated
 from torch_fl.flaggems.parts import CALLED_BY
 
-DTYPES = envelope.TYPES
-FIRST = 6
+FIRST = 6  # samples that every entry gives; after as many that are declined none is waited for
 _SHARED = 240  # samples of a form and a type, between entries
 _WHOLE = sys.maxsize
 _ENTRY_SECONDS = 120.0  # for the samples of one entry
@@ -107,7 +106,9 @@ def groups(where: list[tuple[str, str]]) -> list[Group]:
     """The cases of the entries and forms that call an overload, in the types the native device takes."""
     # The interpreter cuts numbers of 16 bits where a device rounds them.
     types = [
-        d for d in DTYPES if not (interpreted.wanted() and d.is_floating_point and d.itemsize < 4)
+        d
+        for d in envelope.TYPES
+        if not (interpreted.wanted() and d.is_floating_point and d.itemsize < 4)
     ]
     found = []
     for entry, form in where:
@@ -160,7 +161,7 @@ def _calling(
     for name in names:
         told(name, dict(found))
         op = database()[name]
-        dtype = next((d for d in DTYPES if d in op.dtypes), None)
+        dtype = next((d for d in envelope.TYPES if d in op.dtypes), None)
         if dtype is None:
             continue
         for form, call in _forms(op):

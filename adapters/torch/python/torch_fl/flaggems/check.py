@@ -6,6 +6,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,15 +16,8 @@ import flagos
 from torch_fl import python_kernels, replay, routing
 from torch_fl.flaggems import candidates, cases, envelope
 from torch_fl.flaggems.cases import tensors
-from torch_fl.flaggems.comparison import (
-    BASIC,
-    FAILED,
-    STRICT,
-    UNTESTED,
-    compare,
-    same_bits,
-    worse,
-)
+from torch_fl.flaggems.comparison import compare, same_bits, worse
+from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
 
 BY_FLAGGEMS = "FlagGems' run of "  # what its steps are called, as against the native kernel's
 _CALLS = 5  # of the same: from Python, recorded twice, replayed
@@ -315,23 +309,23 @@ def _judge(
     with flagos.route({op_name: "vendor"}):
         expected, error = _outcome(case.call, case.sample)
     if error is not None:
-        case.why, case.lost = f"the native kernel raised {_said(error)}", _loses(error)
+        case.why, case.lost = f"the native kernel raised {candidates.said(error)}", _loses(error)
         return
     step(f"{BY_FLAGGEMS}{case.name}")
     function = candidates.function(op_name.removeprefix("aten::"))
     with flagos.route({op_name: candidates.BACKEND}):
         served = _calls(op_name)
-        declined: list[str] = []
-        function.told, function.declined = case.calls.append, declined.append
+        function.told = case.calls.append
         try:
-            actual, error = _outcome(case.call, case.sample)
+            with _declined_by(function) as declined:
+                actual, error = _outcome(case.call, case.sample)
         finally:
-            function.told = function.declined = None
+            function.told = None
         if declined:
             found["declined"] = found.get("declined", 0) + 1
             found.setdefault("declines", f"{case.name}: {declined[0]}")
         if error is not None:
-            case.verdict, case.why, case.lost = FAILED, _said(error), _loses(error)
+            case.verdict, case.why, case.lost = FAILED, candidates.said(error), _loses(error)
             return
         if _calls(op_name) == served:
             case.why = "these arguments take another way"
@@ -347,13 +341,20 @@ def _judge(
             found["not_replayed"] = sorted({*found.get("not_replayed", []), *stats.reasons})[:3]
 
 
+@contextmanager
+def _declined_by(function: candidates.Function) -> Iterator[list[str]]:
+    """The reasons for which calls are declined meanwhile."""
+    reasons: list[str] = []
+    function.declined = reasons.append
+    try:
+        yield reasons
+    finally:
+        function.declined = None
+
+
 def _loses(error: Exception) -> bool:
     """Whether the device is of no more use to this process."""
     return "CUDA" in str(error) and any(said in str(error) for said in _LOSES)
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: " + " ".join(str(error).split())[:200]
 
 
 def _outcome(
@@ -384,15 +385,11 @@ def _replays_alike(op_name: str, case: _Case, first: list[torch.Tensor], decline
     """
     function = candidates.function(op_name.removeprefix("aten::"))
     for _ in range(_CALLS - 1):
-        said: list[str] = []
-        function.declined = said.append
-        try:
+        with _declined_by(function) as said:
             again, error = _outcome(case.call, case.sample)
-        finally:
-            function.declined = None
         if error is not None:
             case.lost = _loses(error)
-            return f"a repeated call raised {_said(error)}"
+            return f"a repeated call raised {candidates.said(error)}"
         if len(said) != declined:
             return f"a repeated call is declined otherwise: {(said or ['not at all'])[0]}"
         if same_bits(first, again):
@@ -413,13 +410,9 @@ def _repeats_natively(op_name: str, case: _Case) -> bool:
 
 def _said_to_differ(case: _Case) -> bool:
     """Whether torch warns of an operator without a deterministic form, which a few calls need not show."""
-    before = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            _outcome(case.call, case.sample)
-    finally:
-        torch.use_deterministic_algorithms(before, warn_only=warn_only)
+    from torch.testing._internal.common_utils import DeterministicGuard
+
+    with DeterministicGuard(True, warn_only=True), warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        _outcome(case.call, case.sample)
     return any("does not have a deterministic implementation" in str(one.message) for one in told)

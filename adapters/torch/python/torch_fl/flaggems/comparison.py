@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from torch_fl.flaggems import cases
+from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
 
-STRICT, BASIC, FAILED, UNTESTED = "STRICT", "BASIC", "FAILED", "UNTESTED"
 ORDER = (STRICT, BASIC, FAILED)
 
 

@@ -19,6 +19,7 @@ import torch
 
 from torch_fl.flaggems import envelope, package
 
+STRICT, BASIC, FAILED, UNTESTED = "STRICT", "BASIC", "FAILED", "UNTESTED"
 SHIPPED = Path(__file__).resolve().parents[1] / "verdicts"
 _POLICY = "FLAGOS_FLAGGEMS"
 POLICIES = ("off", "auto", "verified", "all")
@@ -196,8 +197,8 @@ def speed() -> dict[str, dict[str, float]]:
 
 def only(overload: str) -> frozenset[str]:
     """The conditions it was verified within, one of which is ORDINARY; none where it is not known to be right."""
-    known = verdicts().get(overload, {"verdict": "UNTESTED"})
-    if known["verdict"] not in ("STRICT", "BASIC"):
+    known = verdicts().get(overload, {"verdict": UNTESTED})
+    if known["verdict"] not in (STRICT, BASIC):
         return frozenset()
     return frozenset([*known.get("only", ()), envelope.ORDINARY])
 
@@ -208,12 +209,12 @@ def told(overload: str) -> tuple[str, str] | None:
     if known is None:
         return None
     where = f"on {chip() or 'this chip'}"
-    if known["verdict"] != "STRICT":
+    if known["verdict"] != STRICT:
         return known["verdict"], f"{where}: {known.get('first') or 'no case reached it'}"
     if "only" not in known:
-        return "STRICT", f"{where}, in {known['cases']} cases"
+        return STRICT, f"{where}, in {known['cases']} cases"
     inside = f", in {known['inside']} cases" if "inside" in known else ""
-    return "STRICT", f"{where} within these conditions{inside}; wrong outside: {known['first']}"
+    return STRICT, f"{where} within these conditions{inside}; wrong outside: {known['first']}"
 
 
 def not_by_default(overload: str) -> str | None:
@@ -221,7 +222,7 @@ def not_by_default(overload: str) -> str | None:
     wanted = policy()
     known = verdicts().get(overload)
     where = chip() or "this chip"
-    if known is not None and known["verdict"] == "FAILED":
+    if known is not None and known["verdict"] == FAILED:
         return f"verified to be wrong on {where}: {known['first']}"
     if wanted == "off":
         return f"native kernels serve by default: route it here, or set {_POLICY}=auto"
@@ -229,7 +230,7 @@ def not_by_default(overload: str) -> str | None:
         return None
     if known is None:
         return f"not verified on {where}: run `flagos verify`, or set {_POLICY}=all"
-    if known["verdict"] != "STRICT":
+    if known["verdict"] != STRICT:
         return (
             f"verified {known['verdict']} on {where}: {known.get('first') or 'no case reached it'}"
         )

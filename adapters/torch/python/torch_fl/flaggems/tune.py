@@ -282,7 +282,7 @@ def measure(
         and not candidates.failed(name)
         and name not in found
     ]
-    names.sort(key=lambda name: verdicts.get(name, {}).get("verdict") != "STRICT")
+    names.sort(key=lambda name: verdicts.get(name, {}).get("verdict") != tables.STRICT)
     told = progress or (lambda name, row: None)
     try:
         for index, name in enumerate(names):

@@ -45,7 +45,8 @@ from torch_fl import flagos
 from torch_fl.flaggems import candidates, cases, envelope, isolated, package, tables, tune
 from torch_fl.flaggems.check import BY_FLAGGEMS, Loss, check
 from torch_fl.flaggems.command import at_least_one, matches, one_interrupt
-from torch_fl.flaggems.comparison import BASIC, FAILED, ORDER, STRICT, UNTESTED
+from torch_fl.flaggems.comparison import ORDER
+from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
 
 __all__ = ["BASIC", "FAILED", "STRICT", "UNTESTED", "main", "verify"]
 
@@ -139,9 +140,9 @@ def verify(
                         if found["verdict"] != UNTESTED or not failed:
                             verdicts[one.name] = found
                     loss: Loss | None = (one.result or {}).get("loss")
-                    without = loss if loss and (loss.native or loss.broken) else None
-                    if without and len(losses[one.name]) < _LOSSES:
-                        losses[one.name].append(without)
+                    again = len(losses[one.name]) < _LOSSES
+                    if loss and again and (loss.native or loss.broken):
+                        losses[one.name].append(loss)
                         todo.append(one.name)
                     elif one.late and not by_itself and one.step.startswith(BY_FLAGGEMS):
                         alone.append(one.name)
