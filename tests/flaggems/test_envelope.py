@@ -50,8 +50,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         list(some)
         for size in (1, 2)
-        for some in combinations(envelope.CONDITIONS, size)
-        if some != ("ordinary", "floating")  # which is `floating`
+        for some in combinations([one for one in envelope.CONDITIONS if one != "ordinary"], size)
     ],
     ids="+".join,
 )
@@ -73,6 +72,19 @@ def test_what_is_wrong_exactly_outside_is_strict_within(
     assert found["outside"] > 0 and "outside" in found["first"]
     (left,) = python_kernels._offers["aten::exp"].values()
     assert left.only == (), "the check leaves it as it was"
+
+
+def test_calls_of_types_that_are_not_verified_are_served_natively(served_by: Any) -> None:
+    seen: set[torch.dtype] = set()
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        seen.add(x.dtype)
+        return torch.exp(x)
+
+    served_by("exp", kernel)
+    found = check.check("exp", WHERE, 3)
+    assert found["verdict"] == check.STRICT and "only" not in found, found
+    assert seen and seen <= set(envelope.TYPES), "of the complex numbers none came to it"
 
 
 @pytest.mark.parametrize(

@@ -45,13 +45,14 @@ class Group:
         return dict(_forms(database()[self.entry]))[self.form]
 
     def samples(self, limit: int) -> Iterator[tuple[str, Any]]:
-        """Up to `limit` samples of the database on the CPU, each with variations of its own, named.
+        """Up to `limit` samples of the database on the CPU, and some of our own after the first, named.
 
         The names of those that are the database's own are `plain`.
         """
-        op, grad = database()[self.entry], self.form == "gradient"
-        made = op.sample_inputs("cpu", self.dtype, requires_grad=grad)
-        for index, sample in enumerate(islice(made, limit)):
+        grad = self.form == "gradient"
+        made = database()[self.entry].sample_inputs("cpu", self.dtype, requires_grad=grad)
+        made = islice(made, limit)
+        for index, sample in enumerate(islice(made, FIRST)):
             yield f"sample {index}", sample
             if index >= 2:
                 continue
@@ -59,6 +60,12 @@ class Group:
             yield f"sample {index}, not contiguous", sample.noncontiguous()
             if self.dtype.is_floating_point and not grad:
                 yield f"sample {index}, with NaN and infinities", _with_special_values(sample)
+        yield from self._of_our_own(grad)
+        for index, sample in enumerate(made, FIRST):
+            yield f"sample {index}", sample
+
+    def _of_our_own(self, grad: bool) -> Iterator[tuple[str, Any]]:
+        op = database()[self.entry]
         if hasattr(op, "lhs_make_tensor_kwargs") and not grad:  # two operands, element by element
             yield "a matrix with its own transpose", _with_its_transpose(op, self.dtype)
             yield "a column with a row", _column_with_row(op, self.dtype)

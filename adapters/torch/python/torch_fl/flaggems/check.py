@@ -17,7 +17,7 @@ from torch_fl import python_kernels, replay, routing
 from torch_fl.flaggems import candidates, cases, envelope
 from torch_fl.flaggems.cases import tensors
 from torch_fl.flaggems.comparison import compare, same_bits, worse
-from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
+from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
 
 BY_FLAGGEMS = "FlagGems' run of "  # what its steps are called, as against the native kernel's
 _CALLS = 5  # of the same: from Python, recorded twice, replayed
@@ -68,17 +68,18 @@ def check(
 
     Of each entry, form and type it takes as many samples as `cases.shares` says.
     `verdict`; `plain`, the verdict on the database's own samples alone; `cases`, how many were compared;
-    `replayed`, how many of them ended in replays; `not_replayed`, reasons against; `first`. `declined` is how many
-    cases have calls that FlagGems does not take, and `declines` the first, with what it says. Where conditions on
-    the arguments tell what is right from what is wrong, `verdict` is STRICT, `only` are these conditions,
-    `inside` is how many cases were right and wholly within, and `outside` how many were wrong. Where it FAILED,
-    `within_all` is the first case that did within all conditions, when that is not `first`. `loss` is the case in
-    which the device was lost, after which nothing is compared. Such cases are not run again when they are known
-    as `losses`: what the native kernel lost is left out; what FlagGems lost is FAILED, and calls outside the
-    conditions that it broke are declined from the start. After `seconds` it stops: what was not reached is in
-    `not_reached`, and a verdict that would be STRICT is so only if every entry, form and type was compared at
-    least once, or FlagGems took none of its first cases, which is why they take turns. `told` is called with the
-    name of each step before it (making a sample, the native run, FlagGems' run) and with what was found so far.
+    `replayed`, how many of them ended in replays; `not_replayed`, reasons against; `first`. Calls outside
+    `envelope.ORDINARY` are served natively, as in use. `declined` is how many cases have calls that FlagGems does
+    not take, and `declines` the first, with what it says. Where further conditions on the arguments tell what is
+    right from what is wrong, `verdict` is STRICT, `only` are these conditions, `inside` is how many cases were
+    right and wholly within, and `outside` how many were wrong. Where it FAILED, `within_all` is the first case
+    that did within all conditions, when that is not `first`. `loss` is the case in which the device was lost,
+    after which nothing is compared. Such cases are not run again when they are known as `losses`: what the native
+    kernel lost is left out; what FlagGems lost is FAILED, and calls outside the conditions that it broke are
+    declined from the start. After `seconds` it stops: what was not reached is in `not_reached`, and a verdict
+    that would be STRICT is so only if every entry, form and type was compared at least once, or FlagGems took
+    none of its first cases, which is why they take turns. `told` is called with the name of each step before it
+    (making a sample, the native run, FlagGems' run) and with what was found so far.
     """
     op_name = f"aten::{overload}"
     random = torch.Tag.nondeterministic_seeded in python_kernels.require_operator(op_name).tags
@@ -94,7 +95,7 @@ def check(
         if told is not None:
             told(name, tally.found)
 
-    candidates.limit(overload, guards)
+    _limit(overload, guards)
     try:
         turns = _in_turns(groups, shares, lambda group: step(f"making a sample of {group}"))
         for index, labelled in turns:
@@ -215,11 +216,7 @@ class _Tally:
 
     def result(self) -> dict[str, Any]:
         """What `check` says of it."""
-        found, served = self.found, frozenset([envelope.ORDINARY])
-        reached = any(case.within(served) for case in self.right + self.wrong)
-        if found["verdict"] in (STRICT, BASIC) and not reached:
-            found["verdict"] = UNTESTED
-            found["first"] = "no case of a type that it would serve reached it"
+        found = self.found
         if self._inherent is not None:
             inherent = f"{self._inherent.name}: {self._inherent.why}"
             if found["first"] != inherent:
@@ -230,14 +227,19 @@ class _Tally:
         return found
 
 
+def _limit(overload: str, only: frozenset[str]) -> None:
+    """Have it serve what it would in use, if it were STRICT within `only`."""
+    candidates.limit(overload, only | {envelope.ORDINARY})
+
+
 def _telling(overload: str) -> frozenset[str]:
-    """The conditions that samples can tell of an overload.
+    """The conditions that samples can tell of an overload, which are asked for beside ORDINARY.
 
     Those of the database are hardly ever aligned: what is wrong of other causes would seem right within. Products
     have samples of our own for it.
     """
-    product = overload.partition(".")[0] in cases.PRODUCTS
-    return frozenset(name for name in envelope.CONDITIONS if product or name != envelope.ALIGNED)
+    beside = frozenset(envelope.CONDITIONS) - {envelope.ORDINARY}
+    return beside if overload.partition(".")[0] in cases.PRODUCTS else beside - {envelope.ALIGNED}
 
 
 def _envelope(
@@ -262,7 +264,7 @@ def _envelope(
                 continue  # it would be lost again, or nothing would be left
             if any(case.within(only) for case in wrong):
                 continue
-            candidates.limit(overload, only)
+            _limit(overload, only)
             for case in wrong:
                 if time.monotonic() - began > seconds:
                     return None
