@@ -209,7 +209,7 @@ def test_samples_are_copied_with_their_strides_and_sharing() -> None:
 @pytest.mark.parametrize(
     ("kernel", "verdict", "said"),
     [
-        (lambda x: torch.exp(x) * 1.00001, check.BASIC, "not close"),
+        (lambda x: torch.exp(x) * 1.00001, tables.BASIC, "not close"),
         (lambda x: torch.exp(x) * 1.001, check.FAILED, "not close"),
         (lambda x: torch.exp(x).double(), check.FAILED, "torch.float64"),
         (lambda x: torch.exp(x)[None], check.FAILED, "instead of"),
@@ -227,7 +227,7 @@ def test_what_is_wrong_is_not_strict(served_by: Any, kernel: Any, verdict: str, 
 def test_other_strides_are_basic() -> None:
     x = torch.rand(3, 4)
     assert check.compare([x], [x.t().contiguous().t()], False) == (
-        check.BASIC,
+        tables.BASIC,
         "strides (1, 3) instead of (4, 1)",
     )
 
@@ -684,7 +684,7 @@ def _task(name: str, told: isolated.Told) -> Any:
 
 def test_how_tasks_end(capfd: pytest.CaptureFixture[str]) -> None:
     names = ["one", "crashes", "hangs", "leaves", "raises", "slow", "two"]
-    ended = {one.name: one for one in isolated.run(names, _task, 3, step_seconds=3)}
+    ended = {one.name: one for one in isolated.run([*names], _task, 3, step_seconds=3)}
     assert sorted(ended) == sorted(names)
     assert {ended[name].result for name in ("one", "two", "slow")} == {"ONE", "TWO", "SLOW"}
     assert ended["crashes"].failure == "the process ended with SIGSEGV"
@@ -697,10 +697,20 @@ def test_how_tasks_end(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_nothing_is_lost_when_the_time_is_up() -> None:
     names = ["one", "hangs", "two", "hangs too"]
-    ended = {one.name: one for one in isolated.run(names, _task, 1, 600, seconds=3)}
+    ended = {one.name: one for one in isolated.run([*names], _task, 1, 600, seconds=3)}
     assert sorted(ended) == sorted(names)
     assert ended["one"].result == "ONE"
     assert ended["hangs"].over and ended["hangs"].seconds > 0 and ended["two"].over
+
+
+def test_what_is_put_back_runs_before_the_rest_has_ended() -> None:
+    todo = ["leaves", "slow"]
+    order = []
+    for one in isolated.run(todo, _task, 2, 600):
+        order.append(one.name)
+        if order == ["leaves"]:
+            todo.insert(0, "one")
+    assert order == ["leaves", "one", "slow"]
 
 
 def test_closing_kills_what_runs() -> None:

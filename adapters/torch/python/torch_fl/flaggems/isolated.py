@@ -48,28 +48,28 @@ class _Running:
 
 
 def run(
-    names: list[str],
+    todo: list[str],
     task: Callable[[str, Told], Any],
     jobs: int,
     step_seconds: float,
     seconds: float = float("inf"),
     stop: Callable[[], bool] = lambda: False,
 ) -> Generator[Ended]:
-    """Run `task(name, told)` for each name, in order, and yield how each went as it ends.
+    """Run `task(name, told)` for each name in `todo`, in order, and yield how each went as it ends.
 
-    A task is killed when one of its steps takes longer than `step_seconds`. After `seconds`, or once `stop()`
-    is true, no task is begun, and those that run are killed; all of them are yielded still. Closing the
-    generator kills them.
+    Names are taken out of `todo`; those that are put there meanwhile are run as well. A task is killed when one
+    of its steps takes longer than `step_seconds`. After `seconds`, or once `stop()` is true, no task is begun, and
+    those that run are killed; all of them are yielded still. Closing the generator kills them.
     """
     context = multiprocessing.get_context("fork")
-    todo, running = list(names), dict[str, _Running]()
+    running: dict[str, _Running] = {}
     began = time.monotonic()
     try:
         while todo or running:
             over = stop() or time.monotonic() - began > seconds
             if over:
-                yield from (Ended(name, 0.0, over=True) for name in todo)
-                todo = []
+                while todo:
+                    yield Ended(todo.pop(0), 0.0, over=True)
             while todo and len(running) < jobs:
                 name = todo.pop(0)
                 receive, send = context.Pipe(duplex=False)

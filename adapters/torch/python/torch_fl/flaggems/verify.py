@@ -54,7 +54,7 @@ Verdicts = dict[str, dict[str, Any]]
 _NO_TIME = "there was no time for it"
 _CASE_SECONDS = 120.0  # of one run of a case, with its compilation and tuning, beside others
 _ALONE_SECONDS = 300.0  # and by itself
-_LOSSES = 4  # processes for which the device may be lost in the cases of one overload
+_LOSSES = 8  # processes for which the device may be lost in the cases of one overload
 _EACH = 90.0
 _CONFIGS = 4
 _KEEP_EVERY = 5.0  # seconds between writing the table
@@ -125,12 +125,10 @@ def verify(
         while todo or alone:
             by_itself = not todo
             if by_itself:
-                names, alone = alone, []
-            else:
-                names, todo = todo, []
+                todo, alone = alone, []
             limit = _ALONE_SECONDS if by_itself else _CASE_SECONDS
             left = seconds - (time.monotonic() - began)
-            running = isolated.run(names, task, 1 if by_itself else jobs, limit, left, stop)
+            running = isolated.run(todo, task, 1 if by_itself else jobs, limit, left, stop)
             with closing(running) as ended:
                 for one in ended:
                     if not (by_itself and one.over):  # it is known to be late already
@@ -143,7 +141,7 @@ def verify(
                     again = len(losses[one.name]) < _LOSSES
                     if loss and again and (loss.native or loss.broken):
                         losses[one.name].append(loss)
-                        todo.append(one.name)
+                        todo.insert(0, one.name)
                     elif one.late and not by_itself and one.step.startswith(BY_FLAGGEMS):
                         alone.append(one.name)
                     else:
