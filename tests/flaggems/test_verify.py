@@ -133,6 +133,22 @@ def test_an_operand_and_its_transpose_are_a_case() -> None:
     assert x.data_ptr() == y.data_ptr() and x.stride() == y.stride()[::-1]
 
 
+def test_an_overload_that_no_form_calls_is_called_itself(served_by: Any) -> None:
+    where = [("nn.functional.silu", "silu_")]
+    assert check.check("silu_", where, 1)["verdict"] == check.STRICT
+    served_by("silu_", lambda x: x.copy_(torch.ops.aten.silu(x) * 1.001))
+    found = check.check("silu_", where, 1)
+    assert found["verdict"] == check.FAILED and "silu (silu_)" in found["first"], found
+    x, y = torch.tensor([2.0, 3.0]), torch.tensor([5.0, 7.0])
+    sample = SampleInput(x, args=(y,))
+    by_a_number = cases._directly(torch.mul, "mul.Scalar")
+    assert by_a_number(sample).tolist() == [10.0, 15.0], "of a tensor the first"
+    of_a_number = cases._directly(torch.mul, "mul.Tensor")
+    assert of_a_number(SampleInput(x, args=(2,))).tolist() == [4.0, 6.0]
+    out = cases._directly(torch.mul, "mul.Scalar_out")
+    assert out(sample).tolist() == [10.0, 15.0]
+
+
 def test_samples_of_our_own_come_after_the_first() -> None:
     """Time may end before the database's last."""
     labels = [label for label, _ in cases.Group("mul", "function", torch.float32).samples(9)]

@@ -44,6 +44,7 @@ def run(told: Told, jobs: int = 2, **options: Any) -> dict[str, dict[str, Any]]:
 
 def operators_are_found_by_their_calls() -> None:
     wanted = {"exp", "silu", "silu_backward", "exp.out", "mul.Tensor", "std.correction"}
+    wanted |= {"silu_", "mul.Scalar"}
     for jobs in (1, 2):
         found, lost = cases.calling(wanted, jobs)
         assert not lost
@@ -55,6 +56,9 @@ def operators_are_found_by_their_calls() -> None:
         assert found["silu_backward"] == [("nn.functional.silu", "gradient")], found
         assert ("exp", "gradient") in found["mul.Tensor"], found
         assert "std.correction" not in found
+        # What none calls is called itself.
+        for overload, entry in (("silu_", "nn.functional.silu"), ("mul.Scalar", "mul")):
+            assert found[overload] == [(entry, overload)], found
 
 
 def what_looks_for_samples_may_die_and_take_long() -> None:

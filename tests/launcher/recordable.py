@@ -67,7 +67,7 @@ def arguments(wanted: set[str]) -> dict[str, Any]:
                 break
             op = cases.database()[entry]
             dtype = next(d for d in envelope.TYPES if d in op.dtypes)
-            call, grad = dict(cases._forms(op))[form], form == "gradient"
+            call, grad = cases.Group(entry, form, dtype).call, form == "gradient"
             try:
                 for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=grad), 4):
                     with _Arguments(found, wanted):

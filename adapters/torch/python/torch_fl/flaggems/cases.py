@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from torch_fl import _vendor
+from torch_fl import _vendor, python_kernels
 from torch_fl.flaggems import envelope, interpreted, isolated
 from torch_fl.flaggems.parts import CALLED_BY
 
@@ -42,7 +43,9 @@ class Group:
     @property
     def call(self) -> Callable[[Any], Any]:
         """Calls the operator with a sample."""
-        return dict(_forms(database()[self.entry]))[self.form]
+        op = database()[self.entry]
+        forms = dict(_forms(op))
+        return forms[self.form] if self.form in forms else _directly(op, self.form)
 
     def samples(self, limit: int) -> Iterator[tuple[str, Any]]:
         """Up to `limit` samples of the database on the CPU, and some of our own after the first, named.
@@ -135,9 +138,12 @@ def calling(
 ) -> tuple[dict[str, Where], list[isolated.Ended]]:
     """For each overload, the entries of the database whose samples call it, and in which form. On the CPU.
 
-    Forks `jobs` processes, which share the entries. Those that did not reach the end of their share (they died,
-    an entry took too long, `seconds` were over) come second; what they had found counts.
+    An overload that no entry calls in any form is called itself, with the samples of its own entries (`relu_` with
+    those of `relu`); the form is its name. Forks `jobs` processes, which share the entries. Those that did not reach
+    the end of their share (they died, an entry took too long, `seconds` were over) come second; what they had found
+    counts.
     """
+    began = time.monotonic()
     names = list(database())
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # small tensors; and what forks must have no threads of its own
@@ -148,14 +154,25 @@ def calling(
 
         shares = [str(job) for job in range(jobs)]
         ended = list(isolated.run(shares, share, jobs, _ENTRY_SECONDS, seconds, stop))
+        found: dict[str, Where] = defaultdict(list)
+        for one in ended:
+            for overload, where in (one.result or one.so_far or {}).items():
+                found[overload] += where
+        for overload in CALLED_BY.keys() & wanted:
+            found[overload] = [CALLED_BY[overload]]
+
+        def itself(overload: str, told: isolated.Told) -> Where:
+            return _called_itself(overload, samples, told)
+
+        all_looked = all(one.result is not None for one in ended)
+        missing = sorted(wanted - found.keys()) if all_looked else []
+        left = seconds - (time.monotonic() - began)
+        for one in isolated.run(missing, itself, jobs, _ENTRY_SECONDS, left, stop):
+            ended.append(one)
+            if one.result:
+                found[one.name] = one.result
     finally:
         torch.set_num_threads(threads)
-    found: dict[str, Where] = defaultdict(list)
-    for one in ended:
-        for overload, where in (one.result or one.so_far or {}).items():
-            found[overload] += where
-    for overload in CALLED_BY.keys() & wanted:
-        found[overload] = [CALLED_BY[overload]]
     position = {name: index for index, name in enumerate(names)}
     ordered = {name: sorted(where, key=lambda e: position[e[0]]) for name, where in found.items()}
     return ordered, [one for one in ended if one.result is None]
@@ -185,6 +202,24 @@ def _calling(
             for overload in seen.names & wanted:
                 found[overload].append((name, form))
     return dict(found)
+
+
+def _called_itself(overload: str, samples: int, told: isolated.Told) -> Where:
+    found: Where = []
+    for name, op in database().items():
+        if not _own(overload, name):
+            continue
+        told(f"{overload}, with samples of {name}", None)
+        dtype = next((d for d in envelope.TYPES if d in op.dtypes), None)
+        call = _directly(op, overload)
+        for sample in islice(op.sample_inputs("cpu", dtype), samples) if dtype else ():
+            try:
+                call(sample)
+            except Exception:  # it does not take this one
+                continue
+            found.append((name, overload))
+            break
+    return found
 
 
 class _Seen(TorchDispatchMode):
@@ -247,6 +282,37 @@ def _incoming(output: torch.Tensor, apart: bool) -> torch.Tensor:
         flat = torch.zeros(output.numel(), pitch, dtype=output.dtype)
         flat[:, 0] = numbers
         return flat.to(output.device).view(*output.shape, pitch).select(-1, 0)
+
+
+def _directly(op: Any, overload: str) -> Callable[[Any], Any]:
+    """Calls an overload itself, with the samples of an entry that is about the operator.
+
+    A number is made of the first element where it takes a number, and a tensor of a number likewise.
+    """
+    operator = python_kernels.require_operator(f"aten::{overload}")
+    kinds = {argument.name: str(argument.type) for argument in operator._schema.arguments}
+    outs = [argument.name for argument in operator._schema.arguments if argument.is_out]
+
+    def call(sample: Any) -> Any:
+        given = (sample.input, *sample.args)
+        args = [_fitted(x, kind) for x, kind in zip(given, kinds.values(), strict=False)]
+        kwargs = {name: _fitted(x, kinds.get(name)) for name, x in sample.kwargs.items()}
+        if outs:
+            made = op(sample.input, *sample.args, **sample.kwargs)
+            kwargs |= {
+                name: torch.full_like(x, 7) for name, x in zip(outs, tensors(made), strict=True)
+            }
+        return operator(*args, *given[len(args) :], **kwargs)
+
+    return call
+
+
+def _fitted(value: Any, kind: str | None) -> Any:
+    if kind in ("number", "float") and isinstance(value, torch.Tensor):
+        return value.flatten()[0].item()
+    if kind == "Tensor" and isinstance(value, (bool, int, float)):
+        return torch.tensor(value)
+    return value
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
