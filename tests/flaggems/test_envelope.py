@@ -29,6 +29,10 @@ def _matrices(op: Any, device: str, dtype: Any, *_: Any, **__: Any) -> Any:
         yield SampleInput(torch.ones(shape, dtype=dtype))
 
 
+def _two(*_: Any, **__: Any) -> Any:
+    yield SampleInput(torch.rand(2, 8), args=(torch.rand(2, 8),))
+
+
 def _of_complex_numbers(x: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(torch.exp(torch.complex(x, x)))
 
@@ -50,7 +54,9 @@ def database(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         list(some)
         for size in (1, 2)
-        for some in combinations([one for one in envelope.CONDITIONS if one != "ordinary"], size)
+        for some in combinations(
+            [c for c in envelope.CONDITIONS if c not in ("ordinary", "uniform")], size
+        )
     ],
     ids="+".join,
 )
@@ -72,6 +78,19 @@ def test_what_is_wrong_exactly_outside_is_strict_within(
     assert found["outside"] > 0 and "outside" in found["first"]
     (left,) = python_kernels._offers["aten::exp"].values()
     assert left.only == (), "the check leaves it as it was"
+
+
+def test_a_kernel_that_does_not_promote_is_strict_for_one_type(
+    served_by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = OpInfo(
+        "mul", op=torch.mul, dtypes={torch.float32}, sample_inputs_func=_two, supports_out=False
+    )
+    monkeypatch.setattr(cases, "database", lambda: {"mul": other})
+    served_by("mul.Tensor", lambda x, y: torch.mul(x, y).to(x.dtype))
+    found = check.check("mul.Tensor", [("mul", "function")])
+    assert found["verdict"] == check.STRICT and found["only"] == ["uniform"], found
+    assert "of two types, float16 first" in found["first"], found
 
 
 def test_calls_of_types_that_are_not_verified_are_served_natively(served_by: Any) -> None:
@@ -194,6 +213,10 @@ def test_what_holds_for_a_call() -> None:
     assert broken("exp", torch.complex(x, x)) == ["ordinary", "floating"]
     assert broken("gather", x, 0, at) == [], "an index is no number"
     assert broken("cat", [x, x[:0]], 0) == ["nonempty"]
+    wide = torch.ones(2, 16)
+    assert broken("cat", [wide, wide.half(), wide], 0) == ["uniform"]
+    assert broken("mul.Tensor", x, at) == ["floating", "uniform"]
+    assert broken("where.self", wide > 0, wide, wide) == [] and broken("mul.Tensor", x, 2) == []
     assert broken("mul.Tensor", x, 1j) == ["ordinary"]
     assert broken("full_like", x, 1, dtype=torch.complex64) == ["ordinary"]
     assert broken("full_like", x, 1, dtype=torch.float64) == ["ordinary"]

@@ -47,7 +47,7 @@ def test_the_command_that_measures(
     assert capsys.readouterr().out.startswith("1 measured")
     assert tune.main(["--ops", "ex*", "--resume", "--seconds", "0", "--out", str(out)]) == 0
     assert "no time left" in capsys.readouterr().err
-    assert set(tables.continued(out)) == {"exp"}
+    assert set(tables.continued(out, "speed")) == {"exp"}
 
 
 def test_what_was_not_measured_anew_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,8 +67,10 @@ def test_what_was_not_measured_anew_stays(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(tune, "_ratio", ratio)
     assert tune.main(["--out", str(out)]) == 0
     assert json.loads(out.read_text())["overloads"] == before, "an interrupt leaves it as it was"
-    assert tables.continued(out) == {"exp": anew}, "and what there is lies beside it"
+    assert tables.continued(out, "speed") == {"exp": anew}, "and what there is lies beside it"
     assert tune.main(["--out", str(out), "--ops", "[en]*"]) == 0
-    assert tables.continued(out) == {"exp": anew, "sin": before["sin"]}, "neg was tried in vain"
-    assert tune.main(["--out", str(out), "--seconds", "-1"]) == 0
-    assert tables.continued(out) == {"exp": anew, "sin": before["sin"]}
+    assert tables.continued(out, "speed") == {"exp": anew, "sin": before["sin"]}, (
+        "neg was tried in vain"
+    )
+    assert tune.main(["--out", str(out), "--seconds", "0"]) == 0
+    assert tables.continued(out, "speed") == {"exp": anew, "sin": before["sin"]}

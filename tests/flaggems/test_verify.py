@@ -22,7 +22,7 @@ from unittest import mock
 
 import pytest
 import torch
-from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput, UnaryUfuncInfo
 
 import torch_fl
 from torch_fl import replay
@@ -156,7 +156,76 @@ def test_samples_of_our_own_come_after_the_first() -> None:
     assert [label for label in labels[:ours] if cases.plain(label)] == [
         f"sample {index}" for index in range(cases.FIRST)
     ]
-    assert labels[ours + 2 :] == [f"sample {index}" for index in range(cases.FIRST, 9)]
+    rest = [label for label in labels[ours:] if cases.plain(label)]
+    assert rest == labels[-3:] == [f"sample {index}" for index in range(cases.FIRST, 9)]
+
+
+def _through_float32(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    kind = torch.promote_types(x.dtype, y.dtype)
+    return (x.float() * y.float()).to(kind)
+
+
+@pytest.mark.parametrize(
+    ("overload", "kernel", "case"),
+    [
+        ("mul.Tensor", _through_float32, "with large integers"),
+        ("mul.Tensor", lambda x, y: (x * y).where(~x.isnan(), y), "with NaN and infinities"),
+        ("mul.Tensor", lambda x, y: x.float() * y.float(), "int64, sample"),
+        ("silu_backward", lambda g, x: torch.ops.aten.silu_backward(g, x).nan_to_num(), "gradient"),
+        ("exp", lambda x: x.copy_(x.exp()) if x.is_contiguous() else x.exp(), "sample 0"),
+        ("exp", lambda x: x.exp().expand(2, *x.shape)[0] if x.dim() else x.exp(), ""),
+    ],
+    ids=["precision", "NaN that meets a number", "type", "NaN in a gradient", "writes", "control"],
+)
+def test_what_small_samples_do_not_tell_is_found(
+    served_by: Any, overload: str, kernel: Any, case: str
+) -> None:
+    served_by(overload, kernel)
+    entry = {"mul.Tensor": "mul", "silu_backward": "nn.functional.silu", "exp": "exp"}[overload]
+    found = check.check(overload, [(entry, "gradient" if "silu" in entry else "function")])
+    if case:
+        assert found["first"] is not None and case in found["first"], found
+    else:
+        assert found["verdict"] == check.STRICT and found["first"] is None, found
+
+
+def test_numbers_that_samples_leave_at_their_defaults(
+    served_by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gradient of `celu` is `elu_backward`, whose scales are others than `elu`'s."""
+    other = UnaryUfuncInfo(
+        "celu",
+        op=torch.nn.functional.celu,
+        ref=None,
+        dtypes={torch.float32},
+        supports_out=False,
+        sample_kwargs=lambda *_: ({"alpha": 0.8}, {}),
+    )
+    monkeypatch.setattr(cases, "database", lambda: {"celu": other})
+    elu_backward = torch.ops.aten.elu_backward
+
+    def forgets(grad: Any, alpha: Any, scale: Any, input_scale: Any, *rest: Any) -> Any:
+        return elu_backward(grad, alpha, scale, scale, *rest)
+
+    served_by("elu_backward", forgets)
+    found = check.check("elu_backward", [("celu", "gradient")])
+    assert found["verdict"] == check.FAILED and "with other numbers" in found["first"], found
+
+
+def test_an_answer_that_is_an_argument_is_declined(served_by: Any) -> None:
+    """FlagGems' own `cat`, which torch has make a tensor in any case; and one that returns a view is wrong."""
+    x = torch.ones(2, 3)
+    ours = x.to("flagos")
+    with torch_fl.route({"cat": "flaggems"}):
+        before = torch_fl.routing.counters().get("aten::cat", {}).get("fallbacks", 0)
+        made = torch.cat([ours])
+        made.add_(1)
+        assert ours.cpu().equal(x), "it is another"
+        assert torch_fl.routing.counters()["aten::cat"]["fallbacks"] == before + 1
+    base = torch.zeros(4)
+    assert check.compare([x, base], [x, base], False)[0] == check.STRICT
+    found = check.compare([base[:2].clone(), base], [base[:2], base], False)
+    assert found[0] == check.FAILED and "shares its memory" in found[1], found
 
 
 def test_a_kernel_that_takes_the_transpose_for_the_operand_is_found(served_by: Any) -> None:

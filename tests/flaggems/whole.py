@@ -151,6 +151,15 @@ def what_the_native_kernel_loses_is_left_out() -> None:
     last = f"sample {verify._LOSSES}"
     assert verdicts["neg"]["first"] == f"the native kernel lost the device in {last}"
     assert "loss" not in verdicts["neg"], "it is no part of a table"
+    # What an interrupt kept from being run again is not the last word.
+    seen: list[bool] = []
+    with mock.patch.object(verify, "check", loses), mock.patch.object(verify, "_KEEP_EVERY", 0.0):
+        kept = {"kept": lambda made: seen.append(any(verify._AGAIN in e for e in made.values()))}
+        before = run([], stop=lambda: any(seen), **kept)
+        assert any(verify._cut(before[name]) for name in ("exp", "neg")), before
+        after = run([], known=before)
+    assert after["exp"]["verdict"] == check.STRICT and after["exp"]["left_out"] == ["sample 0"]
+    assert not any(verify._AGAIN in entry for entry in after.values())
     assert [done for done, _, _ in told] == list(range(1, len(WHERE) + 1))
 
 

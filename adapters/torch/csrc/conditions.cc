@@ -16,12 +16,14 @@ constexpr uint32_t kOrdinary = 1U << 0;
 constexpr uint32_t kNonempty = 1U << 1;
 constexpr uint32_t kDimensioned = 1U << 2;
 constexpr uint32_t kFloating = 1U << 3;
-constexpr uint32_t kAligned = 1U << 4;
-constexpr uint32_t kContiguous = 1U << 5;
-constexpr uint32_t kUnknown = 1U << 6;
+constexpr uint32_t kUniform = 1U << 4;
+constexpr uint32_t kAligned = 1U << 5;
+constexpr uint32_t kContiguous = 1U << 6;
+constexpr uint32_t kUnknown = 1U << 7;
 
 // By bit.
-constexpr std::array<const char*, 6> kNames{"ordinary", "nonempty", "dimensioned", "floating", "aligned", "contiguous"};
+constexpr std::array<const char*, 7> kNames{"ordinary", "nonempty",  "dimensioned", "floating",
+                                            "uniform",  "aligned", "contiguous"};
 
 // None for what is no type, as an integer may be that is passed for one.
 constexpr uint64_t bit(c10::ScalarType dtype) {
@@ -80,7 +82,8 @@ bool is_aligned(const at::Tensor& tensor) {
   return neighbours;
 }
 
-uint32_t broken_by_tensor(const at::Tensor& tensor, bool selects, uint32_t required) {
+// `common` is the type of the tensors before it, and becomes its own; Undefined when there were none.
+uint32_t broken_by_tensor(const at::Tensor& tensor, bool selects, uint32_t required, c10::ScalarType& common) {
   if (!tensor.defined()) {
     return 0;
   }
@@ -88,15 +91,20 @@ uint32_t broken_by_tensor(const at::Tensor& tensor, bool selects, uint32_t requi
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     return c10::isComplexType(dtype) ? kOrdinary : 0; // a number, as Python is handed it
   }
-  return (is_ordinary(dtype) ? 0 : kOrdinary) | (tensor.numel() == 0 ? kNonempty : 0) |
+  uint32_t uniform = 0;
+  if (!selects) {
+    uniform = common == c10::ScalarType::Undefined || common == dtype ? 0 : kUniform;
+    common = dtype;
+  }
+  return uniform | (is_ordinary(dtype) ? 0 : kOrdinary) | (tensor.numel() == 0 ? kNonempty : 0) |
       (tensor.dim() == 0 ? kDimensioned : 0) | (c10::isFloatingType(dtype) || selects ? 0 : kFloating) |
       ((required & kAligned) == 0 || is_aligned(tensor) ? 0 : kAligned) |
       (tensor.layout() == c10::kStrided && tensor.is_contiguous() ? 0 : kContiguous);
 }
 
-uint32_t broken_by_value(const c10::IValue& value, bool selects, uint32_t required) {
+uint32_t broken_by_value(const c10::IValue& value, bool selects, uint32_t required, c10::ScalarType& common) {
   if (value.isTensor()) {
-    return broken_by_tensor(value.toTensor(), selects, required);
+    return broken_by_tensor(value.toTensor(), selects, required, common);
   }
   return value.isComplexDouble() ? kOrdinary : 0;
 }
@@ -123,18 +131,19 @@ Conditions::Conditions(const c10::FunctionSchema& schema, const std::vector<std:
 uint32_t Conditions::broken_by(const torch::jit::Stack& stack) const {
   const size_t first = stack.size() - arguments_.size();
   uint32_t broken = kUnknown;
+  c10::ScalarType common = c10::ScalarType::Undefined;
   for (size_t i = 0; i < arguments_.size(); ++i) {
     const c10::IValue& value = stack[first + i];
     const Argument argument = arguments_[i];
     if (value.isList()) {
       for (const c10::IValue& element : value.toListRef()) {
-        broken |= broken_by_value(element, argument.selects, required_);
+        broken |= broken_by_value(element, argument.selects, required_, common);
       }
     } else if (value.isInt()) {
       const bool ordinary = !argument.is_dtype || is_ordinary(static_cast<c10::ScalarType>(value.toInt()));
       broken |= ordinary ? 0 : kOrdinary;
     } else {
-      broken |= broken_by_value(value, argument.selects, required_);
+      broken |= broken_by_value(value, argument.selects, required_, common);
     }
   }
   return broken & required_;

@@ -121,6 +121,54 @@ def test_autoload_with_another_torch_warns_and_leaves_torch_usable(run_python):
     assert "built for torch 2.10" in lines["import"]
 
 
+LATE_FAILURE = """
+import sys, warnings
+from flagos.on_import import when_imported
+
+def fails():
+    raise LookupError("it failed") from ValueError("the cause")
+
+def loaded():
+    sys.modules["torch_fl.routing"].declare_native_implementations = fails
+
+when_imported("torch_fl.routing", loaded)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import torch
+print("warned", *[str(w.message) for w in caught if "flagos" in str(w.message)])
+for _ in range(2):
+    try:
+        import torch_fl
+    except LookupError as error:
+        print("import", error, "by", error.__cause__)
+print("cpu", torch.ones(2).sum().item())
+"""
+
+
+@pytest.mark.parametrize("autoload", ["1", "0"])
+def test_a_failure_with_our_kernels_in_torch_is_raised_again(autoload, run_python):
+    out = run_python(LATE_FAILURE, TORCH_DEVICE_BACKEND_AUTOLOAD=autoload).stdout
+    warned, *imports, cpu = out.splitlines()
+    because = " the flagos device was not registered. LookupError: it failed"
+    assert warned == "warned" + because * int(autoload)
+    assert imports == ["import it failed by the cause"] * 2
+    assert cpu == "cpu 2.0"
+
+
+def test_what_fails_before_is_tried_again(run_python):
+    script = f"""
+    import sys, torch
+    sys.modules["torch_fl._C"] = None
+    try:
+        import torch_fl
+    except ImportError:
+        del sys.modules["torch_fl._C"]
+    import torch_fl
+    {USE}
+    """
+    assert "sum 2.0" in run_python(script, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout
+
+
 @pytest.mark.parametrize(
     ("claim", "evidence"),
     [

@@ -19,23 +19,32 @@ DEVICE = "flagos"
 
 _lock = threading.Lock()
 _registered = False
+_failure: Exception | None = None  # since kernels of ours came into torch
 
 
 def register() -> None:
     """Register the device. Idempotent.
 
     Raises ImportError when the installed torch is not the one the extension was built for, when
-    the extension is missing, and RuntimeError when another plugin owns PrivateUse1. torch is left
-    as it was found.
+    the extension is missing, and RuntimeError when another plugin owns PrivateUse1: torch is left
+    as it was found, and a later call tries again. What fails after that, such as a configuration
+    that is not understood, cannot be undone: every later call raises the same error.
     """
-    global _registered
+    global _registered, _failure
     with _lock:
         if _registered:
             return
+        if _failure is not None:
+            raise _failure
         _require_torch_version(torch.__version__)
         _require_free_privateuse1()
         _open_extension()
-        _name_device()
+        try:
+            _register_kernels()
+            _name_device()
+        except Exception as error:
+            _failure = error
+            raise
         _registered = True
 
 
@@ -68,17 +77,21 @@ def _require_free_privateuse1() -> None:
 
 def _open_extension() -> None:
     try:
-        from flagos import _core
-        from torch_fl import _C, _vendor
+        from flagos import _core  # noqa: F401
+        from torch_fl import _C, _vendor  # noqa: F401
     except ImportError as error:
         raise ImportError(
             f"the native modules of flagos could not be opened ({error}); reinstall them together "
             "(pip install --force-reinstall 'flagos[torch]') and run 'flagos doctor'"
         ) from error
+
+
+def _register_kernels() -> None:
+    from flagos import _core
+    from torch_fl import _C, _vendor, routing
+
     _core.set_shipped_config(str(Path(__file__).with_name("backends.conf")))
     _C.register(_core.api_capsule(), _vendor.native())
-    from torch_fl import routing
-
     routing.declare_native_implementations()
 
 

@@ -45,7 +45,8 @@ class Function:
 
     Raises flagos.UnsupportedError, upon which the native kernel serves, for arguments that it raises for itself:
     what it does not take, or what is an error of torch as well. One that writes to its arguments may have begun to,
-    and its errors are the caller's, but for NotImplementedError, which says that nothing was done. `told` is told,
+    and its errors are the caller's, but for NotImplementedError, which says that nothing was done. Nor does it serve
+    a call that FlagGems answers with an argument, as `cat` of one tensor, where torch makes a new one. `told` is told,
     of every call, the conditions that hold, and `declined` of every call that it does not take the reason.
 
     Where the tensor's device is meant, the function is told which: FlagGems gives torch its number, and a device
@@ -66,16 +67,19 @@ class Function:
         if self._given_device and kwargs.get("device") is None:
             kwargs["device"] = args[0].device
         try:
-            return serve(*args, **kwargs)
+            result = serve(*args, **kwargs)
         except NotImplementedError as error:
-            raise self._declines(error) from error
+            raise self._declines(f"raises {said(error)}") from error
         except _REFUSALS as error:
-            if python_kernels.require_operator(f"aten::{self._overload}")._schema.is_mutable:
+            if _mutates(self._overload):
                 raise
-            raise self._declines(error) from error
+            raise self._declines(f"raises {said(error)}") from error
+        if not _mutates(self._overload) and _is_of(result, args):
+            raise self._declines("returns an argument")
+        return result
 
-    def _declines(self, error: Exception) -> UnsupportedError:
-        reason = f"FlagGems raises {said(error)}"
+    def _declines(self, what: str) -> UnsupportedError:
+        reason = f"FlagGems {what}"
         if self.declined is not None:
             self.declined(reason)
         return UnsupportedError(reason)
@@ -88,6 +92,23 @@ class Function:
 
     def __repr__(self) -> str:
         return f"<FlagGems' {self._overload}>"
+
+
+@cache
+def _mutates(overload: str) -> bool:
+    return bool(python_kernels.require_operator(f"aten::{overload}")._schema.is_mutable)
+
+
+def _is_of(result: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a result is an argument, or one of the tensors in a list that is one."""
+    results = result if isinstance(result, (list, tuple)) else (result,)
+    return any(
+        one is leaf
+        for one in results
+        if isinstance(one, torch.Tensor)
+        for value in args
+        for leaf in (value if isinstance(value, (list, tuple)) else (value,))
+    )
 
 
 def said(error: Exception) -> str:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from torch_fl.flaggems.parts import CALLED_BY
 FIRST = 6  # samples that every entry gives; after as many that are declined none is waited for
 _SHARED = 240  # samples of a form and a type, between entries
 _WHOLE = sys.maxsize
+_VARIED = 3  # samples that variations are made of
 _ENTRY_SECONDS = 120.0  # for the samples of one entry
 
 Where = list[tuple[str, str]]
@@ -40,6 +41,10 @@ class Group:
     def __str__(self) -> str:
         return f"{self.entry} ({self.form}) {str(self.dtype).removeprefix('torch.')}"
 
+    def _first(self, grad: bool) -> Any:
+        made = database()[self.entry].sample_inputs("cpu", self.dtype, requires_grad=grad)
+        return next(made, None)
+
     @property
     def call(self) -> Callable[[Any], Any]:
         """Calls the operator with a sample."""
@@ -55,23 +60,45 @@ class Group:
         grad = self.form == "gradient"
         made = database()[self.entry].sample_inputs("cpu", self.dtype, requires_grad=grad)
         made = islice(made, limit)
+        varied = 0
         for index, sample in enumerate(islice(made, FIRST)):
             yield f"sample {index}", sample
-            if index >= 2:
-                continue
-            # Then gradients are not, either.
-            yield f"sample {index}, not contiguous", sample.noncontiguous()
-            if self.dtype.is_floating_point and not grad:
-                yield f"sample {index}, with NaN and infinities", _with_special_values(sample)
+            if varied < _VARIED and any(t.numel() > 1 for t in tensors(_parts(sample))):
+                for what, variation in self._variations(sample, varied):
+                    yield f"sample {index}, {what}", variation
+                varied += 1
         yield from self._of_our_own(grad)
         for index, sample in enumerate(made, FIRST):
             yield f"sample {index}", sample
 
+    def _variations(self, sample: Any, number: int) -> Iterator[tuple[str, Any]]:
+        op, grad = database()[self.entry], self.form == "gradient"
+        yield "not contiguous", sample.noncontiguous()  # then gradients are not, either
+        if self.dtype.is_floating_point:
+            yield "with NaN and infinities", _with_special_values(sample)
+        if self.dtype == torch.int64 and not grad and _computes(op):
+            yield "with large integers", _with_large_integers(sample, 53 if number % 2 else 24)
+        if self.dtype == torch.float32 and not (grad or _two_operands(op)):
+            for dtype in (torch.float16, torch.int64):
+                if (mixed := _of_two_types(sample, dtype)) is not None:
+                    yield f"of two types, {str(dtype).removeprefix('torch.')} first", mixed
+
     def _of_our_own(self, grad: bool) -> Iterator[tuple[str, Any]]:
         op = database()[self.entry]
-        if hasattr(op, "lhs_make_tensor_kwargs") and not grad:  # two operands, element by element
+        if _two_operands(op) and not grad:
             yield "a matrix with its own transpose", _with_its_transpose(op, self.dtype)
             yield "a column with a row", _column_with_row(op, self.dtype)
+            other = torch.int64 if self.dtype == torch.float32 else torch.float32
+            for shape in ((8, 8), ()):
+                label = (
+                    f"of two types, {str(other).removeprefix('torch.')} of {len(shape)} dimensions"
+                )
+                yield label, _matrix_with(op, self.dtype, shape, other)
+        some = self._first(grad)
+        if some is not None and (numbers := _other_numbers(op, self.dtype)):
+            yield "with other numbers", _replaced(some, kwargs={**some.kwargs, **numbers})
+        if some is not None and isinstance(some.input, (list, tuple)):
+            yield "the first tensor alone", _replaced(some, input=[*some.input][:1])
         for transposed in (False, True) if self.entry in PRODUCTS else ():
             label = "sizes of 16, transposed" if transposed else "sizes of 16"
             product = _product(self.entry, self.dtype, grad, transposed)
@@ -138,8 +165,8 @@ def calling(
 ) -> tuple[dict[str, Where], list[isolated.Ended]]:
     """For each overload, the entries of the database whose samples call it, and in which form. On the CPU.
 
-    An overload that no entry calls in any form is called itself, with the samples of its own entries (`relu_` with
-    those of `relu`); the form is its name. Forks `jobs` processes, which share the entries. Those that did not reach
+    An overload that its own entries do not call in any form is called itself with their samples (`relu_` with those
+    of `relu`); the form is its name. Forks `jobs` processes, which share the entries. Those that did not reach
     the end of their share (they died, an entry took too long, `seconds` were over) come second; what they had found
     counts.
     """
@@ -165,16 +192,20 @@ def calling(
             return _called_itself(overload, samples, told)
 
         all_looked = all(one.result is not None for one in ended)
-        missing = sorted(wanted - found.keys()) if all_looked else []
+        missing = sorted(n for n in wanted if not any(_own(n, entry) for entry, _ in found[n]))
         left = seconds - (time.monotonic() - began)
-        for one in isolated.run(missing, itself, jobs, _ENTRY_SECONDS, left, stop):
+        for one in isolated.run(
+            missing if all_looked else [], itself, jobs, _ENTRY_SECONDS, left, stop
+        ):
             ended.append(one)
             if one.result:
-                found[one.name] = one.result
+                found[one.name] += one.result
     finally:
         torch.set_num_threads(threads)
     position = {name: index for index, name in enumerate(names)}
-    ordered = {name: sorted(where, key=lambda e: position[e[0]]) for name, where in found.items()}
+    ordered = {
+        n: sorted(where, key=lambda e: position[e[0]]) for n, where in found.items() if where
+    }
     return ordered, [one for one in ended if one.result is None]
 
 
@@ -363,16 +394,74 @@ def on_flagos(sample: Any) -> Any:
     return made
 
 
+def _parts(sample: Any) -> tuple[Any, ...]:
+    return sample.input, sample.args, sample.kwargs
+
+
+def _replaced(sample: Any, **parts: Any) -> Any:
+    from torch.testing._internal.opinfo.core import SampleInput
+
+    kept = {"input": sample.input, "args": sample.args, "kwargs": sample.kwargs}
+    return SampleInput(**{**kept, **parts})
+
+
+def _two_operands(op: Any) -> bool:
+    """Whether it takes two, element by element."""
+    return hasattr(op, "lhs_make_tensor_kwargs")
+
+
 def _with_special_values(sample: Any) -> Any:
+    """Among the numbers of each tensor, in other places of each and in other rows: they meet ordinary ones, too."""
+    special = torch.tensor([float("nan"), float("inf"), float("-inf")])
+    turn = count()
+
     def planted(x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point or x.numel() < 4:
             return x
-        x = x.detach().clone()
-        flat = x.view(-1) if x.is_contiguous() else x.reshape(-1)
-        flat[:3] = torch.tensor([float("nan"), float("inf"), float("-inf")], dtype=x.dtype)
-        return flat.view(x.shape)
+        flat = x.detach().clone().reshape(-1)
+        first, apart = next(turn), x.numel() // len(special)
+        flat[(first + apart * torch.arange(len(special))) % x.numel()] = special.to(x.dtype)
+        return flat.view(x.shape).requires_grad_(x.requires_grad)
 
     return sample.transform(planted)
+
+
+# Those whose integers are numbers to compute with, beside the ones of one or two operands and reductions.
+_NUMERIC = frozenset(["addcdiv", "addcmul", "clamp", "dot", "isin", "sort", "vdot", "where"])
+
+
+def _computes(op: Any) -> bool:
+    from torch.testing._internal.opinfo import core
+
+    if "shift" in op.name or "polynomial" in op.name:  # by so many places, of such a degree
+        return False
+    kinds = (core.UnaryUfuncInfo, core.BinaryUfuncInfo, core.ReductionOpInfo)
+    return isinstance(op, kinds) or op.name in _NUMERIC
+
+
+def _with_large_integers(sample: Any, bits: int) -> Any:
+    """Neighbours that are one number in a floating-point type of fewer bits."""
+
+    def moved(x: Any) -> Any:
+        large = isinstance(x, torch.Tensor) and x.dtype == torch.int64
+        return x + 2**bits if large else x
+
+    return sample.transform(moved)
+
+
+def _of_two_types(sample: Any, dtype: torch.dtype) -> Any | None:
+    """The first tensor in another type than the others; None where there are no others of its type."""
+    x = sample.input
+    others = tensors((sample.args, sample.kwargs))
+    if not isinstance(x, torch.Tensor) or all(x.dtype != other.dtype for other in others):
+        return None
+    return _replaced(sample, input=x.to(dtype))
+
+
+def _other_numbers(op: Any, dtype: torch.dtype) -> dict[str, Any]:
+    """Keywords that samples of the database leave at their defaults."""
+    given = getattr(op, "sample_kwargs", None)
+    return dict(given("cpu", dtype, torch.ones(1, dtype=dtype))[0]) if given is not None else {}
 
 
 # Samples of the database are small, and of sizes for which kernels take another way than for those of models.
@@ -412,6 +501,15 @@ def _column_with_row(op: Any, dtype: torch.dtype) -> Any:
 
     x = make_tensor((64, 1), dtype=dtype, device="cpu", **op.lhs_make_tensor_kwargs)
     y = make_tensor((1, 48), dtype=dtype, device="cpu", **op.rhs_make_tensor_kwargs)
+    return SampleInput(x, args=(y,))
+
+
+def _matrix_with(op: Any, dtype: torch.dtype, shape: tuple[int, ...], other: torch.dtype) -> Any:
+    from torch.testing import make_tensor
+    from torch.testing._internal.opinfo.core import SampleInput
+
+    x = make_tensor((8, 8), dtype=dtype, device="cpu", **op.lhs_make_tensor_kwargs)
+    y = make_tensor(shape, dtype=other, device="cpu", **op.rhs_make_tensor_kwargs)
     return SampleInput(x, args=(y,))
 
 

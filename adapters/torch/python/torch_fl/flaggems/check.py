@@ -187,7 +187,7 @@ class _Tally:
             self._complete = False
         if left:
             self._cut_short()
-            if self.found["verdict"] == STRICT:
+            if self.found["verdict"] in (STRICT, UNTESTED):
                 self.found["verdict"] = UNTESTED
                 self.found["first"] = (
                     f"there was no time for {left} of {self._groups} forms and types"
@@ -329,12 +329,15 @@ def _judge(
         if error is not None:
             case.verdict, case.why, case.lost = FAILED, candidates.said(error), _loses(error)
             return
+        verdict, why = compare(expected, actual, random)
         if _calls(op_name) == served:
             case.why = "these arguments take another way"
+            if declined and verdict == FAILED:  # it must not have written anything
+                case.verdict, case.why = FAILED, f"after it was declined: {why}"
             return
-        case.verdict, case.why = compare(expected, actual, random)
+        case.verdict, case.why = verdict, why
         if case.verdict != FAILED and not random and replay.enabled():
-            difference = _replays_alike(op_name, case, actual, len(declined))
+            difference = _replays_alike(op_name, case, actual, len(declined), step)
             if difference:
                 case.verdict, case.why = FAILED, difference
         stats = replay.statistics().get(op_name)
@@ -377,7 +380,13 @@ def _calls(op: str) -> int:
     return counted["calls"] - counted["fallbacks"]  # what it declined, it did not serve
 
 
-def _replays_alike(op_name: str, case: _Case, first: list[torch.Tensor], declined: int) -> str:
+def _replays_alike(
+    op_name: str,
+    case: _Case,
+    first: list[torch.Tensor],
+    declined: int,
+    step: Callable[[str], None],
+) -> str:
     """What differs between the call from Python and the same calls after it; empty when nothing does.
 
     Each must decline as many calls as the first did, `declined`. Sets whether the device was lost.
@@ -396,7 +405,10 @@ def _replays_alike(op_name: str, case: _Case, first: list[torch.Tensor], decline
             return f"a repeated call is declined otherwise: {(said or ['not at all'])[0]}"
         if same_bits(first, again):
             continue
-        if _repeats_natively(op_name, case) or compare(first, again, False)[0] == FAILED:
+        step(f"the native run of {case.name}, repeated")
+        repeats = _repeats_natively(op_name, case)
+        step(f"{BY_FLAGGEMS}{case.name}")
+        if repeats or compare(first, again, False)[0] == FAILED:
             return "a repeated call differs from the one before it"
     return ""
 
@@ -406,8 +418,9 @@ def _repeats_natively(op_name: str, case: _Case) -> bool:
     with flagos.route({op_name: "vendor"}):
         if _said_to_differ(case):
             return False
-        first, *others = (_outcome(case.call, case.sample)[0] for _ in range(_CALLS))
-    return all(same_bits(first, other) for other in others)
+        runs = [_outcome(case.call, case.sample) for _ in range(_CALLS)]
+    (first, _), *others = runs
+    return all(error is None and same_bits(first, other) for other, error in [runs[0], *others])
 
 
 def _said_to_differ(case: _Case) -> bool:

@@ -18,6 +18,14 @@ def at_least_one(text: str) -> int:
     return number
 
 
+def not_negative(text: str) -> float:
+    """Seconds of an option, for argparse."""
+    seconds = float(text)
+    if not seconds >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not zero or more")
+    return seconds
+
+
 def matches(name: str, patterns: str) -> bool:
     """Whether a name is among shell patterns with commas between them, as `--ops` takes them."""
     return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split(","))

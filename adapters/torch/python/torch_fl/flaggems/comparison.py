@@ -21,6 +21,8 @@ def compare(
     """The verdict on results, and why it is not STRICT."""
     if len(expected) != len(actual):
         return FAILED, f"{len(actual)} results instead of {len(expected)}"
+    if _shared(actual) - _shared(expected):
+        return FAILED, "a result shares its memory with an argument or with another result"
     worst, why = STRICT, ""
     for one, other in zip(expected, actual, strict=True):
         if one.dtype != other.dtype or one.shape != other.shape:
@@ -40,6 +42,17 @@ def compare(
             if verdict == BASIC and worst == STRICT:
                 worst, why = verdict, said
     return worst, why
+
+
+def _shared(tensors: list[torch.Tensor]) -> set[tuple[int, int]]:
+    """Which of them share memory."""
+    memory = [
+        t.untyped_storage().data_ptr() if t.layout == torch.strided and t.numel() else 0
+        for t in tensors
+    ]
+    return {
+        (i, j) for i, one in enumerate(memory) for j in range(i) if one != 0 and one == memory[j]
+    }
 
 
 def _compare(one: torch.Tensor, other: torch.Tensor) -> tuple[str, str]:

@@ -28,6 +28,7 @@ CONDITIONS = {
     "nonempty": "no tensor is without elements",
     "dimensioned": "no tensor is without dimensions",
     "floating": "every tensor holds floating-point numbers, but for indices and masks",
+    "uniform": "all tensors are of one type, but for indices and masks",
     ALIGNED: "every tensor of two dimensions or more begins at a multiple of 16 bytes, and so do its rows or columns",
     "contiguous": "every tensor is contiguous",
 }
@@ -63,12 +64,16 @@ def meaning(condition: str) -> str:
 def holding(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Holding:
     """The conditions that hold for a call of `aten::overload`."""
     broken: set[str] = set()
+    types: set[torch.dtype] = set()
     for name, value in [*zip(_names(overload), args, strict=False), *kwargs.items()]:
         for leaf in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(leaf, torch.Tensor):
                 broken |= _broken_by(leaf, name)
+                types |= {leaf.dtype} if name not in _SELECTING else set()
             elif isinstance(leaf, complex) or (isinstance(leaf, torch.dtype) and leaf not in TYPES):
                 broken.add(ORDINARY)
+    if len(types) > 1:
+        broken.add("uniform")
     return frozenset(CONDITIONS) - broken
 
 

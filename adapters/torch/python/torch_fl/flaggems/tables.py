@@ -11,6 +11,7 @@ import datetime
 import json
 import os
 import sys
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,11 @@ import torch
 from torch_fl.flaggems import envelope, package
 
 STRICT, BASIC, FAILED, UNTESTED = "STRICT", "BASIC", "FAILED", "UNTESTED"
+_VERDICTS = (STRICT, BASIC, FAILED, UNTESTED)
 SHIPPED = Path(__file__).resolve().parents[1] / "verdicts"
 _POLICY = "FLAGOS_FLAGGEMS"
 POLICIES = ("off", "auto", "verified", "all")
+_MADE_BY = {"verdicts": "flagos verify", "speed": "flagos tune"}
 # A kernel that is slower than the native one by less than this is no loss.
 AS_FAST = 1.05
 
@@ -111,7 +114,12 @@ def keep_partial(path: Path | None, overloads: dict[str, Any], **about: Any) -> 
 
 
 def keep(
-    path: Path | None, overloads: dict[str, Any], reached: set[str], complete: bool, **about: Any
+    path: Path | None,
+    overloads: dict[str, Any],
+    reached: set[str],
+    complete: bool,
+    kind: str = "verdicts",
+    **about: Any,
 ) -> dict[str, Any]:
     """The table at the end of a run, written to `path` where there is one.
 
@@ -122,7 +130,7 @@ def keep(
         print("this is only a part: the table was not kept (--out keeps it)", file=sys.stderr)
         return table(overloads, **about)
     try:
-        before = _overloads(path, **about)
+        before = _overloads(path, kind, **about)
     except RuntimeError as error:
         if not complete:
             print(f"{path} stays as it is: {error}", file=sys.stderr)
@@ -138,43 +146,98 @@ def keep(
     return made
 
 
-def continued(path: Path | None, **about: Any) -> dict[str, Any]:
+def continued(path: Path | None, kind: str = "verdicts", **about: Any) -> dict[str, Any]:
     """The overloads to go on from: of the partial table beside `path`, or else of the table; none without either.
 
-    Raises RuntimeError for a table of another chip, other versions or another way of making it.
+    Raises RuntimeError for a table of another chip, other versions or another way of making it, and for a broken one.
     """
     if path is None:
         return {}
     source = partial(path) if partial(path).is_file() else path
     try:
-        return _overloads(source, **about)
+        return _overloads(source, kind, **about)
     except RuntimeError as error:
         raise RuntimeError(
             f"{source} cannot be resumed: {error}; remove it, or leave out --resume"
         ) from error
 
 
-def _overloads(path: Path, **about: Any) -> dict[str, Any]:
+def _overloads(path: Path, kind: str, **about: Any) -> dict[str, Any]:
     """What a table says, where it was made as `about` says, here; none where there is no table."""
-    if not path.is_file():
+    before = _read(path, kind)
+    if before is None:
         return {}
-    try:
-        before = json.loads(path.read_text())
-        overloads: dict[str, Any] = dict(before["overloads"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise RuntimeError(f"it is no table ({type(error).__name__}: {error})") from error
     for name, value in table({}, **about).items():
         if name not in ("date", "overloads") and before.get(name) != value:
             raise RuntimeError(f"its {name} is {before.get(name)!r}, and here it is {value!r}")
-    return overloads
+    return dict(before["overloads"])
+
+
+def _read(path: Path, kind: str) -> dict[str, Any] | None:
+    """The table in a file; None where there is no file. Raises RuntimeError for one that is broken."""
+    try:
+        found: Any = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise RuntimeError(f"it is no table ({type(error).__name__}: {error})") from error
+    if not isinstance(found, dict) or not isinstance(found.get("overloads"), dict):
+        raise RuntimeError("it is no table (it has no object `overloads`)")
+    wrong_with = _wrong_with_verdict if kind == "verdicts" else _wrong_with_speed
+    for name, entry in found["overloads"].items():
+        wrong = wrong_with(entry) if isinstance(entry, dict) else "it is no object"
+        if wrong is not None:
+            raise RuntimeError(f"its entry {name!r} is broken: {wrong}")
+    return found
+
+
+def _wrong_with_verdict(entry: dict[str, Any]) -> str | None:
+    verdict = entry.get("verdict")
+    if verdict not in _VERDICTS:
+        return f"`verdict` is {verdict!r}, and none of {', '.join(_VERDICTS)}"
+    if entry.get("plain", UNTESTED) not in _VERDICTS:
+        return f"`plain` is {entry['plain']!r}, and none of {', '.join(_VERDICTS)}"
+    if verdict == STRICT and type(entry.get("cases")) is not int:
+        return f"`cases` is {entry.get('cases')!r}, and no whole number"
+    if (verdict != STRICT or "only" in entry) and not isinstance(entry.get("first"), str):
+        return f"`first` is {entry.get('first')!r}, and no string"
+    for name in ("only", "not_replayed"):
+        if name in entry and not _are_strings(entry[name]):
+            return f"`{name}` is {entry[name]!r}, and no list of strings"
+    if ("replayed" in entry or "not_replayed" in entry) and type(entry.get("replayed")) is not int:
+        return f"`replayed` is {entry.get('replayed')!r}, and no whole number"
+    if "declines" in entry and "declined" not in entry:
+        return "it has `declines`, and no `declined`"
+    return None
+
+
+def _wrong_with_speed(entry: dict[str, Any]) -> str | None:
+    if not entry:
+        return "it has no ratios"
+    for shape, ratio in entry.items():
+        if type(ratio) not in (int, float) or not 0 < ratio < float("inf"):
+            return f"`{shape}` is {ratio!r}, and no positive number"
+    return None
+
+
+def _are_strings(value: Any) -> bool:
+    return isinstance(value, list) and set(map(type, value)) <= {str}
 
 
 @cache
 def _table(kind: str) -> dict[str, Any]:
     name = file_name(kind, chip(), package.version())
     for path in (folder() / name, SHIPPED / name):
-        if path.is_file():
-            found: dict[str, Any] = json.loads(path.read_text())
+        try:
+            found = _read(path, kind)
+        except RuntimeError as error:
+            warnings.warn(
+                f"{path} is not used: {error}; remove it, or run `{_MADE_BY[kind]}`",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            continue
+        if found is not None:
             return found
     return {}
 

@@ -26,7 +26,7 @@ import torch
 
 import flagos
 from torch_fl.flaggems import candidates, tables
-from torch_fl.flaggems.command import at_least_one, matches, one_interrupt
+from torch_fl.flaggems.command import at_least_one, matches, not_negative, one_interrupt
 
 Call = Callable[[], Any]
 
@@ -335,7 +335,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--ops", default="*", help="shell patterns of overloads: 'add*,mm'")
     parser.add_argument("--rounds", type=at_least_one, default=7)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument(
+        "--seconds", type=not_negative, default=float("inf"), help="stop after so long"
+    )
     parser.add_argument("--resume", action="store_true", help="continue the table that is there")
     parser.add_argument("--out", type=Path, help="the table; by default where the plan reads it")
     parser.add_argument("--json", action="store_true", help="print the table, too")
@@ -344,7 +346,8 @@ def main(arguments: list[str] | None = None) -> int:
         reason = candidates.missing() if not candidates.registered() else candidates.why_unusable()
         print(f"error: FlagGems cannot be used: {reason}", file=sys.stderr)
         return 1
-    path = tables.path_for("speed", options.out, options.ops == "*")
+    kind = "speed"
+    path = tables.path_for(kind, options.out, options.ops == "*")
 
     in_vain: set[str] = set()
     complete = True
@@ -364,7 +367,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     with one_interrupt() as interrupted:
         try:
-            known = tables.continued(path) if options.resume else {}
+            known = tables.continued(path, kind) if options.resume else {}
             with redirect_stdout(sys.stderr):  # FlagGems prints while it is imported
                 measured = measure(options.ops, options.rounds, told, options.seconds, known, kept)
         except RuntimeError as error:
@@ -373,7 +376,7 @@ def main(arguments: list[str] | None = None) -> int:
         if interrupted():
             table = tables.keep_partial(path, measured)
         else:
-            table = tables.keep(path, measured, {*measured, *in_vain}, complete)
+            table = tables.keep(path, measured, {*measured, *in_vain}, complete, kind)
     if options.json:
         print(json.dumps(table))
     else:

@@ -45,7 +45,7 @@ import torch
 from torch_fl import flagos
 from torch_fl.flaggems import candidates, cases, envelope, isolated, package, tables, tune
 from torch_fl.flaggems.check import BY_FLAGGEMS, Loss, check
-from torch_fl.flaggems.command import at_least_one, matches, one_interrupt
+from torch_fl.flaggems.command import at_least_one, matches, not_negative, one_interrupt
 from torch_fl.flaggems.comparison import ORDER
 from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
 
@@ -53,6 +53,7 @@ __all__ = ["BASIC", "FAILED", "STRICT", "UNTESTED", "main", "verify"]
 
 Verdicts = dict[str, dict[str, Any]]
 _NO_TIME = "there was no time for it"
+_AGAIN = "again"  # in an entry that is not the last word: it was to be run again
 _CASE_SECONDS = 120.0  # of one run of a case, with its compilation and tuning, beside others
 _ALONE_SECONDS = 300.0  # and by itself
 _LOSSES = 8  # processes for which the device may be lost in the cases of one overload
@@ -85,6 +86,8 @@ def verify(
         raise RuntimeError("the device is in use in this process already: verify in a fresh one")
     _require_usable()
     names = [name for name in candidates.registered() if matches(name, pattern)]
+    if not names:
+        raise RuntimeError(f"no overload of FlagGems matches {pattern!r}: `flagos ops` lists them")
     verdicts: Verdicts = {name: _untested(_NO_TIME) for name in names}
     for name in names:
         if not candidates.usable(name):
@@ -138,10 +141,13 @@ def verify(
                         failed = any(not loss.native for loss in losses[one.name])
                         if found["verdict"] != UNTESTED or not failed:
                             verdicts[one.name] = found
+                        elif not one.over:
+                            verdicts[one.name].pop(_AGAIN, None)
                     loss: Loss | None = (one.result or {}).get("loss")
                     again = len(losses[one.name]) < _LOSSES
                     if loss and again and (loss.native or loss.broken):
                         losses[one.name].append(loss)
+                        verdicts[one.name][_AGAIN] = True
                         todo.insert(0, one.name)
                     elif one.late and not by_itself and one.step.startswith(BY_FLAGGEMS):
                         alone.append(one.name)
@@ -181,8 +187,8 @@ def _require_device() -> None:
 
 def _cut(entry: dict[str, Any]) -> bool:
     """Whether time was what a verdict lacked."""
-    late = entry["verdict"] == UNTESTED and entry.get("not_reached")
-    return bool(late) or entry.get("first") == _NO_TIME
+    late = entry["verdict"] != FAILED and entry.get("not_reached")
+    return bool(late) or entry.get("first") == _NO_TIME or _AGAIN in entry
 
 
 def _untested(why: str) -> dict[str, Any]:
@@ -311,8 +317,10 @@ def main(arguments: list[str] | None = None) -> int:
         type=at_least_one,
         help="of each operator and type (default: all, and fewer where many call an overload)",
     )
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
-    parser.add_argument("--each", type=float, default=_EACH, help="seconds for one overload")
+    parser.add_argument(
+        "--seconds", type=not_negative, default=float("inf"), help="stop after so long"
+    )
+    parser.add_argument("--each", type=not_negative, default=_EACH, help="seconds for one overload")
     parser.add_argument(
         "--configs",
         type=at_least_one,
