@@ -22,8 +22,8 @@ constexpr uint32_t kContiguous = 1U << 6;
 constexpr uint32_t kUnknown = 1U << 7;
 
 // By bit.
-constexpr std::array<const char*, 7> kNames{"ordinary", "nonempty",  "dimensioned", "floating",
-                                            "uniform",  "aligned", "contiguous"};
+constexpr std::array<const char*, 7>
+    kNames{"ordinary", "nonempty", "dimensioned", "floating", "uniform", "aligned", "contiguous"};
 
 // None for what is no type, as an integer may be that is passed for one.
 constexpr uint64_t bit(c10::ScalarType dtype) {
