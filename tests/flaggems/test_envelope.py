@@ -11,7 +11,7 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 import torch_fl
 from torch_fl import python_kernels, routing
-from torch_fl.flaggems import candidates, cases, check, envelope
+from torch_fl.flaggems import candidates, cases, check, envelope, samples
 
 from .database import DATABASE
 from .served import count, on
@@ -64,7 +64,7 @@ def test_what_is_wrong_exactly_outside_is_strict_within(
     served_by: Any, monkeypatch: pytest.MonkeyPatch, only: list[str]
 ) -> None:
     if "aligned" in only:  # which is about products
-        monkeypatch.setitem(cases.PRODUCTS, "exp", [(16, 32)])
+        monkeypatch.setitem(samples.PRODUCTS, "exp", [(16, 32)])
 
     def kernel(x: torch.Tensor) -> torch.Tensor:
         if not set(only) <= envelope.holding("exp", (x,), {}):

@@ -34,6 +34,7 @@ from torch_fl.flaggems import (
     envelope,
     isolated,
     package,
+    samples,
     tables,
     verify,
 )
@@ -128,7 +129,7 @@ def test_what_is_right_is_strict() -> None:
 def test_an_operand_and_its_transpose_are_a_case() -> None:
     group = cases.Group("mul", "function", torch.float32)
     labels = dict(group.samples(1))
-    on_flagos = cases.on_flagos(labels["a matrix with its own transpose"])
+    on_flagos = samples.on_flagos(labels["a matrix with its own transpose"])
     x, y = on_flagos.input, on_flagos.args[0]
     assert x.data_ptr() == y.data_ptr() and x.stride() == y.stride()[::-1]
 
@@ -282,7 +283,7 @@ def test_samples_are_copied_with_their_strides_and_sharing() -> None:
 
     base = torch.arange(12.0)
     sample = SampleInput(base[2:8], args=(base[2:8].flip(0), base[:1].expand(5), base[3:]))
-    made = cases.on_flagos(sample)
+    made = samples.on_flagos(sample)
     x, _, wide, rest = made.input, *made.args
     assert wide.stride() == (0,) and wide.cpu().tolist() == [0.0] * 5
     assert rest.data_ptr() - x.data_ptr() == 4
@@ -683,7 +684,7 @@ def test_several_patterns() -> None:
 
 
 def test_a_device_among_the_arguments_is_flagos() -> None:
-    made = cases.on_flagos(SampleInput(3, kwargs={"device": "cpu", "dtype": torch.float32}))
+    made = samples.on_flagos(SampleInput(3, kwargs={"device": "cpu", "dtype": torch.float32}))
     assert torch.eye(made.input, **made.kwargs).device.type == "flagos"
 
 

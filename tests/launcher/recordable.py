@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import torch_fl.launcher as launcher
 from tests.launcher import simulated
 from torch_fl import recorder
-from torch_fl.flaggems import candidates, cases, envelope, package
+from torch_fl.flaggems import candidates, cases, envelope, package, samples
 
 _SECONDS = 40  # for one overload
 
@@ -45,7 +45,7 @@ class _Arguments(TorchDispatchMode):
         name: str = func._schema.name.removeprefix("aten::")
         name += f".{func._schema.overload_name}" if func._schema.overload_name else ""
         if name in self.wanted and name not in self.found:
-            tensors = cases.tensors((args, kwargs))
+            tensors = samples.tensors((args, kwargs))
             if all(t.numel() for t in tensors):
                 copied = pytree.tree_map_only(torch.Tensor, _copy, (args, kwargs or {}))
                 self.found[name] = copied
@@ -80,7 +80,7 @@ def arguments(wanted: set[str]) -> dict[str, Any]:
 def recorded(overload: str, args: Any, kwargs: Any) -> str:
     """What keeps a call from being repeated; empty when nothing does."""
     function = package.function(overload)
-    inputs = cases.tensors((args, kwargs))
+    inputs = samples.tensors((args, kwargs))
     function(*args, **kwargs)  # compiles
     found = []
     for _ in range(2):

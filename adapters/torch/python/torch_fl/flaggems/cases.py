@@ -1,7 +1,8 @@
-"""The cases an overload is verified on: the samples of torch's operator database, and some of our own."""
+"""The cases an overload is verified on: samples, and how they are given to an operator."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import time
@@ -9,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import count, islice
+from itertools import islice
 from typing import Any
 
 import torch
@@ -17,8 +18,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from torch_fl import _vendor, python_kernels
-from torch_fl.flaggems import envelope, interpreted, isolated
+from torch_fl.flaggems import envelope, interpreted, isolated, samples
 from torch_fl.flaggems.parts import CALLED_BY
+from torch_fl.flaggems.samples import tensors
 
 FIRST = 6  # samples that every entry gives; after as many that are declined none is waited for
 _SHARED = 240  # samples of a form and a type, between entries
@@ -41,10 +43,6 @@ class Group:
     def __str__(self) -> str:
         return f"{self.entry} ({self.form}) {str(self.dtype).removeprefix('torch.')}"
 
-    def _first(self, grad: bool) -> Any:
-        made = database()[self.entry].sample_inputs("cpu", self.dtype, requires_grad=grad)
-        return next(made, None)
-
     @property
     def call(self) -> Callable[[Any], Any]:
         """Calls the operator with a sample."""
@@ -57,54 +55,25 @@ class Group:
 
         The names of those that are the database's own are `plain`.
         """
-        grad = self.form == "gradient"
-        made = database()[self.entry].sample_inputs("cpu", self.dtype, requires_grad=grad)
-        made = islice(made, limit)
+        op, grad = database()[self.entry], self.form == "gradient"
+        made = islice(op.sample_inputs("cpu", self.dtype, requires_grad=grad), limit)
         varied = 0
         for index, sample in enumerate(islice(made, FIRST)):
             yield f"sample {index}", sample
-            if varied < _VARIED and any(t.numel() > 1 for t in tensors(_parts(sample))):
-                for what, variation in self._variations(sample, varied):
+            if varied < _VARIED and any(t.numel() > 1 for t in tensors(samples.parts(sample))):
+                made_of_it = samples.variations(op, self.dtype, sample, varied, grad)
+                for what, variation in _until_it_fails(made_of_it):
                     yield f"sample {index}, {what}", variation
                 varied += 1
-        yield from self._of_our_own(grad)
+        yield from _until_it_fails(samples.of_our_own(op, self.dtype, grad))
         for index, sample in enumerate(made, FIRST):
             yield f"sample {index}", sample
 
-    def _variations(self, sample: Any, number: int) -> Iterator[tuple[str, Any]]:
-        op, grad = database()[self.entry], self.form == "gradient"
-        yield "not contiguous", sample.noncontiguous()  # then gradients are not, either
-        if self.dtype.is_floating_point:
-            yield "with NaN and infinities", _with_special_values(sample)
-        if self.dtype == torch.int64 and not grad and _computes(op):
-            yield "with large integers", _with_large_integers(sample, 53 if number % 2 else 24)
-        if self.dtype == torch.float32 and not (grad or _two_operands(op)):
-            for dtype in (torch.float16, torch.int64):
-                if (mixed := _of_two_types(sample, dtype)) is not None:
-                    yield f"of two types, {str(dtype).removeprefix('torch.')} first", mixed
 
-    def _of_our_own(self, grad: bool) -> Iterator[tuple[str, Any]]:
-        op = database()[self.entry]
-        if _two_operands(op) and not grad:
-            yield "a matrix with its own transpose", _with_its_transpose(op, self.dtype)
-            yield "a column with a row", _column_with_row(op, self.dtype)
-            other = torch.int64 if self.dtype == torch.float32 else torch.float32
-            for shape in ((8, 8), ()):
-                label = (
-                    f"of two types, {str(other).removeprefix('torch.')} of {len(shape)} dimensions"
-                )
-                yield label, _matrix_with(op, self.dtype, shape, other)
-        some = self._first(grad)
-        if some is not None and (numbers := _other_numbers(op, self.dtype)):
-            yield "with other numbers", _replaced(some, kwargs={**some.kwargs, **numbers})
-        if some is not None and isinstance(some.input, (list, tuple)):
-            yield "the first tensor alone", _replaced(some, input=[*some.input][:1])
-        for transposed in (False, True) if self.entry in PRODUCTS else ():
-            label = "sizes of 16, transposed" if transposed else "sizes of 16"
-            product = _product(self.entry, self.dtype, grad, transposed)
-            yield label, product
-            if self.dtype.is_floating_point and not (grad or transposed):
-                yield f"{label}, with NaN and infinities", _with_special_values(product)
+def _until_it_fails(made: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """What can be made, where not every kind of sample can be varied: that does not cost the database's others."""
+    with contextlib.suppress(Exception):
+        yield from made
 
 
 def plain(label: str) -> bool:
@@ -293,7 +262,7 @@ def _with_out(op: Any, sample: Any) -> Any:
 def _gradients(op: Any, sample: Any) -> Any:
     made = op(sample.input, *sample.args, **sample.kwargs)
     outputs = [t for t in tensors(made) if t.requires_grad]
-    inputs = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
+    inputs = [t for t in tensors(samples.parts(sample)) if t.requires_grad]
     apart = any(t.layout == torch.strided and not t.is_contiguous() for t in inputs)
     incoming = [_incoming(output, apart) for output in outputs]
     return torch.autograd.grad(outputs, inputs, incoming, allow_unused=True)
@@ -344,179 +313,3 @@ def _fitted(value: Any, kind: str | None) -> Any:
     if kind == "Tensor" and isinstance(value, (bool, int, float)):
         return torch.tensor(value)
     return value
-
-
-def tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors in a nest of lists, tuples and dictionaries."""
-    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-
-
-def components(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The dense tensors that a sparse one is made of; one that is dense, itself."""
-    if tensor.layout == torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return [tensor]
-
-
-# ---- samples
-
-
-def on_flagos(sample: Any) -> Any:
-    """The sample on flagos: memory of its own, with the same offsets and strides, shared where it is shared.
-
-    A device among its arguments is flagos as well.
-    """
-    storages: dict[int, torch.Tensor] = {}
-
-    def moved(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
-            return tensor.detach().to("flagos").requires_grad_(tensor.requires_grad)
-        storage = tensor.untyped_storage()
-        if storage._cdata not in storages:
-            flat = torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload, unused-ignore]
-            storages[storage._cdata] = flat.to("flagos")
-        made = torch.empty(0, dtype=tensor.dtype, device="flagos")
-        made.set_(
-            storages[storage._cdata].untyped_storage(),
-            tensor.storage_offset(),
-            tensor.shape,
-            tensor.stride(),
-        )
-        return made.requires_grad_(tensor.requires_grad)
-
-    made = sample.transform(lambda x: moved(x) if isinstance(x, torch.Tensor) else x)
-    if made.kwargs.get("device") is not None:
-        made.kwargs = {**made.kwargs, "device": "flagos"}
-    return made
-
-
-def _parts(sample: Any) -> tuple[Any, ...]:
-    return sample.input, sample.args, sample.kwargs
-
-
-def _replaced(sample: Any, **parts: Any) -> Any:
-    from torch.testing._internal.opinfo.core import SampleInput
-
-    kept = {"input": sample.input, "args": sample.args, "kwargs": sample.kwargs}
-    return SampleInput(**{**kept, **parts})
-
-
-def _two_operands(op: Any) -> bool:
-    """Whether it takes two, element by element."""
-    return hasattr(op, "lhs_make_tensor_kwargs")
-
-
-def _with_special_values(sample: Any) -> Any:
-    """Among the numbers of each tensor, in other places of each and in other rows: they meet ordinary ones, too."""
-    special = torch.tensor([float("nan"), float("inf"), float("-inf")])
-    turn = count()
-
-    def planted(x: Any) -> Any:
-        if not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point or x.numel() < 4:
-            return x
-        flat = x.detach().clone().reshape(-1)
-        first, apart = next(turn), x.numel() // len(special)
-        flat[(first + apart * torch.arange(len(special))) % x.numel()] = special.to(x.dtype)
-        return flat.view(x.shape).requires_grad_(x.requires_grad)
-
-    return sample.transform(planted)
-
-
-# Those whose integers are numbers to compute with, beside the ones of one or two operands and reductions.
-_NUMERIC = frozenset(["addcdiv", "addcmul", "clamp", "dot", "isin", "sort", "vdot", "where"])
-
-
-def _computes(op: Any) -> bool:
-    from torch.testing._internal.opinfo import core
-
-    if "shift" in op.name or "polynomial" in op.name:  # by so many places, of such a degree
-        return False
-    kinds = (core.UnaryUfuncInfo, core.BinaryUfuncInfo, core.ReductionOpInfo)
-    return isinstance(op, kinds) or op.name in _NUMERIC
-
-
-def _with_large_integers(sample: Any, bits: int) -> Any:
-    """Neighbours that are one number in a floating-point type of fewer bits."""
-
-    def moved(x: Any) -> Any:
-        large = isinstance(x, torch.Tensor) and x.dtype == torch.int64
-        return x + 2**bits if large else x
-
-    return sample.transform(moved)
-
-
-def _of_two_types(sample: Any, dtype: torch.dtype) -> Any | None:
-    """The first tensor in another type than the others; None where there are no others of its type."""
-    x = sample.input
-    others = tensors((sample.args, sample.kwargs))
-    if not isinstance(x, torch.Tensor) or all(x.dtype != other.dtype for other in others):
-        return None
-    return _replaced(sample, input=x.to(dtype))
-
-
-def _other_numbers(op: Any, dtype: torch.dtype) -> dict[str, Any]:
-    """Keywords that samples of the database leave at their defaults."""
-    given = getattr(op, "sample_kwargs", None)
-    return dict(given("cpu", dtype, torch.ones(1, dtype=dtype))[0]) if given is not None else {}
-
-
-# Samples of the database are small, and of sizes for which kernels take another way than for those of models.
-PRODUCTS: dict[str, list[tuple[int, ...]]] = {
-    "mm": [(80, 144), (144, 48)],
-    "bmm": [(3, 80, 144), (3, 144, 48)],
-    "addmm": [(80, 48), (80, 144), (144, 48)],
-    "baddbmm": [(3, 80, 48), (3, 80, 144), (3, 144, 48)],
-}
-
-
-def _product(entry: str, dtype: torch.dtype, grad: bool, transposed: bool) -> Any:
-    """Matrices whose sizes are multiples of 16, row by row in memory, or column by column.
-
-    Their numbers are positive: sums lose no digits.
-    """
-    from torch.testing import make_tensor
-    from torch.testing._internal.opinfo.core import SampleInput
-
-    low, high = (0.5, 1) if dtype.is_floating_point else (0, 9)
-
-    def matrix(*batch: int, rows: int, columns: int) -> torch.Tensor:
-        shape = (*batch, columns, rows) if transposed else (*batch, rows, columns)
-        made = make_tensor(shape, dtype=dtype, device="cpu", low=low, high=high)
-        return (made.mT if transposed else made).requires_grad_(grad)
-
-    first, *others = (
-        matrix(*batch, rows=rows, columns=columns) for *batch, rows, columns in PRODUCTS[entry]
-    )
-    return SampleInput(first, args=tuple(others))
-
-
-def _column_with_row(op: Any, dtype: torch.dtype) -> Any:
-    """Both are broadcast, and both are contiguous: whoever reads no strides is found by it."""
-    from torch.testing import make_tensor
-    from torch.testing._internal.opinfo.core import SampleInput
-
-    x = make_tensor((64, 1), dtype=dtype, device="cpu", **op.lhs_make_tensor_kwargs)
-    y = make_tensor((1, 48), dtype=dtype, device="cpu", **op.rhs_make_tensor_kwargs)
-    return SampleInput(x, args=(y,))
-
-
-def _matrix_with(op: Any, dtype: torch.dtype, shape: tuple[int, ...], other: torch.dtype) -> Any:
-    from torch.testing import make_tensor
-    from torch.testing._internal.opinfo.core import SampleInput
-
-    x = make_tensor((8, 8), dtype=dtype, device="cpu", **op.lhs_make_tensor_kwargs)
-    y = make_tensor(shape, dtype=other, device="cpu", **op.rhs_make_tensor_kwargs)
-    return SampleInput(x, args=(y,))
-
-
-def _with_its_transpose(op: Any, dtype: torch.dtype) -> Any:
-    """A matrix and its transpose, in the same memory: what is chosen by strides must tell them apart."""
-    from torch.testing import make_tensor
-    from torch.testing._internal.opinfo.core import SampleInput
-
-    x = make_tensor((64, 64), dtype=dtype, device="cpu", **op.lhs_make_tensor_kwargs)
-    return SampleInput(x, args=(x.t(),))

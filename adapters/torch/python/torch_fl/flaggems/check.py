@@ -14,9 +14,9 @@ import torch
 
 import flagos
 from torch_fl import python_kernels, replay, routing
-from torch_fl.flaggems import candidates, cases, envelope
-from torch_fl.flaggems.cases import tensors
+from torch_fl.flaggems import candidates, cases, envelope, samples
 from torch_fl.flaggems.comparison import compare, same_bits, worse
+from torch_fl.flaggems.samples import tensors
 from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
 
 BY_FLAGGEMS = "FlagGems' run of "  # what its steps are called, as against the native kernel's
@@ -239,7 +239,7 @@ def _telling(overload: str) -> frozenset[str]:
     have samples of our own for it.
     """
     beside = frozenset(envelope.CONDITIONS) - {envelope.ORDINARY}
-    return beside if overload.partition(".")[0] in cases.PRODUCTS else beside - {envelope.ALIGNED}
+    return beside if overload.partition(".")[0] in samples.PRODUCTS else beside - {envelope.ALIGNED}
 
 
 def _envelope(
@@ -292,10 +292,10 @@ def _in_turns(
     """
     running = {index: group.samples(shares[group.entry]) for index, group in enumerate(groups)}
     while running:
-        for index, samples in list(running.items()):
+        for index, group_samples in list(running.items()):
             making(groups[index])
             try:
-                case = next(samples, None)
+                case = next(group_samples, None)
             except Exception:  # the database's functions fail for some types
                 case = None
             if case is None:
@@ -367,7 +367,7 @@ def _outcome(
 ) -> tuple[list[torch.Tensor], Exception | None]:
     torch.manual_seed(7)
     try:
-        sample = cases.on_flagos(sample)
+        sample = samples.on_flagos(sample)
         result = call(sample)
         torch.accelerator.synchronize()
         return tensors(result) + tensors((sample.input, sample.args, sample.kwargs)), None

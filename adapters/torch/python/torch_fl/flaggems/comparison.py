@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from torch_fl.flaggems import cases
+from torch_fl.flaggems import samples
 from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
 
 ORDER = (STRICT, BASIC, FAILED)
@@ -35,7 +35,7 @@ def compare(
             continue
         if one.layout != other.layout:
             return FAILED, f"{other.layout} instead of {one.layout}"
-        for a, b in zip(cases.components(one), cases.components(other), strict=True):
+        for a, b in zip(samples.components(one), samples.components(other), strict=True):
             verdict, said = _compare(a, b)
             if verdict == FAILED:
                 return verdict, said
@@ -81,7 +81,7 @@ def same_bits(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
         # What has one element is contiguous with any strides.
         return plain.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
-    some, others = ([c for t in every for c in cases.components(t)] for every in (some, others))
+    some, others = ([c for t in every for c in samples.components(t)] for every in (some, others))
     return len(some) == len(others) and all(
         one.stride() == other.stride() and torch.equal(bits(one), bits(other))
         for one, other in zip(some, others, strict=True)
