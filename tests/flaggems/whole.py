@@ -154,8 +154,11 @@ def what_the_native_kernel_loses_is_left_out() -> None:
     # What an interrupt kept from being run again is not the last word.
     seen: list[bool] = []
     with mock.patch.object(verify, "check", loses), mock.patch.object(verify, "_KEEP_EVERY", 0.0):
-        kept = {"kept": lambda made: seen.append(any(verify._AGAIN in e for e in made.values()))}
-        before = run([], stop=lambda: any(seen), **kept)
+
+        def kept(made: dict[str, Any]) -> None:
+            seen.append(any(verify._AGAIN in entry for entry in made.values()))
+
+        before = run([], stop=lambda: any(seen), kept=kept)
         assert any(verify._cut(before[name]) for name in ("exp", "neg")), before
         after = run([], known=before)
     assert after["exp"]["verdict"] == check.STRICT and after["exp"]["left_out"] == ["sample 0"]

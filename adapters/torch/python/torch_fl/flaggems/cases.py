@@ -41,7 +41,7 @@ class Group:
     dtype: torch.dtype
 
     def __str__(self) -> str:
-        return f"{self.entry} ({self.form}) {str(self.dtype).removeprefix('torch.')}"
+        return f"{self.entry} ({self.form}) {samples.type_name(self.dtype)}"
 
     @property
     def call(self) -> Callable[[Any], Any]:
@@ -57,15 +57,16 @@ class Group:
         """
         op, grad = database()[self.entry], self.form == "gradient"
         made = islice(op.sample_inputs("cpu", self.dtype, requires_grad=grad), limit)
-        varied = 0
+        varied, first = 0, None
         for index, sample in enumerate(islice(made, FIRST)):
             yield f"sample {index}", sample
+            first = sample if index == 0 else first
             if varied < _VARIED and any(t.numel() > 1 for t in tensors(samples.parts(sample))):
                 made_of_it = samples.variations(op, self.dtype, sample, varied, grad)
                 for what, variation in _until_it_fails(made_of_it):
                     yield f"sample {index}, {what}", variation
                 varied += 1
-        yield from _until_it_fails(samples.of_our_own(op, self.dtype, grad))
+        yield from _until_it_fails(samples.of_our_own(op, self.dtype, first, grad))
         for index, sample in enumerate(made, FIRST):
             yield f"sample {index}", sample
 

@@ -419,8 +419,8 @@ def _repeats_natively(op_name: str, case: _Case) -> bool:
         if _said_to_differ(case):
             return False
         runs = [_outcome(case.call, case.sample) for _ in range(_CALLS)]
-    (first, _), *others = runs
-    return all(error is None and same_bits(first, other) for other, error in [runs[0], *others])
+    first = runs[0][0]
+    return all(error is None and same_bits(first, made) for made, error in runs)
 
 
 def _said_to_differ(case: _Case) -> bool:

@@ -22,19 +22,20 @@ def variations(
     if dtype == torch.float32 and not (grad or _two_operands(op)):
         for other in (torch.float16, torch.int64):
             if (mixed := _of_two_types(sample, other)) is not None:
-                yield f"of two types, {_name(other)} first", mixed
+                yield f"of two types, {type_name(other)} first", mixed
 
 
-def of_our_own(op: Any, dtype: torch.dtype, grad: bool) -> Iterator[tuple[str, Any]]:
-    """Samples that the database does not have of an entry, named."""
+def of_our_own(
+    op: Any, dtype: torch.dtype, some: Any | None, grad: bool
+) -> Iterator[tuple[str, Any]]:
+    """Samples that the database does not have of an entry, named; `some` is one that it has, if it has any."""
     if _two_operands(op) and not grad:
         yield "a matrix with its own transpose", _with_its_transpose(op, dtype)
         yield "a column with a row", _column_with_row(op, dtype)
         other = torch.int64 if dtype == torch.float32 else torch.float32
         for shape in ((8, 8), ()):
-            label = f"of two types, {_name(other)} of {len(shape)} dimensions"
+            label = f"of two types, {type_name(other)} of {len(shape)} dimensions"
             yield label, _matrix_with(op, dtype, shape, other)
-    some = next(op.sample_inputs("cpu", dtype, requires_grad=grad), None)
     if some is not None and (numbers := _other_numbers(op, dtype)):
         yield "with other numbers", _replaced(some, kwargs={**some.kwargs, **numbers})
     if some is not None and isinstance(some.input, (list, tuple)):
@@ -47,7 +48,8 @@ def of_our_own(op: Any, dtype: torch.dtype, grad: bool) -> Iterator[tuple[str, A
             yield f"{label}, with NaN and infinities", _with_special_values(product)
 
 
-def _name(dtype: torch.dtype) -> str:
+def type_name(dtype: torch.dtype) -> str:
+    """As names of cases have it."""
     return str(dtype).removeprefix("torch.")
 
 

@@ -12,7 +12,7 @@ compared with the ones from Python bit for bit. Where conditions on the argument
 tensor, ...) tell right from wrong, the verdict is STRICT within them, and other calls go to the native kernel.
 Variations are made of the samples; the verdict on those of the database alone is counted beside. Of the entry
 that is about an overload all samples are taken; the others that call it share 240, and have at least six each.
-What no entry calls is called itself with the samples of its own entry.
+What its own entry does not call is called itself with that entry's samples.
 
 Kernels that are tuned, such as products, are tuned among the first few configurations that fit the chip
 (`--configs`): they may have hundreds, and each takes seconds to compile. What is tuned is not kept.
