@@ -574,6 +574,20 @@ def test_a_loss_that_was_not_come_to_again_leaves_no_conditions(
     assert "sample 2: lost" in found["first"]
 
 
+def test_what_the_native_kernel_loses_is_left_out_with_its_like() -> None:
+    def losing(case: str) -> dict[str, Any]:
+        loss = check.Loss(f"exp (function) float32, {case}", True, "lost", frozenset())
+        return check.check("exp", [("exp", "function")], 3, losses=[loss])
+
+    found = losing("sample 2")
+    assert found["left_out"] == ["exp (function) float32, sample 2"], "and nothing else"
+    assert found["verdict"] == check.STRICT and "loss" not in found
+    found = losing("sample 1, with NaN and infinities")
+    assert "exp (function) float32, sample 0, with NaN and infinities" in found["left_out"]
+    assert all(case.endswith("with NaN and infinities") for case in found["left_out"])
+    assert cases.kind("exp (out) int64, sample 1, not contiguous") == "exp (out), not contiguous"
+
+
 def test_repeated_calls_that_are_declined_are_told(
     served_by: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,11 @@ def plain(label: str) -> bool:
     return re.fullmatch(r"sample \d+", label.rpartition(", ")[2]) is not None
 
 
+def kind(case: str) -> str:
+    """What a variation has in common with those made likewise of the entry's other samples; else the case's name."""
+    return re.sub(r" \w+, sample \d+, ", ", ", case)
+
+
 def shares(overload: str, where: Where, samples: int | None = None) -> dict[str, int]:
     """How many samples to take of each entry that calls an overload: `samples`, where that is given.
 

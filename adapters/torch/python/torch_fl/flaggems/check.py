@@ -19,7 +19,9 @@ from torch_fl.flaggems.comparison import compare, same_bits, worse
 from torch_fl.flaggems.samples import tensors
 from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
 
-BY_FLAGGEMS = "FlagGems' run of "  # what its steps are called, as against the native kernel's
+# What the steps of a case are called.
+BY_FLAGGEMS = "FlagGems' run of "
+BY_NATIVE = "the native run of "
 _CALLS = 5  # of the same: from Python, recorded twice, replayed
 # What CUDA says of an error after which no call of this process works.
 _LOSES = ("illegal", "unspecified", "device-side assert", "misaligned")
@@ -27,7 +29,10 @@ _LOSES = ("illegal", "unspecified", "device-side assert", "misaligned")
 
 @dataclass(frozen=True)
 class Loss:
-    """A case in which a process lost the device, by the native kernel or by FlagGems', and with what words."""
+    """A case in which a process lost the device, by the native kernel or by FlagGems', and with what words.
+
+    The native one may have lost the whole process, or have come to no end.
+    """
 
     case: str
     native: bool
@@ -72,14 +77,15 @@ def check(
     `envelope.ORDINARY` are served natively, as in use. `declined` is how many cases have calls that FlagGems does
     not take, and `declines` the first, with what it says. Where further conditions on the arguments tell what is
     right from what is wrong, `verdict` is STRICT, `only` are these conditions, `inside` is how many cases were
-    right and wholly within, and `outside` how many were wrong. Where it FAILED, `within_all` is the first case
-    that did within all conditions, when that is not `first`. `loss` is the case in which the device was lost,
-    after which nothing is compared. Such cases are not run again when they are known as `losses`: what the native
-    kernel lost is left out; what FlagGems lost is FAILED, and calls outside the conditions that it broke are
-    declined from the start. After `seconds` it stops: what was not reached is in `not_reached`, and a verdict
-    that would be STRICT is so only if every entry, form and type was compared at least once, or FlagGems took
-    none of its first cases, which is why they take turns. `told` is called with the name of each step before it
-    (making a sample, the native run, FlagGems' run) and with what was found so far.
+    right and wholly within, and `outside` how many were wrong. Where it FAILED, `within_all` is the first case that
+    did within all conditions, when that is not `first`. `loss` is the case in which the device was lost, after
+    which nothing is compared. Such cases are not run again when they are known as `losses`: what the native kernel
+    lost is in `left_out`, with the variations that are made likewise of the entry's other samples; what FlagGems
+    lost is FAILED, and calls outside the conditions that it broke are declined from the start. After `seconds` it
+    stops: what was not reached is in `not_reached`, and a verdict that would be STRICT is so only if every entry,
+    form and type was compared at least once, or FlagGems took none of its first cases, which is why they take
+    turns. `told` is called with the name of each step before it (making a sample, the native run, FlagGems' run)
+    and with what was found so far.
     """
     op_name = f"aten::{overload}"
     random = torch.Tag.nondeterministic_seeded in python_kernels.require_operator(op_name).tags
@@ -87,7 +93,8 @@ def check(
     conditions = _telling(overload)
     groups = cases.groups(where)
     shares = cases.shares(overload, where, samples)
-    known = {loss.case: loss for loss in losses}
+    known = {loss.case: loss for loss in losses if not loss.native}
+    left_out = {cases.kind(loss.case) for loss in losses if loss.native}
     guards = frozenset[str]().union(*(loss.broken for loss in losses))
     tally = _Tally(conditions, len(groups), losses)
 
@@ -108,12 +115,13 @@ def check(
             label, sample = labelled
             case = _Case(f"{groups[index]}, {label}", groups[index].call, sample)
             loss = known.get(case.name)
-            if loss is None:
-                _judge(case, op_name, random, tally.found, step)
-            elif loss.native:
-                case.why = "the native kernel loses the device"
-            else:
+            if loss is not None:
                 case.verdict, case.why = FAILED, loss.why
+            elif cases.kind(case.name) in left_out:
+                case.why = "the native kernel ends the process"
+                tally.found.setdefault("left_out", []).append(case.name)
+            else:
+                _judge(case, op_name, random, tally.found, step)
             tally.add(index, case)
             if case.lost or tally.settled:
                 break
@@ -307,7 +315,7 @@ def _judge(
     case: _Case, op_name: str, random: bool, found: dict[str, Any], step: Callable[[str], None]
 ) -> None:
     """Run a case on the native kernel and on FlagGems', and fill in what is found."""
-    step(f"the native run of {case.name}")
+    step(f"{BY_NATIVE}{case.name}")
     with flagos.route({op_name: "vendor"}):
         expected, error = _outcome(case.call, case.sample)
     if error is not None:
@@ -405,7 +413,7 @@ def _replays_alike(
             return f"a repeated call is declined otherwise: {(said or ['not at all'])[0]}"
         if same_bits(first, again):
             continue
-        step(f"the native run of {case.name}, repeated")
+        step(f"{BY_NATIVE}{case.name}")
         repeats = _repeats_natively(op_name, case)
         step(f"{BY_FLAGGEMS}{case.name}")
         if repeats or compare(first, again, False)[0] == FAILED:

@@ -44,7 +44,7 @@ import torch
 
 from torch_fl import flagos
 from torch_fl.flaggems import candidates, cases, envelope, isolated, package, tables, tune
-from torch_fl.flaggems.check import BY_FLAGGEMS, Loss, check
+from torch_fl.flaggems.check import BY_FLAGGEMS, BY_NATIVE, Loss, check
 from torch_fl.flaggems.command import at_least_one, matches, not_negative, one_interrupt
 from torch_fl.flaggems.comparison import ORDER
 from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
@@ -56,7 +56,7 @@ _NO_TIME = "there was no time for it"
 _AGAIN = "again"  # in an entry that is not the last word: it was to be run again
 _CASE_SECONDS = 120.0  # of one run of a case, with its compilation and tuning, beside others
 _ALONE_SECONDS = 300.0  # and by itself
-_LOSSES = 8  # processes for which the device may be lost in the cases of one overload
+_LOSSES = 8  # processes that may be lost in the cases of one overload, and another begun
 _EACH = 90.0
 _CONFIGS = 4
 _KEEP_EVERY = 5.0  # seconds between writing the table
@@ -143,7 +143,7 @@ def verify(
                             verdicts[one.name] = found
                         elif not one.over:
                             verdicts[one.name].pop(_AGAIN, None)
-                    loss: Loss | None = (one.result or {}).get("loss")
+                    loss = _loss(one)
                     again = len(losses[one.name]) < _LOSSES
                     if loss and again and (loss.native or loss.broken):
                         losses[one.name].append(loss)
@@ -204,13 +204,19 @@ def _checked(
     losses: list[Loss],
 ) -> dict[str, Any]:
     try:
-        found = check(name, where, samples, each, told, losses)
-        left_out = sorted(loss.case for loss in losses if loss.native)
-        return {**found, "left_out": left_out} if left_out else found
+        return check(name, where, samples, each, told, losses)
     except Exception as error:  # of the check itself, which says nothing of FlagGems
         last = traceback.extract_tb(error.__traceback__)[-1]
         said = " ".join(str(error).split())[:160]
         return _untested(f"it could not be checked: {type(error).__name__} in {last.name}: {said}")
+
+
+def _loss(one: isolated.Ended) -> Loss | None:
+    """The case that ended what was to be checked, which the next process is told of."""
+    if one.failure is not None and one.step.startswith(BY_NATIVE):
+        return Loss(one.step.removeprefix(BY_NATIVE), True, one.failure, frozenset())
+    loss: Loss | None = (one.result or {}).get("loss")
+    return loss
 
 
 def _verdict(one: isolated.Ended, by_itself: bool = False) -> dict[str, Any]:
