@@ -142,6 +142,10 @@ def test_an_overload_that_no_form_calls_is_called_itself(served_by: Any) -> None
     assert found["verdict"] == check.FAILED and "silu (silu_)" in found["first"], found
     x, y = torch.tensor([2.0, 3.0]), torch.tensor([5.0, 7.0])
     sample = SampleInput(x, args=(y,))
+    bounds = cases._directly(torch.clamp, "clamp")
+    low, high = torch.tensor([-1.0, 0.0]), torch.tensor([1.0, 9.0])
+    bounded = SampleInput(torch.tensor([-2.0, 2.0]), args=(low,), kwargs={"max": high})
+    assert bounds(bounded).tolist() == [-1.0, 1.0], "of each its first number, which are optional"
     by_a_number = cases._directly(torch.mul, "mul.Scalar")
     assert by_a_number(sample).tolist() == [10.0, 15.0], "of a tensor the first"
     of_a_number = cases._directly(torch.mul, "mul.Tensor")

@@ -296,7 +296,10 @@ def _directly(op: Any, overload: str) -> Callable[[Any], Any]:
     A number is made of the first element where it takes a number, and a tensor of a number likewise.
     """
     operator = python_kernels.require_operator(f"aten::{overload}")
-    kinds = {argument.name: str(argument.type) for argument in operator._schema.arguments}
+    kinds = {
+        argument.name: re.sub(r"Optional\[(.*)\]", r"\1", str(argument.type))
+        for argument in operator._schema.arguments
+    }
     outs = [argument.name for argument in operator._schema.arguments if argument.is_out]
 
     def call(sample: Any) -> Any:

@@ -149,6 +149,8 @@ def verify(
                         losses[one.name].append(loss)
                         verdicts[one.name][_AGAIN] = True
                         todo.insert(0, one.name)
+                        whose = BY_NATIVE if loss.native else BY_FLAGGEMS
+                        print(f"{one.name} again, lost in {whose}{loss.case}", file=sys.stderr)
                     elif one.late and not by_itself and one.step.startswith(BY_FLAGGEMS):
                         alone.append(one.name)
                     else:
