@@ -42,6 +42,11 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("-j", "--jobs", type=int, default=2)
     parser.add_argument("--sample-limit", type=int, default=0, help="samples per variant, 0 = all")
     parser.add_argument("--time-limit", type=float, default=180.0, help="seconds per case")
+    parser.add_argument(
+        "--close",
+        action="store_true",
+        help="values within torch's tolerances instead of bit by bit, for other kernels",
+    )
     parser.add_argument("--ci", action="store_true", help="a sweep of a few minutes")
     parser.add_argument("--ci-seed", type=int, help="which rotating sample --ci takes")
     parser.add_argument("--json", type=Path, help="write every result here")
@@ -97,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(str(case) for case in cases))
         return 0
     if options.report and (
-        options.sample_limit or options.variants or len(cases) != len(all_cases())
+        options.close or options.sample_limit or options.variants or len(cases) != len(all_cases())
     ):
         raise SystemExit("--report describes a complete run: leave out what narrows it")
     if options.plugin is None:
@@ -136,6 +141,7 @@ def _run(options: argparse.Namespace, cases: list[Case]) -> list[dict[str, Any]]
     arguments = ["--device", options.device, "--reference", options.reference]
     arguments += ["--plugin", options.plugin, "--variants", options.variants]
     arguments += ["--sample-limit", str(options.sample_limit)]
+    arguments += ["--close"] if options.close else []
     results: list[dict[str, Any]] = []
     started = time.monotonic()
     failing = 0

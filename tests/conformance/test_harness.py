@@ -26,7 +26,11 @@ Function = Callable[..., Any]
 
 
 def kinds_seen(
-    honest: Function, deviating: Function, *inputs: Any, tolerance: Tolerance = EXACT
+    honest: Function,
+    deviating: Function,
+    *inputs: Any,
+    tolerance: Tolerance = EXACT,
+    close: bool = False,
 ) -> set[str]:
     """The kinds of mismatches reported for a device that computes ``deviating``."""
     runs = 0
@@ -36,7 +40,7 @@ def kinds_seen(
         runs += 1
         return (deviating if runs == 2 else honest)(*given)  # the reference runs first
 
-    verdict = TwinRun("cpu").check(Call(body, inputs), tolerance)
+    verdict = TwinRun("cpu", close=close).check(Call(body, inputs), tolerance)
     return {mismatch.kind for mismatch in verdict.mismatches}
 
 
@@ -174,6 +178,20 @@ def test_tolerance_is_for_values_only() -> None:
     rows = Tolerance(ignore=frozenset({"dtype"}))
     assert kinds_seen(wrong, wider, matrix().int(), tolerance=rows) == {"storage size"}
     assert "dtype" in kinds_seen(wrong, wider, matrix(), tolerance=metadata)
+
+
+def test_other_kernels_are_compared_within_tolerances() -> None:
+    wrong: Function = lambda x: x + 1  # noqa: E731
+    near: Function = lambda x: (x + 1) * (1 + 1e-6)  # noqa: E731
+    far: Function = lambda x: (x + 1) * (1 + 1e-3)  # noqa: E731
+    wider: Function = lambda x: (x + 1).double()  # noqa: E731
+    assert "value" in kinds_seen(wrong, near, matrix())
+    assert kinds_seen(wrong, near, matrix(), close=True) == set()
+    assert "value" in kinds_seen(wrong, far, matrix(), close=True)
+    assert kinds_seen(wrong, far, matrix().bfloat16(), close=True) == set()
+    assert "dtype" in kinds_seen(wrong, wider, matrix(), close=True)
+    metadata = Tolerance("metadata")
+    assert kinds_seen(wrong, far, matrix(), tolerance=metadata, close=True) == set()
 
 
 def test_a_transfer_keeps_what_kernels_see() -> None:

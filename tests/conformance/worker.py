@@ -112,6 +112,7 @@ def main() -> None:
     parser.add_argument("--plugin", default="")
     parser.add_argument("--sample-limit", type=int, default=0)
     parser.add_argument("--variants", default="")
+    parser.add_argument("--close", action="store_true")
     parser.add_argument("--results", type=int, required=True, help="descriptor of the result pipe")
     parser.add_argument("--progress", required=True)
     options = parser.parse_args()
@@ -123,7 +124,7 @@ def main() -> None:
     if options.plugin:
         importlib.import_module(options.plugin)
     reference.use(options.reference)
-    twins = TwinRun(options.device, options.reference)
+    twins = TwinRun(options.device, options.reference, close=options.close)
     expectations = Expectations.load(path_for(options.reference))
     progress = Progress(options.progress)
     preload()
