@@ -249,6 +249,15 @@ import os, time, torch
 library = torch.library.Library("aten", "IMPL")
 library.impl("sinh", lambda x: os.abort(), "CPU")
 library.impl("cosh", lambda x: time.sleep(3600), "CPU")
+
+def is_lost(*_, **__):
+    raise RuntimeError("the device is lost")
+
+def loses(x):
+    torch.ones = is_lost
+    is_lost()
+
+library.impl("erfc", loses, "CPU")
 """
 
 
@@ -258,15 +267,17 @@ def test_a_crash_and_a_hang_cost_only_their_case(
     (tmp_path / "sabotage.py").write_text(SABOTAGE)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     arguments = ["--device", "cpu", "--reference", "cpu", "--plugin", "sabotage"]
-    cases = [Case("op", name, "float32") for name in ("sinh", "cosh", "tanh")]
+    cases = [Case("op", name, "float32") for name in ("sinh", "cosh", "erfc", "tanh")]
     results = list(Pool([*arguments, "--sample-limit", "2"], jobs=2, time_limit=15.0).run(cases))
     summary = summarize(results, Expectations(), complete=False)
     assert summary.passed["op"] == 1
+    assert not summary.ungenerated, "nothing is left to a process that lost its device"
     crashes = {failure.case.name: failure for failure in summary.crashes}
     assert crashes["sinh"].kinds == {"crash"}
     assert "SIGABRT" in crashes["sinh"].mismatches[0][1]
     assert crashes["cosh"].kinds == {"timeout"}
     assert crashes["cosh"].variant == "forward"
+    assert crashes["erfc"].kinds == {"crash"} and crashes["erfc"].variant == "forward"
     assert "tanh" not in crashes
 
 

@@ -73,6 +73,7 @@ def check_case(
             generator = calls_of(case, variant)
             calls = list(islice(generator, sample_limit) if sample_limit else generator)
         except Exception as error:  # a generator that fails says nothing about the device
+            _require_device(twins)
             counts["ungenerated"] += 1
             counts["why"] = f"{type(error).__name__}: {error}"[:200]
             continue
@@ -82,6 +83,8 @@ def check_case(
             counts["samples"] += 1
             counts["reference_raised"] += verdict.reference_error is not None
             counts["nondeterministic"] += verdict.nondeterministic
+            if verdict.mismatches or verdict.reference_error is not None:
+                _require_device(twins)
             if not verdict.mismatches:
                 continue
             counts["failed"] += 1
@@ -103,6 +106,12 @@ def check_case(
         "variants": variants,
         "failures": failures,
     }
+
+
+def _require_device(twins: TwinRun) -> None:
+    """Raises when a device was lost, which ends the process: nothing after it would be compared."""
+    for device in {twins.reference, twins.device}:
+        torch.ones(1, device=device).sum().item()
 
 
 def main() -> None:
