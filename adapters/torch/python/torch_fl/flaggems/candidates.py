@@ -11,7 +11,7 @@ import torch
 
 from flagos import UnsupportedError, _core, followers
 from torch_fl import _vendor, python_kernels
-from torch_fl.flaggems import envelope, interpreted, package, tables
+from torch_fl.flaggems import envelope, interpreted, meta, package, tables
 from torch_fl.flaggems.parts import PARTS
 
 BACKEND = "flaggems"
@@ -45,9 +45,10 @@ class Function:
 
     Raises flagos.UnsupportedError, upon which the native kernel serves, for arguments that it raises for itself:
     what it does not take, or what is an error of torch as well. One that writes to its arguments may have begun to,
-    and its errors are the caller's, but for NotImplementedError, which says that nothing was done. Nor does it serve
-    a call that FlagGems answers with an argument, as `cat` of one tensor, where torch makes a new one. `told` is told,
-    of every call, the conditions that hold, and `declined` of every call that it does not take the reason.
+    and its errors are the caller's, but for NotImplementedError, which says that nothing was done; it is called
+    only with what torch would take as it is (`meta`). Nor does it serve a call that FlagGems answers with an
+    argument, as `cat` of one tensor, where torch makes a new one. `told` is told, of every call, the conditions that
+    hold, and `declined` of every call that it does not take the reason.
 
     Where the tensor's device is meant, the function is told which: FlagGems gives torch its number, and a device
     that is only a number is one of flagos.
@@ -63,23 +64,25 @@ class Function:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.told is not None:
             self.told(envelope.holding(self._overload, args, kwargs))
+        writes = _mutates(self._overload)
+        if writes and (refused := meta.refusal(self._overload, args, kwargs)) is not None:
+            raise self._declines(refused)
         serve = self._found()
         if self._given_device and kwargs.get("device") is None:
             kwargs["device"] = args[0].device
         try:
             result = serve(*args, **kwargs)
         except NotImplementedError as error:
-            raise self._declines(f"raises {said(error)}") from error
+            raise self._declines(f"FlagGems raises {said(error)}") from error
         except _REFUSALS as error:
-            if _mutates(self._overload):
+            if writes:
                 raise
-            raise self._declines(f"raises {said(error)}") from error
-        if not _mutates(self._overload) and _is_of(result, args):
-            raise self._declines("returns an argument")
+            raise self._declines(f"FlagGems raises {said(error)}") from error
+        if not writes and _is_of(result, args):
+            raise self._declines("FlagGems returns an argument")
         return result
 
-    def _declines(self, what: str) -> UnsupportedError:
-        reason = f"FlagGems {what}"
+    def _declines(self, reason: str) -> UnsupportedError:
         if self.declined is not None:
             self.declined(reason)
         return UnsupportedError(reason)

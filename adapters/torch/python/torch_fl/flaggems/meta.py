@@ -1,0 +1,118 @@
+"""What torch's meta kernels say of a call that writes to its arguments, before anything is written.
+
+FlagGems' functions are given such arguments as they are, and some take what torch refuses or would first make room
+for: an `out` without elements is written beyond its end, integers are given what is none. The kernel of the operator
+for meta tensors (https://docs.pytorch.org/docs/stable/meta.html) knows the errors, and the result's shape and type.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from torch_fl import python_kernels
+
+_KEPT = 4096  # answers
+_answers: dict[Any, str | None] = {}
+
+
+def refusal(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """Why a call of `aten::overload` is none for a kernel that writes; None where there is no such reason.
+
+    Either torch refuses it, or an `out` has not the shape, strides and type of the result, or what is written in
+    place cannot hold it. Answers are kept, by what they depend on: the first takes up to a millisecond, the others
+    a few microseconds. Operators without a meta kernel, and tensors that are not dense, are not judged.
+    """
+    key = overload, _facts(args), _facts(tuple(kwargs.items()))
+    try:
+        return _answers[key]
+    except KeyError:
+        if len(_answers) >= _KEPT:
+            _answers.clear()
+        answer = _answers[key] = _asked(overload, args, kwargs)
+        return answer
+
+
+def _facts(value: Any) -> Any:
+    """What an answer depends on. Numbers that are equal are none the less told apart by their type."""
+    if isinstance(value, torch.Tensor):
+        strides = value.stride() if value.layout == torch.strided else None
+        return value.shape, strides, value.dtype, value.layout
+    if isinstance(value, (list, tuple)):
+        return tuple(_facts(one) for one in value)
+    return type(value), None if isinstance(value, torch.Generator) else value
+
+
+def _asked(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    op = python_kernels.require_operator(f"aten::{overload}")
+    outs = {argument.name for argument in op._schema.arguments if argument.is_out}
+    writes = outs or {
+        a.name for a in op._schema.arguments if a.alias_info and a.alias_info.is_write
+    }
+    named = [*zip((argument.name for argument in op._schema.arguments), args, strict=False)]
+    written = [value for name, value in [*named, *kwargs.items()] if name in writes]
+    try:
+        with _disable_current_modes():
+            made = (_pure(op) or op)(
+                *(_on_meta(value) for name, value in named if name not in outs),
+                **{name: _on_meta(value) for name, value in kwargs.items() if name not in outs},
+            )
+    except NotImplementedError:
+        return None
+    except Exception as error:
+        said = " ".join(str(error).split())[:200]
+        # What it says of meta tensors it does not say of the others.
+        return None if "meta" in said else f"torch refuses it: {type(error).__name__}: {said}"
+    results = made if isinstance(made, (list, tuple)) else (made,)
+    for target, result in zip(written, results, strict=False):
+        alike = _layout(target) == _layout(result) and target.dtype == result.dtype
+        fits = alike if outs else torch.can_cast(result.dtype, target.dtype)
+        if target.shape != result.shape or not fits:
+            return f"it writes to {_told(target)}, and the result is {_told(result)}"
+    return None
+
+
+def _layout(tensor: torch.Tensor) -> list[tuple[int, int]]:
+    """The strides that tell where an element is."""
+    if tensor.numel() == 0:
+        return []
+    return [one for one in zip(tensor.shape, tensor.stride(), strict=True) if one[0] > 1]
+
+
+def _told(tensor: torch.Tensor) -> str:
+    strides = "" if tensor.is_contiguous() else f", strides {list(tensor.stride())}"
+    return f"{tensor.dtype} {list(tensor.shape)}{strides}".removeprefix("torch.")
+
+
+def _on_meta(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided:
+            raise NotImplementedError("only dense tensors are asked about")
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    if isinstance(value, (list, tuple)):
+        return [_on_meta(one) for one in value]
+    if isinstance(value, torch.device):
+        return torch.device("meta")
+    return None if isinstance(value, torch.Generator) else value
+
+
+@cache
+def _pure(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """The overload that returns what another writes, with the same arguments but `out`; None without one.
+
+    torch's meta kernels for those that write in place let pass what they cannot hold.
+    """
+
+    def arguments(of: torch._ops.OpOverload) -> list[tuple[Any, ...]]:
+        given = [argument for argument in of._schema.arguments if not argument.is_out]
+        return [(a.name, str(a.type), a.has_default_value()) for a in given]
+
+    packet = getattr(torch.ops.aten, op._schema.name.removeprefix("aten::").removesuffix("_"), None)
+    for name in packet.overloads() if packet is not None else ():
+        other: torch._ops.OpOverload = getattr(packet, name)
+        if not other._schema.is_mutable and arguments(other) == arguments(op):
+            return other
+    return None

@@ -1,0 +1,137 @@
+"""Calls that write to their arguments: what torch refuses, or would make room for, is not FlagGems'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import flagos
+from torch_fl.flaggems import candidates, meta
+
+from .served import by_flaggems, count, on
+
+X = torch.linspace(-2, 2, 20).reshape(4, 5)
+WRITING = ["aten::atan_", "aten::div_.Tensor", "aten::add_.Tensor"]
+OUTS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "exp.out": (torch.exp, (X,)),
+    "round.out": (torch.round, (X,)),
+    "div.out": (torch.div, (X, X + 3)),
+    "ceil.out": (torch.ceil, (X,)),
+    "sum.IntList_out": (torch.sum, (X, [0])),
+    "isneginf.out": (torch.isneginf, (X,)),
+    "mm.out": (torch.mm, (X, X.t())),
+    "i0.out": (torch.i0, (X,)),
+}
+
+
+def said(call: Any, *args: Any, **kwargs: Any) -> Any:
+    """What a call returns, on the CPU, or the type of its error."""
+    try:
+        return call(*args, **kwargs).cpu()
+    except Exception as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("name", OUTS)
+@pytest.mark.parametrize("shape", [(0,), (3,), (5, 4, 2)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.bool])
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_an_out_that_torch_resizes_or_refuses_is_not_written_by_flaggems(
+    name: str, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    call, args = OUTS[name]
+    expected = said(call, *args, out=torch.empty(shape, dtype=dtype))
+    served = count(name)
+    with flagos.route({f"aten::{name}": "flaggems"}):
+        out = torch.empty(shape, dtype=dtype, device="flagos")
+        actual = said(call, *on("flagos", args), out=out)
+    assert count(name) == served, "by the native kernel"
+    if isinstance(expected, torch.Tensor):
+        assert isinstance(actual, torch.Tensor), actual
+        torch.testing.assert_close(actual, expected)
+    else:
+        assert actual is expected
+
+
+def test_without_being_asked_flaggems_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the tests here would pass without what they are about."""
+    monkeypatch.setattr(meta, "refusal", lambda *_: None)
+    with flagos.route({"aten::exp.out": "flaggems", "aten::atan_": "flaggems"}):
+        with pytest.raises(RuntimeError, match="shape is invalid"):
+            torch.exp(X.to("flagos"), out=torch.empty(0, device="flagos"))
+        assert torch.ones(3, dtype=torch.int64, device="flagos").atan_().dtype == torch.int64
+
+
+def test_an_out_that_fits_is_served() -> None:
+    for x in (X, X.t(), X[:, :1]):
+        out = torch.empty_like(x, device="flagos")
+        with by_flaggems("exp.out"):
+            assert torch.exp(x.to("flagos"), out=out) is out
+        torch.testing.assert_close(out.cpu(), x.exp())
+
+
+def test_an_out_with_other_strides_is_not_written_by_flaggems() -> None:
+    served = count("round.out")
+    with flagos.route({"aten::round.out": "flaggems"}):
+        for whole in (torch.zeros(5, 4, device="flagos").t(), torch.zeros(4, 10, device="flagos")):
+            made = torch.round(X.to("flagos"), out=whole[:, :: whole.shape[1] // 5])
+            torch.testing.assert_close(made.cpu(), X.round())
+    assert count("round.out") == served
+
+
+def test_what_torch_refuses_in_place_stays_as_it_was() -> None:
+    whole = torch.arange(3, device="flagos")
+    with flagos.route(dict.fromkeys(WRITING, "flaggems")):
+        with pytest.raises(RuntimeError, match="can't be cast"):
+            whole.atan_()
+        with pytest.raises(RuntimeError, match="can't be cast"):
+            whole.div_(whole + 1)
+        with pytest.raises(RuntimeError, match="broadcast shape"):
+            whole.add_(torch.ones(2, 3, dtype=torch.int64, device="flagos"))
+    assert whole.tolist() == [0, 1, 2]
+
+
+def test_answers_are_kept_by_what_they_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def answers(overload: str, args: Any, kwargs: Any) -> str | None:
+        asked.append((overload, args))
+        return real(overload, args, kwargs)
+
+    real = meta._asked
+    monkeypatch.setattr(meta, "_asked", answers)
+    monkeypatch.setattr(meta, "_answers", {})
+    whole = torch.arange(3)
+    for number in (1, 2, 1, True, 1.0):
+        refused = meta.refusal("add_.Tensor", (whole, number), {})
+        assert (refused is not None) == isinstance(number, float), refused
+    assert [args[1] for _, args in asked] == [1, 2, True, 1.0]
+    meta.refusal("add_.Tensor", (whole[::2], 1), {})
+    meta.refusal("add_.Tensor", (whole[::2].clone(), 1), {})
+    assert len(asked) == 6, "strides count"
+    monkeypatch.setattr(meta, "_KEPT", 6)
+    meta.refusal("add_.Tensor", (whole[:1], 1), {})
+    assert len(meta._answers) == 1, "no more than so many are kept"
+
+
+def test_what_cannot_be_judged_is_not() -> None:
+    sparse = torch.eye(3).to_sparse()
+    assert meta.refusal("add_.Tensor", (sparse, sparse), {}) is None
+    generator = torch.Generator().manual_seed(1)
+    assert meta.refusal("normal_", (X.clone(),), {"generator": generator}) is None
+
+
+def test_every_out_of_flaggems_can_be_judged() -> None:
+    from torch_fl import python_kernels
+
+    outs = [
+        operator
+        for name in candidates.registered()
+        if candidates.usable(name)
+        for operator in [python_kernels.require_operator(f"aten::{name}")]
+        if any(argument.is_out for argument in operator._schema.arguments)
+    ]
+    assert len(outs) > 25
+    assert [str(operator) for operator in outs if meta._pure(operator) is None] == []
