@@ -93,6 +93,37 @@ def test_what_torch_refuses_in_place_stays_as_it_was() -> None:
     assert whole.tolist() == [0, 1, 2]
 
 
+def test_what_is_written_shares_no_memory_with_what_is_read() -> None:
+    def outcome(device: str, call: Any) -> Any:
+        x = torch.arange(12.0, device=device).reshape(3, 4)
+        return said(lambda: call(x) if call(x) is not None else x)
+
+    cases = {
+        "the row above": lambda x: x[1:].add_(x[:-1]),
+        "its transpose": lambda x: x[:, :3].add_(x[:, :3].t()),
+        "one element, many times": lambda x: x[:1].expand(3, 4).add_(x),
+        "an out that is read": lambda x: torch.mm(x[:, :3], x[:, 1:], out=x[:, :3]),
+        "an out in the middle": lambda x: torch.exp(x[:2], out=x[1:]),
+    }
+    names = ("add_.Tensor", "mm.out", "exp.out")
+    served = [count(name) for name in names]
+    for what, call in cases.items():
+        expected = outcome("cpu", call)
+        with flagos.route({f"aten::{name}": "flaggems" for name in names}):
+            actual = outcome("flagos", call)
+        assert type(actual) is type(expected), what
+        if isinstance(expected, torch.Tensor):
+            torch.testing.assert_close(actual, expected)
+        else:
+            assert actual is expected, what
+    assert [count(name) for name in names] == served
+    x = torch.arange(12.0, device="flagos")
+    with by_flaggems("add_.Tensor"):
+        x.add_(x)
+        x[:6].add_(x[6:])
+    assert x[:6].tolist() == [12.0, 16.0, 20.0, 24.0, 28.0, 32.0]
+
+
 def test_answers_are_kept_by_what_they_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 

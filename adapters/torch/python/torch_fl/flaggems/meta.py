@@ -23,10 +23,14 @@ def refusal(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str
     """Why a call of `aten::overload` is none for a kernel that writes; None where there is no such reason.
 
     Either torch refuses it, or an `out` has not the shape, strides and type of the result, or what is written in
-    place cannot hold it. Answers are kept, by what they depend on: the first takes up to a millisecond, the others
-    a few microseconds. Operators without a meta kernel, and tensors that are not dense, are not judged.
+    place cannot hold it, or it shares memory with what is read, but for the same elements of an operator that goes
+    from one to the next. Answers are kept, by what they depend on: the first takes up to a millisecond, the others
+    some microseconds. Operators without a meta kernel, and tensors that are not dense, are not judged.
     """
-    key = overload, _facts(args), _facts(tuple(kwargs.items()))
+    tensors = _tensors((args, kwargs))
+    if any(tensor.layout != torch.strided for tensor in tensors):
+        return None
+    key = overload, _facts(args), _facts(tuple(kwargs.items())), _sharing(tensors)
     try:
         return _answers[key]
     except KeyError:
@@ -39,11 +43,30 @@ def refusal(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str
 def _facts(value: Any) -> Any:
     """What an answer depends on. Numbers that are equal are none the less told apart by their type."""
     if isinstance(value, torch.Tensor):
-        strides = value.stride() if value.layout == torch.strided else None
-        return value.shape, strides, value.dtype, value.layout
+        return value.shape, value.stride(), value.dtype
     if isinstance(value, (list, tuple)):
         return tuple(_facts(one) for one in value)
     return type(value), None if isinstance(value, torch.Generator) else value
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors in a nest of arguments."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    return [x for one in value for x in _tensors(one)] if isinstance(value, (list, tuple)) else []
+
+
+def _sharing(tensors: list[torch.Tensor]) -> tuple[tuple[int, int, int], ...]:
+    """Which of them lie in the same memory, and how many bytes apart they begin."""
+    memory = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    return tuple(
+        (first, second, tensors[second].data_ptr() - tensors[first].data_ptr())
+        for second in range(len(tensors))
+        for first in range(second)
+        if memory[first] == memory[second] != 0
+    )
 
 
 def _asked(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
@@ -54,6 +77,13 @@ def _asked(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str 
     }
     named = [*zip((argument.name for argument in op._schema.arguments), args, strict=False)]
     written = [value for name, value in [*named, *kwargs.items()] if name in writes]
+    for target in written:
+        if any(stride == 0 for _, stride in _layout(target)) or any(
+            _overlap(target, read, torch.Tag.pointwise in op.tags)
+            for read in _tensors((args, kwargs))
+            if read is not target
+        ):
+            return f"it writes to {_told(target)}, whose memory is that of another element"
     try:
         with _disable_current_modes():
             made = (_pure(op) or op)(
@@ -75,6 +105,19 @@ def _asked(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str 
     return None
 
 
+def _overlap(target: torch.Tensor, read: torch.Tensor, one_by_one: bool) -> bool:
+    """Whether they have memory in common, other than each element its own `one_by_one`."""
+    if target.numel() == 0 or read.numel() == 0:
+        return False
+    if target.data_ptr() == read.data_ptr() and _layout(target) == _layout(read) and one_by_one:
+        return False
+    ends = [
+        x.data_ptr() + x.itemsize * (1 + sum((n - 1) * s for n, s in _layout(x)))
+        for x in (target, read)
+    ]
+    return target.data_ptr() < ends[1] and read.data_ptr() < ends[0]
+
+
 def _layout(tensor: torch.Tensor) -> list[tuple[int, int]]:
     """The strides that tell where an element is."""
     if tensor.numel() == 0:
@@ -89,8 +132,6 @@ def _told(tensor: torch.Tensor) -> str:
 
 def _on_meta(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        if value.layout != torch.strided:
-            raise NotImplementedError("only dense tensors are asked about")
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
     if isinstance(value, (list, tuple)):
         return [_on_meta(one) for one in value]
