@@ -124,6 +124,60 @@ def test_what_is_written_shares_no_memory_with_what_is_read() -> None:
     assert x[:6].tolist() == [12.0, 16.0, 20.0, 24.0, 28.0, 32.0]
 
 
+def test_the_target_given_again_is_what_is_read() -> None:
+    """By its place among the arguments: whether it is the same object or another view of it is no part of the key."""
+    index = torch.tensor([3, 1, 2, 0])
+    for view in (lambda x: x, lambda x: x.view(4)):
+        for name, call in {
+            "scatter_.src": lambda x, y: x.scatter_(0, index.to(x.device), y),
+            "scatter_add_": lambda x, y: x.scatter_add_(0, index.to(x.device), y),
+            "index_add_": lambda x, y: x.index_add_(0, index.to(x.device), y),
+            "index_put_": lambda x, y: x.index_put_((index.to(x.device),), y),
+        }.items():
+            x = torch.arange(4.0)
+            expected = said(call, x, view(x))
+            x = torch.arange(4.0, device="flagos")
+            served = count(name)
+            with flagos.route({f"aten::{name}": "flaggems"}):
+                actual = said(call, x, view(x))
+            assert count(name) == served, name
+            assert actual is expected is RuntimeError, name
+    x = torch.zeros(64, device="flagos")
+    with flagos.route({"aten::add_.Tensor": "flaggems"}), pytest.raises(RuntimeError):
+        x.add_(x.view(torch.bfloat16)[:64])
+
+
+def test_what_only_torchs_kernels_refuse_is_not_read_beyond_its_end() -> None:
+    x, row = torch.zeros(2, 4), torch.tensor([0, 1])
+    refused: dict[str, list[Any]] = {
+        "index_add_": [
+            lambda x, to: x.index_add_(0, to(row), to(torch.ones(2, 3))),
+            lambda x, to: x.index_add_(0, to(row), to(torch.ones(2, 4).half())),
+            lambda x, to: x.index_add_(0, to(row[:1]), to(torch.ones(2, 4))),
+        ],
+        "index_add": [lambda x, to: x.index_add(0, to(row), to(torch.ones(2, 3)))],
+        "index_put_": [
+            lambda x, to: x.index_put_((to(row),), to(torch.ones(2, 4).double())),
+            lambda x, to: x.index_put_((to(torch.ones(3) > 0),), to(torch.tensor(1.0))),
+            lambda x, to: x.index_put_((to(row), to(row), to(row)), to(torch.tensor(1.0))),
+        ],
+        "fill_.Tensor": [lambda x, to: x.fill_(to(torch.ones(1)))],
+    }
+    for name, calls in refused.items():
+        for number, call in enumerate(calls):
+            expected = said(call, x.clone(), lambda t: t)
+            served = count(name)
+            with flagos.route({f"aten::{name}": "flaggems"}):
+                actual = said(call, x.to("flagos"), lambda t: t.to("flagos"))
+            assert isinstance(expected, type) and actual is expected, (name, number, actual)
+            assert count(name) == served, (name, number)
+    with by_flaggems("index_add_", "index_put_", "fill_.Tensor"):
+        y = x.to("flagos").index_add_(0, row.to("flagos"), torch.ones(2, 4, device="flagos"))
+        y.index_put_((row.to("flagos"),), torch.ones(4, device="flagos"))
+        y[0].fill_(torch.tensor(3.0, device="flagos"))
+    assert y.tolist() == [[3.0] * 4, [1.0] * 4]
+
+
 def test_answers_are_kept_by_what_they_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
@@ -139,10 +193,14 @@ def test_answers_are_kept_by_what_they_depend_on(monkeypatch: pytest.MonkeyPatch
         refused = meta.refusal("add_.Tensor", (whole, number), {})
         assert (refused is not None) == isinstance(number, float), refused
     assert [args[1] for _, args in asked] == [1, 2, True, 1.0]
+    for number in (float("nan"), float("nan"), 0.25, 0.75, -0.5):
+        meta.refusal("add_.Tensor", (X, number), {})
+    assert len(asked) == 7, "of fractions, where they lie"
+    del asked[4:]
     meta.refusal("add_.Tensor", (whole[::2], 1), {})
     meta.refusal("add_.Tensor", (whole[::2].clone(), 1), {})
     assert len(asked) == 6, "strides count"
-    monkeypatch.setattr(meta, "_KEPT", 6)
+    monkeypatch.setattr(meta, "_KEPT", 9)
     meta.refusal("add_.Tensor", (whole[:1], 1), {})
     assert len(meta._answers) == 1, "no more than so many are kept"
 

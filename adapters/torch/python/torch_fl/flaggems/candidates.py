@@ -65,8 +65,10 @@ class Function:
         if self.told is not None:
             self.told(envelope.holding(self._overload, args, kwargs))
         writes = _mutates(self._overload)
-        if writes and (refused := meta.refusal(self._overload, args, kwargs)) is not None:
-            raise self._declines(refused)
+        if writes or self._overload in meta.READING:
+            refused = meta.refusal(self._overload, args, kwargs)
+            if refused is not None:
+                raise self._declines(refused)
         serve = self._found()
         if self._given_device and kwargs.get("device") is None:
             kwargs["device"] = args[0].device
