@@ -24,6 +24,7 @@ class Tolerance:
     atol: float = 0.0
     ignore: frozenset[str] = frozenset()
     reason: str = ""
+    of_halves: bool = False  # the limits are of values of half precision; of others, torch's own
 
 
 EXACT = Tolerance()
@@ -275,7 +276,8 @@ def _value_difference(
         return None
     if tolerance.compare == "close":
         limits = {"rtol": tolerance.rtol, "atol": tolerance.atol}
-        if not any(limits.values()):
+        other = tolerance.of_halves and wanted.dtype not in (torch.float16, torch.bfloat16)
+        if other or not any(limits.values()):
             limits = {}  # torch's own for the dtype
         try:
             torch.testing.assert_close(got, wanted, equal_nan=True, **limits)

@@ -192,6 +192,9 @@ def test_other_kernels_are_compared_within_tolerances() -> None:
     assert "dtype" in kinds_seen(wrong, wider, matrix(), close=True)
     metadata = Tolerance("metadata")
     assert kinds_seen(wrong, far, matrix(), tolerance=metadata, close=True) == set()
+    place: Function = lambda x: x.float().argsort() + 100  # noqa: E731
+    beside: Function = lambda x: x.float().argsort() + 101  # noqa: E731
+    assert "value" in kinds_seen(place, beside, matrix().bfloat16(), close=True)
 
 
 def test_a_transfer_keeps_what_kernels_see() -> None:

@@ -101,7 +101,7 @@ class TwinRun:
     def check(self, call: Call, tolerance: Tolerance = EXACT) -> Verdict:
         """Runs ``call`` on the reference, then on the device, and compares."""
         if self.close and tolerance.compare == "bits":
-            tolerance = _within_limits(tolerance, call)
+            tolerance = replace(_within_limits(tolerance, call), of_halves=True)
         expected = self._run(call, self.reference)
         try:
             actual = self._run(call, self.device)

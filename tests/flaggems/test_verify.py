@@ -512,8 +512,11 @@ def test_a_device_lost_by_the_native_kernel_says_nothing_of_flaggems(
     assert found["loss"].case == case and found["plain"] == check.UNTESTED
     lost = verify._verdict(isolated.Ended("exp", 1.0, found))
     assert lost["verdict"] == check.UNTESTED and case in lost["first"]
-    again = check.check("exp", where, 1, losses=[found["loss"]])
+    by_itself = check.check("exp", where, 1, losses=[found["loss"]])
+    assert by_itself["loss"].case == case and by_itself["loss"].sure
+    again = check.check("exp", where, 1, losses=[by_itself["loss"]])
     assert "loss" not in again and again["verdict"] == check.STRICT, again
+    assert case in again["left_out"]
 
 
 def test_a_device_lost_by_flaggems_is_a_case_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -580,7 +583,7 @@ def test_a_loss_that_was_not_come_to_again_leaves_no_conditions(
 
 def test_what_the_native_kernel_loses_is_left_out_with_its_like() -> None:
     def losing(case: str) -> dict[str, Any]:
-        loss = check.Loss(f"exp (function) float32, {case}", True, "lost", frozenset())
+        loss = check.Loss(f"exp (function) float32, {case}", True, "lost", frozenset(), sure=True)
         return check.check("exp", [("exp", "function")], 3, losses=[loss])
 
     found = losing("sample 2")
@@ -589,7 +592,43 @@ def test_what_the_native_kernel_loses_is_left_out_with_its_like() -> None:
     found = losing("sample 1, with NaN and infinities")
     assert "exp (function) float32, sample 0, with NaN and infinities" in found["left_out"]
     assert all(case.endswith("with NaN and infinities") for case in found["left_out"])
-    assert cases.kind("exp (out) int64, sample 1, not contiguous") == "exp (out), not contiguous"
+    kind = cases.kind
+    assert kind("exp (out) int64, sample 1, not contiguous") == "exp (out) int64, not contiguous"
+    assert kind("a (out) bfloat16, sample 1, b") == kind("a (out) float32, sample 0, b")
+    assert kind("a (out) int64, sample 1") == "a (out) int64, sample 1"
+
+
+def test_forms_and_types_of_which_nothing_can_be_compared_leave_no_verdict() -> None:
+    group = cases.Group("exp", "function", torch.float32)
+    labels = [label for label, _ in group.samples(1)]
+    losses = [
+        check.Loss(f"{group}, {label}", True, "lost", frozenset(), sure=True) for label in labels
+    ]
+    found = check.check("exp", [("exp", "function")], 1, losses=losses)
+    assert found["verdict"] == found["plain"] == check.UNTESTED, found
+    assert "in every case of 1 forms and types" in found["first"]
+    found = check.check("exp", [("exp", "function")], 1, losses=losses[1:])
+    assert found["verdict"] == check.STRICT, found
+
+
+def test_what_the_native_kernel_may_have_lost_runs_by_itself_first() -> None:
+    case = "exp (function) float32, sample 0"
+    steps: list[str] = []
+
+    def suspected() -> dict[str, Any]:
+        steps.clear()
+        suspect = check.Loss(case, True, "late", frozenset())
+        where = [("exp", "function")]
+        return check.check("exp", where, 1, told=lambda s, _: steps.append(s), losses=[suspect])
+
+    found = suspected()
+    assert steps[0] == f"{check.BY_ITSELF}{case}" and f"{check.BY_NATIVE}{case}" in steps
+    assert found["verdict"] == check.STRICT and "left_out" not in found and "loss" not in found
+    lost = RuntimeError("CUDA error: device-side assert triggered")
+    with mock.patch.object(check, "_outcome", return_value=([], lost)):
+        found = suspected()
+    assert found["loss"] == check.Loss(case, True, "late", frozenset(), sure=True)
+    assert steps == [f"{check.BY_ITSELF}{case}"]
 
 
 def test_repeated_calls_that_are_declined_are_told(

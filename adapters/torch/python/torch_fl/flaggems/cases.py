@@ -83,8 +83,15 @@ def plain(label: str) -> bool:
 
 
 def kind(case: str) -> str:
-    """What a variation has in common with those made likewise of the entry's other samples; else the case's name."""
-    return re.sub(r" \w+, sample \d+, ", ", ", case)
+    """What a variation has in common with those made likewise of the entry's other samples; else the case's name.
+
+    Floating-point types are one kind.
+    """
+    found = re.fullmatch(r"(.*\)) (\w+), sample \d+, (.*)", case)
+    if found is None:
+        return case
+    group, dtype, what = found.groups()
+    return f"{group} {'floating' if 'float' in dtype else dtype}, {what}"
 
 
 def shares(overload: str, where: Where, samples: int | None = None) -> dict[str, int]:

@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
 # What the steps of a case are called.
 BY_FLAGGEMS = "FlagGems' run of "
 BY_NATIVE = "the native run of "
+BY_ITSELF = "the native run by itself of "  # before FlagGems has run
 _CALLS = 5  # of the same: from Python, recorded twice, replayed
 # What CUDA says of an error after which no call of this process works.
 _LOSES = ("illegal", "unspecified", "device-side assert", "misaligned")
@@ -31,13 +32,15 @@ _LOSES = ("illegal", "unspecified", "device-side assert", "misaligned")
 class Loss:
     """A case in which a process lost the device, by the native kernel or by FlagGems', and with what words.
 
-    The native one may have lost the whole process, or have come to no end.
+    The native one may have lost the whole process, or have come to no end. That it did so may be of what FlagGems'
+    runs before it did, or of a busy machine, unless it does so again by itself in another process: then it is `sure`.
     """
 
     case: str
     native: bool
     why: str
     broken: frozenset[str]  # the conditions that FlagGems' calls were outside of
+    sure: bool = False
 
 
 @dataclass
@@ -80,12 +83,12 @@ def check(
     right and wholly within, and `outside` how many were wrong. Where it FAILED, `within_all` is the first case that
     did within all conditions, when that is not `first`. `loss` is the case in which the device was lost, after
     which nothing is compared. Such cases are not run again when they are known as `losses`: what the native kernel
-    lost is in `left_out`, with the variations that are made likewise of the entry's other samples; what FlagGems
-    lost is FAILED, and calls outside the conditions that it broke are declined from the start. After `seconds` it
-    stops: what was not reached is in `not_reached`, and a verdict that would be STRICT is so only if every entry,
-    form and type was compared at least once, or FlagGems took none of its first cases, which is why they take
-    turns. `told` is called with the name of each step before it (making a sample, the native run, FlagGems' run)
-    and with what was found so far.
+    surely lost is in `left_out`, with the variations that are made likewise of the entry's other samples, and what
+    it may have lost is run by itself first; what FlagGems lost is FAILED, and calls outside the conditions that it
+    broke are declined from the start. After `seconds` it stops: what was not reached is in `not_reached`, and a
+    verdict that would be STRICT is so only if every entry, form and type was compared at least once, or FlagGems
+    took none of its first cases, which is why they take turns. `told` is called with the name of each step before
+    it (making a sample, the native run, FlagGems' run) and with what was found so far.
     """
     op_name = f"aten::{overload}"
     random = torch.Tag.nondeterministic_seeded in python_kernels.require_operator(op_name).tags
@@ -94,7 +97,7 @@ def check(
     groups = cases.groups(where)
     shares = cases.shares(overload, where, samples)
     known = {loss.case: loss for loss in losses if not loss.native}
-    left_out = {cases.kind(loss.case) for loss in losses if loss.native}
+    left_out = {cases.kind(loss.case) for loss in losses if loss.native and loss.sure}
     guards = frozenset[str]().union(*(loss.broken for loss in losses))
     tally = _Tally(conditions, len(groups), losses)
 
@@ -102,12 +105,17 @@ def check(
         if told is not None:
             told(name, tally.found)
 
+    for suspect in losses:
+        if suspect.native and not suspect.sure:
+            step(f"{BY_ITSELF}{suspect.case}")
+            if _loses_by_itself(op_name, suspect.case, groups, shares):
+                return tally.found | {"loss": replace(suspect, sure=True)}
     _limit(overload, guards)
     try:
         turns = _in_turns(groups, shares, lambda group: step(f"making a sample of {group}"))
         for index, labelled in turns:
             if labelled is None:
-                tally.waiting.discard(index)
+                tally.ended(index)
                 continue
             if time.monotonic() - began > seconds:
                 tally.no_time()
@@ -118,8 +126,8 @@ def check(
             if loss is not None:
                 case.verdict, case.why = FAILED, loss.why
             elif cases.kind(case.name) in left_out:
-                case.why = "the native kernel ends the process"
-                tally.found.setdefault("left_out", []).append(case.name)
+                tally.leave_out(index, case)
+                continue
             else:
                 _judge(case, op_name, random, tally.found, step)
             tally.add(index, case)
@@ -149,12 +157,24 @@ class _Tally:
         self._skipped = ""
         self._inherent: _Case | None = None  # FAILED within all conditions
         self._complete = True
+        self._left: set[int] = set()  # groups of which cases are left out
+        self._uncompared = 0  # of them, those of which nothing else was compared
         self._to_come = {loss.case for loss in losses if not loss.native}
         for loss in losses:
             if not loss.native:  # whether or not there is time to come to it
                 self.found |= {"verdict": FAILED, "first": f"{loss.case}: {loss.why}"}
                 if cases.plain(loss.case):
                     self.found["plain"] = FAILED
+
+    def leave_out(self, group: int, case: _Case) -> None:
+        """Count a case that the native kernel does not survive."""
+        self._left.add(group)
+        self.found.setdefault("left_out", []).append(case.name)
+
+    def ended(self, group: int) -> None:
+        """A group has no other case."""
+        self._uncompared += group in self._left & self.waiting
+        self.waiting.discard(group)
 
     def add(self, group: int, case: _Case) -> None:
         """Count a case that was run, or that is known."""
@@ -225,6 +245,10 @@ class _Tally:
     def result(self) -> dict[str, Any]:
         """What `check` says of it."""
         found = self.found
+        if self._uncompared and found["verdict"] == STRICT:
+            ends = "the native kernel ends the process in every case of"
+            found |= {"verdict": UNTESTED, "plain": UNTESTED}
+            found["first"] = f"{ends} {self._uncompared} forms and types"
         if self._inherent is not None:
             inherent = f"{self._inherent.name}: {self._inherent.why}"
             if found["first"] != inherent:
@@ -419,6 +443,21 @@ def _replays_alike(
         if repeats or compare(first, again, False)[0] == FAILED:
             return "a repeated call differs from the one before it"
     return ""
+
+
+def _loses_by_itself(
+    op_name: str, name: str, groups: list[cases.Group], shares: dict[str, int]
+) -> bool:
+    """Whether the native kernel loses the device in the case of that name."""
+    for group in groups:
+        label = name.removeprefix(f"{group}, ")
+        made = group.samples(shares[group.entry]) if label != name else iter(())
+        sample = next((sample for known, sample in made if known == label), None)
+        if sample is not None:
+            with flagos.route({op_name: "vendor"}):
+                _, error = _outcome(group.call, sample)
+            return error is not None and _loses(error)
+    return False
 
 
 def _repeats_natively(op_name: str, case: _Case) -> bool:

@@ -44,7 +44,7 @@ import torch
 
 from torch_fl import flagos
 from torch_fl.flaggems import candidates, cases, envelope, isolated, package, tables, tune
-from torch_fl.flaggems.check import BY_FLAGGEMS, BY_NATIVE, Loss, check
+from torch_fl.flaggems.check import BY_FLAGGEMS, BY_ITSELF, BY_NATIVE, Loss, check
 from torch_fl.flaggems.command import at_least_one, matches, not_negative, one_interrupt
 from torch_fl.flaggems.comparison import ORDER
 from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
@@ -144,9 +144,15 @@ def verify(
                         elif not one.over:
                             verdicts[one.name].pop(_AGAIN, None)
                     loss = _loss(one)
-                    again = len(losses[one.name]) < _LOSSES
+                    known_of_it = losses[one.name]
+                    again = len(known_of_it) < _LOSSES
+                    if loss and _by_flaggems_after_all(loss, known_of_it):
+                        why = f"{loss.case}: {loss.why}, but not before FlagGems' runs"
+                        verdicts[one.name] |= {"verdict": FAILED, "first": why}
+                        loss = None
                     if loss and again and (loss.native or loss.broken):
-                        losses[one.name].append(loss)
+                        others = [other for other in known_of_it if other.case != loss.case]
+                        losses[one.name] = [*others, loss]
                         verdicts[one.name][_AGAIN] = True
                         todo.insert(0, one.name)
                         whose = BY_NATIVE if loss.native else BY_FLAGGEMS
@@ -215,10 +221,18 @@ def _checked(
 
 def _loss(one: isolated.Ended) -> Loss | None:
     """The case that ended what was to be checked, which the next process is told of."""
-    if one.failure is not None and one.step.startswith(BY_NATIVE):
-        return Loss(one.step.removeprefix(BY_NATIVE), True, one.failure, frozenset())
+    for step, sure in ((BY_NATIVE, False), (BY_ITSELF, True)):
+        if one.failure is not None and one.step.startswith(step):
+            case = one.step.removeprefix(step)
+            return Loss(case, True, one.failure, frozenset(), sure)
     loss: Loss | None = (one.result or {}).get("loss")
     return loss
+
+
+def _by_flaggems_after_all(loss: Loss, known: list[Loss]) -> bool:
+    """Whether the native kernel lost again what it did not lose by itself."""
+    suspects = {other.case for other in known if other.native and not other.sure}
+    return loss.native and not loss.sure and loss.case in suspects
 
 
 def _verdict(one: isolated.Ended, by_itself: bool = False) -> dict[str, Any]:
