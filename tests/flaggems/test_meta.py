@@ -96,7 +96,7 @@ def test_what_torch_refuses_in_place_stays_as_it_was() -> None:
 def test_what_is_written_shares_no_memory_with_what_is_read() -> None:
     def outcome(device: str, call: Any) -> Any:
         x = torch.arange(12.0, device=device).reshape(3, 4)
-        return said(lambda: call(x) if call(x) is not None else x)
+        return said(call, x)
 
     cases = {
         "the row above": lambda x: x[1:].add_(x[:-1]),

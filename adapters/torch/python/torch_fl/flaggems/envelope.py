@@ -65,7 +65,7 @@ def holding(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hol
     """The conditions that hold for a call of `aten::overload`."""
     broken: set[str] = set()
     types: set[torch.dtype] = set()
-    for name, value in [*zip(_names(overload), args, strict=False), *kwargs.items()]:
+    for name, value in [*zip(argument_names(overload), args, strict=False), *kwargs.items()]:
         for leaf in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(leaf, torch.Tensor):
                 broken |= _broken_by(leaf, name)
@@ -106,6 +106,7 @@ def _aligned(tensor: torch.Tensor) -> bool:
 
 
 @cache
-def _names(overload: str) -> tuple[str, ...]:
+def argument_names(overload: str) -> tuple[str, ...]:
+    """What the schema of `aten::overload` calls its arguments, in order."""
     schema = python_kernels.require_operator(f"aten::{overload}")._schema
     return tuple(argument.name for argument in schema.arguments)

@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_fl import python_kernels
+from torch_fl.flaggems import envelope
 
 _KEPT = 4096  # answers
 _answers: dict[Any, str | None] = {}
@@ -58,7 +59,7 @@ def _facts(value: Any) -> Any:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors in a nest of arguments."""
+    """The tensors in a nest of arguments; of every call, so without torch's pytree, which takes longer."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):
@@ -84,8 +85,7 @@ def _asked(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str 
     writes = outs or {
         a.name for a in op._schema.arguments if a.alias_info and a.alias_info.is_write
     }
-    named = [*zip((argument.name for argument in op._schema.arguments), args, strict=False)]
-    given = {**dict(named), **kwargs}
+    given = dict(zip(envelope.argument_names(overload), args, strict=False)) | kwargs
     written = [value for name, value in given.items() if name in writes]
     read = _tensors([value for name, value in given.items() if name not in writes])
     for target in written:
@@ -96,10 +96,8 @@ def _asked(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str 
     try:
         with _disable_current_modes():
             _insist(overload.partition(".")[0], given)
-            made = (_pure(op) or op)(
-                *(_on_meta(value) for name, value in named if name not in outs),
-                **{name: _on_meta(value) for name, value in kwargs.items() if name not in outs},
-            )
+            asked = {name: _on_meta(value) for name, value in given.items() if name not in outs}
+            made = (_pure(op) or op)(**asked)
     except NotImplementedError:
         return None
     except Exception as error:
