@@ -117,6 +117,8 @@ declare! {
         "A plan lock file. When the plan differs from it at initialisation or reload, that fails with the difference.";
     VENDOR: "FLAGOS_VENDOR", VarKind::Text, "the best one found", Configuration,
         "The vendor whose devices are used: `host`, `cuda`, `ascend`, `metax`, or the name of a vendor library. It fails when that vendor cannot be used.";
+    ACCELERATOR: "FLAGOS_ACCELERATOR", VarKind::Text, "when the program asks", Configuration,
+        "`flagos` makes the device torch's accelerator at `import torch` where torch has the same device under another name (NVIDIA GPUs); otherwise a program's first `import torch_fl` or `flagos` device string does. PyTorch-Plugin-FL's names of chips have no effect: `FLAGOS_VENDOR` chooses at run time.";
 
     OP: "FLAGOS_OP_<op>", VarKind::Route, "the configuration files", Routing,
         "The route of one operator, `.` written `__`: `FLAGOS_OP_add__Tensor=cpu`. For other namespaces than `aten`, `::` is written `__` too: `FLAGOS_OP_te__rmsnorm_fwd=reference`.";
@@ -205,8 +207,6 @@ declare! {
         "No CUDA libraries are bundled: one wheel serves every vendor.";
     CUDA_ASSETS_DIR: "FLAGOS_CUDA_ASSETS_DIR", VarKind::Retired, "", Legacy,
         "No CUDA libraries are bundled: one wheel serves every vendor.";
-    ACCELERATOR: "FLAGOS_ACCELERATOR", VarKind::Retired, "", Legacy,
-        "There is no build-time choice of chip; `FLAGOS_VENDOR` chooses at run time.";
     BUILD_VENDOR: "FLAGOS_BUILD_VENDOR", VarKind::Retired, "", Legacy,
         "No kernels are compiled per vendor: one wheel serves every vendor.";
     BUILD_FLAGGEMS: "FLAGOS_BUILD_FLAGGEMS", VarKind::Retired, "", Legacy,

@@ -3,19 +3,14 @@
 
 #include <ATen/DeviceAccelerator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
-#include <elf.h>
-#include <link.h>
-#include <sys/mman.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
-#include <unistd.h>
 
-#include <cstring>
-#include <string>
 #include <unordered_set>
 #include <vector>
 
+#include "linkage.h"
 #include "stream.h"
 
 namespace flagos {
@@ -48,87 +43,6 @@ bool is_accelerator_of_graph(c10::DeviceType type) {
     return graph->type == type;
   }
   return at::accelerator::isAccelerator(type);
-}
-
-struct Redirection {
-  const char* symbol;
-  void* target;
-  bool done = false;
-};
-
-struct Search {
-  std::vector<Redirection> redirections;
-  std::string failure;
-};
-
-void write_slot(void** slot, void* value) {
-  const auto page_size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const uintptr_t page = reinterpret_cast<uintptr_t>(slot) & ~(page_size - 1);
-  // The table is writable unless the library was linked to be bound at once.
-  TORCH_CHECK(
-      mprotect(reinterpret_cast<void*>(page), page_size, PROT_READ | PROT_WRITE) == 0,
-      "cannot write to the procedure linkage table: ",
-      std::strerror(errno));
-  __atomic_store_n(slot, value, __ATOMIC_RELEASE);
-}
-
-// Redirects the calls of one loaded library, through its procedure linkage table (System V ABI, chapter 5).
-void redirect_in(const dl_phdr_info& library, const ElfW(Dyn) * dynamic, std::vector<Redirection>& redirections) {
-  const ElfW(Rela)* relocations = nullptr;
-  size_t size = 0;
-  const ElfW(Sym)* symbols = nullptr;
-  const char* names = nullptr;
-  for (; dynamic->d_tag != DT_NULL; ++dynamic) {
-    const auto pointer = reinterpret_cast<const void*>(dynamic->d_un.d_ptr);
-    switch (dynamic->d_tag) {
-      case DT_JMPREL:
-        relocations = static_cast<const ElfW(Rela)*>(pointer);
-        break;
-      case DT_PLTRELSZ:
-        size = dynamic->d_un.d_val;
-        break;
-      case DT_SYMTAB:
-        symbols = static_cast<const ElfW(Sym)*>(pointer);
-        break;
-      case DT_STRTAB:
-        names = static_cast<const char*>(pointer);
-        break;
-      default:
-        break;
-    }
-  }
-  if (relocations == nullptr || symbols == nullptr || names == nullptr) {
-    return;
-  }
-  for (size_t i = 0; i < size / sizeof(ElfW(Rela)); ++i) {
-    const char* name = names + symbols[ELF64_R_SYM(relocations[i].r_info)].st_name;
-    for (Redirection& redirection : redirections) {
-      if (std::strcmp(name, redirection.symbol) == 0) {
-        write_slot(reinterpret_cast<void**>(library.dlpi_addr + relocations[i].r_offset), redirection.target);
-        redirection.done = true;
-      }
-    }
-  }
-}
-
-int visit_library(dl_phdr_info* library, size_t /*size*/, void* context) {
-  constexpr const char* kLibrary = "libtorch_cpu.so";
-  const std::string path = library->dlpi_name;
-  if (path.substr(path.rfind('/') + 1) != kLibrary) {
-    return 0;
-  }
-  auto* search = static_cast<Search*>(context);
-  try {
-    for (int i = 0; i < library->dlpi_phnum; ++i) {
-      if (library->dlpi_phdr[i].p_type == PT_DYNAMIC) {
-        const auto* dynamic = reinterpret_cast<const ElfW(Dyn)*>(library->dlpi_addr + library->dlpi_phdr[i].p_vaddr);
-        redirect_in(*library, dynamic, search->redirections);
-      }
-    }
-  } catch (const std::exception& error) { // must not pass through the C function that called this
-    search->failure = error.what();
-  }
-  return 1;
 }
 
 // The accelerators that the graph behind `outputs` computed on; `visit` says whether to go on.
@@ -173,8 +87,6 @@ c10::DeviceType device_of_graph(at::TensorList outputs, bool on_cuda) {
   if (on_cuda) {
     first = c10::DeviceType::CUDA;
   }
-  // On the default stream the order between the two is that of the calls, so the first one found will do.
-  const bool look_at_all = on_side_stream();
   each_device(outputs, [&](c10::DeviceType type) {
     if (type != c10::DeviceType::CUDA && type != kFlagos) {
       return true;
@@ -185,7 +97,8 @@ c10::DeviceType device_of_graph(at::TensorList outputs, bool on_cuda) {
         "engine orders the streams of one of them only: run the backward pass on the default stream, or keep to one "
         "device");
     first = type;
-    return look_at_all;
+    // On the default stream the order between the two is that of the calls, so the first one found will do.
+    return on_side_stream();
   });
   return first.value_or(kFlagos);
 }
@@ -193,21 +106,16 @@ c10::DeviceType device_of_graph(at::TensorList outputs, bool on_cuda) {
 } // namespace
 
 void teach_engine() {
-  Search search;
-  search.redirections = {
-      {"_ZN2at11accelerator14getAcceleratorEb", reinterpret_cast<void*>(&accelerator_of_graph)},
-      {"_ZN2at11accelerator13isAcceleratorEN3c1010DeviceTypeE", reinterpret_cast<void*>(&is_accelerator_of_graph)},
-  };
-  dl_iterate_phdr(&visit_library, &search);
-  TORCH_CHECK(search.failure.empty(), "flagos: ", search.failure);
-  for (const Redirection& redirection : search.redirections) {
+  const auto answer = [](const char* symbol, void* target) {
     TORCH_CHECK(
-        redirection.done,
+        redirect("libtorch_cpu.so", symbol, target),
         "flagos: this build of torch does not call ",
-        redirection.symbol,
+        symbol,
         " where torch 2.11's wheels do, so CUDA tensors could not be differentiated beside flagos ones; use torch's "
         "own wheel, or FLAGOS_VENDOR=host");
-  }
+  };
+  answer("_ZN2at11accelerator14getAcceleratorEb", reinterpret_cast<void*>(&accelerator_of_graph));
+  answer("_ZN2at11accelerator13isAcceleratorEN3c1010DeviceTypeE", reinterpret_cast<void*>(&is_accelerator_of_graph));
 }
 
 void register_engine() {

@@ -13,6 +13,7 @@
 #include "boxed.h"
 #include "copy.h"
 #include "cudnn_choices.h"
+#include "device_names.h"
 #include "engine.h"
 #include "factories.h"
 #include "fft_half.h"
@@ -195,8 +196,19 @@ void register_all(const FlagosApi* api, bool on_cuda) {
   registered = true;
 }
 
-char* copy_message(const char* text) {
-  return strdup(text);
+// What `work` throws, to be freed with flagos_shim_free, or NULL.
+template <class Work>
+char* message_of(Work work) {
+  try {
+    work();
+    return nullptr;
+  } catch (const c10::Error& error) {
+    return strdup(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return strdup(error.what());
+  } catch (...) {
+    return strdup("unknown C++ exception in torch_fl");
+  }
 }
 
 } // namespace
@@ -206,16 +218,17 @@ char* copy_message(const char* text) {
 extern "C" {
 
 char* flagos_shim_register(const FlagosApi* api, int on_cuda) {
-  try {
-    flagos::register_all(api, on_cuda != 0);
-    return nullptr;
-  } catch (const c10::Error& error) {
-    return flagos::copy_message(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return flagos::copy_message(error.what());
-  } catch (...) {
-    return flagos::copy_message("unknown C++ exception while registering flagos");
-  }
+  return flagos::message_of([&] { flagos::register_all(api, on_cuda != 0); });
+}
+
+char* flagos_shim_watch_device_names(FlagosAsked asked) {
+  return flagos::message_of([&] {
+    if (asked != nullptr) {
+      flagos::watch_device_names(asked);
+    } else {
+      flagos::stop_watching_device_names();
+    }
+  });
 }
 
 void flagos_shim_each_op(void (*visit)(const char* name, int on_cpu_too, void* context), void* context) {

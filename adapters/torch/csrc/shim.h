@@ -3,6 +3,9 @@
 #ifndef FLAGOS_SHIM_H
 #define FLAGOS_SHIM_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include "flagos.h"
 #include "flagos_comm.h"
 
@@ -13,6 +16,14 @@ extern "C" {
 /* Registers the device with torch, served by CUDA or else by the CPU. Returns NULL, or a message to be freed with
  * flagos_shim_free. */
 char* flagos_shim_register(const FlagosApi* api, int on_cuda);
+
+/* Registers the device because a program asks for it. Returns 0, or writes why not into `message`, NUL-terminated and
+   cut to `size` bytes, and returns 1. */
+typedef int32_t (*FlagosAsked)(char* message, size_t size);
+
+/* Has torch call `asked` before it reads the first device string that names flagos, from any thread and until the
+   device is named. NULL: the device has its name. Returns NULL, or a message to be freed with flagos_shim_free. */
+char* flagos_shim_watch_device_names(FlagosAsked asked);
 
 /* Registers the operators by which Python gets the backend `flagos` of torch.distributed. Returns NULL, or a message
    to be freed with flagos_shim_free. */

@@ -2,6 +2,8 @@
 #![allow(non_snake_case)] // the module is called `_C`, as torch calls its own
 
 use std::ffi::{c_char, c_void, CStr, CString};
+use std::panic::catch_unwind;
+use std::sync::Mutex;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -13,6 +15,9 @@ mod shim {
     // SAFETY: declared in csrc/shim.h; every function catches its exceptions.
     extern "C" {
         pub fn flagos_shim_register(api: *const c_void, on_cuda: i32) -> *mut c_char;
+        pub fn flagos_shim_watch_device_names(
+            asked: Option<extern "C" fn(*mut c_char, usize) -> i32>,
+        ) -> *mut c_char;
         pub fn flagos_shim_open_comm(api: *const c_void) -> *mut c_char;
         pub fn flagos_shim_each_op(
             visit: extern "C" fn(*const c_char, i32, *mut c_void),
@@ -62,6 +67,63 @@ fn register(api: &Bound<'_, PyCapsule>, native: &str) -> PyResult<()> {
     let pointer = api.pointer_checked(Some(c"flagos.FlagosApi"))?;
     // SAFETY: the capsule of that name holds the core's table, which lives as long as the process.
     take_message(unsafe { shim::flagos_shim_register(pointer.as_ptr(), on_cuda) })
+        .map_err(PyRuntimeError::new_err)
+}
+
+/// What a program's first `flagos` calls; none while nobody waits for it.
+static ASKED: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+
+/// Calls what waits for the first `flagos`. The error, if there is one, as text.
+fn call_asked() -> Result<(), String> {
+    // Without the lock while Python runs: it may come back here.
+    let called = Python::try_attach(|py| {
+        let asked = ASKED
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .as_ref()
+            .map(|asked| asked.clone_ref(py));
+        asked.map_or(Ok(()), |asked| {
+            asked.call0(py).map(drop).map_err(|error| error.to_string())
+        })
+    });
+    called.unwrap_or_else(|| Err("flagos: the interpreter is ending".into()))
+}
+
+extern "C" fn asked(message: *mut c_char, size: usize) -> i32 {
+    let Err(text) =
+        catch_unwind(call_asked).unwrap_or_else(|_| Err("flagos: registering panicked".into()))
+    else {
+        return 0;
+    };
+    let end = text.floor_char_boundary(size.saturating_sub(1));
+    let kept: Vec<u8> = text.as_bytes()[..end].iter().copied().filter(|&byte| byte != 0).collect();
+    if size > 0 {
+        // SAFETY: the caller gives `size` writable bytes, and `kept` with its end fits.
+        unsafe {
+            std::ptr::copy_nonoverlapping(kept.as_ptr().cast(), message, kept.len());
+            *message.add(kept.len()) = 0;
+        }
+    }
+    1
+}
+
+/// Has torch call `callback` before it reads the first device string that names flagos, from any
+/// thread and again until it was called with None, which means that the device has its name. What
+/// it raises is raised there, as RuntimeError.
+///
+/// Raises RuntimeError when this torch reads such strings where it cannot be noticed.
+#[pyfunction]
+#[pyo3(signature = (callback))]
+fn watch_device_names(callback: Option<Py<PyAny>>) -> PyResult<()> {
+    let asked: Option<extern "C" fn(*mut c_char, usize) -> i32> =
+        callback.is_some().then_some(asked);
+    let previous = std::mem::replace(
+        &mut *ASKED.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
+        callback,
+    );
+    drop(previous); // what it runs may come back here
+    // SAFETY: `asked` is a function of this module, which is never unloaded.
+    take_message(unsafe { shim::flagos_shim_watch_device_names(asked) })
         .map_err(PyRuntimeError::new_err)
 }
 
@@ -135,6 +197,7 @@ fn bench_op(py: Python<'_>, op: &str, device: &str, iterations: i64) -> PyResult
 fn _C(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("built_for", env!("TORCH_FL_BUILT_FOR"))?;
     module.add_function(wrap_pyfunction!(register, module)?)?;
+    module.add_function(wrap_pyfunction!(watch_device_names, module)?)?;
     module.add_function(wrap_pyfunction!(open_comm, module)?)?;
     module.add_function(wrap_pyfunction!(registered_ops, module)?)?;
     module.add_function(wrap_pyfunction!(torch_version, module)?)?;

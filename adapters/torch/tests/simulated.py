@@ -51,3 +51,22 @@ def simulated_libraries() -> dict[str, Path]:
         files = [f"{folder}/{each}.o" for each in objects]
         subprocess.run([*compiler, "-shared", *files, "-lrt", "-o", str(built[name])], check=True)
     return built
+
+
+DRIVER = ROOT / "core" / "tests" / "vendor_conformance_cuda" / "simulated"
+"""Sources of a CUDA driver and of NVIDIA's management library over host memory, two devices."""
+
+
+@cache
+def simulated_driver() -> Path:
+    """A folder for LD_LIBRARY_PATH in which flagos finds two NVIDIA devices; torch finds the driver too old."""
+    folder = Path(tempfile.mkdtemp(prefix="simulated-driver-"))
+    atexit.register(shutil.rmtree, folder)
+    parts = ("state", "devices", "streams", "kernels", "nvml")
+    source = b"".join((DRIVER / f"{part}.cc").read_bytes() for part in parts)
+    compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-x", "c++", "-std=c++17"]
+    library = folder / "libcuda.so.1"
+    command = [*compiler, "-O0", "-fPIC", "-shared", "-pthread", "-o", str(library), "-"]
+    subprocess.run(command, input=source, check=True)
+    shutil.copy(library, folder / "libnvidia-ml.so.1")
+    return folder

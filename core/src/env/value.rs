@@ -111,6 +111,12 @@ impl Env {
         }
     }
 
+    /// Whether the device is to be torch's accelerator before the program names it.
+    #[must_use]
+    pub fn asks_for_accelerator(&self) -> bool {
+        self.get(super::ACCELERATOR.name) == Some("flagos")
+    }
+
     /// An unsigned integer.
     pub fn count(&self, var: &Var) -> Result<Option<u64>> {
         let Some(text) = self.get(var.name) else {

@@ -1,6 +1,6 @@
 """The native part of torch_fl. Import torch before it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 built_for: str
 """Version of torch the module was compiled against."""
@@ -9,6 +9,13 @@ def register(api: object, native: str = "cpu") -> None:
     """Register the device's kernels; `api` is `flagos._core.api_capsule()`. Idempotent.
 
     `native` is the device that serves it: "cpu" or "cuda".
+    """
+
+def watch_device_names(callback: Callable[[], object] | None) -> None:
+    """Have `callback` called before torch reads the first device string that names flagos.
+
+    From any thread, and again until this was called with None: the device has its name. What the
+    callback raises is raised where the string was read, as RuntimeError.
     """
 
 def open_comm(api: object) -> None:

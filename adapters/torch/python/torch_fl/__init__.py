@@ -1,7 +1,9 @@
 """The `flagos` device for PyTorch.
 
-Importing this package registers the device; `import torch` alone does too, through the
-`torch.backends` entry point. Nothing is initialised until a flagos device is first used.
+Importing this package registers the device. `import torch` alone does too, through the `torch.backends`
+entry point, unless the device is one that torch knows already (an NVIDIA GPU): then it is registered
+when the program first asks for it (see `torch_fl.waiting`). Nothing is initialised until a flagos
+device is first used.
 """
 
 from __future__ import annotations
@@ -18,17 +20,24 @@ def _autoload() -> None:
     """
     if _is_importing(__name__):
         return  # `import torch_fl` brought torch in and registers, loudly, as soon as it returns
-    from torch_fl import _register, _unavailable
+    from torch_fl import _register, _unavailable, waiting
 
     try:
-        _register.register()
+        if waiting.is_asked():
+            _register.register()
+        else:
+            waiting.install()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         _unavailable.install(reason)
-        sys.modules.pop(__name__, None)  # the next `import torch_fl` runs again, and raises
         warnings.warn(
             f"the flagos device was not registered. {reason}", RuntimeWarning, stacklevel=2
         )
+    finally:
+        if (
+            not _complete
+        ):  # the program's own `import torch_fl` is to run what torch's import left out
+            sys.modules.pop(__name__, None)
 
 
 def _is_importing(name: str) -> bool:
@@ -37,31 +46,38 @@ def _is_importing(name: str) -> bool:
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
-# torch imports this package while it is itself being imported; it then calls `_autoload`, which is
-# therefore defined before anything here can import torch.
-_imported_by_torch = _is_importing("torch")
+_complete = False
 
-if not _imported_by_torch:
+# torch imports this package while it is itself being imported, for `_autoload` alone.
+if not _is_importing("torch"):
     from torch_fl import _register
 
     _register.register()
 
-from flagos.routing import route  # noqa: E402
-from torch_fl._version import __version__  # noqa: E402
-from torch_fl.flaggems import (  # noqa: E402
-    disable_flaggems,
-    enable_flaggems,
-    is_flaggems_enabled,
-)
-from torch_fl.routing import (  # noqa: E402
-    counters,
-    explain,
-    get_registered_ops,
-    plan_summary,
-    register_impl,
-    reset_counters,
-    unregister_impl,
-)
+    from flagos.routing import route
+    from torch_fl._version import __version__
+    from torch_fl.flaggems import (
+        disable_flaggems,
+        enable_flaggems,
+        is_flaggems_enabled,
+    )
+    from torch_fl.routing import (
+        counters,
+        explain,
+        get_registered_ops,
+        plan_summary,
+        register_impl,
+        reset_counters,
+        unregister_impl,
+    )
+
+    # Modules that `_autoload` has loaded already are not bound by importing them again.
+    globals().update(
+        (name.removeprefix(f"{__name__}."), module)
+        for name, module in list(sys.modules.items())
+        if name.startswith(f"{__name__}.") and name.count(".") == 1
+    )
+    _complete = True
 
 __all__ = [
     "__version__",

@@ -17,7 +17,9 @@ from torch_fl._build import TORCH_VERSION
 
 DEVICE = "flagos"
 
-_lock = threading.Lock()
+# Taken again by the thread that registers, when it reads a device string.
+_lock = threading.RLock()
+_registering = False
 _registered = False
 _failure: Exception | None = None  # since kernels of ours came into torch
 
@@ -30,22 +32,31 @@ def register() -> None:
     as it was found, and a later call tries again. What fails after that, such as a configuration
     that is not understood, cannot be undone: every later call raises the same error.
     """
-    global _registered, _failure
+    global _registering, _registered
     with _lock:
-        if _registered:
+        if _registered or _registering:
             return
         if _failure is not None:
             raise _failure
-        _require_torch_version(torch.__version__)
-        _require_free_privateuse1()
-        _open_extension()
+        _registering = True
         try:
-            _register_kernels()
-            _name_device()
-        except Exception as error:
-            _failure = error
-            raise
+            _register()
+        finally:
+            _registering = False
         _registered = True
+
+
+def _register() -> None:
+    global _failure
+    _require_torch_version(torch.__version__)
+    _require_free_privateuse1()
+    _open_extension()
+    try:
+        _register_kernels()
+        _name_device()
+    except Exception as error:
+        _failure = error
+        raise
 
 
 def _require_torch_version(installed: str) -> None:
@@ -96,10 +107,13 @@ def _register_kernels() -> None:
 
 
 def _name_device() -> None:
+    from torch_fl import waiting
+
     _unavailable.uninstall()
     torch.utils.rename_privateuse1_backend(DEVICE)
     from torch_fl import flagos
 
+    waiting.uninstall()
     torch._register_device_module(DEVICE, flagos)
     # `import torch.flagos.amp` must give the module `torch_fl.flagos.amp`, not a second copy of it.
     prefix = flagos.__name__ + "."

@@ -36,6 +36,14 @@ def vendor() -> str:
     return chosen
 
 
+def is_known_to_torch() -> bool:
+    """True where the device that would serve flagos is one of torch's own, under another name.
+
+    Opens nothing, and does not ask whether this torch can reach it.
+    """
+    return _NATIVE_OF_VENDOR.get(_core.vendor(), "cpu") != "cpu"
+
+
 def native() -> str:
     """The device type that serves flagos tensors: "cpu" or "cuda"."""
     return _NATIVE_OF_VENDOR[vendor()]

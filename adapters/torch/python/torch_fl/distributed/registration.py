@@ -17,9 +17,10 @@ def register() -> None:
     from flagos import _core
     from torch_fl import _C
 
-    if not dist.is_available() or BACKEND in dist.Backend.backend_list:
+    if not dist.is_available():
         return
     _C.open_comm(_core.comm_capsule())
+    # Again where the name alone was there (torch_fl.waiting).
     dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=DEVICES)
     # torch calls it on every backend that can split, and only its own ones for CUDA have it.
     backends = torch._C._distributed_c10d.Backend

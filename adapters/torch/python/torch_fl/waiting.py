@@ -1,0 +1,163 @@
+"""The device before a program asks for it, where torch has the same device under another name.
+
+A registered out-of-tree device is what torch takes for the accelerator: integers name its devices, and
+`torch.Stream()` is a stream of it. Beside CUDA that would change programs which never mention flagos, so
+under a vendor whose device torch knows already the device is registered when it is first asked for, by
+
+- `import torch_fl`, or any name of `torch.flagos` but whether and how many devices there are,
+- a device string: `device="flagos"`, `x.to("flagos:1")`, `torch.device("flagos")`, a checkpoint that
+  was saved on the device,
+- the backend `flagos` of torch.distributed,
+- `FLAGOS_ACCELERATOR=flagos` or LightX2V's `PLATFORM=flagos`, at `import torch`.
+
+From then on the device is torch's accelerator, as it is from the start under the host vendor. No other
+module of this package may be imported before: that asks for the device.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from flagos import _core
+from flagos.on_import import when_imported
+from torch_fl import _vendor
+
+_DEVICE = "flagos"
+_MODULE = f"torch.{_DEVICE}"
+_ASKING = {"FLAGOS_ACCELERATOR": _DEVICE, "PLATFORM": _DEVICE}
+_AFTER_TORCHS_OWN = 100  # torch's packages have priorities from 10 to 26
+
+
+def is_asked() -> bool:
+    """Whether the device is to be registered at once: by the environment, or because no other has it."""
+    if any(os.environ.get(name) == value for name, value in _ASKING.items()):
+        return True
+    return not _vendor.is_known_to_torch()
+
+
+def install() -> None:
+    """Wait for the first who asks. Registers nothing with torch's dispatcher.
+
+    Raises RuntimeError when this torch reads device strings where it cannot be noticed.
+    """
+    from torch_fl import _C
+
+    _C.watch_device_names(ask)
+    module = _Waiting()
+    setattr(torch, _DEVICE, module)
+    sys.modules[_MODULE] = module
+    sys.meta_path.insert(0, _Finder())
+    torch.serialization.register_package(_AFTER_TORCHS_OWN, _tag, _deserialize)
+    when_imported("torch.distributed.distributed_c10d", _offer_backend)
+
+
+def uninstall() -> None:
+    """The device is registered: remove what stood in for `torch.flagos`. Idempotent."""
+    from torch_fl import _C
+
+    _C.watch_device_names(None)
+    if isinstance(getattr(torch, _DEVICE, None), _Waiting):
+        delattr(torch, _DEVICE)
+        sys.modules.pop(_MODULE, None)
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+
+
+def ask() -> None:
+    """Register the device."""
+    importlib.import_module("torch_fl")
+
+
+class _Waiting(types.ModuleType):
+    """Stands in for `torch.flagos`. To be asked whether there are devices is not to be asked for one."""
+
+    def __init__(self) -> None:
+        super().__init__(_MODULE, __doc__)
+        self.__path__ = []  # it has submodules, which `_Finder` finds
+
+    def is_available(self) -> bool:
+        """True when at least one device can be used."""
+        return self.device_count() > 0
+
+    def device_count(self) -> int:
+        """Number of devices; 0 when there is none, or none that this torch can reach."""
+        return _core.device_count() if torch.backends.cuda.is_built() else 0
+
+    def is_initialized(self) -> bool:
+        """False: once it is, another module stands here."""
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        # Introspection (inspect, pickle, doctest) probes every module for dunder attributes.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        ask()
+        return getattr(importlib.import_module("torch_fl.flagos"), name)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds `torch.flagos.amp` and its like by asking for the device, which has them loaded."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: types.ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The spec of a module of the device; None for every other name."""
+        if not fullname.startswith(f"{_MODULE}."):
+            return None
+        ask()
+        if fullname not in sys.modules:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, _Loaded(sys.modules[fullname]))
+
+
+class _Loaded(importlib.abc.Loader):
+    """Gives a module that is loaded already, as it is."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self._module = module
+        self._spec = module.__spec__
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        """The module."""
+        return self._module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Nothing is left to be done but to give it back its own spec."""
+        module.__spec__ = self._spec
+
+
+def _tag(storage: Any) -> None:
+    """Where storages are saved from: once the device is registered, torch tells."""
+
+
+def _deserialize(storage: Any, location: str) -> Any:
+    """Storages that were saved on the device, when torch knows nothing of it yet."""
+    if location.partition(":")[0] != _DEVICE:
+        return None
+    ask()
+    return torch.serialization._deserialize("privateuse1", storage, location)
+
+
+def _offer_backend() -> None:
+    """Has torch.distributed know the backend by name."""
+    import torch.distributed as dist
+
+    if dist.is_available() and _DEVICE not in dist.Backend.backend_list:
+        dist.Backend.register_backend(_DEVICE, _create, extended_api=True, devices=[_DEVICE, "cpu"])
+
+
+def _create(*arguments: Any) -> Any:
+    from torch_fl.distributed import registration
+
+    return registration.create(*arguments)
