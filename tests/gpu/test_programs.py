@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import os
 import subprocess
 import sys
@@ -65,17 +66,38 @@ def test_compilation_generates_triton() -> None:
     assert result.device.type == "flagos"
 
 
-def test_profiler_shows_kernels_under_operators() -> None:
+@pytest.mark.parametrize("activity", ["CUDA", "PrivateUse1"])
+def test_profiler_shows_kernels_under_operators(activity: str, tmp_path: Path) -> None:
     from torch.profiler import ProfilerActivity, profile
 
     x = torch.randn(256, 256, device="flagos")
     x @ x
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-        y = x @ x
-        torch.flagos.synchronize()
+    device = getattr(ProfilerActivity, activity)
+    with profile(activities=[ProfilerActivity.CPU, device]) as profiler:
+        y = (x @ x).to("cpu")
     row = next(row for row in profiler.key_averages() if row.key == "aten::mm")
     assert row.device_time_total > 0, profiler.key_averages().table()
-    assert y.device.type == "flagos"
+    assert y.shape == x.shape
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    operators = {
+        event["args"]["External id"]: event["name"]
+        for event in events
+        if event.get("cat") == "cpu_op"
+    }
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    assert any(operators.get(each["args"].get("External id")) == "aten::mm" for each in kernels)
+    assert any(event.get("cat") == "gpu_memcpy" for event in events)
+    starts, ends = (
+        {event["id"] for event in events if event.get("cat") == "ac2g" and event["ph"] == half}
+        for half in "sf"
+    )
+    assert starts & ends
+
+    with profile(activities=[device]) as profiler:
+        x @ x
+        torch.flagos.synchronize()
+    assert {str(event.device_type) for event in profiler.events()} == {"DeviceType.CUDA"}
 
 
 def test_checkpoints_move_between_devices(tmp_path: Path) -> None:

@@ -196,6 +196,7 @@ def test_another_owner_of_privateuse1_is_named(claim, evidence, run_python):
     assert usable == "2.0"
 
 
+@pytest.mark.host
 def test_with_another_autoloaded_plugin_both_the_cpu_and_that_plugin_work(run_python, tmp_path):
     (tmp_path / "other_plugin.py").write_text(
         "def autoload():\n    import torch\n    torch.utils.rename_privateuse1_backend('npu')\n"
@@ -214,7 +215,7 @@ def test_with_another_autoloaded_plugin_both_the_cpu_and_that_plugin_work(run_py
 def test_any_patch_release_of_the_line_will_do(version):
     from torch_fl import _register
 
-    _register._require_torch_version(version)
+    _register.require_torch_version(version)
 
 
 @pytest.mark.parametrize("version", ["2.10.1", "2.12.0", "3.0.0", "2.1.1"])
@@ -222,9 +223,10 @@ def test_another_line_will_not(version):
     from torch_fl import _register
 
     with pytest.raises(ImportError, match=r"built for torch 2\.11"):
-        _register._require_torch_version(version)
+        _register.require_torch_version(version)
 
 
+@pytest.mark.host  # beside CUDA the place is taken when the device is asked for
 def test_a_plugin_that_comes_later_is_refused_by_torch(run_python):
     script = f"""
     import torch

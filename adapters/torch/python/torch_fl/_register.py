@@ -48,9 +48,9 @@ def register() -> None:
 
 def _register() -> None:
     global _failure
-    _require_torch_version(torch.__version__)
+    require_torch_version(torch.__version__)
     _require_free_privateuse1()
-    _open_extension()
+    open_extension()
     try:
         _register_kernels()
         _name_device()
@@ -59,7 +59,8 @@ def _register() -> None:
         raise
 
 
-def _require_torch_version(installed: str) -> None:
+def require_torch_version(installed: str) -> None:
+    """Raise ImportError unless the extension was built for torch `installed`, as in torch.__version__."""
     minor = ".".join(installed.split("+")[0].split(".")[:2])
     if minor != TORCH_VERSION:
         raise ImportError(
@@ -86,7 +87,8 @@ def _require_free_privateuse1() -> None:
     )
 
 
-def _open_extension() -> None:
+def open_extension() -> None:
+    """Open the native modules. Raises ImportError when one is missing or does not fit."""
     try:
         from flagos import _core  # noqa: F401
         from torch_fl import _C, _vendor  # noqa: F401

@@ -1,23 +1,42 @@
-"""Time on the device in torch.profiler's tables.
+"""Time on the device in torch.profiler's tables and traces.
 
 torch 2.11 lists PrivateUse1 among the activities its tracing library collects, whether or not a
-tracer for the device was given to that library. The host vendor has none: its kernels are ordinary
-functions on the host. Without the activity torch falls back to timing every operator with a pair of
-the device's events, which is just what is wanted.
+tracer for the device was given to that library.
+
+- Under the cuda vendor the device's kernels, copies and fills are CUDA's, so asking for one activity
+  is asking for the other: the tracing library's own tracer of CUDA collects them.
+- The host vendor has no tracer: its kernels are ordinary functions on the host. Without the activity
+  torch falls back to timing every operator with a pair of the device's events, which is just what is
+  wanted.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch.autograd.profiler as autograd_profiler
 from torch._C._profiler import ProfilerActivity
 
+from torch_fl import _vendor
+
 _collected_by_torch = autograd_profiler._supported_activities
+_prepared_by_torch = autograd_profiler.profile.__init__
 
 
 def _collected() -> set[ProfilerActivity]:
     return set(_collected_by_torch()) - {ProfilerActivity.PrivateUse1}
 
 
+def _prepare(self: autograd_profiler.profile, *args: Any, **kwargs: Any) -> None:
+    _prepared_by_torch(self, *args, **kwargs)
+    if self.enabled and ProfilerActivity.PrivateUse1 in self.kineto_activities:
+        self.kineto_activities.remove(ProfilerActivity.PrivateUse1)
+        self.kineto_activities.add(ProfilerActivity.CUDA)
+
+
 def install() -> None:
-    """Have torch time the device's operators with events. Idempotent."""
-    autograd_profiler._supported_activities = _collected
+    """Have torch collect what the vendor's device does. Idempotent."""
+    if _vendor.on_cuda():
+        setattr(autograd_profiler.profile, "__init__", _prepare)  # noqa: B010
+    else:
+        autograd_profiler._supported_activities = _collected
