@@ -511,9 +511,9 @@ typedef struct FlagosApi {
    */
   int32_t (*is_pinned)(const void *ptr);
   /**
-   * Notes that work queued on a stream uses the pinned block.
+   * Notes that work queued on a stream uses the pinned block that the address lies in.
    */
-  int32_t (*pinned_record)(void *block, int32_t device, uint64_t stream);
+  int32_t (*pinned_record)(const void *ptr, int32_t device, uint64_t stream);
   /**
    * A stream from a set of 32 for each priority (below 0 is high), handed out round robin.
    */

@@ -260,8 +260,12 @@ class PinnedAllocator final : public at::HostAllocator {
   void copy_data(void* destination, const void* source, std::size_t count) const override {
     std::memcpy(destination, source, count);
   }
-  bool record_event(void* /*data*/, void* block, c10::Stream stream) override {
-    check(core->pinned_record(block, stream.device_index(), static_cast<uint64_t>(stream.id())));
+  // By address: a storage of somebody else's (NumPy's, DLPack's) may be what looks at the block.
+  bool record_event(void* data, void* /*context*/, c10::Stream stream) override {
+    if (core->is_pinned(data) == 0) {
+      return false;
+    }
+    check(core->pinned_record(data, stream.device_index(), static_cast<uint64_t>(stream.id())));
     return true;
   }
   void empty_cache() override {

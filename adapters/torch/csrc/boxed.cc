@@ -169,12 +169,20 @@ class Call final : public StorageSource {
     }
   }
 
-  void sync() {
+  // Shows the arguments what the kernel did to their aliases.
+  void settle_written(const Traits& traits) {
+    if (!traits.mutates) {
+      return;
+    }
     for (Binding& binding : bindings_) {
       sync_layout(binding.original, binding.alias, *this);
     }
+    if (traits.counts_versions) {
+      bump_versions();
+    }
   }
 
+ private:
   // For operators whose version counters torch leaves to the kernels; CUDA's count what they write to a list, but for
   // those that take it tensor by tensor. Views share a counter, so all are asked before one is counted.
   void bump_versions() {
@@ -190,6 +198,7 @@ class Call final : public StorageSource {
     }
   }
 
+ public:
   // The flagos storage to use for `native`: that of an argument when the bytes are an argument's. Once the kernel
   // has run.
   c10::Storage flagos_storage(const c10::Storage& native) override {
@@ -405,14 +414,16 @@ void serve(
   {
     const NativePoolScope pool(device);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    run(stack);
-  }
-  if (traits.mutates) {
-    call.sync();
-    if (traits.counts_versions) {
-      call.bump_versions();
+    try {
+      run(stack);
+    } catch (...) {
+      // What it was to write may have been resized or written before: memory that was given back must not be
+      // reached through it, and what autograd has saved of it is not to be trusted.
+      call.settle_written(traits);
+      throw;
     }
   }
+  call.settle_written(traits);
   const size_t num_results = op.schema().returns().size();
   for (auto result = stack->end() - static_cast<ptrdiff_t>(num_results); result != stack->end(); ++result) {
     call.convert_result(*result);

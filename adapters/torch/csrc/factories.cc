@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "factories.h"
 
+#include <ATen/Context.h>
+#include <ATen/Dispatch_v2.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -46,6 +48,15 @@ c10::DeviceIndex target(std::optional<c10::Device> device) {
   return device->index();
 }
 
+// What is not initialised is a wrong number that shows, where the program wants every run to be the same.
+at::Tensor filled(at::Tensor fresh) {
+  const at::Context& context = at::globalContext();
+  if (C10_UNLIKELY(context.deterministicAlgorithms()) && context.deterministicFillUninitializedMemory()) {
+    at::native::fill_empty_deterministic_(fresh);
+  }
+  return fresh;
+}
+
 at::Tensor empty(
     at::IntArrayRef size,
     std::optional<c10::ScalarType> dtype,
@@ -56,7 +67,8 @@ at::Tensor empty(
   Slot<kEmpty>::enter();
   check_factory(layout, pin_memory);
   const DeviceScope scope(target(device));
-  return at::detail::empty_generic(size, device_allocator(), kKeys, c10::dtype_or_default(dtype), memory_format);
+  return filled(
+      at::detail::empty_generic(size, device_allocator(), kKeys, c10::dtype_or_default(dtype), memory_format));
 }
 
 at::Tensor empty_strided(
@@ -69,7 +81,8 @@ at::Tensor empty_strided(
   Slot<kEmptyStrided>::enter();
   check_factory(layout, pin_memory);
   const DeviceScope scope(target(device));
-  return at::detail::empty_strided_generic(size, stride, device_allocator(), kKeys, c10::dtype_or_default(dtype));
+  return filled(
+      at::detail::empty_strided_generic(size, stride, device_allocator(), kKeys, c10::dtype_or_default(dtype)));
 }
 
 // A tensor of zeros without memory, as autograd uses it for undefined tangents.

@@ -4,6 +4,8 @@
 #include <ATen/core/TensorBase.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <vector>
+
 #include "allocator.h"
 #include "cuda.h"
 
@@ -11,6 +13,15 @@ namespace flagos {
 
 thread_local ThreadState thread_state;
 const uint64_t* pending_work = nullptr;
+
+uint64_t& stream_of_far_device(c10::DeviceIndex device) {
+  static thread_local std::vector<uint64_t> streams;
+  const auto place = static_cast<size_t>(device - ThreadState::kDevices);
+  if (place >= streams.size()) {
+    streams.resize(place + 1);
+  }
+  return streams[place];
+}
 
 void drain_slowly(c10::DeviceIndex device) {
   if (native.cuda) {
@@ -66,7 +77,7 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream exchangeStream(c10::Stream stream) const override {
     const c10::DeviceIndex index = resolve(stream.device());
     const c10::Stream previous = to_stream(index, current_stream(index));
-    thread_state.stream[index] = static_cast<uint64_t>(stream.id());
+    set_current_stream(index, static_cast<uint64_t>(stream.id()));
     return previous;
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override {

@@ -109,9 +109,9 @@ class DropoutState {
 };
 
 DropoutState& dropout_state(c10::DeviceIndex device) {
-  static auto* states = new std::array<DropoutState, kMaxDevices>(); // tensors must not end after torch
-  TORCH_CHECK(device < kMaxDevices, "flagos: at most ", kMaxDevices, " devices");
-  return (*states)[static_cast<size_t>(device)];
+  constexpr size_t kDevices = std::numeric_limits<c10::DeviceIndex>::max();
+  static auto* states = new std::array<DropoutState, kDevices>(); // tensors must not end after torch
+  return states->at(static_cast<size_t>(device));
 }
 
 struct Outputs {

@@ -8,13 +8,14 @@
 
 namespace flagos {
 
-constexpr int kMaxDevices = 16;
-
 struct ThreadState {
+  // Devices beyond these have their streams in a table of their own.
+  static constexpr c10::DeviceIndex kDevices = 16;
+
   c10::DeviceIndex device = 0;
   // While >= 0, native kernels of this thread allocate from the pool of that flagos device.
   c10::DeviceIndex pool_device = -1;
-  uint64_t stream[kMaxDevices] = {};
+  uint64_t stream[kDevices] = {};
 };
 
 // Read at every dispatch: the initial-exec model saves a call each time, and fits glibc's reserve for dlopened
@@ -35,10 +36,19 @@ inline void set_current_device(c10::DeviceIndex device) {
   }
 }
 
+// The current stream of a device from `ThreadState::kDevices` on, to read or to set.
+uint64_t& stream_of_far_device(c10::DeviceIndex device);
+
 inline uint64_t current_stream(c10::DeviceIndex device) {
-  return C10_UNLIKELY(native.cuda)
-      ? static_cast<uint64_t>(cuda_guard()->getStream(c10::Device(c10::DeviceType::CUDA, device)).id())
-      : thread_state.stream[device];
+  if (C10_UNLIKELY(native.cuda)) {
+    return static_cast<uint64_t>(cuda_guard()->getStream(c10::Device(c10::DeviceType::CUDA, device)).id());
+  }
+  return C10_LIKELY(device < ThreadState::kDevices) ? thread_state.stream[device] : stream_of_far_device(device);
+}
+
+// Under the host vendor.
+inline void set_current_stream(c10::DeviceIndex device, uint64_t stream) {
+  (device < ThreadState::kDevices ? thread_state.stream[device] : stream_of_far_device(device)) = stream;
 }
 
 inline c10::Stream to_stream(c10::DeviceIndex device, uint64_t id) {

@@ -2,6 +2,8 @@
 #include "twin.h"
 
 #include <cstring>
+#include <mutex>
+#include <unordered_map>
 #include <utility>
 
 namespace flagos {
@@ -10,17 +12,64 @@ void release_twin(void* twin) {
   c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(twin));
 }
 
+namespace {
+
+// The native storages over memory from outside that calls use just now, by the flagos storage of each. Kernels tell by
+// the storage whether what they write overlaps what they read, so that one call must not be given two.
+class ForeignTwins {
+ public:
+  static ForeignTwins& instance() {
+    static auto* twins = new ForeignTwins; // storages may end after everything else
+    return *twins;
+  }
+
+  c10::Storage of(c10::StorageImpl* foreign) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto known = twins_.find(foreign);
+    if (known != twins_.end()) {
+      if (auto twin = known->second.lock()) {
+        return c10::Storage(std::move(twin));
+      }
+    }
+    c10::raw::intrusive_ptr::incref(foreign);
+    auto twin = c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t{},
+        foreign->nbytes(),
+        c10::DataPtr(const_cast<void*>(foreign->data()), foreign, &release, native_device(foreign->device().index())),
+        /*allocator=*/nullptr,
+        /*resizable=*/false);
+    twins_.insert_or_assign(foreign, Weak(twin));
+    return c10::Storage(std::move(twin));
+  }
+
+ private:
+  using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
+
+  // The last call that used the twin of this flagos storage is over.
+  static void release(void* context) {
+    auto* foreign = static_cast<c10::StorageImpl*>(context);
+    instance().forget(foreign);
+    c10::raw::intrusive_ptr::decref(foreign);
+  }
+
+  void forget(c10::StorageImpl* foreign) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = twins_.find(foreign);
+    if (found != twins_.end() && found->second.expired()) { // another thread may have made the next one
+      twins_.erase(found);
+    }
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<c10::StorageImpl*, Weak> twins_;
+};
+
+} // namespace
+
 c10::Storage foreign_twin(const c10::Storage& flagos_storage) {
   c10::StorageImpl* impl = flagos_storage.unsafeGetStorageImpl();
   TORCH_CHECK(impl->device_type() == kFlagos, "flagos: a tensor on ", impl->device(), " was taken for one on flagos");
-  c10::raw::intrusive_ptr::incref(impl);
-  // release_twin drops a StorageImpl reference whatever its device is.
-  return c10::Storage(
-      c10::Storage::use_byte_size_t{},
-      impl->nbytes(),
-      c10::DataPtr(const_cast<void*>(impl->data()), impl, &release_twin, native_device(impl->device().index())),
-      /*allocator=*/nullptr,
-      /*resizable=*/false);
+  return ForeignTwins::instance().of(impl);
 }
 
 namespace {

@@ -9,7 +9,16 @@ at::Tensor& TypedCall::alias_here(const at::Tensor& tensor) {
     raise_mixed_devices(device_, own);
   }
   device_ = own;
-  return aliases_.of(tensor);
+  return C10_UNLIKELY(tensor.unsafeGetTensorImpl() == written_) ? *written_alias_ : aliases_.of(tensor);
+}
+
+at::Tensor& TypedCall::written_here(const at::Tensor& tensor) {
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const Alias* seen = aliases_.find([&](const Alias& alias) { return alias.original == impl; });
+  at::Tensor& alias = C10_LIKELY(seen == nullptr) ? alias_here(tensor) : const_cast<at::Tensor&>(seen->native);
+  written_ = impl;
+  written_alias_ = &alias;
+  return alias;
 }
 
 at::Tensor typed_result(const TypedCall& call, at::Tensor native) {

@@ -38,7 +38,7 @@ class TypedCall {
       }
       return tensor;
     }
-    return alias_here(tensor);
+    return written_here(tensor);
   }
   // Indices may be on the CPU whatever is indexed.
   at::Tensor& index(const at::Tensor& tensor) {
@@ -62,8 +62,12 @@ class TypedCall {
 
  private:
   at::Tensor& alias_here(const at::Tensor& tensor);
+  at::Tensor& written_here(const at::Tensor& tensor);
 
   Aliases aliases_;
+  // What is written and read too is one tensor to the kernel, as it is to the caller: kernels ask.
+  const c10::TensorImpl* written_ = nullptr;
+  at::Tensor* written_alias_ = nullptr;
   c10::Device device_{c10::DeviceType::CPU}; // flagos once one was seen
   const c10::TensorImpl* elsewhere_ = nullptr;
 };
@@ -230,7 +234,14 @@ struct Typed<Op, Result(Arguments...)> {
     const NativePoolScope pool(call.device());
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     if constexpr (std::is_same_v<Result, at::Tensor&>) {
-      at::Tensor& native_result = Op::redispatch(native.keys, arguments.get()...);
+      at::Tensor& native_result = [&]() -> at::Tensor& {
+        try {
+          return Op::redispatch(native.keys, arguments.get()...);
+        } catch (...) {
+          (sync_written(arguments, call.device()), ...); // it may have been resized before
+          throw;
+        }
+      }();
       (sync_written(arguments, call.device()), ...);
       at::Tensor* result = nullptr;
       ((result = result != nullptr ? result : written_as(arguments, native_result)), ...);

@@ -96,7 +96,11 @@ extern "C" fn asked(message: *mut c_char, size: usize) -> i32 {
         return 0;
     };
     let end = text.floor_char_boundary(size.saturating_sub(1));
-    let kept: Vec<u8> = text.as_bytes()[..end].iter().copied().filter(|&byte| byte != 0).collect();
+    let kept: Vec<u8> = text.as_bytes()[..end]
+        .iter()
+        .copied()
+        .filter(|&byte| byte != 0)
+        .collect();
     if size > 0 {
         // SAFETY: the caller gives `size` writable bytes, and `kept` with its end fits.
         unsafe {
@@ -118,11 +122,13 @@ fn watch_device_names(callback: Option<Py<PyAny>>) -> PyResult<()> {
     let asked: Option<extern "C" fn(*mut c_char, usize) -> i32> =
         callback.is_some().then_some(asked);
     let previous = std::mem::replace(
-        &mut *ASKED.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
+        &mut *ASKED
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner),
         callback,
     );
     drop(previous); // what it runs may come back here
-    // SAFETY: `asked` is a function of this module, which is never unloaded.
+                    // SAFETY: `asked` is a function of this module, which is never unloaded.
     take_message(unsafe { shim::flagos_shim_watch_device_names(asked) })
         .map_err(PyRuntimeError::new_err)
 }

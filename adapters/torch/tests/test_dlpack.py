@@ -55,3 +55,44 @@ def test_an_imported_tensor_computes():
 def test_a_tensor_that_requires_grad_is_refused():
     with pytest.raises(BufferError, match="grad"):
         torch.ones(2, device="flagos", requires_grad=True).__dlpack__()
+
+
+@pytest.mark.host
+def test_imported_memory_is_checked_for_overlap():
+    for device in ("cpu", "flagos"):
+        owner = torch.arange(8.0, device=device)
+        x = torch.from_dlpack(owner)
+        for write in (
+            lambda x=x: x[1:].add_(x[:-1]),
+            lambda x=x: torch.mul(x[1:], 2, out=x[:-1]),
+            lambda x=x: torch.cumsum(x[1:], 0, out=x[:-1]),
+        ):
+            with pytest.raises(RuntimeError, match=r"overlap|single memory location"):
+                write()
+        assert x.tolist() == [float(i) for i in range(8)]
+        x[:4].add_(x[4:])
+        assert owner.tolist()[:4] == [4.0, 6.0, 8.0, 10.0]
+
+
+@pytest.mark.host
+def test_imported_memory_from_several_threads():
+    import threading
+
+    x = torch.from_dlpack(torch.zeros(64, device="flagos"))
+    failed = []
+
+    def work(row):
+        try:
+            for _ in range(200):
+                row.add_(1)
+                with pytest.raises(RuntimeError, match=r"overlap|single memory location"):
+                    x[1:].add_(x[:-1])
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(row,)) for row in x.view(4, 16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and x.eq(200).all()

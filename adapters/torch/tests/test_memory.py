@@ -195,3 +195,27 @@ def test_statistics_of_pinned_memory_have_torchs_names():
     }
     flagos.init()
     assert flagos.host_memory_stats().keys() == expected | {"num_host_alloc", "num_host_free"}
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.int32, torch.bool, torch.complex64]
+)
+def test_fresh_memory_is_filled_where_every_run_has_to_be_the_same(dtype):
+    torch.use_deterministic_algorithms(True)
+    try:
+        made = {}
+        for device in ("cpu", "flagos"):
+            x = torch.ones(3, 4, dtype=dtype, device=device)
+            made[device] = [
+                torch.empty(2, 3, dtype=dtype, device=device),
+                torch.empty_strided((2, 3), (1, 2), dtype=dtype, device=device),
+                torch.empty_like(x),
+                x.new_empty(5),
+                torch.empty_permuted((2, 3), (1, 0), dtype=dtype, device=device),
+                torch.ones(2, dtype=dtype, device=device).resize_(6),
+            ]
+        for ours, theirs in zip(made["flagos"], made["cpu"], strict=True):
+            torch.testing.assert_close(ours.cpu(), theirs, rtol=0, atol=0, equal_nan=True)
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -82,15 +82,26 @@ def test_work_on_one_stream_is_ordered_without_waiting():
     assert run_delayed(program) == "0"
 
 
-def test_pinned_memory_is_not_reused_while_a_copy_reads_it():
-    program = """
+@pytest.mark.parametrize(
+    "view",
+    [
+        pytest.param("pinned", id="its owner's"),
+        pytest.param("torch.from_numpy(pinned.numpy())", id="NumPy's"),
+        pytest.param("torch.from_dlpack(pinned)", id="DLPack's"),
+        pytest.param("torch.frombuffer(pinned.numpy(), dtype=torch.float32)", id="a buffer's"),
+        pytest.param("pinned.untyped_storage().cpu() and pinned[:]", id="a view's"),
+    ],
+)
+def test_pinned_memory_is_not_reused_while_a_copy_reads_it(view):
+    program = f"""
         wrong = 0
         for i in range(10):
             target = torch.zeros(4096, device="flagos")
-            source = torch.full((4096,), float(i)).pin_memory()
+            pinned = torch.full((4096,), float(i)).pin_memory()
+            source = {view}
             with torch.flagos.stream(side):
                 target.copy_(source, non_blocking=True)
-            del source
+            del source, pinned
             torch.full((4096,), -1.0).pin_memory()  # would take the same memory
             side.synchronize()
             wrong += target.sum().item() != 4096 * i

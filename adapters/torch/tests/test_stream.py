@@ -190,3 +190,36 @@ def test_memory_freed_while_a_late_copy_reads_it_is_not_given_away(run_python):
     print("wrong", wrong)
     """
     assert run_python(script, **DELAYED).stdout.strip() == "wrong 0"
+
+
+@pytest.mark.host
+def test_every_device_has_streams_in_every_thread(run_python):
+    script = """
+    import threading
+    import torch
+    assert torch.flagos.device_count() == 127
+    failed = []
+
+    def work(index):
+        try:
+            default = torch.flagos.current_stream(index)
+            stream = torch.flagos.Stream(device=f"flagos:{index}")
+            with torch.flagos.stream(stream):
+                assert torch.flagos.current_stream(index) == stream
+                x = torch.full((8,), float(index), device=f"flagos:{index}")
+                assert (x + 1).sum().item() == 8.0 * (index + 1)
+                for other in (0, 15, 16, 126):
+                    if other != index:
+                        assert torch.flagos.current_stream(other).stream_id == 0
+            assert torch.flagos.current_stream(index) == default
+        except BaseException as error:
+            failed.append((index, error))
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(127)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(failed)
+    """
+    assert run_python(script, FLAGOS_HOST_DEVICES="127").stdout.strip() == "[]"

@@ -53,10 +53,10 @@ pub(super) extern "C" fn is_pinned(ptr: *const c_void) -> i32 {
 }
 
 /// `FlagosApi::pinned_record`.
-pub(super) extern "C" fn record(block: *mut c_void, device: i32, stream: u64) -> i32 {
+pub(super) extern "C" fn record(ptr: *const c_void, device: i32, stream: u64) -> i32 {
     status(|| {
         let pinned = process::require("pinned_record")?.pinned();
-        pinned.record_stream(block as usize, device_index(device)?, stream)
+        pinned.record_stream(ptr as usize, device_index(device)?, stream)
     })
 }
 

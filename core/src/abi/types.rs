@@ -300,8 +300,8 @@ pub struct FlagosApi {
     pub pinned_free: extern "C" fn(block: *mut c_void),
     /// 1 when the address lies in pinned memory, else 0; not a status.
     pub is_pinned: extern "C" fn(ptr: *const c_void) -> i32,
-    /// Notes that work queued on a stream uses the pinned block.
-    pub pinned_record: extern "C" fn(block: *mut c_void, device: i32, stream: u64) -> i32,
+    /// Notes that work queued on a stream uses the pinned block that the address lies in.
+    pub pinned_record: extern "C" fn(ptr: *const c_void, device: i32, stream: u64) -> i32,
     /// A stream from a set of 32 for each priority (below 0 is high), handed out round robin.
     pub stream_create: unsafe extern "C" fn(device: i32, priority: i32, stream: *mut u64) -> i32,
     /// Whether everything queued has finished. Reports a failure of queued work, once.

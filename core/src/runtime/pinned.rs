@@ -32,7 +32,8 @@ pub struct PinnedAllocation {
 pub struct PinnedAllocator {
     streams: Arc<Streams>,
     state: Mutex<State>,
-    ranges: Ranges<()>,
+    /// Blocks by every address in them.
+    ranges: Ranges<usize>,
 }
 
 struct State {
@@ -104,7 +105,7 @@ impl PinnedAllocator {
         state.tallies.pinned(size, asked.elapsed());
         state.tallies.handed_out(size);
         let address = data.as_ptr() as usize;
-        self.ranges.insert(address, size, ());
+        self.ranges.insert(address, size, address);
         let block = PinnedBlock {
             size,
             allocated: true,
@@ -140,9 +141,12 @@ impl PinnedAllocator {
         Ok(())
     }
 
-    /// Notes that work queued on `stream` uses the block.
-    pub fn record_stream(&self, block: usize, device: usize, stream: u64) -> Result<()> {
+    /// Notes that work queued on `stream` uses the block that `address` lies in: whoever looks at
+    /// the memory through another owner knows no more of it.
+    pub fn record_stream(&self, address: usize, device: usize, stream: u64) -> Result<()> {
         self.streams.get(device, stream)?;
+        let block = self.ranges.find(address);
+        let block = block.ok_or_else(|| not_allocated("pinned_record"))?;
         let mut state = self.state.lock();
         let found = state.blocks.get_mut(&block).filter(|found| found.allocated);
         let found = found.ok_or_else(|| not_allocated("pinned_record"))?;
