@@ -3,8 +3,10 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
 #include <c10/util/thread_name.h>
 
+#include <system_error>
 #include <thread>
 
 namespace flagos {
@@ -32,7 +34,7 @@ c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFuture() {
   return future_;
 }
 
-void HostWork::end(std::exception_ptr failure) {
+std::function<void()> HostWork::end(std::exception_ptr failure) {
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
     const std::lock_guard<std::mutex> lock(state_);
@@ -40,16 +42,19 @@ void HostWork::end(std::exception_ptr failure) {
       failure_ = failure;
     }
     if (--left_ > 0) {
-      return;
+      return nullptr;
     }
     ended_ = true;
     future = future_;
     failure = failure_;
   }
   finish(failure);
-  if (future != nullptr) {
-    failure ? future->setError(failure) : future->markCompleted(at::IValue(outputs_));
+  if (future == nullptr) {
+    return nullptr;
   }
+  return [future, failure, outputs = outputs_] {
+    failure ? future->setError(failure) : future->markCompleted(at::IValue(outputs));
+  };
 }
 
 Lane::~Lane() {
@@ -58,14 +63,33 @@ Lane::~Lane() {
   state_->changed.notify_all();
 }
 
-void Lane::push(std::function<void()> task) {
+void Lane::call_a_thread(const std::shared_ptr<State>& state) {
+  if (state->idle > 0) {
+    state->changed.notify_one();
+  } else {
+    std::thread(&Lane::work, state).detach();
+    ++state->idle; // on its way
+  }
+}
+
+void Lane::push(Task task) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   state_->tasks.push_back(std::move(task));
   ++state_->unfinished;
-  state_->changed.notify_one();
-  if (!state_->started) {
-    state_->started = true;
-    std::thread(&Lane::work, state_).detach();
+  if (state_->running) {
+    return; // who runs it looks for the next one
+  }
+  try {
+    call_a_thread(state_);
+  } catch (const std::system_error& error) {
+    state_->tasks.pop_back();
+    --state_->unfinished;
+    TORCH_CHECK_WITH(
+        DistBackendError,
+        false,
+        "flagos: the thread that runs collectives could not be started (",
+        error.what(),
+        "): the process has as many as it may have (ulimit -u, or the container's limit of processes)");
   }
 }
 
@@ -83,21 +107,39 @@ bool Lane::run_here(const std::function<void()>& task) {
 void Lane::work(const std::shared_ptr<State>& state) {
   c10::setThreadName("flagos_comm");
   const at::NoGradGuard no_grad;
+  std::unique_lock<std::mutex> lock(state->mutex);
   while (true) {
-    std::function<void()> task;
-    {
-      std::unique_lock<std::mutex> lock(state->mutex);
-      state->changed.wait(lock, [&] { return !state->tasks.empty() || state->closing; });
-      if (state->tasks.empty()) {
-        return;
-      }
-      task = std::move(state->tasks.front());
-      state->tasks.pop_front();
+    state->changed.wait(lock, [&] { return (!state->tasks.empty() && !state->running) || state->closing; });
+    --state->idle;
+    if (state->tasks.empty() || state->running) {
+      return; // closing
     }
-    task();
+    Task task = std::move(state->tasks.front());
+    state->tasks.pop_front();
+    state->running = true;
+    lock.unlock();
+    After after = task();
     task = nullptr; // its tensors go before the lane is free
-    const std::lock_guard<std::mutex> lock(state->mutex);
+    lock.lock();
     --state->unfinished;
+    state->running = false;
+    if (after != nullptr) {
+      if (!state->tasks.empty()) {
+        try {
+          call_a_thread(state);
+        } catch (const std::system_error&) {
+          // No thread is to be had: this one goes on with the next task once callbacks are over.
+        }
+      }
+      lock.unlock();
+      after();
+      after = nullptr;
+      lock.lock();
+      if (state->idle > 0 && state->tasks.empty()) {
+        return; // another one waits already
+      }
+    }
+    ++state->idle;
   }
 }
 
@@ -155,6 +197,7 @@ c10::intrusive_ptr<c10d::Work> HostGroup::issue(
       collective = collective && !is_transfer(operation);
     }
     const bool ran = collective && collectives_.run_here([&] {
+      RECORD_USER_SCOPE(title); // as torch records the works of the others
       for (const Operation& operation : operations) {
         core_->run(operation, core_->record->add(operation, false), nullptr);
       }
@@ -168,25 +211,27 @@ c10::intrusive_ptr<c10d::Work> HostGroup::issue(
   work->expect(static_cast<int>(operations.size()));
   if (operations.empty()) {
     work->expect(1);
-    work->end(nullptr);
+    work->end(nullptr); // nobody has its future yet
   }
   for (Operation& operation : operations) {
     const uint64_t number = core_->record->add(operation, async);
     Lane& lane = lane_of(operation);
-    lane.push([core = core_, work, number, operation = std::make_shared<Operation>(std::move(operation))]() mutable {
-      std::exception_ptr failure;
-      int source = -1;
-      try {
-        core->run(*operation, number, &source);
-      } catch (...) {
-        failure = std::current_exception();
-      }
-      if (source >= 0) {
-        work->set_source(source);
-      }
-      operation = nullptr; // who waits may expect its tensors to be free
-      work->end(failure);
-    });
+    lane.push(
+        [core = core_, work, number, operation = std::make_shared<Operation>(std::move(operation))]() mutable
+            -> Lane::After {
+          std::exception_ptr failure;
+          int source = -1;
+          try {
+            core->run(*operation, number, &source);
+          } catch (...) {
+            failure = std::current_exception();
+          }
+          if (source >= 0) {
+            work->set_source(source);
+          }
+          operation = nullptr; // who waits may expect its tensors to be free
+          return work->end(failure);
+        });
   }
   if (!async) {
     work->wait();

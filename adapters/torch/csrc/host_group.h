@@ -37,7 +37,8 @@ class HostWork final : public c10d::Work {
   void expect(int calls) {
     left_ = calls;
   }
-  void end(std::exception_ptr failure);
+  // Gives what is left to be done then, if anything: the future's callbacks, which may wait for other calls.
+  std::function<void()> end(std::exception_ptr failure);
   void set_source(int rank) {
     source_ = rank;
   }
@@ -55,10 +56,17 @@ class HostWork final : public c10d::Work {
 
 // Runs tasks one after the other on a thread that starts with the first one. What is queued when it is destroyed is
 // finished, by a thread that keeps what it needs.
+//
+// A task gives what is to be done when it is over: telling whoever waits, which may run callbacks of the program, and
+// they may wait for the tasks behind it. So the next task does not wait for that: another thread takes over.
 class Lane {
  public:
+  using After = std::function<void()>;
+  using Task = std::function<After()>;
+
   ~Lane();
-  void push(std::function<void()> task);
+  // Throws when there is no thread and none can be started; the task is not queued then.
+  void push(Task task);
   // Runs `task` here if nothing is queued; otherwise does nothing and returns false.
   bool run_here(const std::function<void()>& task);
 
@@ -66,12 +74,15 @@ class Lane {
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
-    std::deque<std::function<void()>> tasks;
+    std::deque<Task> tasks;
     size_t unfinished = 0;
-    bool started = false;
+    bool running = false; // a task; never two
+    size_t idle = 0;      // threads that wait for one
     bool closing = false;
   };
   static void work(const std::shared_ptr<State>& state);
+  // Sees to it that what is queued will be run: wakes a thread or starts one. With the lock held.
+  static void call_a_thread(const std::shared_ptr<State>& state);
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 

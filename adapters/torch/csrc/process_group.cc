@@ -59,6 +59,12 @@ void check_like(const at::Tensor& tensor, const at::Tensor& first, const char* w
       first.scalar_type());
 }
 
+// Parts of different sizes, which no engine takes in one call.
+bool is_uneven(const std::vector<at::Tensor>& parts) {
+  return std::any_of(
+      parts.begin(), parts.end(), [&](const at::Tensor& part) { return part.numel() != parts[0].numel(); });
+}
+
 // `size` parts of a contiguous tensor, whose first dimension need not be a multiple.
 void check_parts(const at::Tensor& whole, const at::Tensor& part, int size, const char* what) {
   check_tensor(whole, part.device(), what);
@@ -310,6 +316,24 @@ ProcessGroupFlagos::allgather(TensorLists& outputs, Tensors& inputs, const c10d:
       "flagos: all_gather needs one list of ",
       size_,
       " tensors");
+  if (is_uneven(outputs[0])) {
+    // Every rank has the same sizes in its list: each part comes from its rank.
+    std::vector<Operation> calls;
+    for (int root = 0; root < size_; ++root) {
+      const at::Tensor& output = outputs[0][root];
+      check_tensor(output, input.device(), "all_gather");
+      if (root == rank_) {
+        check_like(output, input, "all_gather");
+      }
+      Operation call = operation(FlagosCommKind_Broadcast, options.timeout);
+      call.root = root;
+      call.part_of(output);
+      call.add_send(root == rank_ ? input : output);
+      call.add_recv(output);
+      calls.push_back(std::move(call));
+    }
+    return issue(OpType::ALLGATHER, "flagos:all_gather", std::move(calls), outputs[0], input.device(), options.asyncOp);
+  }
   Operation call = operation(FlagosCommKind_AllGather, options.timeout);
   call.part_of(input);
   call.add_send(input);
@@ -440,6 +464,28 @@ ProcessGroupFlagos::reduce_scatter(Tensors& outputs, TensorLists& inputs, const 
       "flagos: reduce_scatter needs one list of ",
       size_,
       " tensors");
+  if (is_uneven(inputs[0])) {
+    std::vector<Operation> calls;
+    for (int root = 0; root < size_; ++root) {
+      const at::Tensor& input = inputs[0][root];
+      check_tensor(input, output.device(), "reduce_scatter");
+      Operation call = operation(FlagosCommKind_Reduce, options.timeout);
+      call.root = root;
+      set_reduction(call, options.reduceOp);
+      call.part_of(input);
+      if (root == rank_) {
+        check_like(output, input, "reduce_scatter");
+        call.add_send(input);
+        call.add_recv(output);
+      } else {
+        call.add_both(input);
+        call.staged.clear(); // only the root has a result
+      }
+      calls.push_back(std::move(call));
+    }
+    return issue(
+        OpType::REDUCE_SCATTER, "flagos:reduce_scatter", std::move(calls), outputs, output.device(), options.asyncOp);
+  }
   Operation call = operation(FlagosCommKind_ReduceScatter, options.timeout);
   set_reduction(call, options.reduceOp);
   call.part_of(output);
@@ -571,6 +617,12 @@ ProcessGroupFlagos::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllT
   Operation call = operation(FlagosCommKind_AllToAll, options.timeout);
   for (const at::Tensor& input : inputs) {
     check_tensor(input, inputs[0].device(), "all_to_all");
+    TORCH_CHECK_VALUE(
+        input.scalar_type() == inputs[0].scalar_type(),
+        "flagos: all_to_all needs tensors of one type, got ",
+        inputs[0].scalar_type(),
+        " and ",
+        input.scalar_type());
     call.part_of(input);
     call.send_counts.push_back(call.count);
     call.add_send(input);

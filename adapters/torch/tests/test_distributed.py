@@ -66,6 +66,13 @@ def test_everything_else_of_torch_distributed(device, ranks, arguments, variable
 
 
 @pytest.mark.host
+@pytest.mark.parametrize(("device", "ranks"), [("flagos", 2), ("cpu", 3)])
+def test_callbacks_may_wait_for_other_calls(device, ranks):
+    for output in launch_all_well("callbacks.py", device, ranks=ranks):
+        assert output.count("passed") == 5
+
+
+@pytest.mark.host
 def test_training_is_that_of_one_process(tmp_path):
     launch_all_well("training.py", "flagos", "all", str(tmp_path), ranks=2)
     # The checkpoint of two ranks, read by three.
@@ -78,6 +85,7 @@ FAULTS = {
     "missing": r"all_reduce \(sequence 3, .*rank 1 \(process \d+, last seen in barrier, sequence 2\) did not come",
     "other_shape": r"all_reduce \(sequence 1, .*rank [012] called all_reduce of 100[012] x float32, sum",
     "other_op": r"rank [01] called (broadcast|all_reduce) of 1000 x float32",
+    "other_root": r"rank [012] called broadcast of 1000 x float32, root [012]",
     "other_type": r"rank [012] called all_reduce of 1000 x (int32|float32)",
     "aborted": r"(rank 1|this rank) aborted the group: abort\(\) was called on rank 1",
     "connecting": r"waiting for rank 1 of 3",

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::communicator::Shm;
+use super::flag::reached;
 use super::segment::{Call, WINDOWS};
 use crate::reduce::reduce;
 use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
@@ -12,6 +13,16 @@ const ONE_STEP_BYTES: usize = 96 << 10;
 
 /// Parts of a window begin at multiples of this.
 const ALIGN: usize = 64;
+
+/// The smallest window in which every one of `size` ranks has a part, beside the table of an all-to-all.
+pub(super) fn least_window(size: usize) -> usize {
+    (table(size) + size * ALIGN).next_multiple_of(4096)
+}
+
+/// Bytes of the table at the beginning of an all-to-all's windows: how many bytes there are for each rank.
+fn table(size: usize) -> usize {
+    (size * size_of::<u64>()).next_multiple_of(ALIGN)
+}
 
 /// The steps of one collective.
 struct Steps<'a> {
@@ -25,6 +36,27 @@ struct Steps<'a> {
     longest: usize,
     /// Of each rank, for [`ReduceOp::PremulSum`].
     factors: Vec<f64>,
+    /// What is to be compared with other ranks.
+    open: Described,
+}
+
+/// A call that some ranks have not been seen in. Who gives, such as the root of a broadcast, waits for nobody, so that
+/// what the others called instead shows later: when this rank is done, or has to wait for them.
+#[derive(Default)]
+pub(super) struct Described {
+    /// The step it was described in.
+    step: u32,
+    call: Call,
+    /// By rank, whether it has not been compared.
+    unseen: Vec<bool>,
+}
+
+/// Where a rank is in the order of calls.
+#[derive(Default)]
+pub(super) struct Progress {
+    /// The last step of this rank.
+    step: u32,
+    open: Described,
 }
 
 impl Shm {
@@ -33,15 +65,16 @@ impl Shm {
     /// # Safety
     /// The buffers of `call` are valid for its counts.
     pub(super) unsafe fn collective(&self, call: &Collective<'_>, deadline: Instant) -> Result<()> {
-        let mut last = self.step.lock();
+        let mut progress = self.progress.lock();
         let mut steps = Steps {
             shm: self,
             call,
             deadline,
-            now: *last,
+            now: progress.step,
             first: true,
             longest: 0,
             factors: vec![],
+            open: std::mem::take(&mut progress.open),
         };
         // SAFETY: the caller's promise.
         unsafe {
@@ -62,7 +95,9 @@ impl Shm {
                 }
             }
         }
-        *last = steps.now;
+        steps.compare_those_who_came()?;
+        progress.step = steps.now;
+        progress.open = steps.open;
         Ok(())
     }
 }
@@ -96,10 +131,19 @@ impl Steps<'_> {
                 self.deadline,
             )?;
         }
+        // All have come to the step before this one, and none can be beyond the next.
+        for other in shm.others() {
+            self.compare(other)?;
+        }
         if self.first {
             let slot = &shm.segment.control(self.mine()).call[self.now as usize % WINDOWS];
+            let call = self.describe();
             // SAFETY: only this rank writes, and the others have read what was here two steps ago.
-            unsafe { *slot.get() = self.describe() };
+            unsafe { *slot.get() = call };
+            self.open.step = self.now;
+            self.open.call = call;
+            self.open.unseen.clear();
+            self.open.unseen.resize(shm.size, true);
         }
         Ok(shm.segment.window(self.mine(), self.now))
     }
@@ -137,13 +181,11 @@ impl Steps<'_> {
     }
 
     /// Waits for what `other` contributes to this step.
-    fn arrived(&self, other: usize) -> Result<*const u8> {
+    fn arrived(&mut self, other: usize) -> Result<*const u8> {
         let control = self.shm.segment.control(other);
         self.shm
             .wait(&control.step, self.now, other, self.deadline)?;
-        if self.first {
-            self.compare(other)?;
-        }
+        self.compare(other)?;
         Ok(self.shm.segment.window(other, self.now))
     }
 
@@ -153,9 +195,27 @@ impl Steps<'_> {
         unsafe { *slot.get() }
     }
 
-    /// Refuses to go on with a rank that is in another call.
-    fn compare(&self, other: usize) -> Result<()> {
-        let (here, there) = (self.describe(), self.call_of(other));
+    /// Compares the call with those who are in it already. Of two ranks that wait for nobody, one sees the other:
+    /// publishing a step and looking at others' are sequentially consistent.
+    fn compare_those_who_came(&mut self) -> Result<()> {
+        let (shm, step) = (self.shm, self.open.step);
+        for other in shm.others() {
+            if reached(shm.segment.control(other).step.get(), step) {
+                self.compare(other)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses to go on with a rank that is, or was, in another call. It has published the step of the description.
+    fn compare(&mut self, other: usize) -> Result<()> {
+        let unseen = self.open.unseen.get_mut(other);
+        if !unseen.is_some_and(std::mem::take) {
+            return Ok(());
+        }
+        let slot = &self.shm.segment.control(other).call[self.open.step as usize % WINDOWS];
+        // SAFETY: `other` has published that step, and describes no call two steps later before this rank has gone on.
+        let (here, there) = (self.open.call, unsafe { *slot.get() });
         let same = |call: Call| Call {
             factor: 0,
             longest: 0,
@@ -165,6 +225,15 @@ impl Steps<'_> {
         if same(here) == same(there) {
             return Ok(());
         }
+        let before = if here == self.describe() {
+            String::new()
+        } else {
+            format!(
+                " of this rank's {} (sequence {})",
+                Kind::from_code(here.kind).map_or("?", Kind::name),
+                here.sequence
+            )
+        };
         let kind = Kind::from_code(there.kind).map_or("?", Kind::name);
         let dtype = DType::from_code(there.dtype).map_or("?", DType::name);
         let reduced = match Kind::from_code(there.kind) {
@@ -184,7 +253,7 @@ impl Steps<'_> {
         Err(Error::new(
             ErrorKind::Mismatch,
             format!(
-                "rank {other} called {kind} of {} x {dtype}{reduced}{root} (sequence {}) instead: all ranks must call \
+                "rank {other} called {kind} of {} x {dtype}{reduced}{root} (sequence {}) instead{before}: all ranks must call \
                  the same collectives in the same order, with the same types and sizes",
                 there.count, there.sequence
             ),
@@ -501,8 +570,7 @@ impl Steps<'_> {
     unsafe fn all_to_all(&mut self) -> Result<()> {
         let call = self.call;
         let (size, element) = (self.shm.size, call.dtype.size());
-        // The window begins with how many bytes there are for each rank.
-        let table = (size * 8).div_ceil(ALIGN) * ALIGN;
+        let table = table(size);
         let part = (self.shm.segment.window_bytes() - table) / size / ALIGN * ALIGN;
         self.longest = call
             .send_counts

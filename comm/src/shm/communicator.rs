@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::channels::Incoming;
+use super::collectives::Progress;
 use super::flag::{reached, Flag};
 use super::peers::Peer;
 use super::segment::Segment;
@@ -28,8 +29,8 @@ pub struct Shm {
     /// By rank; none for this one.
     pub(super) peers: Vec<Option<Peer>>,
     spin: u32,
-    /// The last step of this rank. Collectives go one after the other.
-    pub(super) step: Mutex<u32>,
+    /// Collectives go one after the other.
+    pub(super) progress: Mutex<Progress>,
     /// Messages to each rank go one after the other.
     pub(super) outgoing: Vec<Mutex<()>>,
     pub(super) incoming: Vec<Mutex<Incoming>>,
@@ -55,7 +56,7 @@ impl Shm {
             } else {
                 SPIN_CROWDED
             },
-            step: Mutex::new(0),
+            progress: Mutex::default(),
             outgoing: (0..size).map(|_| Mutex::new(())).collect(),
             incoming: (0..size).map(|_| Mutex::default()).collect(),
         }
@@ -99,7 +100,7 @@ impl Shm {
             if left.is_zero() {
                 return Err(Error::new(
                     ErrorKind::Timeout,
-                    format!("{} did not come in time", self.describe(peer)),
+                    format!("timed out: {} did not come in time", self.describe(peer)),
                 )
                 .due_to(peer));
             }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
+use super::collectives::least_window;
 use super::communicator::Shm;
 use super::flag::reached;
 use super::peers::Peer;
@@ -68,12 +69,13 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
         if !elsewhere.is_empty() {
             return Ok(format!("elsewhere {}", elsewhere.join(", ")).into_bytes());
         }
-        let (segment, file) = Segment::create(size, config.window)?;
+        let window = config.window.max(least_window(size));
+        let (segment, file) = Segment::create(size, window)?;
         let place = format!(
             "{} {} {} {}",
             std::process::id(),
             file.as_raw_fd(),
-            config.window,
+            window,
             fresh(), // so that no other group has the same place
         );
         made = Some((segment, file));

@@ -104,10 +104,32 @@ unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
-fn length(size: usize, window: usize) -> usize {
-    size_of::<Header>()
-        + size * (size_of::<Control>() + WINDOWS * window)
-        + size * size * size_of::<Channel>()
+/// The largest window; each rank has two.
+const MOST_WINDOW_BYTES: usize = 1 << 30;
+
+fn length(size: usize, window: usize) -> Result<usize> {
+    let bytes = || {
+        let rank = WINDOWS
+            .checked_mul(window)?
+            .checked_add(size_of::<Control>())?;
+        let channels = size.checked_mul(size)?.checked_mul(size_of::<Channel>())?;
+        size.checked_mul(rank)?
+            .checked_add(channels)?
+            .checked_add(size_of::<Header>())
+    };
+    let bytes = bytes().filter(|&bytes| {
+        let pages = window != 0 && window.is_multiple_of(4096);
+        pages && window <= MOST_WINDOW_BYTES && isize::try_from(bytes).is_ok()
+    });
+    bytes.ok_or_else(|| {
+        Error::new(
+            ErrorKind::InvalidArgument,
+            format!(
+                "windows of {window} bytes for {size} ranks cannot be had: FLAGOS_COMM_WINDOW takes multiples of 4096 up \
+                 to {MOST_WINDOW_BYTES}"
+            ),
+        )
+    })
 }
 
 impl Segment {
@@ -121,7 +143,7 @@ impl Segment {
             }
             File::from_raw_fd(descriptor)
         };
-        file.set_len(length(size, window) as u64)
+        file.set_len(length(size, window)? as u64)
             .map_err(|error| Error::new(ErrorKind::System, format!("shared memory: {error}")))?;
         let segment = Self::map(&file, size, window)?;
         segment
@@ -134,12 +156,12 @@ impl Segment {
     /// Maps the memory another rank made.
     pub fn open(file: &File, size: usize, window: usize) -> Result<Self> {
         let found = file.metadata().map_or(0, |data| data.len());
-        if found != length(size, window) as u64 {
+        let expected = length(size, window)?;
+        if found != expected as u64 {
             return Err(Error::new(
                 ErrorKind::Mismatch,
                 format!(
-                    "the shared memory has {found} bytes, {} are expected: do all ranks run the same flagos?",
-                    length(size, window)
+                    "the shared memory has {found} bytes, {expected} are expected: do all ranks run the same flagos?"
                 ),
             ));
         }
@@ -159,7 +181,7 @@ impl Segment {
     }
 
     fn map(file: &File, size: usize, window: usize) -> Result<Self> {
-        let length = length(size, window);
+        let length = length(size, window)?;
         // SAFETY: a fresh mapping of a file that is at least this long; checked below.
         let address = unsafe {
             libc::mmap(

@@ -498,3 +498,121 @@ fn a_rank_of_an_earlier_life_is_not_the_one_that_is_waited_for() {
         }
     });
 }
+
+#[test]
+fn ranks_that_give_from_different_roots_are_told() {
+    for (kind, size) in [
+        (Kind::Broadcast, 2),
+        (Kind::Broadcast, 3),
+        (Kind::Scatter, 3),
+        (Kind::Gather, 3),
+        (Kind::Reduce, 2),
+    ] {
+        // The last call of a group too: who comes last sees the others.
+        for calls in [1, 2] {
+            let told = group(size, |shm| {
+                let mut buffers = vec![vec![1f32; 100]; size + 1];
+                let addresses: Vec<*mut u8> = buffers
+                    .iter_mut()
+                    .map(|buffer| buffer.as_mut_ptr().cast())
+                    .collect();
+                let parts: Vec<*const u8> = addresses[1..]
+                    .iter()
+                    .map(|&part| part.cast_const())
+                    .collect();
+                let one = [addresses[0].cast_const()];
+                let itself = match kind {
+                    Kind::Scatter => call(kind, 100, &parts, &addresses[..1]),
+                    Kind::Gather => call(kind, 100, &one, &addresses[1..]),
+                    _ => call(kind, 100, &one, &addresses[..1]),
+                };
+                (0..calls).find_map(|_| run(shm, &with(shm.rank, 0, itself.clone())).err())
+            });
+            let told: Vec<_> = told.into_iter().flatten().collect();
+            let named = told.iter().any(|error| {
+                let text = error.to_string();
+                error.kind() == ErrorKind::Mismatch
+                    && text.contains(&format!("called {}", kind.name()))
+                    && text.contains(", root ")
+            });
+            assert!(named, "{kind:?} of {size}: {told:?}");
+        }
+    }
+}
+
+#[test]
+fn a_root_that_went_on_is_told_at_its_next_call() {
+    let told = group(2, |shm| {
+        let mut buffer = [0f32; 4];
+        let address = buffer.as_mut_ptr().cast::<u8>();
+        let (send, recv) = ([address.cast_const()], [address]);
+        if shm.rank == 0 {
+            run(shm, &with(0, 0, call(Kind::Broadcast, 4, &send, &recv)))
+                .expect("nobody else came");
+        } else {
+            // Rank 0 has gone on when this one comes.
+            while shm.segment.control(0).step.get() == 0 {
+                std::thread::yield_now();
+            }
+        }
+        run(shm, &call(Kind::AllReduce, 4, &send, &recv)).err()
+    });
+    let told: Vec<_> = told
+        .into_iter()
+        .flatten()
+        .map(|error| error.to_string())
+        .collect();
+    assert!(
+        told.iter().any(
+            |text| text.contains("rank 1 called all_reduce of 4 x float32, sum")
+                && text.contains("of this rank's broadcast")
+                || text.contains("rank 0 called broadcast of 4 x float32, root 0")
+        ),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_window_has_room_for_every_rank() {
+    // The smallest window that may be asked for, and more ranks than it has parts for.
+    let size = 70;
+    let results = group(size, |shm| {
+        let mut buffer = filled(shm.rank, 100);
+        let address = buffer.as_mut_ptr().cast::<u8>();
+        run(shm, &call(Kind::AllReduce, 100, &[address], &[address])).expect("it works");
+        let (from, mut to) = (vec![shm.rank as f32; size], vec![0f32; size]);
+        let send: Vec<*const u8> = (0..size).map(|i| from[i..].as_ptr().cast()).collect();
+        let recv: Vec<*mut u8> = (0..size).map(|i| to[i..].as_mut_ptr().cast()).collect();
+        let counts = vec![1; size];
+        let exchange = Collective {
+            send_counts: &counts,
+            recv_counts: &counts,
+            ..call(Kind::AllToAll, 0, &send, &recv)
+        };
+        run(shm, &exchange).expect("it works");
+        (buffer[1], to)
+    });
+    let sum: f32 = (0..size).map(|rank| value(rank, 1)).sum();
+    for (reduced, exchanged) in results {
+        assert_eq!(reduced, sum);
+        assert!(exchanged
+            .iter()
+            .enumerate()
+            .all(|(rank, &it)| it == rank as f32));
+    }
+}
+
+#[test]
+fn windows_that_cannot_be_had_are_refused() {
+    for window in [1usize << 62, usize::MAX & !4095, 1 << 31] {
+        let store = Memory::default();
+        let config = Config {
+            window,
+            ..config(0, 1)
+        };
+        let Err(error) = super::connect(&config, &store) else {
+            panic!("{window} bytes were had");
+        };
+        assert!(error.to_string().contains("FLAGOS_COMM_WINDOW"), "{error}");
+    }
+}

@@ -63,6 +63,12 @@ def other_op(rank: int, device: str) -> None:
     dist.broadcast(x, 0) if rank == 1 else dist.all_reduce(x)
 
 
+def other_root(rank: int, device: str) -> None:
+    """Every rank gives what it has: nobody would have to wait."""
+    for _ in range(2):  # who came first hears of it at its next call
+        dist.broadcast(torch.full((1000,), float(rank), device=device), rank)
+
+
 def other_type(rank: int, device: str) -> None:
     dist.all_reduce(torch.ones(1000, device=device, dtype=torch.int32 if rank else torch.float32))
 
