@@ -1,23 +1,42 @@
 //! Whether the processes of the other ranks still live.
 
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 /// A process that was alive when this was made.
 pub struct Peer {
-    /// Stays its own when the number is given to another process; none on kernels before 5.3.
-    handle: Option<OwnedFd>,
+    /// Stays its own when the number is given to another process; none on kernels before 5.3. One a process, however
+    /// many groups it is in.
+    handle: Option<Arc<OwnedFd>>,
     pid: i32,
 }
+
+/// The handles that groups of this process have, by process number.
+static HANDLES: Mutex<Option<HashMap<i32, Weak<OwnedFd>>>> = Mutex::new(None);
 
 impl Peer {
     /// The process `pid`.
     pub fn new(pid: u32) -> Self {
         let pid = pid as i32;
-        // SAFETY: the system call takes a number and flags; the descriptor is checked and owned.
-        let handle = unsafe {
-            let descriptor = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-            (descriptor >= 0).then(|| OwnedFd::from_raw_fd(descriptor as i32))
-        };
+        let mut handles = HANDLES.lock();
+        let handles = handles.get_or_insert_default();
+        handles.retain(|_, handle| handle.strong_count() != 0);
+        let known = handles.get(&pid).and_then(Weak::upgrade);
+        // The number may be another process's by now.
+        let handle = known.filter(|handle| !has_ended(handle)).or_else(|| {
+            // SAFETY: the system call takes a number and flags; the descriptor is checked and owned.
+            let opened = unsafe {
+                let descriptor = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+                (descriptor >= 0).then(|| Arc::new(OwnedFd::from_raw_fd(descriptor as i32)))
+            };
+            if let Some(handle) = &opened {
+                handles.insert(pid, Arc::downgrade(handle));
+            }
+            opened
+        });
         Self { handle, pid }
     }
 
@@ -33,14 +52,18 @@ impl Peer {
             return unsafe { libc::kill(self.pid, 0) } != 0
                 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
         };
-        let mut poll = libc::pollfd {
-            fd: handle.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one descriptor, not waited for. A process handle is readable once the process ended.
-        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 && poll.revents & libc::POLLIN != 0 }
+        has_ended(handle)
     }
+}
+
+fn has_ended(handle: &OwnedFd) -> bool {
+    let mut poll = libc::pollfd {
+        fd: handle.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one descriptor, not waited for. A process handle is readable once the process ended.
+    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 && poll.revents & libc::POLLIN != 0 }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -58,5 +81,19 @@ mod tests {
         child.kill().expect("it can be killed");
         child.wait().expect("it has ended");
         assert!(peer.is_gone());
+    }
+
+    #[test]
+    fn groups_share_the_handle_of_a_process() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("100")
+            .spawn()
+            .expect("sleep can be run");
+        let (first, second) = (Peer::new(child.id()), Peer::new(child.id()));
+        let shared = first.handle.as_ref().zip(second.handle.as_ref());
+        assert!(shared.is_none_or(|(first, second)| std::sync::Arc::ptr_eq(first, second)));
+        child.kill().expect("it can be killed");
+        child.wait().expect("it has ended");
+        assert!(first.is_gone() && second.is_gone());
     }
 }

@@ -15,10 +15,19 @@ use crate::store::{fresh, share, SHORTLY};
 use crate::{Error, ErrorKind, Result, Store};
 
 /// What two processes have in common when one can open what the other has open: kernel and process numbers.
-pub(super) fn host() -> String {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    format!("{} {}", boot.trim(), namespace.display())
+///
+/// Fails where that cannot be read, such as when the process has no descriptor left: it would look like another host.
+pub(super) fn host() -> Result<String> {
+    let unreadable = |path: &str, error: std::io::Error| {
+        Error::new(
+            ErrorKind::System,
+            format!("{path} cannot be read, by which processes of one host are told: {error}"),
+        )
+    };
+    let (boot, namespace) = ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid");
+    let boot = std::fs::read_to_string(boot).map_err(|error| unreadable(boot, error))?;
+    let namespace = std::fs::read_link(namespace).map_err(|error| unreadable(namespace, error))?;
+    Ok(format!("{} {}", boot.trim(), namespace.display()))
 }
 
 /// How often a rank that waits for others to attach asks whether one of them could not.
@@ -56,7 +65,7 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
 
     // Made by rank 0 once it knows that all ranks are on its host.
     let mut made = None;
-    let greeting = format!("{} {}", std::process::id(), host());
+    let greeting = format!("{} {}", std::process::id(), host()?);
     let (place, greetings) = share(store, rank, size, timeout, &greeting, |greetings| {
         let hosts: Vec<&str> = greetings
             .iter()

@@ -447,7 +447,11 @@ fn who_dies_while_the_group_is_made_is_told_at_once() {
     let store = Memory::default();
     // A rank 1 that says hello, takes the answer, and ends before it attaches.
     let mut child = std::process::Command::new("true").spawn().expect("it runs");
-    let greeting = format!("life {} {}", child.id(), super::rendezvous::host());
+    let greeting = format!(
+        "life {} {}",
+        child.id(),
+        super::rendezvous::host().expect("it is known")
+    );
     store
         .set("hello/1", greeting.as_bytes())
         .expect("it is there");
@@ -480,7 +484,11 @@ fn a_rank_of_an_earlier_life_is_not_the_one_that_is_waited_for() {
     use crate::Store as _;
     let store = Memory::default();
     let mut child = std::process::Command::new("true").spawn().expect("it runs");
-    let greeting = format!("life {} {}", child.id(), super::rendezvous::host());
+    let greeting = format!(
+        "life {} {}",
+        child.id(),
+        super::rendezvous::host().expect("it is known")
+    );
     child.wait().expect("it ends");
     store
         .set("hello/1", greeting.as_bytes())
