@@ -73,6 +73,14 @@ def test_callbacks_may_wait_for_other_calls(device, ranks):
 
 
 @pytest.mark.host
+def test_accelerate_and_trainer_form_groups():
+    pytest.importorskip("accelerate")
+    variables = {"ACCELERATE_TORCH_DEVICE": "flagos"}
+    for output in launch_all_well("accelerated.py", ranks=2, **variables):
+        assert output.count("passed") == 5
+
+
+@pytest.mark.host
 def test_training_is_that_of_one_process(tmp_path):
     launch_all_well("training.py", "flagos", "all", str(tmp_path), ranks=2)
     # The checkpoint of two ranks, read by three.

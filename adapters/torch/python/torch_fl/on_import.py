@@ -18,6 +18,7 @@ _COMPLETIONS = {
     "torch._inductor.compile_fx": "torch_fl.compile.over_cuda",
     "torch.distributed.distributed_c10d": "torch_fl.distributed.registration",
     "torch.distributed.checkpoint.filesystem": "torch_fl.distributed.checkpoint",
+    "accelerate": "torch_fl.integrations.accelerate",
     "safetensors": "torch_fl.integrations.safetensors",
     "transformers.training_args": "torch_fl.integrations.transformers",
     "triton.runtime.jit": "torch_fl.launcher.jit",

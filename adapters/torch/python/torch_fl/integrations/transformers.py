@@ -7,7 +7,6 @@ where the variable names flagos.
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 from typing import Any
 
@@ -15,22 +14,16 @@ import torch
 from transformers import training_args
 
 from torch_fl import flagos
-
-_DEVICE = "flagos"
+from torch_fl.integrations.accelerate import is_chosen
 
 _arguments = training_args.TrainingArguments
 _native_devices = vars(_arguments)["_setup_devices"]
 _native_bf16 = training_args.is_torch_bf16_gpu_available
 
 
-def _is_chosen() -> bool:
-    chosen = os.environ.get("ACCELERATE_TORCH_DEVICE", "cpu")
-    return torch.device(chosen).type == _DEVICE
-
-
 def _setup_devices(self: Any) -> torch.device:
     device: torch.device = _native_devices.__get__(self)
-    if self.use_cpu or not _is_chosen():
+    if self.use_cpu or not is_chosen():
         return device
     chosen: torch.device = self.distributed_state.device
     flagos.set_device(chosen)
@@ -39,7 +32,7 @@ def _setup_devices(self: Any) -> torch.device:
 
 
 def _is_bf16_available() -> bool:
-    return flagos.is_bf16_supported() if _is_chosen() else bool(_native_bf16())
+    return flagos.is_bf16_supported() if is_chosen() else bool(_native_bf16())
 
 
 def register() -> None:
