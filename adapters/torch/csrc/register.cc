@@ -18,6 +18,7 @@
 #include "factories.h"
 #include "fft_half.h"
 #include "guard.h"
+#include "histc.h"
 #include "hooks.h"
 #include "hot.h"
 #include "library.h"
@@ -144,6 +145,7 @@ void register_operators() {
     register_fft_half(*library, *autograd);
   } else {
     register_rnn(*library, *autograd, registered_ops());
+    register_histc(*library, registered_ops());
   }
   first_twin = registered_ops().size();
   register_hot_pointwise(*library, registered_ops());

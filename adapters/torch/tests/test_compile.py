@@ -284,3 +284,39 @@ def test_tracing_with_make_fx():
 
     traced = make_fx(lambda x: x.sin() + x.new_zeros(2))(torch.ones(2, device="flagos"))
     assert traced(torch.zeros(2, device="flagos")).tolist() == [0, 0]
+
+
+@pytest.mark.host
+def test_flex_attention_is_that_of_the_cpu():
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    def score(s, batch, head, i, j):
+        return s * 0.5 + (i - j) * 0.01
+
+    generator = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(1, 2, 128, 32, generator=generator) for _ in range(3)]
+    outputs = {}
+    for device in ("cpu", "flagos"):
+        mask = create_block_mask(lambda b, h, i, j: i >= j, 1, 1, 128, 128, device=device)
+        moved = [x.to(device) for x in inputs]
+        outputs[device] = flex_attention(*moved, score_mod=score, block_mask=mask)
+    assert outputs["flagos"].device.type == "flagos"
+    assert torch.equal(outputs["flagos"].cpu(), outputs["cpu"])
+
+    ours = [x.to("flagos").requires_grad_() for x in inputs]
+    theirs = [x.double().requires_grad_() for x in inputs]
+    flex_attention(*ours, score_mod=score).square().sum().backward()
+    i = torch.arange(128)
+    scores = score(theirs[0] @ theirs[1].transpose(-1, -2) / 32**0.5, 0, 0, i[:, None], i[None])
+    (scores.softmax(-1) @ theirs[2]).square().sum().backward()
+    for x, y in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(x.grad.cpu().double(), y.grad, rtol=1e-4, atol=1e-4)
+
+    torch._dynamo.reset()
+    moved = [x.to("flagos") for x in inputs]
+    apart = torch.compile(flex_attention)(*moved)  # outside of the graph
+    assert torch.equal(apart, flex_attention(*moved))
+    with pytest.raises(Exception, match="no compiled kernel on the host vendor"):
+        torch.compile(flex_attention, fullgraph=True)(*moved)
+    with pytest.raises(ValueError, match="only supported on"):
+        flex_attention(*(x.to("meta") for x in inputs))

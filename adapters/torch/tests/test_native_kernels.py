@@ -199,3 +199,37 @@ class TestRecorder:
 
 
 _FOREIGN = torch.ones(4)
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_histograms_of_integers_are_counted_as_on_cuda(dtype):
+    x = torch.tensor([1, 2, 2, 3, 9, 0, 100], dtype=dtype, device="flagos")
+    counts = torch.histc(x, bins=4, min=0, max=3)
+    assert counts.dtype == dtype and counts.tolist() == [1, 1, 2, 1]
+    # Without bounds, those of the values; the last bin has its end.
+    assert torch.histc(x, bins=10).tolist() == [6, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+    assert torch.histc(x[:0], bins=3).tolist() == [0, 0, 0]
+    assert torch.histc(x[1:3], bins=2).tolist() == [0, 2]
+    out = torch.empty(0, dtype=dtype, device="flagos")
+    assert torch.histc(x, 4, 0, 3, out=out) is out and out.tolist() == [1, 1, 2, 1]
+    with pytest.raises(RuntimeError, match="max must be larger than min"):
+        torch.histc(x, 4, 3, 0)
+    with pytest.raises(RuntimeError, match="bins must be > 0"):
+        torch.histc(x, 0)
+    with pytest.raises(RuntimeError, match="same dtype"):
+        torch.histc(x, 4, out=torch.empty(4, device="flagos"))
+    generator = torch.Generator().manual_seed(0)
+    many = torch.randint(0, 60, (1000,), generator=generator)
+    ours = torch.histc(many.to(dtype).to("flagos"), bins=60, min=0, max=59)
+    assert ours.cpu().long().remainder(256).equal(torch.bincount(many, minlength=60).remainder(256))
+
+
+@pytest.mark.host
+def test_histograms_of_other_types_are_those_of_the_cpu():
+    x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    assert torch.histc(x.to("flagos"), 20).cpu().equal(torch.histc(x, 20))
+    out = torch.empty(20, device="flagos")
+    assert torch.histc(x.to("flagos"), 20, out=out).cpu().equal(torch.histc(x, 20))
+    with pytest.raises(RuntimeError):
+        torch.histc(torch.ones(2, dtype=torch.bool, device="flagos"), 2)
