@@ -362,8 +362,10 @@ def trainer(say: Callable[..., None]) -> None:
 @part
 def accelerate_library(say: Callable[..., None]) -> None:
     from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
     from accelerate.utils import get_max_memory, set_seed
 
+    AcceleratorState._reset_state(reset_partial_state=True)  # the Trainer's, of another precision
     set_seed(0)
     helper = Accelerator(mixed_precision="fp16")
     network, optimizer = helper.prepare(model(), torch.optim.SGD(model().parameters(), 0.1))

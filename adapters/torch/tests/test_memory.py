@@ -71,8 +71,23 @@ def test_generic_functions_agree():
     x = torch.empty(MIB, device="flagos")
     assert torch.accelerator.memory_allocated() == flagos.memory_allocated() > 0
     assert torch.accelerator.memory_reserved() == flagos.memory_reserved()
-    assert torch.accelerator.memory_stats() == flagos.memory_stats()
+    assert torch.accelerator.memory_stats().items() <= flagos.memory_stats().items()
     del x
+
+
+def test_statistics_have_the_names_of_pytorch_plugin_fl():
+    before = flagos.memory_stats()
+    x = torch.empty(MIB, device="flagos")
+    stats = flagos.memory_stats()
+    assert stats["allocated_bytes"] == flagos.memory_allocated() > 0
+    assert stats["reserved_bytes"] == flagos.memory_reserved()
+    assert stats["peak_allocated_bytes"] == flagos.max_memory_allocated()
+    assert stats["peak_reserved_bytes"] == flagos.max_memory_reserved()
+    assert stats["num_alloc_calls"] == before["num_alloc_calls"] + 1
+    del x
+    assert flagos.memory_stats()["num_free_calls"] == before["num_free_calls"] + 1
+    assert stats["num_device_malloc"] >= stats["num_device_free"] >= 0
+    assert stats["num_alloc_retries"] == 0
 
 
 def test_mem_get_info():

@@ -6,6 +6,7 @@
 //! mm = cpu                     # the overload without a name
 //! add.Tensor = cuda | cpu      # the first usable one
 //! softmax.* = flaggems         # every overload
+//! * = cuda | cpu               # every operator of torch without a line of its own
 //! ```
 //!
 //! As there, a later line beats an earlier one for the same operator. Unlike there, a line that is
@@ -17,6 +18,8 @@ use super::file::{At, Includes};
 use super::layer::Layer;
 use super::pattern::OpPattern;
 use super::selector::Selector;
+use super::source::Sourced;
+use crate::registry::DEFAULT_NAMESPACE;
 use crate::Result;
 
 pub(crate) fn read(includes: &mut Includes, path: &Path, by: Option<&At>) -> Result<Layer> {
@@ -47,9 +50,14 @@ fn parse(includes: &mut Includes, start: &At, text: &str) -> Result<Layer> {
                 .error(format!("`{line}` is not a route"))
                 .with_hint("write `operator = backend`, or `include other.conf`"));
         };
-        let pattern = OpPattern::parse(op).map_err(|error| at.name_error(&error))?;
         let selectors =
             Selector::parse_list(selectors).map_err(|error| at.selector_error(error))?;
+        if op.trim() == "*" {
+            let torchs = layer.namespaces.entry(DEFAULT_NAMESPACE.into());
+            torchs.or_default().order = Some(Sourced::new(selectors, at.source()));
+            continue;
+        }
+        let pattern = OpPattern::parse(op).map_err(|error| at.name_error(&error))?;
         layer.route(pattern, selectors, at.source());
     }
     Ok(layer)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::layer::Layer;
 use super::pattern::OpPattern;
 use super::selector::Selector;
+use crate::registry::DEFAULT_NAMESPACE;
 
 /// A layer as `flagos.toml` text. The active vendor, `FLAGOS_DISABLE_FLAGGEMS_PY` and routes from
 /// variables have no form in that file and are left out.
@@ -43,10 +44,15 @@ pub fn to_toml(layer: &Layer) -> String {
     text
 }
 
-/// The routes of a layer as `backends.conf` text; everything else is left out.
+/// The routes of a layer as `backends.conf` text, that of all of torch's operators among them;
+/// everything else is left out.
 #[must_use]
 pub fn to_backends_conf(layer: &Layer) -> String {
     let mut text = String::new();
+    let torchs = layer.namespaces.get(DEFAULT_NAMESPACE);
+    if let Some(order) = torchs.and_then(|torchs| torchs.order.as_ref()) {
+        let _ = writeln!(text, "* = {}", join(&order.value));
+    }
     for (pattern, route) in &layer.ops {
         if !matches!(pattern, OpPattern::Variable(_)) {
             let _ = writeln!(text, "{pattern} = {}", join(&route.value));

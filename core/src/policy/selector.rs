@@ -47,6 +47,16 @@ impl Backend {
         }
     }
 
+    /// The backend of that name, or of its other name: `flaggems_python` is `flagos_python`.
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "flaggems_python" => Some(Self::FlagosPython),
+            _ => Self::ALL
+                .into_iter()
+                .find(|backend| backend.as_str() == text),
+        }
+    }
+
     /// Whether an implementation answers to this name.
     #[must_use]
     pub fn matches(self, implementation: &Impl) -> bool {
@@ -93,8 +103,7 @@ impl Selector {
         if let Some(kind) = Kind::parse(text) {
             return Ok(Self::Kind(kind));
         }
-        let mut backends = Backend::ALL.into_iter();
-        match backends.find(|backend| backend.as_str() == text) {
+        match Backend::parse(text) {
             Some(backend) => Ok(Self::Backend(backend)),
             None => Err(SelectorError::new(text)),
         }

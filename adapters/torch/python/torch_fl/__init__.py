@@ -55,6 +55,9 @@ if not _is_importing("torch"):
     _register.register()
 
     from flagos.routing import route
+    from torch_fl._vendor import (
+        accelerator as _build_accelerator,
+    )  # PyTorch-Plugin-FL's name for it
     from torch_fl._version import __version__
     from torch_fl.flaggems import (
         disable_flaggems,

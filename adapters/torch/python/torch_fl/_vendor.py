@@ -44,6 +44,11 @@ def is_known_to_torch() -> bool:
     return _NATIVE_OF_VENDOR.get(_core.vendor(), "cpu") != "cpu"
 
 
+def accelerator() -> str:
+    """The chip that serves the device, such as "cuda"; "" where it is the CPU."""
+    return "" if vendor() == "host" else vendor()
+
+
 def native() -> str:
     """The device type that serves flagos tensors: "cpu" or "cuda"."""
     return _NATIVE_OF_VENDOR[vendor()]

@@ -44,6 +44,19 @@ fn a_later_line_beats_an_earlier_one() {
 }
 
 #[test]
+fn a_star_is_every_operator_of_torch_without_a_line_of_its_own() {
+    let layer = conf("mm = cuda\n* = cuda\n* = cpu | cuda # the later one\n").expect("valid");
+    let plan = resolve_all(&registry(), &Policy::from_layers([&cuda(), &layer])).expect("a plan");
+    assert_eq!(winner(&plan, "mm").as_deref(), Some("cuda.native"));
+    assert_eq!(
+        winner(&plan, "add.Tensor").as_deref(),
+        Some("cpu.reference")
+    );
+    let order = layer.namespaces["aten"].order.as_ref().expect("an order");
+    assert_eq!(order.source.to_string(), "backends.conf:3");
+}
+
+#[test]
 fn includes_take_the_place_of_their_line() {
     let files = files([
         (
@@ -75,6 +88,7 @@ fn errors_name_file_line_and_what_to_write() {
         "mm = cuda|",
         "mm = cuda|cuda",
         "add.Ten sor = cpu",
+        "* = gcu",
         "mm = cuda = cpu",
         "include",
         "include =",

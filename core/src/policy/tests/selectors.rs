@@ -24,6 +24,12 @@ fn every_selector_prints_as_it_is_read() {
 }
 
 #[test]
+fn flaggems_python_is_flagos_python() {
+    let selector = Selector::parse("flaggems_python").expect("valid");
+    assert_eq!(selector, Selector::Backend(Backend::FlagosPython));
+}
+
+#[test]
 fn what_is_not_a_selector_is_refused() {
     for text in ["", "CPU", "vendor:", "impl:a b", "backend:cpu", "cpu,cuda"] {
         assert!(Selector::parse(text).is_err(), "{text:?}");

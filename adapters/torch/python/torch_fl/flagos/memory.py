@@ -33,6 +33,17 @@ __all__ = [
 ]
 
 
+_FLAT_NAMES = {
+    "allocated_bytes": "allocated_bytes.all.current",
+    "reserved_bytes": "reserved_bytes.all.current",
+    "peak_allocated_bytes": "allocated_bytes.all.peak",
+    "peak_reserved_bytes": "reserved_bytes.all.peak",
+    "num_alloc_calls": "allocation.all.allocated",
+    "num_free_calls": "allocation.all.freed",
+    "num_device_malloc": "num_device_alloc",
+}
+
+
 def empty_cache() -> None:
     """Give the memory that is cached but unused back to the system."""
     torch.accelerator.empty_cache()
@@ -41,15 +52,21 @@ def empty_cache() -> None:
 def memory_stats(device: Device = None) -> OrderedDict[str, Any]:
     """Statistics of the allocator by dotted name, in torch's names.
 
-    Empty before the first use of a device.
+    PyTorch-Plugin-FL's names for some of them (`allocated_bytes`, `peak_reserved_bytes`,
+    `num_device_malloc`) are there too. Empty before the first use of a device.
     """
-    return torch.accelerator.memory_stats(_get_device_index(device, optional=True))
+    stats = torch.accelerator.memory_stats(_get_device_index(device, optional=True))
+    if stats:
+        stats.update({name: stats[dotted] for name, dotted in _FLAT_NAMES.items()})
+    return stats
 
 
 def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
     """`memory_stats` with one level of dictionary per dot."""
     nested: dict[str, Any] = {}
     for name, value in memory_stats(device).items():
+        if name in _FLAT_NAMES:
+            continue  # names of dictionaries here
         *parents, leaf = name.split(".")
         place = nested
         for parent in parents:
