@@ -30,20 +30,14 @@ def test_every_file_is_in_the_package_and_is_followed(run_python):
 @pytest.mark.host
 def test_a_star_is_for_what_has_no_line(run_python, tmp_path):
     conf = tmp_path / "backends.conf"
-    conf.write_text("mm = cpu\n* = cuda\n")
+    conf.write_text("tanh = cpu\n* = cuda\n")
     script = """
-    import torch, flagos
-    x = torch.ones(2, 2)
-    try:
-        x.to("flagos")  # a transfer is served by the device itself, and no operator that is routed
-        torch.ones(2, device="flagos")
-    except NotImplementedError as error:
-        print(error)
-    print((x.to("flagos") @ x.to("flagos")).device)
+    import torch_fl
+    print(torch_fl.explain("tanh"), torch_fl.explain("sin"))
     """
     out = run_python(script, FLAGOS_BACKEND_CONFIG=str(conf)).stdout
-    assert f"none of `cuda`, set by {conf}:2, is usable" in out
-    assert "flagos:0" in out
+    assert "aten::tanh -> cpu.native" in out
+    assert "aten::sin -> blocked" in out and f"{conf}:2" in out
 
 
 @pytest.mark.host

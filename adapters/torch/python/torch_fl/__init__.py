@@ -55,9 +55,7 @@ if not _is_importing("torch"):
     _register.register()
 
     from flagos.routing import route
-    from torch_fl._vendor import (
-        accelerator as _build_accelerator,
-    )  # PyTorch-Plugin-FL's name for it
+    from torch_fl import _vendor
     from torch_fl._version import __version__
     from torch_fl.flaggems import (
         disable_flaggems,
@@ -73,6 +71,8 @@ if not _is_importing("torch"):
         reset_counters,
         unregister_impl,
     )
+
+    _build_accelerator = _vendor.accelerator  # PyTorch-Plugin-FL's name for it
 
     # Modules that `_autoload` has loaded already are not bound by importing them again.
     globals().update(
