@@ -1,10 +1,16 @@
 //! The nearest valid name for a name that is not valid.
 
+/// The longest name that is compared, in bytes: the time grows with the product of the lengths.
+const LONGEST: usize = 256;
+
 /// The candidate most like `name`, unless none is alike enough to be worth suggesting.
 pub(crate) fn nearest<'a>(
     name: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
+    if name.len() > LONGEST {
+        return None;
+    }
     let wanted = name.to_ascii_lowercase();
     // A third of the letters may differ, and one always: enough for a typo, too little for noise.
     let allowed = (wanted.chars().count() / 3).max(1);

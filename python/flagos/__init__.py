@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         OutOfMemoryError,
         UnsupportedError,
         abi_version,
+        reload,
     )
     from flagos._core import version as __version__
     from flagos.dispatch import Operator
@@ -51,6 +52,7 @@ _HOME = {
     "OutOfMemoryError": "flagos._core",
     "UnsupportedError": "flagos._core",
     "abi_version": "flagos._core",
+    "reload": "flagos._core",
     "Operator": "flagos.dispatch",
     "Explanation": "flagos.explanation",
     "check_lock": "flagos.explanation",
@@ -100,6 +102,7 @@ __all__ = [
     "operators",
     "plan",
     "register",
+    "reload",
     "reset_counters",
     "route",
     "set_route",

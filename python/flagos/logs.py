@@ -19,7 +19,7 @@ from flagos import _core
 _BATCH = 256
 _TRACE = 5  # below DEBUG; the same number as in the core
 _LOGGER = logging.getLogger("flagos")
-_flushing = threading.Lock()
+_flushing = threading.RLock()
 _connected = False
 
 
@@ -76,7 +76,7 @@ def _logger_name(target: str) -> str:
 
 def _after_fork() -> None:
     global _flushing
-    _flushing = threading.Lock()  # a thread the child does not have may have held the old one
+    _flushing = threading.RLock()  # a thread the child does not have may have held the old one
     _core.forget_logs()
 
 

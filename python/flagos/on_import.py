@@ -13,6 +13,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flagos.messages import described
+
 _completions: dict[str, list[Callable[[], None]]] = {}
 
 
@@ -39,7 +41,7 @@ def _complete(name: str, completion: Callable[[], None]) -> None:
     except Exception as error:
         # Another version than the ones known here: it must stay usable for other devices.
         warnings.warn(
-            f"{name} was imported as it is, without flagos: {type(error).__name__}: {error}",
+            f"{name} was imported as it is, without flagos: {described(error)}",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -14,6 +14,7 @@ mod foreign;
 mod implementations;
 mod launcher;
 mod logs;
+mod once;
 mod plan;
 mod routes;
 mod te;
@@ -23,6 +24,7 @@ use pyo3::prelude::*;
 /// The native core of flagos. Use it through the package `flagos`.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    once::require_only_copy(module.py())?;
     module.add("version", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
     logs::register(module)?;

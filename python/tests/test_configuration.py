@@ -125,7 +125,7 @@ def test_reload_reads_again_and_a_mistake_changes_nothing(interpreter: Interpret
     result = interpreter.program(
         PROGRAM + "import os, pathlib\n"
         "pathlib.Path('flagos.toml').write_text('[ops]\\nmm = \"reference\"\\n')\n"
-        "_core.reload(); print(flagos.explain('mm').data['winner'])\n"
+        "flagos.reload(); print(flagos.explain('mm').data['winner'])\n"
         "pathlib.Path('flagos.toml').write_text('[ops]\\nmm = \"nonsense\"\\n')\n"
         "try: _core.reload()\n"
         "except flagos.ConfigError as error: print('flagos.toml:2' in str(error))\n"

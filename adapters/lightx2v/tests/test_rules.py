@@ -200,3 +200,9 @@ class TestCommand:
         assert run(["lightx2v", "check", "x.json"]) == 1
         told = capsys.readouterr().err
         assert "FLAGOS_LIGHTX2V_DEVICE=cudo is no device" in told and "did you mean 'cuda'" in told
+
+
+def test_what_is_nested_too_deeply_is_told() -> None:
+    text = '{"parallel": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    (problem,) = rules.check_text(text)
+    assert "nested too deeply" in str(problem)

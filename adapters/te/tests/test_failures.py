@@ -234,3 +234,29 @@ def test_classes_of_an_operator_are_tried_in_turn() -> None:
     assert m.call_with_custom_impl(op, Broken, run) == "Works"
     with with_strict_mode(), pytest.raises(RuntimeError, match="broken"):
         m.call_with_custom_impl(op, Broken, run)
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_an_error_without_text_does_not_stop_the_next_implementation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    m = manager(impl("first", fn=Failing(Speechless())), impl("r", "reference"))
+    assert m.call("my_op") == "r"
+    assert "no text: its __str__ raises ValueError" in capsys.readouterr().out
+    alone = manager(impl("first", fn=Failing(Speechless())), impl("r", fn=Failing(Speechless())))
+    with pytest.raises(
+        RuntimeError, match=r"All 2 implementation\(s\) failed .*Speechless: <no text"
+    ):
+        alone.call("my_op")
+
+
+def test_an_error_over_an_inference_tensor_is_raised_as_it_is() -> None:
+    m = manager(impl("first", fn=Failing(KeyError("mine"))), impl("r", "reference"))
+    with torch.inference_mode():
+        x = torch.ones(2)
+    with pytest.raises(KeyError, match="mine"):  # it may have been written to: nobody can tell
+        m.call("my_op", x)

@@ -4,6 +4,7 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/copy_ops.h>
+#include <ATen/ops/empty.h>
 
 #include "layout.h"
 #include "route.h"
@@ -16,6 +17,7 @@ FlagosOpSlot* copy_slot = nullptr;
 FlagosOpSlot* copy_from_slot = nullptr;
 FlagosOpSlot* copy_resize_slot = nullptr;
 FlagosOpSlot* record_slot = nullptr;
+FlagosOpSlot* lazy_slot = nullptr;
 
 // One side of a copy as native kernels see it, for the length of the copy.
 class NativeSide {
@@ -145,6 +147,17 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
   return to;
 }
 
+// Memory that is copied when it is first written needs storages of torch's own allocators. Here it is copied
+// at once: the same values, strides and offset, in a storage of its own.
+at::Tensor lazy_clone(const at::Tensor& self) {
+  enter_op(lazy_slot, "aten::_lazy_clone");
+  const auto bytes = static_cast<int64_t>(self.storage().nbytes());
+  const auto as_bytes = self.options().dtype(at::kByte);
+  const at::Tensor from = at::empty({0}, as_bytes).set_(self.storage(), 0, {bytes}, {1});
+  const at::Tensor to = at::empty({bytes}, as_bytes).copy_(from);
+  return at::empty({0}, self.options()).set_(to.storage(), self.storage_offset(), self.sizes(), self.strides());
+}
+
 void record_stream(at::Tensor& self, c10::Stream stream) {
   enter_op(record_slot, "aten::record_stream");
   TORCH_CHECK(
@@ -161,10 +174,12 @@ void register_copies(torch::Library& library, std::vector<std::string>& register
   copy_from_slot = op_slot("aten::_copy_from");
   copy_resize_slot = op_slot("aten::_copy_from_and_resize");
   record_slot = op_slot("aten::record_stream");
+  lazy_slot = op_slot("aten::_lazy_clone");
   library.impl("copy_", TORCH_FN(copy_));
   library.impl("_copy_from", TORCH_FN(copy_from));
   library.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   library.impl("record_stream", TORCH_FN(record_stream));
+  library.impl("_lazy_clone", TORCH_FN(lazy_clone));
   // Quantized, sparse and nested tensors move between devices too.
   for (const auto key :
        {c10::DispatchKey::SparsePrivateUse1,
@@ -174,7 +189,8 @@ void register_copies(torch::Library& library, std::vector<std::string>& register
     auto* other = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
     other->impl("copy_", TORCH_FN(copy_));
   }
-  for (const char* name : {"aten::copy_", "aten::_copy_from", "aten::_copy_from_and_resize", "aten::record_stream"}) {
+  for (const char* name :
+       {"aten::copy_", "aten::_copy_from", "aten::_copy_from_and_resize", "aten::record_stream", "aten::_lazy_clone"}) {
     registered.emplace_back(name);
   }
 }

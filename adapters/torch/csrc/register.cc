@@ -67,7 +67,6 @@ const std::unordered_set<std::string>& left_to_torch() {
       "aten::_pin_memory",
       "aten::_pin_memory.out",
       "aten::_pack_padded_sequence",
-      "aten::_lazy_clone",
       "aten::_nested_tensor_from_tensor_list",
   };
   return names;

@@ -121,6 +121,79 @@ def test_autoload_with_another_torch_warns_and_leaves_torch_usable(run_python):
     assert "built for torch 2.10" in lines["import"]
 
 
+BROKEN = {
+    "no flagos": "sys.modules['flagos'] = None",
+    "no core": "sys.modules['flagos._core'] = None",
+    "no extension": "sys.modules['torch_fl._C'] = None",
+    "an older part": "sys.modules['torch_fl.waiting'] = types.ModuleType('torch_fl.waiting')",
+    "a part that is gone": "sys.modules['torch_fl._vendor'] = None",
+    "a core that panics": """
+class Panic(BaseException): pass  # as pyo3's
+class Core(types.ModuleType):
+    def __getattr__(self, name):
+        raise AttributeError(name) if name.startswith("__") else Panic("the core is broken")
+sys.modules['flagos._core'] = Core('flagos._core')
+""",
+    "an error without text": """
+class Silent(Exception):
+    def __str__(self): raise ValueError
+class Core(types.ModuleType):
+    def __getattr__(self, name):
+        raise AttributeError(name) if name.startswith("__") else Silent
+sys.modules['flagos._core'] = Core('flagos._core')
+""",
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_whatever_is_broken_torch_can_be_imported(what, run_python):
+    script = AUTOLOAD_FAILURE.format(setup=BROKEN[what])
+    script = script.replace("(ImportError, RuntimeError)", "BaseException")
+    script = script.replace('print("import", error)', 'print("import", type(error).__name__)')
+    out = run_python(script).stdout
+    lines = dict(line.split(" ", 1) for line in out.strip().splitlines())
+    assert "the flagos device was not registered" in lines["warned"]
+    assert lines["cpu"] == "2.0" and lines["available"] == "False 0"
+    assert "the flagos device was not registered" in lines["use"]
+    assert "import" in lines
+
+
+def test_torch_can_be_imported_where_warnings_are_errors(run_python):
+    script = """
+    import sys, warnings
+    sys.modules["flagos._core"] = None
+    warnings.simplefilter("error")
+    import torch
+    print(torch.ones(2).sum().item())
+    """
+    done = run_python(script)
+    assert done.stdout.strip() == "2.0"
+    assert "RuntimeWarning: the flagos device was not registered" in done.stderr
+
+
+def test_after_a_subinterpreter_has_loaded_the_core_torch_can_be_imported(run_python):
+    script = """
+    import importlib, warnings
+    for name in ("_interpreters", "_xxsubinterpreters"):
+        try:
+            interpreters = importlib.import_module(name)
+            break
+        except ImportError:
+            pass
+    from flagos import _core
+    made = interpreters.create()
+    try:
+        interpreters.run_string(made, "import flagos._core")
+    except Exception as error:
+        print("refused", error)
+    interpreters.destroy(made)
+    import torch
+    print(torch.ones(2, device="flagos").sum().item())
+    """
+    out = run_python(script).stdout
+    assert out.splitlines()[-1] == "2.0"
+
+
 LATE_FAILURE = """
 import sys, warnings
 from flagos.on_import import when_imported
@@ -261,3 +334,64 @@ def test_an_extension_that_does_not_open_is_explained(run_python):
     """
     out = run_python(script, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout
     assert "could not be opened" in out and "flagos doctor" in out
+
+
+def test_a_second_copy_of_the_core_is_refused(run_python, tmp_path):
+    script = f"""
+    import importlib.util, pathlib, shutil
+    from flagos import _core
+    copy = pathlib.Path({str(tmp_path)!r}) / pathlib.Path(_core.__file__).name
+    shutil.copy(_core.__file__, copy)
+    spec = importlib.util.spec_from_file_location("_core", copy)
+    try:
+        importlib.util.module_from_spec(spec)
+    except ImportError as error:
+        print(error)
+    """
+    out = run_python(script).stdout
+    assert "is loaded already, from" in out and str(tmp_path) in out
+
+
+INTERRUPTED = """
+import gc, signal, torch
+used = []
+
+def use(*_):
+    used.append(torch.ones(2, device="flagos").sum().item())
+
+class Leaving:
+    def __init__(self): self.itself = self
+    def __del__(self): use()
+
+{interrupt}
+for _ in range(3):
+    x = torch.ones(4, device="flagos") + 1
+    torch.flagos.init()
+while not used:
+    Leaving(); gc.collect(); x + 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(set(used), x.sum().item())
+"""
+
+
+@pytest.mark.parametrize(
+    "interrupt",
+    [
+        pytest.param(
+            "signal.signal(signal.SIGALRM, use); signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-3)",
+            id="signal",
+        ),
+        pytest.param(
+            "gc.set_threshold(1); kept = [Leaving() for _ in range(9)]; del kept", id="finalizer"
+        ),
+        pytest.param(
+            # Exactly there: in the middle of the initialisation.
+            "from torch_fl.flagos import _lifecycle as life; real = life._core.init\n"
+            "life._core = type('Core', (), dict(init=lambda: (real(), use())))",
+            id="within",
+        ),
+    ],
+)
+def test_what_interrupts_the_first_use_may_use_the_device(interrupt, run_python):
+    out = run_python(INTERRUPTED.format(interrupt=interrupt)).stdout
+    assert out.strip() == "{2.0} 8.0"

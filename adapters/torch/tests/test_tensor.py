@@ -323,3 +323,24 @@ def test_a_result_has_the_dispatch_keys_of_a_tensor_made_there(mode):
         for result in (made + made, made.to(torch.float16), torch.stack([made, made]), made.sum()):
             assert torch._C._dispatch_keys(result) == torch._C._dispatch_keys(made)
         assert torch._C._dispatch_keys(made) != torch._C._dispatch_keys(torch.empty(2, 3))
+
+
+def test_lazy_clone_is_a_copy_of_the_same_layout():
+    base = torch.arange(12.0).reshape(3, 4)
+    for theirs in (base, base.t(), base[1:, ::2], base.expand(2, 3, 4), base[:0]):
+        ours = theirs.to("flagos") if theirs.is_contiguous() else base.to("flagos").as_strided(
+            theirs.size(), theirs.stride(), theirs.storage_offset()
+        )  # fmt: skip
+        clone = torch._lazy_clone(ours)
+        expected = torch._lazy_clone(theirs)
+        assert clone.stride() == expected.stride()
+        assert clone.storage_offset() == ours.storage_offset()
+        assert torch.equal(clone.cpu(), expected)
+        ours.fill_(-1) if ours.numel() and ours.dim() == 2 else None
+        assert torch.equal(clone.cpu(), expected)
+
+
+def test_the_gradient_of_a_lazy_clone_is_that_of_a_copy():
+    x = torch.ones(3, device="flagos", requires_grad=True)
+    torch._lazy_clone(x).square().sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]

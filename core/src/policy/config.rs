@@ -52,8 +52,11 @@ impl Config {
         if let (None, Some(path)) = (&chosen, shipped) {
             config.backends_conf(files, path)?;
         }
-        if let Some(path) = find_toml(env, files)? {
-            let mut includes = Includes::new(files);
+        if let Some((path, named)) = find_toml(env, files)? {
+            let mut includes = match named {
+                true => Includes::new(files),
+                false => Includes::of_found(files),
+            };
             let document = flagos_toml::read(&mut includes, &path, None)?;
             config.files.append(&mut includes.read);
             config.layers.push(document.layer);
@@ -95,9 +98,10 @@ fn given(env: &Env, var: &env::Var, files: &dyn Files) -> Result<Option<PathBuf>
     }
 }
 
-fn find_toml(env: &Env, files: &dyn Files) -> Result<Option<PathBuf>> {
+/// The `flagos.toml` to read, and whether somebody named it or its folder.
+fn find_toml(env: &Env, files: &dyn Files) -> Result<Option<(PathBuf, bool)>> {
     if let Some(path) = given(env, &env::CONFIG, files)? {
-        return Ok(Some(path));
+        return Ok(Some((path, true)));
     }
     let home = || env.get("HOME").map(|home| Path::new(home).join(".config"));
     let user = env.get("XDG_CONFIG_HOME").map(PathBuf::from);
@@ -106,6 +110,10 @@ fn find_toml(env: &Env, files: &dyn Files) -> Result<Option<PathBuf>> {
     let user = user.map(|directory| directory.join("flagos").join("flagos.toml"));
     // Whoever starts a privileged process chooses its working directory.
     let local = (!env.is_privileged()).then(|| PathBuf::from("flagos.toml"));
-    let mut places = [local, user].into_iter().flatten();
-    Ok(places.find(|path| files.exists(path)))
+    let places = [
+        local.map(|path| (path, false)),
+        user.map(|path| (path, true)),
+    ];
+    let mut places = places.into_iter().flatten();
+    Ok(places.find(|(path, _)| files.exists(path)))
 }

@@ -14,6 +14,11 @@ pub trait Files: Send + Sync {
     /// The text of a file.
     fn read(&self, path: &Path) -> io::Result<String>;
 
+    /// The text of a file that nobody named: it lay where it was looked for.
+    fn read_found(&self, path: &Path) -> io::Result<String> {
+        self.read(path)
+    }
+
     /// Whether a file exists.
     fn exists(&self, path: &Path) -> bool;
 
@@ -32,49 +37,67 @@ pub trait Files: Send + Sync {
     }
 }
 
-/// Whoever may write the file decides what this process runs.
+/// Why a file that can be opened is not read. Whoever may write it decides what this process runs.
 #[derive(Debug)]
-struct WorldWritable;
+enum Refused {
+    /// A pipe, a device, a folder: reading it may wait for ever, or never end.
+    NotRegular,
+    /// Every user may write to it.
+    WorldWritable,
+    /// It was found, and belongs to this user.
+    OwnedBy(u32),
+    /// Longer than [`LONGEST`].
+    TooLong(u64),
+}
 
-impl fmt::Display for WorldWritable {
+impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("every user may write to it")
+        match self {
+            Self::NotRegular => f.write_str("it is not a regular file"),
+            Self::WorldWritable => f.write_str("every user may write to it"),
+            Self::OwnedBy(user) => write!(f, "it belongs to another user (uid {user})"),
+            Self::TooLong(length) => {
+                write!(f, "it has {length} bytes, more than {LONGEST}")
+            }
+        }
     }
 }
 
-impl std::error::Error for WorldWritable {}
+impl std::error::Error for Refused {}
 
 #[cfg(unix)]
 const WRITABLE_BY_ALL: u32 = 0o002;
 
-/// What to do about a file that could not be read; `otherwise` when it is not its mode.
+/// The longest configuration that is read, in bytes; the plan of every operator of torch has 0.2 MB.
+const LONGEST: u64 = 16 << 20;
+
+/// What to do about a file that could not be read; `otherwise` when it was not refused for what it is.
 pub(crate) fn remedy(error: &io::Error, path: &Path, otherwise: &str) -> String {
-    match error.get_ref() {
-        Some(inner) if inner.is::<WorldWritable>() => {
-            format!("check what it says, then `chmod o-w {}`", path.display())
+    let refused = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<Refused>());
+    let path = path.display();
+    match refused {
+        Some(Refused::WorldWritable) => format!("check what it says, then `chmod o-w {path}`"),
+        Some(Refused::OwnedBy(_)) => {
+            format!("check what it says, then name it: FLAGOS_CONFIG={path}; or start elsewhere")
         }
         _ => otherwise.to_owned(),
     }
 }
 
-/// The file system. Files that every user may write to are refused.
+/// The file system. What is no regular file is refused, and what every user may write to; of the files
+/// that are found, also those of other users than this one and root.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Disk;
 
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<String> {
-        let mut file = std::fs::File::open(path)?;
-        // Asked of what has been opened, which nobody can put another file in the place of.
-        #[cfg(unix)]
-        if std::os::unix::fs::MetadataExt::mode(&file.metadata()?) & WRITABLE_BY_ALL != 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                WorldWritable,
-            ));
-        }
-        let mut text = String::new();
-        file.read_to_string(&mut text)?;
-        Ok(text)
+        read(path, false)
+    }
+
+    fn read_found(&self, path: &Path) -> io::Result<String> {
+        read(path, true)
     }
 
     fn exists(&self, path: &Path) -> bool {
@@ -84,6 +107,47 @@ impl Files for Disk {
     fn identity(&self, path: &Path) -> PathBuf {
         path.canonicalize().unwrap_or_else(|_| path.to_owned())
     }
+}
+
+/// Asks what has been opened, which nobody can put another file in the place of. Opening does not wait:
+/// a pipe without a writer is there at once.
+fn read(path: &Path, own: bool) -> io::Result<String> {
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut options,
+        libc::O_NONBLOCK | libc::O_NOCTTY,
+    );
+    let file = options.open(path)?;
+    let about = file.metadata()?;
+    let refuse = |why| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    if !about.is_file() {
+        return refuse(Refused::NotRegular);
+    }
+    if about.len() > LONGEST {
+        return refuse(Refused::TooLong(about.len()));
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        if about.mode() & WRITABLE_BY_ALL != 0 {
+            return refuse(Refused::WorldWritable);
+        }
+        if own && ![0, effective_user()].contains(&about.uid()) {
+            return refuse(Refused::OwnedBy(about.uid()));
+        }
+    }
+    let mut text = String::new();
+    // What grows while it is read ends here all the same.
+    file.take(LONGEST).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(unix)]
+fn effective_user() -> u32 {
+    // SAFETY: geteuid takes nothing and always succeeds.
+    unsafe { libc::geteuid() }
 }
 
 /// Files held in memory.
@@ -107,6 +171,8 @@ const MAX_FILES: usize = 256;
 /// Reads a configuration file and what it includes, refusing cycles.
 pub(crate) struct Includes<'f> {
     files: &'f dyn Files,
+    /// Whether the outermost file is one that nobody named.
+    found: bool,
     open: Vec<(PathBuf, PathBuf)>,
     /// Every file read, in order.
     pub(crate) read: Vec<PathBuf>,
@@ -116,8 +182,17 @@ impl<'f> Includes<'f> {
     pub(crate) fn new(files: &'f dyn Files) -> Self {
         Self {
             files,
+            found: false,
             open: Vec::new(),
             read: Vec::new(),
+        }
+    }
+
+    /// The same for a file that nobody named.
+    pub(crate) fn of_found(files: &'f dyn Files) -> Self {
+        Self {
+            found: true,
+            ..Self::new(files)
         }
     }
 
@@ -147,7 +222,11 @@ impl<'f> Includes<'f> {
                 "more than {MAX_DEPTH} nested or {MAX_FILES} included files"
             )));
         }
-        let text = self.files.read(path).map_err(|error| {
+        let text = match asked_by {
+            None if self.found => self.files.read_found(path),
+            _ => self.files.read(path),
+        };
+        let text = text.map_err(|error| {
             refuse(format!("cannot read {}: {error}", path.display()))
                 .with_hint(remedy(
                     &error,

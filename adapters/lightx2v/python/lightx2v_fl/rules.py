@@ -120,6 +120,8 @@ def check_text(text: str, **options: Any) -> list[Problem]:
         return [
             Problem(f"line {error.lineno}", f"this is no JSON: {error.msg}", "correct the file")
         ]
+    except RecursionError:
+        return [Problem("line 1", "it is nested too deeply to be read", "correct the file")]
     if not isinstance(config, dict):
         return [Problem("line 1", "a configuration is a JSON object", "write {...}")]
     return [*twice, *check(config, **options)]

@@ -15,29 +15,50 @@ import warnings
 def _autoload() -> None:
     """Entry point of the `torch.backends` group, called by torch at the end of its own import.
 
-    A failure here would make `import torch` fail for people who only use the CPU, so it becomes a
-    warning, and the reason is raised again by `import torch_fl` and by any use of `torch.flagos`.
+    Whatever is broken here, from a missing wheel to a native module that panics, must not make
+    `import torch` fail for people who only use the CPU. It becomes a warning, and the reason is raised
+    again by `import torch_fl` and by any use of `torch.flagos`.
     """
     if _is_importing(__name__):
         return  # `import torch_fl` brought torch in and registers, loudly, as soon as it returns
-    from torch_fl import _register, _unavailable, waiting
+    try:
+        _register_or_wait()
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        _give_up(error)
+    finally:
+        if not _complete:
+            # The program's own `import torch_fl` is to run what torch's import left out.
+            sys.modules.pop(__name__, None)
+
+
+def _register_or_wait() -> None:
+    from torch_fl import _register
+
+    _register.require_what_is_installed()
+
+    from torch_fl import waiting
+
+    if waiting.is_asked():
+        _register.register()
+    else:
+        waiting.install()
+
+
+def _give_up(error: BaseException) -> None:
+    from torch_fl import _unavailable
 
     try:
-        if waiting.is_asked():
-            _register.register()
-        else:
-            waiting.install()
-    except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        _unavailable.install(reason)
-        warnings.warn(
-            f"the flagos device was not registered. {reason}", RuntimeWarning, stacklevel=2
-        )
-    finally:
-        if (
-            not _complete
-        ):  # the program's own `import torch_fl` is to run what torch's import left out
-            sys.modules.pop(__name__, None)
+    except Exception:
+        reason = type(error).__name__  # whose text cannot be had
+    _unavailable.install(reason)
+    told = f"the flagos device was not registered. {reason}"
+    try:
+        warnings.warn(told, RuntimeWarning, stacklevel=3)
+    except Warning:  # warnings are errors here: torch's import is still to succeed
+        print(f"RuntimeWarning: {told}", file=sys.stderr)
 
 
 def _is_importing(name: str) -> bool:

@@ -21,7 +21,7 @@ DEVICE = "flagos"
 _lock = threading.RLock()
 _registering = False
 _registered = False
-_failure: Exception | None = None  # since kernels of ours came into torch
+_failure: BaseException | None = None  # since kernels of ours came into torch
 
 
 def register() -> None:
@@ -54,9 +54,15 @@ def _register() -> None:
     try:
         _register_kernels()
         _name_device()
-    except Exception as error:
+    except BaseException as error:
         _failure = error
         raise
+
+
+def require_what_is_installed() -> None:
+    """Raise ImportError unless torch is the one the extension was built for, and the extension opens."""
+    require_torch_version(torch.__version__)
+    open_extension()
 
 
 def require_torch_version(installed: str) -> None:

@@ -29,7 +29,7 @@ import torch
 
 from flagos import _core
 from flagos.on_import import when_imported
-from torch_fl import _register, _vendor
+from torch_fl import _vendor
 
 _DEVICE = "flagos"
 _MODULE = f"torch.{_DEVICE}"
@@ -47,11 +47,8 @@ def is_asked() -> bool:
 def install() -> None:
     """Wait for the first who asks. Registers nothing with torch's dispatcher.
 
-    Raises ImportError when the extension is missing or was built for another torch, and RuntimeError
-    when this torch reads device strings where it cannot be noticed.
+    Raises RuntimeError when this torch reads device strings where it cannot be noticed.
     """
-    _register.require_torch_version(torch.__version__)
-    _register.open_extension()
     from torch_fl import _C
 
     _C.watch_device_names(ask)

@@ -124,6 +124,53 @@ fn files_on_disk_are_read_and_cycles_between_links_are_seen() {
 
 #[cfg(unix)]
 #[test]
+fn a_pipe_is_refused_and_not_waited_for() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let pipe = directory.path().join("pipe");
+    let name = std::ffi::CString::new(pipe.to_str().expect("text")).expect("no zero");
+    // SAFETY: `name` is a C string for the length of the call.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let path = directory.path().join("flagos.toml");
+    std::fs::write(&path, "include = [\"pipe\"]").expect("written");
+    let error = read_flagos_toml(&Disk, &path)
+        .expect_err("a pipe")
+        .to_string();
+    assert!(
+        error.contains("not a regular file") && error.contains("flagos.toml:1"),
+        "{error}"
+    );
+    assert!(read_flagos_toml(&Disk, Path::new("/dev/zero")).is_err());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_without_end_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("flagos.toml");
+    let file = std::fs::File::create(&path).expect("created");
+    file.set_len(1 << 40).expect("a hole");
+    let error = read_flagos_toml(&Disk, &path).expect_err("too long");
+    assert!(error.message().contains("1099511627776 bytes"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_found_belongs_to_this_user_or_root() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("flagos.toml");
+    std::fs::write(&path, "").expect("written");
+    Disk.read_found(&path).expect("it is ours");
+    if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() {
+        return; // only root gives files away
+    }
+    let error = Disk.read_found(&path).expect_err("it is another user's");
+    assert!(error.to_string().contains("uid 12345"), "{error}");
+    assert!(remedy(&error, &path, "").contains("FLAGOS_CONFIG="));
+    Disk.read(&path).expect("it is named");
+}
+
+#[cfg(unix)]
+#[test]
 fn a_file_that_every_user_may_write_to_is_refused() {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().expect("a directory");

@@ -13,6 +13,7 @@ from typing import Any
 
 from flagos._core import ConfigError
 from flagos._core import te as _native
+from flagos.messages import described, message_of
 from te_fl.core.logger_manager import get_logger
 from te_fl.core.registry import OpRegistry
 
@@ -46,7 +47,7 @@ def discover_from_entry_points(registry: OpRegistry) -> int:
                 logger.warning(f"Plugin entry_point:{entry.name} has no register function")
         # A plugin may do anything, and must not take the others with it.
         except Exception as error:
-            logger.error(f"Error calling plugin entry_point:{entry.name}: {error}")
+            logger.error(f"Error calling plugin entry_point:{entry.name}: {message_of(error)}")
             ok = False
         else:
             if ok:
@@ -70,7 +71,7 @@ def discover_from_env_modules(registry: OpRegistry) -> int:
             _discovered.append((name, "env_module", False))
             raise ConfigError(
                 f"the plugin {name}, named by {PLUGIN_MODULES_ENV}, failed: "
-                f"{type(error).__name__}: {error}; correct it, or remove it from the variable"
+                f"{described(error)}; correct it, or remove it from the variable"
             ) from error
         _discovered.append((name, "env_module", ok))
         if not ok:

@@ -86,7 +86,7 @@ class LoggerManager:
     """Makes the one logger when it is first asked for."""
 
     _instance: LoggerManager | None = None
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
     def __init__(self) -> None:
         self._global_logger: Logger | None = None

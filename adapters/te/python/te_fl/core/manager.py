@@ -19,6 +19,7 @@ from flagos._core import ForkedError, InvalidArgumentError, UnsupportedError
 from flagos._core import configuration as _configuration
 from flagos._core import foreign as _foreign
 from flagos._core import te as _native
+from flagos.messages import described, message_of
 from te_fl.core.discovery import discover_plugin
 from te_fl.core.logger_manager import get_logger
 from te_fl.core.registry import OpRegistry
@@ -246,7 +247,7 @@ class OpManager:
             return NotImplemented
         assert at is not None
         self._tell_failure(name, candidates[at], error)
-        errors = [f"'{candidates[at].impl_id}': {type(error).__name__}: {error}"]
+        errors = [f"'{candidates[at].impl_id}': {described(error)}"]
         for impl in rest:
             fn = impl.fn if known(name) else watched(impl.fn)
             try:
@@ -256,7 +257,7 @@ class OpManager:
                     raise
                 error = next_error
                 self._tell_failure(name, impl, error)
-                errors.append(f"'{impl.impl_id}': {type(error).__name__}: {error}")
+                errors.append(f"'{impl.impl_id}': {described(error)}")
                 continue
             self._fell_back(name, impl)
             if self._compat:
@@ -264,7 +265,7 @@ class OpManager:
                 self._remember(op, epoch, impl.fn)
             return result
         raise RuntimeError(
-            f"All {len(errors)} implementation(s) failed for op='{name}'. Last error: {error}. "
+            f"All {len(errors)} implementation(s) failed for op='{name}'. Last error: {message_of(error)}. "
             f"In order: {'; '.join(errors)}"
         ) from error
 
@@ -274,7 +275,7 @@ class OpManager:
         if failure not in self._told:
             self._told.add(failure)
             get_logger().warning(
-                f"Implementation '{impl.impl_id}' failed for op '{op_name}': {error}"
+                f"Implementation '{impl.impl_id}' failed for op '{op_name}': {message_of(error)}"
             )
 
     def _fell_back(self, op_name: str, impl: OpImpl) -> None:
@@ -288,7 +289,7 @@ class OpManager:
     ) -> bool:
         """Whether nothing was written that another implementation would meet."""
         classes = {cls.__name__ for cls in type(error).__mro__}
-        if classes & _DEVICE_ERRORS or "CUDA error" in str(error):
+        if classes & _DEVICE_ERRORS or "CUDA error" in message_of(error):
             return False
         # Declared before anything is touched.
         if isinstance(error, UnsupportedError):
@@ -324,7 +325,9 @@ class OpManager:
                 errors.append(error)
                 if strict or not self._may_try_another(op_name, error, (), {}):
                     raise
-                get_logger().warning_once(f"{cls.__name__} failed for op '{op_name}': {error}")
+                get_logger().warning_once(
+                    f"{cls.__name__} failed for op '{op_name}': {message_of(error)}"
+                )
                 continue
             if serving is not None:
                 if errors:
@@ -335,7 +338,7 @@ class OpManager:
         if len(errors) == 1:
             raise errors[0]
         raise RuntimeError(
-            f"All {len(errors)} implementation(s) failed for op='{op_name}'. Last error: {errors[-1]}"
+            f"All {len(errors)} implementation(s) failed for op='{op_name}'. Last error: {message_of(errors[-1])}"
         ) from errors[-1]
 
     def _class_of(self, impl: OpImpl) -> type | None:

@@ -163,7 +163,7 @@ class PolicyManager:
     """The policy of the process and those of regions. There is one."""
 
     _instance: PolicyManager | None = None
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
     def __init__(self) -> None:
         self._global: _Scope | None = None
@@ -346,7 +346,7 @@ def with_denied_vendors(*vendors: str) -> _PolicyContext:
 
 
 def _after_fork_in_child() -> None:
-    PolicyManager._lock = threading.Lock()
+    PolicyManager._lock = threading.RLock()
     if PolicyManager._instance is not None:
         PolicyManager._instance._change = threading.RLock()
 

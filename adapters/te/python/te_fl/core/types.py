@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from flagos._core import te as _native
+from flagos.messages import described
 
 
 class BackendImplKind(str, Enum):
@@ -58,7 +59,7 @@ def why_unavailable(impl: OpImpl) -> str | None:
         return None if probe() else "its _is_available() says no"
     # A probe may import and call anything; what it raises is the reason.
     except Exception as error:
-        return f"its _is_available() raised {type(error).__name__}: {error}"
+        return f"its _is_available() raised {described(error)}"
 
 
 def match_token(impl: OpImpl, token: str) -> bool:

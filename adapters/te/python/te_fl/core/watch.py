@@ -18,11 +18,11 @@ def watched(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        before = [(tensor, tensor._version) for tensor in _tensors((*args, *kwargs.values()))]
+        before = [(tensor, _version(tensor)) for tensor in _tensors((*args, *kwargs.values()))]
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            changed = any(tensor._version != version for tensor, version in before)
+            changed = any(version is None or _version(t) != version for t, version in before)
             setattr(error, _MARK, changed)
             raise
 
@@ -34,10 +34,15 @@ def wrote(error: Exception) -> bool:
     return bool(getattr(error, _MARK, True))
 
 
+def _version(tensor: Any) -> int | None:
+    """How often the tensor was written to; None for one that was made in inference mode, which does not count."""
+    return None if tensor.is_inference() else int(tensor._version)
+
+
 def _tensors(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
-        # A tensor of any framework that counts, without importing one.
-        if hasattr(value, "_version") and hasattr(value, "data_ptr"):
+        # A tensor, without importing torch. Its class is asked: not every tensor has a version.
+        if hasattr(type(value), "_version") and hasattr(type(value), "is_inference"):
             yield value
         elif isinstance(value, list | tuple):
             yield from _tensors(value)

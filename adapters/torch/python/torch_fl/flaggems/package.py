@@ -30,7 +30,7 @@ _DATABASE = "FLAGGEMS_DB_URL"
 # What is tuned in one thread (autograd's) is read in another, each by a connection of its own.
 _IN_MEMORY = "sqlite:///file:flagos?mode=memory&cache=shared&uri=true"
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _functions: dict[str, Callable[..., Any]] | None = None
 
 

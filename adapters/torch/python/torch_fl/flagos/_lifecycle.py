@@ -10,7 +10,8 @@ import torch
 from flagos import _core
 from torch_fl import _vendor
 
-_lock = threading.Lock()
+# Taken again by a signal handler or a finalizer of the thread that initialises, if it uses the device.
+_lock = threading.RLock()
 _initialized = False
 _in_bad_fork = False
 
@@ -57,7 +58,7 @@ def _lazy_init() -> None:
 def _after_fork_in_child() -> None:
     global _in_bad_fork, _lock
     _in_bad_fork = _in_bad_fork or _initialized
-    _lock = threading.Lock()  # another thread of the parent may have held it
+    _lock = threading.RLock()  # another thread of the parent may have held it
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
