@@ -183,7 +183,7 @@ TWO := -n 2 --dist loadfile
 DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py several_hosts.py)
 PYTHON_TESTS := test-wheel test-adapter test-distributed test-te test-lightx2v test-whole
 .PHONY: test-python test-flaggems $(PYTHON_TESTS)
-test-python: $(PYTHON_TESTS) test-flaggems ## tests of the wheels, the adapters, whole models and the layout
+test-python: $(PYTHON_TESTS) test-torchs-distributed test-flaggems ## tests of the wheels, the adapters, whole models and the layout
 test-wheel: FOLDER := python/tests
 test-adapter: FOLDER := adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED))
 test-distributed: FOLDER := $(DISTRIBUTED)
@@ -193,9 +193,14 @@ test-whole: FOLDER := tests $(TWO)
 $(PYTHON_TESTS): setup-dev
 	"$(PY)" -m pytest $(FOLDER) $(ARGS)
 
+.PHONY: test-torchs-distributed
+test-torchs-distributed: setup-dev
+	"$(PY)" -m tests.torchs_distributed --alone $(ARGS)
+
 .PHONY: test-comm
 test-comm: setup-dev ## what CI has no time for of torch.distributed: 4 and 8 ranks, torchrun, a hundred lives of a group
 	"$(PY)" -m pytest adapters/torch/tests/long_distributed.py $(ARGS)
+	"$(PY)" -m tests.torchs_distributed
 
 # Once interpreted, on the host's tensors, and once compiled, over a simulated driver.
 test-flaggems: export PYTHONPATH := $(FLAGGEMS)

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "sparse_reduction.h"
 #include "stream.h"
 
 namespace flagos {
@@ -268,6 +269,9 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::broadcast(Tensors& tensors, cons
 
 ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const at::Tensor& tensor = only(tensors, "all_reduce");
+  if (tensor.layout() != c10::kStrided && !coalescing_) {
+    return sum_sparse(*this, tensors[0], options);
+  }
   check_tensor(tensor, tensor.device(), "all_reduce");
   Operation call = operation(FlagosCommKind_AllReduce, options.timeout);
   set_reduction(call, options.reduceOp);
@@ -702,47 +706,61 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::barrier(const c10d::BarrierOptio
   return issue(OpType::BARRIER, "flagos:barrier", {std::move(call)}, {token}, device, options.asyncOp);
 }
 
+// Who is told what, in ProcessGroupGloo's words.
 void ProcessGroupFlagos::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all) {
-  const auto timeout = timeout_or_default(options.timeout);
+  const auto timeout = options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   const std::string prefix = "monitored/" + std::to_string(++monitored_) + "/";
   const auto left = [&] {
-    const auto rest =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    return std::max(rest, std::chrono::milliseconds(1));
+    return std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   };
+  // Time for what has come already to be seen.
+  constexpr auto kLeast = std::chrono::milliseconds(1);
+  const std::string within = " in " + std::to_string(timeout.count()) + " ms, in group " + settings_.comm.group;
   store_->set(prefix + std::to_string(rank_), std::string("1"));
-  std::string verdict = "ok";
-  if (rank_ == 0) {
-    std::string missing;
-    for (int other = 1; other < size_ && (wait_for_all || missing.empty()); ++other) {
-      try {
-        store_->wait({prefix + std::to_string(other)}, left());
-      } catch (const std::exception& failure) {
-        if (!only_late(failure, *store_, prefix + std::to_string(other))) {
-          throw;
-        }
-        missing += (missing.empty() ? "" : ", ") + std::to_string(other);
-      }
-    }
-    if (!missing.empty()) {
-      verdict = "rank " + missing + " did not come to the monitored barrier of group " + settings_.comm.group +
-          " within " + std::to_string(timeout.count()) + " ms";
-    }
-    store_->set(prefix + "verdict", verdict);
-  } else {
+  if (rank_ != 0) {
+    std::string verdict;
     try {
       // Rank 0 may need all of the time to find out who is missing.
-      store_->wait({prefix + "verdict"}, left() + std::chrono::seconds(5));
+      store_->wait({prefix + "verdict"}, std::max(left(), kLeast) + std::chrono::seconds(5));
       verdict = store_->get_to_str(prefix + "verdict");
     } catch (const std::exception& failure) {
       if (!only_late(failure, *store_, prefix + "verdict")) {
         throw;
       }
-      verdict = "rank 0 did not come to the monitored barrier of group " + settings_.comm.group + " within " +
-          std::to_string(timeout.count()) + " ms";
+      verdict = "Rank 0 failed to pass monitoredBarrier" + within;
+    }
+    TORCH_CHECK_WITH(
+        DistBackendError,
+        verdict == "ok",
+        "Rank ",
+        rank_,
+        " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: ",
+        verdict);
+    return;
+  }
+  std::string verdict = "ok";
+  std::string missing;
+  bool several = false;
+  for (int other = 1; other < size_ && (wait_for_all || missing.empty()); ++other) {
+    if (timeout.count() <= 0) {
+      verdict = "Rank 0 timed out in monitoredBarrier after " + std::to_string(timeout.count()) + " ms";
+      break;
+    }
+    try {
+      store_->wait({prefix + std::to_string(other)}, std::max(left(), kLeast));
+    } catch (const std::exception& failure) {
+      if (!only_late(failure, *store_, prefix + std::to_string(other))) {
+        throw;
+      }
+      several = !missing.empty();
+      missing += (missing.empty() ? "" : ", ") + std::to_string(other);
     }
   }
+  if (!missing.empty()) {
+    verdict = (several ? "Ranks " : "Rank ") + missing + " failed to pass monitoredBarrier" + within;
+  }
+  store_->set(prefix + "verdict", verdict);
   TORCH_CHECK_WITH(DistBackendError, verdict == "ok", verdict);
 }
 

@@ -11,6 +11,7 @@
 #include "ddp_timer.h"
 #include "process_group.h"
 #include "shim.h"
+#include "sparse_reduction.h"
 
 namespace flagos {
 
@@ -79,6 +80,7 @@ extern "C" char* flagos_shim_open_comm(const FlagosCommApi* api) {
     if (first) {
       flagos::register_process_group();
       flagos::register_ddp_timer();
+      flagos::register_sparse_reduction();
     }
     return nullptr;
   } catch (const std::exception& error) {

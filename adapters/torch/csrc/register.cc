@@ -27,6 +27,7 @@
 #include "rnn_cudnn.h"
 #include "shim.h"
 #include "stream.h"
+#include "sync_batch_norm.h"
 #include "to.h"
 
 namespace flagos {
@@ -145,6 +146,7 @@ void register_operators() {
   } else {
     register_rnn(*library, *autograd, registered_ops());
     register_histc(*library, registered_ops());
+    register_sync_batch_norm(*library, registered_ops());
   }
   first_twin = registered_ops().size();
   register_hot_pointwise(*library, registered_ops());

@@ -90,14 +90,14 @@ def test_training_is_that_of_one_process(tmp_path):
 FAULTS = {
     "killed": r"all_reduce \(sequence \d+, sum of 8388608 x float32, 32.0 MiB\).*process of rank 1 .* has ended",
     "killed_async": r"all_reduce \(sequence 1, .*process of rank 1 .* has ended",
-    "missing": r"all_reduce \(sequence 3, .*rank 1 \(process \d+, last seen in barrier, sequence 2\) did not come",
+    "missing": r"\(sequence 3, .*Timed out waiting for rank 1 \(process \d+, last seen in barrier, sequence 2\)",
     "other_shape": r"all_reduce \(sequence 1, .*rank [012] called all_reduce of 100[012] x float32, sum",
     "other_op": r"rank [01] called (broadcast|all_reduce) of 1000 x float32",
     "other_root": r"rank [012] called broadcast of 1000 x float32, root [012]",
     "other_type": r"rank [012] called all_reduce of 1000 x (int32|float32)",
     "aborted": r"(rank 1|this rank) aborted the group: abort\(\) was called on rank 1",
     "connecting": r"waiting for rank 1 of 3",
-    "monitored": r"rank 1 did not come to the monitored barrier of group 0 within 1000 ms",
+    "monitored": r"Rank 1 failed to pass monitoredBarrier in 1000 ms, in group 0",
 }
 
 

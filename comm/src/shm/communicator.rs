@@ -100,7 +100,7 @@ impl Shm {
             if left.is_zero() {
                 return Err(Error::new(
                     ErrorKind::Timeout,
-                    format!("timed out: {} did not come in time", self.describe(peer)),
+                    format!("Timed out waiting for {}", self.describe(peer)),
                 )
                 .due_to(peer));
             }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
+import functools
 import json
 import sys
 
@@ -110,7 +112,6 @@ def groups(device: str) -> None:
     dist.barrier()
     assert backend._get_sequence_number_for_group() == before + 1
     x = torch.full((4,), float(rank), device=device)
-    # dist.split_group asks for a backend of CUDA by name; what it calls is for every backend.
     like_me = [r for r in range(size) if r % 2 == rank % 2]
     split = world.split_group(like_me, group_name=f"like {rank % 2}")
     split.allreduce([x]).wait()
@@ -120,19 +121,83 @@ def groups(device: str) -> None:
         x.fill_(rank)
         dist.all_reduce(x, group=some)
         assert x.tolist() == [1] * 4
-    # dist.monitored_barrier asks for gloo by name.
-    backend.monitored_barrier(datetime.timedelta(seconds=20))
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=20))
     known = distributed.state(device=device)
     assert known["rank"] == rank and known["calls"][-1]["collective"] == "barrier"
     json.dumps(known)
     dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=33))
 
 
+def by_name(device: str) -> None:
+    """What torch has for backends of its own alone."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    parts = [[0], list(range(1, size))]
+    part = dist.split_group(split_ranks=parts)
+    assert part is not None and part.size() == (1 if rank == 0 else size - 1)
+    x = torch.full((2,), float(rank), device=device)
+    dist.all_reduce(x, group=part)
+    assert x.tolist() == [float(sum(parts[min(rank, 1)]))] * 2
+    alone = dist.split_group(split_ranks=[[0]])
+    assert (alone is None) == (rank != 0)
+    for wrong, message in ([[0, 0]], "duplicate"), ([[size]], "not one of"), ([[]], "empty"):
+        with pytest.raises(ValueError, match=message):
+            dist.split_group(split_ranks=wrong)
+    dist.monitored_barrier(wait_all_ranks=True)
+
+
+def sparse(device: str) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    # As many values as the rank: none on the first.
+    places = torch.arange(rank).reshape(1, -1)
+    x = torch.sparse_coo_tensor(places, torch.ones(rank, 3), (size, 3), device=device)
+    dist.all_reduce(x)
+    expected = torch.tensor([float(size - 1 - place) for place in range(size)])
+    assert x.is_coalesced() and torch.equal(x.to_dense().cpu(), expected[:, None].expand(size, 3))
+    ours = torch.nn.Embedding(8, 3, sparse=True)
+    theirs = copy.deepcopy(ours).requires_grad_()
+    ddp = torch.nn.parallel.DistributedDataParallel(ours.to(device))
+    rows = torch.tensor([[0, 0, r] for r in range(size)])
+    optimizer = torch.optim.SparseAdam(list(ddp.parameters()))
+    for _ in range(2):
+        optimizer.zero_grad()
+        ddp(rows[rank].to(device)).square().sum().backward()
+        theirs.zero_grad()
+        theirs(rows).square().sum().div(size).backward()
+        torch.testing.assert_close(ours.weight.grad.to_dense().cpu(), theirs.weight.grad.to_dense())
+        assert ours.weight.grad.layout == torch.sparse_coo
+
+
+def normalization_over_the_ranks(device: str) -> None:
+    if device == "cpu":
+        return  # torch refuses it there
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for dtype, tolerance in (torch.float32, 1e-5), (torch.bfloat16, 2e-2):
+        batch = torch.randn(2 * size, 3, 4, 4, generator=torch.Generator().manual_seed(1)).to(dtype)
+        whole = torch.nn.BatchNorm2d(3)
+        ours = torch.nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(whole)).to(device)
+        ddp = torch.nn.parallel.DistributedDataParallel(ours)
+        mine = batch[2 * rank : 2 * rank + 2].to(device).requires_grad_()
+        all_of_it = batch.float().requires_grad_()
+        out, expected = ddp(mine), whole(all_of_it)
+        out.float().pow(3).mean().backward()
+        expected.pow(3).mean().backward()
+        near = functools.partial(torch.testing.assert_close, rtol=tolerance, atol=tolerance)
+        near(out.float().cpu(), expected[2 * rank : 2 * rank + 2])
+        near(mine.grad.float().cpu(), all_of_it.grad[2 * rank : 2 * rank + 2] * size)
+        for name, value in whole.named_buffers():
+            near(ours.get_buffer(name).cpu(), value)
+        near(ours.weight.grad.cpu(), whole.weight.grad)
+        near(ours.bias.grad.cpu(), whole.bias.grad)
+
+
 def refusals(device: str) -> None:
     x = torch.ones(4, device=device)
-    if device == "cpu":  # torch itself has no call for sparse tensors of other devices
-        with pytest.raises(ValueError, match="to_dense"):
-            dist.all_reduce(torch.ones(2, 2).to_sparse())
+    with pytest.raises(ValueError, match="for sums: call to_dense"):
+        dist.all_reduce(torch.ones(2, 2, device=device).to_sparse(), dist.ReduceOp.MAX)
+    with pytest.raises(
+        ValueError, match=r"rank \d has Float of \[\d, 2\] with 2 sparse dimensions"
+    ):
+        dist.all_reduce(torch.ones(2 + dist.get_rank(), 2, device=device).to_sparse())
     for call, message in {
         lambda: dist.all_gather_into_tensor(torch.empty(3, device=device), x): "elements of Float",
         lambda: dist.all_reduce(x, dist.ReduceOp.BAND): "band is not defined on float32",
@@ -147,10 +212,14 @@ def main() -> None:
     # A device that is told is connected at once, and groups can be split.
     bound = torch.device("flagos:0") if device == "flagos" else None
     dist.init_process_group("flagos", device_id=bound)
-    for part in (objects, transfers, coalescing, functionals, futures, groups, refusals):
+    parts = (
+        objects, transfers, coalescing, functionals, futures, groups, by_name, sparse,
+        normalization_over_the_ranks, refusals,
+    )  # fmt: skip
+    for part in parts:
         if part is objects and device == "cpu":
             continue  # torch decides where these are
-        if part is groups and "TORCH_DISTRIBUTED_DEBUG" in sys.argv:
+        if part in (groups, sparse, refusals) and "TORCH_DISTRIBUTED_DEBUG" in sys.argv:
             continue  # asks the backend itself, which is wrapped then
         part(device)
     dist.barrier()

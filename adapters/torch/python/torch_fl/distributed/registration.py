@@ -26,6 +26,9 @@ def register() -> None:
     backends = torch._C._distributed_c10d.Backend
     if not hasattr(backends, "perform_nocolor_split"):
         setattr(backends, "perform_nocolor_split", _not_in_the_group)  # noqa: B010
+    from torch_fl.distributed import by_name
+
+    by_name.install()
 
 
 def create(options: Any, _backend_options: object = None) -> Any:
