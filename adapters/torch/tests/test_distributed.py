@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
 
-from adapters.torch.tests.launch import launch, launch_all_well
+from adapters.torch.tests.launch import HERE, launch, launch_all_well
 from adapters.torch.tests.simulated import simulated_libraries
 
 
@@ -78,6 +80,24 @@ def test_accelerate_and_trainer_form_groups():
     variables = {"ACCELERATE_TORCH_DEVICE": "flagos"}
     for output in launch_all_well("accelerated.py", ranks=2, **variables):
         assert output.count("passed") == 5
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_lightning_trains_as_on_the_cpu(ranks):
+    pytest.importorskip("lightning")
+    # A launcher of its own: ranks of Lightning have a device each.
+    program = [str(HERE / "ranks" / "lightning_trained.py")]
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    done = subprocess.run(
+        [sys.executable, *(launcher if ranks > 1 else ()), *program],
+        env=os.environ | {"FLAGOS_HOST_DEVICES": "2", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("lightning passed") == ranks
 
 
 @pytest.mark.host

@@ -21,17 +21,19 @@ impl Peer {
     /// The process `pid`.
     pub fn new(pid: u32) -> Self {
         let pid = pid as i32;
-        let mut handles = HANDLES.lock();
+        // Not waited for: whoever held it when this process was forked is not in it. Another handle does no harm.
+        let Some(mut handles) = HANDLES.try_lock() else {
+            return Self {
+                handle: open(pid),
+                pid,
+            };
+        };
         let handles = handles.get_or_insert_default();
         handles.retain(|_, handle| handle.strong_count() != 0);
         let known = handles.get(&pid).and_then(Weak::upgrade);
         // The number may be another process's by now.
         let handle = known.filter(|handle| !has_ended(handle)).or_else(|| {
-            // SAFETY: the system call takes a number and flags; the descriptor is checked and owned.
-            let opened = unsafe {
-                let descriptor = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-                (descriptor >= 0).then(|| Arc::new(OwnedFd::from_raw_fd(descriptor as i32)))
-            };
+            let opened = open(pid);
             if let Some(handle) = &opened {
                 handles.insert(pid, Arc::downgrade(handle));
             }
@@ -53,6 +55,14 @@ impl Peer {
                 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
         };
         has_ended(handle)
+    }
+}
+
+fn open(pid: i32) -> Option<Arc<OwnedFd>> {
+    // SAFETY: the system call takes a number and flags; the descriptor is checked and owned.
+    unsafe {
+        let descriptor = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        (descriptor >= 0).then(|| Arc::new(OwnedFd::from_raw_fd(descriptor as i32)))
     }
 }
 
