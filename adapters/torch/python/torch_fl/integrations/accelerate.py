@@ -28,6 +28,7 @@ _PartialState = state_module.PartialState
 _Accelerator = accelerator_module.Accelerator
 _prepare_backend = _PartialState._prepare_backend
 _set_device = _PartialState.set_device
+_default_device = _PartialState.default_device
 _wait_for_everyone = _PartialState.wait_for_everyone
 _init = _Accelerator.__init__
 _signature = inspect.signature(_init)
@@ -51,13 +52,21 @@ def _backend(
 
 def _device(self: Any) -> None:
     _set_device(self)
-    if self.device.type != _DEVICE or self._cpu:
+    if self.device.type != _DEVICE:
+        return
+    if self._cpu:  # said in the program, which is nearer than the variable
+        self.device = torch.device("cpu")
         return
     if self.device.index is None:
         # As torch_fl.distributed has it: with fewer devices than ranks, several share one.
         index = self.local_process_index % max(flagos.device_count(), 1)
         self.device = torch.device(_DEVICE, index)
     flagos.set_device(self.device)
+
+
+def _default(self: Any) -> torch.device:
+    """Where a model is offloaded from, unless that is said."""
+    return torch.device(_DEVICE) if is_chosen() else _default_device.fget(self)
 
 
 def _wait(self: Any) -> None:
@@ -100,5 +109,6 @@ def register() -> None:
     """Put flagos into accelerate's lists. Other devices are served as before."""
     setattr(_PartialState, "_prepare_backend", _backend)  # noqa: B010
     setattr(_PartialState, "set_device", _device)  # noqa: B010
+    setattr(_PartialState, "default_device", property(_default))  # noqa: B010
     setattr(_PartialState, "wait_for_everyone", _wait)  # noqa: B010
     setattr(_Accelerator, "__init__", _initialize)  # noqa: B010
