@@ -130,9 +130,19 @@ def _name_device() -> None:
             sys.modules[f"torch.{DEVICE}.{name[len(prefix) :]}"] = module
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
-    from torch_fl import cuda_only, engine, exchange, modules, on_import, profiler, sharing
+    from torch_fl import (
+        cuda_only,
+        data_parallel,
+        engine,
+        exchange,
+        modules,
+        on_import,
+        profiler,
+        sharing,
+    )
 
     cuda_only.install()
+    data_parallel.install()
     engine.install()
     exchange.install()
     modules.install()

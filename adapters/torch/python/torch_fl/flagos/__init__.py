@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torch_fl import _vendor
-from torch_fl.flagos import _utils, amp, graphs, memory, random
+from torch_fl.flagos import _utils, amp, graphs, memory, random, tensor_types
 from torch_fl.flagos._device import (
     DeviceProperties,
     can_device_access_peer,
@@ -70,6 +70,7 @@ from torch_fl.flagos.memory import (
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
+from torch_fl.flagos.pools import MemPool, use_mem_pool
 from torch_fl.flagos.random import (
     get_rng_state,
     get_rng_state_all,
@@ -93,6 +94,7 @@ __all__ = [
     "Event",
     "ExternalStream",
     "Graph",
+    "MemPool",
     "Stream",
     "StreamContext",
     "amp",
@@ -152,6 +154,7 @@ __all__ = [
     "set_stream",
     "stream",
     "synchronize",
+    "use_mem_pool",
 ]
 
 # Names under which torch._inductor asks a device module for its code generators.
@@ -172,4 +175,6 @@ def __getattr__(name: str) -> object:
         from torch_fl.compile import inductor
 
         return getattr(inductor, name)
+    if name in tensor_types.NAMES:
+        return globals().setdefault(name, tensor_types.make(name))
     raise AttributeError(f"module 'torch.flagos' has no attribute {name!r}")

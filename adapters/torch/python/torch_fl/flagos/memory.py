@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections import OrderedDict
 from typing import Any
 
 import torch
 
 from torch_fl import _vendor
+from torch_fl.flagos import pools
 from torch_fl.flagos._device import get_device_properties
 from torch_fl.flagos._lifecycle import _lazy_init, is_initialized
 from torch_fl.flagos._utils import Device, _get_device_index
@@ -153,6 +155,29 @@ def memory_snapshot(device: Device = None) -> list[dict[str, Any]]:
         return [part for part in torch.cuda.memory_snapshot() if part["device"] == index]
     snapshot = torch.ops.flagos.memory_snapshot(_get_device_index(device, optional=True))
     return list(json.loads(snapshot))
+
+
+def _record_memory_history(*arguments: Any, **named: Any) -> None:
+    """`torch.cuda.memory._record_memory_history`: every allocation from now on, with who made it.
+
+    Raises flagos.UnsupportedError where CUDA does not serve the device.
+    """
+    pools.of_cuda("memory._record_memory_history")
+    torch.cuda.memory._record_memory_history(*arguments, **named)
+
+
+def _snapshot(device: Device = None) -> dict[str, Any]:
+    """What is held, and under CUDA what was recorded, for pytorch.org/memory_viz."""
+    if _vendor.on_cuda():
+        recorded: dict[str, Any] = torch.cuda.memory._snapshot()
+        return recorded
+    return {"segments": memory_snapshot(device), "device_traces": []}
+
+
+def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:
+    """Write `_snapshot()` to a file."""
+    with open(filename, "wb") as file:
+        pickle.dump(_snapshot(), file)
 
 
 _SUMMARY_ROWS = (
