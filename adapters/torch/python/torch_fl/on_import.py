@@ -15,7 +15,9 @@ from flagos.on_import import when_imported
 _COMPLETIONS = {
     "torch._dynamo.device_interface": "torch_fl.compile.device_interface",
     "torch._dynamo.backends.registry": "torch_fl.compile.backend",
+    "torch._inductor": "torch_fl.compile.ahead_of_time",
     "torch._inductor.compile_fx": "torch_fl.compile.over_cuda",
+    "torch._inductor.package.package": "torch_fl.compile.ahead_of_time",
     "torch.nn.attention.flex_attention": "torch_fl.compile.flex_attention",
     "torch.distributed.distributed_c10d": "torch_fl.distributed.registration",
     "torch.distributed.checkpoint.filesystem": "torch_fl.distributed.checkpoint",

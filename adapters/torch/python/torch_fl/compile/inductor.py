@@ -117,8 +117,8 @@ class CppWrapperCodegen(BaseWrapper):
         from flagos import UnsupportedError
 
         raise UnsupportedError(
-            "torch._inductor.config.cpp_wrapper and AOTInductor are not supported on the flagos "
-            "device; leave cpp_wrapper off"
+            "torch._inductor.config.cpp_wrapper is not supported on the flagos device: leave it off. Packages of "
+            "AOTInductor are made by torch._inductor.aoti_compile_and_package, of an exported program"
         )
 
 
