@@ -386,8 +386,9 @@ print(set(used), x.sum().item())
         ),
         pytest.param(
             # Exactly there: in the middle of the initialisation.
-            "from torch_fl.flagos import _lifecycle as life; real = life._core.init\n"
-            "life._core = type('Core', (), dict(init=lambda: (real(), use())))",
+            "from torch_fl.flagos import _lifecycle as life; real = life._core\n"
+            "def init(): life._core = real; real.init(); use()\n"
+            "life._core = type('Core', (), dict(init=staticmethod(init)))",
             id="within",
         ),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 import torch_fl
 
@@ -21,7 +22,12 @@ print(torch.ones(2, device="flagos").add_(1).tolist())
 def test_every_file_is_in_the_package_and_is_followed(run_python):
     names = sorted(file.name for file in FOLDER.glob("*.conf"))
     assert "backends_cuda.conf" in names and "backends_flaggems.conf" in names
+    # What a file for another chip has no kernel for here is blocked; the host's kernels are the CPU's, which all name.
+    vendor = torch.flagos.get_device_properties(0).vendor
+    others = {"ascend", "metax"} - {vendor} if vendor != "host" else set()
     for name in names:
+        if any(other in name for other in others):
+            continue
         out = run_python(PROGRAM, FLAGOS_BACKEND_CONFIG=str(FOLDER / name)).stdout
         assert "decided by: " in out and "configs/backends_" in out, out
         assert "[2.0, 2.0]" in out

@@ -1,8 +1,9 @@
-"""`torch.nn.DataParallel` over several flagos devices: torch has its copies between devices for CUDA alone."""
+"""`torch.nn.DataParallel`: on one flagos device the module itself; over several devices torch has it for CUDA alone."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import torch
@@ -11,21 +12,72 @@ _DEVICE = "flagos"
 
 
 def install() -> None:
-    """Have it say so when it is made, instead of asking for NVIDIA's driver when it is called. Idempotent."""
+    """Have it work on one device, and name what to use over several when it is made. Idempotent."""
     theirs = torch.nn.DataParallel.__init__
     if getattr(theirs, "__module__", None) == __name__:
         return
 
     @functools.wraps(theirs, assigned=("__doc__", "__name__", "__qualname__"))
-    def initialize(self: Any, module: torch.nn.Module, *arguments: Any, **named: Any) -> None:
-        theirs(self, module, *arguments, **named)
-        devices = getattr(self, "device_ids", [])
-        parameter = next(module.parameters(), None)
-        if parameter is not None and parameter.device.type == _DEVICE and len(devices) > 1:
+    def initialize(
+        self: Any,
+        module: torch.nn.Module,
+        device_ids: Any = None,
+        output_device: Any = None,
+        dim: int = 0,
+    ) -> None:
+        if not _on_device(module):
+            theirs(self, module, device_ids, output_device, dim)
+            return
+        devices = _devices(device_ids)
+        if len(devices) > 1:
             raise NotImplementedError(
-                f"torch.nn.DataParallel over the flagos devices {devices}: torch copies between devices of CUDA alone "
-                "there. Use torch.nn.parallel.DistributedDataParallel, a process a device under torchrun, or "
-                "device_ids=[0]"
+                f"torch.nn.DataParallel over the flagos devices {[device.index for device in devices]}: torch copies "
+                "between devices of CUDA alone there. Use torch.nn.parallel.DistributedDataParallel, a process a "
+                "device under torchrun, or device_ids=[0]"
             )
+        torch.nn.Module.__init__(self)
+        self.dim = dim
+        self.module = module.to(devices[0])
+        # For torch: nothing to scatter or gather, the module is called.
+        self.device_ids = []
+        self.output_device = self.src_device_obj = devices[0]
+        self.register_forward_pre_hook(_move_inputs, with_kwargs=True)
 
     torch.nn.DataParallel.__init__ = initialize  # type: ignore[method-assign]
+
+
+def _on_device(module: torch.nn.Module) -> bool:
+    """Whether the module lies on a flagos device, or would be brought there because torch sees no other."""
+    held = next(itertools.chain(module.parameters(), module.buffers()), None)
+    if held is not None and held.device.type != "cpu":
+        return held.device.type == _DEVICE
+    available: str | None = torch._utils._get_available_device_type()
+    return available == _DEVICE
+
+
+def _devices(device_ids: Any) -> list[torch.device]:
+    """Those named by numbers, names or devices; without any, all there are."""
+    flagos: Any = getattr(torch, _DEVICE)
+    named = range(flagos.device_count()) if device_ids is None else device_ids
+    found = [
+        torch.device(_DEVICE, each) if isinstance(each, int) else torch.device(each)
+        for each in named
+    ]
+    if not found:
+        raise ValueError("torch.nn.DataParallel: device_ids is empty; name one device, as [0]")
+    for device in found:
+        if device.type != _DEVICE:
+            raise ValueError(
+                f"torch.nn.DataParallel of a module on flagos: {device} is not a flagos device"
+            )
+    return [torch.device(_DEVICE, device.index or 0) for device in found]
+
+
+def _move_inputs(
+    module: Any, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments may be on any device, including the CPU, as torch documents them."""
+    from torch.distributed.utils import _to_kwargs
+
+    moved, moved_named = _to_kwargs(arguments, named, module.src_device_obj, False)
+    return (moved[0] if moved else ()), (moved_named[0] if moved_named else {})
