@@ -247,6 +247,60 @@ declare! {
         "No tracer library is loaded.";
     TRACE: "FLAGOS_TRACE", VarKind::Retired, "", Legacy,
         "Set `FLAGOS_LOG=trace` instead.";
+    METAX_MM_HALF_MODE: "FLAGOS_METAX_MM_HALF_MODE", VarKind::Retired, "", Legacy,
+        "The vendor's own matrix product is called; its mode is not chosen here.";
+    METAX_MM_HALF_HGEMM_STRICT: "FLAGOS_METAX_MM_HALF_HGEMM_STRICT", VarKind::Retired, "", Legacy,
+        "The vendor's own matrix product is called; its mode is not chosen here.";
+    DIST_FORCE_NCCL: "FLAGOS_DIST_FORCE_NCCL", VarKind::Retired, "", Legacy,
+        "Set `FLAGOS_COMM_ENGINE=nccl` instead.";
+    LOG_FALLBACK: "FLAGOS_LOG_FALLBACK", VarKind::Retired, "", Legacy,
+        "Set `FLAGOS_LOG_DISPATCH=1` instead, or let `FLAGOS_MAX_CPU_FALLBACK` limit them.";
+    EXEC_CACHE: "FLAGOS_EXEC_CACHE", VarKind::Retired, "", Legacy,
+        "No calls are cached in files; `flagos explain` tells what serves them.";
+    CACHE_STATS: "FLAGOS_CACHE_STATS", VarKind::Retired, "", Legacy,
+        "No calls are cached in files; `flagos explain` tells what serves them.";
+    CUPTI_LIBRARY: "FLAGOS_CUPTI_LIBRARY", VarKind::Retired, "", Legacy,
+        "`torch.profiler` collects kernels by its own library; none is loaded for it.";
+    MUPTI_LIBRARY: "FLAGOS_MUPTI_LIBRARY", VarKind::Retired, "", Legacy,
+        "`torch.profiler` collects kernels by its own library; none is loaded for it.";
+    TOPSPTI_LIBRARY: "FLAGOS_TOPSPTI_LIBRARY", VarKind::Retired, "", Legacy,
+        "`torch.profiler` collects kernels by its own library; none is loaded for it.";
+    CUPTI_SHIM_DEBUG: "FLAGOS_CUPTI_SHIM_DEBUG", VarKind::Retired, "", Legacy,
+        "`torch.profiler` collects kernels by its own library; none is loaded for it.";
+    KINETO_SHIM_DEBUG: "FLAGOS_KINETO_SHIM_DEBUG", VarKind::Retired, "", Legacy,
+        "`torch.profiler` collects kernels by its own library; none is loaded for it.";
+    MSPTI_DEBUG: "FLAGOS_MSPTI_DEBUG", VarKind::Retired, "", Legacy,
+        "`torch.profiler` collects kernels by its own library; none is loaded for it.";
+    MUPTI_DEBUG: "FLAGOS_MUPTI_DEBUG", VarKind::Retired, "", Legacy,
+        "`torch.profiler` collects kernels by its own library; none is loaded for it.";
+    TOPSPTI_DEBUG: "FLAGOS_TOPSPTI_DEBUG", VarKind::Retired, "", Legacy,
+        "`torch.profiler` collects kernels by its own library; none is loaded for it.";
+    ROCTRACER_DEBUG: "FLAGOS_ROCTRACER_DEBUG", VarKind::Retired, "", Legacy,
+        "`torch.profiler` collects kernels by its own library; none is loaded for it.";
+    BPU_ACT_SCALE: "FLAGOS_BPU_ACT_SCALE", VarKind::Retired, "", Legacy,
+        "There is no vendor for BPU devices.";
+    BPU_CACHE: "FLAGOS_BPU_CACHE", VarKind::Retired, "", Legacy,
+        "There is no vendor for BPU devices.";
+    BPU_MARCH: "FLAGOS_BPU_MARCH", VarKind::Retired, "", Legacy,
+        "There is no vendor for BPU devices.";
+    BPU_MLIR_LIBS: "FLAGOS_BPU_MLIR_LIBS", VarKind::Retired, "", Legacy,
+        "There is no vendor for BPU devices.";
+    BPU_QUANTIZE: "FLAGOS_BPU_QUANTIZE", VarKind::Retired, "", Legacy,
+        "There is no vendor for BPU devices.";
+    BPU_X86_EMULATOR: "FLAGOS_BPU_X86_EMULATOR", VarKind::Retired, "", Legacy,
+        "There is no vendor for BPU devices.";
+    BPU_X86_PYTHON: "FLAGOS_BPU_X86_PYTHON", VarKind::Retired, "", Legacy,
+        "There is no vendor for BPU devices.";
+    BPU_X86_STUBS: "FLAGOS_BPU_X86_STUBS", VarKind::Retired, "", Legacy,
+        "There is no vendor for BPU devices.";
+    CODEGEN_ALL: "FLAGOS_CODEGEN_ALL", VarKind::Retired, "", Legacy,
+        "No kernels are compiled per vendor: one wheel serves every vendor.";
+    DCU_HIP_VERSION: "FLAGOS_DCU_HIP_VERSION", VarKind::Retired, "", Legacy,
+        "No kernels are compiled per vendor: one wheel serves every vendor.";
+    DCU_TORCH_LIB: "FLAGOS_DCU_TORCH_LIB", VarKind::Retired, "", Legacy,
+        "The torch that is installed is used.";
+    PPU_TORCH_LIB: "FLAGOS_PPU_TORCH_LIB", VarKind::Retired, "", Legacy,
+        "The torch that is installed is used.";
 }
 
 /// Variables of others for which an empty value differs from none.

@@ -30,6 +30,11 @@ def test_everything_else_of_torch_distributed() -> None:
     launch_all_well("api.py", "cpu", ranks=2)
 
 
+def test_sparse_gradients_and_batch_norm_over_the_ranks() -> None:
+    parts = "sparse", "normalization_over_the_ranks", "by_name"
+    launch_all_well("api.py", "flagos", *parts, ranks=2)
+
+
 def test_training_is_that_of_one_process(tmp_path) -> None:
     launch_all_well("training.py", "flagos", "all", str(tmp_path), ranks=2)
 

@@ -1,4 +1,4 @@
-"""What torch.distributed offers beyond single collectives. Run once a rank."""
+"""What torch.distributed offers beyond single collectives. Run once a rank; the parts named, or all."""
 
 from __future__ import annotations
 
@@ -216,7 +216,8 @@ def main() -> None:
         objects, transfers, coalescing, functionals, futures, groups, by_name, sparse,
         normalization_over_the_ranks, refusals,
     )  # fmt: skip
-    for part in parts:
+    named = [part for part in parts if part.__name__ in sys.argv[2:]]
+    for part in named or parts:
         if part is objects and device == "cpu":
             continue  # torch decides where these are
         if part in (groups, sparse, refusals) and "TORCH_DISTRIBUTED_DEBUG" in sys.argv:
