@@ -49,3 +49,12 @@ def test_a_star_is_for_what_has_no_line(run_python, tmp_path):
 @pytest.mark.host
 def test_the_chip_is_named_as_there():
     assert torch_fl._build_accelerator() == ""
+
+
+@pytest.mark.parametrize("modules", ["torch", "torch, torch_fl", "torch, flagos, torch_fl"])
+def test_retired_variables_are_reported_once(run_python, modules):
+    script = f"import {modules}; x = torch.ones(2, device='flagos'); torch.flagos.init(); x.add_(1)"
+    variables = {"FLAGOS_METAX_MM_HALF_MODE": "hgemm", "FLAGOS_METAX_COMPAT": "1"}
+    lines = run_python(script, fresh=True, **variables).stderr.splitlines()
+    told = [line for line in lines if "has no effect" in line]
+    assert sorted(line.split()[0] for line in told) == sorted(variables), told

@@ -35,6 +35,8 @@ pub struct Engine {
 pub(super) struct State {
     pub(super) registry: Registry,
     pub(super) config: Option<Arc<Config>>,
+    /// Warnings that were logged, each once however often the configuration is read.
+    told: BTreeSet<String>,
     shipped: Option<PathBuf>,
     /// The vendor the runtime found.
     pub(super) vendor: Option<Arc<str>>,
@@ -193,7 +195,9 @@ impl Engine {
         let shipped = state.shipped.as_deref();
         let config = Arc::new(Config::load(&(self.env)(), &*self.files, shipped)?);
         for warning in &config.warnings {
-            tracing::warn!("{warning}");
+            if state.told.insert(warning.clone()) {
+                tracing::warn!("{warning}");
+            }
         }
         state.config = Some(Arc::clone(&config));
         Ok(config)

@@ -46,8 +46,9 @@ def _lazy_init() -> None:
                 "start it with the 'spawn' or 'forkserver' method of multiprocessing"
             )
         if not _initialized:
-            from flagos import followers
+            from flagos import followers, logs
 
+            logs.connect()  # a program that imports nothing of flagos is told too
             _core.init()
             if _vendor.on_cuda():
                 torch.cuda.init()
