@@ -229,9 +229,13 @@ def test_random_numbers_are_cudas() -> None:
     assert torch.equal(ours_perm, torch.randperm(100, generator=other, device="cuda").cpu())
     # A generator of cuda draws for flagos tensors too, as it does where a plugin boxes calls to cuda.
     drawn = torch.empty(64, device="flagos").normal_(generator=other.manual_seed(9))
-    assert torch.equal(drawn, torch.empty(64, device="flagos").normal_(generator=own.manual_seed(9)))
+    assert torch.equal(
+        drawn, torch.empty(64, device="flagos").normal_(generator=own.manual_seed(9))
+    )
     assert torch.rand(8, device="flagos", generator=other).device.type == "flagos"
-    with pytest.raises(RuntimeError, match="Expected a 'flagos' device type for generator but found 'cpu'"):
+    with pytest.raises(
+        RuntimeError, match="Expected a 'flagos' device type for generator but found 'cpu'"
+    ):
         torch.empty(8, device="flagos").normal_(generator=torch.Generator())
     state = torch.flagos.get_rng_state()
     first = torch.rand(3, device="flagos")

@@ -1,10 +1,11 @@
 """A process that has imported torch, and forks others: importing torch takes longer than most tests.
 
 Reads one JSON request a line. `zygote.py programs` has imported what programs of `ranks/` use. A request (program,
-arguments, ranks, timeout, environment) is run once a rank, and answered with the status and the output of every
-rank. As under torchrun the store of the ranks is a process of its own, which outlives them; its number is in
-STORE_PROCESS. `zygote.py scripts` has imported torch, but no backend. A request (script, timeout, environment: all
-of it) is run like `python -c`, and answered with its status and what it wrote to standard output and standard error.
+arguments, ranks, timeout, environment) is run once a rank, with the rank's number for `{rank}` in values of the
+environment, and answered with the status and the output of every rank. As under torchrun the store of the ranks is a
+process of its own, which outlives them; its number is in STORE_PROCESS. `zygote.py scripts` has imported torch, but
+no backend. A request (script, timeout, environment: all of it) is run like `python -c`, and answered with its status
+and what it wrote to standard output and standard error.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def rank_process(request: dict[str, Any], rank: int, output: int) -> int:
     try:
         os.dup2(output, 1)
         os.dup2(output, 2)
-        os.environ |= request["environment"]
+        variables = request["environment"].items()
+        os.environ |= {name: value.replace("{rank}", str(rank)) for name, value in variables}
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         sys.argv = [request["program"], *request["arguments"]]
         runpy.run_path(request["program"], run_name="__main__")

@@ -6,6 +6,7 @@ import copy
 import datetime
 import functools
 import json
+import os
 import sys
 
 import pytest
@@ -210,12 +211,17 @@ def refusals(device: str) -> None:
 def main() -> None:
     device = sys.argv[1]
     # A device that is told is connected at once, and groups can be split.
-    bound = torch.device("flagos:0") if device == "flagos" else None
+    bound = None
+    if device == "flagos":
+        local = int(os.environ["LOCAL_RANK"])
+        bound = torch.device("flagos", local % torch.flagos.device_count())
+        torch.flagos.set_device(bound)
     dist.init_process_group("flagos", device_id=bound)
     parts = (
         objects, transfers, coalescing, functionals, futures, groups, by_name, sparse,
         normalization_over_the_ranks, refusals,
     )  # fmt: skip
+    torch.manual_seed(0)
     named = [part for part in parts if part.__name__ in sys.argv[2:]]
     for part in named or parts:
         if part is objects and device == "cpu":
