@@ -14,6 +14,7 @@
 #include "copy.h"
 #include "cudnn_choices.h"
 #include "device_names.h"
+#include "dropout.h"
 #include "engine.h"
 #include "factories.h"
 #include "fft_half.h"
@@ -145,6 +146,7 @@ void register_operators() {
     register_fft_half(*library, *autograd);
   } else {
     register_rnn(*library, *autograd, registered_ops());
+    register_dropout(*library, *autograd, registered_ops());
     register_histc(*library, registered_ops());
     register_sync_batch_norm(*library, registered_ops());
   }

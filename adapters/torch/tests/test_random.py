@@ -32,6 +32,25 @@ def test_a_seed_gives_the_numbers_of_the_cpu(sample):
     assert torch.equal(sample("flagos").cpu(), expected)
 
 
+@pytest.mark.host
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str
+)
+@pytest.mark.parametrize("inference", [False, True], ids=["gradients", "inference"])
+def test_dropout_of_any_share_is_that_of_the_cpu(dtype, inference):
+    source = torch.randn(33, 7, generator=torch.Generator().manual_seed(1)).to(dtype)
+    for percent in (0, 1, 7, 10, 13, 30, 33, 50, 77, 90, 99, 100):
+        seen = []
+        for device in "cpu", "flagos":
+            x = source.to(device).requires_grad_(not inference)
+            torch.manual_seed(percent)
+            with torch.inference_mode(inference):
+                out = torch.nn.functional.dropout(x, percent / 100)
+            grads = [] if inference else torch.autograd.grad(out.square().sum(), x)
+            seen.append([each.detach().cpu() for each in (out, *grads)])
+        assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True)), percent
+
+
 @pytest.mark.parametrize("seed", [flagos.manual_seed, flagos.manual_seed_all, torch.manual_seed])
 def test_seeding_repeats_the_numbers(seed):
     seed(11)

@@ -1,0 +1,44 @@
+"""A few of the architectures of `python -m tests.models.zoo`, and that it can see a difference."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.models import zoo
+
+DEVICES = "cpu", "flagos"
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("kind", "name", "model_type"),
+    [
+        ("writes", "MixtralForCausalLM", "mixtral"),
+        ("writes", "MambaForCausalLM", "mamba"),
+        ("translates", "T5ForConditionalGeneration", "t5"),
+        ("sees", "ConvNextForImageClassification", "convnext"),
+    ],
+)
+def test_models_of_transformers_are_those_of_the_cpu(kind, name, model_type):
+    assert zoo.judge(kind, name, model_type, "default", DEVICES)[0] == "same"
+
+
+def test_a_difference_in_the_last_bit_is_seen(monkeypatch):
+    def run(kind, name, config, device):
+        shown = real(kind, name, config, device)
+        if device == "flagos":
+            what, value = shown[-1]
+            value = value.clone()
+            value.view(-1)[-1:].view(torch.int32).bitwise_xor_(1)
+            shown[-1] = what, value
+        return shown
+
+    real = zoo.run
+    monkeypatch.setattr(zoo, "run", run)
+    verdict, why = zoo.judge("fills", "BertForMaskedLM", "bert", "default", DEVICES)
+    assert verdict == "differs" and why.startswith("training.weight.")
+
+
+def test_what_cannot_be_built_is_not_counted_as_the_same():
+    assert zoo.judge("writes", "FuyuForCausalLM", "fuyu", "default", DEVICES)[0] == "not built"
