@@ -281,7 +281,7 @@ gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside C
 	$(GPU_RUN) -m tests.gpu.report --submit $(DIST)/submit.json --models $(DIST)/models.json --folder $(GPU_REPORTS); \
 	exit $$failed
 
-CXX_SOURCES := adapters/torch/csrc/*.cc adapters/torch/csrc/*.h core/tests/vendor_conformance_cuda/simulated/*.cc \
+CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc)) core/tests/vendor_conformance_cuda/simulated/*.cc \
   tests/simulated_ccl/*.cc tests/simulated_ccl/*.h
 
 .PHONY: lint

@@ -1,5 +1,5 @@
 //! Compiles the C++ shim against the torch that the build's Python imports.
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
@@ -69,6 +69,18 @@ fn precompile(shim: &mut cc::Build) {
     }
 }
 
+/// The C++ files of a folder and of those within.
+fn find_sources(folder: &Path, sources: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("csrc is part of the package") {
+        let path = entry.expect("csrc can be listed").path();
+        if path.is_dir() {
+            find_sources(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "cc") {
+            sources.push(path);
+        }
+    }
+}
+
 fn main() {
     let torch = torch();
     println!("cargo:rustc-env=TORCH_FL_BUILT_FOR={}", torch.version);
@@ -76,11 +88,8 @@ fn main() {
     if env::var_os("TORCH_FL_CHECK_ONLY").is_some() {
         return; // clippy reads the Rust alone; the C++ takes minutes
     }
-    let mut sources: Vec<PathBuf> = fs::read_dir("csrc")
-        .expect("csrc is part of the package")
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "cc"))
-        .collect();
+    let mut sources = Vec::new();
+    find_sources(Path::new("csrc"), &mut sources);
     sources.sort();
     println!("cargo:rerun-if-changed=csrc");
     println!("cargo:rerun-if-changed=../../core/include/flagos.h");

@@ -16,7 +16,7 @@
 #include <cstring>
 #include <functional>
 
-#include "core.h"
+#include "runtime/core.h"
 #include "shim.h"
 
 namespace {

@@ -4,12 +4,12 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <torch/library.h>
 
-#include "generator.h"
-#include "route.h"
-#include "routed.h"
-#include "stream.h"
-#include "to.h"
-#include "twin.h"
+#include "aten/route.h"
+#include "aten/twin.h"
+#include "cuda/to.h"
+#include "python_kernels/routed.h"
+#include "runtime/generator.h"
+#include "runtime/stream.h"
 
 namespace flagos {
 

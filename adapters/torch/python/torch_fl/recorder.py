@@ -1,4 +1,4 @@
-"""What one call of a Python implementation does on the device, as words that `csrc/replay.cc` can repeat.
+"""What one call of a Python implementation does on the device, as words that `csrc/python_kernels/replay.cc` can repeat.
 
 An implementation is run once as ever, while its allocations, its views, its fills and copies (torch's
 dispatcher) and its kernel launches (`torch_fl.launcher`) are noted. All memory it touches has to be an

@@ -2,7 +2,7 @@
 
 A kernel that is wrong for empty tensors, say, is right to use for the others. What is in the tensors is no
 condition: looking would cost a wait for the device. Calls that are routed are held against them without Python
-(`csrc/conditions.cc`); `flagos verify` finds with `holding` which conditions a kernel needs.
+(`csrc/python_kernels/conditions.cc`); `flagos verify` finds with `holding` which conditions a kernel needs.
 """
 
 from __future__ import annotations

@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "aten/boxed.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "aten/cpu.h"
+#include "aten/layout.h"
+#include "aten/twin.h"
+#include "cuda/to.h"
+#include "runtime/generator.h"
+
+namespace flagos {
+
+namespace {
+
+// Arguments that may be CPU tensors beside flagos ones, as on any accelerator. Lists of optional tensors are indices,
+// which may always be.
+const std::unordered_map<std::string, std::vector<std::string>>& cpu_arguments() {
+  static const std::unordered_map<std::string, std::vector<std::string>> names = {
+      {"aten::_ctc_loss.Tensor", {"input_lengths", "target_lengths"}},
+      {"aten::_ctc_loss.Tensor_out", {"input_lengths", "target_lengths"}},
+      {"aten::_ctc_loss_backward.Tensor", {"input_lengths", "target_lengths"}},
+      {"aten::_foreach_addcdiv.Tensor", {"scalars"}},
+      {"aten::_foreach_addcdiv_.Tensor", {"scalars"}},
+      {"aten::_foreach_addcmul.Tensor", {"scalars"}},
+      {"aten::_foreach_addcmul_.Tensor", {"scalars"}},
+      {"aten::_foreach_copy_", {"self", "src"}},
+      {"aten::_foreach_copy", {"self", "src"}},
+  };
+  return names;
+}
+
+// Bit i: argument i may be a CPU tensor.
+uint64_t cpu_argument_bits(const c10::OperatorHandle& op, const std::string& name) {
+  const auto found = cpu_arguments().find(name);
+  uint64_t bits = 0;
+  if (found != cpu_arguments().end()) {
+    for (const std::string& argument : found->second) {
+      const auto index = op.schema().argumentIndexWithName(argument);
+      TORCH_INTERNAL_ASSERT(index.has_value(), name, " has no argument ", argument);
+      bits |= uint64_t(1) << static_cast<unsigned>(*index);
+    }
+  }
+  return bits;
+}
+
+struct Binding {
+  at::Tensor original; // on flagos
+  at::Tensor alias;    // its native twin
+};
+
+// A tensor that is written, wherever it is, and the version it had before. Those of inference mode have none.
+struct Written {
+  at::Tensor tensor;
+  uint32_t version;
+};
+
+struct StorageBinding {
+  c10::Storage original;
+  c10::Storage alias;
+};
+
+// One call of one operator: what went in as what, so that what comes out can be recognised.
+class Call final : public StorageSource {
+ public:
+  Call(bool shows_requires_grad, bool counts_versions)
+      : shows_requires_grad_(shows_requires_grad), counts_versions_(counts_versions) {}
+
+  // Where the tensors of an argument may be: with the others, there or on the CPU, or on any device.
+  enum class Place : uint8_t { kSame, kIndex, kAnywhere };
+
+  void convert_argument(c10::IValue& value, bool written, Place place) {
+    place_ = place;
+    if (value.isTensor()) {
+      const at::Tensor tensor = std::move(value).toTensor();
+      if (written && tensor.defined() && !is_flagos(tensor)) {
+        elsewhere_ = tensor.device(); // a written tensor must be on the device even when it is a scalar
+      }
+      value = argument(tensor, written);
+    } else if (value.isTensorList()) {
+      const auto from = value.toTensorList();
+      c10::List<at::Tensor> to;
+      to.reserve(from.size());
+      bindings_.reserve(bindings_.size() + from.size());
+      for (const at::Tensor& tensor : from) {
+        to.push_back(argument(tensor, written, /*counted=*/native.cuda && written));
+      }
+      value = std::move(to);
+    } else if (value.isOptionalTensorList()) {
+      place_ = Place::kIndex;
+      const auto from = value.toOptionalTensorList();
+      c10::List<std::optional<at::Tensor>> to;
+      to.reserve(from.size());
+      for (const std::optional<at::Tensor> tensor : from) {
+        to.push_back(tensor.has_value() ? std::optional<at::Tensor>(argument(*tensor, written)) : std::nullopt);
+      }
+      value = std::move(to);
+    } else if (value.isDevice()) {
+      const c10::Device device = value.toDevice();
+      requested_ = device;
+      if (device.type() == kFlagos) {
+        value = native_device(device.index());
+      }
+    } else if (value.isGenerator()) {
+      generators_.push_back(&value);
+    } else if (value.isStorage()) {
+      const c10::Storage storage = value.toStorage();
+      if (storage.device_type() == kFlagos) {
+        see_device(storage.device());
+        storages_.push_back({storage, twin_storage(storage)});
+        value = storages_.back().alias;
+      } else {
+        elsewhere_ = storage.device();
+      }
+    }
+  }
+
+  // To be called after all arguments: the device the outputs belong to, or nullopt when they stay native.
+  void settle() {
+    if (elsewhere_.has_value() && (device_.has_value() || index_device_.has_value())) {
+      raise_mixed_devices(device_.has_value() ? *device_ : *index_device_, *elsewhere_);
+    }
+    if (index_device_.has_value() && device_.has_value() && *index_device_ != *device_) {
+      raise_mixed_devices(*device_, *index_device_);
+    }
+    if (requested_.has_value() && requested_->type() == kFlagos) {
+      output_ = requested_->has_index() ? requested_->index() : current_device();
+      check_device_index(*output_);
+    } else if (!requested_.has_value() && device_.has_value()) {
+      output_ = device_->index();
+    }
+    for (c10::IValue* value : generators_) {
+      const at::Generator generator = value->toGenerator();
+      if (!generator.defined()) {
+        continue;
+      }
+      TORCH_CHECK(
+          output_.has_value() || generator.device().type() != kFlagos,
+          "Expected a '",
+          native.name,
+          "' device type for generator but found 'flagos'");
+      if (output_.has_value()) {
+        *value = native_generator(generator);
+      }
+    }
+  }
+
+  c10::DeviceIndex device() const override {
+    return output_.has_value() ? *output_ : device_.has_value() ? device_->index() : current_device();
+  }
+
+  void convert_result(c10::IValue& value) {
+    if (value.isTensor()) {
+      value = result(std::move(value).toTensor());
+    } else if (value.isTensorList()) {
+      const auto from = value.toTensorList();
+      c10::List<at::Tensor> to;
+      to.reserve(from.size());
+      for (const at::Tensor& tensor : from) {
+        to.push_back(result(tensor));
+      }
+      value = std::move(to);
+    }
+  }
+
+  // Shows the arguments what the kernel did to their aliases.
+  void settle_written(const Traits& traits) {
+    if (!traits.mutates) {
+      return;
+    }
+    for (Binding& binding : bindings_) {
+      sync_layout(binding.original, binding.alias, *this);
+    }
+    if (traits.counts_versions) {
+      bump_versions();
+    }
+  }
+
+ private:
+  // For operators whose version counters torch leaves to the kernels; CUDA's count what they write to a list, but for
+  // those that take it tensor by tensor. Views share a counter, so all are asked before one is counted.
+  void bump_versions() {
+    c10::SmallVector<c10::TensorImpl*, 6> uncounted;
+    for (const Written& written : written_) {
+      c10::TensorImpl* impl = written.tensor.unsafeGetTensorImpl();
+      if (impl->version_counter().current_version() == written.version) {
+        uncounted.push_back(impl);
+      }
+    }
+    for (c10::TensorImpl* impl : uncounted) {
+      impl->bump_version();
+    }
+  }
+
+ public:
+  // The flagos storage to use for `native`: that of an argument when the bytes are an argument's. Once the kernel
+  // has run.
+  c10::Storage flagos_storage(const c10::Storage& native) override {
+    const c10::StorageImpl* impl = native.unsafeGetStorageImpl();
+    c10::Storage known = bindings_.size() + outputs_.size() <= kFew ? search_storage(impl) : look_up_storage(impl);
+    if (!known) {
+      known = wrap_storage(native, device());
+      outputs_.push_back({known, native});
+    }
+    return known;
+  }
+
+ private:
+  // So many tensors are compared one by one; the hundreds of an optimizer's lists are looked up.
+  static constexpr size_t kFew = 16;
+
+  using Places = ska::flat_hash_map<const c10::TensorImpl*, uint32_t>; // in `bindings_`
+  struct Directory {
+    Places originals;
+    Places aliases;
+    ska::flat_hash_map<const c10::StorageImpl*, c10::Storage> storages; // flagos's, of the native ones
+    size_t outputs = 0; // of those in `outputs_`, how many are among them
+  };
+  Directory& directory() {
+    if (directory_ == nullptr) {
+      directory_ = std::make_unique<Directory>();
+    }
+    return *directory_;
+  }
+
+  // The flagos storage that goes with a native one; none when it is new.
+  c10::Storage search_storage(const c10::StorageImpl* native) const {
+    for (const Binding& binding : bindings_) {
+      if (binding.alias.has_storage() && binding.alias.storage().unsafeGetStorageImpl() == native &&
+          shares_twin(binding.original, native)) {
+        return binding.original.storage();
+      }
+    }
+    for (const StorageBinding& binding : storages_) {
+      if (binding.alias.unsafeGetStorageImpl() == native) {
+        return binding.original;
+      }
+    }
+    for (const StorageBinding& binding : outputs_) {
+      if (binding.alias.unsafeGetStorageImpl() == native) {
+        return binding.original;
+      }
+    }
+    return {};
+  }
+  c10::Storage look_up_storage(const c10::StorageImpl* native) {
+    Directory& known = directory();
+    if (known.storages.empty()) {
+      for (const Binding& binding : bindings_) {
+        if (binding.alias.has_storage()) {
+          const c10::StorageImpl* alias = binding.alias.storage().unsafeGetStorageImpl();
+          if (shares_twin(binding.original, alias)) {
+            known.storages.emplace(alias, binding.original.storage());
+          }
+        }
+      }
+      for (const StorageBinding& binding : storages_) {
+        known.storages.emplace(binding.alias.unsafeGetStorageImpl(), binding.original);
+      }
+    }
+    for (; known.outputs < outputs_.size(); ++known.outputs) {
+      const StorageBinding& output = outputs_[known.outputs];
+      known.storages.emplace(output.alias.unsafeGetStorageImpl(), output.original);
+    }
+    const auto found = known.storages.find(native);
+    return found == known.storages.end() ? c10::Storage() : found->second;
+  }
+
+  // The binding whose original, or alias, is this tensor; null when there is none.
+  Binding* bound(at::Tensor Binding::* side, Places Directory::* places_of, const at::Tensor& tensor) {
+    if (C10_LIKELY(bindings_.size() <= kFew)) {
+      for (Binding& binding : bindings_) {
+        if ((binding.*side).is_same(tensor)) {
+          return &binding;
+        }
+      }
+      return nullptr;
+    }
+    Places& places = directory().*places_of;
+    if (places.empty()) {
+      places.reserve(bindings_.capacity());
+    }
+    for (size_t place = places.size(); place < bindings_.size(); ++place) {
+      places.emplace((bindings_[place].*side).unsafeGetTensorImpl(), static_cast<uint32_t>(place));
+    }
+    const auto found = places.find(tensor.unsafeGetTensorImpl());
+    return found == places.end() ? nullptr : &bindings_[found->second];
+  }
+
+  // A kernel may have given the alias another storage; then it is no longer the twin.
+  static bool shares_twin(const at::Tensor& original, const c10::StorageImpl* native) {
+    const c10::StorageImpl* storage = original.storage().unsafeGetStorageImpl();
+    return twin_of(storage->data_ptr()) == native || native->data_ptr().get_context() == storage;
+  }
+
+  void see_device(c10::Device device) {
+    if (!device_.has_value()) {
+      device_ = device;
+    } else if (*device_ != device) {
+      raise_mixed_devices(*device_, device);
+    }
+  }
+
+  // CUDA kernels that write lists count the writes themselves: `counted` aliases share the version counter.
+  at::Tensor argument(const at::Tensor& tensor, bool written, bool counted = false) {
+    if (!tensor.defined()) {
+      return tensor;
+    }
+    if (written && counts_versions_) {
+      const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
+      if (counter.enabled()) {
+        written_.push_back({tensor, counter.current_version()});
+      }
+    }
+    if (!is_flagos(tensor)) {
+      if (place_ == Place::kSame && tensor.dim() != 0 && tensor.device().type() != c10::DeviceType::Meta) {
+        elsewhere_ = tensor.device();
+      }
+      return tensor;
+    }
+    if (place_ == Place::kIndex) {
+      index_device_ = tensor.device();
+    } else if (place_ == Place::kSame || !device_.has_value()) {
+      see_device(tensor.device());
+    }
+    if (const Binding* seen = bound(&Binding::original, &Directory::originals, tensor)) {
+      return seen->alias;
+    }
+    bindings_.push_back({tensor, twin(tensor, counted)});
+    at::Tensor& alias = bindings_.back().alias;
+    if (C10_UNLIKELY(shows_requires_grad_) && tensor.requires_grad()) {
+      alias = with_requires_grad(alias);
+    }
+    return alias;
+  }
+
+  at::Tensor twin(const at::Tensor& tensor, bool counted) {
+    if (C10_LIKELY(tensor.key_set().has(c10::DispatchKey::PrivateUse1))) { // dense
+      if (const at::Tensor* pooled = aliases_.pooled(tensor, counted)) {
+        return *pooled;
+      }
+    }
+    return counted && tensor.layout() == c10::kStrided && tensor.has_storage() ? share_with_cuda(tensor)
+                                                                               : alias_of(tensor);
+  }
+
+  at::Tensor result(at::Tensor tensor) {
+    if (!tensor.defined() || tensor.device().type() != native.type) {
+      return tensor;
+    }
+    if (const Binding* binding = bound(&Binding::alias, &Directory::aliases, tensor)) {
+      return binding->original;
+    }
+    if (!output_.has_value()) {
+      return tensor;
+    }
+    return wrap_result(std::move(tensor), *this);
+  }
+
+  Aliases aliases_; // outlives what holds them
+  bool shows_requires_grad_;
+  bool counts_versions_;
+  Place place_ = Place::kSame; // of the argument being converted
+  c10::SmallVector<Binding, 6> bindings_;
+  c10::SmallVector<Written, 2> written_; // where versions are counted
+  c10::SmallVector<StorageBinding, 1> storages_;
+  c10::SmallVector<StorageBinding, 2> outputs_;
+  std::unique_ptr<Directory> directory_;
+  c10::SmallVector<c10::IValue*, 1> generators_;
+  std::optional<c10::Device> device_;       // of the flagos arguments
+  std::optional<c10::Device> elsewhere_;    // of an argument that is not on flagos
+  std::optional<c10::Device> index_device_; // of flagos indices
+  std::optional<c10::Device> requested_;    // by a device argument
+  std::optional<c10::DeviceIndex> output_;
+};
+
+} // namespace
+
+Traits traits_of(const c10::OperatorHandle& op) {
+  const std::string name = c10::toString(op.operator_name());
+  // cuDNN's layout of recurrent parameters gives them another storage, which its schema does not say.
+  return {
+      op.schema().is_mutable() || name == "aten::_cudnn_rnn_flatten_weight",
+      cpu_argument_bits(op, name),
+      name.rfind("aten::_foreach_", 0) == 0};
+}
+
+void serve(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack,
+    const Traits& traits,
+    c10::function_ref<void(torch::jit::Stack*)> run,
+    bool shows_requires_grad) {
+  open_device(); // factories reach the native device from here
+  const size_t num_arguments = op.schema().arguments().size();
+  Call call(shows_requires_grad, traits.counts_versions);
+  const size_t first = stack->size() - num_arguments;
+  for (size_t i = 0; i < num_arguments; ++i) {
+    const c10::AliasInfo* alias_info = traits.mutates ? op.schema().arguments()[i].alias_info() : nullptr;
+    call.convert_argument(
+        (*stack)[first + i],
+        alias_info != nullptr && alias_info->isWrite(),
+        (traits.cpu_arguments >> i & 1U) != 0 ? Call::Place::kAnywhere : Call::Place::kSame);
+  }
+  call.settle();
+  const c10::DeviceIndex device = call.device();
+  drain_current_stream(device);
+  {
+    const NativePoolScope pool(device);
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    try {
+      run(stack);
+    } catch (...) {
+      // What it was to write may have been resized or written before: memory that was given back must not be
+      // reached through it, and what autograd has saved of it is not to be trusted.
+      call.settle_written(traits);
+      throw;
+    }
+  }
+  call.settle_written(traits);
+  const size_t num_results = op.schema().returns().size();
+  for (auto result = stack->end() - static_cast<ptrdiff_t>(num_results); result != stack->end(); ++result) {
+    call.convert_result(*result);
+  }
+}
+
+void serve_natively(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet native_keys,
+    torch::jit::Stack* stack,
+    const Traits& traits) {
+  // Kernels for compressed sparse tensors ask their arguments whether to keep what the backward pass needs.
+  const bool shows_requires_grad = native_keys.has(native.compressed);
+  serve(
+      op,
+      stack,
+      traits,
+      [&](torch::jit::Stack* converted) { op.redispatchBoxed(native_keys, converted); },
+      shows_requires_grad);
+}
+
+BoxedTwin::BoxedTwin(const c10::OperatorHandle& op, c10::DispatchKeySet native_keys)
+    : name_(c10::toString(op.operator_name())),
+      slot_(op_slot(name_)),
+      native_keys_(native_keys),
+      traits_(traits_of(op)) {}
+
+void BoxedTwin::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  if (C10_UNLIKELY(enter_op(slot_, name_.c_str()))) {
+    run_on_cpu(op, stack);
+    return;
+  }
+  try {
+    serve_natively(op, native_keys_, stack, traits_);
+  } catch (c10::Error& error) {
+    name_while_capturing(error, name_.c_str());
+    throw;
+  }
+}
+
+void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  static std::mutex mutex;
+  static std::unordered_map<std::string, FlagosOpSlot*> slots;
+  const std::string name = c10::toString(op.operator_name());
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      op.hasKernelForDispatchKey(native.dense),
+      "flagos: operator ",
+      name,
+      " has no kernel that the ",
+      native.vendor,
+      " vendor could run. Register one for ",
+      native.dense,
+      " or for PrivateUse1 "
+      "(torch.library.impl), or see `flagos explain ",
+      name,
+      "`.");
+  FlagosOpSlot* slot = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    FlagosOpSlot*& entry = slots[name];
+    if (entry == nullptr) {
+      entry = op_slot(name);
+    }
+    slot = entry;
+  }
+  enter_op(slot, name.c_str());
+  const bool mutates = op.schema().is_mutable();
+  // torch.library.custom_op counts by a kernel of its own.
+  const bool counts = mutates && !op.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
+  const Traits traits{mutates, /*cpu_arguments=*/0, counts};
+  serve_natively(op, native.keys, stack, traits);
+}
+
+} // namespace flagos

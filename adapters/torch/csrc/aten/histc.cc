@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "aten/histc.h"
+
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/histc_ops.h>
+#include <ATen/ops/zeros.h>
+
+#include "aten/typed/register.h"
+
+namespace flagos {
+
+namespace {
+
+bool is_counted_here(const at::Tensor& self) {
+  return is_flagos(self) && c10::isIntegralType(self.scalar_type(), /*includeBool=*/false);
+}
+
+// What CUDA counts (aten/src/ATen/native/cuda/SummaryOps.cu): in integers of 64 bits, with bounds cut to such.
+at::Tensor count(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
+  TORCH_CHECK(bins > 0, "bins must be > 0");
+  int64_t low = min.to<int64_t>();
+  int64_t high = max.to<int64_t>();
+  if (low == high && self.numel() > 0) {
+    low = self.min().item().to<int64_t>();
+    high = self.max().item().to<int64_t>();
+  }
+  if (low == high) {
+    --low;
+    ++high;
+  }
+  TORCH_CHECK(low < high, "max must be larger than min");
+  if (self.numel() == 0) {
+    return at::zeros({bins}, self.options());
+  }
+  at::Tensor values = self.flatten().to(at::kLong);
+  values = values.masked_select(values.ge(low).logical_and_(values.le(high)));
+  const at::Tensor bin = values.sub_(low).mul_(bins).div_(high - low, "trunc").clamp_max_(bins - 1);
+  return at::bincount(bin, /*weights=*/{}, bins).to(self.scalar_type());
+}
+
+at::Tensor histc(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
+  using Native = Typed<at::_ops::histc>;
+  if (!is_counted_here(self)) {
+    return Native::call(self, bins, min, max);
+  }
+  enter_op(Native::slot, Native::name);
+  return count(self, bins, min, max);
+}
+
+at::Tensor&
+histc_out(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max, at::Tensor& out) {
+  using Native = Typed<at::_ops::histc_out>;
+  if (!is_counted_here(self)) {
+    return Native::call(self, bins, min, max, out);
+  }
+  enter_op(Native::slot, Native::name);
+  TORCH_CHECK(
+      out.scalar_type() == self.scalar_type(),
+      "torch.histogram: input tensor and hist tensor should have the same dtype, but got input ",
+      self.scalar_type(),
+      " and hist ",
+      out.scalar_type());
+  const at::Tensor counted = count(self, bins, min, max);
+  out.resize_(counted.sizes());
+  return out.copy_(counted);
+}
+
+} // namespace
+
+void register_histc(torch::Library& library, std::vector<std::string>& registered) {
+  const auto add = [&](auto op, const char* overload, auto kernel) {
+    using Native = Typed<decltype(op)>;
+    Native::name = overload;
+    Native::slot = op_slot(overload);
+    library.impl(overload, torch::CppFunction(kernel));
+    registered.emplace_back(overload);
+  };
+  add(at::_ops::histc{}, "aten::histc", TORCH_FN(histc));
+  add(at::_ops::histc_out{}, "aten::histc.out", TORCH_FN(histc_out));
+}
+
+} // namespace flagos

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "aten/route.h"
+
+#include "runtime/native.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace flagos {
+
+namespace {
+
+// Legacy names have no namespace for ATen: `add.Tensor`, but `te::rmsnorm_fwd`.
+const char* short_name(const char* name) {
+  constexpr size_t kAten = 6;
+  return std::strncmp(name, "aten::", kAten) == 0 ? name + kAten : name;
+}
+
+} // namespace
+
+bool enter_op_slowly(FlagosOpSlot* slot, const char* name) {
+  const uint32_t route = __atomic_load_n(&slot->route, __ATOMIC_ACQUIRE);
+  if (route == FLAGOS_ROUTE_BLOCKED) {
+    check(core->init()); // a configuration error is the better message
+    char* text = nullptr;
+    check(core->op_blocked_reason(name, &text));
+    const std::string reason = text != nullptr ? text : "no usable implementation";
+    core->string_free(text);
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: ", name, " is not routed: ", reason);
+  }
+  const bool on_cpu = route == FLAGOS_ROUTE_CPU_FALLBACK;
+  if (on_cpu) {
+    check(core->op_record_fallback(name, "the plan routes it to the CPU"));
+  }
+  if (logs_dispatch(slot)) {
+    log_dispatch(name, on_cpu ? "cpu" : native.name);
+  }
+  return on_cpu;
+}
+
+void log_dispatch(const char* name, const char* backend) {
+  // One write per line, so that lines of several threads do not mix.
+  const std::string line = std::string("[flagos dispatch] ") + short_name(name) + " -> " + backend + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+bool capturing = false;
+
+void name_while_capturing(c10::Error& error, const char* name) {
+  if (__atomic_load_n(&capturing, __ATOMIC_RELAXED)) {
+    error.add_context(std::string("flagos: ") + name + " failed while a graph was being captured");
+  }
+}
+
+FlagosOpSlot* op_slot(const std::string& qualified_name) {
+  FlagosOpSlot* slot = core->op_slot(qualified_name.c_str());
+  TORCH_CHECK(slot != nullptr, "flagos: cannot register operator ", qualified_name, ": ", core->last_error());
+  return slot;
+}
+
+} // namespace flagos

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "aten/typed/register.h"
+#include "aten/typed/typed.h"
+
+#include <ATen/ops/abs_ops.h>
+#include <ATen/ops/add_ops.h>
+#include <ATen/ops/addcdiv_ops.h>
+#include <ATen/ops/addcmul_ops.h>
+#include <ATen/ops/bitwise_and_ops.h>
+#include <ATen/ops/bitwise_not_ops.h>
+#include <ATen/ops/bitwise_or_ops.h>
+#include <ATen/ops/clamp_ops.h>
+#include <ATen/ops/cos_ops.h>
+#include <ATen/ops/div_ops.h>
+#include <ATen/ops/eq_ops.h>
+#include <ATen/ops/exp_ops.h>
+#include <ATen/ops/fill_ops.h>
+#include <ATen/ops/ge_ops.h>
+#include <ATen/ops/gelu_ops.h>
+#include <ATen/ops/gt_ops.h>
+#include <ATen/ops/le_ops.h>
+#include <ATen/ops/lerp_ops.h>
+#include <ATen/ops/log_ops.h>
+#include <ATen/ops/logical_not_ops.h>
+#include <ATen/ops/lt_ops.h>
+#include <ATen/ops/masked_fill_ops.h>
+#include <ATen/ops/maximum_ops.h>
+#include <ATen/ops/minimum_ops.h>
+#include <ATen/ops/mul_ops.h>
+#include <ATen/ops/ne_ops.h>
+#include <ATen/ops/neg_ops.h>
+#include <ATen/ops/pow_ops.h>
+#include <ATen/ops/reciprocal_ops.h>
+#include <ATen/ops/relu_ops.h>
+#include <ATen/ops/rsqrt_ops.h>
+#include <ATen/ops/sigmoid_ops.h>
+#include <ATen/ops/silu_ops.h>
+#include <ATen/ops/sin_ops.h>
+#include <ATen/ops/sqrt_ops.h>
+#include <ATen/ops/sub_ops.h>
+#include <ATen/ops/tanh_ops.h>
+#include <ATen/ops/where_ops.h>
+#include <ATen/ops/zero_ops.h>
+
+namespace flagos {
+
+void register_hot_pointwise(torch::Library& library, std::vector<std::string>& registered) {
+  FLAGOS_HOT(add_Tensor, "add.Tensor");
+  FLAGOS_HOT(add__Tensor, "add_.Tensor");
+  FLAGOS_HOT(add_out, "add.out");
+  FLAGOS_HOT(sub_Tensor, "sub.Tensor");
+  FLAGOS_HOT(sub__Tensor, "sub_.Tensor");
+  FLAGOS_HOT(mul_Tensor, "mul.Tensor");
+  FLAGOS_HOT(mul__Tensor, "mul_.Tensor");
+  FLAGOS_HOT(mul_out, "mul.out");
+  FLAGOS_HOT(mul_Scalar, "mul.Scalar");
+  FLAGOS_HOT(div_Scalar, "div.Scalar");
+  FLAGOS_HOT(div_Tensor, "div.Tensor");
+  FLAGOS_HOT(div__Tensor, "div_.Tensor");
+  FLAGOS_HOT(neg, "neg");
+  FLAGOS_HOT(abs, "abs");
+  FLAGOS_HOT(exp, "exp");
+  FLAGOS_HOT(log, "log");
+  FLAGOS_HOT(sqrt, "sqrt");
+  FLAGOS_HOT(rsqrt, "rsqrt");
+  FLAGOS_HOT(rsqrt_, "rsqrt_");
+  FLAGOS_HOT(sqrt_, "sqrt_");
+  FLAGOS_HOT(sin, "sin");
+  FLAGOS_HOT(cos, "cos");
+  FLAGOS_HOT(tanh, "tanh");
+  FLAGOS_HOT(sigmoid, "sigmoid");
+  FLAGOS_HOT(relu, "relu");
+  FLAGOS_HOT(relu_, "relu_");
+  FLAGOS_HOT(gelu, "gelu");
+  FLAGOS_HOT(silu, "silu");
+  FLAGOS_HOT(reciprocal, "reciprocal");
+  FLAGOS_HOT(pow_Tensor_Scalar, "pow.Tensor_Scalar");
+  FLAGOS_HOT(clamp, "clamp");
+  FLAGOS_HOT(eq_Tensor, "eq.Tensor");
+  FLAGOS_HOT(eq_Scalar, "eq.Scalar");
+  FLAGOS_HOT(ne_Tensor, "ne.Tensor");
+  FLAGOS_HOT(ne_Scalar, "ne.Scalar");
+  FLAGOS_HOT(lt_Tensor, "lt.Tensor");
+  FLAGOS_HOT(lt_Scalar, "lt.Scalar");
+  FLAGOS_HOT(le_Tensor, "le.Tensor");
+  FLAGOS_HOT(gt_Tensor, "gt.Tensor");
+  FLAGOS_HOT(gt_Scalar, "gt.Scalar");
+  FLAGOS_HOT(ge_Tensor, "ge.Tensor");
+  FLAGOS_HOT(where_self, "where.self");
+  FLAGOS_HOT(bitwise_and_Tensor, "bitwise_and.Tensor");
+  FLAGOS_HOT(bitwise_or_Tensor, "bitwise_or.Tensor");
+  FLAGOS_HOT(bitwise_not, "bitwise_not");
+  FLAGOS_HOT(logical_not, "logical_not");
+  FLAGOS_HOT(masked_fill_Scalar, "masked_fill.Scalar");
+  FLAGOS_HOT(masked_fill__Scalar, "masked_fill_.Scalar");
+  FLAGOS_HOT(fill__Scalar, "fill_.Scalar");
+  FLAGOS_HOT(zero_, "zero_");
+  FLAGOS_HOT(addcmul_, "addcmul_");
+  FLAGOS_HOT(addcdiv_, "addcdiv_");
+  FLAGOS_HOT(lerp__Scalar, "lerp_.Scalar");
+  FLAGOS_HOT(maximum, "maximum");
+  FLAGOS_HOT(minimum, "minimum");
+}
+
+} // namespace flagos

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registration of the typed kernels, one function per translation unit.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <string>
+#include <vector>
+
+#include "aten/boxed.h"
+#include "aten/typed/typed.h"
+
+namespace flagos {
+
+// Each appends the `aten::name.overload` it registered.
+void register_hot_pointwise(torch::Library& library, std::vector<std::string>& registered);
+void register_hot_reductions(torch::Library& library, std::vector<std::string>& registered);
+void register_hot_linear(torch::Library& library, std::vector<std::string>& registered);
+void register_hot_gradients(torch::Library& library, std::vector<std::string>& registered);
+
+// Leaves out what the native device cannot serve.
+template <class Op>
+void register_hot(torch::Library& library, std::vector<std::string>& registered, const char* overload) {
+  if (!has_kernel(c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name), native.dense)) {
+    return;
+  }
+  static const std::string name = std::string("aten::") + overload;
+  Typed<Op>::name = name.c_str();
+  Typed<Op>::slot = op_slot(name);
+  library.impl(overload, TORCH_FN((Typed<Op>::call)));
+  registered.push_back(name);
+}
+
+} // namespace flagos
+
+// FLAGOS_HOT(add_Tensor, "add.Tensor") inside such a function.
+#define FLAGOS_HOT(op, overload) register_hot<at::_ops::op>(library, registered, overload)

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "aten/typed/typed.h"
+
+namespace flagos {
+
+at::Tensor& TypedCall::alias_here(const at::Tensor& tensor) {
+  const c10::Device own = tensor.unsafeGetTensorImpl()->device();
+  if (C10_UNLIKELY(device_.type() == kFlagos && device_ != own)) {
+    raise_mixed_devices(device_, own);
+  }
+  device_ = own;
+  return C10_UNLIKELY(tensor.unsafeGetTensorImpl() == written_) ? *written_alias_ : aliases_.of(tensor);
+}
+
+at::Tensor& TypedCall::written_here(const at::Tensor& tensor) {
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const Alias* seen = aliases_.find([&](const Alias& alias) { return alias.original == impl; });
+  at::Tensor& alias = C10_LIKELY(seen == nullptr) ? alias_here(tensor) : const_cast<at::Tensor&>(seen->native);
+  written_ = impl;
+  written_alias_ = &alias;
+  return alias;
+}
+
+at::Tensor typed_result(const TypedCall& call, at::Tensor native) {
+  if (!native.defined() || native.device().type() != flagos::native.type) {
+    return native; // CUDA kernels return counts and seeds on the CPU
+  }
+  const c10::TensorImpl* impl = native.unsafeGetTensorImpl();
+  const c10::StorageImpl* storage = native.storage().unsafeGetStorageImpl();
+  const Alias* shared = call.aliases().find([&](const Alias& alias) {
+    return alias.native.unsafeGetTensorImpl() == impl || alias.native.storage().unsafeGetStorageImpl() == storage;
+  });
+  if (shared == nullptr) {
+    return wrap_dense(std::move(native), call.device());
+  }
+  if (shared->native.is_same(native)) {
+    return at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(shared->original));
+  }
+  return view_of(native, shared->original->unsafe_storage());
+}
+
+} // namespace flagos

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/cudnn_choices.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/GridSamplerUtils.h>
+#include <ATen/native/Normalization.h>
+#include <ATen/ops/_batch_norm_impl_index_ops.h>
+#include <ATen/ops/cudnn_batch_norm.h>
+#include <ATen/ops/cudnn_grid_sampler.h>
+#include <ATen/ops/grid_sampler_ops.h>
+
+#include "aten/boxed.h"
+#include "aten/route.h"
+#include "cuda/to.h"
+
+namespace flagos {
+
+namespace {
+
+FlagosOpSlot* batch_norm_slot = nullptr;
+FlagosOpSlot* grid_sampler_slot = nullptr;
+
+at::Tensor contiguous(const std::optional<at::Tensor>& tensor) {
+  return tensor.has_value() && tensor->defined() ? tensor->contiguous() : at::Tensor();
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, int64_t> batch_norm_impl_index(
+    const at::Tensor& input,
+    const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& running_mean,
+    const std::optional<at::Tensor>& running_var,
+    bool training,
+    double momentum,
+    double eps,
+    bool cudnn_enabled) {
+  enter_op(batch_norm_slot, "aten::_batch_norm_impl_index");
+  const bool plain = cudnn_enabled && input.layout() == c10::kStrided && !input.is_nested() && input.sym_numel() != 0;
+  if (plain &&
+      at::native::_select_batch_norm_backend(
+          shown_to_cuda(input),
+          shown_to_cuda(weight.value_or(at::Tensor())),
+          shown_to_cuda(bias.value_or(at::Tensor())),
+          shown_to_cuda(running_mean.value_or(at::Tensor())),
+          shown_to_cuda(running_var.value_or(at::Tensor())),
+          training,
+          eps) == at::native::BatchNormBackend::Cudnn) {
+    auto [output, mean, variance, reserve] = at::cudnn_batch_norm(
+        input.contiguous(input.suggest_memory_format()),
+        contiguous(weight),
+        contiguous(bias),
+        contiguous(running_mean),
+        contiguous(running_var),
+        training,
+        momentum,
+        eps);
+    constexpr int64_t kCudnn = 1; // the index torch's backward knows it by
+    return {output, mean, variance, reserve, kCudnn};
+  }
+  return at::_ops::_batch_norm_impl_index::redispatch(
+      kComposite, input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled);
+}
+
+at::Tensor grid_sampler(
+    const at::Tensor& input,
+    const at::Tensor& grid,
+    int64_t interpolation_mode,
+    int64_t padding_mode,
+    bool align_corners) {
+  enter_op(grid_sampler_slot, "aten::grid_sampler");
+  const bool bilinear = static_cast<at::native::GridSamplerInterpolation>(interpolation_mode) ==
+      at::native::GridSamplerInterpolation::Bilinear;
+  const bool zeros = static_cast<at::native::GridSamplerPadding>(padding_mode) == at::native::GridSamplerPadding::Zeros;
+  if (bilinear && zeros && align_corners && input.layout() == c10::kStrided && grid.layout() == c10::kStrided &&
+      at::native::cond_cudnn_grid_sampler(shown_to_cuda(input), shown_to_cuda(grid))) {
+    return at::cudnn_grid_sampler(input, grid);
+  }
+  return at::_ops::grid_sampler::redispatch(kComposite, input, grid, interpolation_mode, padding_mode, align_corners);
+}
+
+} // namespace
+
+void register_cudnn_choices(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered) {
+  batch_norm_slot = op_slot("aten::_batch_norm_impl_index");
+  grid_sampler_slot = op_slot("aten::grid_sampler");
+  // Composites: below autograd in inference mode, above it otherwise.
+  for (torch::Library* where : {&library, &autograd}) {
+    where->impl("_batch_norm_impl_index", TORCH_FN(batch_norm_impl_index));
+    where->impl("grid_sampler", TORCH_FN(grid_sampler));
+  }
+  registered.emplace_back("aten::grid_sampler");
+  registered.emplace_back("aten::_batch_norm_impl_index");
+}
+
+} // namespace flagos

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/device.h"
+
+#include <ATen/detail/CUDAHooksInterface.h>
+
+#include "aten/twin.h"
+#include "runtime/stream.h"
+
+namespace flagos {
+
+namespace {
+
+constexpr c10::DeviceType kCuda = c10::DeviceType::CUDA;
+
+c10::Device to_cuda(c10::Device device) {
+  TORCH_CHECK(device.type() == kFlagos, "flagos: expected a flagos device, got ", device);
+  return c10::Device(kCuda, device.index());
+}
+
+c10::Device to_flagos(c10::Device device) {
+  return c10::Device(kFlagos, device.index());
+}
+
+c10::Stream to_cuda(const c10::Stream& stream) {
+  if (stream.device_type() == kCuda) {
+    return stream;
+  }
+  return c10::Stream(c10::Stream::UNSAFE, to_cuda(stream.device()), stream.id());
+}
+
+c10::Stream to_flagos(const c10::Stream& stream) {
+  return c10::Stream(c10::Stream::UNSAFE, to_flagos(stream.device()), stream.id());
+}
+
+// Looked up at each use: users may replace torch's allocator.
+c10::DeviceAllocator* cuda_allocator() {
+  return static_cast<c10::DeviceAllocator*>(at::detail::getCUDAHooks().getCUDADeviceAllocator());
+}
+
+class CudaBackedAllocator final : public c10::DeviceAllocator {
+ public:
+  c10::DataPtr allocate(size_t nbytes) override {
+    open_device();
+    c10::Allocator* allocator = at::detail::getCUDAHooks().getCUDADeviceAllocator();
+    c10::DataPtr data = allocator->allocate(nbytes);
+    const c10::DeviceIndex device = data.device().index();
+    return twin_data_ptr(
+        c10::make_intrusive<c10::StorageImpl>(
+            c10::StorageImpl::use_byte_size_t(),
+            static_cast<int64_t>(nbytes),
+            std::move(data),
+            allocator,
+            /*resizable=*/true),
+        device);
+  }
+  c10::DeleterFnPtr raw_deleter() const override {
+    return nullptr; // the context of a flagos DataPtr is its twin, never the data
+  }
+  void copy_data(void* destination, const void* source, std::size_t count) const override {
+    cuda_allocator()->copy_data(destination, source, count);
+  }
+  bool initialized() override {
+    return cuda_allocator()->initialized();
+  }
+  void emptyCache(c10::MempoolId_t pool) override {
+    cuda_allocator()->emptyCache(pool);
+  }
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    if (c10::StorageImpl* twin = twin_of(data); twin != nullptr) {
+      cuda_allocator()->recordStream(twin->data_ptr(), to_cuda(stream));
+    }
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    return cuda_allocator()->getDeviceStats(device);
+  }
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    cuda_allocator()->resetAccumulatedStats(device);
+  }
+  void resetPeakStats(c10::DeviceIndex device) override {
+    cuda_allocator()->resetPeakStats(device);
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    return cuda_allocator()->getMemoryInfo(device);
+  }
+};
+
+at::HostAllocator* cuda_pinned() {
+  return at::getHostAllocator(kCuda);
+}
+
+class CudaBackedPinnedAllocator final : public at::HostAllocator {
+ public:
+  c10::DataPtr allocate(size_t nbytes) override {
+    open_device();
+    return cuda_pinned()->allocate(nbytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override {
+    return cuda_pinned()->raw_deleter();
+  }
+  void copy_data(void* destination, const void* source, std::size_t count) const override {
+    cuda_pinned()->copy_data(destination, source, count);
+  }
+  bool record_event(void* data, void* context, c10::Stream stream) override {
+    return cuda_pinned()->record_event(data, context, to_cuda(stream));
+  }
+  void empty_cache() override {
+    cuda_pinned()->empty_cache();
+  }
+  at::HostStats get_stats() override {
+    return cuda_pinned()->get_stats();
+  }
+  void reset_accumulated_stats() override {
+    cuda_pinned()->reset_accumulated_stats();
+  }
+  void reset_peak_stats() override {
+    cuda_pinned()->reset_peak_stats();
+  }
+};
+
+class CudaBackedGuard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override {
+    return kFlagos;
+  }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    return to_flagos(cuda_guard()->exchangeDevice(to_cuda(device)));
+  }
+  c10::Device getDevice() const override {
+    return to_flagos(cuda_guard()->getDevice());
+  }
+  void setDevice(c10::Device device) const override {
+    cuda_guard()->setDevice(to_cuda(device));
+  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    cuda_guard()->uncheckedSetDevice(c10::Device(kCuda, device.index()));
+  }
+
+  c10::Stream getStream(c10::Device device) const override {
+    return to_flagos(cuda_guard()->getStream(resolve(device)));
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return to_flagos(cuda_guard()->getDefaultStream(resolve(device)));
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
+    return to_flagos(cuda_guard()->getStreamFromGlobalPool(resolve(device), high_priority));
+  }
+  c10::Stream getNewStream(c10::Device device, int priority) const override {
+    open_device();
+    return to_flagos(cuda_guard()->getNewStream(resolve(device), priority));
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    return to_flagos(cuda_guard()->exchangeStream(to_cuda(stream)));
+  }
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return cuda_guard()->getStreamNativeHandle(to_cuda(stream)); // a cudaStream_t
+  }
+  bool queryStream(const c10::Stream& stream) const override {
+    return cuda_guard()->queryStream(to_cuda(stream));
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    cuda_guard()->synchronizeStream(to_cuda(stream));
+  }
+  void synchronizeDevice(const c10::DeviceIndex device) const override {
+    cuda_guard()->synchronizeDevice(device < 0 ? current_device() : device);
+  }
+
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device, const c10::EventFlag flag)
+      const override {
+    cuda_guard()->record(event, to_cuda(stream), device, flag);
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    cuda_guard()->block(event, to_cuda(stream));
+  }
+  bool queryEvent(void* event) const override {
+    return cuda_guard()->queryEvent(event);
+  }
+  void synchronizeEvent(void* event) const override {
+    cuda_guard()->synchronizeEvent(event);
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex device) const noexcept override {
+    cuda_guard()->destroyEvent(event, device);
+  }
+  double elapsedTime(void* start, void* end, const c10::DeviceIndex device) const override {
+    return cuda_guard()->elapsedTime(start, end, device);
+  }
+
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return cuda_guard()->deviceCount();
+  }
+  c10::DeviceCapability getDeviceCapability(c10::Device /*device*/) const override {
+    return c10::DeviceCapability(); // every data type, which torch's guard of CUDA does not say
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    cuda_backed_allocator()->recordStream(data, stream);
+  }
+
+ private:
+  static c10::Device resolve(c10::Device device) {
+    return c10::Device(kCuda, device.has_index() ? device.index() : current_device());
+  }
+};
+
+} // namespace
+
+c10::DeviceAllocator* cuda_backed_allocator() {
+  static CudaBackedAllocator allocator;
+  return &allocator;
+}
+
+at::HostAllocator* cuda_backed_pinned_allocator() {
+  static CudaBackedPinnedAllocator allocator;
+  return &allocator;
+}
+
+const c10::impl::DeviceGuardImplInterface* cuda_backed_guard() {
+  static const CudaBackedGuard guard;
+  return &guard;
+}
+
+} // namespace flagos

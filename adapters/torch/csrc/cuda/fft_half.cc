@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/fft_half.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
+
+#include <unordered_set>
+
+#include "aten/boxed.h"
+#include "aten/twin.h"
+#include "cuda/to.h"
+
+namespace flagos {
+
+namespace {
+
+bool is_half(c10::ScalarType type) {
+  return type == c10::kHalf || type == c10::kComplexHalf;
+}
+
+// What torch would compute in: integers become the default dtype.
+bool computes_in_half(const at::Tensor& tensor) {
+  const bool promoted = c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+  return is_half(promoted ? c10::typeMetaToScalarType(c10::get_default_dtype()) : tensor.scalar_type());
+}
+
+// torch refuses half precision unless the device is called cuda, so the transform is asked of CUDA tensors: of twins,
+// or of views that autograd sees where there is a gradient to follow.
+void fft_on_cuda(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool differentiated) {
+  if (!differentiated) {
+    Traits traits = traits_of(op);
+    traits.counts_versions = true; // nothing above composites does
+    serve(op, stack, traits, [&](torch::jit::Stack* twins) {
+      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CUDA), twins);
+    });
+    return;
+  }
+  c10::IValue& self = (*stack)[stack->size() - op.schema().arguments().size()];
+  self = to_cuda_view(self.toTensor());
+  op.callBoxed(stack);
+  stack->back() = to_flagos_view(stack->back().toTensor());
+}
+
+void fft(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  const c10::IValue& self = torch::jit::peek(*stack, 0, op.schema().arguments().size());
+  if (self.isTensor() && is_flagos(self.toTensor()) && computes_in_half(self.toTensor())) {
+    const bool backward = c10::GradMode::is_enabled() && self.toTensor().requires_grad();
+    TORCH_CHECK(
+        !(backward && op.schema().is_mutable()),
+        op.schema().name(),
+        "(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
+        "requires grad.");
+    fft_on_cuda(op, stack, backward || self.toTensor()._fw_grad(/*level=*/0).defined());
+  } else {
+    op.redispatchBoxed(kComposite, stack);
+  }
+}
+
+// Transforms; the rest of the family moves or makes numbers.
+bool is_transform(const c10::OperatorName& name) {
+  static const std::unordered_set<std::string> others = {
+      "aten::fft_fftfreq", "aten::fft_rfftfreq", "aten::fft_fftshift", "aten::fft_ifftshift"};
+  return name.name.rfind("aten::fft_", 0) == 0 && others.count(name.name) == 0;
+}
+
+} // namespace
+
+void register_fft_half(torch::Library& library, torch::Library& autograd) {
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    const auto op = c10::Dispatcher::singleton().findSchema(name);
+    if (!op.has_value() || !is_transform(name)) {
+      continue;
+    }
+    // Composites: below autograd in inference mode, above it otherwise.
+    for (torch::Library* where : {&library, &autograd}) {
+      where->impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&fft>());
+    }
+  }
+}
+
+} // namespace flagos

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/operation.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+namespace flagos {
+
+namespace {
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+// The elements in order, in memory of their own if need be.
+at::Tensor plain(const at::Tensor& tensor) {
+  return is_plain(tensor) ? tensor : tensor.resolve_conj().resolve_neg().contiguous();
+}
+
+uint64_t count_of(const at::Tensor& tensor) {
+  const bool as_bytes = comm_dtype(tensor.scalar_type()) == FlagosCommDType_Bytes;
+  return as_bytes ? tensor.nbytes() : static_cast<uint64_t>(tensor.numel());
+}
+
+} // namespace
+
+void Operation::part_of(const at::Tensor& tensor) {
+  dtype = comm_dtype(tensor.scalar_type());
+  count = count_of(tensor);
+}
+
+void Operation::add_send(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  at::Tensor from = plain(tensor);
+  send.push_back(from.const_data_ptr());
+  tensors.push_back(std::move(from));
+}
+
+void Operation::add_recv(const at::Tensor& tensor) {
+  if (is_plain(tensor)) {
+    recv.push_back(tensor.mutable_data_ptr());
+    tensors.push_back(tensor);
+    result = tensor;
+    return;
+  }
+  at::Tensor to = at::empty(tensor.sizes(), tensor.options());
+  recv.push_back(to.mutable_data_ptr());
+  tensors.push_back(tensor);
+  result = to;
+  staged.emplace_back(tensor, std::move(to));
+}
+
+void Operation::add_both(const at::Tensor& tensor) {
+  add_send(tensor);
+  result = tensors.back();
+  recv.push_back(result.mutable_data_ptr());
+  if (!is_plain(tensor)) {
+    staged.emplace_back(tensor, result);
+  }
+}
+
+FlagosCollective Operation::view() const {
+  FlagosCollective call{};
+  call.kind = kind;
+  call.dtype = dtype;
+  call.reduce = reduce;
+  call.root = root;
+  call.tag = tag;
+  call.sends = static_cast<uint32_t>(send.size());
+  call.receives = static_cast<uint32_t>(recv.size());
+  call.count = count;
+  call.factor = factor;
+  call.sequence = sequence;
+  call.timeout_ms = static_cast<uint64_t>(timeout.count());
+  call.send = send.data();
+  call.recv = recv.data();
+  call.send_counts = send_counts.empty() ? nullptr : send_counts.data();
+  call.recv_counts = recv_counts.empty() ? nullptr : recv_counts.data();
+  return call;
+}
+
+void Operation::unstage(int size) const {
+  if (staged.empty() && averaged.empty()) {
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  for (at::Tensor tensor : averaged) {
+    tensor.div_(size);
+  }
+  for (const auto& [to, from] : staged) {
+    to.copy_(from);
+  }
+}
+
+void set_reduction(Operation& operation, const c10d::ReduceOp& op) {
+  using c10d::ReduceOp;
+  switch (op.op_) {
+    case ReduceOp::SUM:
+      operation.reduce = FlagosCommReduce_Sum;
+      return;
+    case ReduceOp::AVG:
+      operation.reduce = FlagosCommReduce_Avg;
+      return;
+    case ReduceOp::PRODUCT:
+      operation.reduce = FlagosCommReduce_Prod;
+      return;
+    case ReduceOp::MIN:
+      operation.reduce = FlagosCommReduce_Min;
+      return;
+    case ReduceOp::MAX:
+      operation.reduce = FlagosCommReduce_Max;
+      return;
+    case ReduceOp::BAND:
+      operation.reduce = FlagosCommReduce_BitAnd;
+      return;
+    case ReduceOp::BOR:
+      operation.reduce = FlagosCommReduce_BitOr;
+      return;
+    case ReduceOp::BXOR:
+      operation.reduce = FlagosCommReduce_BitXor;
+      return;
+    case ReduceOp::PREMUL_SUM: {
+      TORCH_CHECK_VALUE(op.supplement_, "flagos: PREMUL_SUM without a factor");
+      const auto* factor = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+      operation.reduce = FlagosCommReduce_PremulSum;
+      operation.factor =
+          factor->tensor_factor.defined() ? factor->tensor_factor.item().toDouble() : factor->double_factor;
+      return;
+    }
+    default:
+      TORCH_CHECK_VALUE(false, "flagos: unknown reduction ", static_cast<int>(op.op_));
+  }
+}
+
+bool is_transfer(const Operation& operation) {
+  return operation.kind == FlagosCommKind_Send || operation.kind == FlagosCommKind_Recv;
+}
+
+} // namespace flagos

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// One call of a collective with everything it needs: addresses, the tensors that own them, and staging copies for
+// tensors that are not contiguous.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "distributed/comm.h"
+
+namespace flagos {
+
+struct Operation {
+  uint32_t kind = FlagosCommKind_Barrier;
+  uint32_t dtype = FlagosCommDType_UInt8;
+  uint32_t reduce = 0;
+  int root = FLAGOS_COMM_ANY_RANK;
+  int tag = 0;
+  uint64_t count = 0;
+  double factor = 1.0;
+  uint64_t sequence = 0;
+  std::chrono::milliseconds timeout{0};
+  std::vector<const void*> send;
+  std::vector<void*> recv;
+  std::vector<uint64_t> send_counts;
+  std::vector<uint64_t> recv_counts;
+  // Own the memory behind the addresses; those that go out come first.
+  std::vector<at::Tensor> tensors;
+  // Where the last address of `recv` points to.
+  at::Tensor result;
+  // What is written back once the call is done: (the caller's tensor, the staged one).
+  std::vector<std::pair<at::Tensor, at::Tensor>> staged;
+  // What is divided by the number of ranks once the call is done, where a library has no average.
+  std::vector<at::Tensor> averaged;
+
+  // Sets type and count of a part from one of the tensors.
+  void part_of(const at::Tensor& tensor);
+  // Addresses of a tensor that goes out, of one that comes in, and of one that is both.
+  void add_send(const at::Tensor& tensor);
+  void add_recv(const at::Tensor& tensor);
+  void add_both(const at::Tensor& tensor);
+
+  FlagosCollective view() const;
+
+  // Copies staged results to where the caller wants them, on this thread's current device and stream.
+  void unstage(int size) const;
+};
+
+// The code of a reduction, with its factor.
+void set_reduction(Operation& operation, const c10d::ReduceOp& op);
+
+bool is_transfer(const Operation& operation);
+
+} // namespace flagos

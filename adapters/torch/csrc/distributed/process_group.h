@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backend `flagos` of torch.distributed: tensors on the CPU and on flagos devices, over the engines of comm.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <memory>
+#include <mutex>
+
+#include "distributed/device_group.h"
+#include "distributed/host_group.h"
+
+namespace flagos {
+
+struct GroupSettings {
+  CommSettings comm;
+  // Where the last calls are written to when one fails; empty: nowhere.
+  std::string dump_folder;
+  std::vector<uint64_t> global_ranks;
+};
+
+class ProcessGroupFlagos final : public c10d::Backend {
+ public:
+  struct Options final : c10d::Backend::Options {
+    explicit Options(std::chrono::milliseconds timeout) : c10d::Backend::Options("flagos", timeout) {}
+  };
+
+  ProcessGroupFlagos(
+      c10::intrusive_ptr<c10d::Store> store,
+      int rank,
+      int size,
+      std::chrono::milliseconds timeout,
+      GroupSettings settings);
+  ~ProcessGroupFlagos() override;
+
+  const std::string getBackendName() const override {
+    return "flagos";
+  }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
+  bool supportsSplitting() const override {
+    return true;
+  }
+  bool supportsCoalescing() const override {
+    return true;
+  }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  void startCoalescing() override;
+  c10::intrusive_ptr<c10d::Work> endCoalescing() override;
+
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<std::vector<at::Tensor>>;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options)
+      override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options)
+      override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options)
+      override;
+  WorkPtr alltoall_base(
+      at::Tensor& output,
+      at::Tensor& input,
+      std::vector<int64_t>& output_sizes,
+      std::vector<int64_t>& input_sizes,
+      const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPtr send(Tensors& tensors, int rank, int tag) override;
+  WorkPtr recv(Tensors& tensors, int rank, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all) override;
+
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override;
+  c10::intrusive_ptr<c10d::Backend> split(
+      const c10::intrusive_ptr<c10d::Store>& store,
+      const std::vector<int>& ranks,
+      const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  void eagerConnectSingleDevice(at::Device device) override;
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
+
+  // The last calls and what is known of the ranks, as JSON.
+  std::string state() const;
+
+ private:
+  Operation operation(uint32_t kind, std::chrono::milliseconds timeout);
+  Operation transfer(uint32_t kind, const Tensors& tensors, int rank, int tag);
+  std::chrono::milliseconds timeout_or_default(std::chrono::milliseconds timeout) const;
+  // Runs operations over tensors of one device.
+  WorkPtr issue(
+      c10d::OpType type,
+      const char* title,
+      std::vector<Operation> operations,
+      Tensors outputs,
+      c10::Device device,
+      bool async);
+  HostGroup& host();
+  DeviceGroup& device_group();
+  void fail(const std::string& reason);
+  // Whether this process is a child of the one that made the group.
+  bool forked() const;
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  GroupSettings settings_;
+  std::chrono::milliseconds timeout_;
+  uint64_t made_after_forks_;
+  std::shared_ptr<Record> record_ = std::make_shared<Record>();
+  mutable std::mutex mutex_;
+  std::unique_ptr<HostGroup> host_;
+  std::string host_failure_; // why there is none
+  std::unique_ptr<DeviceGroup> device_;
+  std::atomic<uint64_t> collectives_{0};
+  std::atomic<uint64_t> transfers_{0};
+  std::atomic<uint64_t> monitored_{0};
+
+  bool coalescing_ = false;
+  std::vector<Operation> coalesced_;
+  Tensors coalesced_outputs_;
+  std::optional<c10::Device> coalesced_device_;
+  bool coalesced_async_ = true;
+};
+
+} // namespace flagos

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// How Python gets a backend of torch.distributed that is written in C++.
+//
+// Python's class of backends belongs to torch's own bindings. They hand out any backend that is attached to a
+// ProcessGroup, and they pass ProcessGroups to operators. So Python makes a ProcessGroup, an operator attaches the
+// backend to it, and torch wraps what it finds there: no second set of bindings, and no Python headers.
+#include <torch/library.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "distributed/ddp_timer.h"
+#include "distributed/process_group.h"
+#include "distributed/sparse_reduction.h"
+#include "runtime/core.h"
+#include "shim.h"
+
+namespace flagos {
+
+namespace {
+
+using GroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+void attach(
+    const GroupPtr& carrier,
+    const std::string& group,
+    int64_t timeout_ms,
+    const std::string& engine,
+    const std::string& library,
+    int64_t window,
+    const std::string& dump_folder,
+    const std::vector<int64_t>& global_ranks) {
+  TORCH_CHECK(comm_api != nullptr, "flagos: the collectives were not opened");
+  GroupSettings settings;
+  settings.comm = {engine, library, group, static_cast<uint64_t>(window)};
+  settings.dump_folder = dump_folder;
+  settings.global_ranks.assign(global_ranks.begin(), global_ranks.end());
+  auto backend = c10::make_intrusive<ProcessGroupFlagos>(
+      carrier->getStore(),
+      carrier->getRank(),
+      carrier->getSize(),
+      std::chrono::milliseconds(timeout_ms),
+      std::move(settings));
+  carrier->setBackend(kFlagos, c10d::ProcessGroup::BackendType::CUSTOM, std::move(backend));
+}
+
+std::string state(const GroupPtr& group, bool of_cpu) {
+  const auto backend = group->getBackend(of_cpu ? c10::DeviceType::CPU : kFlagos);
+  const auto* flagos = dynamic_cast<ProcessGroupFlagos*>(backend.get());
+  TORCH_CHECK_VALUE(flagos != nullptr, "flagos: the group is of the backend ", backend->getBackendName());
+  return flagos->state();
+}
+
+void register_process_group() {
+  static torch::Library library(torch::Library::FRAGMENT, "flagos", std::nullopt, __FILE__, __LINE__);
+  library.def(
+      "attach_backend(__torch__.torch.classes.c10d.ProcessGroup carrier, str group, int timeout_ms, str engine, "
+      "str library, int window, str dump_folder, int[] global_ranks) -> ()",
+      [](const GroupPtr& carrier,
+         std::string group,
+         int64_t timeout_ms,
+         std::string engine,
+         std::string library_file,
+         int64_t window,
+         std::string dump_folder,
+         std::vector<int64_t> global_ranks) {
+        attach(carrier, group, timeout_ms, engine, library_file, window, dump_folder, global_ranks);
+      });
+  library.def(
+      "process_group_state(__torch__.torch.classes.c10d.ProcessGroup group, bool of_cpu) -> str",
+      [](const GroupPtr& group, bool of_cpu) { return state(group, of_cpu); });
+}
+
+} // namespace
+
+} // namespace flagos
+
+extern "C" char* flagos_shim_open_comm(const FlagosCommApi* api) {
+  try {
+    const bool first = flagos::comm_api == nullptr;
+    flagos::open_comm(api);
+    if (first) {
+      flagos::register_process_group();
+      flagos::register_ddp_timer();
+      flagos::register_sparse_reduction();
+    }
+    return nullptr;
+  } catch (const std::exception& error) {
+    return strdup(error.what());
+  }
+}

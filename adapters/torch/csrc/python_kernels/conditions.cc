@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "python_kernels/conditions.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/jit_type.h>
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <array>
+
+namespace flagos {
+
+namespace {
+
+constexpr uint32_t kOrdinary = 1U << 0;
+constexpr uint32_t kNonempty = 1U << 1;
+constexpr uint32_t kDimensioned = 1U << 2;
+constexpr uint32_t kFloating = 1U << 3;
+constexpr uint32_t kUniform = 1U << 4;
+constexpr uint32_t kAligned = 1U << 5;
+constexpr uint32_t kContiguous = 1U << 6;
+constexpr uint32_t kUnknown = 1U << 7;
+
+// By bit.
+constexpr std::array<const char*, 7>
+    kNames{"ordinary", "nonempty", "dimensioned", "floating", "uniform", "aligned", "contiguous"};
+
+// None for what is no type, as an integer may be that is passed for one.
+constexpr uint64_t bit(c10::ScalarType dtype) {
+  const auto number = static_cast<uint8_t>(dtype);
+  return number < 64 ? uint64_t{1} << number : 0;
+}
+
+// The types that kernels are verified in.
+constexpr uint64_t kOrdinaryTypes =
+    bit(at::kFloat) | bit(at::kBFloat16) | bit(at::kHalf) | bit(at::kLong) | bit(at::kBool);
+static_assert(static_cast<uint8_t>(c10::ScalarType::NumOptions) < 64, "a bit for each type");
+
+constexpr int64_t kAlignment = 16; // bytes
+
+// Arguments that pick elements, as schemas call them.
+constexpr std::array<const char*, 4> kSelecting{"index", "indices", "mask", "condition"};
+
+bool is_dtype(const c10::Argument& argument) {
+  c10::TypePtr type = argument.real_type();
+  if (const auto optional = type->cast<c10::OptionalType>()) {
+    type = optional->getElementType();
+  }
+  return type->kind() == c10::TypeKind::ScalarTypeType;
+}
+
+bool is_ordinary(c10::ScalarType dtype) {
+  return (kOrdinaryTypes & bit(dtype)) != 0;
+}
+
+// Whether tensor maps can describe it: neighbours along one dimension, the others 16 bytes apart or more.
+bool is_aligned(const at::Tensor& tensor) {
+  if (tensor.dim() < 2) {
+    return true;
+  }
+  if (tensor.layout() != c10::kStrided || !tensor.has_storage() ||
+      reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % kAlignment != 0) {
+    return false;
+  }
+  const auto size = static_cast<int64_t>(tensor.itemsize());
+  bool neighbours = false;
+  bool rows = false;
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    const int64_t stride = tensor.stride(i);
+    if (stride == 1) {
+      neighbours = true;
+      if (tensor.size(i) > 1) {
+        if (rows) {
+          return false; // they overlap
+        }
+        rows = true;
+      }
+    } else if (stride == 0 || stride * size % kAlignment != 0) {
+      return false;
+    }
+  }
+  return neighbours;
+}
+
+// `common` is the type of the tensors before it, and becomes its own; Undefined when there were none.
+uint32_t broken_by_tensor(const at::Tensor& tensor, bool selects, uint32_t required, c10::ScalarType& common) {
+  if (!tensor.defined()) {
+    return 0;
+  }
+  const c10::ScalarType dtype = tensor.scalar_type();
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    return c10::isComplexType(dtype) ? kOrdinary : 0; // a number, as Python is handed it
+  }
+  uint32_t uniform = 0;
+  if (!selects) {
+    uniform = common == c10::ScalarType::Undefined || common == dtype ? 0 : kUniform;
+    common = dtype;
+  }
+  return uniform | (is_ordinary(dtype) ? 0 : kOrdinary) | (tensor.numel() == 0 ? kNonempty : 0) |
+      (tensor.dim() == 0 ? kDimensioned : 0) | (c10::isFloatingType(dtype) || selects ? 0 : kFloating) |
+      ((required & kAligned) == 0 || is_aligned(tensor) ? 0 : kAligned) |
+      (tensor.layout() == c10::kStrided && tensor.is_contiguous() ? 0 : kContiguous);
+}
+
+uint32_t broken_by_value(const c10::IValue& value, bool selects, uint32_t required, c10::ScalarType& common) {
+  if (value.isTensor()) {
+    return broken_by_tensor(value.toTensor(), selects, required, common);
+  }
+  return value.isComplexDouble() ? kOrdinary : 0;
+}
+
+} // namespace
+
+Conditions::Conditions(const c10::FunctionSchema& schema, const std::vector<std::string>& names) {
+  for (const c10::Argument& argument : schema.arguments()) {
+    const bool selects = std::find(kSelecting.begin(), kSelecting.end(), argument.name()) != kSelecting.end();
+    arguments_.push_back({selects, is_dtype(argument)});
+  }
+  for (const std::string& name : names) {
+    const auto known = std::find(kNames.begin(), kNames.end(), name);
+    if (known != kNames.end()) {
+      required_ |= 1U << static_cast<uint32_t>(known - kNames.begin());
+    } else {
+      required_ |= kUnknown;
+      unknown_.push_back(name);
+    }
+  }
+  std::sort(unknown_.begin(), unknown_.end());
+}
+
+uint32_t Conditions::broken_by(const torch::jit::Stack& stack) const {
+  const size_t first = stack.size() - arguments_.size();
+  uint32_t broken = kUnknown;
+  c10::ScalarType common = c10::ScalarType::Undefined;
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    const c10::IValue& value = stack[first + i];
+    const Argument argument = arguments_[i];
+    if (value.isList()) {
+      for (const c10::IValue& element : value.toListRef()) {
+        broken |= broken_by_value(element, argument.selects, required_, common);
+      }
+    } else if (value.isInt()) {
+      const bool ordinary = !argument.is_dtype || is_ordinary(static_cast<c10::ScalarType>(value.toInt()));
+      broken |= ordinary ? 0 : kOrdinary;
+    } else {
+      broken |= broken_by_value(value, argument.selects, required_, common);
+    }
+  }
+  return broken & required_;
+}
+
+std::string Conditions::reason(uint32_t broken) const {
+  std::string text = "it was verified within conditions, and not:";
+  const char* separator = " ";
+  const auto add = [&](const std::string& name) {
+    text += separator + name;
+    separator = ", ";
+  };
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if ((broken >> i & 1U) != 0) {
+      add(kNames[i]);
+    }
+  }
+  if ((broken & kUnknown) != 0) {
+    for (const std::string& name : unknown_) {
+      add(name);
+    }
+  }
+  return text;
+}
+
+} // namespace flagos

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "python_kernels/routed.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+
+#include "aten/boxed.h"
+#include "aten/twin.h"
+#include "python_kernels/conditions.h"
+#include "python_kernels/replay.h"
+#include "runtime/stream.h"
+
+namespace flagos {
+
+namespace {
+
+// Every so many replays, one is compared with a call of the implementation; 0 is never.
+std::atomic<uint64_t> verify_every{0};
+
+// The call that an implementation in Python is serving, for the recorder that runs inside it.
+struct Pending {
+  Recorded* recorded;
+  size_t num_inputs;
+  c10::DeviceIndex device;
+  uint64_t generation; // at its beginning
+  bool wanted;
+};
+thread_local Pending* pending = nullptr;
+
+class PendingScope {
+ public:
+  explicit PendingScope(Pending* now) : previous_(pending) {
+    pending = now;
+  }
+  ~PendingScope() {
+    pending = previous_;
+  }
+  PendingScope(const PendingScope&) = delete;
+  PendingScope& operator=(const PendingScope&) = delete;
+
+ private:
+  Pending* previous_;
+};
+
+// A copy of all memory of a tensor, laid out as the tensor is.
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const auto nbytes = static_cast<int64_t>(tensor.storage().nbytes());
+  const auto bytes = at::TensorOptions().device(tensor.device()).dtype(c10::kByte);
+  at::Tensor copy = at::empty({nbytes}, bytes);
+  at::Tensor all = at::empty({0}, bytes);
+  all.set_(tensor.storage(), 0, {nbytes}, {1});
+  copy.copy_(all);
+  auto same = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(copy.storage()), tensor.key_set(), tensor.dtype());
+  same.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  return same;
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.strides() == b.strides() && a.scalar_type() == b.scalar_type() &&
+      (a.numel() == 0 ||
+       at::equal(a.contiguous().view({-1}).view(c10::kByte), b.contiguous().view({-1}).view(c10::kByte)));
+}
+
+void each_tensor(const c10::IValue& value, const std::function<void(const at::Tensor&)>& visit) {
+  if (value.isTensor() && value.toTensor().defined() && is_flagos(value.toTensor())) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorList()) {
+      visit(tensor);
+    }
+  }
+}
+
+// Serves an operator with an implementation in Python, or with what was recorded of it; natively outside its
+// conditions.
+class RoutedKernel final : public c10::OperatorKernel {
+ public:
+  RoutedKernel(
+      const c10::OperatorHandle& op,
+      c10::SafeKernelFunction python,
+      std::string backend,
+      const std::vector<std::string>& only,
+      std::shared_ptr<Recordings> recordings)
+      : name_(c10::toString(op.operator_name())),
+        slot_(op_slot(name_)),
+        traits_(traits_of(op)),
+        python_(std::move(python)),
+        backend_(std::move(backend)),
+        only_(op.schema(), only),
+        recordings_(std::move(recordings)) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    __atomic_fetch_add(&slot_->calls, 1, __ATOMIC_RELAXED);
+    try {
+      // Before anything that was recorded: conditions may be newer.
+      if (C10_UNLIKELY(only_.any())) {
+        if (const uint32_t broken = only_.broken_by(*stack)) {
+          decline(op, stack, broken);
+          return;
+        }
+      }
+      if (recordings_ == nullptr) {
+        call_python(op, keys, stack);
+        return;
+      }
+      recordings_->refresh();
+      const size_t num_arguments = op.schema().arguments().size();
+      Signature signature;
+      if (C10_UNLIKELY(!signature.describe(*stack, num_arguments))) {
+        call_python(op, keys, stack);
+        return;
+      }
+      Recorded* recorded = recordings_->find(signature);
+      const Program* program = recorded == nullptr ? nullptr : recorded->program.load(std::memory_order_acquire);
+      if (C10_LIKELY(program != nullptr)) {
+        replay(op, keys, stack, signature, *recorded, *program);
+        return;
+      }
+      record(op, keys, stack, signature, recorded);
+    } catch (c10::Error& error) {
+      name_while_capturing(error, name_.c_str());
+      throw;
+    }
+  }
+
+ private:
+  // `now` is what a recorder inside is told of; an outer call's is none of its business.
+  void call_python(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      torch::jit::Stack* stack,
+      Pending* now = nullptr) {
+    const PendingScope scope(now);
+    serve(op, stack, traits_, [&](torch::jit::Stack* native) { python_.callBoxed(op, keys, native); });
+  }
+
+  // What an implementation that declines a call itself comes to, without entering Python.
+  void decline(const c10::OperatorHandle& op, torch::jit::Stack* stack, uint32_t broken) {
+    check(core->op_record_fallback(name_.c_str(), only_.reason(broken).c_str()));
+    if (logs_dispatch(slot_)) {
+      log_dispatch(name_.c_str(), native.name);
+    }
+    serve_natively(op, native.keys, stack, traits_);
+  }
+
+  // The first call compiles and tunes kernels; the ones after it are recorded.
+  void record(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      torch::jit::Stack* stack,
+      const Signature& signature,
+      Recorded* recorded) {
+    if (recorded == nullptr) {
+      recorded = recordings_->find_or_add(signature);
+    }
+    Pending now{
+        recorded,
+        signature.inputs.size(),
+        signature.device,
+        generation().load(std::memory_order_acquire),
+        /*wanted=*/false};
+    if (recorded != nullptr && !recorded->refused.load(std::memory_order_relaxed)) {
+      const std::lock_guard<std::mutex> lock(recorded->mutex);
+      now.wanted = ++recorded->calls > 1;
+    }
+    call_python(op, keys, stack, &now);
+  }
+
+  void replay(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      torch::jit::Stack* stack,
+      const Signature& signature,
+      Recorded& recorded,
+      const Program& program) {
+    const uint64_t replays = recorded.replays.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (logs_dispatch(slot_)) {
+      log_dispatch(name_.c_str(), backend_.c_str());
+    }
+    const uint64_t every = verify_every.load(std::memory_order_relaxed);
+    if (C10_UNLIKELY(every != 0 && replays % every == 0 && !signature.aliased && !is_capturing(signature.device))) {
+      verify(op, keys, stack, signature, program);
+    } else {
+      program.run(signature, stack, op.schema().arguments().size());
+    }
+  }
+
+  // Runs the recording, and the implementation on copies of the arguments; both must agree in every bit.
+  void verify(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      torch::jit::Stack* stack,
+      const Signature& signature,
+      const Program& program) {
+    const size_t num_arguments = op.schema().arguments().size();
+    torch::jit::Stack copies(stack->end() - static_cast<ptrdiff_t>(num_arguments), stack->end());
+    const torch::jit::Stack arguments = copies;
+    for (c10::IValue& value : copies) {
+      if (value.isTensor() && value.toTensor().defined() && is_flagos(value.toTensor())) {
+        value = copy_of(value.toTensor());
+      } else if (value.isTensorList()) {
+        c10::List<at::Tensor> list;
+        for (const at::Tensor& tensor : value.toTensorList()) {
+          list.push_back(copy_of(tensor));
+        }
+        value = std::move(list);
+      }
+    }
+    torch::jit::Stack expected = copies;
+    program.run(signature, stack, num_arguments);
+    call_python(op, keys, &expected);
+    std::vector<at::Tensor> ours;
+    std::vector<at::Tensor> theirs;
+    const auto collect = [](std::vector<at::Tensor>& into) {
+      return [&into](const at::Tensor& tensor) { into.push_back(tensor); };
+    };
+    for (size_t i = 0; i < num_arguments; ++i) { // what was written, if anything was
+      each_tensor(arguments[i], collect(ours));
+      each_tensor(copies[i], collect(theirs));
+    }
+    for (auto result = stack->end() - static_cast<ptrdiff_t>(expected.size()); result != stack->end(); ++result) {
+      each_tensor(*result, collect(ours));
+    }
+    for (const c10::IValue& result : expected) {
+      each_tensor(result, collect(theirs));
+    }
+    bool same = ours.size() == theirs.size();
+    for (size_t i = 0; same && i < ours.size(); ++i) {
+      same = same_bits(ours[i], theirs[i]);
+    }
+    TORCH_CHECK(
+        same,
+        "flagos: a replay of ",
+        name_,
+        " differs from its implementation (",
+        backend_,
+        "), which must depend on something a recording does not know; keep it from being recorded with "
+        "torch_fl.replay.refuse(\"",
+        name_,
+        "\"), and report it");
+  }
+
+  std::string name_;
+  FlagosOpSlot* slot_;
+  Traits traits_;
+  c10::SafeKernelFunction python_;
+  std::string backend_;
+  Conditions only_;
+  std::shared_ptr<Recordings> recordings_;
+};
+
+struct Attached {
+  std::shared_ptr<Recordings> recordings;
+  std::unique_ptr<torch::Library> library;
+};
+
+std::mutex attached_mutex;
+
+std::map<std::string, Attached>& attached() {
+  static auto* kernels = new std::map<std::string, Attached>; // not destroyed before the dispatcher
+  return *kernels;
+}
+
+class Silent final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& /*that a kernel is replaced*/) override {}
+};
+
+// Puts the implementation that is registered for PrivateUse1 now beneath the twin: it is given native tensors,
+// and only the calls for which the conditions `only` hold.
+void attach(const std::string& name, const std::string& backend, bool recorded, const std::vector<std::string>& only) {
+  const auto op = find_operator(name);
+  TORCH_CHECK(op.has_value(), "flagos: torch has no operator ", name);
+  Attached now;
+  now.recordings = recorded ? std::make_shared<Recordings>() : nullptr;
+  auto kernel = std::make_unique<RoutedKernel>(
+      *op, op->getComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1), backend, only, now.recordings);
+  now.library = std::make_unique<torch::Library>(
+      torch::Library::IMPL, name.substr(0, name.find("::")), c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  Silent silent;
+  const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+  now.library->impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+  const std::lock_guard<std::mutex> lock(attached_mutex);
+  attached()[name] = std::move(now);
+}
+
+void detach(const std::string& name) {
+  Attached last; // destroyed without the lock
+  const std::lock_guard<std::mutex> lock(attached_mutex);
+  const auto found = attached().find(name);
+  if (found != attached().end()) {
+    last = std::move(found->second);
+    attached().erase(found);
+  }
+}
+
+// What CPython calls before a watched dictionary changes (PyDict_WatchCallback): it holds the interpreter's lock, may
+// have an exception pending, and must not run Python.
+int dictionary_changed(int /*event*/, void* /*dictionary*/, void* /*key*/, void* /*value*/) {
+  generation().fetch_add(1, std::memory_order_acq_rel);
+  return 0;
+}
+
+// Signatures replayed, not decided yet, and refused; how often what was recorded was replayed; and why some are not.
+std::tuple<int64_t, int64_t, int64_t, int64_t, std::vector<std::string>> recordings_of(const std::string& name) {
+  std::shared_ptr<Recordings> recordings;
+  {
+    const std::lock_guard<std::mutex> lock(attached_mutex);
+    const auto found = attached().find(name);
+    if (found != attached().end()) {
+      recordings = found->second.recordings;
+    }
+  }
+  int64_t replayed = 0;
+  int64_t undecided = 0;
+  int64_t refused = 0;
+  int64_t replays = 0;
+  std::vector<std::string> reasons;
+  if (recordings != nullptr) {
+    recordings->refresh();
+    recordings->each([&](Recorded& entry) {
+      const std::lock_guard<std::mutex> lock(entry.mutex);
+      replays += static_cast<int64_t>(entry.replays.load());
+      if (entry.program.load() != nullptr) {
+        ++replayed;
+      } else if (entry.refused.load()) {
+        ++refused;
+        reasons.push_back(entry.reason);
+      } else {
+        ++undecided;
+      }
+    });
+  }
+  return {replayed, undecided, refused, replays, reasons};
+}
+
+} // namespace
+
+void register_routed(torch::Library& library) {
+  library.def("attach_kernel(str op, str backend, bool recorded, str[] only) -> ()", &attach);
+  library.def("detach_kernel(str op) -> ()", &detach);
+  // For the recorder, inside a call.
+  library.def("recording_wanted() -> bool", [] { return pending != nullptr && pending->wanted; });
+  library.def("offer_recording(int[] words) -> ()", [](at::IntArrayRef words) {
+    TORCH_CHECK(pending != nullptr && pending->wanted, "flagos: no call is being recorded");
+    pending->wanted = false; // one recording a call
+    if (generation().load(std::memory_order_acquire) != pending->generation) {
+      Recordings::disturb(*pending->recorded);
+      return;
+    }
+    const DeviceScope scope(pending->device); // its context is the one the kernels were loaded in
+    Recordings::offer(*pending->recorded, words.vec(), pending->num_inputs);
+  });
+  library.def("refuse_recording(str reason) -> ()", [](const std::string& reason) {
+    TORCH_CHECK(pending != nullptr && pending->wanted, "flagos: no call is being recorded");
+    pending->wanted = false;
+    Recordings::refuse(*pending->recorded, reason);
+  });
+  library.def("forget_recordings() -> ()", [] { generation().fetch_add(1, std::memory_order_acq_rel); });
+  // The address of a callback for PyDict_AddWatcher: see torch_fl/watched.py.
+  library.def("dictionary_watcher() -> int", [] { return reinterpret_cast<int64_t>(&dictionary_changed); });
+  library.def("recordings(str op) -> (int, int, int, int, str[])", &recordings_of);
+  library.def("verify_replays(int every) -> ()", [](int64_t every) {
+    TORCH_CHECK(every >= 0, "flagos: verify_replays takes how many replays lie between checks, or 0; got ", every);
+    verify_every.store(static_cast<uint64_t>(every));
+  });
+}
+
+} // namespace flagos

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/generator.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+
+#include <deque>
+#include <mutex>
+
+#include "runtime/stream.h"
+
+namespace flagos {
+
+namespace {
+
+class FlagosGenerator final : public c10::GeneratorImpl {
+ public:
+  FlagosGenerator(c10::DeviceIndex device, at::Generator native)
+      : GeneratorImpl(c10::Device(kFlagos, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+        native_(std::move(native)) {}
+
+  void set_current_seed(uint64_t seed) override {
+    native_.set_current_seed(seed);
+  }
+  void set_offset(uint64_t offset) override {
+    native_.set_offset(offset);
+  }
+  uint64_t get_offset() const override {
+    return native_.get_offset();
+  }
+  uint64_t current_seed() const override {
+    return native_.current_seed();
+  }
+  uint64_t seed() override {
+    return native_.seed();
+  }
+  void set_state(const c10::TensorImpl& state) override {
+    native_.unsafeGetGeneratorImpl()->set_state(state);
+  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    return native_.unsafeGetGeneratorImpl()->get_state();
+  }
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override {
+    TORCH_CHECK(
+        state->device().type() == kFlagos,
+        "Expected the state of a 'flagos' generator but found one of '",
+        state->device().type(),
+        "'");
+    native_.unsafeGetGeneratorImpl()->graphsafe_set_state(
+        static_cast<const FlagosGenerator&>(*state).native_.getIntrusivePtr());
+  }
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
+    return c10::make_intrusive<FlagosGenerator>(
+        device_.index(), at::Generator(native_.unsafeGetGeneratorImpl()->graphsafe_get_state()));
+  }
+  const at::Generator& native() const {
+    return native_;
+  }
+
+ private:
+  GeneratorImpl* clone_impl() const override {
+    return new FlagosGenerator(device_.index(), native_.clone());
+  }
+
+  at::Generator native_;
+};
+
+} // namespace
+
+const at::Generator& default_generator(c10::DeviceIndex device) {
+  static std::mutex mutex;
+  static std::deque<at::Generator> generators;
+  if (device < 0) {
+    device = current_device();
+  }
+  check_device_index(device);
+  const std::lock_guard<std::mutex> lock(mutex);
+  while (generators.size() <= static_cast<size_t>(device)) {
+    generators.push_back(
+        at::make_generator<FlagosGenerator>(
+            static_cast<c10::DeviceIndex>(generators.size()),
+            native.cuda
+                ? at::globalContext().defaultGenerator(native_device(static_cast<c10::DeviceIndex>(generators.size())))
+                : at::detail::getDefaultCPUGenerator()));
+  }
+  return generators[static_cast<size_t>(device)];
+}
+
+at::Generator make_generator(c10::DeviceIndex device) {
+  if (device < 0) {
+    device = current_device();
+  }
+  check_device_index(device);
+  return at::make_generator<FlagosGenerator>(
+      device,
+      native.cuda ? at::globalContext().getAcceleratorHooksInterface(native.type).getNewGenerator(device)
+                  : at::detail::createCPUGenerator());
+}
+
+at::Generator native_generator(const at::Generator& generator) {
+  const c10::Device device = generator.device();
+  if (native.cuda && device.type() == native.type) {
+    return generator; // of the same memory's kernels, as the tensors of cuda that flagos ones are views of
+  }
+  TORCH_CHECK(
+      device.type() == kFlagos,
+      "Expected a 'flagos' device type for generator but found '",
+      device.type(),
+      "'. Make it with torch.Generator(device=\"flagos\").");
+  return static_cast<const FlagosGenerator*>(generator.unsafeGetGeneratorImpl())->native();
+}
+
+} // namespace flagos

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/guard.h"
+
+#include <ATen/core/TensorBase.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <vector>
+
+#include "cuda/device.h"
+#include "runtime/allocator.h"
+
+namespace flagos {
+
+thread_local ThreadState thread_state;
+const uint64_t* pending_work = nullptr;
+
+uint64_t& stream_of_far_device(c10::DeviceIndex device) {
+  static thread_local std::vector<uint64_t> streams;
+  const auto place = static_cast<size_t>(device - ThreadState::kDevices);
+  if (place >= streams.size()) {
+    streams.resize(place + 1);
+  }
+  return streams[place];
+}
+
+void drain_slowly(c10::DeviceIndex device) {
+  if (native.cuda) {
+    open_device_slowly(); // in a forked child: says so
+    return;
+  }
+  check(core->stream_sync(device, current_stream(device)));
+}
+
+namespace {
+
+class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override {
+    return kFlagos;
+  }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    const c10::Device previous = getDevice();
+    setDevice(device);
+    return previous;
+  }
+  c10::Device getDevice() const override {
+    return c10::Device(kFlagos, current_device());
+  }
+  void setDevice(c10::Device device) const override {
+    TORCH_CHECK(device.type() == kFlagos, "flagos: expected a flagos device, got ", device);
+    if (device.index() != current_device()) {
+      check_device_index(device.index());
+      thread_state.device = device.index();
+    }
+  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    thread_state.device = device.index();
+  }
+
+  c10::Stream getStream(c10::Device device) const override {
+    const c10::DeviceIndex index = resolve(device);
+    return to_stream(index, current_stream(index));
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return to_stream(resolve(device), 0);
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
+    return getNewStream(device, high_priority ? -1 : 0);
+  }
+  c10::Stream getNewStream(c10::Device device, int priority) const override {
+    check(core->init());
+    const c10::DeviceIndex index = resolve(device);
+    uint64_t id = 0;
+    check(core->stream_create(index, priority, &id));
+    return to_stream(index, id);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    const c10::DeviceIndex index = resolve(stream.device());
+    const c10::Stream previous = to_stream(index, current_stream(index));
+    set_current_stream(index, static_cast<uint64_t>(stream.id()));
+    return previous;
+  }
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return reinterpret_cast<void*>(static_cast<uintptr_t>(stream.id())); // the core's stream id
+  }
+  bool queryStream(const c10::Stream& stream) const override {
+    int32_t idle = 0;
+    check(core->stream_query(stream.device_index(), static_cast<uint64_t>(stream.id()), &idle));
+    return idle != 0;
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    check(core->stream_sync(stream.device_index(), static_cast<uint64_t>(stream.id())));
+  }
+  void synchronizeDevice(const c10::DeviceIndex device) const override {
+    check(core->device_sync(device < 0 ? current_device() : device));
+  }
+
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device, const c10::EventFlag flag)
+      const override {
+    TORCH_CHECK(
+        device == -1 || device == stream.device_index(),
+        "flagos: an event of flagos:",
+        device,
+        " cannot be recorded on a stream of ",
+        stream.device());
+    if (*event == nullptr) {
+      check(core->init());
+      check(core->event_create(stream.device_index(), flag == c10::EventFlag::BACKEND_DEFAULT ? 1 : 0, event));
+    }
+    check(core->event_record(*event, stream.device_index(), static_cast<uint64_t>(stream.id())));
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) {
+      check(core->event_wait(event, stream.device_index(), static_cast<uint64_t>(stream.id())));
+    }
+  }
+  bool queryEvent(void* event) const override {
+    if (event == nullptr) {
+      return true;
+    }
+    int32_t done = 0;
+    check(core->event_query(event, &done));
+    return done != 0;
+  }
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) {
+      check(core->event_sync(event));
+    }
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex /*device*/) const noexcept override {
+    if (event != nullptr) {
+      core->event_destroy(event);
+    }
+  }
+  double elapsedTime(void* start, void* end, const c10::DeviceIndex /*device*/) const override {
+    TORCH_CHECK(start != nullptr && end != nullptr, "flagos: both events must be recorded before elapsed_time");
+    double milliseconds = 0;
+    check(core->event_elapsed(start, end, &milliseconds));
+    return milliseconds;
+  }
+
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return static_cast<c10::DeviceIndex>(core->device_count());
+  }
+  c10::DeviceCapability getDeviceCapability(c10::Device /*device*/) const override {
+    return c10::DeviceCapability(); // the default has every data type, and the CPU serves every one
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    device_allocator()->recordStream(data, stream);
+  }
+
+ private:
+  static c10::DeviceIndex resolve(c10::Device device) {
+    if (!device.has_index()) {
+      return current_device();
+    }
+    check_device_index(device.index());
+    return device.index();
+  }
+};
+
+} // namespace
+
+void register_guard() {
+  pending_work = native.cuda ? &work_of_a_lost_parent : core->pending();
+  if (native.cuda) {
+    watch_forks();
+  }
+  c10::impl::registerDeviceGuard(kFlagos, native.cuda ? cuda_backed_guard() : new FlagosGuard());
+}
+
+} // namespace flagos

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/profiler.h"
+
+#include <torch/csrc/profiler/stubs/base.h>
+
+#include <chrono>
+
+#include "runtime/stream.h"
+
+namespace flagos {
+
+namespace {
+
+using torch::profiler::impl::ProfilerVoidEventStub;
+
+class FlagosProfiler final : public torch::profiler::impl::ProfilerStubs {
+ public:
+  void record(c10::DeviceIndex* device, ProfilerVoidEventStub* event, int64_t* cpu_ns) const override {
+    const c10::DeviceIndex index = current_device();
+    void* raw = nullptr;
+    check(core->init());
+    check(core->event_create(index, /*timing=*/1, &raw));
+    *event = ProfilerVoidEventStub(raw, [](void* handle) { core->event_destroy(handle); });
+    check(core->event_record(raw, index, current_stream(index)));
+    if (device != nullptr) {
+      *device = index;
+    }
+    if (cpu_ns != nullptr) {
+      *cpu_ns =
+          std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+              .count();
+    }
+  }
+  // Microseconds.
+  float elapsed(const ProfilerVoidEventStub* start, const ProfilerVoidEventStub* end) const override {
+    check(core->event_sync(start->get()));
+    check(core->event_sync(end->get()));
+    double milliseconds = 0;
+    check(core->event_elapsed(start->get(), end->get(), &milliseconds));
+    return static_cast<float>(milliseconds * 1000);
+  }
+  // The host vendor has no tool that would show marks and ranges.
+  void mark(const char* /*name*/) const override {}
+  void rangePush(const char* /*name*/) const override {}
+  void rangePop() const override {}
+  bool enabled() const override {
+    return true;
+  }
+  void onEachDevice(std::function<void(int)> visit) const override {
+    for (int32_t device = 0; device < device_count(); ++device) {
+      visit(device);
+    }
+  }
+  void synchronize() const override {
+    for (int32_t device = 0; device < device_count(); ++device) {
+      check(core->device_sync(device));
+    }
+  }
+};
+
+} // namespace
+
+void register_profiler() {
+  static FlagosProfiler profiler;
+  torch::profiler::impl::registerPrivateUse1Methods(
+      native.cuda ? const_cast<torch::profiler::impl::ProfilerStubs*>(torch::profiler::impl::cudaStubs()) : &profiler);
+}
+
+} // namespace flagos

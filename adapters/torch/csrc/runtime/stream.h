@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Current device and current stream of each thread, and the order between operators and queued work.
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include "runtime/native.h"
+
+namespace flagos {
+
+struct ThreadState {
+  // Devices beyond these have their streams in a table of their own.
+  static constexpr c10::DeviceIndex kDevices = 16;
+
+  c10::DeviceIndex device = 0;
+  // While >= 0, native kernels of this thread allocate from the pool of that flagos device.
+  c10::DeviceIndex pool_device = -1;
+  uint64_t stream[kDevices] = {};
+};
+
+// Read at every dispatch: the initial-exec model saves a call each time, and fits glibc's reserve for dlopened
+// libraries because the state is small.
+extern thread_local ThreadState thread_state __attribute__((tls_model("initial-exec")));
+
+// Under the cuda vendor the current device and streams are torch's own CUDA ones.
+inline c10::DeviceIndex current_device() {
+  return C10_UNLIKELY(native.cuda) ? cuda_guard()->getDevice().index() : thread_state.device;
+}
+
+// Makes `device`, which exists, the current one.
+inline void set_current_device(c10::DeviceIndex device) {
+  if (native.cuda) {
+    cuda_guard()->setDevice(c10::Device(c10::DeviceType::CUDA, device));
+  } else {
+    thread_state.device = device;
+  }
+}
+
+// The current stream of a device from `ThreadState::kDevices` on, to read or to set.
+uint64_t& stream_of_far_device(c10::DeviceIndex device);
+
+inline uint64_t current_stream(c10::DeviceIndex device) {
+  if (C10_UNLIKELY(native.cuda)) {
+    return static_cast<uint64_t>(cuda_guard()->getStream(c10::Device(c10::DeviceType::CUDA, device)).id());
+  }
+  return C10_LIKELY(device < ThreadState::kDevices) ? thread_state.stream[device] : stream_of_far_device(device);
+}
+
+// Under the host vendor.
+inline void set_current_stream(c10::DeviceIndex device, uint64_t stream) {
+  (device < ThreadState::kDevices ? thread_state.stream[device] : stream_of_far_device(device)) = stream;
+}
+
+inline c10::Stream to_stream(c10::DeviceIndex device, uint64_t id) {
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(kFlagos, device), static_cast<c10::StreamId>(id));
+}
+
+// Operators of the host vendor run on the calling thread. What was queued before them on the current stream
+// (asynchronous copies, waits for events) must have happened first. CUDA orders its own streams: always 0 there.
+extern const uint64_t* pending_work;
+
+void drain_slowly(c10::DeviceIndex device);
+
+inline void drain_current_stream(c10::DeviceIndex device) {
+  if (C10_UNLIKELY(__atomic_load_n(pending_work, __ATOMIC_ACQUIRE) != 0)) {
+    drain_slowly(device);
+  }
+}
+
+// Makes `device` the current one for a scope.
+class DeviceScope {
+ public:
+  explicit DeviceScope(c10::DeviceIndex device) : device_(device), previous_(current_device()) {
+    if (C10_UNLIKELY(device != previous_)) {
+      set_current_device(device);
+    }
+  }
+  ~DeviceScope() {
+    if (C10_UNLIKELY(device_ != previous_)) {
+      set_current_device(previous_);
+    }
+  }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  c10::DeviceIndex device_;
+  c10::DeviceIndex previous_;
+};
+
+} // namespace flagos
