@@ -7,27 +7,14 @@
 #include <cstring>
 #include <unordered_set>
 
-#include "aten/attention.h"
 #include "aten/boxed.h"
-#include "aten/copy.h"
-#include "aten/dropout.h"
-#include "aten/factories.h"
-#include "aten/histc.h"
-#include "aten/rnn.h"
-#include "aten/sync_batch_norm.h"
-#include "aten/typed/register.h"
-#include "cuda/autograd.h"
-#include "cuda/cudnn_choices.h"
-#include "cuda/fft_half.h"
-#include "cuda/rnn.h"
-#include "cuda/to.h"
+#include "aten/register.h"
+#include "cuda/register.h"
 #include "library.h"
 #include "runtime/allocator.h"
-#include "runtime/autocast.h"
 #include "runtime/device_names.h"
 #include "runtime/guard.h"
-#include "runtime/hooks.h"
-#include "runtime/profiler.h"
+#include "runtime/register.h"
 #include "runtime/stream.h"
 #include "shim.h"
 
@@ -151,10 +138,10 @@ void register_operators() {
     register_sync_batch_norm(*library, registered_ops());
   }
   first_twin = registered_ops().size();
-  register_hot_pointwise(*library, registered_ops());
-  register_hot_reductions(*library, registered_ops());
-  register_hot_linear(*library, registered_ops());
-  register_hot_gradients(*library, registered_ops());
+  register_typed_pointwise(*library, registered_ops());
+  register_typed_reductions(*library, registered_ops());
+  register_typed_linear(*library, registered_ops());
+  register_typed_gradients(*library, registered_ops());
 
   register_boxed("aten", c10::DispatchKey::PrivateUse1, native.dense);
   register_boxed("aten", c10::DispatchKey::SparsePrivateUse1, native.sparse);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "aten/attention.h"
+#include "aten/register.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/native/transformers/attention.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "aten/copy.h"
+#include "aten/register.h"
 
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "aten/dropout.h"
+#include "aten/register.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_dropout.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "aten/factories.h"
+#include "aten/register.h"
 
 #include <ATen/Context.h>
 #include <ATen/Dispatch_v2.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "aten/histc.h"
+#include "aten/register.h"
 
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/histc_ops.h>

@@ -4,7 +4,7 @@
 // These composites are the CPU's arithmetic, operator for operator, so that results are the CPU's to the last bit.
 #define AT_PER_OPERATOR_HEADERS // the operators of tensors without all of ATen
 
-#include "aten/rnn.h"
+#include "aten/register.h"
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>

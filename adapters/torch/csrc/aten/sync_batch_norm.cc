@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "aten/sync_batch_norm.h"
+#include "aten/register.h"
 
 #include <ATen/AccumulateType.h>
 #include <ATen/ops/batch_norm_backward_elemt_ops.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/autograd.h"
+#include "cuda/register.h"
 
 #include <ATen/DeviceAccelerator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/cudnn_choices.h"
+#include "cuda/register.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/GridSamplerUtils.h>

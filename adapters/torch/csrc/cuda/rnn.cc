@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/rnn.h"
+#include "cuda/register.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>

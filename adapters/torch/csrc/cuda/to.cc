@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/to.h"
 
+#include "cuda/register.h"
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_to_copy_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_to_copy_ops.h>

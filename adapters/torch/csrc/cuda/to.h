@@ -25,6 +25,4 @@ at::Tensor shown_to_cuda(const at::Tensor& tensor);
 // A tensor on flagos over the memory of a CUDA tensor, differentiable likewise.
 at::Tensor to_flagos_view(const at::Tensor& tensor);
 
-void register_to(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered);
-
 } // namespace flagos

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <deque>
 
-#include "aten/copy.h"
+#include "aten/register.h"
 #include "aten/twin.h"
 #include "runtime/stream.h"
 

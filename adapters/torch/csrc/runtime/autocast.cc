@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/autocast.h"
+#include "runtime/register.h"
 
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/profiler.h"
+#include "runtime/register.h"
 
 #include <torch/csrc/profiler/stubs/base.h>
 

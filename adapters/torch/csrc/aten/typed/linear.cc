@@ -14,18 +14,18 @@
 
 namespace flagos {
 
-void register_hot_linear(torch::Library& library, std::vector<std::string>& registered) {
-  FLAGOS_HOT(mm, "mm");
-  FLAGOS_HOT(addmm, "addmm");
-  FLAGOS_HOT(bmm, "bmm");
-  FLAGOS_HOT(baddbmm, "baddbmm");
-  FLAGOS_HOT(mm_out, "mm.out");
-  FLAGOS_HOT(addmm_out, "addmm.out");
-  FLAGOS_HOT(convolution, "convolution");
-  FLAGOS_HOT(_scaled_dot_product_flash_attention_for_cpu, "_scaled_dot_product_flash_attention_for_cpu");
-  FLAGOS_HOT(_scaled_dot_product_flash_attention, "_scaled_dot_product_flash_attention");
-  FLAGOS_HOT(_scaled_dot_product_efficient_attention, "_scaled_dot_product_efficient_attention");
-  FLAGOS_HOT(_scaled_dot_product_cudnn_attention, "_scaled_dot_product_cudnn_attention");
+void register_typed_linear(torch::Library& library, std::vector<std::string>& registered) {
+  FLAGOS_TYPED(mm, "mm");
+  FLAGOS_TYPED(addmm, "addmm");
+  FLAGOS_TYPED(bmm, "bmm");
+  FLAGOS_TYPED(baddbmm, "baddbmm");
+  FLAGOS_TYPED(mm_out, "mm.out");
+  FLAGOS_TYPED(addmm_out, "addmm.out");
+  FLAGOS_TYPED(convolution, "convolution");
+  FLAGOS_TYPED(_scaled_dot_product_flash_attention_for_cpu, "_scaled_dot_product_flash_attention_for_cpu");
+  FLAGOS_TYPED(_scaled_dot_product_flash_attention, "_scaled_dot_product_flash_attention");
+  FLAGOS_TYPED(_scaled_dot_product_efficient_attention, "_scaled_dot_product_efficient_attention");
+  FLAGOS_TYPED(_scaled_dot_product_cudnn_attention, "_scaled_dot_product_cudnn_attention");
 }
 
 } // namespace flagos

@@ -28,32 +28,32 @@
 
 namespace flagos {
 
-void register_hot_reductions(torch::Library& library, std::vector<std::string>& registered) {
-  FLAGOS_HOT(sum_dim_IntList, "sum.dim_IntList");
-  FLAGOS_HOT(sum, "sum");
-  FLAGOS_HOT(mean_dim, "mean.dim");
-  FLAGOS_HOT(mean, "mean");
-  FLAGOS_HOT(_softmax, "_softmax");
-  FLAGOS_HOT(_log_softmax, "_log_softmax");
-  FLAGOS_HOT(native_layer_norm, "native_layer_norm");
-  FLAGOS_HOT(argmax, "argmax");
-  FLAGOS_HOT(any, "any");
-  FLAGOS_HOT(all, "all");
-  FLAGOS_HOT(amax, "amax");
-  FLAGOS_HOT(max_dim, "max.dim");
-  FLAGOS_HOT(cumsum, "cumsum");
-  FLAGOS_HOT(cat, "cat");
-  FLAGOS_HOT(index_select, "index_select");
-  FLAGOS_HOT(index_Tensor, "index.Tensor");
-  FLAGOS_HOT(_fused_rms_norm, "_fused_rms_norm");
-  FLAGOS_HOT(gather, "gather");
-  FLAGOS_HOT(embedding, "embedding");
-  FLAGOS_HOT(topk, "topk");
-  FLAGOS_HOT(sort, "sort");
-  FLAGOS_HOT(native_group_norm, "native_group_norm");
-  FLAGOS_HOT(native_batch_norm, "native_batch_norm");
-  FLAGOS_HOT(clone, "clone");
-  FLAGOS_HOT(_local_scalar_dense, "_local_scalar_dense");
+void register_typed_reductions(torch::Library& library, std::vector<std::string>& registered) {
+  FLAGOS_TYPED(sum_dim_IntList, "sum.dim_IntList");
+  FLAGOS_TYPED(sum, "sum");
+  FLAGOS_TYPED(mean_dim, "mean.dim");
+  FLAGOS_TYPED(mean, "mean");
+  FLAGOS_TYPED(_softmax, "_softmax");
+  FLAGOS_TYPED(_log_softmax, "_log_softmax");
+  FLAGOS_TYPED(native_layer_norm, "native_layer_norm");
+  FLAGOS_TYPED(argmax, "argmax");
+  FLAGOS_TYPED(any, "any");
+  FLAGOS_TYPED(all, "all");
+  FLAGOS_TYPED(amax, "amax");
+  FLAGOS_TYPED(max_dim, "max.dim");
+  FLAGOS_TYPED(cumsum, "cumsum");
+  FLAGOS_TYPED(cat, "cat");
+  FLAGOS_TYPED(index_select, "index_select");
+  FLAGOS_TYPED(index_Tensor, "index.Tensor");
+  FLAGOS_TYPED(_fused_rms_norm, "_fused_rms_norm");
+  FLAGOS_TYPED(gather, "gather");
+  FLAGOS_TYPED(embedding, "embedding");
+  FLAGOS_TYPED(topk, "topk");
+  FLAGOS_TYPED(sort, "sort");
+  FLAGOS_TYPED(native_group_norm, "native_group_norm");
+  FLAGOS_TYPED(native_batch_norm, "native_batch_norm");
+  FLAGOS_TYPED(clone, "clone");
+  FLAGOS_TYPED(_local_scalar_dense, "_local_scalar_dense");
 }
 
 } // namespace flagos

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registration of the typed kernels, one function per translation unit.
+// How a typed kernel is registered.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -9,19 +9,14 @@
 #include <vector>
 
 #include "aten/boxed.h"
+#include "aten/register.h"
 #include "aten/typed/typed.h"
 
 namespace flagos {
 
-// Each appends the `aten::name.overload` it registered.
-void register_hot_pointwise(torch::Library& library, std::vector<std::string>& registered);
-void register_hot_reductions(torch::Library& library, std::vector<std::string>& registered);
-void register_hot_linear(torch::Library& library, std::vector<std::string>& registered);
-void register_hot_gradients(torch::Library& library, std::vector<std::string>& registered);
-
 // Leaves out what the native device cannot serve.
 template <class Op>
-void register_hot(torch::Library& library, std::vector<std::string>& registered, const char* overload) {
+void register_typed(torch::Library& library, std::vector<std::string>& registered, const char* overload) {
   if (!has_kernel(c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name), native.dense)) {
     return;
   }
@@ -34,5 +29,5 @@ void register_hot(torch::Library& library, std::vector<std::string>& registered,
 
 } // namespace flagos
 
-// FLAGOS_HOT(add_Tensor, "add.Tensor") inside such a function.
-#define FLAGOS_HOT(op, overload) register_hot<at::_ops::op>(library, registered, overload)
+// FLAGOS_TYPED(add_Tensor, "add.Tensor") inside such a function.
+#define FLAGOS_TYPED(op, overload) register_typed<at::_ops::op>(library, registered, overload)
