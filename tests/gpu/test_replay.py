@@ -10,14 +10,15 @@ import pytest
 import torch
 
 import flagos
-from torch_fl import recorder, replay
+from torch_fl import replay
+from torch_fl.python_kernels import capture
 
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 
 pytestmark = [
     pytest.mark.cuda,
-    pytest.mark.skipif(not recorder.SUPPORTED, reason="recording needs CPython 3.12"),
+    pytest.mark.skipif(not capture.SUPPORTED, reason="recording needs CPython 3.12"),
 ]
 
 OP = "aten::silu"

@@ -28,8 +28,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_fl.launcher as launcher
 from tests.launcher import simulated
-from torch_fl import recorder
 from torch_fl.flaggems import candidates, cases, envelope, package, samples
+from torch_fl.python_kernels import capture
 
 _SECONDS = 40  # for one overload
 
@@ -84,8 +84,8 @@ def recorded(overload: str, args: Any, kwargs: Any) -> str:
     function(*args, **kwargs)  # compiles
     found = []
     for _ in range(2):
-        words = recorder.record(function, inputs, args, kwargs)[1]
-        if isinstance(words, recorder.Refusal):
+        words = capture.record(function, inputs, args, kwargs)[1]
+        if isinstance(words, capture.Refusal):
             return str(words)
         found.append(words)
     return "" if found[0] == found[1] else "it launches something else each time"
@@ -114,7 +114,7 @@ def main() -> None:
         stack.enter_context(simulated.flaggems())
         stack.enter_context(simulated.any_memory())
         # The device is the machine, and its stream the simulated driver's.
-        stack.enter_context(mock.patch.object(recorder, "_HOST", "nowhere"))
+        stack.enter_context(mock.patch.object(capture, "_HOST", "nowhere"))
         stack.enter_context(mock.patch.object(torch.cuda, "current_stream", return_value=stream))
         from triton.runtime.autotuner import Autotuner
 

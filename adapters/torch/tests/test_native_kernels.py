@@ -12,7 +12,8 @@ import torch
 
 import flagos
 import torch_fl
-from torch_fl import _vendor, recorder, replay, watched
+from torch_fl import _vendor, replay
+from torch_fl.python_kernels import capture, globals_watch
 
 
 def _doubled(x: torch.Tensor) -> torch.Tensor:
@@ -145,12 +146,12 @@ class TestRecorder:
 
     def record(self, fn: Any, *args: Any) -> Any:
         inputs = [value for value in args if isinstance(value, torch.Tensor)]
-        return recorder.record(fn, inputs, args, {})[1]
+        return capture.record(fn, inputs, args, {})[1]
 
     @pytest.fixture(autouse=True)
     def _cpu_is_a_device(self, monkeypatch: pytest.MonkeyPatch) -> None:
         # The recorder takes results on the CPU for results on another device.
-        monkeypatch.setattr(recorder, "_HOST", "no such device")
+        monkeypatch.setattr(capture, "_HOST", "no such device")
 
     def test_two_recordings_of_the_same_call_are_the_same(self):
         def fn(x):
@@ -178,7 +179,7 @@ class TestRecorder:
         ],
     )
     def test_what_cannot_be_repeated_is_refused(self, fn: Any, reason: str):
-        with pytest.raises(recorder.Refusal, match=reason):
+        with pytest.raises(capture.Refusal, match=reason):
             raise self.record(fn, torch.ones(2, 2))
 
     def test_only_what_is_the_implementations_own_is_watched(self):
@@ -189,7 +190,7 @@ class TestRecorder:
                 warnings.simplefilter("ignore")
                 return _doubled(torch.zeros(2) + x)
 
-        with watched.Scopes() as scopes:
+        with globals_watch.Scopes() as scopes:
             fn(torch.ones(2))
         assert [scope["__name__"] for scope in scopes.found()] == [__name__]
 

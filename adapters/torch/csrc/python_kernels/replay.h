@@ -2,8 +2,8 @@
 // Recorded calls of one operator, and their replay without Python.
 //
 // A recording says what an implementation written in Python did for one signature: which memory it made, which kernels
-// it launched with which arguments, and what it returned. torch_fl/recorder.py makes recordings; the words it hands
-// over are read here.
+// it launched with which arguments, and what it returned. torch_fl/python_kernels/capture.py makes recordings; the
+// words it hands over are read here.
 #pragma once
 
 #include <ATen/core/stack.h>

@@ -362,7 +362,7 @@ void register_routed(torch::Library& library) {
     Recordings::refuse(*pending->recorded, reason);
   });
   library.def("forget_recordings() -> ()", [] { generation().fetch_add(1, std::memory_order_acq_rel); });
-  // The address of a callback for PyDict_AddWatcher: see torch_fl/watched.py.
+  // The address of a callback for PyDict_AddWatcher: see torch_fl/python_kernels/globals_watch.py.
   library.def("dictionary_watcher() -> int", [] { return reinterpret_cast<int64_t>(&dictionary_changed); });
   library.def("recordings(str op) -> (int, int, int, int, str[])", &recordings_of);
   library.def("verify_replays(int every) -> ()", [](int64_t every) {

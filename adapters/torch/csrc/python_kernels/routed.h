@@ -6,7 +6,7 @@
 
 namespace flagos {
 
-// Adds what torch_fl/python_kernels.py and torch_fl/recorder.py are made of to the library of flagos.
+// Adds what torch_fl/python_kernels is made of to the library of flagos.
 void register_routed(torch::Library& library);
 
 } // namespace flagos

@@ -130,22 +130,19 @@ def _name_device() -> None:
             sys.modules[f"torch.{DEVICE}.{name[len(prefix) :]}"] = module
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
-    from torch_fl import (
-        cuda_only,
+    from torch_fl.cuda import autograd, checks
+    from torch_fl.integrations import on_import
+    from torch_fl.nn import data_parallel, module_moves
+    from torch_fl.runtime import dlpack, profiler, sharing
+
+    for module in (
+        checks,
         data_parallel,
-        engine,
-        exchange,
-        modules,
-        on_import,
+        autograd,
+        dlpack,
+        module_moves,
         profiler,
         sharing,
-    )
-
-    cuda_only.install()
-    data_parallel.install()
-    engine.install()
-    exchange.install()
-    modules.install()
-    profiler.install()
-    sharing.install()
-    on_import.install()
+        on_import,
+    ):
+        module.install()

@@ -14,7 +14,8 @@ from functools import cache
 
 import torch
 
-from torch_fl import _vendor, python_kernels, recorder
+from torch_fl import _vendor, python_kernels
+from torch_fl.python_kernels import capture
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def enabled() -> bool:
     """Whether calls are recorded in this process: they are under CUDA, with CPython 3.12 or newer."""
     _verify_from_the_start()
     wanted = os.environ.get("FLAGOS_REPLAY", "1").lower() not in ("0", "false", "off", "no")
-    return wanted and recorder.SUPPORTED and _vendor.on_cuda()
+    return wanted and capture.SUPPORTED and _vendor.on_cuda()
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What one call of a Python implementation does on the device, as words that `csrc/python_kernels/replay.cc` can repeat.
+"""What one call of a Python implementation does on the device, as words that the shim can repeat (`replay.cc`).
 
 An implementation is run once as ever, while its allocations, its views, its fills and copies (torch's
 dispatcher) and its kernel launches (`torch_fl.launcher`) are noted. All memory it touches has to be an
@@ -6,7 +6,7 @@ argument's or its own, and everything else it does has to be known to be repeata
 says what was seen.
 
 What no recording can see are Python values a call depends on. The module globals that were read are
-watched, and changing one forgets every recording (`torch_fl.watched`).
+watched, and changing one forgets every recording (`torch_fl.python_kernels.globals_watch`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torch_fl import launcher, watched
+from torch_fl import launcher
+from torch_fl.python_kernels import globals_watch
 
 _LAUNCH, _FILL, _COPY = range(3)
 _INTEGER, _DOUBLE, _BOOL = range(3)
@@ -77,7 +78,7 @@ def record(
     `Refusal` is returned instead of the words.
     """
     recording = _Recording(inputs)
-    scopes = watched.Scopes()
+    scopes = globals_watch.Scopes()
     with launcher.recording(recording.launched), recording, scopes:
         result = function(*args, **kwargs)
     try:

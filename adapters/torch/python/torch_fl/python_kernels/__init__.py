@@ -210,7 +210,8 @@ def _attach(op: str, chosen: _Offer) -> torch.library.Library:
 
 def _attach_native(op: str, chosen: _Offer) -> torch.library.Library:
     """Put `chosen` beneath the twin: it is given native tensors, and its calls may be recorded."""
-    from torch_fl import recorder, replay
+    from torch_fl import replay
+    from torch_fl.python_kernels import capture
 
     overload = require_operator(op)
     arguments = overload._schema.arguments
@@ -255,19 +256,19 @@ def _attach_native(op: str, chosen: _Offer) -> torch.library.Library:
         return targets[0] if len(targets) == 1 else tuple(targets)
 
     def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
-        words: list[int] | recorder.Refusal | None = None
+        words: list[int] | capture.Refusal | None = None
         inputs: list[torch.Tensor] = []
         try:
             if torch.ops.flagos.recording_wanted():
                 inputs = inputs_of(args, kwargs)
-                result, words = recorder.record(run, inputs, args, kwargs)
+                result, words = capture.record(run, inputs, args, kwargs)
             else:
                 result = run(*args, **kwargs)
         except NotImplementedError as refusal:  # flagos.UnsupportedError is one too
             declined = str(refusal)
         else:
-            if isinstance(words, recorder.Refusal):
-                seen = recorder.describe_inputs(inputs)
+            if isinstance(words, capture.Refusal):
+                seen = capture.describe_inputs(inputs)
                 torch.ops.flagos.refuse_recording(f"{words} ({seen})")
             elif words is not None:
                 torch.ops.flagos.offer_recording(words)

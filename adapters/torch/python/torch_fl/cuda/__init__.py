@@ -1,0 +1,1 @@
+"""Where torch asks for CUDA by name, under the vendor that torch calls cuda."""

@@ -1,0 +1,1 @@
+"""What torch.nn does by device type."""

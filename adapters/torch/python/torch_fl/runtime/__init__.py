@@ -1,0 +1,1 @@
+"""The device beside torch's own machinery: other libraries' views of memory, other processes, the profiler."""
