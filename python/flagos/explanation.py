@@ -45,9 +45,14 @@ def lock(path: str | os.PathLike[str] | None = None) -> str:
     """The plan as the text of a lock file, also written to ``path`` if one is given."""
     text = _core.plan_lock()
     if path is not None:
-        with open(path, "w", encoding="utf-8") as file:
+        # A pipe that nobody reads is an error, and nothing to wait for.
+        with open(path, "w", encoding="utf-8", opener=_without_waiting) as file:
             file.write(text)
     return text
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK, 0o666)
 
 
 def check_lock(path: str | os.PathLike[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -169,6 +170,13 @@ def test_ops_are_filtered(adapted: Interpreter, arguments: list[str], names: lis
     text = adapted.flagos("ops", *arguments).out.splitlines()
     assert text[-1] == f"{len(names)} of 3 operators"
     assert [line.split()[0] for line in text[1:-1]] == names
+
+
+def test_a_lock_file_that_nobody_reads_is_nothing_to_wait_for(adapted: Interpreter) -> None:
+    os.mkfifo(adapted.folder / "pipe")
+    result = adapted.flagos("ops", "--lock", "pipe")
+    assert result.status == 1 and "pipe" in result.err
+    assert "Traceback" not in result.err
 
 
 def test_ops_writes_a_lock_file_and_refuses_another_plan(adapted: Interpreter) -> None:

@@ -235,6 +235,25 @@ ENGINES = [
 
 
 @pytest.mark.host
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        pytest.param(os.mkfifo, "is not a regular file", id="pipe"),
+        pytest.param(
+            lambda path: (path.touch(), path.chmod(0o666)), "every user may write", id="anybody's"
+        ),
+        pytest.param(lambda path: None, "No such file", id="missing"),
+    ],
+)
+def test_a_library_that_must_not_be_loaded_is_refused(make, reason, tmp_path):
+    library = tmp_path / "libnccl.so"
+    make(library)
+    variables = {"FLAGOS_COMM_ENGINE": "nccl", "FLAGOS_COMM_LIBRARY": str(library)}
+    (end,) = launch("api.py", "flagos", ranks=1, timeout=60, **variables)
+    assert end.status == 1
+    assert f"FLAGOS_COMM_LIBRARY: {library}: " in end.output and reason in end.output
+
+
 @pytest.mark.parametrize(("engine", "library"), ENGINES)
 def test_engines_of_vendors_over_simulated_libraries(simulated, engine, library):
     variables = {"FLAGOS_COMM_ENGINE": engine, "FLAGOS_COMM_LIBRARY": str(simulated[library])}

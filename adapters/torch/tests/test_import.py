@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
+import shutil
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -156,6 +159,28 @@ def test_whatever_is_broken_torch_can_be_imported(what, run_python):
     assert lines["cpu"] == "2.0" and lines["available"] == "False 0"
     assert "the flagos device was not registered" in lines["use"]
     assert "import" in lines
+
+
+@pytest.mark.parametrize("module", ["flagos._core", "torch_fl._C"])
+def test_a_native_module_that_was_not_written_to_its_end_ends_no_process(
+    module, run_python, tmp_path
+):
+    """Opening one is a bus error, which nothing can catch."""
+    file = Path(importlib.util.find_spec(module).origin)
+    for name in ("flagos", "torch_fl"):
+        origin = Path(importlib.util.find_spec(name).origin).parent
+        shutil.copytree(origin, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    copy = tmp_path / file.parent.name / file.name
+    for length in (3, 60, 200_000, file.stat().st_size - 1):
+        with copy.open("r+b") as opened:
+            opened.truncate(length)
+        script = "import torch; print(torch.ones(2).sum().item())"
+        done = run_python(script, PYTHONPATH=str(tmp_path))
+        assert done.stdout.strip() == "2.0"
+        assert "the flagos device was not registered" in done.stderr, length
+        copy.write_bytes(file.read_bytes())
+    done = run_python("import torch; torch.ones(2, device='flagos')", PYTHONPATH=str(tmp_path))
+    assert "Warning" not in done.stderr
 
 
 def test_torch_can_be_imported_where_warnings_are_errors(run_python):
@@ -390,6 +415,16 @@ print(set(used), x.sum().item())
             "def init(): life._core = real; real.init(); use()\n"
             "life._core = type('Core', (), dict(init=staticmethod(init)))",
             id="within",
+        ),
+        pytest.param(
+            # While the modules that the first use needs are run for the first time.
+            "import sys\nseen = []\n"
+            "def trace(frame, *_):\n"
+            "    name = frame.f_code.co_filename\n"
+            "    if not seen and frame.f_code.co_name == '<module>' and '/flagos/' in name:\n"
+            "        seen.append(name); sys.settrace(None); use()\n"
+            "sys.settrace(trace); torch.ones(1, device='flagos'); sys.settrace(None); use()",
+            id="importing",
         ),
     ],
 )

@@ -50,6 +50,12 @@ def test_data_parallel_of_one_device_is_the_module(tmp_path):
         torch.nn.DataParallel(net, ["cpu"])
     with pytest.raises(ValueError, match="device_ids is empty"):
         torch.nn.DataParallel(net, [])
+    for call in (
+        lambda: torch.nn.parallel.replicate(net, [0, 0]),
+        lambda: torch.nn.parallel.gather([x, x], 0),
+    ):
+        with pytest.raises(NotImplementedError, match="DistributedDataParallel"):
+            call()
 
 
 def test_data_parallel_over_several_devices_names_what_to_use(two_devices):
@@ -70,6 +76,7 @@ def test_pools_and_histories_are_cudas(tmp_path):
     ):
         with pytest.raises(UnsupportedError, match=r"CUDA's allocator's.*memory_snapshot"):
             call()
+    torch.flagos.memory._record_memory_history(enabled=None)  # there is nothing to end
     x = torch.empty(1000, device="flagos")
     torch.flagos.memory._dump_snapshot(str(tmp_path / "held.pickle"))
     held = pickle.loads((tmp_path / "held.pickle").read_bytes())

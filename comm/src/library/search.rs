@@ -17,6 +17,7 @@ impl Opened {
     /// Opens `file`, or the first of `sonames` that is loaded or can be found.
     pub fn open(file: Option<&Path>, sonames: &[&str]) -> Result<Self> {
         if let Some(file) = file {
+            check_named(file)?;
             // SAFETY: the user named this file to be loaded.
             let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_LOCAL) };
             return Ok(Self {
@@ -100,6 +101,26 @@ fn cause(error: &libloading::Error) -> String {
     error
         .source()
         .map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// Refuses what must not be loaded: opening a pipe waits for ever, and whoever may write to the file decides what this
+/// process runs.
+fn check_named(file: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    let refused = |reason: &str| {
+        Err(unusable(&format!(
+            "FLAGOS_COMM_LIBRARY: {}: {reason}",
+            file.display()
+        )))
+    };
+    // A name without a folder is looked for by the loader.
+    let named_alone = file.parent().is_none_or(|folder| folder.as_os_str().is_empty());
+    match std::fs::metadata(file) {
+        Ok(found) if !found.is_file() => refused("it is not a regular file"),
+        Ok(found) if found.mode() & 0o002 != 0 => refused("every user may write to it"),
+        Err(error) if !named_alone => refused(&error.to_string()),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 fn unusable(reason: &str) -> Error {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from torch_fl import _unavailable
+from torch_fl import _unavailable, whole_files
 from torch_fl._build import TORCH_VERSION
 
 DEVICE = "flagos"
@@ -96,6 +96,7 @@ def _require_free_privateuse1() -> None:
 def open_extension() -> None:
     """Open the native modules. Raises ImportError when one is missing or does not fit."""
     try:
+        whole_files.require("flagos._core", "torch_fl._C")
         from flagos import _core  # noqa: F401
         from torch_fl import _C, _vendor  # noqa: F401
     except ImportError as error:

@@ -7,7 +7,8 @@ import threading
 
 import torch
 
-from flagos import _core
+# All of it now: an import at first use could be interrupted by a signal handler that uses the device.
+from flagos import _core, followers, logs
 from torch_fl import _vendor
 
 # Taken again by a signal handler or a finalizer of the thread that initialises, if it uses the device.
@@ -46,8 +47,6 @@ def _lazy_init() -> None:
                 "start it with the 'spawn' or 'forkserver' method of multiprocessing"
             )
         if not _initialized:
-            from flagos import followers, logs
-
             logs.connect()  # a program that imports nothing of flagos is told too
             _core.init()
             if _vendor.on_cuda():

@@ -157,13 +157,15 @@ def memory_snapshot(device: Device = None) -> list[dict[str, Any]]:
     return list(json.loads(snapshot))
 
 
-def _record_memory_history(*arguments: Any, **named: Any) -> None:
-    """`torch.cuda.memory._record_memory_history`: every allocation from now on, with who made it.
+def _record_memory_history(enabled: Any = "all", *arguments: Any, **named: Any) -> None:
+    """`torch.cuda.memory._record_memory_history`: every allocation from now on, with who made it; None ends it.
 
-    Raises flagos.UnsupportedError where CUDA does not serve the device.
+    Raises flagos.UnsupportedError where CUDA does not serve the device, except to end what never began.
     """
+    if enabled is None and not _vendor.on_cuda():
+        return
     pools.of_cuda("memory._record_memory_history")
-    torch.cuda.memory._record_memory_history(*arguments, **named)
+    torch.cuda.memory._record_memory_history(enabled, *arguments, **named)
 
 
 def _snapshot(device: Device = None) -> dict[str, Any]:

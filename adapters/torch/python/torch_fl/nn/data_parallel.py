@@ -9,6 +9,10 @@ from typing import Any
 import torch
 
 _DEVICE = "flagos"
+_INSTEAD = (
+    "torch copies between devices of CUDA alone there. Use torch.nn.parallel.DistributedDataParallel, a process a "
+    "device under torchrun"
+)
 
 
 def install() -> None:
@@ -31,9 +35,8 @@ def install() -> None:
         devices = _devices(device_ids)
         if len(devices) > 1:
             raise NotImplementedError(
-                f"torch.nn.DataParallel over the flagos devices {[device.index for device in devices]}: torch copies "
-                "between devices of CUDA alone there. Use torch.nn.parallel.DistributedDataParallel, a process a "
-                "device under torchrun, or device_ids=[0]"
+                f"torch.nn.DataParallel over the flagos devices {[device.index for device in devices]}: {_INSTEAD}, "
+                "or device_ids=[0]"
             )
         torch.nn.Module.__init__(self)
         self.dim = dim
@@ -44,6 +47,32 @@ def install() -> None:
         self.register_forward_pre_hook(_move_inputs, with_kwargs=True)
 
     torch.nn.DataParallel.__init__ = initialize  # type: ignore[method-assign]
+    for name in (
+        "broadcast",
+        "broadcast_coalesced",
+        "reduce_add",
+        "reduce_add_coalesced",
+        "gather",
+    ):
+        _refuse_over_devices(name)
+
+
+def _refuse_over_devices(name: str) -> None:
+    """Has a function of torch.nn.parallel.comm, which are CUDA's, say so of flagos tensors."""
+    from torch.nn.parallel import comm
+
+    theirs = getattr(comm, name)
+
+    @functools.wraps(theirs)
+    def refuse(tensors: Any, *arguments: Any, **named: Any) -> Any:
+        for each in torch.utils._pytree.tree_leaves(tensors):
+            if isinstance(each, torch.Tensor) and each.device.type == _DEVICE:
+                raise NotImplementedError(
+                    f"torch.nn.parallel.comm.{name} of flagos tensors: {_INSTEAD}"
+                )
+        return theirs(tensors, *arguments, **named)
+
+    setattr(comm, name, refuse)
 
 
 def _on_device(module: torch.nn.Module) -> bool:
