@@ -249,7 +249,7 @@ def test_a_library_that_must_not_be_loaded_is_refused(make, reason, tmp_path):
     library = tmp_path / "libnccl.so"
     make(library)
     variables = {"FLAGOS_COMM_ENGINE": "nccl", "FLAGOS_COMM_LIBRARY": str(library)}
-    (end,) = launch("api.py", "flagos", ranks=1, timeout=60, **variables)
+    (end,) = launch("api.py", "flagos", "futures", ranks=1, timeout=60, **variables)
     assert end.status == 1
     assert f"FLAGOS_COMM_LIBRARY: {library}: " in end.output and reason in end.output
 

@@ -68,7 +68,12 @@ def ops(options: argparse.Namespace) -> int:
     if options.check_lock is not None:
         explanation.check_lock(options.check_lock)
     if options.lock is not None:
-        explanation.lock(options.lock)
+        try:
+            explanation.lock(options.lock)
+        except OSError as error:
+            raise CommandError(
+                f"cannot write the lock file {options.lock}: {error.strerror}"
+            ) from error
     chosen = {
         name: entry
         for name, entry in entries.items()
