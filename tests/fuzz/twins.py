@@ -1,0 +1,159 @@
+"""One program on two devices, compared after every step."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tests.conformance.observation import Mismatch, Observation, TensorRecord, compare, record
+
+from . import known
+from .program import PREAMBLE, Difference, Step
+
+Names = dict[str, Any]
+_OURS = re.compile(r"[thr]\d+")
+_PERTURB = -6  # mallopt's M_PERTURB: memory is filled when it is given out and given back
+
+
+@dataclass
+class Outcome:
+    """What became of a program: it ends with its first difference."""
+
+    steps: list[Step] = field(default_factory=list)
+    raised: list[int] = field(default_factory=list)  # steps that raised on either side
+    differences: list[Difference] = field(default_factory=list)
+
+
+class Side:
+    """A device, and the names that the steps have made on it."""
+
+    def __init__(self, device: str, alter: Callable[[Step, Names], None] | None = None) -> None:
+        self.device = device
+        self.names: Names = {"dev": torch.device(device)}
+        self.alter = alter
+        exec(PREAMBLE, self.names)
+
+    def run(self, step: Step) -> str | None:
+        """Runs one step and returns the type of what it raised."""
+        torch.manual_seed(step.seed)
+        try:
+            exec(compile(step.text, step.name, "exec"), self.names)
+            if self.alter is not None:
+                self.alter(step, self.names)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+
+
+def run(
+    next_step: Callable[[Names], Step | None],
+    devices: tuple[str, ...],
+    *,
+    alter: Callable[[Step, Names], None] | None = None,
+    note: Callable[[Step], None] = lambda step: None,
+    perturb: bool = False,
+) -> Outcome:
+    """Runs the steps that ``next_step`` gives, which sees the names of the first device.
+
+    ``note`` is told of a step before it runs. ``perturb`` fills fresh memory differently for the two.
+    """
+    outcome = Outcome()
+    sides = [Side(device) for device in devices]
+    sides[-1].alter = alter
+    while (step := next_step(sides[0].names)) is not None:
+        note(step)
+        index = len(outcome.steps)
+        outcome.steps.append(step)
+        ends, states, randoms = [], [], []
+        for number, side in enumerate(sides):
+            if perturb:
+                ctypes.CDLL(None).mallopt(_PERTURB, 85 * (1 + number))
+            ends.append(side.run(step))
+            states.append(observe(side.names))
+            randoms.append(torch.get_rng_state())
+        if any(ends):
+            outcome.raised.append(index)
+        if len(sides) == 1:
+            continue
+        found = list(_differences(ends, states, randoms, sides[1].device))
+        found = [each for each in found if not known.is_expected(step.name, each)]
+        if found:
+            outcome.differences = [
+                Difference(step.name, each.kind, each.message, index) for each in found
+            ]
+            break
+    return outcome
+
+
+def _differences(
+    ends: list[str | None], states: list[Observation], randoms: list[torch.Tensor], device: str
+) -> Iterator[Mismatch]:
+    kinds = [None if end is None else end.partition(":")[0] for end in ends]
+    if kinds[0] != kinds[1]:
+        yield Mismatch("error", f"raised {_brief(ends[1])}, expected {_brief(ends[0])}")
+    if not torch.equal(randoms[0], randoms[1]):
+        yield Mismatch("random state", "the generators' states differ after the step")
+    wanted, got = states
+    if wanted.labels != got.labels:
+        odd = sorted(set(wanted.labels) ^ set(got.labels))
+        if kinds[0] == kinds[1]:
+            yield Mismatch("names", f"only one side has {', '.join(odd)}")
+        return
+    for mismatch in compare(wanted, got, device_type=device.partition(":")[0]):
+        on_host = re.match(r"[hr]", mismatch.message)
+        if mismatch.kind != "device" or not on_host:
+            yield mismatch
+
+
+def observe(names: Names) -> Observation:
+    """Everything compared of the tensors and values that the steps have made."""
+    labelled: list[tuple[str, Any]] = []
+    for name, value in names.items():
+        if not _OURS.fullmatch(name):
+            continue
+        for number, leaf in enumerate(pytree.tree_leaves(value)):
+            label = name if leaf is value else f"{name}[{number}]"
+            labelled.append((label, leaf))
+            grad = gradient(leaf) if isinstance(leaf, torch.Tensor) else None
+            if grad is not None:
+                labelled.append((f"{label}.grad", grad))
+    identities: dict[int, int] = {}
+    storages: dict[int, int] = {}
+    for _, leaf in labelled:
+        if isinstance(leaf, torch.Tensor):
+            identities.setdefault(id(leaf), len(identities))
+    leaves = [_leaf(leaf, identities, storages) for _, leaf in labelled]
+    return Observation([label for label, _ in labelled], leaves, "names")
+
+
+def gradient(tensor: torch.Tensor) -> torch.Tensor | None:
+    """A tensor's gradient, without the warning about those that never have one."""
+    if not (tensor.is_leaf or tensor.retains_grad):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return tensor.grad
+
+
+def _leaf(value: Any, identities: dict[int, int], storages: dict[int, int]) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value if isinstance(value, (bool, int, float, complex, str)) else type(value).__name__
+    try:
+        kept: TensorRecord = record(value, identities, storages)
+    except (RuntimeError, NotImplementedError) as error:
+        return f"{type(value).__name__} that cannot be read: {type(error).__name__}"
+    kept.fields["graph"] = None if value.grad_fn is None else type(value.grad_fn).__name__
+    if not value.is_inference():
+        kept.fields["version"] = value._version
+    return kept
+
+
+def _brief(text: str | None) -> str:
+    return "nothing" if text is None else " ".join(text.split())[:240]
