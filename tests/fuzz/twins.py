@@ -38,6 +38,7 @@ class Side:
         self.device = device
         self.names: Names = {"dev": torch.device(device)}
         self.alter = alter
+        self.versions: dict[int, int] = {}
         exec(PREAMBLE, self.names)
 
     def run(self, step: Step) -> str | None:
@@ -76,7 +77,7 @@ def run(
             if perturb:
                 ctypes.CDLL(None).mallopt(_PERTURB, 85 * (1 + number))
             ends.append(side.run(step))
-            states.append(observe(side.names))
+            states.append(observe(side))
             randoms.append(torch.get_rng_state())
         if any(ends):
             outcome.raised.append(index)
@@ -112,10 +113,14 @@ def _differences(
             yield mismatch
 
 
-def observe(names: Names) -> Observation:
-    """Everything compared of the tensors and values that the steps have made."""
+def observe(side: Side) -> Observation:
+    """Everything compared of the tensors and values that the steps have made.
+
+    Of a version counter that is whether it moved since the last look, not how far: composite operators
+    may write several times.
+    """
     labelled: list[tuple[str, Any]] = []
-    for name, value in names.items():
+    for name, value in side.names.items():
         if not _OURS.fullmatch(name):
             continue
         for number, leaf in enumerate(pytree.tree_leaves(value)):
@@ -130,6 +135,13 @@ def observe(names: Names) -> Observation:
         if isinstance(leaf, torch.Tensor):
             identities.setdefault(id(leaf), len(identities))
     leaves = [_leaf(leaf, identities, storages) for _, leaf in labelled]
+    versions = {}
+    for (_, tensor), leaf in zip(labelled, leaves, strict=True):
+        if isinstance(leaf, TensorRecord) and not tensor.is_inference():
+            versions[id(tensor)] = tensor._version
+            moved = side.versions.get(id(tensor), tensor._version) != tensor._version
+            leaf.fields["version"] = "moved" if moved else "kept"
+    side.versions = versions
     return Observation([label for label, _ in labelled], leaves, "names")
 
 
@@ -150,8 +162,6 @@ def _leaf(value: Any, identities: dict[int, int], storages: dict[int, int]) -> A
     except (RuntimeError, NotImplementedError) as error:
         return f"{type(value).__name__} that cannot be read: {type(error).__name__}"
     kept.fields["graph"] = None if value.grad_fn is None else type(value.grad_fn).__name__
-    if not value.is_inference():
-        kept.fields["version"] = value._version
     return kept
 
 
