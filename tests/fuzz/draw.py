@@ -25,8 +25,15 @@ Wanted = Callable[[torch.Tensor], bool]
 class Draw:
     """Random choices for one step, over the names of the first device."""
 
-    def __init__(self, rng: random.Random, names: dict[str, Any], number: int) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        names: dict[str, Any],
+        number: int,
+        note: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self.rng = rng
+        self.note = note  # told of what is tried, which may end the process
         self.names = names
         self._number = number * 10
         self.live = [

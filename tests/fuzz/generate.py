@@ -61,8 +61,13 @@ _FIRST = (creation.dense, creation.dense, creation.strided, creation.special, cr
 _KINDS, _WEIGHTS = list(KINDS), list(KINDS.values())
 
 
-def generator(seed: int) -> Callable[[dict[str, Any]], Step | None]:
-    """A function that gives the next step from the names of the CPU's side, and None in the end."""
+def generator(
+    seed: int, note: Callable[[str], None] = lambda text: None
+) -> Callable[[dict[str, Any]], Step | None]:
+    """A function that gives the next step from the names of the CPU's side, and None in the end.
+
+    ``note`` is told of what is tried on the CPU to find a step.
+    """
     rng = random.Random(seed)
     length = rng.randrange(20, 61)
     number = 0
@@ -72,7 +77,7 @@ def generator(seed: int) -> Callable[[dict[str, Any]], Step | None]:
         number += 1
         if number > length:
             return None
-        draw = Draw(rng, names, number)
+        draw = Draw(rng, names, number, note)
         surplus = draw.too_much()
         if surplus:
             return Step("del", f"del {', '.join(surplus)}", number)

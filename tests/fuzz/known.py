@@ -41,8 +41,14 @@ NOT_CALLED: Mapping[str, str] = {
     "record_stream": "the CPU has no streams",
 }
 
+_ORDER = """the autograd engine runs an accelerator's backward in a thread of its own and numbers nodes per \
+thread, so the backward of a backward adds up its terms in another order: see tests/conformance/expected.toml"""
+
 # Differences that the project documents: the step's name, the kind of the difference, and why.
-EXPECTED: tuple[tuple[str, str, str], ...] = ()
+EXPECTED: tuple[tuple[str, str, str], ...] = (
+    ("double_backward", "value", _ORDER),
+    ("double_backward", "stride", _ORDER),
+)
 
 
 def not_called(name: str) -> str | None:

@@ -16,6 +16,9 @@ from math import inf, nan
 from torch.utils.checkpoint import checkpoint
 """
 
+# The name of what is no step: the drawing of one tried it on the CPU alone.
+TRIED = "tried"
+
 
 @dataclass(frozen=True)
 class Step:

@@ -60,6 +60,7 @@ def any_operator(draw: Draw) -> tuple[str, str]:
     report = f"aten.{name}.{schema.overload_name or 'default'}"
     for _ in range(1 if draw.chance(0.2) else _ATTEMPTS):
         call, used = _call(draw, schema, name)
+        draw.note(f"{report}, tried: {call}")
         if _succeeds(draw, call, used):
             break
     if not schema.returns:
@@ -92,10 +93,11 @@ def _call(draw: Draw, schema: Any, name: str) -> tuple[str, list[str]]:
     by_name = False  # whatever stands after an argument left out
     for argument in schema.arguments:
         by_name = by_name or argument.kwarg_only
-        if argument.has_default_value() and draw.chance(0.6):
+        device = argument.name == "device"
+        if argument.has_default_value() and not device and draw.chance(0.6):
             by_name = True
             continue
-        text = _argument(draw, argument.name, str(argument.real_type), used)
+        text = "dev" if device else _argument(draw, argument.name, str(argument.real_type), used)
         if by_name:
             keywords.append(f"{argument.name}={text}")
         else:

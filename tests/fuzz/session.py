@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .pool import Died, Worker
-from .program import Step, script
+from .program import TRIED, Step, script
 from .reduce import reduce
 
 _SCRIPTS_PER_SIGNATURE = 1
@@ -105,7 +105,11 @@ class Session:
 
     def _dead(self, seed: int, death: Died) -> None:
         """A worker died: is it the device's side alone?"""
-        steps = [Step(**step) for step in death.steps]
+        begun = [Step(**step) for step in death.begun]
+        if begun and begun[-1].name == TRIED:
+            self.crashes[begun[-1].text.partition(",")[0]] += 1
+            return
+        steps = [step for step in begun if step.name != TRIED]
         last = steps[-1].name if steps else "the start"
         self.steps += len(steps)
         if self._dies(steps, ["cpu"]) or self._dies(steps, ["cpu", "cpu"]):

@@ -70,7 +70,7 @@ def function(draw: Draw) -> tuple[str, str]:
             (("raise KeyError('forward')", "return g"), "raises_forward"),
             (("return x + 1", "return None"), "none"),
             (("return x + 1", "return g.cpu()"), "host_gradient"),
-            (("return x.cpu().to(x.device)", "return g"), "through_host"),
+            (("return x.to('cpu', copy=True).to(dev, copy=True)", "return g"), "through_host"),
             (("ctx.mark_non_differentiable(x); return x * 1", "return g"), "non_differentiable"),
             (("ctx.set_materialize_grads(False); return x * 1", "return g"), "unmaterialized"),
             (("return x.double()", "return g"), "wrong_dtype"),
