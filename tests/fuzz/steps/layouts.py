@@ -33,7 +33,7 @@ def sparse(draw: Draw) -> tuple[str, str]:
             f"{t} = torch.sparse.softmax(s, 1).to_dense()",
             f"{t} = torch.cat([s, s]).to_dense()",
             f"{t} = s.cpu().to(dev).to_dense()",
-            f"{t} = copy.deepcopy(s).to_dense()",
+            f"{t} = copy.deepcopy(s.to_sparse_coo()).to_dense()",
             f"{t} = {x} + s",
             f"{t} = {x}.sparse_mask(s.coalesce()).to_dense()",
             f"{t} = s.clone().zero_().to_dense()",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..draw import Draw
 
 
@@ -48,7 +50,7 @@ def set_(draw: Draw) -> tuple[str, str]:
             ("set_.empty", f"{x}.set_()"),
             ("set_.wrong", f"{x}.set_({y}.untyped_storage(), {offset}, {sizes}, {strides[:1]})"),
             ("set_.host", f"{x}.set_(torch.zeros(3).untyped_storage())") if draw.chance(0.01) else ("set_.tensor", f"{x}.detach().set_({y}.detach())"),
-            ("resize_.smaller", f"{x}.resize_({max(0, len(draw.shape_of(x)) - 1)})"),
+            ("resize_.smaller", f"{x}.resize_({max(0, math.prod(draw.shape_of(x)) - 1)})"),
             ("resize_.reshape", f"{x}.resize_({x}.numel())"),
             ("resize_.fill", f"{draw.new()} = torch.zeros(2, dtype={y}.dtype, device=dev).resize_({sizes}).fill_(1)"),
             ("resize_.grow", f"with torch.no_grad():\n    {x}.resize_({draw.shape()})\n    {x}.zero_()"),
