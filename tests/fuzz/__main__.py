@@ -73,7 +73,13 @@ def main(arguments: list[str] | None = None) -> int:
         seed += 1
         for signature in session.findings.keys() - known:
             finding = session.findings[signature]
-            print(f"\nseed {finding.seed}: {signature}", *finding.messages, finding.script, sep="\n", flush=True)
+            print(
+                f"\nseed {finding.seed}: {signature}",
+                *finding.messages,
+                finding.script,
+                sep="\n",
+                flush=True,
+            )
         if time.monotonic() - told > _PROGRESS:
             told = time.monotonic()
             print(state(), file=sys.stderr, flush=True)
@@ -87,7 +93,9 @@ def main(arguments: list[str] | None = None) -> int:
             listed = ", ".join(f"{name} {times}" for name, times in counts.most_common(12))
             print(f"{title}: {listed}")
     for finding in session.findings.values():
-        print(f"  {finding.times:4} × {finding.signature} (seed {finding.seed}): {finding.messages[0][:150]}")
+        print(
+            f"  {finding.times:4} × {finding.signature} (seed {finding.seed}): {finding.messages[0][:150]}"
+        )
     if options.json:
         document = {
             "programs": session.programs,

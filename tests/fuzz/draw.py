@@ -88,7 +88,11 @@ class Draw:
 
     def dim(self, name: str) -> int:
         dims = max(1, len(self.shape_of(name)))
-        return self.rng.randrange(-dims - 1, dims + 2) if self.chance(0.06) else self.rng.randrange(-dims, dims)
+        return (
+            self.rng.randrange(-dims - 1, dims + 2)
+            if self.chance(0.06)
+            else self.rng.randrange(-dims, dims)
+        )
 
     def size(self) -> int:
         return self.rng.choice((0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 16))
@@ -110,7 +114,11 @@ class Draw:
         return self.rng.choice(DTYPES[self.rng.choice(kinds or _KINDS)])
 
     def slice(self) -> str:
-        start, stop, step = self.rng.choice((0, 1, -2, None)), self.rng.choice((None, 3, -1)), self.rng.choice((None, 1, 2))
+        start, stop, step = (
+            self.rng.choice((0, 1, -2, None)),
+            self.rng.choice((None, 3, -1)),
+            self.rng.choice((None, 1, 2)),
+        )
         return ":".join("" if part is None else str(part) for part in (start, stop, step))
 
     def index(self, name: str) -> str:
@@ -125,7 +133,10 @@ class Draw:
 
     def _index_part(self, size: int) -> str:
         high = size + (self.chance(0.05))
-        numbers = [self.rng.randrange(-size, high) if size else 0 for _ in range(self.rng.choice((1, 2, 3)))]
+        numbers = [
+            self.rng.randrange(-size, high) if size else 0
+            for _ in range(self.rng.choice((1, 2, 3)))
+        ]
         return self.rng.choice(
             (
                 self.slice(),

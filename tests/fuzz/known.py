@@ -45,8 +45,16 @@ NOT_CALLED: Mapping[str, str] = {
 
 # Differences that are not held against the device: the step's name, the kind of the difference, and why.
 EXPECTED: tuple[tuple[str, str, str], ...] = (
-    ("*max_pool1d*", "view", "the CPU has a kernel of its own: see tests/conformance/expected.toml"),
-    ("*", "bump", "how often a failing call counts lists as written; a write that is not counted is seen"),
+    (
+        "*max_pool1d*",
+        "view",
+        "the CPU has a kernel of its own: see tests/conformance/expected.toml",
+    ),
+    (
+        "*",
+        "bump",
+        "how often a failing call counts lists as written; a write that is not counted is seen",
+    ),
     ("*_window.*", "view", "the CPU's is part of a longer window that nobody else sees"),
     ("setitem", "graph", "torch fills with numbers on the CPU, and copies them elsewhere"),
     ("*histc*", "error", "the CPU has no kernel for integers, accelerators have"),

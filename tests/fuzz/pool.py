@@ -54,7 +54,7 @@ class Worker:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        answer = self._line()
+        answer: dict[str, Any] = self._line()
         if "died" in answer:
             begun = [json.loads(line) for line in self._journal.read_text().splitlines()]
             raise Died(answer["died"], begun, self._said())

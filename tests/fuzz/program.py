@@ -96,4 +96,6 @@ def script(steps: Sequence[Step], raising: Iterable[int], title: str, device: st
 
 
 def _is_random(step: Step) -> bool:
-    return any(word in step.text for word in ("rand", "drop", "normal", "multinomial", "bernoulli", "_("))
+    return any(
+        word in step.text for word in ("rand", "drop", "normal", "multinomial", "bernoulli", "_(")
+    )

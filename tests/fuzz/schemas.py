@@ -146,7 +146,9 @@ def _value(draw: Draw, name: str, kind: str, used: list[str]) -> str:
     if kind in ("int", "SymInt"):
         if name.startswith("dim") and used:
             return str(draw.dim(used[0]))
-        if any(word in name for word in ("size", "padding", "stride", "dilation", "groups", "kernel")):
+        if any(
+            word in name for word in ("size", "padding", "stride", "dilation", "groups", "kernel")
+        ):
             return str(draw.rng.choice((1, 1, 2, 2, 3, draw.size())))
         return str(draw.integer())
     if kind == "bool":

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from tests.conformance.observation import Mismatch, Observation, TensorRecord, compare, record
 
 from . import known
+from .control import Control
 from .program import PREAMBLE, Difference, Step
 
 Names = dict[str, Any]
@@ -34,41 +35,42 @@ class Outcome:
 class Side:
     """A device, and the names that the steps have made on it."""
 
-    def __init__(self, device: str, alter: Callable[[Step, Names], None] | None = None) -> None:
+    def __init__(self, device: str, control: Control) -> None:
         self.device = device
+        self.control = control
         self.names: Names = {"dev": torch.device(device)}
-        self.alter = alter
         self.versions: dict[int, int] = {}
         exec(PREAMBLE, self.names)
 
     def run(self, step: Step) -> str | None:
-        """Runs one step and returns the type of what it raised."""
+        """Runs one step and returns what it raised, the type first."""
         torch.default_generator.manual_seed(step.seed)  # also that of the host vendor's devices
-        try:
-            exec(compile(step.text, step.name, "exec"), self.names)
-            if self.alter is not None:
-                self.alter(step, self.names)
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"
-        return None
+        error = None
+        if not self.control.skips(step):
+            try:
+                exec(compile(step.text, step.name, "exec"), self.names)
+            except Exception as raised:
+                error = f"{type(raised).__name__}: {raised}"
+        return self.control.ends(step, self.names, error)
 
 
 def run(
     next_step: Callable[[Names], Step | None],
     devices: tuple[str, ...],
     *,
-    alter: Callable[[Step, Names], None] | None = None,
+    control: Control | None = None,
     note: Callable[[Step], None] = lambda step: None,
     perturb: bool = False,
 ) -> Outcome:
     """Runs the steps that ``next_step`` gives, which sees the names of the first device.
 
-    ``note`` is told of a step before it runs. ``perturb`` fills fresh memory differently for the two.
+    ``control`` breaks the last device, ``note`` is told of a step before it runs, ``perturb`` fills fresh
+    memory differently for the two.
     """
     outcome = Outcome()
     forgiven: set[str] = set()
-    sides = [Side(device) for device in devices]
-    sides[-1].alter = alter
+    sides = [Side(device, Control()) for device in devices]
+    sides[-1].control = control or Control()
     while (step := next_step(sides[0].names)) is not None:
         note(step)
         index = len(outcome.steps)
@@ -163,7 +165,9 @@ def gradient(tensor: torch.Tensor) -> torch.Tensor | None:
 
 def _leaf(value: Any, identities: dict[int, int], storages: dict[int, int]) -> Any:
     if not isinstance(value, torch.Tensor):
-        return value if isinstance(value, (bool, int, float, complex, str)) else type(value).__name__
+        return (
+            value if isinstance(value, (bool, int, float, complex, str)) else type(value).__name__
+        )
     try:
         kept: TensorRecord = record(value, identities, storages)
     except (RuntimeError, NotImplementedError) as error:

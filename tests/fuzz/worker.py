@@ -45,7 +45,7 @@ def answer(request: dict[str, Any], journal: TextIO) -> dict[str, Any]:
     outcome = run(
         next_step,
         tuple(request["devices"]),
-        alter=CONTROLS.get(request.get("control") or ""),
+        control=CONTROLS.get(request.get("control") or ""),
         note=note,
         perturb=request.get("perturb", False),
     )
@@ -90,7 +90,9 @@ def main() -> None:
             if status == 0:
                 return
             if status != _RENEW:
-                how = "took too long" if status == -signal.SIGALRM else f"ended with status {status}"
+                how = (
+                    "took too long" if status == -signal.SIGALRM else f"ended with status {status}"
+                )
                 results.write(json.dumps({"died": how}) + "\n")
                 results.flush()
         faulthandler.enable()

@@ -11,7 +11,7 @@ def dense(draw: Draw) -> str:
     name = draw.new()
     if dtype.is_complex or dtype.is_floating_point:
         text = f"{name} = torch.randn({shape}, dtype={dtype}, device=dev)"
-        return text + (f".requires_grad_()" if draw.chance(0.4) else "")
+        return text + (".requires_grad_()" if draw.chance(0.4) else "")
     high = 2 if str(dtype) == "torch.bool" else 9
     low = 0 if high == 2 or str(dtype) == "torch.uint8" else draw.rng.choice((0, 0, -9))
     return f"{name} = torch.randint({low}, {high}, {shape}, dtype={dtype}, device=dev)"
@@ -43,11 +43,17 @@ def filled(draw: Draw) -> str:
 
 def special(draw: Draw) -> str:
     kind = draw.rng.choice(("float", "float", "int"))
-    values = "[0.0, -0.0, nan, inf, -inf, 1.5, 1e-40, 65504.0]" if kind == "float" else "[0, 1, 127, 3, 3, -1, 2, 100]"
+    values = (
+        "[0.0, -0.0, nan, inf, -inf, 1.5, 1e-40, 65504.0]"
+        if kind == "float"
+        else "[0, 1, 127, 3, 3, -1, 2, 100]"
+    )
     text = f"{draw.new()} = torch.tensor({values}, dtype={draw.dtype('float')}, device=dev)"
     if kind == "int":
         text = f"{draw.new()} = torch.tensor({values}, device=dev).to({draw.dtype('int')})"
-    return text + draw.rng.choice(("", ".view(2, 4)", "[1:]", ".view(2, 2, 2)", ".requires_grad_()"))
+    return text + draw.rng.choice(
+        ("", ".view(2, 4)", "[1:]", ".view(2, 2, 2)", ".requires_grad_()")
+    )
 
 
 def strided(draw: Draw) -> str:

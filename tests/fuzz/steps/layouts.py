@@ -1,5 +1,7 @@
 """Sparse and nested tensors: made of live tensors, and given back as dense ones."""
 
+# ruff: noqa: E501 - the texts of steps stay whole
+
 from __future__ import annotations
 
 from ..draw import Draw
@@ -7,7 +9,16 @@ from ..draw import Draw
 
 def sparse(draw: Draw) -> tuple[str, str]:
     x, t, r = draw.tensor(dims=(2, 3)), draw.new(), draw.new("r")
-    made = draw.rng.choice((".to_sparse()", ".to_sparse_csr()", ".to_sparse(1)", ".to_sparse_csc()", ".to_sparse_bsr((1, 1))", ".to_sparse_coo()"))
+    made = draw.rng.choice(
+        (
+            ".to_sparse()",
+            ".to_sparse_csr()",
+            ".to_sparse(1)",
+            ".to_sparse_csc()",
+            ".to_sparse_bsr((1, 1))",
+            ".to_sparse_coo()",
+        )
+    )
     s = f"s = {x}{made}\n"
     call = draw.rng.choice(
         (
@@ -55,17 +66,37 @@ def sparse_built(draw: Draw) -> tuple[str, str]:
     values = draw.tensor(dims=(1, 2)) if draw.chance(0.3) else "torch.arange(4.0, device=dev)"
     return draw.rng.choice(
         (
-            ("sparse_coo", f"s = torch.sparse_coo_tensor({numbers}, {values}, (3, 3), device=dev, check_invariants=True)\n{t} = s.coalesce().values()"),
-            ("sparse_coo", f"s = torch.sparse_coo_tensor(torch.tensor({numbers}, device=dev), {values}, check_invariants=True)\n{t} = s.to_dense()"),
-            ("sparse_csr", f"s = torch.sparse_csr_tensor([0, 2, 4], {numbers[0]}, {values}, (2, 3), device=dev, check_invariants=True)\n{t} = s.to_dense()"),
-            ("sparse_empty", f"{t} = torch.zeros(3, 3, layout=torch.sparse_coo, device=dev).to_dense()"),
-            ("sparse_embedding", f"w = torch.ones(5, 2, device=dev, requires_grad=True)\nF.embedding(torch.tensor({numbers[0]}, device=dev), w, sparse=True).sum().backward()\n{t} = w.grad.to_dense()"),
+            (
+                "sparse_coo",
+                f"s = torch.sparse_coo_tensor({numbers}, {values}, (3, 3), device=dev, check_invariants=True)\n{t} = s.coalesce().values()",
+            ),
+            (
+                "sparse_coo",
+                f"s = torch.sparse_coo_tensor(torch.tensor({numbers}, device=dev), {values}, check_invariants=True)\n{t} = s.to_dense()",
+            ),
+            (
+                "sparse_csr",
+                f"s = torch.sparse_csr_tensor([0, 2, 4], {numbers[0]}, {values}, (2, 3), device=dev, check_invariants=True)\n{t} = s.to_dense()",
+            ),
+            (
+                "sparse_empty",
+                f"{t} = torch.zeros(3, 3, layout=torch.sparse_coo, device=dev).to_dense()",
+            ),
+            (
+                "sparse_embedding",
+                f"w = torch.ones(5, 2, device=dev, requires_grad=True)\nF.embedding(torch.tensor({numbers[0]}, device=dev), w, sparse=True).sum().backward()\n{t} = w.grad.to_dense()",
+            ),
         )
     )
 
 
 def nested(draw: Draw) -> tuple[str, str]:
-    x, y, t, u = draw.tensor("float", dims=(2,)), draw.tensor("float", dims=(2,)), draw.new(), draw.new()
+    x, y, t, u = (
+        draw.tensor("float", dims=(2,)),
+        draw.tensor("float", dims=(2,)),
+        draw.new(),
+        draw.new(),
+    )
     layout = draw.rng.choice(("strided", "jagged"))
     head = f"n = torch.nested.{draw.rng.choice(('nested_tensor', 'as_nested_tensor'))}([{x}, {y}], layout=torch.{layout})\n"
     call = draw.rng.choice(

@@ -1,5 +1,7 @@
 """Operators that compute: reductions, products, networks, sorting, transforms, decompositions."""
 
+# ruff: noqa: E501 - the texts of steps stay whole
+
 from __future__ import annotations
 
 from ..draw import Draw
@@ -14,9 +16,25 @@ def reduction(draw: Draw) -> tuple[str, str]:
     source = draw.tensor()
     dim, keep = draw.dim(source), draw.chance(0.4)
     dims = draw.rng.choice((f"{dim}", f"({dim}, {draw.dim(source)})", "()", "None"))
-    names = "sum mean amax amin nansum std var norm logsumexp".split()
-    plain = "sum mean prod max min all any std var median argmax argmin count_nonzero norm aminmax".split()
-    scans = "cumsum cumprod logcumsumexp cummax cummin".split()
+    names = ["sum", "mean", "amax", "amin", "nansum", "std", "var", "norm", "logsumexp"]
+    plain = [
+        "sum",
+        "mean",
+        "prod",
+        "max",
+        "min",
+        "all",
+        "any",
+        "std",
+        "var",
+        "median",
+        "argmax",
+        "argmin",
+        "count_nonzero",
+        "norm",
+        "aminmax",
+    ]
+    scans = ["cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"]
     pick = draw.rng.choice
     dtype = draw.rng.choice(("", "", f", dtype={draw.dtype()}"))
     call = pick(
@@ -98,10 +116,37 @@ def network(draw: Draw) -> tuple[str, str]:
     pad = draw.rng.choice(("constant", "reflect", "replicate", "circular"))
     target = draw.tensor("int", "float")
     reduce = draw.rng.choice(("mean", "sum", "none"))
-    loss = draw.rng.choice("mse_loss l1_loss smooth_l1_loss huber_loss kl_div binary_cross_entropy_with_logits soft_margin_loss".split())
+    loss = draw.rng.choice(
+        [
+            "mse_loss",
+            "l1_loss",
+            "smooth_l1_loss",
+            "huber_loss",
+            "kl_div",
+            "binary_cross_entropy_with_logits",
+            "soft_margin_loss",
+        ]
+    )
     activation = draw.rng.choice(
-        "relu gelu silu elu selu leaky_relu hardtanh hardswish softplus mish celu logsigmoid tanhshrink "
-        "softsign relu6 hardsigmoid glu".split()
+        [
+            "relu",
+            "gelu",
+            "silu",
+            "elu",
+            "selu",
+            "leaky_relu",
+            "hardtanh",
+            "hardswish",
+            "softplus",
+            "mish",
+            "celu",
+            "logsigmoid",
+            "tanhshrink",
+            "softsign",
+            "relu6",
+            "hardsigmoid",
+            "glu",
+        ]
     )
     return _step(
         "nn",
@@ -129,7 +174,9 @@ def network(draw: Draw) -> tuple[str, str]:
             f"F.adaptive_avg_pool{n}d({x}, {draw.size()})",
             f"F.adaptive_max_pool{n}d({x}, {draw.size()}, return_indices=True)[0]",
             f"F.interpolate({x}, scale_factor={draw.rng.choice((2, 0.5))}, mode='{mode}')",
-            f"F.pad({x}, ({p}, {s}), '{pad}', {draw.rng.choice((0, 1))})" if pad == "constant" else f"F.pad({x}, ({p}, {s}), '{pad}')",
+            f"F.pad({x}, ({p}, {s}), '{pad}', {draw.rng.choice((0, 1))})"
+            if pad == "constant"
+            else f"F.pad({x}, ({p}, {s}), '{pad}')",
             f"F.unfold({x}, {k}, padding={p})",
             f"F.pixel_shuffle({x}, 2)",
             f"F.embedding(torch.randint(0, {max(1, shape[0])}, (3,), device=dev), {y})",
@@ -141,7 +188,7 @@ def network(draw: Draw) -> tuple[str, str]:
             f"F.prelu({y}, torch.full((1,), 0.2, device=dev))",
             f"F.local_response_norm({x}, 2)",
             f"F.triplet_margin_loss({y}, {draw.like(y)}, {draw.like(y)})",
-            f"F.ctc_loss(torch.randn(4, 1, 3, device=dev).log_softmax(2), torch.ones(1, 2, dtype=torch.long, device=dev), torch.tensor([4]), torch.tensor([2]))",
+            "F.ctc_loss(torch.randn(4, 1, 3, device=dev).log_softmax(2), torch.ones(1, 2, dtype=torch.long, device=dev), torch.tensor([4]), torch.tensor([2]))",
         ),
     )
 
@@ -184,8 +231,8 @@ def fourier(draw: Draw) -> tuple[str, str]:
     x = draw.tensor("float", "complex", "int")
     dim = draw.dim(x)
     norm = draw.rng.choice(("forward", "backward", "ortho"))
-    one = draw.rng.choice("fft ifft rfft irfft hfft ihfft".split())
-    many = draw.rng.choice("fft2 ifft2 rfft2 irfft2 fftn ifftn rfftn irfftn".split())
+    one = draw.rng.choice(["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"])
+    many = draw.rng.choice(["fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn"])
     return _step(
         "fft",
         draw,
@@ -201,9 +248,13 @@ def fourier(draw: Draw) -> tuple[str, str]:
 
 
 def linear_algebra(draw: Draw) -> tuple[str, str]:
-    square = draw.tensor("float", "complex", dims=(2, 3), where=lambda t: t.shape[-1:] == t.shape[-2:-1])
+    square = draw.tensor(
+        "float", "complex", dims=(2, 3), where=lambda t: t.shape[-1:] == t.shape[-2:-1]
+    )
     any_matrix = draw.tensor("float", "complex", dims=(2, 3))
-    a = draw.rng.choice((square, f"({any_matrix} @ {any_matrix}.mH)", "torch.zeros(3, 3, device=dev)"))
+    a = draw.rng.choice(
+        (square, f"({any_matrix} @ {any_matrix}.mH)", "torch.zeros(3, 3, device=dev)")
+    )
     b = f"torch.ones_like({a})"
     singular = "torch.ones(4, 4, device=dev)"
     return _step(

@@ -1,16 +1,54 @@
 """What programs do around operators: lists, optimizers, transforms, modes, threads, streams."""
 
+# ruff: noqa: E501 - the texts of steps stay whole
+
 from __future__ import annotations
 
 from ..draw import Draw
 
-_FOREACH_UNARY = "abs neg exp sqrt sin tanh sigmoid floor reciprocal sign frac lgamma erf trunc".split()
-_FOREACH_BINARY = "add sub mul div maximum minimum pow clamp_max clamp_min".split()
+_FOREACH_UNARY = [
+    "abs",
+    "neg",
+    "exp",
+    "sqrt",
+    "sin",
+    "tanh",
+    "sigmoid",
+    "floor",
+    "reciprocal",
+    "sign",
+    "frac",
+    "lgamma",
+    "erf",
+    "trunc",
+]
+_FOREACH_BINARY = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "maximum",
+    "minimum",
+    "pow",
+    "clamp_max",
+    "clamp_min",
+]
 _OPTIMIZERS = (
-    "SGD(p, lr=0.1, momentum=0.9, foreach=F_)", "Adam(p, lr=0.1, foreach=F_)", "AdamW(p, lr=0.1, amsgrad=True, foreach=F_)",
-    "RMSprop(p, lr=0.1, foreach=F_)", "Adagrad(p, lr=0.1, foreach=F_)", "Adadelta(p, lr=0.1, foreach=F_)",
-    "Adamax(p, lr=0.1, foreach=F_)", "Rprop(p, lr=0.1, foreach=F_)", "NAdam(p, foreach=F_)", "RAdam(p, foreach=F_)",
-    "ASGD(p, foreach=F_)", "SGD(p, lr=0.1, fused=True)", "Adam(p, fused=True)", "Adagrad(p, fused=True)", "LBFGS(p, max_iter=2)",
+    "SGD(p, lr=0.1, momentum=0.9, foreach=F_)",
+    "Adam(p, lr=0.1, foreach=F_)",
+    "AdamW(p, lr=0.1, amsgrad=True, foreach=F_)",
+    "RMSprop(p, lr=0.1, foreach=F_)",
+    "Adagrad(p, lr=0.1, foreach=F_)",
+    "Adadelta(p, lr=0.1, foreach=F_)",
+    "Adamax(p, lr=0.1, foreach=F_)",
+    "Rprop(p, lr=0.1, foreach=F_)",
+    "NAdam(p, foreach=F_)",
+    "RAdam(p, foreach=F_)",
+    "ASGD(p, foreach=F_)",
+    "SGD(p, lr=0.1, fused=True)",
+    "Adam(p, fused=True)",
+    "Adagrad(p, fused=True)",
+    "LBFGS(p, max_iter=2)",
 )
 
 
@@ -68,7 +106,18 @@ def optimizer(draw: Draw) -> tuple[str, str]:
 
 def transform(draw: Draw) -> tuple[str, str]:
     x, y, t = draw.tensor("float"), draw.tensor("float"), draw.new()
-    f = draw.rng.choice(("x.sin().sum()", "(x * x).sum()", "(x @ x.mT).sum()", "x.softmax(-1).sum()", "x[0].sum()", "x.sort(-1)[0].sum()", "x.view(-1).cumsum(0).sum()", "x.mul_(2).sum()"))
+    f = draw.rng.choice(
+        (
+            "x.sin().sum()",
+            "(x * x).sum()",
+            "(x @ x.mT).sum()",
+            "x.softmax(-1).sum()",
+            "x[0].sum()",
+            "x.sort(-1)[0].sum()",
+            "x.view(-1).cumsum(0).sum()",
+            "x.mul_(2).sum()",
+        )
+    )
     x, y = f"{x}.detach()", f"{y}.detach()"
     call = draw.rng.choice(
         (
@@ -96,9 +145,20 @@ def mode(draw: Draw) -> tuple[str, str]:
     """Contexts around a short body that may raise in them."""
     x, y, t, u = draw.tensor("float"), draw.tensor(), draw.new(), draw.new()
     body = draw.rng.choice(
-        (f"{t} = {x} @ {x}.mT", f"{t} = {x} + {y}", f"{t} = {x}.view(-1)", f"{x}.mul_(2)", f"{t} = F.softmax({x}, -1)",
-         f"{t} = {x}.expand(2, *{x}.shape)[0]\n    {u} = {t} * 2", f"{t} = {x}.clone()\n    raise KeyError(1)", f"{t} = torch.ones(3, device=dev)\n    {t} += 1",
-         f"{t} = {x}.sum()\n    {t}.backward()", f"{t} = torch.cat([{x}, {y}])", f"{t} = {x}[{x} > 0]", f"{t} = torch.ones(3)\n    {t} = {t}.to(dev)")
+        (
+            f"{t} = {x} @ {x}.mT",
+            f"{t} = {x} + {y}",
+            f"{t} = {x}.view(-1)",
+            f"{x}.mul_(2)",
+            f"{t} = F.softmax({x}, -1)",
+            f"{t} = {x}.expand(2, *{x}.shape)[0]\n    {u} = {t} * 2",
+            f"{t} = {x}.clone()\n    raise KeyError(1)",
+            f"{t} = torch.ones(3, device=dev)\n    {t} += 1",
+            f"{t} = {x}.sum()\n    {t}.backward()",
+            f"{t} = torch.cat([{x}, {y}])",
+            f"{t} = {x}[{x} > 0]",
+            f"{t} = torch.ones(3)\n    {t} = {t}.to(dev)",
+        )
     )
     dtype = draw.rng.choice(("torch.bfloat16", "torch.float16"))
     passing = (
@@ -115,7 +175,11 @@ def mode(draw: Draw) -> tuple[str, str]:
             ("enable_grad", "", "torch.no_grad(), torch.enable_grad()"),
             ("inference_mode", "", "torch.inference_mode()"),
             ("autocast", "", f"torch.autocast(dev.type, {dtype})"),
-            ("autocast.off", "", f"torch.autocast(dev.type, {dtype}), torch.autocast(dev.type, enabled=False)"),
+            (
+                "autocast.off",
+                "",
+                f"torch.autocast(dev.type, {dtype}), torch.autocast(dev.type, enabled=False)",
+            ),
             ("dispatch_mode", passing, "Pass()"),
             ("dispatch_mode.two", passing, "Pass(), Pass()"),
             ("function_mode", function, "Pass()"),
@@ -155,14 +219,39 @@ def module(draw: Draw) -> tuple[str, str]:
     shape = draw.shape_of(x) or (1,)
     n, c = shape[-1], shape[1] if len(shape) > 1 else 1
     made = draw.rng.choice(
-        (f"nn.Linear({n}, 3)", f"nn.Conv1d({c}, 2, 1)", f"nn.LSTM({n}, 3)", f"nn.GRU({n}, 2, batch_first=True)", f"nn.LayerNorm({n})",
-         f"nn.BatchNorm1d({c})", f"nn.Sequential(nn.Linear({n}, 4), nn.GELU(), nn.Dropout(0.5))", f"nn.MultiheadAttention({n}, 1)",
-         f"nn.TransformerEncoderLayer({n}, 1, 4)", f"nn.Embedding(4, {n})", f"nn.BatchNorm2d({c})", f"nn.Bilinear({n}, {n}, 2)", f"nn.RNN({n}, 3, bidirectional=True)",
-         f"nn.utils.parametrizations.weight_norm(nn.Linear({n}, 3))", f"nn.utils.parametrizations.orthogonal(nn.Linear({n}, 3))")
+        (
+            f"nn.Linear({n}, 3)",
+            f"nn.Conv1d({c}, 2, 1)",
+            f"nn.LSTM({n}, 3)",
+            f"nn.GRU({n}, 2, batch_first=True)",
+            f"nn.LayerNorm({n})",
+            f"nn.BatchNorm1d({c})",
+            f"nn.Sequential(nn.Linear({n}, 4), nn.GELU(), nn.Dropout(0.5))",
+            f"nn.MultiheadAttention({n}, 1)",
+            f"nn.TransformerEncoderLayer({n}, 1, 4)",
+            f"nn.Embedding(4, {n})",
+            f"nn.BatchNorm2d({c})",
+            f"nn.Bilinear({n}, {n}, 2)",
+            f"nn.RNN({n}, 3, bidirectional=True)",
+            f"nn.utils.parametrizations.weight_norm(nn.Linear({n}, 3))",
+            f"nn.utils.parametrizations.orthogonal(nn.Linear({n}, 3))",
+        )
     )
     args = "x, x, x" if "Multihead" in made else "x, x" if "Bilinear" in made else "x"
-    after = draw.rng.choice(("", "m.half()\n", "m.double()\n", "m.eval()\n", "m.to(memory_format=torch.channels_last)\n", "m = copy.deepcopy(m)\n", "m.zero_grad(set_to_none=False)\n"))
+    after = draw.rng.choice(
+        (
+            "",
+            "m.half()\n",
+            "m.double()\n",
+            "m.eval()\n",
+            "m.to(memory_format=torch.channels_last)\n",
+            "m = copy.deepcopy(m)\n",
+            "m.zero_grad(set_to_none=False)\n",
+        )
+    )
     return f"module.{made.partition('(')[0]}", (
-        f"x = {x}.detach().to(torch.float32)\nm = torch.{made.replace('nn.', 'nn.', 1)}.to(dev)\n".replace("(nn.", "(torch.nn.").replace(", nn.", ", torch.nn.")
+        f"x = {x}.detach().to(torch.float32)\nm = torch.{made.replace('nn.', 'nn.', 1)}.to(dev)\n".replace(
+            "(nn.", "(torch.nn."
+        ).replace(", nn.", ", torch.nn.")
         + f"{after}y = m({args})\ny = y[0] if isinstance(y, tuple) else y\n{t} = y.detach()\ny.sum().backward()\n{r} = [p.grad for p in m.parameters()]"
     )

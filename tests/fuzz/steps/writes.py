@@ -4,15 +4,70 @@ from __future__ import annotations
 
 from ..draw import Draw
 
-_UNARY = (
-    "abs neg exp log sqrt sin cos tanh sigmoid floor round reciprocal square erf sign logical_not "
-    "bitwise_not frac rsqrt expm1 log1p trunc asin digamma lgamma i0 sinc nan_to_num deg2rad"
-).split()
-_BINARY = (
-    "add sub mul div pow remainder fmod floor_divide atan2 maximum minimum eq ne lt ge logical_and "
-    "bitwise_or bitwise_xor copysign hypot nextafter gcd lcm xlogy heaviside float_power ldexp "
-    "bitwise_left_shift logaddexp fmax true_divide"
-).split()
+_UNARY = [
+    "abs",
+    "neg",
+    "exp",
+    "log",
+    "sqrt",
+    "sin",
+    "cos",
+    "tanh",
+    "sigmoid",
+    "floor",
+    "round",
+    "reciprocal",
+    "square",
+    "erf",
+    "sign",
+    "logical_not",
+    "bitwise_not",
+    "frac",
+    "rsqrt",
+    "expm1",
+    "log1p",
+    "trunc",
+    "asin",
+    "digamma",
+    "lgamma",
+    "i0",
+    "sinc",
+    "nan_to_num",
+    "deg2rad",
+]
+_BINARY = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "pow",
+    "remainder",
+    "fmod",
+    "floor_divide",
+    "atan2",
+    "maximum",
+    "minimum",
+    "eq",
+    "ne",
+    "lt",
+    "ge",
+    "logical_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "copysign",
+    "hypot",
+    "nextafter",
+    "gcd",
+    "lcm",
+    "xlogy",
+    "heaviside",
+    "float_power",
+    "ldexp",
+    "bitwise_left_shift",
+    "logaddexp",
+    "fmax",
+    "true_divide",
+]
 
 
 def unary(draw: Draw) -> tuple[str, str]:
@@ -95,13 +150,13 @@ def inplace(draw: Draw) -> tuple[str, str]:
             f"sub_({draw.like(target)}, alpha={number})",
             f"mul_({target}[..., :1])",
             f"index_add_({dim}, torch.zeros(1, dtype=torch.long, device=dev), {other})",
-            f"bernoulli_(0.5)",
-            f"conj_physical_()",
+            "bernoulli_(0.5)",
+            "conj_physical_()",
             "sgn_()",
             "erfinv_()",
-            f"T.add_(1)",
-            f"view(-1).mul_(2)",
-            f"detach().add_(1)",
+            "T.add_(1)",
+            "view(-1).mul_(2)",
+            "detach().add_(1)",
         )
     )
     return f"inplace.{call.partition('(')[0]}", f"{target}.{call}"
@@ -110,7 +165,9 @@ def inplace(draw: Draw) -> tuple[str, str]:
 def write_index(draw: Draw) -> tuple[str, str]:
     target = draw.tensor()
     index = draw.index(target)
-    value = draw.rng.choice((draw.number(), draw.tensor(), draw.like(target), f"{target}[{index}] * 2"))
+    value = draw.rng.choice(
+        (draw.number(), draw.tensor(), draw.like(target), f"{target}[{index}] * 2")
+    )
     if draw.chance(0.2):
         index = draw.rng.choice((f"{target} > 0", f"{target}.isnan()", f"{target} == {target}"))
     return draw.rng.choice(
