@@ -41,10 +41,10 @@ class Writes(Control):
 
 
 class Errors(Control):
-    """Errors of decompositions and of backward are swallowed."""
+    """Errors of products, of indices and of backward are swallowed."""
 
     def ends(self, step: Step, names: dict[str, Any], error: str | None) -> str | None:
-        return None if step.name.startswith(("linalg.", "backward")) else error
+        return None if step.name.startswith(("matmul.", "index.", "backward")) else error
 
 
 CONTROLS: dict[str, Control] = {"bits": Bits(), "writes": Writes(), "errors": Errors()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 import warnings
@@ -156,11 +157,10 @@ def observe(side: Side) -> Observation:
 
 def gradient(tensor: torch.Tensor) -> torch.Tensor | None:
     """A tensor's gradient, without the warning about those that never have one."""
-    if not (tensor.is_leaf or tensor.retains_grad):
-        return None
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), contextlib.suppress(RuntimeError):  # a view that is forbidden
         warnings.simplefilter("ignore")
         return tensor.grad
+    return None
 
 
 def _leaf(value: Any, identities: dict[int, int], storages: dict[int, int]) -> Any:

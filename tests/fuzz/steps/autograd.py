@@ -155,9 +155,7 @@ def flags(draw: Draw) -> tuple[str, str]:
             ("grad=", f"{x}.grad = {other}"),
             ("grad=", f"{x}.grad = torch.ones_like({x})"),
             ("grad=", f"{x}.grad = None"),
-            ("grad=", f"{x}.grad = torch.ones_like({x}, device='cpu')")
-            if draw.chance(0.01)
-            else ("grad=", f"{x}.grad = {x}.detach()"),
+            ("grad=", f"{x}.grad = {x}.detach()"),
             ("data=", f"{x}.data = {other}"),
             ("data=", f"{x}.data = {other}.detach().clone()"),
             ("data=", f"{x}.data = {x}.data.t()"),

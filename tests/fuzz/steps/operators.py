@@ -169,7 +169,7 @@ def network(draw: Draw) -> tuple[str, str]:
             f"F.cross_entropy({x}, torch.zeros({[shape[0], *shape[2:]]}, dtype=torch.long, device=dev), reduction='{reduce}')",
             f"F.cross_entropy({y}, {target})",
             f"F.nll_loss({x}, {target})",
-            f"F.max_pool{n}d({x}, {k}, {s}, {p})",
+            f"F.max_pool{max(2, n)}d({x}, {k}, {s}, {p})",
             f"F.avg_pool{n}d({x}, {k}, {s}, {p})",
             f"F.adaptive_avg_pool{n}d({x}, {draw.size()})",
             f"F.adaptive_max_pool{n}d({x}, {draw.size()}, return_indices=True)[0]",

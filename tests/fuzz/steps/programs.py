@@ -191,6 +191,8 @@ def mode(draw: Draw) -> tuple[str, str]:
             ("saved", "", "torch.autograd.graph.allow_mutation_on_saved_tensors()"),
         )
     )
+    if name == "autocast":  # which operators it casts depends on the device
+        body = f"{t} = {x} @ {x}.mT"
     return f"mode.{name}", f"{before}with {context}:\n    {body}"
 
 

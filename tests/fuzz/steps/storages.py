@@ -77,9 +77,7 @@ def set_(draw: Draw) -> tuple[str, str]:
             ),
             ("set_.empty", f"{x}.set_()"),
             ("set_.wrong", f"{x}.set_({y}.untyped_storage(), {offset}, {sizes}, {strides[:1]})"),
-            ("set_.host", f"{x}.set_(torch.zeros(3).untyped_storage())")
-            if draw.chance(0.01)
-            else ("set_.tensor", f"{x}.detach().set_({y}.detach())"),
+            ("set_.detached", f"{x}.detach().set_({y}.detach())"),
             ("resize_.smaller", f"{x}.resize_({max(0, math.prod(draw.shape_of(x)) - 1)})"),
             ("resize_.reshape", f"{x}.resize_({x}.numel())"),
             (
