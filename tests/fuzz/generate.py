@@ -13,7 +13,7 @@ from .steps import Kind, autograd, creation, layouts, operators, programs, stora
 
 # Each kind of step, and how often it is drawn.
 KINDS: dict[Kind, int] = {
-    any_operator: 34,
+    any_operator: 90,
     creation.dense: 6,
     creation.filled: 3,
     creation.special: 2,

@@ -11,7 +11,7 @@ import torch
 from . import known
 from .draw import Draw, literal
 
-_ATTEMPTS = 5
+_ATTEMPTS = 12
 _CONTEXT = {"torch": torch, "dev": torch.device("cpu"), "nan": math.nan, "inf": math.inf}
 _CALLED = {
     "Device": "dev",
