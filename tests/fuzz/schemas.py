@@ -143,6 +143,8 @@ def _tensor(draw: Draw, name: str, used: list[str]) -> str:
 
 
 def _value(draw: Draw, name: str, kind: str, used: list[str]) -> str:
+    if name in ("start", "end", "step", "steps"):  # of what may be as long as memory
+        return str(draw.size())
     if kind in ("int", "SymInt"):
         if name.startswith("dim") and used:
             return str(draw.dim(used[0]))

@@ -27,7 +27,7 @@ def filled(draw: Draw) -> str:
             f"torch.full({shape}, {draw.number()}, dtype={dtype}, device=dev)",
             f"torch.eye({draw.size()}, {draw.size()}, dtype={dtype}, device=dev)",
             f"torch.arange({draw.size()}, dtype={dtype}, device=dev)",
-            f"torch.arange({draw.number()}, {draw.number()}, {draw.number()}, device=dev)",
+            f"torch.arange({draw.integer() % 9}, {draw.size()}, {draw.size() / 2}, device=dev)",
             f"torch.linspace({draw.number()}, {draw.number()}, {draw.size()}, device=dev)",
             f"torch.logspace(-1, 2, {draw.size()}, dtype={dtype}, device=dev)",
             f"torch.tril_indices({draw.size()}, {draw.size()}, {draw.integer()}, device=dev)",
