@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -60,12 +61,14 @@ class Draw:
 
         def fits(name: str) -> bool:
             tensor = self.value(name)
-            return (
-                tensor.layout == torch.strided
-                and (not kinds or kind_of(tensor) in kinds)
-                and (not dims or tensor.dim() in dims)
-                and (where is None or where(tensor))
-            )
+            with contextlib.suppress(RuntimeError):  # a view that may not be looked at
+                return (
+                    tensor.layout == torch.strided
+                    and (not kinds or kind_of(tensor) in kinds)
+                    and (not dims or tensor.dim() in dims)
+                    and (where is None or where(tensor))
+                )
+            return False
 
         candidates = [] if self.chance(0.03) else [name for name in self.live if fits(name)]
         if not candidates:

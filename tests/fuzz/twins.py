@@ -78,7 +78,7 @@ def run(
         outcome.steps.append(step)
         ends, states, randoms = [], [], []
         for number, side in enumerate(sides):
-            ctypes.CDLL(None).mallopt(_PERTURB, 85 * (1 + number) if perturb else 0)
+            ctypes.CDLL(None).mallopt(_PERTURB, (255, 85)[number] if perturb else 0)
             ends.append(side.run(step))
             states.append(observe(side))
             randoms.append(torch.get_rng_state())
