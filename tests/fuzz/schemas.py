@@ -126,6 +126,8 @@ def _argument(draw: Draw, name: str, kind: str, used: list[str]) -> str:
         text = _tensor(draw, name, used)
         used.append(text)
         return text
+    if name == "pin_memory":
+        return "False"
     return _value(draw, name, kind, used)
 
 
