@@ -122,7 +122,7 @@ class Session:
         messages = [f"the process {death.how}, that of the CPU alone goes on", death.said]
         short = steps
         if self._dies(steps, self.devices):
-            short = reduce(steps, lambda fewer: self._dies(fewer, self.devices), tries=25)
+            short = reduce(steps, lambda fewer: self._dies(fewer, self.devices), tries=15)
         text = script(short, range(len(short)), f"Seed {seed}, {signature}.", self.device)
         self.findings[signature] = Finding(seed, signature, messages, short, text)
 

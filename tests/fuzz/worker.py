@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import signal
 import sys
 import warnings
@@ -24,6 +25,7 @@ from .program import TRIED, Step
 from .twins import run
 
 _PROGRAMS = 400  # of one process
+_ADDRESSES = 10 << 30  # what asks for more fails instead of taking long
 _RENEW = 77  # how a process ends that has run them
 # What steps import, here before the processes part.
 _SLOW = ("torch._dynamo", "torch.distributed.fsdp", "torch.nested", "torch.func", "numpy")
@@ -75,7 +77,7 @@ def main() -> None:
     parser.add_argument("--results", type=int, required=True, help="descriptor of the result pipe")
     parser.add_argument("--journal", required=True)
     parser.add_argument("--plugin", default="")
-    parser.add_argument("--limit", type=int, default=60, help="seconds that a program may take")
+    parser.add_argument("--limit", type=int, default=30, help="seconds that a program may take")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -96,6 +98,7 @@ def main() -> None:
                 results.write(json.dumps({"died": how}) + "\n")
                 results.flush()
         faulthandler.enable()
+        resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
         serve(results, journal, options.limit)
         os._exit(0)
 
