@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def test_a_broken_device_is_seen(control: str) -> None:
     texts = {
         "bits": [
             Step(
-                "matmul.mm", "t21 = torch.ones(2, 2, device=dev) @ torch.ones(2, 2, device=dev)", 2
+                "matmul.mm", "t71 = torch.ones(2, 2, device=dev) @ torch.ones(2, 2, device=dev)", 7
             )
         ],
         "writes": [
@@ -58,11 +59,22 @@ def test_a_broken_device_is_seen(control: str) -> None:
     assert run(replay(steps), ("cpu", "cpu"), control=CONTROLS[control]).differences
 
 
-def test_a_control_ends_with_status_1_and_a_program_to_run(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["--control", "--device", "cpu", "--seed", "3", "--programs", "1"]) == 1
-    assert "def program(dev):" in capsys.readouterr().out
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    """A session that compares the CPU with itself."""
+    made = Session(device="cpu", plugin="")
+    yield made
+    made.worker.close()
+
+
+def test_a_control_is_reduced_to_a_few_steps(session: Session) -> None:
+    session.control = "bits"
+    session.run(3)
+    session.control = ""
+    [finding] = session.findings.values()
+    assert finding.signature.endswith(": value")
+    assert len(finding.steps) < 6
+    assert "def program(dev):" in finding.script
 
 
 OTHERS = {
@@ -140,12 +152,9 @@ def test_the_printed_program_runs_by_itself() -> None:
     assert "RuntimeError" in sides[0] and "t21" in sides[0]
 
 
-def test_a_death_of_both_sides_is_no_difference_and_the_next_program_runs() -> None:
-    session = Session(device="cpu", plugin="")
-    died = session.worker
+def test_a_death_is_seen_and_the_next_program_runs(session: Session) -> None:
     assert session._dies([Step("end", "import os\nos._exit(3)")], ["cpu"])
     assert not session._dies([Step("goes on", "t11 = torch.ones(1)")], ["cpu", "cpu"])
-    died.close()
 
 
 def test_what_is_not_called_has_a_reason_and_the_rest_is_broad() -> None:

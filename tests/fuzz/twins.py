@@ -89,14 +89,14 @@ def run(
         found = list(_differences(ends, states, randoms, sides[1].device))
         # What may differ does so from now on. What follows an error, or a backward that finds a write, depends on it.
         expected = [each for each in found if known.is_expected(step.name, each)]
-        if any(each.kind in ("error", "bump") for each in expected):
-            break
         forgiven |= {_place(each) for each in expected}
-        found = [each for each in found if _place(each) not in forgiven]
-        if found:
+        wrong = [each for each in found if _place(each) not in forgiven]
+        ends_here = {each.kind for each in expected} & {"error", "bump"}
+        if wrong and "error" not in ends_here:
             outcome.differences = [
-                Difference(step.name, each.kind, each.message, index) for each in found
+                Difference(step.name, each.kind, each.message, index) for each in wrong
             ]
+        if wrong or ends_here:
             break
     return outcome
 
@@ -117,7 +117,7 @@ def _differences(
             yield Mismatch("names", f"only one side has {', '.join(odd)}")
         return
     for mismatch in compare(wanted, got, device_type=device.partition(":")[0]):
-        if mismatch.kind == "version" and ": version moved" in mismatch.message:
+        if kinds[0] and mismatch.kind == "version" and ": version moved" in mismatch.message:
             yield Mismatch("bump", mismatch.message)
         elif mismatch.kind != "device" or not re.match(r"[hr]", mismatch.message):
             yield mismatch
