@@ -161,9 +161,9 @@ class Draw:
 
 
 def _elements(tensor: torch.Tensor) -> int:
-    if tensor.layout != torch.strided:
-        return tensor.numel()
-    return max(tensor.numel(), tensor.untyped_storage().nbytes() // 16)
+    with contextlib.suppress(NotImplementedError, RuntimeError):  # not every tensor has a storage
+        return max(tensor.numel(), tensor.untyped_storage().nbytes() // 16)
+    return tensor.numel()
 
 
 def kind_of(tensor: torch.Tensor) -> str:
