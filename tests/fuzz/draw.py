@@ -40,7 +40,10 @@ class Draw:
         self.live = [
             name
             for name, value in names.items()
-            if name[0] == "t" and name[1:].isdigit() and isinstance(value, torch.Tensor)
+            if name[0] == "t"
+            and name[1:].isdigit()
+            and isinstance(value, torch.Tensor)
+            and not value.is_nested
         ]
         self.host = [name for name in names if name[0] == "h" and name[1:].isdigit()]
 
