@@ -138,7 +138,8 @@ def transform(draw: Draw) -> tuple[str, str]:
             f"torch.func.linearize(lambda x: x.exp(), {x})[1](torch.ones_like({x}))",
         )
     )
-    return f"func.{call.partition('(')[0].rpartition('.')[2]}", f"{t} = {call}"
+    name = "vmap_dropout" if "dropout" in call else call.partition("(")[0].rpartition(".")[2]
+    return f"func.{name}", f"{t} = {call}"
 
 
 def mode(draw: Draw) -> tuple[str, str]:
