@@ -320,7 +320,11 @@ loom: $(STAMPS)/venv ## model-check the lock-free parts (slot swap, cross-thread
 
 FUZZ_SECONDS ?= 60
 .PHONY: fuzz
-fuzz: $(STAMPS)/venv ## fuzz both configuration grammars, FUZZ_SECONDS=60 each
+fuzz: setup-dev ## random programs on cpu and on flagos side by side; ARGS="--seconds 600 --seed 1"
+	"$(PY)" -m tests.fuzz $(ARGS)
+
+.PHONY: fuzz-grammars
+fuzz-grammars: $(STAMPS)/venv ## fuzz both configuration grammars, FUZZ_SECONDS=60 each
 	@cargo fuzz --version >/dev/null 2>&1 || { \
 	  echo "cargo-fuzz was not found: cargo install cargo-fuzz (it also needs a nightly toolchain)" >&2; exit 1; }
 	@cd core/fuzz && for target in $$(cargo +nightly fuzz list); do \

@@ -84,7 +84,7 @@ def observe(inputs: Any, output: Any, before: dict[int, int] | None = None) -> O
         for index, leaf in enumerate(members):
             labels.append(f"{group} {index}")
             if isinstance(leaf, torch.Tensor):
-                leaf = _record(leaf, identities, storages)
+                leaf = record(leaf, identities, storages)
                 if id(tensor := members[index]) in before and not tensor.is_inference():
                     leaf.fields["version"] = "kept" if _unmoved(tensor, before) else "bumped"
             leaves.append(leaf)
@@ -127,9 +127,10 @@ def _structure(output: Any, spec: pytree.TreeSpec) -> str:
     return f"{type(output).__name__} {spec}"
 
 
-def _record(
+def record(
     tensor: torch.Tensor, identities: dict[int, int], storages: dict[int, int]
 ) -> TensorRecord:
+    """The facts of one tensor; the two mappings number tensors and storages by first appearance."""
     base = tensor._base
     fields: dict[str, Any] = {
         "dtype": tensor.dtype,
