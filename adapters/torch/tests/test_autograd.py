@@ -118,3 +118,18 @@ def test_custom_operators_with_a_cpu_kernel_run():
         return x * 3
 
     assert triple(torch.ones(2, device="flagos")).tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda out: torch.ops.aten.avg_pool1d.out(torch.zeros_like(out), [1], out=out),
+        lambda out: torch.ops.aten.adaptive_avg_pool1d.out(torch.zeros_like(out), [8], out=out),
+    ],
+)
+def test_what_a_composite_copies_into_out_counts_as_written(write):
+    w = torch.ones(1, 2, 8, device="flagos", requires_grad=True) * 1
+    y = w * w
+    write(w.detach())
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()

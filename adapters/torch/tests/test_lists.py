@@ -168,3 +168,12 @@ def test_an_optimizer_of_many_parameters_steps_as_on_the_cpu(kind):
         return [parameter.detach().cpu() for parameter in parameters]
 
     assert all(map(torch.equal, steps("flagos"), steps("cpu")))
+
+
+def test_a_list_of_inference_tensors_is_written_in_inference_mode_only():
+    with torch.inference_mode():
+        a = torch.ones(3, device="flagos")
+        torch._foreach_add_([a], 1.0)
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside"):
+        torch._foreach_add_([a], 1.0)
+    assert a.tolist() == [2.0] * 3

@@ -94,3 +94,42 @@ def test_batch_sizes_on_the_device_are_refused():
             False,
             False,
         )
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("name", "gates"), [("gru_cell", 3), ("rnn_tanh_cell", 1), ("lstm_cell", 4)]
+)
+def test_weights_of_another_size_are_refused_in_torchs_words(name, gates):
+    def words(device, batch, features, hidden, rows_ih, rows_hh):
+        def ones(*shape):
+            return torch.ones(shape, device=device)
+
+        state = ones(*hidden)
+        with pytest.raises((RuntimeError, IndexError)) as caught:
+            getattr(torch, name)(
+                ones(batch, features),
+                (state, state) if name == "lstm_cell" else state,
+                ones(rows_ih, 3),
+                ones(rows_hh, 2),
+            )
+        return str(caught.value).splitlines()[0]
+
+    for case in (
+        (2, 3, (2, 2), gates * 2 + 1, gates * 2),
+        (2, 3, (2, 2), gates * 2, gates * 2 + 1),
+        (2, 4, (2, 2), gates * 2, gates * 2),
+        (2, 3, (3, 2), gates * 2, gates * 2),
+        (2, 3, (2, 3), gates * 2, gates * 2),
+        (2, 3, (2, 2), 2, 2) if gates > 1 else (2, 3, (2, 2), 1, 1),
+    ):
+        assert words("flagos", *case) == words("cpu", *case)
+
+
+@pytest.mark.host
+def test_a_layer_with_too_few_rows_is_an_error():
+    """torch's own kernel for the CPU reads what is not there."""
+    x, state = torch.ones(2, 1, 2, device="flagos"), torch.ones(1, 1, 2, device="flagos")
+    weights = [torch.ones(2, 2, device="flagos")] * 2
+    with pytest.raises(RuntimeError, match="hidden_size rows"):
+        torch.gru(x, state, weights, False, 1, 0.0, False, False, False)

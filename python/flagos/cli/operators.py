@@ -71,9 +71,8 @@ def ops(options: argparse.Namespace) -> int:
         try:
             explanation.lock(options.lock)
         except OSError as error:
-            raise CommandError(
-                f"cannot write the lock file {options.lock}: {error.strerror}"
-            ) from error
+            reason = f"cannot write the lock file {options.lock}: {error.strerror}"
+            raise CommandError(reason, "name another file") from error
     chosen = {
         name: entry
         for name, entry in entries.items()

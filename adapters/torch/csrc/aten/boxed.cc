@@ -2,6 +2,7 @@
 #include "aten/boxed.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/flat_hash_map.h>
 
 #include <memory>
@@ -314,6 +315,10 @@ class Call final : public StorageSource {
     }
     if (written && counts_versions_) {
       const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
+      TORCH_CHECK(
+          counter.enabled() || c10::InferenceMode::is_enabled(),
+          "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a "
+          "normal tensor before doing inplace update. See https://github.com/pytorch/rfcs/pull/17 for more details.");
       if (counter.enabled()) {
         written_.push_back({tensor, counter.current_version()});
       }
@@ -382,13 +387,24 @@ class Call final : public StorageSource {
 
 } // namespace
 
+// Whether torch counts what the operator writes in no kernel of its own. Lists are written tensor by tensor. Composites
+// that copy into `out` count by that copy, which runs below the counting here.
+static bool leaves_versions_to_kernel(const c10::OperatorHandle& op, const std::string& name) {
+  if (name.rfind("aten::_foreach_", 0) == 0) {
+    return true;
+  }
+  return name.rfind("aten::", 0) == 0 && op.schema().is_mutable() && name != "aten::detach_" &&
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
+      !op.hasKernelForDispatchKey(native.dense) && !op.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
+}
+
 Traits traits_of(const c10::OperatorHandle& op) {
   const std::string name = c10::toString(op.operator_name());
   // cuDNN's layout of recurrent parameters gives them another storage, which its schema does not say.
   return {
       op.schema().is_mutable() || name == "aten::_cudnn_rnn_flatten_weight",
       cpu_argument_bits(op, name),
-      name.rfind("aten::_foreach_", 0) == 0};
+      leaves_versions_to_kernel(op, name)};
 }
 
 void serve(

@@ -95,9 +95,21 @@ State relu_cell(const at::Tensor& input_gates, const State& state, const Weights
   return {at::relu(weights.hidden_gates(state.h).add_(input_gates)), {}};
 }
 
+// The gates of a cell, or an error where the weights have another number of rows.
+std::vector<at::Tensor> chunk_gates(const at::Tensor& gates, int64_t count) {
+  auto chunks = gates.unsafe_chunk(count, 1);
+  TORCH_CHECK(
+      static_cast<int64_t>(chunks.size()) == count && gates.size(1) % count == 0,
+      "weights of a recurrent layer must have ",
+      count,
+      " * hidden_size rows, got ",
+      gates.size(1));
+  return chunks;
+}
+
 State gru_cell(const at::Tensor& input_gates, const State& state, const Weights& weights) {
-  const auto input = input_gates.unsafe_chunk(3, 1);
-  auto hidden = weights.hidden_gates(state.h).unsafe_chunk(3, 1);
+  const auto input = chunk_gates(input_gates, 3);
+  auto hidden = chunk_gates(weights.hidden_gates(state.h), 3);
   const at::Tensor reset = hidden[0].add_(input[0]).sigmoid_();
   const at::Tensor update = hidden[1].add_(input[1]).sigmoid_();
   const at::Tensor fresh = input[2].add(hidden[2].mul_(reset)).tanh_();
@@ -105,7 +117,7 @@ State gru_cell(const at::Tensor& input_gates, const State& state, const Weights&
 }
 
 State lstm_cell(const at::Tensor& input_gates, const State& state, const Weights& weights) {
-  auto gates = weights.hidden_gates(state.h).add_(input_gates).unsafe_chunk(4, 1);
+  auto gates = chunk_gates(weights.hidden_gates(state.h).add_(input_gates), 4);
   const at::Tensor in = gates[0].sigmoid_();
   const at::Tensor forget = gates[1].sigmoid_();
   const at::Tensor fresh = gates[2].tanh_();
@@ -412,6 +424,53 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_data(
   return {result.output, result.h, result.c};
 }
 
+// What torch asks of a single step (aten/src/ATen/native/RNN.cpp), in its words.
+void check_step(
+    const at::Tensor& input,
+    at::TensorList hidden,
+    const at::Tensor& w_ih,
+    const at::Tensor& w_hh,
+    int64_t gates) {
+  TORCH_CHECK(
+      input.size(1) == w_ih.size(1),
+      "input has inconsistent input_size: got ",
+      input.size(1),
+      " expected ",
+      w_ih.size(1));
+  const int64_t size = w_hh.size(1);
+  for (size_t i = 0; i < hidden.size(); ++i) {
+    TORCH_CHECK(
+        input.size(0) == hidden[i].size(0),
+        "Input batch size ",
+        input.size(0),
+        " doesn't match hidden",
+        i,
+        " batch size ",
+        hidden[i].size(0));
+    TORCH_CHECK(
+        hidden[i].size(1) == size,
+        "hidden",
+        i,
+        " has inconsistent hidden_size: got ",
+        hidden[i].size(1),
+        ", expected ",
+        size);
+  }
+  const auto rows = [&](const at::Tensor& weight, const char* name) {
+    TORCH_CHECK(
+        weight.size(0) == gates * size,
+        name,
+        " first dim must be ",
+        gates,
+        " * hidden_size = ",
+        gates * size,
+        ", but got ",
+        weight.size(0));
+  };
+  rows(w_ih, "weight_ih");
+  rows(w_hh, "weight_hh");
+}
+
 std::tuple<at::Tensor, at::Tensor> lstm_step(
     const at::Tensor& input,
     at::TensorList hx,
@@ -421,6 +480,7 @@ std::tuple<at::Tensor, at::Tensor> lstm_step(
     const std::optional<at::Tensor>& b_hh) {
   enter_op(Named<lstm_cell>::step, Named<lstm_cell>::step_name.c_str());
   TORCH_CHECK(hx.size() == 2, "lstm_cell expects two hidden states");
+  check_step(input, hx, w_ih, w_hh, 4);
   const Weights weights{w_ih, w_hh, b_ih.value_or(at::Tensor()), b_hh.value_or(at::Tensor()), {}};
   // The gates in this order: autograd adds up gradients of shared inputs in the order of use.
   State state = lstm_cell(weights.input_gates(input), {hx[0], hx[1]}, weights);
@@ -435,6 +495,7 @@ at::Tensor gru_step(
     const std::optional<at::Tensor>& b_ih,
     const std::optional<at::Tensor>& b_hh) {
   enter_op(Named<gru_cell>::step, Named<gru_cell>::step_name.c_str());
+  check_step(input, hx, w_ih, w_hh, 3);
   const Weights weights{w_ih, w_hh, b_ih.value_or(at::Tensor()), b_hh.value_or(at::Tensor()), {}};
   return gru_cell(weights.input_gates(input), {hx, {}}, weights).h;
 }
