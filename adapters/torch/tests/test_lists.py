@@ -170,6 +170,7 @@ def test_an_optimizer_of_many_parameters_steps_as_on_the_cpu(kind):
     assert all(map(torch.equal, steps("flagos"), steps("cpu")))
 
 
+@pytest.mark.host
 def test_a_list_of_inference_tensors_is_written_in_inference_mode_only():
     with torch.inference_mode():
         a = torch.ones(3, device="flagos")

@@ -315,8 +315,9 @@ class Call final : public StorageSource {
     }
     if (written && counts_versions_) {
       const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
+      // CUDA's kernels of lists write to them.
       TORCH_CHECK(
-          counter.enabled() || c10::InferenceMode::is_enabled(),
+          counter.enabled() || native.cuda || c10::InferenceMode::is_enabled(),
           "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a "
           "normal tensor before doing inplace update. See https://github.com/pytorch/rfcs/pull/17 for more details.");
       if (counter.enabled()) {
