@@ -31,19 +31,20 @@ CRATES: dict[str, set[str]] = {
     "torch-fl": set(),
 }
 
-# Which modules of the core a module may name. The registry and the policy do not know the runtime,
-# and the runtime does not know them; only the C table sees everything.
+# Which modules of the core a module may name. The registry knows no policy, the router ties them; these do not know
+# the runtime, and the runtime does not know them; only the C table sees everything.
 FOUNDATION = {"env", "error", "nearest", "Error", "ErrorKind", "Result"}
 CORE_MODULES: dict[str, set[str]] = {
     "error": set(),
     "nearest": set(),
     "env": FOUNDATION,
-    "registry": FOUNDATION | {"policy"},  # the engine publishes what the policy resolves
+    "registry": FOUNDATION,
     "policy": FOUNDATION | {"registry"},
+    "router": FOUNDATION | {"registry", "policy"},
     "runtime": FOUNDATION,
     "vendors": FOUNDATION | {"runtime"},
-    "kernels": FOUNDATION | {"registry", "policy", "runtime", "vendors"},
-    "abi": FOUNDATION | {"registry", "policy", "runtime", "vendors", "kernels"},
+    "kernels": FOUNDATION | {"registry", "policy", "router", "runtime", "vendors"},
+    "abi": FOUNDATION | {"registry", "policy", "router", "runtime", "vendors", "kernels"},
 }
 
 FRAMEWORKS = {"torch", "torch_fl", "te_fl", "transformer_engine", "transformers", "numpy", "triton"}

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use flagos_core::env::Env;
 use flagos_core::policy::Disk;
-use flagos_core::registry::{Callable, Engine, Impl, Kind};
+use flagos_core::registry::{Callable, Impl, Kind};
+use flagos_core::router::Router;
 
 const OPS: usize = 2500;
 const RUNS: usize = 50;
@@ -39,29 +40,29 @@ fn names() -> Vec<String> {
     (0..OPS).map(name).collect()
 }
 
-/// An engine with twenty routes in its environment.
-fn engine() -> Engine {
+/// A router with twenty routes in its environment.
+fn router() -> Router {
     let routes = |n: usize| (format!("FLAGOS_OP_operator_{n}__Tensor"), "cpu|reference");
     let env = Env::from_pairs((0..20).map(routes));
-    Engine::new(move || env.clone(), Disk)
+    Router::new(move || env.clone(), Disk)
 }
 
-fn register(engine: &Engine, names: &[String]) {
+fn register(router: &Router, names: &[String]) {
     let gems = Impl::new("flaggems.python", Kind::Flagos, "flaggems");
     let gems = gems.callable(Callable::Foreign(1));
     let native = Impl::new("cpu.native", Kind::Vendor, "cpu").vendor("host");
     let reference = Impl::new("cpu.reference", Kind::Reference, "cpu");
     for implementation in [gems, native, reference] {
-        let registered = engine.register_impls("aten", names, implementation);
+        let registered = router.register_impls("aten", names, implementation);
         registered.expect("fresh implementations");
     }
 }
 
-fn resolved(names: &[String]) -> Engine {
-    let engine = engine();
-    register(&engine, names);
-    engine.resolve().expect("a plan");
-    engine
+fn resolved(names: &[String]) -> Router {
+    let router = router();
+    register(&router, names);
+    router.resolve().expect("a plan");
+    router
 }
 
 fn line(name: &str, [least, median]: [f64; 2], budget: f64) {
@@ -77,35 +78,35 @@ fn main() {
         "{:<44} {:>9} {:>9} {:>9}",
         "µs", "least", "median", "budget"
     );
-    let times = measure(engine, |engine| register(engine, &names));
+    let times = measure(router, |router| register(router, &names));
     line("register 3 x 2,500 implementations", times, 5_000.0);
     let registered = || {
-        let engine = engine();
-        register(&engine, &names);
-        engine
+        let router = router();
+        register(&router, &names);
+        router
     };
-    let times = measure(registered, |engine| {
-        black_box(engine.resolve().expect("a plan"));
+    let times = measure(registered, |router| {
+        black_box(router.resolve().expect("a plan"));
     });
     line("resolve and publish 2,500 operators", times, 10_000.0);
-    let engine = resolved(&names);
+    let router = resolved(&names);
     let times = measure(
         || (),
         |()| {
-            let token = engine.push_context([("operator_7", "reference")]);
-            engine.pop_context(token.expect("valid")).expect("active");
+            let token = router.push_context([("operator_7", "reference")]);
+            router.pop_context(token.expect("valid")).expect("active");
         },
     );
     line("push and pop a context of one route", times, 1_000.0);
     let times = measure(
         || resolved(&names),
-        |engine| {
+        |router| {
             let mine = Impl::new("user.mine", Kind::Flagos, "flagos_python");
-            engine.register_impl("operator_7", mine).expect("fresh");
+            router.register_impl("operator_7", mine).expect("fresh");
         },
     );
     line("register one more implementation", times, 1_000.0);
-    let plan = engine.plan().expect("a plan");
+    let plan = router.plan().expect("a plan");
     let times = measure(|| (), |()| drop(black_box(plan.lock())));
     line("write the lock file's text", times, 10_000.0);
 }

@@ -3,8 +3,9 @@
 //! Adapters (PyTorch and others) reach it through the C table of [`abi`], or through the Python
 //! module `flagos._core`. Nothing here knows a framework.
 //!
-//! * [`registry`] interns operators, holds their implementations and publishes routes into slots.
+//! * [`registry`] interns operators, holds their implementations and the slots that calls read.
 //! * [`policy`] parses every configuration layer into one value and resolves it into a plan.
+//! * [`router`] ties them: it publishes plans into slots, takes routes and counts.
 //! * [`runtime`] is devices, memory, streams and events over any vendor of [`vendors`].
 //! * [`kernels`] launches compiled kernels, with parameters that were laid out once.
 //! * [`abi`] is the C table, and where all of it is put together.
@@ -18,6 +19,7 @@ pub mod kernels;
 mod nearest;
 pub mod policy;
 pub mod registry;
+pub mod router;
 pub mod runtime;
 pub mod vendors;
 

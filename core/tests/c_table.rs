@@ -195,9 +195,9 @@ mod inside {
         refused((table().init)(), FLAGOS_CONFIG, "`cuda`");
         assert!(message().contains("available here: host"), "{}", message());
         assert_eq!((table().init)(), FLAGOS_CONFIG);
-        let engine = flagos_core::registry::global();
+        let router = flagos_core::router::global();
         std::env::set_var("FLAGOS_VENDOR", "host");
-        engine.reload().expect("the configuration is right now");
+        router.reload().expect("the configuration is right now");
         init();
         assert_eq!((table().device_count)(), 1);
     }
@@ -444,7 +444,8 @@ mod inside {
     #[test]
     #[ignore = "run in a process of its own"]
     fn blocked_operators_say_why() {
-        use flagos_core::registry::{global, Impl, Kind};
+        use flagos_core::registry::{Impl, Kind};
+        use flagos_core::router::global;
         let native = Impl::new("cpu.native", Kind::Reference, "cpu");
         global()
             .register_impls("aten", ["mm", "add.Tensor"], native)

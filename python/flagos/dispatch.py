@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from flagos import _core, followers
+from flagos import _core, plan_listeners
 
 _lock = threading.RLock()
 _operators: dict[str, Operator] = {}
@@ -50,7 +50,7 @@ class Operator:
             if name in _operators:
                 raise ValueError(f"there is an operator {name!r} already")
             if not _operators:
-                followers.join(_Follower())
+                plan_listeners.join(_Listener())
             _operators[name] = self
 
     def offer(
@@ -82,7 +82,7 @@ class Operator:
             on_request=on_request,
         )
         self._offers[impl_id] = _Implementation(impl_id, backend or vendor or kind, fn)
-        followers.published()
+        plan_listeners.published()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls what the plan chose. Raises :class:`flagos.UnsupportedError` when that is nothing."""
@@ -175,13 +175,13 @@ def _could_be_chosen(reason: str | None) -> bool:
     return reason is None or reason.startswith(_LOST_TO_A_BETTER_ONE)
 
 
-class _Follower:
-    """Has every operator ask the plan again after it changed: see `flagos.followers`."""
+class _Listener:
+    """Has every operator ask the plan again after it changed: see `flagos.plan_listeners`."""
 
     def require(self, op: str) -> None:
         """Any name may be registered."""
 
-    def offered(self, offer: followers.Offer) -> None:
+    def offered(self, offer: plan_listeners.Offer) -> None:
         """Takes an implementation that `flagos.register` added for one of the operators."""
         operator = _operators.get(offer.op)
         if operator is not None:

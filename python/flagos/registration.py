@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from flagos import _core, followers
+from flagos import _core, plan_listeners
 from flagos.logs import connect
 
 connect()
@@ -35,7 +35,7 @@ def register(
     operator's own does. ``native`` says that ``fn`` takes tensors of the native device (CUDA), which
     share the memory of flagos'.
     """
-    followers.require(op)
+    plan_listeners.require(op)
     token = _core.register_impl(
         op,
         impl_id,
@@ -46,16 +46,16 @@ def register(
         priority=priority,
         on_request=on_request,
     )
-    followers.offered(followers.Offer(op, impl_id, fn, backend or impl_id, native))
-    followers.published()
+    plan_listeners.offered(plan_listeners.Offer(op, impl_id, fn, backend or impl_id, native))
+    plan_listeners.published()
     return token
 
 
 def unregister(op: str, impl_id: str) -> None:
     """Takes back an implementation of ``op``."""
     _core.unregister(op, impl_id)
-    followers.withdrawn(op, impl_id)
-    followers.published()
+    plan_listeners.withdrawn(op, impl_id)
+    plan_listeners.published()
 
 
 def implementation(op: str, **options: Any) -> Callable[[F], F]:

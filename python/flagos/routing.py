@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ContextDecorator, contextmanager, suppress
 from types import TracebackType
 
-from flagos import _core, followers
+from flagos import _core, plan_listeners
 from flagos.logs import connect
 
 connect()
@@ -43,7 +43,7 @@ class route(ContextDecorator):
         stack: list[int] = getattr(self._entered, "tokens", [])
         stack.append(token)
         self._entered.tokens = stack
-        followers.published()
+        plan_listeners.published()
         return self
 
     def __exit__(
@@ -55,25 +55,25 @@ class route(ContextDecorator):
         # In a child forked inside the region there is nothing left to take back.
         with suppress(_core.ForkedError):
             _core.pop_context(self._entered.tokens.pop())
-            followers.published()
+            plan_listeners.published()
 
 
 def set_route(op: str, selector: str | Sequence[str]) -> None:
     """Routes ``op`` until :func:`clear_route`. Beats files and environment, not a ``route`` region."""
     _core.set_route(op, _selector(selector))
-    followers.published()
+    plan_listeners.published()
 
 
 def clear_route(op: str | None = None) -> None:
     """Takes back :func:`set_route` for one operator, or for all of them."""
     _core.clear_route(op)
-    followers.published()
+    plan_listeners.published()
 
 
 def set_strict(enabled: bool | None) -> None:
     """Whether a CPU fallback or an unusable route is an error. ``None``: what the configuration says."""
     _core.set_strict(enabled)
-    followers.published()
+    plan_listeners.published()
 
 
 @contextmanager

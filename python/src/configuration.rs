@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::engine::with_engine;
 use crate::logs;
+use crate::router::with_router;
 
 fn shown(path: &Path) -> String {
     path.display().to_string()
@@ -14,8 +14,8 @@ fn shown(path: &Path) -> String {
 
 #[pyfunction]
 fn configuration(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let config = with_engine(py, "configuration", |engine| {
-        let config = engine.config()?;
+    let config = with_router(py, "configuration", |router| {
+        let config = router.config()?;
         logs::check_directives(config.log.as_deref())?;
         Ok(config)
     })?;
@@ -33,8 +33,8 @@ fn configuration(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 
 #[pyfunction]
 fn set_shipped_config(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-    with_engine(py, "set_shipped_config", |engine| {
-        engine.set_shipped_config(&path)
+    with_router(py, "set_shipped_config", |router| {
+        router.set_shipped_config(&path)
     })
 }
 

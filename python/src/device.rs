@@ -7,9 +7,9 @@ use flagos_core::vendors::VendorReport;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::engine::with_engine;
 use crate::errors::IntoPython as _;
 use crate::logs;
+use crate::router::with_router;
 
 /// What an adapter gives to `PyCapsule_GetPointer`.
 const CAPSULE_NAME: &CStr = c"flagos.FlagosApi";
@@ -31,8 +31,8 @@ fn api_capsule(py: Python<'_>) -> PyResult<Py<PyAny>> {
 
 #[pyfunction]
 fn init(py: Python<'_>) -> PyResult<()> {
-    with_engine(py, "init", |engine| {
-        logs::check_directives(engine.config()?.log.as_deref())?;
+    with_router(py, "init", |router| {
+        logs::check_directives(router.config()?.log.as_deref())?;
         abi::initialize().map(drop)
     })
 }
@@ -44,7 +44,7 @@ fn device_count(py: Python<'_>) -> i32 {
 
 #[pyfunction]
 fn vendor(py: Python<'_>) -> PyResult<&'static str> {
-    with_engine(py, "vendor", |_| abi::chosen_vendor())
+    with_router(py, "vendor", |_| abi::chosen_vendor())
 }
 
 #[pyfunction]

@@ -5,9 +5,9 @@ use flagos_core::Error;
 use pyo3::exceptions::{PyLookupError, PyTypeError};
 use pyo3::prelude::*;
 
-use crate::engine::with_engine;
 use crate::errors::to_python;
 use crate::foreign;
+use crate::router::with_router;
 
 /// What both kinds of registration say about an implementation.
 fn describe(
@@ -70,8 +70,8 @@ fn register_impls(
     if cpu_fallback {
         implementation = implementation.callable(Callable::CpuFallback);
     }
-    with_engine(py, "register_impls", |engine| {
-        engine.register_impls(namespace, &names, implementation)
+    with_router(py, "register_impls", |router| {
+        router.register_impls(namespace, &names, implementation)
     })?;
     Ok(names.len())
 }
@@ -119,8 +119,8 @@ fn register_impl(
         });
     }
     let Some(function) = r#fn else {
-        with_engine(py, "register_impl", |engine| {
-            engine.register_impl(op, implementation)
+        with_router(py, "register_impl", |router| {
+            router.register_impl(op, implementation)
         })?;
         return Ok(0);
     };
@@ -133,8 +133,8 @@ fn register_impl(
     // Before the registration: from then on a dispatch may ask for the token.
     let token = foreign::keep(function.unbind());
     let implementation = implementation.callable(Callable::Foreign(token));
-    with_engine(py, "register_impl", |engine| {
-        engine.register_impl(op, implementation)
+    with_router(py, "register_impl", |router| {
+        router.register_impl(op, implementation)
     })
     .inspect_err(|_| foreign::forget(token))?;
     Ok(token)
@@ -142,16 +142,16 @@ fn register_impl(
 
 #[pyfunction]
 fn declare_composite(py: Python<'_>, namespace: &str, names: Vec<String>) -> PyResult<()> {
-    with_engine(py, "declare_composite", |engine| {
-        engine.declare_composite(namespace, &names)
+    with_router(py, "declare_composite", |router| {
+        router.declare_composite(namespace, &names)
     })
 }
 
 #[pyfunction]
 fn unregister(py: Python<'_>, op: &str, impl_id: &str) -> PyResult<()> {
-    let token = with_engine(py, "unregister", |engine| {
-        let token = token_of(&engine.registry(), op, impl_id);
-        engine.unregister(op, impl_id)?;
+    let token = with_router(py, "unregister", |router| {
+        let token = token_of(&router.registry(), op, impl_id);
+        router.unregister(op, impl_id)?;
         Ok(token)
     })?;
     if let Some(token) = token {

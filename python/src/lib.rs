@@ -1,13 +1,12 @@
 //! `flagos._core`: the one native core module of a process.
 //!
-//! Python functions over the core's engine and C table. Everything that may wait for a lock, a file
+//! Python functions over the core's router and C table. Everything that may wait for a lock, a file
 //! or a device releases the GIL first; nothing below this crate knows that Python exists. The types
 //! and the documentation of every function are in `flagos/_core.pyi`.
 
 mod comm;
 mod configuration;
 mod device;
-mod engine;
 mod environment;
 mod errors;
 mod foreign;
@@ -16,6 +15,7 @@ mod launcher;
 mod logs;
 mod once;
 mod plan;
+mod router;
 mod routes;
 mod te;
 

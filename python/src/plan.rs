@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use flagos_core::policy::{Explanation, Plan};
-use flagos_core::registry::{global, Engine};
+use flagos_core::router::{global, Router};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::engine::with_engine;
 use crate::errors::IntoPython as _;
+use crate::router::with_router;
 
 fn current(py: Python<'_>) -> PyResult<Arc<Plan>> {
-    with_engine(py, "plan", Engine::plan)
+    with_router(py, "plan", Router::plan)
 }
 
 fn explanation<'py>(py: Python<'py>, explanation: &Explanation) -> PyResult<Bound<'py, PyAny>> {
@@ -21,12 +21,12 @@ fn explanation<'py>(py: Python<'py>, explanation: &Explanation) -> PyResult<Boun
 
 #[pyfunction]
 fn resolve(py: Python<'_>) -> PyResult<()> {
-    with_engine(py, "resolve", Engine::resolve).map(drop)
+    with_router(py, "resolve", Router::resolve).map(drop)
 }
 
 #[pyfunction]
 fn reload(py: Python<'_>) -> PyResult<()> {
-    with_engine(py, "reload", Engine::reload).map(drop)
+    with_router(py, "reload", Router::reload).map(drop)
 }
 
 #[pyfunction]
@@ -59,8 +59,8 @@ fn explain_text(py: Python<'_>, op: &str) -> PyResult<String> {
 #[pyfunction]
 #[pyo3(signature = (prefix=None))]
 fn ops(py: Python<'_>, prefix: Option<&str>) -> PyResult<Vec<String>> {
-    let names = with_engine(py, "ops", |engine| {
-        Ok(engine.ops(prefix.unwrap_or_default()))
+    let names = with_router(py, "ops", |router| {
+        Ok(router.ops(prefix.unwrap_or_default()))
     })?;
     Ok(names.iter().map(ToString::to_string).collect())
 }
@@ -72,7 +72,7 @@ fn plan_lock(py: Python<'_>) -> PyResult<String> {
 
 #[pyfunction]
 fn check_lock(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-    with_engine(py, "check_lock", |engine| engine.check_lock(&path))
+    with_router(py, "check_lock", |router| router.check_lock(&path))
 }
 
 /// Answers from the published plan without a lock: adapters ask on every call of a Python kernel.
@@ -88,7 +88,7 @@ fn log_dispatch(py: Python<'_>) -> PyResult<bool> {
 #[pyfunction]
 fn counters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let result = PyDict::new(py);
-    for counted in with_engine(py, "counters", |engine| Ok(engine.counters()))? {
+    for counted in with_router(py, "counters", |router| Ok(router.counters()))? {
         let numbers = PyDict::new(py);
         numbers.set_item("calls", counted.calls)?;
         numbers.set_item("fallbacks", counted.fallbacks)?;
@@ -99,22 +99,22 @@ fn counters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 
 #[pyfunction]
 fn reset_counters(py: Python<'_>) -> PyResult<()> {
-    with_engine(py, "reset_counters", |engine| {
-        engine.reset_counters();
+    with_router(py, "reset_counters", |router| {
+        router.reset_counters();
         Ok(())
     })
 }
 
 #[pyfunction]
 fn record_fallback(py: Python<'_>, op: &str, reason: &str) -> PyResult<()> {
-    with_engine(py, "record_fallback", |engine| {
-        engine.record_fallback(op, reason)
+    with_router(py, "record_fallback", |router| {
+        router.record_fallback(op, reason)
     })
 }
 
 #[pyfunction]
 fn fallbacks(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    let records = with_engine(py, "fallbacks", |engine| Ok(engine.fallbacks()))?;
+    let records = with_router(py, "fallbacks", |router| Ok(router.fallbacks()))?;
     Ok(pythonize::pythonize(py, &records)?)
 }
 

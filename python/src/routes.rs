@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use flagos_core::registry::ContextToken;
+use flagos_core::router::ContextToken;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
-use crate::engine::with_engine;
+use crate::router::with_router;
 
 /// What `set_strict` set last, to be restored by a region that overrides it.
 static STRICT: Mutex<Option<bool>> = Mutex::new(None);
@@ -14,15 +14,15 @@ static STRICT: Mutex<Option<bool>> = Mutex::new(None);
 #[pyfunction]
 fn set_route(py: Python<'_>, op: &str, selector: &str) -> PyResult<()> {
     let call = format!("flagos.set_route({op:?}, {selector:?})");
-    with_engine(py, "set_route", |engine| {
-        engine.set_route(op, selector, &call)
+    with_router(py, "set_route", |router| {
+        router.set_route(op, selector, &call)
     })
 }
 
 #[pyfunction]
 #[pyo3(signature = (op=None))]
 fn clear_route(py: Python<'_>, op: Option<&str>) -> PyResult<usize> {
-    with_engine(py, "clear_route", |engine| engine.clear_route(op))
+    with_router(py, "clear_route", |router| router.clear_route(op))
 }
 
 #[pyfunction]
@@ -30,23 +30,23 @@ fn push_context(py: Python<'_>, routes: BTreeMap<String, String>) -> PyResult<u6
     let pairs = routes
         .iter()
         .map(|(op, route)| (op.as_str(), route.as_str()));
-    with_engine(py, "push_context", |engine| engine.push_context(pairs)).map(|token| token.0)
+    with_router(py, "push_context", |router| router.push_context(pairs)).map(|token| token.0)
 }
 
 #[pyfunction]
 fn pop_context(py: Python<'_>, token: u64) -> PyResult<()> {
-    with_engine(py, "pop_context", |engine| {
-        engine.pop_context(ContextToken(token))
+    with_router(py, "pop_context", |router| {
+        router.pop_context(ContextToken(token))
     })
 }
 
 #[pyfunction]
 fn set_strict(py: Python<'_>, enabled: Option<bool>) -> PyResult<()> {
-    with_engine(py, "set_strict", |engine| {
+    with_router(py, "set_strict", |router| {
         let mut current = STRICT.lock();
         match enabled {
-            Some(strict) => engine.set_strict(strict)?,
-            None => engine.update_api(|layer| layer.strict = None)?,
+            Some(strict) => router.set_strict(strict)?,
+            None => router.update_api(|layer| layer.strict = None)?,
         }
         *current = enabled;
         Ok(())

@@ -1,12 +1,12 @@
 //! `flagos._core.te`: TransformerEngine's operators in the plan, for the package `te_fl`.
 //!
-//! Who waits for the engine's lock lets go of the GIL: a fork holds that lock ([`hold`]) while Python
+//! Who waits for the router's lock lets go of the GIL: a fork holds that lock ([`hold`]) while Python
 //! prepares. Who is inside a registry of its own keeps the GIL, which whoever forks has: a child inherits
 //! neither lock from a thread it lacks.
 
 use flagos_core::env::Env;
 use flagos_core::policy::{Layer, Source, Sourced};
-use flagos_core::registry::global;
+use flagos_core::router::global;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use te_fl::selection::{Prefer, Selection};
@@ -25,7 +25,7 @@ struct PyLayer(Layer);
 struct PyStore(Store);
 
 impl PyStore {
-    /// Runs `work` on the store, without the GIL where it may wait for the engine.
+    /// Runs `work` on the store, without the GIL where it may wait for the router.
     fn inside<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Store) -> T + Send) -> T {
         match &self.0 {
             Store::Process(_) => py.detach(|| work(&self.0)),
@@ -211,7 +211,7 @@ fn vendor(name: &str) -> String {
     vendors::canonical(name)
 }
 
-/// Right before a fork: until `release`, no thread is inside the engine.
+/// Right before a fork: until `release`, no thread is inside the router.
 #[pyfunction]
 fn hold(py: Python<'_>) {
     py.detach(|| global().hold_for_fork());

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use flagos_core::registry::global;
+use flagos_core::router::global;
 use te_fl::store::{describe, Store};
 
 const OPERATORS: usize = 139;

@@ -3,7 +3,7 @@
 //! * [`vendors`] knows what TransformerEngine-FL calls the vendors.
 //! * [`selection`] is one of its policies, and the layer that says the same to the core.
 //! * [`variables`] reads `TE_FL_*` into such a layer, right below the variables of flagos.
-//! * [`store`] holds implementations: those of the process, in the core's engine, or those of a
+//! * [`store`] holds implementations: those of the process, in the core's router, or those of a
 //!   registry that a program made for itself.
 //! * `calls` are the Python objects behind `tex.rmsnorm_fwd` and `manager.call`.
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use flagos_core::policy::{self, Layer, PlanEntry, Policy};
-use flagos_core::registry::{global, Availability, Callable, Engine, Impl, Namespace, Registry};
+use flagos_core::registry::{Availability, Callable, Impl, Namespace, Registry};
+use flagos_core::router::{global, Router};
 use flagos_core::{Error, Result};
 use parking_lot::Mutex;
 
@@ -20,7 +21,7 @@ const RULES: Namespace = Namespace {
 /// Where implementations are kept. The policy is always that of the process.
 pub enum Store {
     /// With those of every other adapter: `flagos explain` shows them, a lock file covers them.
-    Process(&'static Engine),
+    Process(&'static Router),
     /// By themselves: a registry that a program made.
     Own(Mutex<Registry>),
 }
@@ -42,9 +43,9 @@ impl Store {
     /// # Errors
     /// When the configuration cannot be followed with what is registered.
     pub fn process() -> Result<Self> {
-        let engine = global();
-        engine.declare_namespace(NAMESPACE, RULES)?;
-        Ok(Self::Process(engine))
+        let router = global();
+        router.declare_namespace(NAMESPACE, RULES)?;
+        Ok(Self::Process(router))
     }
 
     /// Implementations of their own.
@@ -62,7 +63,7 @@ impl Store {
     pub fn register(&self, op: &str, implementation: Impl) -> Result<()> {
         let op = operator(op)?;
         match self {
-            Self::Process(engine) => engine.register_impl(&op, implementation),
+            Self::Process(router) => router.register_impl(&op, implementation),
             Self::Own(registry) => {
                 let mut registry = registry.lock();
                 registry.register(&op, Arc::new(implementation)).map(drop)
@@ -77,9 +78,9 @@ impl Store {
     pub fn unregister(&self, op: &str, impl_id: &str) -> Result<Option<u64>> {
         let op = operator(op)?;
         match self {
-            Self::Process(engine) => {
-                let token = token(&engine.registry(), &op, impl_id);
-                engine.unregister(&op, impl_id).map(|()| token)
+            Self::Process(router) => {
+                let token = token(&router.registry(), &op, impl_id);
+                router.unregister(&op, impl_id).map(|()| token)
             }
             Self::Own(registry) => {
                 let mut registry = registry.lock();
@@ -100,7 +101,7 @@ impl Store {
             Some(reason) => Availability::Unavailable(reason.into()),
         };
         match self {
-            Self::Process(engine) => engine.set_availability(&op, impl_id, availability),
+            Self::Process(router) => router.set_availability(&op, impl_id, availability),
             Self::Own(registry) => {
                 let mut registry = registry.lock();
                 registry
@@ -121,7 +122,7 @@ impl Store {
             Ok(Ranking::new(&entry, policy.strict_in(NAMESPACE).value))
         };
         match self {
-            Self::Process(engine) => rank(&engine.registry()),
+            Self::Process(router) => rank(&router.registry()),
             Self::Own(registry) => rank(&registry.lock()),
         }
     }
@@ -131,10 +132,10 @@ impl Store {
     /// # Errors
     /// When the operator is not known, or the configuration is wrong.
     pub fn rank_as_planned(&self, op: &str) -> Result<Ranking> {
-        let Self::Process(engine) = self else {
+        let Self::Process(router) = self else {
             return self.rank(op, &policy(None)?);
         };
-        let plan = engine.plan()?;
+        let plan = router.plan()?;
         let strict = plan.policy().strict_in(NAMESPACE).value;
         Ok(Ranking::new(plan.find(&operator(op)?)?, strict))
     }
@@ -145,14 +146,14 @@ impl Store {
     /// [`flagos_core::ErrorKind::Config`] with the place of a name that does not exist.
     pub fn check(&self, policy: &Policy) -> Result<()> {
         match self {
-            Self::Process(engine) => engine.resolve().map(drop),
+            Self::Process(router) => router.resolve().map(drop),
             Self::Own(registry) => policy::check(&registry.lock(), policy),
         }
     }
 }
 
 /// The policy of the process; `over` stands in for what the variables of this adapter, or
-/// [`Engine::set_adapter_layer`], say.
+/// [`Router::set_adapter_layer`], say.
 ///
 /// # Errors
 /// When a file or a variable is wrong.

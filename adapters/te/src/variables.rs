@@ -239,11 +239,11 @@ mod tests {
     #[test]
     fn the_layer_reaches_the_configuration_of_the_core() {
         let env = Env::from_pairs([("TE_FL_PREFER", "vendor")]);
-        let engine = flagos_core::registry::Engine::new(
+        let router = flagos_core::router::Router::new(
             move || env.clone(),
             std::collections::BTreeMap::new(),
         );
-        let policy = engine.policy_over(None).expect("valid");
+        let policy = router.policy_over(None).expect("valid");
         let order = policy.namespaces[NAMESPACE].order.as_ref().expect("set");
         assert_eq!(order.source.to_string(), "the variable TE_FL_PREFER");
     }

@@ -114,7 +114,9 @@ fn check_named(file: &Path) -> Result<()> {
         )))
     };
     // A name without a folder is looked for by the loader.
-    let named_alone = file.parent().is_none_or(|folder| folder.as_os_str().is_empty());
+    let named_alone = file
+        .parent()
+        .is_none_or(|folder| folder.as_os_str().is_empty());
     match std::fs::metadata(file) {
         Ok(found) if !found.is_file() => refused("it is not a regular file"),
         Ok(found) if found.mode() & 0o002 != 0 => refused("every user may write to it"),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::policy::Config;
-use crate::registry;
+use crate::router;
 use crate::runtime::{process, Runtime};
 use crate::vendors::{self, Settings, VendorEntry, VendorReport};
 
@@ -19,16 +19,16 @@ use super::types::{FlagosDeviceProperties, FLAGOS_OK};
 pub fn initialize() -> Result<&'static Runtime> {
     process::start(|| {
         let (entry, settings) = configured_vendor()?;
-        let engine = registry::global();
-        engine.set_active_vendor(entry.name)?;
-        engine.resolve()?;
+        let router = router::global();
+        router.set_active_vendor(entry.name)?;
+        router.resolve()?;
         let vendor = (entry.open)(&settings, Arc::clone(process::pending()))?;
         Runtime::new(vendor)
     })
 }
 
 fn configured_vendor() -> Result<(&'static VendorEntry, Settings)> {
-    let config = registry::global().config()?;
+    let config = router::global().config()?;
     let settings = settings(&config);
     let entry = vendors::select(config.vendor(), &settings)?;
     Ok((entry, settings))
@@ -60,7 +60,7 @@ pub fn vendor_reports() -> Result<Vec<VendorReport>> {
     if process::is_forked() {
         return Err(Error::forked("vendors"));
     }
-    let config = registry::global().config()?;
+    let config = router::global().config()?;
     Ok(vendors::report(config.vendor(), &settings(&config)))
 }
 

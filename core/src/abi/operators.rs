@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use crate::error::Error;
-use crate::registry;
+use crate::router;
 use crate::runtime::process;
 
 use super::status::{catch, fail, give_string, status, text};
@@ -19,7 +19,7 @@ pub(super) unsafe extern "C" fn slot(qualified_name: *const c_char) -> *mut Flag
             return Err(Error::forked("op_slot"));
         }
         // SAFETY: the caller's promise.
-        registry::global().slot(unsafe { text(qualified_name)? })
+        router::global().slot(unsafe { text(qualified_name)? })
     });
     match found {
         // The layouts are the same, and every field is an atomic.
@@ -42,7 +42,7 @@ pub(super) unsafe extern "C" fn record_fallback(name: *const c_char, reason: *co
         }
         // SAFETY: the caller's promise.
         let (name, reason) = unsafe { (text(name)?, text(reason)?) };
-        registry::global().record_fallback(name, reason)
+        router::global().record_fallback(name, reason)
     })
 }
 
@@ -57,7 +57,7 @@ pub(super) unsafe extern "C" fn blocked_reason(name: *const c_char, out: *mut *m
         }
         // SAFETY: the caller's promise.
         let name = unsafe { text(name)? };
-        let reason = registry::global().blocked_reason(name)?;
+        let reason = router::global().blocked_reason(name)?;
         let reason = reason.unwrap_or_else(|| {
             format!("{name} is not blocked any more: the routes have just changed, call it again")
         });

@@ -3,7 +3,7 @@
 //! # Publication order
 //!
 //! A reader needs `route`, and `impl_token` only if `route` is [`Route::Foreign`]. The writer (there
-//! is one at a time, under the engine's lock) stores the token first and the route afterwards with
+//! is one at a time, under the router's lock) stores the token first and the route afterwards with
 //! release; the reader loads the route with acquire and the token afterwards. The token is never
 //! cleared. Hence a reader that sees `Foreign` gets the token published with it or a later one, never an
 //! earlier one and never zero. An adapter keeps a published token callable for as long as a
@@ -54,7 +54,7 @@ pub const FLAG_LOG_DISPATCH: u32 = 1;
 pub struct OpSlot {
     /// Calls, counted by the adapter.
     pub calls: AtomicU64,
-    /// CPU fallbacks, counted by [`Engine::record_fallback`](super::Engine::record_fallback).
+    /// CPU fallbacks, counted by [`Router::record_fallback`](crate::router::Router::record_fallback).
     pub fallbacks: AtomicU64,
     /// A [`Route`] as a number.
     pub route: AtomicU32,

@@ -33,7 +33,7 @@ impl Op {
 
 /// Every operator known to the process, with its implementations.
 ///
-/// Cloning costs a reference count per operator and shares the slots: the engine tries a change on
+/// Cloning costs a reference count per operator and shares the slots: the router tries a change on
 /// a clone and keeps it only when it resolves.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {

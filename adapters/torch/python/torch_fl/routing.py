@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import flagos
-from flagos import _core, followers
+from flagos import _core, plan_listeners
 from torch_fl import _vendor, python_kernels
 
 _NAMESPACE = "aten::"
@@ -62,7 +62,7 @@ def declare_native_implementations() -> None:
         "aten", on_cpu_too, "cpu.fallback", "reference", backend="cpu", cpu_fallback=True
     )
     _registered = tuple(sorted(found))
-    followers.join(TorchFollower())
+    plan_listeners.join(TorchListener())
     from torch_fl.flaggems import candidates
 
     candidates.register()
@@ -166,15 +166,15 @@ def clear_route(op: str | None = None) -> None:
     flagos.clear_route(None if op is None else _qualified(op))
 
 
-class TorchFollower:
-    """Keeps torch's dispatcher in step with the plan: see `flagos.followers`."""
+class TorchListener:
+    """Keeps torch's dispatcher in step with the plan: see `flagos.plan_listeners`."""
 
     def require(self, op: str) -> None:
         """Refuse an operator of torch's namespace that torch does not have."""
         if op.startswith(_NAMESPACE):
             python_kernels.require_operator(op)
 
-    def offered(self, offer: followers.Offer) -> None:
+    def offered(self, offer: plan_listeners.Offer) -> None:
         """Remember an implementation of an operator of torch's."""
         if offer.op.startswith(_NAMESPACE):
             python_kernels.offer(

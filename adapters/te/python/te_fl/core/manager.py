@@ -14,7 +14,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
-from flagos import followers
+from flagos import plan_listeners
 from flagos._core import ForkedError, InvalidArgumentError, UnsupportedError
 from flagos._core import configuration as _configuration
 from flagos._core import foreign as _foreign
@@ -361,13 +361,13 @@ def _unknown_variables() -> list[str]:
     return [warning for warning in warnings if warning.startswith(("TE_FL_", "TEFL_"))]
 
 
-class _Follower:
+class _Listener:
     """Has operators resolved again when the plan changes through the package ``flagos``."""
 
     def require(self, op: str) -> None:
         """Any name may be registered: plugins bring operators of their own."""
 
-    def offered(self, offer: followers.Offer) -> None:
+    def offered(self, offer: plan_listeners.Offer) -> None:
         _native.advance()
 
     def withdrawn(self, op: str, impl_id: str) -> None:
@@ -380,7 +380,7 @@ class _Follower:
 _managers: weakref.WeakSet[OpManager] = weakref.WeakSet()
 _default: OpManager | None = None
 _default_lock = threading.RLock()
-followers.join(_Follower())
+plan_listeners.join(_Listener())
 
 
 def get_default_manager() -> OpManager:

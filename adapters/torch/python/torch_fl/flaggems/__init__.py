@@ -13,7 +13,7 @@ import difflib
 from collections.abc import Iterable
 
 import flagos
-from flagos import _core, followers
+from flagos import _core, plan_listeners
 from torch_fl.flaggems import candidates
 from torch_fl.flaggems.candidates import BACKEND, family
 
@@ -54,7 +54,7 @@ def enable_flaggems(
     chosen = sorted(wanted - unwanted)
     for name in chosen:
         _core.set_route(f"aten::{name}", BACKEND)
-    followers.published()
+    plan_listeners.published()
     return chosen
 
 
@@ -62,7 +62,7 @@ def disable_flaggems() -> None:
     """Take back every `enable_flaggems`."""
     for name in candidates.registered():
         _core.clear_route(f"aten::{name}")
-    followers.published()
+    plan_listeners.published()
 
 
 def _matching(names: Iterable[str], found: dict[str, str]) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from flagos import UnsupportedError, _core, followers
+from flagos import UnsupportedError, _core, plan_listeners
 from torch_fl import _vendor, python_kernels
 from torch_fl.flaggems import envelope, interpreted, meta, package, tables
 from torch_fl.flaggems.parts import PARTS
@@ -201,12 +201,12 @@ def register() -> None:
         )
         _registered[overload] = name
         if unusable is None:
-            followers.offered(
-                followers.Offer(
+            plan_listeners.offered(
+                plan_listeners.Offer(
                     op, f"{BACKEND}.{name}", function, BACKEND, native=True, only=tuple(only)
                 )
             )
-    followers.published()
+    plan_listeners.published()
 
 
 def _takes_a_device(overload: str) -> bool:

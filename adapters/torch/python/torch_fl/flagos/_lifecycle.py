@@ -8,7 +8,7 @@ import threading
 import torch
 
 # All of it now: an import at first use could be interrupted by a signal handler that uses the device.
-from flagos import _core, followers, logs
+from flagos import _core, logs, plan_listeners
 from torch_fl import _vendor
 
 # Taken again by a signal handler or a finalizer of the thread that initialises, if it uses the device.
@@ -52,7 +52,7 @@ def _lazy_init() -> None:
             if _vendor.on_cuda():
                 torch.cuda.init()
             _initialized = True
-            followers.published()
+            plan_listeners.published()
 
 
 def _after_fork_in_child() -> None:

@@ -6,6 +6,8 @@ from typing import TypeAlias
 
 import torch
 
+from torch_fl.flagos._lifecycle import _lazy_init
+
 Device: TypeAlias = torch.device | str | int | None
 
 
@@ -31,6 +33,5 @@ def _get_device_index(device: Device, optional: bool = False, allow_cpu: bool = 
         return device
     if not optional:
         raise ValueError("expected a device with an index, such as 'flagos:0', or an integer")
-    from torch_fl.flagos._device import current_device
-
-    return current_device()
+    _lazy_init()
+    return torch._C._accelerator_getDeviceIndex()

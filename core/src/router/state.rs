@@ -1,4 +1,4 @@
-//! The engine: a registry, the configuration, and the plan they make.
+//! The router: a registry, the configuration, and the plan they make.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,13 +8,10 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
 use super::counters::FallbackLedger;
-use super::implementation::{Availability, Impl};
-use super::namespace::Namespace;
 use super::publish::{flags, Lock, Scope};
-use super::slot::OpSlot;
-use super::table::Registry;
 use crate::env::Env;
 use crate::policy::{remedy, valid_name, Config, Disk, Explanation, Files, Layer, Plan};
+use crate::registry::{Availability, Impl, Namespace, OpSlot, Registry};
 use crate::{Error, Result};
 
 /// The registry, the configuration and the published plan. [`global`](super::global) is the one of
@@ -23,7 +20,7 @@ use crate::{Error, Result};
 /// Configuration is read when the plan is first resolved. Before that, registrations and routes
 /// are only collected; afterwards each change is resolved and published at once, or refused and
 /// undone.
-pub struct Engine {
+pub struct Router {
     pub(super) state: Mutex<State>,
     pub(super) plan: ArcSwapOption<Plan>,
     pub(super) fallbacks: FallbackLedger,
@@ -51,8 +48,8 @@ pub(super) struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ContextToken(pub u64);
 
-impl Engine {
-    /// An engine that reads its variables from `env` each time it (re)loads the configuration, and
+impl Router {
+    /// A router that reads its variables from `env` each time it (re)loads the configuration, and
     /// its files from `files`.
     pub fn new(env: impl Fn() -> Env + Send + Sync + 'static, files: impl Files + 'static) -> Self {
         Self {

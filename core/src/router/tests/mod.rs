@@ -1,11 +1,11 @@
-//! The registry's and the engine's specification.
+//! The registry's and the router's specification.
 
 mod adapters;
 mod contexts;
 mod counters;
-mod engine;
 mod names;
 mod publication;
+mod router;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,10 +16,11 @@ use parking_lot::Mutex;
 use super::*;
 use crate::env::Env;
 use crate::policy::Files;
+use crate::registry::{Ordering, *};
 
-/// An engine whose variables and files a test can change.
+/// A router whose variables and files a test can change.
 struct Bench {
-    engine: Engine,
+    router: Router,
     vars: Arc<Mutex<Vec<(String, String)>>>,
     files: Arc<Mutex<BTreeMap<PathBuf, String>>>,
 }
@@ -47,10 +48,10 @@ impl Bench {
         let reference = reference.callable(Callable::CpuFallback);
         for implementation in [gems, native, reference] {
             let names = ["mm", "add.Tensor", "add.Scalar"];
-            let registered = bench.engine.register_impls("aten", names, implementation);
+            let registered = bench.router.register_impls("aten", names, implementation);
             registered.expect("fresh implementations");
         }
-        bench.engine.set_active_vendor("host").expect("valid");
+        bench.router.set_active_vendor("host").expect("valid");
         bench
     }
 
@@ -60,7 +61,7 @@ impl Bench {
         let snapshot = Arc::clone(&vars);
         let env = move || Env::from_pairs(snapshot.lock().iter().cloned());
         Self {
-            engine: Engine::new(env, Shared(Arc::clone(&files))),
+            router: Router::new(env, Shared(Arc::clone(&files))),
             vars,
             files,
         }
@@ -77,10 +78,10 @@ impl Bench {
     }
 
     fn decision(&self, op: &str) -> Decision {
-        self.engine.slot(op).expect("a valid name").load()
+        self.router.slot(op).expect("a valid name").load()
     }
 
     fn winner(&self, op: &str) -> Option<String> {
-        self.engine.explain(op).expect("a known operator").winner
+        self.router.explain(op).expect("a known operator").winner
     }
 }

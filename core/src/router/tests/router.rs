@@ -10,28 +10,28 @@ fn the_configuration_is_read_when_first_needed() {
     let bench = Bench::new();
     bench.set("FLAGOS_STRCIT", "1");
     bench
-        .engine
+        .router
         .slot("bmm")
         .expect("registration reads no configuration");
-    let error = bench.engine.resolve().expect_err("unknown variable");
+    let error = bench.router.resolve().expect_err("unknown variable");
     assert_eq!(error.kind(), ErrorKind::Config);
     assert_eq!(
         error.to_string(),
         "environment: unknown variable `FLAGOS_STRCIT`; did you mean `FLAGOS_STRICT`?"
     );
-    assert!(bench.engine.published().is_none());
+    assert!(bench.router.published().is_none());
 }
 
 #[test]
 fn reload_reads_again_and_keeps_the_old_plan_when_it_fails() {
     let bench = Bench::new();
-    bench.engine.resolve().expect("a plan");
+    bench.router.resolve().expect("a plan");
     bench.write("flagos.toml", "[ops]\nmm = \"reference\"\n");
     assert_eq!(bench.winner("mm").as_deref(), Some("flaggems.python"));
-    bench.engine.reload().expect("a plan");
+    bench.router.reload().expect("a plan");
     assert_eq!(bench.winner("mm").as_deref(), Some("cpu.reference"));
     bench.write("flagos.toml", "[ops]\nmn = \"reference\"\n");
-    let error = bench.engine.reload().expect_err("unknown operator");
+    let error = bench.router.reload().expect_err("unknown operator");
     assert_eq!(
         error.to_string(),
         "configuration: unknown operator `aten::mn` (at: flagos.toml:2); \
@@ -39,7 +39,7 @@ fn reload_reads_again_and_keeps_the_old_plan_when_it_fails() {
     );
     assert_eq!(bench.decision("mm"), Decision::CpuFallback);
     bench
-        .engine
+        .router
         .set_route("add.Tensor", "cpu", "test")
         .expect("the old configuration holds");
 }
@@ -49,35 +49,35 @@ fn a_route_of_the_api_beats_the_environment_until_it_is_cleared() {
     let bench = Bench::new();
     bench.set("FLAGOS_OP_mm", "reference");
     bench
-        .engine
+        .router
         .set_route("mm", "impl:cpu.native", "early")
         .expect("kept until resolved");
-    bench.engine.resolve().expect("a plan");
+    bench.router.resolve().expect("a plan");
     assert_eq!(bench.decision("mm"), Decision::Native);
     let call = "flagos.set_route(\"mm\", \"flaggems\")";
     bench
-        .engine
+        .router
         .set_route("mm", "flaggems", call)
         .expect("valid");
     assert_eq!(bench.decision("mm"), Decision::Foreign(11));
-    let explained = bench.engine.explain("mm").expect("known");
+    let explained = bench.router.explain("mm").expect("known");
     assert_eq!(explained.decided_by, format!("the call {call}"));
-    assert_eq!(bench.engine.clear_route(Some("mm")).expect("valid"), 1);
+    assert_eq!(bench.router.clear_route(Some("mm")).expect("valid"), 1);
     assert_eq!(bench.decision("mm"), Decision::CpuFallback);
-    assert_eq!(bench.engine.clear_route(Some("mm")).expect("valid"), 0);
+    assert_eq!(bench.router.clear_route(Some("mm")).expect("valid"), 0);
 }
 
 #[test]
 fn every_route_of_the_api_can_be_cleared_at_once() {
     let bench = Bench::new();
-    bench.engine.resolve().expect("a plan");
-    bench.engine.set_route("mm", "cpu", "test").expect("valid");
+    bench.router.resolve().expect("a plan");
+    bench.router.set_route("mm", "cpu", "test").expect("valid");
     bench
-        .engine
+        .router
         .set_route("add.*", "reference", "test")
         .expect("valid");
     assert_eq!(bench.decision("add.Scalar"), Decision::CpuFallback);
-    assert_eq!(bench.engine.clear_route(None).expect("valid"), 2);
+    assert_eq!(bench.router.clear_route(None).expect("valid"), 2);
     for op in ["mm", "add.Scalar", "add.Tensor"] {
         assert_eq!(bench.decision(op), Decision::Foreign(11), "{op}");
     }
@@ -94,17 +94,17 @@ fn a_wrong_route_of_the_api_is_refused_and_changes_nothing() {
     for resolved in [false, true] {
         let bench = Bench::new();
         if resolved {
-            bench.engine.resolve().expect("a plan");
+            bench.router.resolve().expect("a plan");
         }
         for (op, selectors, hint) in cases {
             let error = bench
-                .engine
+                .router
                 .set_route(op, selectors, "test")
                 .expect_err("refused");
             assert_eq!(error.hint(), Some(hint), "{error}");
-            assert!(bench.engine.push_context([(op, selectors)]).is_err());
+            assert!(bench.router.push_context([(op, selectors)]).is_err());
         }
-        bench.engine.resolve().expect("nothing was kept");
+        bench.router.resolve().expect("nothing was kept");
         assert_eq!(bench.decision("mm"), Decision::Foreign(11));
     }
 }
@@ -112,10 +112,10 @@ fn a_wrong_route_of_the_api_is_refused_and_changes_nothing() {
 #[test]
 fn strict_mode_refuses_a_route_that_cannot_be_followed() {
     let bench = Bench::new();
-    bench.engine.resolve().expect("a plan");
-    bench.engine.set_strict(true).expect("nothing is blocked");
+    bench.router.resolve().expect("a plan");
+    bench.router.set_strict(true).expect("nothing is blocked");
     let error = bench
-        .engine
+        .router
         .set_route("mm", "cuda", "test")
         .expect_err("strict");
     assert_eq!(
@@ -123,14 +123,14 @@ fn strict_mode_refuses_a_route_that_cannot_be_followed() {
         Some("the call flagos.set_strict(true)")
     );
     assert_eq!(bench.decision("mm"), Decision::Foreign(11));
-    bench.engine.set_strict(false).expect("valid");
+    bench.router.set_strict(false).expect("valid");
     bench
-        .engine
+        .router
         .set_route("mm", "cuda", "test")
         .expect("blocked instead");
     assert_eq!(bench.decision("mm"), Decision::Blocked);
     let error = bench
-        .engine
+        .router
         .set_strict(true)
         .expect_err("a route is blocked");
     assert_eq!(error.kind(), ErrorKind::Config);
@@ -139,22 +139,22 @@ fn strict_mode_refuses_a_route_that_cannot_be_followed() {
 #[test]
 fn an_implementation_that_comes_or_goes_changes_the_plan_at_once() {
     let bench = Bench::new();
-    bench.engine.resolve().expect("a plan");
+    bench.router.resolve().expect("a plan");
     let mine = Impl::new("user.mm", Kind::Flagos, "flagos_python").priority(1);
     let mine = mine.callable(Callable::Foreign(42));
-    bench.engine.register_impl("mm", mine).expect("fresh");
+    bench.router.register_impl("mm", mine).expect("fresh");
     assert_eq!(bench.decision("mm"), Decision::Foreign(42));
     bench
-        .engine
+        .router
         .set_route("mm", "impl:user.mm", "test")
         .expect("known");
     bench
-        .engine
+        .router
         .unregister("mm", "user.mm")
         .expect("registered");
     // The route names what is gone: blocked, not silently elsewhere.
     assert_eq!(bench.decision("mm"), Decision::Blocked);
-    bench.engine.clear_route(Some("mm")).expect("valid");
+    bench.router.clear_route(Some("mm")).expect("valid");
     assert_eq!(bench.decision("mm"), Decision::Foreign(11));
 }
 
@@ -166,20 +166,20 @@ fn an_operator_registered_one_by_one_may_come_after_a_route_for_its_neighbour() 
         "[ops]\n\"my::b\" = \"impl:b\"\n\"my::a\" = \"impl:a\"\n",
     );
     bench
-        .engine
+        .router
         .resolve()
         .expect("nothing of `my` is registered");
     for (op, token) in [("a", 1), ("b", 2)] {
         let implementation = Impl::new(op, Kind::Reference, "flagos");
         let implementation = implementation.callable(Callable::Foreign(token));
         let registered = bench
-            .engine
+            .router
             .register_impl(&format!("my::{op}"), implementation);
         registered.expect("fresh");
     }
     assert_eq!(bench.decision("my::a"), Decision::Foreign(1));
     assert_eq!(bench.decision("my::b"), Decision::Foreign(2));
-    assert!(bench.engine.plan().expect("a plan").unmatched().is_empty());
+    assert!(bench.router.plan().expect("a plan").unmatched().is_empty());
 }
 
 #[test]
@@ -187,12 +187,12 @@ fn routes_kept_for_a_namespace_are_checked_when_it_registers_in_bulk() {
     let bench = Bench::new();
     bench.write("flagos.toml", "[ops]\n\"te::nrom\" = \"cpu\"\n");
     bench
-        .engine
+        .router
         .resolve()
         .expect("nothing of `te` is registered");
     let reference = Impl::new("te.reference", Kind::Reference, "cpu");
     let error = bench
-        .engine
+        .router
         .register_impls("te", ["norm", "gemm"], reference.clone());
     assert_eq!(
         error.expect_err("unknown").hint(),
@@ -200,9 +200,9 @@ fn routes_kept_for_a_namespace_are_checked_when_it_registers_in_bulk() {
     );
     // Refused whole: registering again is not a duplicate.
     bench.write("flagos.toml", "[ops]\n\"te::norm\" = \"cpu\"\n");
-    bench.engine.reload().expect("a plan");
+    bench.router.reload().expect("a plan");
     bench
-        .engine
+        .router
         .register_impls("te", ["norm", "gemm"], reference)
         .expect("fresh");
     assert_eq!(bench.winner("te::norm").as_deref(), Some("te.reference"));
@@ -212,9 +212,9 @@ fn routes_kept_for_a_namespace_are_checked_when_it_registers_in_bulk() {
 fn an_operator_interned_later_is_explained() {
     let bench = Bench::new();
     bench.set("FLAGOS_OP_mm", "cpu");
-    bench.engine.resolve().expect("a plan");
-    bench.engine.slot("aten::view").expect("valid");
-    let explained = bench.engine.explain("view").expect("known");
+    bench.router.resolve().expect("a plan");
+    bench.router.slot("aten::view").expect("valid");
+    let explained = bench.router.explain("view").expect("known");
     assert_eq!(explained.route, Route::Native);
 }
 
@@ -224,10 +224,10 @@ fn the_shipped_configuration_is_the_weakest_layer() {
     bench.write("shipped.conf", "mm = reference\nadd.Tensor = reference\n");
     bench.write("flagos.toml", "[ops]\nmm = \"vendor\"\n");
     bench
-        .engine
+        .router
         .set_shipped_config(Path::new("shipped.conf"))
         .expect("valid");
-    bench.engine.resolve().expect("a plan");
+    bench.router.resolve().expect("a plan");
     assert_eq!(bench.decision("mm"), Decision::Native);
     assert_eq!(bench.decision("add.Tensor"), Decision::CpuFallback);
 }
@@ -235,16 +235,16 @@ fn the_shipped_configuration_is_the_weakest_layer() {
 #[test]
 fn a_locked_plan_refuses_to_become_another() {
     let bench = Bench::new();
-    bench.engine.resolve().expect("a plan");
-    bench.write("flagos.lock", &bench.engine.lock_text().expect("a plan"));
+    bench.router.resolve().expect("a plan");
+    bench.write("flagos.lock", &bench.router.lock_text().expect("a plan"));
     bench.set("FLAGOS_LOCK", "flagos.lock");
-    bench.engine.reload().expect("the same plan");
+    bench.router.reload().expect("the same plan");
     bench
-        .engine
+        .router
         .check_lock(Path::new("flagos.lock"))
         .expect("the same plan");
     bench.set("FLAGOS_OP_mm", "cpu");
-    let error = bench.engine.reload().expect_err("another plan");
+    let error = bench.router.reload().expect_err("another plan");
     assert_eq!(error.kind(), ErrorKind::Config);
     let detail = error.detail().expect("differences");
     assert_eq!(
@@ -253,7 +253,7 @@ fn a_locked_plan_refuses_to_become_another() {
     );
     assert_eq!(bench.decision("mm"), Decision::Foreign(11));
     let error = bench
-        .engine
+        .router
         .check_lock(Path::new("nowhere.lock"))
         .expect_err("no file");
     assert!(
@@ -267,8 +267,8 @@ fn the_vendor_of_the_environment_beats_the_one_that_was_found() {
     let bench = Bench::new();
     bench.set("FLAGOS_VENDOR", "cuda");
     bench.set("FLAGOS_DISABLE_FLAGGEMS_PY", "1");
-    assert_eq!(bench.engine.config().expect("valid").vendor(), Some("cuda"));
-    bench.engine.resolve().expect("a plan");
+    assert_eq!(bench.router.config().expect("valid").vendor(), Some("cuda"));
+    bench.router.resolve().expect("a plan");
     assert_eq!(bench.winner("mm").as_deref(), Some("cpu.reference"));
 }
 
@@ -280,10 +280,10 @@ fn the_engine_of_the_process_is_one() {
 #[test]
 fn readers_never_wait_for_a_half_published_plan() {
     let bench = Bench::new();
-    bench.engine.resolve().expect("a plan");
-    let slot = bench.engine.slot("mm").expect("valid");
+    bench.router.resolve().expect("a plan");
+    let slot = bench.router.slot("mm").expect("valid");
     std::thread::scope(|scope| {
-        let engine = &bench.engine;
+        let router = &bench.router;
         let readers: Vec<_> = (0..2)
             .map(|_| {
                 scope.spawn(move || {
@@ -295,8 +295,8 @@ fn readers_never_wait_for_a_half_published_plan() {
             })
             .collect();
         for _ in 0..200 {
-            let token = engine.push_context([("mm", "reference")]).expect("valid");
-            engine.pop_context(token).expect("active");
+            let token = router.push_context([("mm", "reference")]).expect("valid");
+            router.pop_context(token).expect("active");
         }
         for reader in readers {
             assert!(
@@ -311,20 +311,20 @@ fn readers_never_wait_for_a_half_published_plan() {
 fn what_is_corrected_after_a_failure_is_seen_by_the_next_attempt() {
     let bench = Bench::new();
     bench.set("FLAGOS_OP_mn", "cpu");
-    bench.engine.config().expect("the grammar is right");
-    bench.engine.resolve().expect_err("unknown operator");
+    bench.router.config().expect("the grammar is right");
+    bench.router.resolve().expect_err("unknown operator");
     bench.vars.lock().clear();
-    bench.engine.resolve().expect("a plan");
+    bench.router.resolve().expect("a plan");
 }
 
 #[test]
 fn a_change_the_program_asks_for_need_not_agree_with_the_lock() {
     let bench = Bench::new();
-    bench.engine.resolve().expect("a plan");
-    bench.write("flagos.lock", &bench.engine.lock_text().expect("a plan"));
+    bench.router.resolve().expect("a plan");
+    bench.write("flagos.lock", &bench.router.lock_text().expect("a plan"));
     bench.set("FLAGOS_LOCK", "flagos.lock");
-    bench.engine.reload().expect("the same plan");
-    bench.engine.set_route("mm", "cpu", "test").expect("valid");
-    bench.engine.set_strict(true).expect("nothing is blocked");
+    bench.router.reload().expect("the same plan");
+    bench.router.set_route("mm", "cpu", "test").expect("valid");
+    bench.router.set_strict(true).expect("nothing is blocked");
     assert_eq!(bench.decision("mm"), Decision::Native);
 }

@@ -25,7 +25,7 @@ class Offer:
     only: tuple[str, ...] = ()
 
 
-class Follower(Protocol):
+class PlanListener(Protocol):
     """What an adapter does. Called from the thread that made the change."""
 
     def require(self, op: str) -> None:
@@ -42,43 +42,43 @@ class Follower(Protocol):
 
 
 _lock = threading.RLock()
-_followers: list[Follower] = []
+_listeners: list[PlanListener] = []
 _offers: dict[tuple[str, str], Offer] = {}
 
 
-def join(follower: Follower) -> None:
-    """Add ``follower`` and tell it of what is registered already."""
+def join(listener: PlanListener) -> None:
+    """Add ``listener`` and tell it of what is registered already."""
     with _lock:
-        _followers.append(follower)
+        _listeners.append(listener)
         for offer in _offers.values():
-            follower.offered(offer)
+            listener.offered(offer)
 
 
 def require(op: str) -> None:
     """Ask everybody whether ``op`` exists."""
     with _lock:
-        for follower in _followers:
-            follower.require(op)
+        for listener in _listeners:
+            listener.require(op)
 
 
 def offered(offer: Offer) -> None:
     """Tell everybody of a new implementation."""
     with _lock:
         _offers[offer.op, offer.impl_id] = offer
-        for follower in _followers:
-            follower.offered(offer)
+        for listener in _listeners:
+            listener.offered(offer)
 
 
 def withdrawn(op: str, impl_id: str) -> None:
     """Tell everybody that an implementation is gone."""
     with _lock:
         _offers.pop((op, impl_id), None)
-        for follower in _followers:
-            follower.withdrawn(op, impl_id)
+        for listener in _listeners:
+            listener.withdrawn(op, impl_id)
 
 
 def published() -> None:
     """Tell everybody that the plan may have changed."""
     with _lock:
-        for follower in _followers:
-            follower.published()
+        for listener in _listeners:
+            listener.published()

@@ -18,17 +18,17 @@ fn prefer(kind: Kind) -> Layer {
 #[test]
 fn a_layer_of_an_adapter_is_published_and_taken_back() {
     let bench = Bench::new();
-    bench.engine.resolve().expect("a plan");
+    bench.router.resolve().expect("a plan");
     assert_eq!(bench.winner("mm").as_deref(), Some("flaggems.python"));
     let layer = prefer(Kind::Reference);
-    let set = bench.engine.set_adapter_layer("aten", Some(layer));
+    let set = bench.router.set_adapter_layer("aten", Some(layer));
     set.expect("valid");
     assert_eq!(bench.decision("mm"), Decision::CpuFallback);
     // Routes of the API still beat it.
-    bench.engine.set_route("mm", "cpu", "test").expect("valid");
+    bench.router.set_route("mm", "cpu", "test").expect("valid");
     assert_eq!(bench.winner("mm").as_deref(), Some("cpu.native"));
-    bench.engine.clear_route(None).expect("valid");
-    let taken = bench.engine.set_adapter_layer("aten", None);
+    bench.router.clear_route(None).expect("valid");
+    let taken = bench.router.set_adapter_layer("aten", None);
     taken.expect("valid");
     assert_eq!(bench.winner("mm").as_deref(), Some("flaggems.python"));
 }
@@ -37,12 +37,12 @@ fn a_layer_of_an_adapter_is_published_and_taken_back() {
 fn another_layer_can_stand_in_for_one_question() {
     let bench = Bench::new();
     let set = bench
-        .engine
+        .router
         .set_adapter_layer("aten", Some(prefer(Kind::Reference)));
     set.expect("valid");
     let over = prefer(Kind::Vendor);
     let order = |over| {
-        let policy = bench.engine.policy_over(over).expect("valid");
+        let policy = bench.router.policy_over(over).expect("valid");
         policy.namespaces["aten"].order.clone().expect("set").value
     };
     assert_eq!(order(None), [Selector::Kind(Kind::Reference)]);
@@ -61,17 +61,17 @@ fn a_route_of_an_adapter_is_beaten_by_one_of_a_variable() {
         Source::api("adapter"),
     );
     // As a call of an API it is stronger; as a variable of another project it is weaker.
-    let policy = bench.engine.policy_over(Some(("aten", &layer)));
+    let policy = bench.router.policy_over(Some(("aten", &layer)));
     assert_eq!(policy.expect("valid").ops.len(), 2);
 }
 
 #[test]
 fn what_becomes_unavailable_is_passed_over_until_it_is_back() {
     let bench = Bench::new();
-    bench.engine.resolve().expect("a plan");
+    bench.router.resolve().expect("a plan");
     let set = |availability| {
-        let engine = &bench.engine;
-        engine.set_availability("mm", "flaggems.python", availability)
+        let router = &bench.router;
+        router.set_availability("mm", "flaggems.python", availability)
     };
     set(Availability::Unavailable("no chip".into())).expect("known");
     assert_eq!(bench.winner("mm").as_deref(), Some("cpu.native"));
@@ -82,7 +82,7 @@ fn what_becomes_unavailable_is_passed_over_until_it_is_back() {
     set(Availability::Available).expect("known");
     assert_eq!(bench.winner("mm").as_deref(), Some("flaggems.python"));
     let wrong = bench
-        .engine
+        .router
         .set_availability("mm", "flaggems.pythn", Availability::Available);
     let told = wrong.expect_err("unknown").to_string();
     assert!(told.contains("did you mean `flaggems.python`?"), "{told}");
@@ -91,15 +91,15 @@ fn what_becomes_unavailable_is_passed_over_until_it_is_back() {
 #[test]
 fn rules_declared_late_decide_again() {
     let bench = Bench::new();
-    bench.engine.resolve().expect("a plan");
+    bench.router.resolve().expect("a plan");
     let other = Impl::new("zz.python", Kind::Flagos, "flagos");
-    bench.engine.register_impl("mm", other).expect("fresh");
+    bench.router.register_impl("mm", other).expect("fresh");
     assert_eq!(bench.winner("mm").as_deref(), Some("flaggems.python"));
     let rules = Namespace {
         last_id_wins: true,
         ..Namespace::default()
     };
-    let declared = bench.engine.declare_namespace("aten", rules);
+    let declared = bench.router.declare_namespace("aten", rules);
     declared.expect("valid");
     assert_eq!(bench.winner("mm").as_deref(), Some("zz.python"));
 }
@@ -107,16 +107,16 @@ fn rules_declared_late_decide_again() {
 #[test]
 fn a_thread_waits_for_the_fork() {
     let bench = Bench::new();
-    bench.engine.resolve().expect("a plan");
-    bench.engine.hold_for_fork();
+    bench.router.resolve().expect("a plan");
+    bench.router.hold_for_fork();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| bench.engine.ops("aten::").len());
+        let waiting = scope.spawn(|| bench.router.ops("aten::").len());
         // SAFETY: held above, on this thread.
-        unsafe { bench.engine.release_after_fork() };
+        unsafe { bench.router.release_after_fork() };
         assert_eq!(waiting.join().expect("no panic"), 3);
     });
-    bench.engine.hold_for_fork();
+    bench.router.hold_for_fork();
     // SAFETY: held above; the other thread is gone.
-    unsafe { bench.engine.release_after_fork_in_child() };
-    assert_eq!(bench.engine.ops("aten::").len(), 3);
+    unsafe { bench.router.release_after_fork_in_child() };
+    assert_eq!(bench.router.ops("aten::").len(), 3);
 }

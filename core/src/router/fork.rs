@@ -1,11 +1,11 @@
-//! A fork that finds no thread inside the engine.
+//! A fork that finds no thread inside the router.
 
 use parking_lot::lock_api::RawMutex as _;
 use parking_lot::RawMutex;
 
-use super::engine::Engine;
+use super::state::Router;
 
-impl Engine {
+impl Router {
     /// Waits until no thread changes or reads the registry, and keeps it so until
     /// [`release_after_fork`](Self::release_after_fork). Called right before a fork, whose child
     /// has none of the other threads, and would wait for them for ever.

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::engine::{Engine, State};
-use super::op::OpId;
-use super::slot::FLAG_LOG_DISPATCH;
+use super::state::{Router, State};
 use crate::policy::{self, Config, Layer, OpPattern, Plan, PlanEntry, Policy, Sourced};
+use crate::registry::{OpId, FLAG_LOG_DISPATCH};
 use crate::Result;
 
 /// What a change can affect.
@@ -24,7 +23,7 @@ pub(super) enum Lock {
     Ignored,
 }
 
-impl Engine {
+impl Router {
     /// Makes a change. Once a plan is published, the change is tried on a copy, and kept only if it
     /// resolves.
     pub(super) fn change<R>(

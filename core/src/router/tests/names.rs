@@ -58,7 +58,7 @@ fn an_unknown_operator_is_suggested() {
         ("entirely_unrelated", "`flagos ops` lists the known ones"),
     ];
     for (name, hint) in cases {
-        let error = bench.engine.registry().require(name).expect_err("unknown");
+        let error = bench.router.registry().require(name).expect_err("unknown");
         assert_eq!(error.hint(), Some(hint), "{name}");
     }
 }
@@ -68,7 +68,7 @@ fn the_same_implementation_twice_is_an_error() {
     let bench = Bench::new();
     let native = Impl::new("cpu.native", Kind::Vendor, "cpu");
     let error = bench
-        .engine
+        .router
         .register_impl("mm", native.clone())
         .expect_err("twice");
     assert_eq!(
@@ -78,16 +78,16 @@ fn the_same_implementation_twice_is_an_error() {
     );
     // In bulk all or none: `bmm` is not registered.
     let names = ["bmm", "mm"];
-    let bulk = bench.engine.register_impls("aten", names, native.clone());
+    let bulk = bench.router.register_impls("aten", names, native.clone());
     assert_eq!(bulk.expect_err("twice").to_string(), error.to_string());
     let repeated = bench
-        .engine
+        .router
         .register_impls("aten", ["bmm", "bmm"], native.clone());
     assert!(repeated
         .expect_err("twice")
         .message()
         .contains("`aten::bmm` already"));
-    assert!(bench.engine.register_impl("bmm", native).is_ok());
+    assert!(bench.router.register_impl("bmm", native).is_ok());
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn names_must_be_writable_in_configuration() {
         Impl::new("x", Kind::Flagos, "flagos").vendor(""),
     ] {
         let error = bench
-            .engine
+            .router
             .register_impl("mm", implementation)
             .expect_err("not writable");
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -110,17 +110,17 @@ fn names_must_be_writable_in_configuration() {
 fn what_is_not_registered_cannot_be_withdrawn() {
     let bench = Bench::new();
     let error = bench
-        .engine
+        .router
         .unregister("mm", "cpu.nativ")
         .expect_err("unknown");
     assert_eq!(error.hint(), Some("did you mean `cpu.native`?"));
-    assert!(bench.engine.unregister("bmm", "cpu.native").is_err());
+    assert!(bench.router.unregister("bmm", "cpu.native").is_err());
 }
 
 #[test]
 fn operators_are_listed_by_prefix() {
     let bench = Bench::new();
-    let names = bench.engine.ops("aten::add");
+    let names = bench.router.ops("aten::add");
     assert_eq!(
         names.iter().map(|n| &**n).collect::<Vec<_>>(),
         ["aten::add.Scalar", "aten::add.Tensor"]

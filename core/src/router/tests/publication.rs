@@ -6,7 +6,7 @@ use super::*;
 fn before_the_first_resolution_every_slot_is_native() {
     let bench = Bench::new();
     assert_eq!(bench.decision("mm"), Decision::Native);
-    assert!(bench.engine.published().is_none());
+    assert!(bench.router.published().is_none());
 }
 
 #[test]
@@ -14,30 +14,30 @@ fn resolving_rewrites_every_slot() {
     let bench = Bench::new();
     bench.set("FLAGOS_OP_add__Tensor", "cpu");
     bench.set("FLAGOS_OP_add__Scalar", "cuda");
-    let slot = bench.engine.slot("mm").expect("valid");
-    bench.engine.resolve().expect("a plan");
+    let slot = bench.router.slot("mm").expect("valid");
+    bench.router.resolve().expect("a plan");
     assert_eq!(slot.load(), Decision::Foreign(11));
     assert_eq!(bench.decision("add.Tensor"), Decision::Native);
     assert_eq!(bench.decision("add.Scalar"), Decision::Blocked);
-    let reason = bench.engine.blocked_reason("add.Scalar").expect("known");
+    let reason = bench.router.blocked_reason("add.Scalar").expect("known");
     let reason = reason.expect("blocked");
     assert!(reason.starts_with(
         "aten::add.Scalar is blocked: none of `cuda`, set by the variable FLAGOS_OP_add__Scalar"
     ));
-    assert_eq!(bench.engine.blocked_reason("mm").expect("known"), None);
+    assert_eq!(bench.router.blocked_reason("mm").expect("known"), None);
 }
 
 #[test]
 fn the_token_stays_when_the_route_leaves() {
     let bench = Bench::new();
-    bench.engine.resolve().expect("a plan");
+    bench.router.resolve().expect("a plan");
     bench
-        .engine
+        .router
         .set_route("mm", "reference", "test")
         .expect("valid");
-    let slot = bench.engine.slot("mm").expect("valid");
+    let slot = bench.router.slot("mm").expect("valid");
     assert_eq!(slot.load(), Decision::CpuFallback);
-    assert_eq!(slot.impl_token.load(slot::Ordering::Relaxed), 11);
+    assert_eq!(slot.impl_token.load(Ordering::Relaxed), 11);
 }
 
 #[test]
@@ -45,11 +45,11 @@ fn the_log_flag_is_in_every_slot_also_in_those_that_come_later() {
     let bench = Bench::new();
     bench.set("FLAGOS_LOG_DISPATCH", "1");
     let flags = |op: &str| {
-        let slot = bench.engine.slot(op).expect("valid");
-        slot.flags.load(slot::Ordering::Relaxed)
+        let slot = bench.router.slot(op).expect("valid");
+        slot.flags.load(Ordering::Relaxed)
     };
     assert_eq!(flags("mm"), 0);
-    bench.engine.resolve().expect("a plan");
+    bench.router.resolve().expect("a plan");
     assert_eq!(flags("mm"), FLAG_LOG_DISPATCH);
     assert_eq!(flags("bmm"), FLAG_LOG_DISPATCH);
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::engine::Engine;
-use super::slot::Ordering;
+use super::state::Router;
 use crate::policy::Policy;
+use crate::registry::Ordering;
 use crate::{Error, Result};
 
 /// The CPU fallbacks of one operator.
@@ -70,7 +70,7 @@ impl FallbackLedger {
         record.count += 1;
         drop(records);
         if first {
-            // After the lock: a subscriber may call back into the engine.
+            // After the lock: a subscriber may call back into the router.
             tracing::warn!(op = %op, reason, "operator falls back to another implementation");
         }
         Ok(())
@@ -96,7 +96,7 @@ pub struct Counters {
     pub fallbacks: u64,
 }
 
-impl Engine {
+impl Router {
     /// Counts a CPU fallback that is about to happen, warns about the first one of each operator,
     /// and refuses it in strict mode or over the budget.
     pub fn record_fallback(&self, op: &str, reason: &str) -> Result<()> {

@@ -1,12 +1,12 @@
 //! Routes set by the program: the API layer and contexts.
 
-use super::engine::{ContextToken, Engine};
 use super::publish::Scope;
+use super::state::{ContextToken, Router};
 use crate::policy::{self, Layer, OpPattern, Policy, Selector, Source, Sourced};
 use crate::{Error, Result};
 
-impl Engine {
-    /// Routes an operator, or every overload with `add.*`, until [`Engine::clear_route`].
+impl Router {
+    /// Routes an operator, or every overload with `add.*`, until [`Router::clear_route`].
     /// `selectors` are alternatives separated by `|`; `call` is shown as what decided.
     pub fn set_route(&self, op: &str, selectors: &str, call: &str) -> Result<()> {
         let (pattern, selectors) = parse_route(op, selectors)?;
@@ -20,7 +20,7 @@ impl Engine {
         })
     }
 
-    /// Takes back [`Engine::set_route`], for one operator or for all. Returns how many there were.
+    /// Takes back [`Router::set_route`], for one operator or for all. Returns how many there were.
     pub fn clear_route(&self, op: Option<&str>) -> Result<usize> {
         let wanted = op.map(OpPattern::parse).transpose()?;
         self.change(|state| {
@@ -68,7 +68,7 @@ impl Engine {
         self.update_api(|layer| layer.strict = Some(Sourced::new(strict, source)))
     }
 
-    /// Puts routes (operator, selectors) on top of everything until [`Engine::pop_context`].
+    /// Puts routes (operator, selectors) on top of everything until [`Router::pop_context`].
     pub fn push_context<'a>(
         &self,
         routes: impl IntoIterator<Item = (&'a str, &'a str)>,

@@ -1,0 +1,23 @@
+//! What ties operators to the configuration: a [`Router`] holds a [`Registry`](crate::registry::Registry), resolves
+//! the [`Plan`](crate::policy::Plan), and rewrites the operators' slots whenever the plan changes. Routes that a
+//! program sets, counters, and what a fork leaves are here too.
+
+mod counters;
+mod fork;
+mod publish;
+mod routes;
+mod state;
+
+use std::sync::OnceLock;
+
+pub use counters::{Counters, FallbackRecord};
+pub use state::{ContextToken, Router};
+
+/// The router of this process. It reads the configuration when it first resolves, not before.
+pub fn global() -> &'static Router {
+    static ROUTER: OnceLock<Router> = OnceLock::new();
+    ROUTER.get_or_init(Router::of_process)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;
