@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::plan::PlanEntry;
+use super::plan::{Plan, PlanEntry};
 use super::print;
 use crate::registry::{Condition, Decision, Kind, Route, Verdict};
+use crate::Result;
 
 /// The plan's answer for one operator. `Display` is the text for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -202,4 +203,25 @@ const NATIVE: &str = "!native";
 pub(super) fn decided(entry: &PlanEntry) -> String {
     let route = print::join(&entry.route.value);
     format!("{route}, set by {}", entry.route.source)
+}
+
+impl PlanEntry {
+    /// Why the operator is blocked, on one line; `None` when it is not.
+    #[must_use]
+    pub fn blocked_reason(&self) -> Option<String> {
+        (self.decision() == Decision::Blocked).then(|| self.explain().blocked_line())
+    }
+
+    /// The entry as data, and by `Display` as text.
+    #[must_use]
+    pub fn explain(&self) -> Explanation {
+        Explanation::new(self)
+    }
+}
+
+impl Plan {
+    /// Why an operator runs where it runs.
+    pub fn explain(&self, op: &str) -> Result<Explanation> {
+        self.find(op).map(PlanEntry::explain)
+    }
 }

@@ -108,3 +108,17 @@ pub(super) fn check(plan: &Plan, name: &str, text: &str) -> Result<()> {
         .with_hint("restore the routes, or write the lock file again")
         .with_detail(detail))
 }
+
+impl Plan {
+    /// The lock file of this plan: stable text, sorted by name.
+    #[must_use]
+    pub fn lock(&self) -> String {
+        write(self)
+    }
+
+    /// Compares with the text of a lock file. The error's [detail](Error::detail) lists every
+    /// difference. Operators of a namespace this plan has none of are not compared.
+    pub fn check_lock(&self, name: &str, text: &str) -> Result<()> {
+        check(self, name, text)
+    }
+}

@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::explain::Explanation;
 use super::layer::{Policy, Route};
-use super::lock;
 use super::selector::Selector;
 use super::source::Source;
 use crate::nearest;
@@ -141,18 +139,6 @@ impl PlanEntry {
     pub fn is_decomposed(&self) -> bool {
         self.composite && self.winner.is_none()
     }
-
-    /// Why the operator is blocked, on one line; `None` when it is not.
-    #[must_use]
-    pub fn blocked_reason(&self) -> Option<String> {
-        (self.decision() == Decision::Blocked).then(|| self.explain().blocked_line())
-    }
-
-    /// The entry as data, and by `Display` as text.
-    #[must_use]
-    pub fn explain(&self) -> Explanation {
-        Explanation::new(self)
-    }
 }
 
 /// What was decided for every operator. Immutable; a change of policy makes another plan.
@@ -219,22 +205,5 @@ impl Plan {
     #[must_use]
     pub fn unmatched(&self) -> &[(String, Source)] {
         &self.unmatched
-    }
-
-    /// Why an operator runs where it runs.
-    pub fn explain(&self, op: &str) -> Result<Explanation> {
-        self.find(op).map(PlanEntry::explain)
-    }
-
-    /// The lock file of this plan: stable text, sorted by name.
-    #[must_use]
-    pub fn lock(&self) -> String {
-        lock::write(self)
-    }
-
-    /// Compares with the text of a lock file. The error's [detail](Error::detail) lists every
-    /// difference. Operators of a namespace this plan has none of are not compared.
-    pub fn check_lock(&self, name: &str, text: &str) -> Result<()> {
-        lock::check(self, name, text)
     }
 }

@@ -3,14 +3,17 @@
 //! program sets, counters, and what a fork leaves are here too.
 
 mod counters;
+mod fallbacks;
 mod fork;
 mod publish;
 mod routes;
+mod scope;
 mod state;
 
 use std::sync::OnceLock;
 
-pub use counters::{Counters, FallbackRecord};
+pub use counters::Counters;
+pub use fallbacks::FallbackRecord;
 pub use state::{ContextToken, Router};
 
 /// The router of this process. It reads the configuration when it first resolves, not before.

@@ -3,25 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::scope::{flags, Lock, Scope};
 use super::state::{Router, State};
 use crate::policy::{self, Config, Layer, OpPattern, Plan, PlanEntry, Policy, Sourced};
-use crate::registry::{OpId, FLAG_LOG_DISPATCH};
+use crate::registry::OpId;
 use crate::Result;
-
-/// What a change can affect.
-pub(super) enum Scope {
-    /// Everything: the whole configuration is checked.
-    All,
-    /// These operators, and those that are new.
-    Ops(BTreeSet<OpId>),
-}
-
-/// Whether a plan has to agree with `FLAGOS_LOCK`. A change the program itself asks for need not.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lock {
-    Compared,
-    Ignored,
-}
 
 impl Router {
     /// Makes a change. Once a plan is published, the change is tried on a copy, and kept only if it
@@ -137,13 +123,5 @@ impl State {
     /// The operators that patterns are about.
     pub(super) fn scope_of<'p>(&self, patterns: impl IntoIterator<Item = &'p OpPattern>) -> Scope {
         Scope::Ops(policy::matched(&self.registry, patterns))
-    }
-}
-
-/// The flags of every slot under a plan.
-pub(super) fn flags(plan: &Plan) -> u32 {
-    match plan.policy().log_dispatch.value {
-        true => FLAG_LOG_DISPATCH,
-        false => 0,
     }
 }

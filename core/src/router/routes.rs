@@ -1,6 +1,6 @@
 //! Routes set by the program: the API layer and contexts.
 
-use super::publish::Scope;
+use super::scope::Scope;
 use super::state::{ContextToken, Router};
 use crate::policy::{self, Layer, OpPattern, Policy, Selector, Source, Sourced};
 use crate::{Error, Result};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
-use super::counters::FallbackLedger;
-use super::publish::{flags, Lock, Scope};
+use super::fallbacks::FallbackLedger;
+use super::scope::{flags, Lock, Scope};
 use crate::env::Env;
 use crate::policy::{remedy, valid_name, Config, Disk, Explanation, Files, Layer, Plan};
 use crate::registry::{Availability, Impl, Namespace, OpSlot, Registry};

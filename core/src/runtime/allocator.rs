@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 
 use super::block::{BlockHandle, BlockId, PoolKind};
 use super::deferred::Deferred;
+use super::device_state::DeviceState;
 use super::pool::{block_size, kind_of, segment_sizes, Pool, Release, Segment};
 use super::ranges::Ranges;
 use super::report;
@@ -42,32 +43,6 @@ struct Device {
     /// Held while cached memory is given back, so that two threads short of memory do not each see
     /// the other's segments in limbo and give up.
     giving_back: Mutex<()>,
-}
-
-/// What the device's lock guards.
-pub(super) struct DeviceState {
-    pub(super) pool: Pool,
-    deferred: Deferred<BlockId>,
-    /// Bytes that may be reserved.
-    pub(super) limit: usize,
-    /// Bytes of the device.
-    pub(super) total: usize,
-    /// Why the vendor gave no segment when it was last asked for one.
-    pub(super) refusal: Option<Error>,
-}
-
-impl DeviceState {
-    /// Returns to the cache what other streams have finished using.
-    fn poll(&mut self, streams: &Streams, device: usize) {
-        let Self { pool, deferred, .. } = self;
-        deferred.poll(streams, device, |id| {
-            let block = &mut pool.blocks[id];
-            block.events -= 1;
-            if block.events == 0 {
-                pool.reclaim(id);
-            }
-        });
-    }
 }
 
 /// A block request, worked out once.

@@ -7,6 +7,7 @@ mod allocator;
 mod bins;
 mod block;
 mod deferred;
+mod device_state;
 mod pinned;
 mod pool;
 pub mod process;

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 
-use super::allocator::DeviceState;
 use super::block::{Block, PoolKind, State, NONE};
+use super::device_state::DeviceState;
 use super::pool::Pool;
 use super::stats::{MemoryStats, Stat, StatArray};
 

@@ -1,0 +1,34 @@
+//! What the allocator knows of one device.
+
+use crate::error::Error;
+
+use super::block::BlockId;
+use super::deferred::Deferred;
+use super::pool::Pool;
+use super::streams::Streams;
+
+/// What the device's lock guards.
+pub(super) struct DeviceState {
+    pub(super) pool: Pool,
+    pub(super) deferred: Deferred<BlockId>,
+    /// Bytes that may be reserved.
+    pub(super) limit: usize,
+    /// Bytes of the device.
+    pub(super) total: usize,
+    /// Why the vendor gave no segment when it was last asked for one.
+    pub(super) refusal: Option<Error>,
+}
+
+impl DeviceState {
+    /// Returns to the cache what other streams have finished using.
+    pub(super) fn poll(&mut self, streams: &Streams, device: usize) {
+        let Self { pool, deferred, .. } = self;
+        deferred.poll(streams, device, |id| {
+            let block = &mut pool.blocks[id];
+            block.events -= 1;
+            if block.events == 0 {
+                pool.reclaim(id);
+            }
+        });
+    }
+}
