@@ -135,6 +135,68 @@ def test_core_modules_name_only_what_lies_below(module: str) -> None:
     assert above == set()
 
 
+# Folders of Rust in which no file needs one that needs it.
+WITHOUT_CIRCLES = [
+    "adapters/te/src/calls",
+    "comm/src/abi",
+    "comm/src/library",
+    "core/src/abi",
+    "core/src/env",
+    "core/src/kernels",
+    "core/src/policy",
+    "core/src/registry",
+    "core/src/router",
+    "core/src/runtime",
+    "python/src",
+]
+
+
+def siblings(folder: Path) -> dict[str, set[str]]:
+    """The files of a folder → the files beside them that they name."""
+    sources = {
+        file.stem: without_comments(file.read_text().split("#[cfg(test)]")[0])
+        for file in folder.glob("*.rs")
+        if not file.stem.endswith("tests") and file.stem != "mod"
+    }
+    return {
+        name: {
+            other for other in re.findall(r"\bsuper::(?:\{\s*)?(\w+)", source) if other in sources
+        }
+        - {name}
+        for name, source in sources.items()
+    }
+
+
+def circle(named: dict[str, set[str]]) -> list[str]:
+    """Names that lead back to the first of them; empty when none do."""
+    done: set[str] = set()
+
+    def follow(name: str, way: list[str]) -> list[str]:
+        if name in way:
+            return [*way[way.index(name) :], name]
+        if name in done:
+            return []
+        found = next(
+            filter(None, (follow(other, [*way, name]) for other in sorted(named[name]))), []
+        )
+        done.add(name)
+        return found
+
+    return next(filter(None, (follow(name, []) for name in sorted(named))), [])
+
+
+@pytest.mark.parametrize("folder", WITHOUT_CIRCLES)
+def test_files_of_a_folder_do_not_need_each_other(folder: str) -> None:
+    named = siblings(ROOT / folder)
+    assert named
+    assert circle(named) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
 @pytest.mark.parametrize(
     ("source", "names"),
     [
