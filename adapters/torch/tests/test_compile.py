@@ -312,12 +312,39 @@ def test_flex_attention_is_that_of_the_cpu():
     for x, y in zip(ours, theirs, strict=True):
         torch.testing.assert_close(x.grad.cpu().double(), y.grad, rtol=1e-4, atol=1e-4)
 
-    torch._dynamo.reset()
-    moved = [x.to("flagos") for x in inputs]
-    apart = torch.compile(flex_attention)(*moved)  # outside of the graph
-    assert torch.equal(apart, flex_attention(*moved))
-    torch._dynamo.reset()
-    with pytest.raises(Exception, match="no compiled kernel on the host vendor"):
-        torch.compile(flex_attention, fullgraph=True)(*moved)
     with pytest.raises(ValueError, match="only supported on"):
         flex_attention(*(x.to("meta") for x in inputs))
+
+
+def test_flex_attention_is_compiled():
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    slopes = torch.tensor([0.5, 0.25], device="flagos")
+
+    def score(s, batch, head, i, j):
+        return s + (i - j) * slopes[head]
+
+    q, k, v = (torch.randn(2, 2, 128, 32, device="flagos") for _ in range(3))
+    mask = create_block_mask(lambda b, h, i, j: i >= j, 2, 2, 128, 128, device="flagos")
+
+    def attend(q, k, v):
+        return flex_attention(q, k, v, score_mod=score, block_mask=mask) * 2
+
+    torch._dynamo.reset()
+    compiled = torch.compile(attend, fullgraph=True)(q, k, v)
+    assert compiled.device.type == "flagos"
+    torch.testing.assert_close(compiled, attend(q, k, v), rtol=1e-5, atol=1e-5)
+
+    # What the CPU's kernel has not is an error in a whole graph, and computed between two graphs.
+    q.requires_grad_()
+    with pytest.raises(Exception, match="with gradients has no compiled kernel on the host vendor"):
+        torch.compile(flex_attention, fullgraph=True)(q, k, v)
+    apart, alone = (
+        f(q, k, v, score_mod=score) for f in (torch.compile(flex_attention), flex_attention)
+    )
+    assert torch.equal(apart, alone)
+    for grads in zip(*(torch.autograd.grad(x.sum(), q) for x in (apart, alone)), strict=True):
+        assert torch.equal(*grads)
+    q.requires_grad_(False)
+    with pytest.raises(Exception, match="with auxiliary outputs has no compiled kernel"):
+        torch.compile(flex_attention, fullgraph=True)(q, k, v, return_lse=True)

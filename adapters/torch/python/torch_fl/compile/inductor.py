@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from torch._inductor.codegen.common import register_device_op_overrides
 from torch._inductor.codegen.cpp import CppScheduling
+from torch._inductor.codegen.cpp_flex_attention_template import CppFlexAttentionTemplate
 from torch._inductor.codegen.cpu_device_op_overrides import CpuDeviceOpOverrides
 from torch._inductor.codegen.wrapper import (
     PythonWrapperCodegen as BaseWrapper,
@@ -36,7 +37,14 @@ _DEVICE = "flagos"
 
 
 class Scheduling(CppScheduling):
-    """Fusion and kernel code of Inductor's C++ backend, unchanged."""
+    """Fusion and kernel code of Inductor's C++ backend, unchanged but for one fusion that it chooses and lacks."""
+
+    def can_fuse_vertical(self, node1: Any, node2: Any) -> bool:
+        """FlexAttention's template raises where it is to write what follows from its result."""
+        template = getattr(node1.get_template_node(), "template", None)
+        if isinstance(template, CppFlexAttentionTemplate):
+            return False
+        return bool(super().can_fuse_vertical(node1, node2))
 
 
 class _HostWrapper(BaseWrapper):

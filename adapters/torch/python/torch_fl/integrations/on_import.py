@@ -19,6 +19,7 @@ _COMPLETIONS = {
     "torch._inductor.compile_fx": "torch_fl.compile.over_cuda",
     "torch._inductor.package.package": "torch_fl.compile.ahead_of_time",
     "torch.nn.attention.flex_attention": "torch_fl.compile.flex_attention",
+    "torch._inductor.kernel.flex.flex_attention": "torch_fl.compile.flex_lowering",
     "torch.distributed.distributed_c10d": "torch_fl.distributed.registration",
     "torch.distributed.checkpoint.filesystem": "torch_fl.distributed.checkpoint",
     "accelerate": "torch_fl.integrations.accelerate",

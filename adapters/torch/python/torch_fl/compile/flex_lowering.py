@@ -1,0 +1,25 @@
+"""FlexAttention in a graph on the host vendor: Inductor's kernel for the CPU, over the device's memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._inductor.kernel.flex.flex_cpu import lower_cpu
+from torch._inductor.lowering import lowerings
+
+from torch_fl import _vendor
+
+_DEVICE = "flagos"
+
+
+def register() -> None:
+    """Have Inductor lower it so. It asks for the type of the device by name."""
+    operator = torch.ops.higher_order.flex_attention
+    theirs = lowerings[operator]
+
+    def lower(query: Any, *arguments: Any, **named: Any) -> Any:
+        ours = query.get_device().type == _DEVICE and not _vendor.on_cuda()
+        return (lower_cpu if ours else theirs)(query, *arguments, **named)
+
+    lowerings[operator] = lower
