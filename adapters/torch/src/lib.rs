@@ -95,7 +95,11 @@ extern "C" fn asked(message: *mut c_char, size: usize) -> i32 {
     else {
         return 0;
     };
-    let end = text.floor_char_boundary(size.saturating_sub(1));
+    let room = text.len().min(size.saturating_sub(1));
+    let end = (0..=room)
+        .rev()
+        .find(|&end| text.is_char_boundary(end))
+        .unwrap_or(0);
     let kept: Vec<u8> = text.as_bytes()[..end]
         .iter()
         .copied()

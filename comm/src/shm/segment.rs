@@ -118,7 +118,7 @@ fn length(size: usize, window: usize) -> Result<usize> {
             .checked_add(size_of::<Header>())
     };
     let bytes = bytes().filter(|&bytes| {
-        let pages = window != 0 && window.is_multiple_of(4096);
+        let pages = window != 0 && window % 4096 == 0;
         pages && window <= MOST_WINDOW_BYTES && isize::try_from(bytes).is_ok()
     });
     bytes.ok_or_else(|| {
