@@ -30,7 +30,7 @@ def test_a_record_arrives_while_the_main_thread_waits(interpreter: Interpreter) 
     )
     assert result.status == 0, result.err
     assert "True" in result.out
-    assert "'flagos.registry.counters', 'WARNING'" in result.out
+    assert "'flagos.router.fallbacks', 'WARNING'" in result.out
     assert "t::op0" in result.out
     assert "because" in result.out
 
@@ -91,7 +91,7 @@ def test_flagos_log_shows_records_without_any_logging_set_up(
     )
     result = interpreter.program(program, FLAGOS_LOG=level)
     assert result.status == 0, result.err
-    assert ("[flagos.registry.counters WARNING]" in result.err) is shown
+    assert ("[flagos.router.fallbacks WARNING]" in result.err) is shown
 
 
 def test_a_wrong_level_is_told_and_does_not_break_the_import(interpreter: Interpreter) -> None:
