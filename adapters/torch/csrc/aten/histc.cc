@@ -68,12 +68,8 @@ histc_out(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at:
 } // namespace
 
 void register_histc(torch::Library& library, std::vector<std::string>& registered) {
-  const auto add = [&](auto op, const char* overload, auto kernel) {
-    using Native = Typed<decltype(op)>;
-    Native::name = overload;
-    Native::slot = op_slot(overload);
-    library.impl(overload, torch::CppFunction(kernel));
-    registered.emplace_back(overload);
+  const auto add = [&](auto op, const char* name, auto kernel) {
+    register_kernel<decltype(op)>(library, registered, name, kernel);
   };
   add(at::_ops::histc{}, "aten::histc", TORCH_FN(histc));
   add(at::_ops::histc_out{}, "aten::histc.out", TORCH_FN(histc_out));

@@ -194,12 +194,8 @@ Tensor backward_elemt(
 } // namespace
 
 void register_sync_batch_norm(torch::Library& library, std::vector<std::string>& registered) {
-  const auto add = [&](auto op, const char* overload, auto kernel) {
-    using Native = Typed<decltype(op)>;
-    Native::name = overload;
-    Native::slot = op_slot(overload);
-    library.impl(overload, torch::CppFunction(kernel));
-    registered.emplace_back(overload);
+  const auto add = [&](auto op, const char* name, auto kernel) {
+    register_kernel<decltype(op)>(library, registered, name, kernel);
   };
   add(at::_ops::batch_norm_stats{}, "aten::batch_norm_stats", TORCH_FN(stats));
   add(at::_ops::batch_norm_gather_stats{}, "aten::batch_norm_gather_stats", TORCH_FN(gather_stats));

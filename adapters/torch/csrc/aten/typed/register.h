@@ -14,6 +14,16 @@
 
 namespace flagos {
 
+// Registers `kernel` for an operator that it may also hand to `Typed<Op>::call`. `name` has its namespace, and lives
+// on.
+template <class Op, class Kernel>
+void register_kernel(torch::Library& library, std::vector<std::string>& registered, const char* name, Kernel kernel) {
+  Typed<Op>::name = name;
+  Typed<Op>::slot = op_slot(name);
+  library.impl(name, torch::CppFunction(kernel));
+  registered.emplace_back(name);
+}
+
 // Leaves out what the native device cannot serve.
 template <class Op>
 void register_typed(torch::Library& library, std::vector<std::string>& registered, const char* overload) {
@@ -21,10 +31,7 @@ void register_typed(torch::Library& library, std::vector<std::string>& registere
     return;
   }
   static const std::string name = std::string("aten::") + overload;
-  Typed<Op>::name = name.c_str();
-  Typed<Op>::slot = op_slot(name);
-  library.impl(overload, TORCH_FN((Typed<Op>::call)));
-  registered.push_back(name);
+  register_kernel<Op>(library, registered, name.c_str(), TORCH_FN((Typed<Op>::call)));
 }
 
 } // namespace flagos
