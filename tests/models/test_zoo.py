@@ -42,3 +42,9 @@ def test_a_difference_in_the_last_bit_is_seen(monkeypatch):
 
 def test_what_cannot_be_built_is_not_counted_as_the_same():
     assert zoo.judge("writes", "FuyuForCausalLM", "fuyu", "default", DEVICES)[0] == "not built"
+
+
+def test_nan_is_no_number_and_zeros_have_signs():
+    nan, zero = torch.tensor([float("nan")]), torch.zeros(1)
+    assert zoo.equal(nan, nan.clone()) and zoo.equal(torch.tensor(1.0), torch.tensor(1.0))
+    assert not zoo.equal(nan, zero) and not zoo.equal(zero, -zero)

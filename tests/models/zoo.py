@@ -156,11 +156,12 @@ def run(kind: str, name: str, config: Any, device: str) -> list[tuple[str, torch
 def equal(a: torch.Tensor | str, b: torch.Tensor | str) -> bool:
     if isinstance(a, str) or isinstance(b, str):
         return isinstance(a, str) and isinstance(b, str) and a.split(":")[0] == b.split(":")[0]
-    return (
-        a.shape == b.shape
-        and a.dtype == b.dtype
-        and bool(torch.equal(a.nan_to_num(), b.nan_to_num()))
-    )
+    return a.shape == b.shape and a.dtype == b.dtype and torch.equal(bits(a), bits(b))
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Its bytes: NaN is no number, and zeros have signs."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
 def told(value: torch.Tensor | str) -> str:
