@@ -9,7 +9,7 @@ mod ranks;
 
 use std::time::Instant;
 
-use flagos_comm::{engine::Communicator, Error, ErrorKind, Result};
+use flagos_comm::{Communicator, Error, ErrorKind, Result};
 
 const ROUNDS: usize = 15;
 

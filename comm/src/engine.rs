@@ -1,75 +1,6 @@
-//! The trait behind which engines are, and the choice among them.
+//! The engines by name, and the choice among them.
 
-use std::ffi::c_void;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use crate::{library, shm, Collective, Error, ErrorKind, Result, Store};
-
-/// A stream of a device, as its vendor's library takes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stream(pub *mut c_void);
-
-/// One rank's end of a group.
-pub trait Communicator: Send + Sync {
-    /// The name of its engine.
-    fn engine(&self) -> &'static str;
-
-    /// The library behind it, with its version where it tells one.
-    fn library(&self) -> Option<String>;
-
-    /// Whether calls are queued on a stream and done when the stream got there. Otherwise they are done on
-    /// return, and several threads may be in calls at once: one in collectives, any number in transfers.
-    fn on_streams(&self) -> bool;
-
-    /// Runs or queues a call.
-    ///
-    /// # Safety
-    /// The buffers are valid for the call's counts until it is done; `stream` is one of the buffers' device.
-    unsafe fn run(&self, call: &Collective<'_>, stream: Stream) -> Result<()>;
-
-    /// Runs a receive without a rank; returns the rank it was from.
-    ///
-    /// # Safety
-    /// As [`Communicator::run`].
-    unsafe fn receive_any(&self, call: &Collective<'_>) -> Result<usize>;
-
-    /// Begins calls that may be queued as one, of this thread.
-    fn group_start(&self) -> Result<()>;
-
-    /// Ends them.
-    fn group_end(&self) -> Result<()>;
-
-    /// Ends all calls of the group, here and where the engine can on the other ranks, with `reason`.
-    fn abort(&self, reason: &str);
-
-    /// A failure that happened after a call had returned.
-    fn async_error(&self) -> Result<()>;
-
-    /// What is known of the ranks, for a report.
-    fn state(&self) -> serde_json::Value;
-}
-
-/// What a communicator is made of.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// The engine's name; none lets the memory and the vendor decide.
-    pub engine: Option<String>,
-    /// The file of the engine's library; none searches.
-    pub library: Option<PathBuf>,
-    /// The vendor whose memory the buffers are: `host`, `cuda`, ...
-    pub vendor: String,
-    /// This rank.
-    pub rank: usize,
-    /// Ranks of the group.
-    pub size: usize,
-    /// The name of the group, for messages.
-    pub group: String,
-    /// How long to wait for the others to connect.
-    pub timeout: Duration,
-    /// Bytes of a window of the engine `shm`, a multiple of 4096.
-    pub window: usize,
-}
+use crate::{library, shm, Communicator, Config, Error, ErrorKind, Result, Store};
 
 /// Every engine's name.
 pub const ENGINES: [&str; 4] = ["shm", "nccl", "flagcx", "hccl"];
@@ -151,6 +82,8 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Box<dyn Communicato
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn config(engine: Option<&str>, vendor: &str) -> Config {

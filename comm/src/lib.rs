@@ -6,7 +6,7 @@
 //! environment: an adapter hands in pointers, streams, a rendezvous [`Store`] and the engine's name.
 //!
 //! * [`collective`] describes one call; [`dtype`] and [`reduce`] what it moves and how it is reduced.
-//! * [`engine`] is the trait, and chooses among the engines.
+//! * [`communicator`] is the trait, [`config`] what a communicator is made of, [`engine`] chooses among the engines.
 //! * [`abi`] is the C table of all this.
 //!
 //! Under `cfg(loom)` only what is checked there is compiled: the flags of [`shm`].
@@ -15,6 +15,10 @@
 pub mod abi;
 #[cfg(not(loom))]
 pub mod collective;
+#[cfg(not(loom))]
+pub mod communicator;
+#[cfg(not(loom))]
+pub mod config;
 #[cfg(not(loom))]
 pub mod dtype;
 #[cfg(not(loom))]
@@ -32,8 +36,9 @@ pub mod store;
 #[cfg(not(loom))]
 pub use {
     collective::{Collective, Kind},
+    communicator::{Communicator, Stream},
+    config::Config,
     dtype::DType,
-    engine::{Communicator, Config, Stream},
     error::{Error, ErrorKind, Result},
     reduce::ReduceOp,
     store::Store,

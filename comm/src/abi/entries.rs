@@ -9,7 +9,7 @@ use super::types::{
     FlagosCollective, FlagosComm, FlagosCommConfig, FlagosCommStore, FLAGOS_COMM_ANY_RANK,
     FLAGOS_COMM_OK, FLAGOS_COMM_TIMEOUT,
 };
-use crate::engine::{self, Communicator, Config, Stream};
+use crate::{engine, Communicator, Config, Stream};
 use crate::{library, Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result, Store};
 
 /// Bytes of a window unless the configuration says otherwise.

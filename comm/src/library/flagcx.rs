@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::bindings::flagcx::{self, Comm, DataType, RedOp, StreamStructure, UniqueId};
 use super::search::{functions, Opened};
 use super::{share_id, Dialect};
-use crate::engine::Config;
+use crate::Config;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
 const ID_BYTES: usize = size_of::<UniqueId>();

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use super::Dialect;
-use crate::engine::{Communicator, Config, Stream};
+use crate::communicator::{Communicator, Stream};
+use crate::Config;
 use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
 
 /// One rank's end of a group through a vendor's library.

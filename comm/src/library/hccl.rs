@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::bindings::hccl::{self, Comm, DataType, Direction, RootInfo, SendRecvItem, Stream};
 use super::search::{functions, Opened};
 use super::{share_id, Dialect};
-use crate::engine::Config;
+use crate::Config;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
 const ROOT_INFO_BYTES: usize = size_of::<RootInfo>();

@@ -12,8 +12,8 @@ mod search;
 
 use std::ffi::{c_char, c_void};
 
-use crate::engine::{Communicator, Config};
 use crate::store::share;
+use crate::{Communicator, Config};
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
 /// What rank 0's library makes for a new group, in the hands of every rank: an id of `N` bytes. All ranks call it.

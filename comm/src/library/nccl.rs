@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, CStr};
 use super::bindings::nccl::{self, Comm, DataType, RedOp, ScalarResidence, Stream, UniqueId};
 use super::search::{functions, Opened};
 use super::{share_id, Dialect};
-use crate::engine::Config;
+use crate::Config;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
 functions! {

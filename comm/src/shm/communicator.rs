@@ -9,7 +9,7 @@ use super::collectives::Progress;
 use super::flag::{reached, Flag};
 use super::peers::Peer;
 use super::segment::Segment;
-use crate::engine::{Communicator, Stream};
+use crate::communicator::{Communicator, Stream};
 use crate::{Collective, DType, Error, ErrorKind, Kind, Result};
 
 /// How long a rank sleeps before it looks whether the others still live.

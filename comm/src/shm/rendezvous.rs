@@ -9,9 +9,9 @@ use super::communicator::Shm;
 use super::flag::reached;
 use super::peers::Peer;
 use super::segment::Segment;
-use crate::engine::Config;
 use crate::error::system;
 use crate::store::{fresh, share, SHORTLY};
+use crate::Config;
 use crate::{Error, ErrorKind, Result, Store};
 
 /// What two processes have in common when one can open what the other has open: kernel and process numbers.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shm;
-use crate::engine::{Communicator as _, Config, Stream};
 use crate::store::tests::Memory;
 use crate::{Collective, DType, ErrorKind, Kind, ReduceOp, Result};
+use crate::{Communicator as _, Config, Stream};
 
 /// Windows of two pages: most sizes below take several steps.
 const WINDOW: usize = 8192;

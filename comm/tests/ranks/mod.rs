@@ -5,7 +5,8 @@ use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 use flagos_comm::{
-    engine, Collective, Config, DType, Error, ErrorKind, Kind, ReduceOp, Result, Store, Stream,
+    engine, Collective, Communicator, Config, DType, Error, ErrorKind, Kind, ReduceOp, Result,
+    Store, Stream,
 };
 
 /// Values in files of a folder.
@@ -38,7 +39,7 @@ impl Store for Folder {
 pub fn fork(
     ranks: usize,
     name: &str,
-    work: impl Fn(&dyn engine::Communicator, usize) -> String,
+    work: impl Fn(&dyn Communicator, usize) -> String,
 ) -> HashMap<usize, String> {
     let folder = std::env::temp_dir().join(format!("flagos-comm-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
@@ -90,7 +91,7 @@ pub fn fork(
 }
 
 /// Adds up `data` of all ranks.
-pub fn all_reduce(comm: &dyn engine::Communicator, data: &mut [f32]) -> Result<()> {
+pub fn all_reduce(comm: &dyn Communicator, data: &mut [f32]) -> Result<()> {
     let address = data.as_mut_ptr().cast::<u8>();
     let call = Collective {
         kind: Kind::AllReduce,
