@@ -62,7 +62,7 @@ pub struct FlagCx {
     ended: AtomicBool,
 }
 
-// SAFETY: used by any thread, one call at a time, which `Group` sees to.
+// SAFETY: used by any thread, one call at a time, which `LibraryCommunicator` sees to.
 unsafe impl Send for FlagCx {}
 // SAFETY: as above.
 unsafe impl Sync for FlagCx {}

@@ -46,7 +46,7 @@ pub struct Hccl {
     ended: AtomicBool,
 }
 
-// SAFETY: used by any thread, one call at a time, which `Group` sees to.
+// SAFETY: used by any thread, one call at a time, which `LibraryCommunicator` sees to.
 unsafe impl Send for Hccl {}
 // SAFETY: as above.
 unsafe impl Sync for Hccl {}

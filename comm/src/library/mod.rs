@@ -1,11 +1,11 @@
 //! The engines of vendors: a library found at run time, whose work is queued on a device's streams.
 //!
 //! Each speaks its own dialect: [`nccl`] that of NCCL and of every library with its interface, [`flagcx`]
-//! and [`hccl`] their own. What a dialect has no call for is composed of what it has, in [`group`].
+//! and [`hccl`] their own. What a dialect has no call for is composed of what it has, in [`communicator`].
 
 mod bindings;
+mod communicator;
 mod flagcx;
-mod group;
 mod hccl;
 mod nccl;
 mod search;
@@ -147,7 +147,9 @@ pub fn connect(engine: &str, config: &Config, store: &dyn Store) -> Result<Box<d
             ))
         }
     };
-    Ok(Box::new(group::Group::new(dialect, config)))
+    Ok(Box::new(communicator::LibraryCommunicator::new(
+        dialect, config,
+    )))
 }
 
 /// Whether the library of `engine` can be opened, without connecting: its path and version, or why not.

@@ -42,7 +42,7 @@ pub struct Nccl {
     ended: std::sync::atomic::AtomicBool,
 }
 
-// SAFETY: NCCL's communicators may be used by any thread, one call at a time, which `Group` sees to.
+// SAFETY: NCCL's communicators may be used by any thread, one call at a time, which `LibraryCommunicator` sees to.
 unsafe impl Send for Nccl {}
 // SAFETY: as above.
 unsafe impl Sync for Nccl {}

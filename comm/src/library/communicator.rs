@@ -10,7 +10,7 @@ use crate::Config;
 use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
 
 /// One rank's end of a group through a vendor's library.
-pub struct Group {
+pub struct LibraryCommunicator {
     dialect: Box<dyn Dialect>,
     rank: usize,
     size: usize,
@@ -21,7 +21,7 @@ pub struct Group {
     reason: Mutex<String>,
 }
 
-impl Group {
+impl LibraryCommunicator {
     pub fn new(dialect: Box<dyn Dialect>, config: &Config) -> Self {
         Self {
             dialect,
@@ -267,7 +267,7 @@ fn adjacent(parts: &[*const u8], bytes: usize) -> bool {
         .all(|pair| pair[0].wrapping_add(bytes) == pair[1])
 }
 
-impl Communicator for Group {
+impl Communicator for LibraryCommunicator {
     fn engine(&self) -> &'static str {
         self.dialect.engine()
     }
