@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 use crate::runtime::DeviceProperties;
 
-use super::driver::{self, Api};
+use super::api::Api;
+use super::driver;
 use super::error::cuda;
 use super::work;
 

@@ -1,167 +1,14 @@
-//! CUDA's driver library: its functions, found at run time.
-//!
-//! Types and signatures are cudarc's, generated from CUDA's headers; the functions are looked up
-//! here. cudarc's own loader panics where there is no library, may prefer the stub `libcuda.so` of a
-//! toolkit to the driver's `libcuda.so.1`, and returns an enum, for which a code that a newer driver
-//! added would be undefined behaviour.
+//! CUDA's driver: opened and initialised once per process, and never used in a forked child.
 
-// The functions keep the names of CUDA's documentation.
-#![allow(non_snake_case)]
-
-use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 
-use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction,
-    CUfunction_attribute, CUhostFn, CUlaunchConfig, CUpointer_attribute, CUresult, CUstream,
-    CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave,
-    CUtensorMapL2promotion, CUtensorMapSwizzle,
-};
-
 use crate::error::{Error, Result};
 
+use super::api::{Api, OLDEST};
 use super::error::check;
 use super::library;
-
-/// A `CUresult` as the number it is. The enum has `repr(u32)`, so the calling convention is the same.
-pub(super) type Code = u32;
-/// `CUDA_SUCCESS`.
-pub(super) const SUCCESS: Code = CUresult::CUDA_SUCCESS as Code;
-
-/// The oldest CUDA version that has every function below but those that are marked newer.
-pub(super) const OLDEST: c_int = 11_000;
-
-macro_rules! driver_api {
-    (
-        always { $($name:ident($($argument:ty),*);)* }
-        newer { $($newer:ident($($newer_argument:ty),*);)* }
-    ) => {
-        /// The functions used, as the library has them.
-        pub(super) struct Api {
-            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> Code,)*
-            $(pub(super) $newer: Option<unsafe extern "C" fn($($newer_argument),*) -> Code>,)*
-            pub(super) cuGetErrorName: ErrorText,
-            pub(super) cuGetErrorString: ErrorText,
-        }
-
-        impl Api {
-            /// Finds every function; the error is the name of the first that is missing.
-            ///
-            /// # Safety
-            /// The library is CUDA's driver, and stays open for as long as the functions are used.
-            unsafe fn find(library: &libloading::Library) -> std::result::Result<Self, &'static str> {
-                // SAFETY: the signatures are those of the headers: see the comparison below.
-                unsafe {
-                    Ok(Self {
-                        $($name: *library
-                            .get(concat!(stringify!($name), "\0"))
-                            .map_err(|_| stringify!($name))?,)*
-                        $($newer: library.get(concat!(stringify!($newer), "\0")).ok().map(|found| *found),)*
-                        cuGetErrorName: *library
-                            .get("cuGetErrorName\0")
-                            .map_err(|_| "cuGetErrorName")?,
-                        cuGetErrorString: *library
-                            .get("cuGetErrorString\0")
-                            .map_err(|_| "cuGetErrorString")?,
-                    })
-                }
-            }
-        }
-
-        // A signature that differs from the one in CUDA's headers does not compile.
-        $(const _: unsafe fn($($argument),*) -> CUresult = cudarc::driver::sys::$name;)*
-        $(const _: unsafe fn($($newer_argument),*) -> CUresult = cudarc::driver::sys::$newer;)*
-    };
-}
-
-/// `cuGetErrorName` and `cuGetErrorString`, which take a code of any value.
-type ErrorText = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
-
-driver_api! {
-    always {
-        cuInit(c_uint);
-        cuDriverGetVersion(*mut c_int);
-        cuDeviceGetCount(*mut c_int);
-        cuDeviceGet(*mut CUdevice, c_int);
-        cuDeviceGetName(*mut c_char, c_int, CUdevice);
-        cuDeviceTotalMem_v2(*mut usize, CUdevice);
-        cuDeviceGetAttribute(*mut c_int, CUdevice_attribute, CUdevice);
-        cuDeviceCanAccessPeer(*mut c_int, CUdevice, CUdevice);
-        cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
-        cuCtxGetCurrent(*mut CUcontext);
-        cuCtxSetCurrent(CUcontext);
-        cuCtxSynchronize();
-        cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
-        cuCtxEnablePeerAccess(CUcontext, c_uint);
-        cuMemGetInfo_v2(*mut usize, *mut usize);
-        cuMemAlloc_v2(*mut CUdeviceptr, usize);
-        cuMemFree_v2(CUdeviceptr);
-        cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
-        cuMemFreeHost(*mut c_void);
-        cuMemcpyAsync(CUdeviceptr, CUdeviceptr, usize, CUstream);
-        cuPointerGetAttribute(*mut c_void, CUpointer_attribute, CUdeviceptr);
-        cuPointerGetAttributes(c_uint, *mut CUpointer_attribute, *mut *mut c_void, CUdeviceptr);
-        cuStreamCreateWithPriority(*mut CUstream, c_uint, c_int);
-        cuStreamDestroy_v2(CUstream);
-        cuStreamGetCtx(CUstream, *mut CUcontext);
-        cuStreamQuery(CUstream);
-        cuStreamSynchronize(CUstream);
-        cuStreamWaitEvent(CUstream, CUevent, c_uint);
-        cuLaunchHostFunc(CUstream, CUhostFn, *mut c_void);
-        cuEventCreate(*mut CUevent, c_uint);
-        cuEventDestroy_v2(CUevent);
-        cuEventRecord(CUevent, CUstream);
-        cuEventQuery(CUevent);
-        cuEventSynchronize(CUevent);
-        cuEventElapsedTime(*mut f32, CUevent, CUevent);
-        cuFuncSetAttribute(CUfunction, CUfunction_attribute, c_int);
-    }
-    newer {
-        // CUDA 11.8.
-        cuLaunchKernelEx(*const CUlaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void);
-        // CUDA 12.0, compute capability 9.0.
-        cuTensorMapEncodeTiled(
-            *mut CUtensorMap,
-            CUtensorMapDataType,
-            c_uint,
-            *mut c_void,
-            *const u64,
-            *const u64,
-            *const c_uint,
-            *const c_uint,
-            CUtensorMapInterleave,
-            CUtensorMapSwizzle,
-            CUtensorMapL2promotion,
-            CUtensorMapFloatOOBfill
-        );
-        // CUDA 12.4.
-        cuFuncGetParamInfo(CUfunction, usize, *mut usize, *mut usize);
-    }
-}
-
-impl Api {
-    /// The name and the description of a code, as the driver has them.
-    pub(super) fn describe(&self, code: Code) -> (String, String) {
-        let ask = |function: ErrorText| {
-            let mut text = std::ptr::null();
-            // SAFETY: a valid output; the driver refuses codes that it does not know.
-            let known = unsafe { function(code, &mut text) };
-            if known != SUCCESS || text.is_null() {
-                return None;
-            }
-            // SAFETY: a static string of the driver that ends with NUL.
-            Some(
-                unsafe { CStr::from_ptr(text) }
-                    .to_string_lossy()
-                    .into_owned(),
-            )
-        };
-        let name = ask(self.cuGetErrorName).unwrap_or_else(|| format!("error {code}"));
-        let text = ask(self.cuGetErrorString);
-        (name, text.unwrap_or_else(|| "no description".into()))
-    }
-}
 
 /// The driver library, opened but not initialised; or why not. Decided once per process.
 pub(super) fn open() -> std::result::Result<&'static Api, &'static str> {
@@ -179,6 +26,16 @@ pub(super) fn open() -> std::result::Result<&'static Api, &'static str> {
         })
     });
     opened.as_ref().map_err(String::as_str)
+}
+
+/// The reason for a driver of this CUDA version.
+pub(super) fn too_old(version: c_int) -> String {
+    let text = |version: c_int| format!("{}.{}", version / 1000, version % 1000 / 10);
+    format!(
+        "the NVIDIA driver is too old: it speaks CUDA {}; install one for CUDA {} or newer",
+        text(version),
+        text(OLDEST)
+    )
 }
 
 /// Whether CUDA was initialised here, or is about to be.
@@ -222,7 +79,7 @@ pub(super) fn initialize() -> Result<&'static Api> {
         (api.cuDriverGetVersion)(&mut version)
     })?;
     if version < OLDEST {
-        return Err(Error::device("cuInit", super::survey::too_old(version)));
+        return Err(Error::device("cuInit", too_old(version)));
     }
     watch_forks()?;
     let before = STARTED.swap(true, Ordering::SeqCst);

@@ -4,7 +4,7 @@ use cudarc::driver::sys::CUresult;
 
 use crate::error::{Error, ErrorKind, Result};
 
-use super::driver::{Api, Code, SUCCESS};
+use super::api::{Api, Code, SUCCESS};
 
 /// The outcome of a call.
 #[inline]

@@ -9,8 +9,8 @@ use cudarc::driver::sys::{CUevent, CUevent_flags, CUresult};
 use crate::error::{Error, Result};
 use crate::runtime::Event;
 
+use super::api::{Code, SUCCESS};
 use super::device::{Device, Discarded};
-use super::driver::{Code, SUCCESS};
 use super::error::{cuda, failed};
 
 /// `CUDA_ERROR_NOT_READY`: work has not finished, which is no error.

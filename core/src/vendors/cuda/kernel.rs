@@ -13,7 +13,8 @@ use cudarc::driver::sys::{
 
 use crate::error::{Error, Result};
 
-use super::driver::{self, Api, Code, SUCCESS};
+use super::api::{Api, Code, SUCCESS};
+use super::driver;
 use super::error::{cuda, failed};
 use super::tensor_map::Encoded;
 

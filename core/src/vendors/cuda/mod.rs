@@ -13,6 +13,7 @@
 //! - Copies to or from ordinary memory may wait until they have run.
 //! - [`Vendor::pending`] stays 0: see there.
 
+mod api;
 mod device;
 mod driver;
 mod error;

@@ -10,8 +10,8 @@ use cudarc::driver::sys::{CUdeviceptr, CUmemorytype, CUpointer_attribute, CUresu
 
 use crate::error::Result;
 
+use super::api::{Api, Code, SUCCESS};
 use super::device::Device;
-use super::driver::{Api, Code, SUCCESS};
 use super::error::{cuda, failed};
 
 /// Lets `device`, whose context is current, reach these addresses if they are another device's.

@@ -8,8 +8,8 @@ use cudarc::driver::sys::{CUdeviceptr, CUstream, CUstream_flags};
 use crate::error::{Error, Result};
 use crate::runtime::{Event, HostFn, Stream};
 
+use super::api::SUCCESS;
 use super::device::{Device, Discarded};
-use super::driver::SUCCESS;
 use super::error::{cuda, failed};
 use super::event::{CudaEvent, NOT_READY};
 use super::peer;

@@ -1,9 +1,9 @@
 //! Whether this machine has NVIDIA devices that this process may use, without initialising CUDA.
 
-use std::ffi::c_int;
 use std::fs;
 use std::sync::OnceLock;
 
+use super::api::OLDEST;
 use super::driver;
 use super::nvml::{self, Listing, Unlisted};
 use super::visible::Visible;
@@ -55,16 +55,6 @@ fn device_files() -> usize {
     names.filter(|name| is_device(name)).count()
 }
 
-/// The reason for a driver of this CUDA version.
-pub(super) fn too_old(version: c_int) -> String {
-    let text = |version: c_int| format!("{}.{}", version / 1000, version % 1000 / 10);
-    format!(
-        "the NVIDIA driver is too old: it speaks CUDA {}; install one for CUDA {} or newer",
-        text(version),
-        text(driver::OLDEST)
-    )
-}
-
 fn decide(machine: &Machine, visible: Option<&str>) -> Result<usize, String> {
     let uuids: Vec<&str> = match &machine.listing {
         Ok(listing) => listing.uuids.iter().map(String::as_str).collect(),
@@ -85,8 +75,8 @@ fn decide(machine: &Machine, visible: Option<&str>) -> Result<usize, String> {
     }
     machine.driver.clone()?;
     let version = machine.listing.as_ref().ok().and_then(|l| l.cuda_version);
-    if let Some(version) = version.filter(|version| *version < driver::OLDEST) {
-        return Err(too_old(version));
+    if let Some(version) = version.filter(|version| *version < OLDEST) {
+        return Err(driver::too_old(version));
     }
     let parsed = Visible::parse(visible);
     // Without a listing, names cannot be looked up: as many as are named are believed.

@@ -10,7 +10,8 @@ use cudarc::driver::sys::{
 
 use crate::error::{Error, Result};
 
-use super::driver::{self, SUCCESS};
+use super::api::SUCCESS;
+use super::driver;
 use super::error::failed;
 
 /// Most dimensions a tensor map has.

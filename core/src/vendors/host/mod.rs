@@ -11,6 +11,7 @@ mod event;
 mod machine;
 mod memory;
 mod queue;
+mod recorded;
 mod stream;
 mod work;
 

@@ -12,19 +12,17 @@ use crate::error::{Error, Result};
 use crate::runtime::{sync, Event, HostFn, Stream};
 
 use super::chaos::Chaos;
-use super::event::{HostEvent, Recorded, Stamp};
+use super::event::HostEvent;
 use super::queue::Queue;
+use super::recorded::{Recorded, Stamp};
 use super::work::{self, refuse_in_work, Work};
-
-/// The queue of a stream.
-pub(super) type WorkQueue = Queue<Work>;
 
 /// A stream of a host device.
 pub(super) struct HostStream {
     device: usize,
     /// Numbers the streams of a device in the order they were made; 0 is the default one.
     ordinal: usize,
-    queue: Arc<WorkQueue>,
+    queue: Arc<Queue<Work>>,
     worker: Mutex<Option<JoinHandle<()>>>,
     chaos: Chaos,
     /// Calls so far that could have been made to fail.
@@ -98,7 +96,7 @@ impl HostStream {
     }
 }
 
-fn run_queue(queue: &WorkQueue, chaos: Chaos, lane: u64) {
+fn run_queue(queue: &Queue<Work>, chaos: Chaos, lane: u64) {
     work::enter();
     let mut count = 0;
     while let Some(item) = queue.next() {

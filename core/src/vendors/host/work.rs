@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::runtime::HostFn;
 
-use super::event::{Recorded, Stamp};
+use super::recorded::{Recorded, Stamp};
 
 thread_local! {
     static IN_WORK: Cell<bool> = const { Cell::new(false) };
@@ -50,7 +50,7 @@ pub(super) enum Work {
     /// Note that an event is reached.
     Record(Arc<Stamp>),
     /// Wait for an event.
-    Wait(Recorded),
+    Wait(Recorded<Work>),
 }
 
 // SAFETY: whoever queues pointers promises, in `Stream::copy` and `Stream::launch`, that another
