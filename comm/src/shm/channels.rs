@@ -6,14 +6,16 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::communicator::Shm;
+use parking_lot::Mutex;
+
 use super::flag::reached;
+use super::member::Member;
 use super::segment::{Channel, SLOTS, SLOT_BYTES};
 use crate::{Collective, DType, Error, ErrorKind, Result};
 
 /// What a rank has received from another one and nobody has asked for yet.
 #[derive(Default)]
-pub struct Incoming {
+struct Incoming {
     aside: VecDeque<Message>,
     /// Parts taken out of the channel.
     taken: u32,
@@ -32,21 +34,41 @@ struct Front {
     total: usize,
 }
 
-impl Shm {
+/// The channels between one rank and the others, by rank.
+pub(super) struct Channels {
+    /// Messages to a rank go one after the other.
+    outgoing: Vec<Mutex<()>>,
+    incoming: Vec<Mutex<Incoming>>,
+}
+
+impl Channels {
+    /// Channels without messages, in a group of `size`.
+    pub(super) fn new(size: usize) -> Self {
+        Self {
+            outgoing: (0..size).map(|_| Mutex::new(())).collect(),
+            incoming: (0..size).map(|_| Mutex::default()).collect(),
+        }
+    }
+
     /// Sends a message: returns when all of it is in the channel.
     ///
     /// # Safety
     /// The buffer of `call` is valid for its count.
-    pub(super) unsafe fn send(&self, call: &Collective<'_>, deadline: Instant) -> Result<()> {
+    pub(super) unsafe fn send(
+        &self,
+        member: &Member,
+        call: &Collective<'_>,
+        deadline: Instant,
+    ) -> Result<()> {
         let peer = call.root.unwrap_or_default();
         let _turn = self.outgoing[peer].lock();
-        let channel = self.segment.channel(self.rank, peer);
+        let channel = member.segment.channel(member.rank, peer);
         let total = call.bytes();
         let mut start = 0;
         loop {
             let filled = channel.filled.get();
             let room = filled.wrapping_add(1).wrapping_sub(SLOTS as u32);
-            self.wait(&channel.emptied, room, peer, deadline)?;
+            member.wait(&channel.emptied, room, peer, deadline)?;
             let bytes = SLOT_BYTES.min(total - start);
             let part = channel.parts[filled as usize % SLOTS].get();
             // SAFETY: the receiver has emptied the part; only this thread fills it, holding the turn.
@@ -59,7 +81,7 @@ impl Shm {
             }
             channel.filled.publish(filled.wrapping_add(1));
             if start == 0 {
-                self.segment.control(peer).doorbell.bump();
+                member.segment.control(peer).doorbell.bump();
             }
             start += bytes;
             if start >= total {
@@ -72,39 +94,41 @@ impl Shm {
     ///
     /// # Safety
     /// The buffer of `call` is valid for its count.
-    pub(super) unsafe fn receive(&self, call: &Collective<'_>, deadline: Instant) -> Result<usize> {
+    pub(super) unsafe fn receive(
+        &self,
+        member: &Member,
+        call: &Collective<'_>,
+        deadline: Instant,
+    ) -> Result<usize> {
         if let Some(peer) = call.root {
             let mut incoming = self.incoming[peer].lock();
+            let receive = Receive::new(member, call, peer, deadline);
             loop {
                 // SAFETY: the caller's promise.
-                if unsafe { self.take(&mut incoming, call, peer, deadline)? } {
+                if unsafe { receive.take(&mut incoming)? } {
                     return Ok(peer);
                 }
                 let next = incoming.taken.wrapping_add(1);
-                self.wait(
-                    &self.segment.channel(peer, self.rank).filled,
-                    next,
-                    peer,
-                    deadline,
-                )?;
+                member.wait(&receive.channel.filled, next, peer, deadline)?;
             }
         }
-        let doorbell = &self.segment.control(self.rank).doorbell;
+        let doorbell = &member.segment.control(member.rank).doorbell;
         loop {
             let seen = doorbell.get();
-            for peer in self.others() {
+            for peer in member.others() {
                 // Who holds the lock is waiting for a message of its own from that rank.
                 let Some(mut incoming) = self.incoming[peer].try_lock() else {
                     continue;
                 };
+                let receive = Receive::new(member, call, peer, deadline);
                 // SAFETY: the caller's promise.
-                if unsafe { self.take(&mut incoming, call, peer, deadline)? } {
+                if unsafe { receive.take(&mut incoming)? } {
                     return Ok(peer);
                 }
             }
-            self.check_abort()?;
-            if let Some(gone) = self.others().find(|&peer| self.is_gone(peer)) {
-                return Err(self.lost(gone));
+            member.check_abort()?;
+            if let Some(gone) = member.others().find(|&peer| member.is_gone(peer)) {
+                return Err(member.lost(gone));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -113,76 +137,58 @@ impl Shm {
             doorbell.sleep(seen, left.min(Duration::from_millis(50)));
         }
     }
+}
 
-    /// Takes a message with the call's tag if one is there. Others before it are put aside.
+/// A receive that looks for its message among those of one rank.
+struct Receive<'a> {
+    member: &'a Member,
+    call: &'a Collective<'a>,
+    peer: usize,
+    channel: &'a Channel,
+    deadline: Instant,
+}
+
+impl<'a> Receive<'a> {
+    fn new(member: &'a Member, call: &'a Collective<'a>, peer: usize, deadline: Instant) -> Self {
+        Self {
+            member,
+            call,
+            peer,
+            channel: member.segment.channel(peer, member.rank),
+            deadline,
+        }
+    }
+
+    /// Takes the first message with the call's tag, if one has come. Messages before it are put aside.
     ///
     /// # Safety
-    /// The buffer of `call` is valid for its count.
-    unsafe fn take(
-        &self,
-        incoming: &mut Incoming,
-        call: &Collective<'_>,
-        peer: usize,
-        deadline: Instant,
-    ) -> Result<bool> {
-        let expected = call.bytes();
-        if let Some(index) = incoming
-            .aside
-            .iter()
-            .position(|message| message.tag == call.tag)
-        {
-            if let Some(message) = incoming.aside.remove(index) {
-                self.expect(call, peer, message.bytes.len(), message.dtype)?;
-                // SAFETY: the buffer holds as many bytes as the message has.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(
-                        message.bytes.as_ptr(),
-                        non_null_mut(call.recv[0]),
-                        expected,
-                    );
-                }
-                return Ok(true);
+    /// The buffer of the call is valid for its count.
+    unsafe fn take(&self, incoming: &mut Incoming) -> Result<bool> {
+        let (to, tag) = (self.call.recv[0], self.call.tag);
+        let index = incoming.aside.iter().position(|aside| aside.tag == tag);
+        if let Some(message) = index.and_then(|index| incoming.aside.remove(index)) {
+            let bytes = message.bytes.len();
+            self.expect(bytes, message.dtype)?;
+            // SAFETY: the buffer holds as many bytes as the message has.
+            unsafe {
+                std::ptr::copy_nonoverlapping(message.bytes.as_ptr(), non_null_mut(to), bytes);
             }
+            return Ok(true);
         }
-        let channel = self.segment.channel(peer, self.rank);
-        while reached(channel.filled.get(), incoming.taken.wrapping_add(1)) {
-            let front = front(channel, incoming.taken);
-            if front.tag == call.tag {
-                let fits = self.expect(call, peer, front.total, front.dtype);
-                if let Err(error) = fits {
-                    // Taken out all the same: the next message is not at fault.
-                    let mut lost = vec![0; front.total];
-                    // SAFETY: as long as the message.
-                    unsafe {
-                        self.drain(
-                            channel,
-                            incoming,
-                            peer,
-                            lost.as_mut_ptr(),
-                            front.total,
-                            deadline,
-                        )?
-                    };
-                    return Err(error);
-                }
+        while reached(self.channel.filled.get(), incoming.taken.wrapping_add(1)) {
+            let front = front(self.channel, incoming.taken);
+            if front.tag == tag && self.expect(front.total, front.dtype).is_ok() {
                 // SAFETY: the buffer holds as many bytes as the message has.
-                unsafe {
-                    self.drain(channel, incoming, peer, call.recv[0], front.total, deadline)?
-                };
+                unsafe { self.drain(incoming, to, front.total)? };
                 return Ok(true);
             }
             let mut bytes = vec![0; front.total];
             // SAFETY: as long as the message.
-            unsafe {
-                self.drain(
-                    channel,
-                    incoming,
-                    peer,
-                    bytes.as_mut_ptr(),
-                    front.total,
-                    deadline,
-                )?
-            };
+            unsafe { self.drain(incoming, bytes.as_mut_ptr(), front.total)? };
+            if front.tag == tag {
+                // A message that does not fit is taken out too: the next one is not at fault.
+                return self.expect(front.total, front.dtype).map(|()| false);
+            }
             incoming.aside.push_back(Message {
                 tag: front.tag,
                 dtype: front.dtype,
@@ -192,32 +198,25 @@ impl Shm {
         Ok(false)
     }
 
-    /// Reads the message at the front of a channel.
+    /// Reads the message at the front of the channel.
     ///
     /// # Safety
     /// `to` is valid for `total` bytes.
-    unsafe fn drain(
-        &self,
-        channel: &Channel,
-        incoming: &mut Incoming,
-        peer: usize,
-        to: *mut u8,
-        total: usize,
-        deadline: Instant,
-    ) -> Result<()> {
+    unsafe fn drain(&self, incoming: &mut Incoming, to: *mut u8, total: usize) -> Result<()> {
         let mut start = 0;
         loop {
             let next = incoming.taken.wrapping_add(1);
-            self.wait(&channel.filled, next, peer, deadline)?;
+            self.member
+                .wait(&self.channel.filled, next, self.peer, self.deadline)?;
             let bytes = SLOT_BYTES.min(total - start);
-            let part = channel.parts[incoming.taken as usize % SLOTS].get();
+            let part = self.channel.parts[incoming.taken as usize % SLOTS].get();
             // SAFETY: the sender has filled the part and does not touch it before it is emptied.
             unsafe {
                 let from = (&raw const (*part).bytes).cast::<u8>();
                 std::ptr::copy_nonoverlapping(from, non_null_mut(to).add(start), bytes);
             }
             incoming.taken = next;
-            channel.emptied.publish(next);
+            self.channel.emptied.publish(next);
             start += bytes;
             if start >= total {
                 return Ok(());
@@ -226,7 +225,8 @@ impl Shm {
     }
 
     /// Refuses a message of another size or type than the receiver's.
-    fn expect(&self, call: &Collective<'_>, peer: usize, bytes: usize, dtype: u32) -> Result<()> {
+    fn expect(&self, bytes: usize, dtype: u32) -> Result<()> {
+        let call = self.call;
         if bytes == call.bytes() && dtype == call.dtype as u32 {
             return Ok(());
         }
@@ -234,12 +234,13 @@ impl Shm {
         Err(Error::new(
             ErrorKind::InvalidArgument,
             format!(
-                "rank {peer} sent {bytes} bytes of {name}, {} of {} are expected",
+                "rank {} sent {bytes} bytes of {name}, {} of {} are expected",
+                self.peer,
                 call.bytes(),
                 call.dtype.name()
             ),
         )
-        .due_to(peer))
+        .due_to(self.peer))
     }
 }
 

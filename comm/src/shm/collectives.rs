@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
-use super::communicator::Shm;
+use parking_lot::Mutex;
+
 use super::flag::reached;
+use super::member::Member;
 use super::segment::{Call, WINDOWS};
 use crate::reduce::reduce;
 use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
@@ -26,7 +28,7 @@ fn table(size: usize) -> usize {
 
 /// The steps of one collective.
 struct Steps<'a> {
-    shm: &'a Shm,
+    member: &'a Member,
     call: &'a Collective<'a>,
     deadline: Instant,
     /// The number of the step.
@@ -43,7 +45,7 @@ struct Steps<'a> {
 /// A call that some ranks have not been seen in. Who gives, such as the root of a broadcast, waits for nobody, so that
 /// what the others called instead shows later: when this rank is done, or has to wait for them.
 #[derive(Default)]
-pub(super) struct Described {
+struct Described {
     /// The step it was described in.
     step: u32,
     call: Call,
@@ -53,21 +55,30 @@ pub(super) struct Described {
 
 /// Where a rank is in the order of calls.
 #[derive(Default)]
-pub(super) struct Progress {
+struct Progress {
     /// The last step of this rank.
     step: u32,
     open: Described,
 }
 
-impl Shm {
+/// The collectives of one rank, which go one after the other.
+#[derive(Default)]
+pub(super) struct Collectives(Mutex<Progress>);
+
+impl Collectives {
     /// Runs a collective.
     ///
     /// # Safety
     /// The buffers of `call` are valid for its counts.
-    pub(super) unsafe fn collective(&self, call: &Collective<'_>, deadline: Instant) -> Result<()> {
-        let mut progress = self.progress.lock();
+    pub(super) unsafe fn run(
+        &self,
+        member: &Member,
+        call: &Collective<'_>,
+        deadline: Instant,
+    ) -> Result<()> {
+        let mut progress = self.0.lock();
         let mut steps = Steps {
-            shm: self,
+            member,
             call,
             deadline,
             now: progress.step,
@@ -115,37 +126,37 @@ unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 
 impl Steps<'_> {
     fn mine(&self) -> usize {
-        self.shm.rank
+        self.member.rank
     }
 
     /// Begins a step: the window it returns is not read by anyone any more.
     fn begin(&mut self) -> Result<*mut u8> {
         self.now = self.now.wrapping_add(1);
-        let shm = self.shm;
+        let member = self.member;
         let before = self.now.wrapping_sub(WINDOWS as u32 - 1);
-        for other in shm.others() {
-            shm.wait(
-                &shm.segment.control(other).step,
+        for other in member.others() {
+            member.wait(
+                &member.segment.control(other).step,
                 before,
                 other,
                 self.deadline,
             )?;
         }
         // All have come to the step before this one, and none can be beyond the next.
-        for other in shm.others() {
+        for other in member.others() {
             self.compare(other)?;
         }
         if self.first {
-            let slot = &shm.segment.control(self.mine()).call[self.now as usize % WINDOWS];
+            let slot = &member.segment.control(self.mine()).call[self.now as usize % WINDOWS];
             let call = self.describe();
             // SAFETY: only this rank writes, and the others have read what was here two steps ago.
             unsafe { *slot.get() = call };
             self.open.step = self.now;
             self.open.call = call;
             self.open.unseen.clear();
-            self.open.unseen.resize(shm.size, true);
+            self.open.unseen.resize(member.size, true);
         }
-        Ok(shm.segment.window(self.mine(), self.now))
+        Ok(member.segment.window(self.mine(), self.now))
     }
 
     fn describe(&self) -> Call {
@@ -177,20 +188,24 @@ impl Steps<'_> {
 
     /// Says that the window is written, and that earlier steps are read.
     fn publish(&self) {
-        self.shm.segment.control(self.mine()).step.publish(self.now);
+        self.member
+            .segment
+            .control(self.mine())
+            .step
+            .publish(self.now);
     }
 
     /// Waits for what `other` contributes to this step.
     fn arrived(&mut self, other: usize) -> Result<*const u8> {
-        let control = self.shm.segment.control(other);
-        self.shm
+        let control = self.member.segment.control(other);
+        self.member
             .wait(&control.step, self.now, other, self.deadline)?;
         self.compare(other)?;
-        Ok(self.shm.segment.window(other, self.now))
+        Ok(self.member.segment.window(other, self.now))
     }
 
     fn call_of(&self, other: usize) -> Call {
-        let slot = &self.shm.segment.control(other).call[self.now as usize % WINDOWS];
+        let slot = &self.member.segment.control(other).call[self.now as usize % WINDOWS];
         // SAFETY: `other` has published this step, and does not write here before this rank has gone on.
         unsafe { *slot.get() }
     }
@@ -198,9 +213,9 @@ impl Steps<'_> {
     /// Compares the call with those who are in it already. Of two ranks that wait for nobody, one sees the other:
     /// publishing a step and looking at others' are sequentially consistent.
     fn compare_those_who_came(&mut self) -> Result<()> {
-        let (shm, step) = (self.shm, self.open.step);
-        for other in shm.others() {
-            if reached(shm.segment.control(other).step.get(), step) {
+        let (member, step) = (self.member, self.open.step);
+        for other in member.others() {
+            if reached(member.segment.control(other).step.get(), step) {
                 self.compare(other)?;
             }
         }
@@ -213,7 +228,7 @@ impl Steps<'_> {
         if !unseen.is_some_and(std::mem::take) {
             return Ok(());
         }
-        let slot = &self.shm.segment.control(other).call[self.open.step as usize % WINDOWS];
+        let slot = &self.member.segment.control(other).call[self.open.step as usize % WINDOWS];
         // SAFETY: `other` has published that step, and describes no call two steps later before this rank has gone on.
         let (here, there) = (self.open.call, unsafe { *slot.get() });
         let same = |call: Call| Call {
@@ -263,11 +278,11 @@ impl Steps<'_> {
 
     /// Waits for all; the first time, learns their factors.
     fn all_arrived(&mut self) -> Result<()> {
-        for other in self.shm.others() {
+        for other in self.member.others() {
             self.arrived(other)?;
         }
         if self.first && self.call.kind.reduces() && self.call.reduce == ReduceOp::PremulSum {
-            self.factors = (0..self.shm.size)
+            self.factors = (0..self.member.size)
                 .map(|rank| f64::from_bits(self.call_of(rank).factor))
                 .collect();
         }
@@ -277,13 +292,13 @@ impl Steps<'_> {
 
     /// What every rank contributes at `offset` of its window, with this rank's own at `own`.
     fn inputs(&self, own: *const u8, offset: usize) -> Vec<*const u8> {
-        (0..self.shm.size)
+        (0..self.member.size)
             .map(|rank| {
                 if rank == self.mine() {
                     own
                 } else {
                     // The offset is within a window.
-                    self.shm
+                    self.member
                         .segment
                         .window(rank, self.now)
                         .wrapping_add(offset)
@@ -295,7 +310,7 @@ impl Steps<'_> {
 
     /// Bytes of a window for each of `size` ranks.
     fn part(&self) -> usize {
-        self.shm.segment.window_bytes() / self.shm.size / ALIGN * ALIGN
+        self.member.segment.window_bytes() / self.member.size / ALIGN * ALIGN
     }
 
     fn barrier(&mut self) -> Result<()> {
@@ -313,7 +328,8 @@ impl Steps<'_> {
         let (send, recv) = (call.send[0], call.recv[0]);
         let wanted = call.kind == Kind::AllReduce || call.root == Some(self.mine());
         let total = call.bytes();
-        if total * (self.shm.size - 1) <= ONE_STEP_BYTES && total <= self.shm.segment.window_bytes()
+        if total * (self.member.size - 1) <= ONE_STEP_BYTES
+            && total <= self.member.segment.window_bytes()
         {
             let window = self.begin()?;
             // SAFETY: it fits into the window; the call's buffers hold `total` bytes.
@@ -342,13 +358,13 @@ impl Steps<'_> {
         let part = self.part();
         let mut start = 0;
         while start < total {
-            let chunk = (part * self.shm.size).min(total - start);
+            let chunk = (part * self.member.size).min(total - start);
             let range = |rank: usize| {
                 let from = (rank * part).min(chunk);
                 (from, ((rank + 1) * part).min(chunk) - from)
             };
             let window = self.begin()?;
-            for other in self.shm.others() {
+            for other in self.member.others() {
                 let (from, bytes) = range(other);
                 // SAFETY: within the chunk, which is within the buffer and no longer than the window.
                 unsafe { copy(send.add(start + from), window.add(from), bytes) };
@@ -387,7 +403,7 @@ impl Steps<'_> {
                 }
             }
             self.publish();
-            for other in self.shm.others() {
+            for other in self.member.others() {
                 let (from, bytes) = range(other);
                 let theirs = self.arrived(other)?;
                 if wanted {
@@ -405,7 +421,7 @@ impl Steps<'_> {
     unsafe fn broadcast(&mut self) -> Result<()> {
         let call = self.call;
         let root = call.root.unwrap_or_default();
-        let (total, window) = (call.bytes(), self.shm.segment.window_bytes());
+        let (total, window) = (call.bytes(), self.member.segment.window_bytes());
         let mut start = 0;
         // A call without elements is still a call: the others must be in it too.
         loop {
@@ -441,7 +457,7 @@ impl Steps<'_> {
     unsafe fn gather(&mut self) -> Result<()> {
         let call = self.call;
         let reads = call.kind == Kind::AllGather || call.root == Some(self.mine());
-        let (total, window) = (call.bytes(), self.shm.segment.window_bytes());
+        let (total, window) = (call.bytes(), self.member.segment.window_bytes());
         let mut start = 0;
         loop {
             let bytes = window.min(total - start);
@@ -452,7 +468,7 @@ impl Steps<'_> {
             }
             self.publish();
             if reads {
-                for other in self.shm.others() {
+                for other in self.member.others() {
                     let theirs = self.arrived(other)?;
                     // SAFETY: as above.
                     unsafe { copy(theirs, call.recv[other].wrapping_add(start), bytes) };
@@ -482,7 +498,7 @@ impl Steps<'_> {
             let bytes = part.min(total - start);
             let own = self.begin()?;
             if self.mine() == root {
-                for other in self.shm.others() {
+                for other in self.member.others() {
                     // SAFETY: within the buffer and this rank's part of the window.
                     unsafe {
                         copy(
@@ -527,7 +543,7 @@ impl Steps<'_> {
         loop {
             let bytes = part.min(total - start);
             let own = self.begin()?;
-            for other in self.shm.others() {
+            for other in self.member.others() {
                 // SAFETY: within the buffer and that rank's part of the window.
                 unsafe {
                     copy(
@@ -569,9 +585,9 @@ impl Steps<'_> {
     /// The buffers of the call are valid for its counts.
     unsafe fn all_to_all(&mut self) -> Result<()> {
         let call = self.call;
-        let (size, element) = (self.shm.size, call.dtype.size());
+        let (size, element) = (self.member.size, call.dtype.size());
         let table = table(size);
-        let part = (self.shm.segment.window_bytes() - table) / size / ALIGN * ALIGN;
+        let part = (self.member.segment.window_bytes() - table) / size / ALIGN * ALIGN;
         self.longest = call
             .send_counts
             .iter()
@@ -581,7 +597,7 @@ impl Steps<'_> {
         let mut start = 0;
         loop {
             let own = self.begin()?;
-            for other in self.shm.others() {
+            for other in self.member.others() {
                 let total = call.send_counts[other] * element;
                 let bytes = part.min(total.saturating_sub(start));
                 // SAFETY: within the buffer, the table and that rank's part of the window.
@@ -592,7 +608,7 @@ impl Steps<'_> {
                 }
             }
             self.publish();
-            for other in self.shm.others() {
+            for other in self.member.others() {
                 let theirs = self.arrived(other)?;
                 longest = longest.max(self.longest_of(other));
                 let total = call.recv_counts[other] * element;

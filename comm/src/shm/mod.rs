@@ -18,6 +18,8 @@ mod collectives;
 #[cfg(not(loom))]
 mod communicator;
 #[cfg(not(loom))]
+mod member;
+#[cfg(not(loom))]
 mod peers;
 #[cfg(not(loom))]
 mod rendezvous;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::collectives::least_window;
 use super::communicator::Shm;
 use super::flag::reached;
+use super::member::Member;
 use super::peers::Peer;
 use super::segment::Segment;
 use crate::error::system;
@@ -158,7 +159,8 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
         peers.push((other != rank).then(|| Peer::new(pid)));
     }
     drop(file); // everyone has it mapped
-    Ok(Shm::new(segment, rank, size, config.group.clone(), peers))
+    let member = Member::new(segment, rank, size, config.group.clone(), peers);
+    Ok(Shm::new(member))
 }
 
 /// The process that a greeting of `connect` names.

@@ -100,11 +100,11 @@ fn all_reduce_adds_in_place_and_apart() {
                 let expected: Vec<f32> = (0..count)
                     .map(|i| (0..size).map(|rank| value(rank, i)).sum())
                     .collect();
-                let mut buffer = filled(shm.rank, count);
+                let mut buffer = filled(shm.member.rank, count);
                 let address = buffer.as_mut_ptr().cast::<u8>();
                 run(shm, &call(Kind::AllReduce, count, &[address], &[address])).expect("it works");
                 assert_eq!(buffer, expected);
-                let (from, mut to) = (filled(shm.rank, count), vec![0f32; count]);
+                let (from, mut to) = (filled(shm.member.rank, count), vec![0f32; count]);
                 let send = [from.as_ptr().cast()];
                 run(
                     shm,
@@ -123,10 +123,10 @@ fn parts_go_where_they_belong() {
         for count in COUNTS {
             for root in 0..size {
                 group(size, |shm| {
-                    let mine = shm.rank == root;
-                    let from = filled(shm.rank, count);
+                    let mine = shm.member.rank == root;
+                    let from = filled(shm.member.rank, count);
                     let parts: Vec<Vec<f32>> = (0..size)
-                        .map(|to| filled(shm.rank * 10 + to, count))
+                        .map(|to| filled(shm.member.rank * 10 + to, count))
                         .collect();
                     let send: Vec<*const u8> =
                         parts.iter().map(|part| part.as_ptr().cast()).collect();
@@ -148,7 +148,11 @@ fn parts_go_where_they_belong() {
                     }
                     run(shm, &call(Kind::ReduceScatter, count, &send, &out)).expect("it works");
                     let sum: Vec<f32> = (0..count)
-                        .map(|i| (0..size).map(|rank| value(rank * 10 + shm.rank, i)).sum())
+                        .map(|i| {
+                            (0..size)
+                                .map(|rank| value(rank * 10 + shm.member.rank, i))
+                                .sum()
+                        })
                         .collect();
                     assert_eq!(one, sum);
                     run(
@@ -160,7 +164,7 @@ fn parts_go_where_they_belong() {
                         ),
                     )
                     .expect("it works");
-                    assert_eq!(one, filled(root * 10 + shm.rank, count));
+                    assert_eq!(one, filled(root * 10 + shm.member.rank, count));
                     run(
                         shm,
                         &with(
@@ -220,7 +224,7 @@ fn all_to_all_takes_counts_of_every_pair() {
     let amount = |from: usize, to: usize| (from * 3 + to * 5) * 611 % 6000;
     for size in [1, 2, 3, 4] {
         group(size, |shm| {
-            let me = shm.rank;
+            let me = shm.member.rank;
             let parts: Vec<Vec<f32>> = (0..size)
                 .map(|to| filled(me * 10 + to, amount(me, to)))
                 .collect();
@@ -250,8 +254,8 @@ fn all_to_all_takes_counts_of_every_pair() {
 fn messages_are_told_apart_by_tag_and_may_exceed_the_channel() {
     let count = 200_000; // several times what a channel holds
     group(2, |shm| {
-        let peer = 1 - shm.rank;
-        if shm.rank == 0 {
+        let peer = 1 - shm.member.rank;
+        if shm.member.rank == 0 {
             for tag in [1, 2] {
                 let data = filled(tag as usize, count);
                 run(
@@ -285,7 +289,7 @@ fn messages_are_told_apart_by_tag_and_may_exceed_the_channel() {
 #[test]
 fn a_receive_from_any_rank_says_whose_it_was() {
     group(3, |shm| {
-        if shm.rank == 0 {
+        if shm.member.rank == 0 {
             let mut seen = vec![];
             for _ in 0..2 {
                 let mut data = [0f32];
@@ -299,7 +303,7 @@ fn a_receive_from_any_rank_says_whose_it_was() {
             seen.sort_unstable();
             assert_eq!(seen, [1, 2]);
         } else {
-            let data = [shm.rank as f32];
+            let data = [shm.member.rank as f32];
             let send = [data.as_ptr().cast()];
             run(
                 shm,
@@ -318,7 +322,7 @@ fn many_small_calls_of_every_kind_stay_apart() {
     group(3, |shm| {
         for round in 0..2000u32 {
             let root = round as usize % 3;
-            let mut x = [f32::from(round as u16), shm.rank as f32];
+            let mut x = [f32::from(round as u16), shm.member.rank as f32];
             let address = x.as_mut_ptr().cast::<u8>();
             let kind = if round % 2 == 0 {
                 Kind::AllReduce
@@ -349,7 +353,7 @@ fn another_call_is_a_mismatch_that_names_the_rank() {
     let errors = group(2, |shm| {
         let mut x = [0f32; 8];
         let address = x.as_mut_ptr().cast::<u8>();
-        let count = if shm.rank == 0 { 8 } else { 4 };
+        let count = if shm.member.rank == 0 { 8 } else { 4 };
         run(shm, &call(Kind::AllReduce, count, &[address], &[address])).expect_err("they differ")
     });
     // Both may see it, or one may see that the other gave up.
@@ -379,7 +383,7 @@ fn who_does_not_come_is_named_and_the_group_is_over() {
             timeout: Duration::from_millis(200),
             ..call(Kind::AllReduce, 8, &send, &recv)
         };
-        if shm.rank == 2 {
+        if shm.member.rank == 2 {
             late.wait();
             return run(shm, &short).expect_err("the group is over");
         }
@@ -396,8 +400,8 @@ fn who_does_not_come_is_named_and_the_group_is_over() {
 #[test]
 fn a_message_of_another_size_is_refused_and_the_next_one_arrives() {
     group(2, |shm| {
-        let peer = 1 - shm.rank;
-        if shm.rank == 0 {
+        let peer = 1 - shm.member.rank;
+        if shm.member.rank == 0 {
             let data = [1f32, 2.0, 3.0];
             run(
                 shm,
@@ -431,7 +435,7 @@ fn what_an_earlier_life_left_in_the_store_is_not_taken() {
     let store = Memory::default();
     for life in 0..5 {
         let sums = group_over(&store, 3, |shm| {
-            let mut x = [(shm.rank + life) as f32];
+            let mut x = [(shm.member.rank + life) as f32];
             let address = x.as_mut_ptr().cast::<u8>();
             run(shm, &call(Kind::AllReduce, 1, &[address], &[address])).map(|()| x[0])
         });
@@ -534,7 +538,7 @@ fn ranks_that_give_from_different_roots_are_told() {
                     Kind::Gather => call(kind, 100, &one, &addresses[1..]),
                     _ => call(kind, 100, &one, &addresses[..1]),
                 };
-                (0..calls).find_map(|_| run(shm, &with(shm.rank, 0, itself.clone())).err())
+                (0..calls).find_map(|_| run(shm, &with(shm.member.rank, 0, itself.clone())).err())
             });
             let told: Vec<_> = told.into_iter().flatten().collect();
             let named = told.iter().any(|error| {
@@ -554,12 +558,12 @@ fn a_root_that_went_on_is_told_at_its_next_call() {
         let mut buffer = [0f32; 4];
         let address = buffer.as_mut_ptr().cast::<u8>();
         let (send, recv) = ([address.cast_const()], [address]);
-        if shm.rank == 0 {
+        if shm.member.rank == 0 {
             run(shm, &with(0, 0, call(Kind::Broadcast, 4, &send, &recv)))
                 .expect("nobody else came");
         } else {
             // Rank 0 has gone on when this one comes.
-            while shm.segment.control(0).step.get() == 0 {
+            while shm.member.segment.control(0).step.get() == 0 {
                 std::thread::yield_now();
             }
         }
@@ -585,10 +589,10 @@ fn a_window_has_room_for_every_rank() {
     // The smallest window that may be asked for, and more ranks than it has parts for.
     let size = 70;
     let results = group(size, |shm| {
-        let mut buffer = filled(shm.rank, 100);
+        let mut buffer = filled(shm.member.rank, 100);
         let address = buffer.as_mut_ptr().cast::<u8>();
         run(shm, &call(Kind::AllReduce, 100, &[address], &[address])).expect("it works");
-        let (from, mut to) = (vec![shm.rank as f32; size], vec![0f32; size]);
+        let (from, mut to) = (vec![shm.member.rank as f32; size], vec![0f32; size]);
         let send: Vec<*const u8> = (0..size).map(|i| from[i..].as_ptr().cast()).collect();
         let recv: Vec<*mut u8> = (0..size).map(|i| to[i..].as_mut_ptr().cast()).collect();
         let counts = vec![1; size];

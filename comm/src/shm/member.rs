@@ -1,0 +1,146 @@
+//! One rank's place in the shared memory of its group: its waiting for other ranks, and how each of them is doing.
+
+use std::time::{Duration, Instant};
+
+use super::flag::{reached, Flag};
+use super::peers::Peer;
+use super::segment::Segment;
+use crate::{Error, ErrorKind, Kind, Result};
+
+/// How long a rank sleeps before it looks whether the others still live.
+const LOOK_AFTER: Duration = Duration::from_millis(50);
+
+/// Turns of the loop that waits before the kernel is asked to: about 20 µs with a core for every rank. With
+/// fewer cores than ranks, who waits takes the time of who is waited for.
+const SPIN_ALONE: u32 = 1500;
+const SPIN_CROWDED: u32 = 20;
+
+/// A rank, the memory it shares with the others, and their processes.
+pub struct Member {
+    pub(super) segment: Segment,
+    pub(super) rank: usize,
+    pub(super) size: usize,
+    pub(super) group: String,
+    /// By rank; none for this one.
+    pub(super) peers: Vec<Option<Peer>>,
+    spin: u32,
+}
+
+impl Member {
+    pub(super) fn new(
+        segment: Segment,
+        rank: usize,
+        size: usize,
+        group: String,
+        peers: Vec<Option<Peer>>,
+    ) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            segment,
+            rank,
+            size,
+            group,
+            peers,
+            spin: if size <= cores {
+                SPIN_ALONE
+            } else {
+                SPIN_CROWDED
+            },
+        }
+    }
+
+    /// The other ranks, beginning with the next one, so that not all read from the same.
+    pub(super) fn others(&self) -> impl Iterator<Item = usize> {
+        let (rank, size) = (self.rank, self.size);
+        (1..size).map(move |distance| (rank + distance) % size)
+    }
+
+    /// Waits until a flag that `peer` advances has reached `target`.
+    pub(super) fn wait(
+        &self,
+        flag: &Flag,
+        target: u32,
+        peer: usize,
+        deadline: Instant,
+    ) -> Result<()> {
+        for _ in 0..self.spin {
+            if reached(flag.get(), target) {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        let mut slept = false;
+        loop {
+            let seen = flag.get();
+            if reached(seen, target) {
+                return Ok(());
+            }
+            self.check_abort()?;
+            if slept && self.is_gone(peer) {
+                // It may have published just before it ended.
+                if reached(flag.get(), target) {
+                    return Ok(());
+                }
+                return Err(self.lost(peer));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::new(
+                    ErrorKind::Timeout,
+                    format!("Timed out waiting for {}", self.describe(peer)),
+                )
+                .due_to(peer));
+            }
+            flag.sleep(seen, left.min(LOOK_AFTER));
+            slept = true;
+        }
+    }
+
+    /// Fails when a rank has aborted the group.
+    pub(super) fn check_abort(&self) -> Result<()> {
+        match self.segment.aborted() {
+            None => Ok(()),
+            Some((by, reason)) => {
+                let who = if by == self.rank {
+                    "this rank".to_owned()
+                } else {
+                    format!("rank {by}")
+                };
+                Err(Error::new(
+                    ErrorKind::Aborted,
+                    format!("{who} aborted the group: {reason}"),
+                )
+                .due_to(by))
+            }
+        }
+    }
+
+    pub(super) fn is_gone(&self, peer: usize) -> bool {
+        self.peers[peer].as_ref().is_some_and(Peer::is_gone)
+    }
+
+    pub(super) fn lost(&self, peer: usize) -> Error {
+        Error::new(
+            ErrorKind::PeerLost,
+            format!("the process of {} has ended", self.describe(peer)),
+        )
+        .due_to(peer)
+    }
+
+    /// `rank 2 (process 411, last seen in all_reduce, sequence 11)`.
+    fn describe(&self, peer: usize) -> String {
+        let control = self.segment.control(peer);
+        let process = self.peers[peer].as_ref().map_or(0, Peer::pid);
+        let step = control.step.get();
+        if step == 0 {
+            return format!("rank {peer} (process {process}, not seen in any collective yet)");
+        }
+        // SAFETY: for a message only: the rank may be writing its next call.
+        let call = unsafe { control.call[step as usize % 2].get().read_volatile() };
+        let name = Kind::from_code(call.kind).map_or("?", Kind::name);
+        format!(
+            "rank {peer} (process {process}, last seen in {name}, sequence {})",
+            call.sequence
+        )
+    }
+}
