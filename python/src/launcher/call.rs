@@ -14,7 +14,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::conditions;
 use super::ffi::{self, Arguments, Object};
-use super::intercept::{Interception, Kind};
+use super::interception::{Interception, Kind};
 use super::key::{Key, Role, ARGUMENTS};
 use super::outcome::{count_fallback, count_native, Reason};
 use super::pack::Value;

@@ -1,8 +1,7 @@
-//! Standing in for `run` and `[grid]` of Triton's `JITFunction` and FlagGems' `LibEntry`.
+//! The methods that replace `run` and `__getitem__` of an intercepted class.
 
 use std::ffi::c_int;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use flagos_core::env::{self, Env};
 use pyo3::exceptions::PyValueError;
@@ -13,72 +12,7 @@ use crate::errors::IntoPython as _;
 
 use super::call;
 use super::ffi::{self, Arguments, Object};
-
-/// Whose functions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// `triton.runtime.JITFunction`.
-    Jit = 0,
-    /// `flag_gems.utils.libentry.LibEntry`.
-    Entry = 1,
-}
-
-/// Names looked up in functions' dictionaries.
-pub struct Names {
-    pub run: Object,
-    pub pre_run_hooks: Object,
-    pub cache: Object,
-}
-
-/// A class whose launches pass here.
-pub struct Interception {
-    pub kind: Kind,
-    /// The method that was replaced.
-    pub original: Py<PyAny>,
-    /// Explains what the original path did.
-    pub learn: Py<PyAny>,
-    /// Says what arguments are to a function.
-    pub bind: Py<PyAny>,
-    pub names: Names,
-    /// Our `run`.
-    run: Py<PyAny>,
-}
-
-// SAFETY: interned names, alive as long as the process.
-unsafe impl Send for Interception {}
-// SAFETY: as above; the objects are only touched with the GIL held.
-unsafe impl Sync for Interception {}
-
-/// One of each kind; never freed.
-static INTERCEPTIONS: [AtomicPtr<Interception>; 2] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
-
-impl Interception {
-    /// Whether `run` of the function's class is ours.
-    ///
-    /// # Safety
-    /// The GIL is held and the function is alive.
-    #[inline]
-    pub unsafe fn is_in_place(&self, _: Python<'_>, function: Object) -> bool {
-        // SAFETY: the caller's promise; an attribute that is not there is another one.
-        unsafe {
-            let class = py_ffi::Py_TYPE(function).cast::<py_ffi::PyObject>();
-            let run = py_ffi::PyObject_GetAttr(class, self.names.run);
-            if run.is_null() {
-                py_ffi::PyErr_Clear();
-                return false;
-            }
-            py_ffi::Py_DECREF(run);
-            run == self.run.as_ptr()
-        }
-    }
-}
-
-fn of(kind: usize) -> PyResult<&'static Interception> {
-    // SAFETY: NULL, or set once and never freed.
-    unsafe { INTERCEPTIONS[kind].load(Ordering::Acquire).as_ref() }
-        .ok_or_else(|| PyValueError::new_err("the launcher is not installed"))
-}
+use super::interception::{self, Interception, Kind, Names};
 
 /// Runs a function that Python calls; a panic becomes an exception.
 fn guarded(function: impl FnOnce(Python<'_>) -> PyResult<Object>) -> Object {
@@ -105,7 +39,8 @@ unsafe extern "C" fn run<const KIND: usize>(
         // SAFETY: what Python passed.
         let arguments = unsafe { Arguments::new(values, positional, names) };
         // SAFETY: the GIL is held, and Python keeps everything alive for the call.
-        let result = unsafe { call::launch(py, of(KIND)?, function, None, arguments)? };
+        let result =
+            unsafe { call::launch(py, interception::of(KIND)?, function, None, arguments)? };
         Ok(result.into_ptr())
     })
 }
@@ -142,7 +77,8 @@ unsafe extern "C" fn launch<const KIND: usize>(
             )
         };
         // SAFETY: the GIL is held, and Python keeps everything alive for the call.
-        let result = unsafe { call::launch(py, of(KIND)?, function, Some(grid), arguments)? };
+        let result =
+            unsafe { call::launch(py, interception::of(KIND)?, function, Some(grid), arguments)? };
         Ok(result.into_ptr())
     })
 }
@@ -212,7 +148,7 @@ fn launch_intercept<'py>(
     };
     let run = method(&RUN[kind as usize])?;
     let get_item = method(&GET_ITEM[kind as usize])?;
-    let interception = Interception {
+    interception::install(Interception {
         kind,
         original,
         learn,
@@ -222,10 +158,8 @@ fn launch_intercept<'py>(
             pre_run_hooks: ffi::interned(c"pre_run_hooks"),
             cache: ffi::interned(c"_flagos_launches"),
         },
-        run: run.clone().unbind(),
-    };
-    let interception = Box::into_raw(Box::new(interception));
-    INTERCEPTIONS[kind as usize].store(interception, Ordering::Release);
+        replacement: run.clone().unbind(),
+    });
     Ok((run, get_item))
 }
 
