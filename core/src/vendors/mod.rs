@@ -4,43 +4,12 @@
 //! named here and a test counts them.
 
 pub mod cuda;
+mod entry;
 pub mod host;
 
-use std::sync::Arc;
+pub use entry::{Open, Settings, VendorEntry};
 
-use crate::env::HostSettings;
 use crate::error::{Error, Result};
-use crate::runtime::sync::AtomicU64;
-use crate::runtime::Vendor;
-
-/// What the configuration says about vendors.
-#[derive(Debug, Clone, Default)]
-pub struct Settings {
-    /// The host vendor's part.
-    pub host: HostSettings,
-    /// `CUDA_VISIBLE_DEVICES`; empty hides every device.
-    pub cuda_visible_devices: Option<String>,
-}
-
-/// Opens a vendor with these settings and this count of unfinished work.
-pub type Open = fn(&Settings, Arc<AtomicU64>) -> Result<Arc<dyn Vendor>>;
-
-/// How a vendor presents itself before it is opened.
-#[derive(Debug)]
-pub struct VendorEntry {
-    /// The name `FLAGOS_VENDOR` selects it by.
-    pub name: &'static str,
-    /// The highest available one is chosen.
-    pub rank: i32,
-    /// Why it cannot be used here, if so. Initialises nothing.
-    pub unavailable: fn(&Settings) -> Option<String>,
-    /// How many devices there would be. Initialises nothing.
-    pub device_count: fn(&Settings) -> usize,
-    /// Opens it. It counts unfinished work in the number given, see [`Vendor::pending`].
-    pub open: Open,
-}
-
-inventory::collect!(VendorEntry);
 
 /// Every registered vendor, the best first.
 pub fn registered() -> Vec<&'static VendorEntry> {

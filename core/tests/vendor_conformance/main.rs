@@ -14,7 +14,8 @@ use flagos_core::vendors::host::HostVendor;
 use flagos_core::vendors::{registered, Settings};
 
 use broken::{Broken, Flaw};
-use checks::{Patience, SUITE};
+use checks::probes::Patience;
+use checks::SUITE;
 
 /// Runs the suite; names each failed check and what it found.
 fn failures(vendor: &dyn Vendor, patience: Duration) -> Vec<String> {

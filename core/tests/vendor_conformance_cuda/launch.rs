@@ -12,7 +12,7 @@ use flagos_core::runtime::Vendor;
 use flagos_core::vendors::cuda::kernel::{device_address, Kernel, Shape};
 use flagos_core::ErrorKind;
 
-use crate::checks::Pinned;
+use crate::checks::probes::Pinned;
 use crate::driver::driver;
 use crate::{open, Memory};
 

@@ -23,7 +23,8 @@ use std::time::Duration;
 use flagos_core::runtime::{Stream, Vendor};
 use flagos_core::vendors::{cuda, Settings};
 
-use checks::{Patience, Pinned, SUITE};
+use checks::probes::{Patience, Pinned};
+use checks::SUITE;
 
 /// The vendor, for one test at a time: tests count memory and fill the device.
 struct Cuda {

@@ -58,7 +58,7 @@ mod inside {
     use flagos_core::vendors::cuda;
     use flagos_core::ErrorKind;
 
-    use crate::checks::Pinned;
+    use crate::checks::probes::Pinned;
     use crate::driver::driver;
     use crate::{open, pattern, same, settings};
 

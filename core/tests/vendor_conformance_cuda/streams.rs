@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use flagos_core::runtime::launch_closure;
 use flagos_core::ErrorKind;
 
-use crate::checks::Gate;
+use crate::checks::probes::Gate;
 use crate::{copy, open, pattern, same, Memory};
 
 const LARGE: usize = 64 << 20;

@@ -41,7 +41,7 @@ use self::device::{Device, Discarded};
 use self::error::cuda;
 use self::event::CudaEvent;
 use self::stream::CudaStream;
-use super::{Settings, VendorEntry};
+use super::entry::{Settings, VendorEntry};
 
 inventory::submit! { ENTRY }
 

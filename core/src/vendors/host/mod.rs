@@ -28,7 +28,7 @@ use self::chaos::Chaos;
 use self::event::HostEvent;
 use self::memory::HostMemory;
 use self::stream::{HostStream, LiveStreams};
-use super::{Settings, VendorEntry};
+use super::entry::{Settings, VendorEntry};
 
 inventory::submit! { ENTRY }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use flagos_core::runtime::{launch_closure, Stream, Vendor};
 use flagos_core::{ErrorKind, Result};
 
-use super::{ensure, good, Flag, Gate, Outcome, Patience};
+use super::probes::{ensure, good, Flag, Gate, Outcome, Patience};
 
 pub fn an_event_follows_its_stream(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     let stream = good("stream", vendor.stream(0, 0))?;

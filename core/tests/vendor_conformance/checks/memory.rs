@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use flagos_core::runtime::{Vendor, ALIGNMENT};
 use flagos_core::ErrorKind;
 
-use super::{copy, ensure, good, Outcome, Patience, Pinned};
+use super::probes::{copy, ensure, good, Outcome, Patience, Pinned};
 
 pub fn devices_are_described(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     let count = vendor.device_count();

@@ -1,25 +1,17 @@
-//! What every vendor must do. A check returns what is wrong in words, and knows no vendor.
+//! The checks that every vendor must pass. A check knows no vendor, and says in words what is wrong.
 
 mod events;
 mod memory;
+pub mod probes;
 mod streams;
 
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
-
-use flagos_core::runtime::{launch_closure, Stream, Vendor};
-use flagos_core::Result;
+use flagos_core::runtime::Vendor;
 
 use events::*;
 use memory::*;
+use probes::{Outcome, Patience};
 use streams::*;
 
-/// How long a check gives a wrong vendor to show itself, where a right one does nothing.
-pub struct Patience(pub Duration);
-
-pub type Outcome = std::result::Result<(), String>;
 type Check = fn(&dyn Vendor, &Patience) -> Outcome;
 
 /// The suite.
@@ -64,132 +56,3 @@ pub const SUITE: &[(&str, Check)] = &[
     ("time passes between events", time_passes_between_events),
     ("work knows that it is work", work_knows_that_it_is_work),
 ];
-
-pub fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
-    condition.then_some(()).ok_or_else(|| what.into())
-}
-
-/// The value of a call that must succeed.
-pub fn good<T>(what: &str, outcome: Result<T>) -> std::result::Result<T, String> {
-    outcome.map_err(|error| format!("{what}: {error}"))
-}
-
-/// Work that keeps its stream busy until it is opened or dropped.
-pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
-
-impl Gate {
-    pub fn on(stream: &dyn Stream) -> std::result::Result<Self, String> {
-        let gate = Arc::new((Mutex::new(false), Condvar::new()));
-        let inside = Arc::clone(&gate);
-        let work = move || {
-            let open = inside.0.lock().expect("no panic");
-            drop(inside.1.wait_while(open, |open| !*open).expect("no panic"));
-        };
-        good("launch", launch_closure(stream, work))?;
-        Ok(Self(gate))
-    }
-
-    pub fn open(&self) {
-        *self.0 .0.lock().expect("no panic") = true;
-        self.0 .1.notify_all();
-    }
-}
-
-impl Drop for Gate {
-    fn drop(&mut self) {
-        self.open();
-    }
-}
-
-/// Pinned memory of a vendor.
-pub struct Pinned<'v> {
-    vendor: &'v dyn Vendor,
-    data: NonNull<u8>,
-    nbytes: usize,
-}
-
-impl<'v> Pinned<'v> {
-    pub fn new(vendor: &'v dyn Vendor, nbytes: usize) -> std::result::Result<Self, String> {
-        let data = good("pinned_alloc", vendor.pinned_alloc(nbytes))?;
-        // SAFETY: just allocated with this size.
-        unsafe { data.as_ptr().write_bytes(0, nbytes) };
-        Ok(Self {
-            vendor,
-            data,
-            nbytes,
-        })
-    }
-
-    pub fn address(&self) -> *mut u8 {
-        self.data.as_ptr()
-    }
-
-    /// A byte that streams write behind the compiler's back.
-    pub fn byte(&self, at: usize) -> &AtomicU8 {
-        assert!(at < self.nbytes);
-        // SAFETY: within the allocation, aligned, and atomics have no invalid values.
-        unsafe { AtomicU8::from_ptr(self.address().add(at)) }
-    }
-}
-
-impl Drop for Pinned<'_> {
-    fn drop(&mut self) {
-        // Queued copies may still use it.
-        let quiet = (0..self.vendor.device_count()).all(|d| self.vendor.quiesce(d).is_ok());
-        if quiet {
-            // SAFETY: from `pinned_alloc` with this size, and nothing is queued any more.
-            unsafe { self.vendor.pinned_free(self.data, self.nbytes) };
-        }
-    }
-}
-
-pub fn copy(stream: &dyn Stream, dst: *mut u8, src: *const u8, nbytes: usize) -> Outcome {
-    // SAFETY: every caller keeps both ranges alive until the stream is synchronised.
-    good("copy", unsafe { stream.copy(dst, src, nbytes) })
-}
-
-/// A byte that host functions watch, raised by a copy from device memory: the one kind of copy that no
-/// vendor waits for.
-pub struct Flag<'v> {
-    byte: Pinned<'v>,
-    one: NonNull<u8>,
-}
-
-impl<'v> Flag<'v> {
-    /// Everything a check will allocate: that may wait for the device, so it comes first.
-    pub fn new(vendor: &'v dyn Vendor) -> std::result::Result<Self, String> {
-        let byte = Pinned::new(vendor, 1)?;
-        let one = good("alloc", vendor.alloc(0, 1))?;
-        let flag = Self { byte, one };
-        let stream = good("stream", vendor.stream(0, 0))?;
-        flag.byte.byte(0).store(1, Ordering::Relaxed);
-        copy(&*stream, one.as_ptr(), flag.byte.address(), 1)?;
-        good("sync", stream.sync())?;
-        flag.byte.byte(0).store(0, Ordering::Relaxed);
-        Ok(flag)
-    }
-
-    /// Queues the copy that raises it.
-    pub fn raise_on(&self, stream: &dyn Stream) -> Outcome {
-        copy(stream, self.byte.address(), self.one.as_ptr(), 1)
-    }
-
-    pub fn is_raised(&self) -> bool {
-        self.byte.byte(0).load(Ordering::Acquire) != 0
-    }
-
-    /// Where host functions watch it.
-    pub fn address(&self) -> usize {
-        self.byte.address() as usize
-    }
-}
-
-impl Drop for Flag<'_> {
-    fn drop(&mut self) {
-        let vendor = self.byte.vendor;
-        if vendor.quiesce(0).is_ok() {
-            // SAFETY: allocated in `new` with this size, and nothing is queued any more.
-            unsafe { vendor.free(0, self.one, 1) };
-        }
-    }
-}

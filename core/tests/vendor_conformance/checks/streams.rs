@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use flagos_core::runtime::{launch_closure, Stream, Vendor};
 use flagos_core::Result;
 
-use super::{ensure, good, Flag, Gate, Outcome, Patience};
+use super::probes::{ensure, good, Flag, Gate, Outcome, Patience};
 
 pub fn the_default_stream_is_one(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     let [a, b] = [vendor.default_stream(0), vendor.default_stream(0)];
