@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use super::Dialect;
+use super::dialect::Dialect;
 use crate::communicator::{Communicator, Stream};
 use crate::Config;
 use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};

@@ -7,8 +7,9 @@ use std::ffi::{c_int, c_void, CStr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bindings::flagcx::{self, Comm, DataType, RedOp, StreamStructure, UniqueId};
+use super::dialect::Dialect;
+use super::id::share_id;
 use super::search::{functions, Opened};
-use super::{share_id, Dialect};
 use crate::Config;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 

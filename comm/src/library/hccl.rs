@@ -8,8 +8,9 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bindings::hccl::{self, Comm, DataType, Direction, RootInfo, SendRecvItem, Stream};
+use super::dialect::Dialect;
+use super::id::share_id;
 use super::search::{functions, Opened};
-use super::{share_id, Dialect};
 use crate::Config;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 

@@ -6,8 +6,9 @@
 use std::ffi::{c_char, c_int, CStr};
 
 use super::bindings::nccl::{self, Comm, DataType, RedOp, ScalarResidence, Stream, UniqueId};
+use super::dialect::Dialect;
+use super::id::share_id;
 use super::search::{functions, Opened};
-use super::{share_id, Dialect};
 use crate::Config;
 use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
