@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rust_modules import OWN, Crate, Module, circle, crates, without_comments
+
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "core" / "src"
 
@@ -92,11 +94,6 @@ def test_the_core_knows_no_framework() -> None:
         assert not cargo_packages()[crate] & FRAMEWORK_CRATES
 
 
-def without_comments(source: str) -> str:
-    """Rust source without line and block comments: documentation may link anywhere."""
-    return re.sub(r"//[^\n]*|/\*.*?\*/", "", source, flags=re.DOTALL)
-
-
 def named_modules(source: str) -> set[str]:
     """First path segments after `crate::` in Rust source, in plain paths and in groups."""
     source = without_comments(source)
@@ -135,66 +132,77 @@ def test_core_modules_name_only_what_lies_below(module: str) -> None:
     assert above == set()
 
 
-# Folders of Rust in which no file needs one that needs it.
-WITHOUT_CIRCLES = [
+# Folders of Rust in which modules still need each other.
+WITH_CIRCLES = {
     "adapters/te/src/calls",
-    "comm/src/abi",
-    "comm/src/library",
-    "core/src/abi",
-    "core/src/env",
-    "core/src/kernels",
-    "core/src/policy",
-    "core/src/registry",
-    "core/src/router",
-    "core/src/runtime",
-    "python/src",
-]
+}
 
 
-def siblings(folder: Path) -> dict[str, set[str]]:
-    """The files of a folder → the files beside them that they name."""
-    sources = {
-        file.stem: without_comments(file.read_text().split("#[cfg(test)]")[0])
-        for file in folder.glob("*.rs")
-        if not file.stem.endswith("tests") and file.stem != "mod"
+def test_rust_modules_of_a_folder_do_not_need_each_other() -> None:
+    found = {
+        str(home.joinpath(*folder).relative_to(ROOT)): names
+        for home, crate in crates(ROOT).items()
+        for folder, names in crate.circles().items()
     }
-    return {
-        name: {
-            other for other in re.findall(r"\bsuper::(?:\{\s*)?(\w+)", source) if other in sources
-        }
-        - {name}
-        for name, source in sources.items()
-    }
+    assert {folder: names for folder, names in found.items() if folder not in WITH_CIRCLES} == {}
 
 
-def circle(named: dict[str, set[str]]) -> list[str]:
-    """Names that lead back to the first of them; empty when none do."""
-    done: set[str] = set()
-
-    def follow(name: str, way: list[str]) -> list[str]:
-        if name in way:
-            return [*way[way.index(name) :], name]
-        if name in done:
-            return []
-        found = next(
-            filter(None, (follow(other, [*way, name]) for other in sorted(named[name]))), []
-        )
-        done.add(name)
-        return found
-
-    return next(filter(None, (follow(name, []) for name in sorted(named))), [])
-
-
-@pytest.mark.parametrize("folder", WITHOUT_CIRCLES)
-def test_files_of_a_folder_do_not_need_each_other(folder: str) -> None:
-    named = siblings(ROOT / folder)
-    assert named
-    assert circle(named) == []
+def test_every_rust_file_is_judged() -> None:
+    judged = {name for crate in crates(ROOT).values() for name in crate.code}
+    for module in (("router", "publish"), ("shm", "member"), ("launcher", "key"), ("build",)):
+        assert module in judged
 
 
 def test_a_circle_is_found() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
     assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+CIRCLES = {
+    "siblings": ({("a",): "use super::b::B;", ("b",): "use super::a;"}, {(): ["a", "b", "a"]}),
+    "paths in code": (
+        {("a",): "fn f() { super::b::g() }", ("b",): "fn g() { crate::a::f() }"},
+        {(): ["a", "b", "a"]},
+    ),
+    "a folder is one module": (
+        {("a",): "mod x;", ("a", "x"): "use crate::{c, b::{B, C}};", ("b",): "use crate::a::A;"},
+        {(): ["a", "b", "a"]},
+    ),
+    "in a folder": (
+        {("f",): "", ("f", "a"): "use super::b::B;", ("f", "b"): "use super::a::A;"},
+        {("f",): ["a", "b", "a"]},
+    ),
+    "by a name passed on": (
+        {(): "mod a; pub use a::A;", ("a",): "use crate::b::B;", ("b",): "use crate::A;"},
+        {(): ["a", "b", "a"]},
+    ),
+    "a folder's own code": (
+        {("f",): "mod a; use a::A; struct B;", ("f", "a"): "use super::B;"},
+        {("f",): ["a", OWN, "a"]},
+    ),
+    "names passed on are no need": (
+        {("f",): "mod a; pub use a::A; pub struct B;", ("f", "a"): "use super::B;"},
+        {},
+    ),
+    "tests may name anything": (
+        {
+            ("a",): "use super::b;",
+            ("b",): "fn f() {}\n#[cfg(test)]\nmod tests { use crate::a; }",
+        },
+        {},
+    ),
+    "documentation may link anything": (
+        {("a",): "use super::b;", ("b",): "/// See [`crate::a`].\nfn f() {}"},
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("sources", "circles"), CIRCLES.values(), ids=CIRCLES)
+def test_circles_of_rust_modules_are_found(
+    sources: dict[Module, str], circles: dict[Module, list[str]]
+) -> None:
+    assert Crate(sources).circles() == circles
 
 
 @pytest.mark.parametrize(
