@@ -158,7 +158,7 @@ demo: setup ## train a small Qwen3 on device="flagos", let it write, compare wit
 
 .PHONY: demo-ddp
 demo-ddp: setup ## the same training by two processes under torchrun, compared with one process
-	@"$(PY)" -m torch.distributed.run --nproc-per-node=2 -m torch_fl.distributed.demo $(ARGS)
+	@"$(PY)" -m torch.distributed.run --nproc-per-node=2 -m torch_fl_cli.demo_ddp $(ARGS)
 
 # ------------------------------------------------------------------------------------------ test
 

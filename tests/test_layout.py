@@ -1,7 +1,7 @@
 """Dependencies point one way: adapters → the flagos wheel → the core.
 
-Checked over Cargo's own metadata, over the paths that the core's Rust modules name, and over what
-importing the Python packages really loads.
+Checked over Cargo's own metadata, over the paths that the core's Rust modules name, over what Python
+modules import and name, and over what importing the Python packages really loads.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,11 +49,12 @@ CORE_MODULES: dict[str, set[str]] = {
     "abi": FOUNDATION | {"registry", "policy", "router", "runtime", "vendors", "kernels"},
 }
 
-FRAMEWORKS = {"torch", "torch_fl", "te_fl", "transformer_engine", "transformers", "numpy", "triton"}
+ADAPTERS = sorted(path.parent for path in (ROOT / "adapters").glob("*/pyproject.toml"))
+ADAPTER_PACKAGES = {
+    path.parent.name for adapter in ADAPTERS for path in adapter.glob("python/*/__init__.py")
+}
+FRAMEWORKS = {"torch", "transformer_engine", "transformers", "numpy", "triton", "flag_gems"}
 FRAMEWORK_CRATES = {"pyo3", "pyo3-ffi", "tch", "torch-sys", "cxx", "numpy"}
-
-# Modules of the package `flagos` that may import a framework, inside a function.
-LAZY_FRAMEWORK_USERS = {"demo", "doctor"}
 
 
 def cargo_packages() -> dict[str, set[str]]:
@@ -218,39 +219,75 @@ def test_paths_are_found_in_rust_source(source: str, names: set[str]) -> None:
     assert named_modules(source) == names
 
 
-def framework_imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Frameworks that a Python file imports, each with whether that happens inside a function."""
-    for node, lazy in walk(ast.parse(path.read_text()), lazy=False):
+FLAGOS = ROOT / "python" / "flagos"
+
+
+def named_packages(source: str) -> set[str]:
+    """Top-level packages that Python source imports, or names in a text that could be imported."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names = [node.module]
-        else:
-            continue
-        for name in names:
-            if name.split(".")[0] in FRAMEWORKS:
-                yield name, lazy
+            names.add(node.module)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.update(re.findall(r"^([A-Za-z_]\w*)(?:[.:][\w.:]+)?$", node.value))
+    return {name.partition(".")[0] for name in names}
 
 
-def walk(node: ast.AST, lazy: bool) -> Iterator[tuple[ast.AST, bool]]:
-    """Every node that runs, with whether it stands in a function; `if TYPE_CHECKING` never runs."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
-            continue
-        inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        yield child, lazy
-        yield from walk(child, inside)
-
-
-def test_the_flagos_package_imports_frameworks_only_where_it_must() -> None:
-    package = ROOT / "python" / "flagos"
-    sources = sorted(package.rglob("*.py"))
-    assert sources
+def test_the_flagos_package_knows_no_adapter_and_no_framework() -> None:
+    sources = sorted(FLAGOS.rglob("*.py"))
+    assert sources and {"torch_fl", "te_fl", "lightx2v_fl"} <= ADAPTER_PACKAGES
+    adapters = re.compile("|".join(name.replace("_", "[-_]") for name in sorted(ADAPTER_PACKAGES)))
     for path in sources:
-        for name, lazy in framework_imports(path):
-            where = path.relative_to(package)
-            assert lazy, f"{where} imports {name} when it is imported"
-            assert where.parts[0].removesuffix(".py") in LAZY_FRAMEWORK_USERS, f"{where}: {name}"
+        source = path.read_text()
+        assert not named_packages(source) & (FRAMEWORKS | ADAPTER_PACKAGES), path
+        assert not adapters.search(source), path
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("def f():\n    import torch.nn", {"torch"}),
+        ("from te_fl.core import x", {"te_fl"}),
+        ("find_spec('torch'); run('torch_fl.bench:main')", {"torch", "torch_fl"}),
+        ("'imports torch'", set()),
+    ],
+)
+def test_packages_are_found_in_python_source(source: str, names: set[str]) -> None:
+    """The check above sees every way in which a module can name a package."""
+    assert named_packages(source) == names
+
+
+def declared(adapter: Path) -> dict[str, Any]:
+    """The table `project` of an adapter's pyproject.toml."""
+    toml = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    project: dict[str, Any] = toml.loads((adapter / "pyproject.toml").read_text())["project"]
+    return project
+
+
+def test_the_catalogue_of_adapters_says_what_they_declare() -> None:
+    """`flagos` tells by this file, which is data, what to install for an adapter that is missing."""
+    catalogue = json.loads((FLAGOS / "data" / "adapters.json").read_text())
+    commands, namespaces = {}, {}
+    for adapter in ADAPTERS:
+        project = declared(adapter)
+        entries = project["entry-points"]
+        (namespaces[project["name"]],) = entries["flagos.operators"]
+        for command in entries.get("flagos.commands", ()):
+            commands[command] = project["name"]
+    published = {entry["extra"]: entry for entry in catalogue["adapters"]}
+    assert namespaces == {
+        entry["distribution"]: entry["namespace"] for entry in catalogue["adapters"]
+    }
+    assert commands == {
+        name: published[entry["extra"]]["distribution"]
+        for name, entry in catalogue["commands"].items()
+    }
+    extras = declared(ROOT / "python")["optional-dependencies"]
+    assert extras.keys() == published.keys()
+    for extra, (requirement,) in extras.items():
+        assert requirement.partition("==")[0] == published[extra]["distribution"]
 
 
 def test_importing_flagos_loads_no_framework() -> None:
@@ -262,7 +299,7 @@ import flagos
 for module in pkgutil.walk_packages(flagos.__path__, "flagos."):
     if not module.name.endswith("__main__"):
         __import__(module.name)
-print(",".join(sorted({FRAMEWORKS!r} & sys.modules.keys())))
+print(",".join(sorted({FRAMEWORKS | ADAPTER_PACKAGES!r} & sys.modules.keys())))
 """
     command = [sys.executable, "-c", program]
     output = subprocess.run(command, check=True, capture_output=True, text=True, cwd="/").stdout

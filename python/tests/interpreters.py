@@ -6,12 +6,16 @@ import json
 import os
 import re
 import subprocess
+import sys
 import venv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import flagos
 
@@ -88,6 +92,15 @@ class FakePackages:
         if entry_points:
             (info / "entry_points.txt").write_text(entry_points, encoding="utf-8")
 
+    def contributor(self, distribution: str, package: str) -> None:
+        """Has an installed distribution contribute what it does, from one of its packages alone."""
+        entries = metadata.distribution(distribution).read_text("entry_points.txt")
+        assert entries
+        self.distribution(distribution, flagos.__version__, entries)
+        spec = find_spec(package)
+        assert spec and spec.origin
+        (self.folder / package).symlink_to(Path(spec.origin).parent)
+
 
 def make_bare_environment(folder: Path) -> Path:
     """A virtual environment with flagos and what it depends on; returns its interpreter."""
@@ -134,3 +147,47 @@ def _link(folder: Path, target: Path) -> None:
     link = folder / target.name
     if target.exists() and not link.exists():
         link.symlink_to(target)
+
+
+# ---- fixtures
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path) -> Interpreter:
+    """This interpreter, with everything that is installed in it."""
+    return Interpreter(Path(sys.executable), tmp_path)
+
+
+@pytest.fixture(scope="session")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with flagos and what it depends on: no torch, no adapter."""
+    return make_bare_environment(tmp_path_factory.mktemp("bare"))
+
+
+@pytest.fixture
+def without_torch(bare_python: Path, tmp_path: Path) -> Interpreter:
+    """An interpreter without torch."""
+    return Interpreter(bare_python, tmp_path)
+
+
+@pytest.fixture
+def fakes(tmp_path: Path) -> FakePackages:
+    """Made-up packages; give ``PYTHONPATH=str(fakes.folder)`` to the interpreter."""
+    folder = tmp_path / "fakes"
+    folder.mkdir()
+    return FakePackages(folder)
+
+
+Diagnose = Callable[..., tuple[Result, dict[str, dict[str, Any]]]]
+
+
+@pytest.fixture
+def diagnose(without_torch: Interpreter, fakes: FakePackages) -> Diagnose:
+    """Runs the doctor among the made-up packages: the result, and its checks by name."""
+
+    def run(*arguments: str, **variables: str) -> tuple[Result, dict[str, dict[str, Any]]]:
+        path = {"PYTHONPATH": str(fakes.folder)}
+        result = without_torch.flagos("doctor", "--json", *arguments, **{**path, **variables})
+        return result, {check["name"]: check for check in result.json["checks"]}
+
+    return run

@@ -12,18 +12,22 @@ import pytest
 import flagos
 from python.tests.interpreters import FakePackages, Interpreter
 
-#: What an adapter does when it is imported, in the place of the real one.
+#: What an adapter contributes, in the place of the real one.
 ADAPTER = """
 from flagos import _core
-_core.register_impls("aten", ["mm", "add.Tensor", "add.out"], "cpu.native", "vendor", "host", "cpu")
-_core.register_impl("aten::mm", "fast", "flagos", len, backend="flaggems")
+
+def register():
+    _core.register_impls("aten", ["mm", "add.Tensor", "add.out"], "cpu.native", "vendor", "host", "cpu")
+    _core.register_impl("aten::mm", "fast", "flagos", len, backend="flaggems")
 """
+OPERATORS = "[flagos.operators]\naten = torch_fl:register\n"
 
 
 @pytest.fixture
 def adapted(without_torch: Interpreter, fakes: FakePackages) -> Interpreter:
     """An interpreter with a made-up adapter that registers three operators."""
     fakes.package("torch_fl", {"__init__.py": ADAPTER})
+    fakes.distribution("torch-fl", flagos.__version__, OPERATORS)
     run = without_torch.run
 
     class Adapted(Interpreter):
@@ -65,6 +69,86 @@ def test_a_command_that_does_not_exist(interpreter: Interpreter) -> None:
     result = interpreter.flagos("devcies")
     assert result.status == 2
     assert "devices" in result.err
+
+
+# ---- what adapters contribute
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        ("demo", "torch"),
+        ("verify", "torch"),
+        ("tune", "torch"),
+        ("bench", "torch"),
+        ("lightx2v", "lightx2v"),
+    ],
+)
+def test_the_command_of_a_missing_adapter_says_what_to_install(
+    without_torch: Interpreter, command: str, extra: str
+) -> None:
+    assert f" {command} " in without_torch.flagos("--help").out
+    result = without_torch.flagos(command, "--help")
+    assert result.status == 1 and result.out == ""
+    assert f"pip install 'flagos[{extra}]'" in result.err and "Traceback" not in result.err
+
+
+COMMAND = """
+import sys
+from flagos.cli.output import CommandError
+
+def run(arguments):
+    if arguments == ["wrong"]:
+        raise CommandError("that is wrong", "do it right")
+    print(arguments)
+    return 3
+"""
+
+
+def test_an_adapter_contributes_a_command(without_torch: Interpreter, fakes: FakePackages) -> None:
+    fakes.package("made_up", {"__init__.py": COMMAND})
+    fakes.distribution("made-up", "1.0", "[flagos.commands]\nmake-up = made_up:run\n")
+    path = {"PYTHONPATH": str(fakes.folder)}
+    assert "make-up   of made-up" in without_torch.flagos("--help", **path).out
+    result = without_torch.flagos("make-up", "a", "--help", **path)
+    assert (result.status, result.out) == (3, "['a', '--help']\n")
+    result = without_torch.flagos("make-up", "wrong", **path)
+    assert result.status == 1 and result.err == "error: that is wrong\n  fix: do it right\n"
+    assert "make-up" in without_torch.flagos("makeup", **path).err
+
+
+def test_a_command_that_cannot_be_imported_breaks_no_other(
+    without_torch: Interpreter, fakes: FakePackages
+) -> None:
+    fakes.package("made_up", {"__init__.py": "raise OSError('libmade.so: undefined symbol')"})
+    fakes.distribution("made-up", "1.0", "[flagos.commands]\nmake-up = made_up:run\n")
+    path = {"PYTHONPATH": str(fakes.folder)}
+    result = without_torch.flagos("make-up", **path)
+    assert result.status == 1
+    assert "made-up" in result.err and "undefined symbol" in result.err
+    assert "Traceback" not in result.err
+    assert "make-up" in without_torch.flagos("--help", **path).out
+    assert without_torch.flagos("devices", **path).status == 0
+
+
+def test_two_adapters_with_one_command_are_named(
+    without_torch: Interpreter, fakes: FakePackages
+) -> None:
+    for name in ("one", "two"):
+        fakes.distribution(f"made-{name}", "1.0", "[flagos.commands]\nmake-up = made_up:run\n")
+    result = without_torch.flagos("make-up", PYTHONPATH=str(fakes.folder))
+    assert result.status == 1 and "made-one and made-two" in result.err
+
+
+def test_nothing_of_an_adapter_is_imported_until_it_is_asked(interpreter: Interpreter) -> None:
+    result = interpreter.program(
+        "import sys; from flagos.cli import run; run([]); run(['env', '--json'])\n"
+        "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+    assert result.status == 0, result.err
+    assert not {"torch", "torch_fl", "torch_fl_cli", "te_fl", "lightx2v_fl"} & set(
+        result.err.split()
+    )
 
 
 # ---- devices
@@ -144,6 +228,7 @@ def test_ops_with_a_broken_adapter_says_why(
     without_torch: Interpreter, fakes: FakePackages
 ) -> None:
     fakes.package("torch_fl", {"__init__.py": "raise OSError('libtorch.so: undefined symbol')"})
+    fakes.distribution("torch-fl", flagos.__version__, OPERATORS)
     result = without_torch.flagos("ops", PYTHONPATH=str(fakes.folder))
     assert result.status == 1
     assert "undefined symbol" in result.err

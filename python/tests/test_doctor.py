@@ -9,14 +9,9 @@ from pathlib import Path
 import pytest
 
 import flagos
-from flagos.doctor.canary import CANARIES, Mismatch, compare
 from flagos.doctor.check import Check, Status, worst
 from flagos.doctor.libraries import LIBRARIES, find
-from python.tests.conftest import Diagnose
-from python.tests.interpreters import FakePackages, Interpreter
-
-TORCH = "__version__ = '2.11.0'\n"
-BUILT_FOR = 'TORCH_VERSION = "2.11"\n'
+from python.tests.interpreters import Diagnose, FakePackages, Interpreter
 
 
 def test_a_problem_always_comes_with_a_fix() -> None:
@@ -40,13 +35,13 @@ def test_the_json_has_one_shape(diagnose: Diagnose) -> None:
         assert (check["fix"] is None) is (check["status"] == "ok")
 
 
-def test_without_torch_everything_else_is_examined(diagnose: Diagnose) -> None:
+def test_without_an_adapter_everything_else_is_examined(diagnose: Diagnose) -> None:
     result, checks = diagnose()
     assert result.status == 0, result.err
     assert result.json["status"] == "warn"
     assert checks["core"]["data"]["version"] == flagos.__version__
-    assert checks["torch"]["status"] == "warn"
-    assert "pip install 'flagos[torch]'" in checks["torch"]["fix"]
+    assert checks["distribution torch-fl"]["status"] == "warn"
+    assert "pip install 'flagos[torch]'" in checks["distribution torch-fl"]["fix"]
     assert checks["devices"]["data"]["devices"][0]["vendor"] == "host"
     assert checks["vendor host"]["data"]["vendor"]["chosen"]
     assert checks["vendor cuda"]["data"]["vendor"]["reason"] in checks["vendor cuda"]["detail"]
@@ -57,74 +52,8 @@ def test_text_shows_each_check_and_its_fix(without_torch: Interpreter) -> None:
     result = without_torch.flagos("doctor")
     assert result.status == 0, result.err
     assert "OK    python: " in result.out
-    assert "WARN  torch: not installed\n      fix: pip install" in result.out
+    assert "WARN  distribution torch-fl: not installed\n      fix: pip install" in result.out
     assert result.out.splitlines()[-1].endswith("0 fail")
-
-
-# ---- torch
-
-
-@pytest.mark.parametrize(
-    ("torch", "reason"),
-    [
-        ("raise OSError('libtorch.so: file too short')", "file too short"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
-        ("import sys; sys.exit(3)", "status 3"),
-        ("import time; time.sleep(600)", "did not finish in 3 s"),
-    ],
-)
-def test_a_torch_that_does_not_import(
-    diagnose: Diagnose, fakes: FakePackages, torch: str, reason: str
-) -> None:
-    fakes.package("torch", {"__init__.py": torch})
-    fakes.distribution("torch", "2.11.0")
-    result, checks = diagnose("--timeout", "3")
-    assert result.status == 1
-    assert checks["torch"]["status"] == "fail"
-    assert reason in checks["torch"]["detail"]
-    assert "--force-reinstall" in checks["torch"]["fix"]
-    assert checks["core"]["status"] == "ok"
-
-
-def test_an_extension_for_another_torch_is_not_opened(
-    diagnose: Diagnose, fakes: FakePackages
-) -> None:
-    fakes.package("torch", {"__init__.py": "__version__ = '2.9.1+cpu'"})
-    fakes.distribution("torch", "2.9.1+cpu")
-    opened = fakes.folder / "opened"
-    fakes.package(
-        "torch_fl",
-        {
-            "__init__.py": f"open({str(opened)!r}, 'w'); import os; os.abort()",
-            "_build.py": BUILT_FOR,
-        },
-    )
-    fakes.distribution("torch-fl", flagos.__version__)
-    result, checks = diagnose()
-    assert result.status == 1
-    assert checks["torch"]["status"] == "ok"
-    assert checks["torch_fl"]["status"] == "fail"
-    assert "built for torch 2.11, but torch 2.9.1+cpu" in checks["torch_fl"]["detail"]
-    assert "torch==2.11.*" in checks["torch_fl"]["fix"]
-    assert not opened.exists()
-    assert not any(name.startswith("canary") for name in checks)
-
-
-def test_a_missing_torch_that_the_adapter_needs(diagnose: Diagnose, fakes: FakePackages) -> None:
-    fakes.package("torch_fl", {"__init__.py": "", "_build.py": BUILT_FOR})
-    result, checks = diagnose()
-    assert result.status == 1
-    assert "torch==2.11.*" in checks["torch"]["fix"]
-
-
-def test_an_extension_that_crashes(diagnose: Diagnose, fakes: FakePackages) -> None:
-    fakes.package("torch", {"__init__.py": TORCH})
-    fakes.distribution("torch", "2.11.0")
-    fakes.package("torch_fl", {"__init__.py": "import os; os.abort()", "_build.py": BUILT_FOR})
-    result, checks = diagnose()
-    assert result.status == 1
-    assert checks["torch"]["status"] == "ok"
-    assert "SIGABRT" in checks["torch_fl"]["detail"]
 
 
 def test_versions_that_differ(diagnose: Diagnose, fakes: FakePackages) -> None:
@@ -134,17 +63,75 @@ def test_versions_that_differ(diagnose: Diagnose, fakes: FakePackages) -> None:
     assert f"flagos is {flagos.__version__}" in checks["distribution torch-fl"]["detail"]
 
 
-def test_another_plugin_for_the_same_slot(diagnose: Diagnose, fakes: FakePackages) -> None:
-    fakes.distribution("torch-npu", "2.11.0", "[torch.backends]\ntorch_npu = torch_npu:_autoload\n")
-    _, checks = diagnose()
-    assert checks["device plugins"]["status"] == "warn"
-    assert checks["device plugins"]["data"]["others"] == ["torch_npu (torch_npu:_autoload)"]
+def test_a_variable_that_asks_for_an_adapter_that_is_missing_is_a_problem(
+    without_torch: Interpreter,
+) -> None:
+    result = without_torch.flagos("doctor", "--json", NVTE_PLUGIN="te_fl")
+    checks = {check["name"]: check for check in result.json["checks"]}
+    assert result.status == 1
+    assert "NVTE_PLUGIN=te_fl is set" in checks["NVTE_PLUGIN"]["detail"]
+    assert "pip install 'flagos[te]'" in checks["NVTE_PLUGIN"]["fix"]
 
 
-def test_autoload_switched_off(diagnose: Diagnose, fakes: FakePackages) -> None:
-    fakes.package("torch_fl", {"__init__.py": "", "_build.py": BUILT_FOR})
-    _, checks = diagnose(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-    assert checks["autoload"]["status"] == "warn"
+# ---- what adapters contribute
+
+ENTRIES = """[flagos.doctor.checks]
+{name} = made_up_{name}:checks
+[flagos.doctor.canaries]
+{name} = made_up_{name}:canaries
+"""
+
+SOUND = """
+from flagos.doctor.check import ok
+
+def checks(timeout):
+    yield ok("made up", f"{timeout:g} s")
+
+def canaries(timeout, found):
+    yield ok("made up canary", found["made up"].detail)
+"""
+
+
+def contributed(fakes: FakePackages, name: str, source: str) -> None:
+    fakes.package(f"made_up_{name}", {"__init__.py": source})
+    fakes.distribution(f"made-up-{name}", "1.0", ENTRIES.format(name=name))
+
+
+def test_an_adapter_contributes_checks_and_canaries(
+    diagnose: Diagnose, fakes: FakePackages
+) -> None:
+    contributed(fakes, "sound", SOUND)
+    result, checks = diagnose("--timeout", "7")
+    assert result.status == 0, result.err
+    assert checks["made up"]["detail"] == checks["made up canary"]["detail"] == "7 s"
+    names = list(checks)
+    assert names.index("made up") < names.index("library libcuda.so.1")
+    assert names[-1] == "made up canary"
+    assert "made up canary" not in diagnose("--no-canaries")[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("raise OSError('libmade.so: undefined symbol')", "undefined symbol"),
+        ("x = 1", "checks"),
+        ("checks = 1", "made_up_broken:checks is no function"),
+        ("def checks(timeout): yield 'all well'", "reports str where flagos.doctor.Check belongs"),
+        ("def checks(timeout): yield 1 / 0", "ZeroDivisionError"),
+    ],
+)
+def test_an_adapter_that_cannot_be_asked_is_named_and_the_others_go_on(
+    diagnose: Diagnose, fakes: FakePackages, source: str, reason: str
+) -> None:
+    contributed(fakes, "broken", source)
+    contributed(fakes, "sound", SOUND)
+    result, checks = diagnose()
+    assert result.status == 1
+    assert checks["adapter broken"]["status"] == "fail"
+    assert "made-up-broken" in checks["adapter broken"]["detail"]
+    assert reason in checks["adapter broken"]["detail"]
+    assert checks["adapter broken"]["fix"].endswith("--no-deps made-up-broken")
+    assert checks["made up"]["status"] == checks["made up canary"]["status"] == "ok"
 
 
 # ---- the core
@@ -162,7 +149,7 @@ def test_a_core_that_does_not_load(without_torch: Interpreter, fakes: FakePackag
     assert checks["core"]["status"] == "fail"
     assert "_core.abi3.so" in checks["core"]["detail"]
     assert "--force-reinstall" in checks["core"]["fix"]
-    assert checks["torch"]["status"] == "warn"
+    assert checks["distribution torch-fl"]["status"] == "warn"
     devices = without_torch.flagos("devices", **path)
     assert devices.status == 1
     assert "flagos doctor" in devices.err and "Traceback" not in devices.err
@@ -198,7 +185,7 @@ def test_files_that_were_read_are_listed(diagnose: Diagnose, without_torch: Inte
     assert [Path(file).name for file in files] == ["flagos.toml", "more.toml"]
 
 
-# ---- libraries, kernels
+# ---- libraries
 
 
 def test_a_library_is_found_where_the_linker_looks_first(
@@ -225,94 +212,3 @@ def test_a_library_everybody_can_change_is_a_warning(diagnose: Diagnose, tmp_pat
     assert check["status"] == "warn"
     assert check["data"]["path"] == str(library)
     assert f"chmod o-w {library}" in check["fix"]
-
-
-def test_flaggems_without_triton(diagnose: Diagnose, fakes: FakePackages) -> None:
-    fakes.distribution("flag-gems", "5.0.2")
-    _, checks = diagnose()
-    assert checks["flaggems"]["status"] == "warn"
-    assert checks["flaggems"]["fix"] == "pip install triton"
-
-
-def test_a_wrong_flaggems_source(diagnose: Diagnose, tmp_path: Path) -> None:
-    result, checks = diagnose(FLAGGEMS_SOURCE_DIR=str(tmp_path / "nowhere"))
-    assert result.status == 1
-    assert "src/flag_gems" in checks["flaggems"]["fix"]
-
-
-# ---- the device
-
-
-def test_a_sound_installation_passes(interpreter: Interpreter) -> None:
-    pytest.importorskip("torch_fl", reason="the canaries need the torch adapter")
-    result = interpreter.flagos("doctor", "--json")
-    checks = {check["name"]: check for check in result.json["checks"]}
-    assert [name for name, check in checks.items() if check["status"] == "fail"] == []
-    assert result.status == 0
-    assert checks["device"]["data"]["owner"] == "flagos"
-    for canary in CANARIES:
-        assert checks[f"canary {canary.__name__.replace('_', ' ')}"]["status"] == "ok"
-
-
-def test_a_device_without_memory_fails_its_canaries(interpreter: Interpreter) -> None:
-    pytest.importorskip("torch_fl", reason="the canaries need the torch adapter")
-    result = interpreter.flagos("doctor", "--json", FLAGOS_HOST_FAULT="alloc=1.0")
-    checks = {check["name"]: check for check in result.json["checks"]}
-    assert result.status == 1
-    assert checks["canary mm"]["status"] == "fail"
-    assert "OutOfMemoryError" in checks["canary mm"]["detail"]
-    assert "\n" not in checks["canary mm"]["detail"]
-
-
-def test_a_route_for_an_operator_that_does_not_exist(interpreter: Interpreter) -> None:
-    pytest.importorskip("torch_fl", reason="names are checked against the adapter's operators")
-    result = interpreter.flagos("doctor", "--json", "--no-canaries", FLAGOS_OP_softmaks__int="cpu")
-    checks = {check["name"]: check for check in result.json["checks"]}
-    assert result.status == 1
-    assert "softmaks" in checks["plan"]["detail"]
-    assert "softmax" in checks["plan"]["fix"]
-
-
-def test_the_comparison_of_the_canaries_refuses_lies() -> None:
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("torch_fl", reason="the canaries need the torch adapter")
-    right = torch.arange(4.0)
-    compare(right.to("flagos"), right)
-    with pytest.raises(Mismatch, match="values"):
-        compare((right + 1e-3).to("flagos"), right)
-    with pytest.raises(Mismatch, match="shape"):
-        compare(right.reshape(2, 2).to("flagos"), right)
-    with pytest.raises(Mismatch, match="not on flagos"):
-        compare(right, right)
-
-
-def test_a_transformer_engine_that_needs_a_newer_cublas_is_told_apart() -> None:
-    from flagos.doctor.transformer_engine import remedy
-
-    missing = "undefined symbol: cublasLtGroupedMatrixLayoutInit_internal"
-    assert "newer cuBLAS" in remedy(f"OSError: libtransformer_engine.so: {missing}")
-    assert "reinstall" in remedy("OSError: libtransformer_engine.so: undefined symbol: other")
-
-
-def test_asking_for_a_plugin_without_transformer_engine_is_a_problem(
-    without_torch: Interpreter,
-) -> None:
-    result = without_torch.flagos("doctor", "--json", NVTE_PLUGIN="te_fl")
-    checks = {check["name"]: check for check in result.json["checks"]}
-    assert "pip install 'flagos[te]'" in checks["NVTE_PLUGIN"]["fix"]
-    assert "NVTE_PLUGIN=te_fl is set" in checks["transformer_engine"]["detail"]
-
-
-def test_a_plugin_that_the_variable_names_and_nothing_finds_is_a_problem() -> None:
-    from flagos.doctor.check import Status
-    from flagos.doctor.transformer_engine import checks
-
-    pytest.importorskip("te_fl")
-    told = {}
-    for module in ("no_such_plugin", "te_fl"):
-        with pytest.MonkeyPatch.context() as variables:
-            variables.setenv("TE_FL_PLUGIN_MODULES", module)
-            (told[module],) = (c for c in checks(120.0) if c.name == "TE_FL_PLUGIN_MODULES")
-    assert told["te_fl"].status is Status.OK
-    broken = told["no_such_plugin"]
-    assert broken.status is Status.FAIL and "No module named 'no_such_plugin'" in broken.detail

@@ -16,7 +16,7 @@ SHORT = ("--steps", "4", "--tokens", "8", "--json")
 
 def demo(*arguments: str) -> tuple[int, dict[str, Any]]:
     """Exit status and JSON report of one run."""
-    command = [sys.executable, "-m", "flagos.demo", *SHORT, *arguments]
+    command = [sys.executable, "-m", "torch_fl_cli.demo", *SHORT, *arguments]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.stdout, run.stderr
     return run.returncode, json.loads(run.stdout)
@@ -62,7 +62,7 @@ def test_the_demonstration_fails_when_one_weight_differs() -> None:
 
 
 def test_the_demonstration_names_what_is_missing() -> None:
-    command = [sys.executable, "-m", "flagos.demo", "--device", "flagos:99"]
+    command = [sys.executable, "-m", "torch_fl_cli.demo", "--device", "flagos:99"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert "flagos:99" in run.stderr

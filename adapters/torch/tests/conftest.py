@@ -14,6 +14,13 @@ os.environ.setdefault("FLAGOS_HOST_DEVICES", "2")
 import torch
 
 from adapters.torch.tests.launch import run_script
+from python.tests.interpreters import (  # noqa: F401  fixtures
+    bare_python,
+    diagnose,
+    fakes,
+    interpreter,
+    without_torch,
+)
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -1,22 +1,32 @@
 """The ``flagos`` command.
 
-Each command is a file here. Nothing imports torch except the commands that say so, and those import
-it late, so that every other one answers at once and works when torch is broken. For the same reason
-this is argparse and not a library with more comfort: ``flagos devices`` must answer in 0.2 s.
+Each command of this package is a file here; others are contributed by adapters (:mod:`flagos.adapters`).
+Nothing of a framework is imported except by the commands that say so, and those import it late, so that
+every other one answers at once and works when the framework is broken. For the same reason this is
+argparse and not a library with more comfort: ``flagos devices`` must answer in 0.2 s.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from flagos.cli import bench, demo, devices, doctor, environment, flaggems, lightx2v, operators
+from flagos.cli import contributed, devices, doctor, environment, operators
 from flagos.cli.output import CommandError, print_json
 
+#: The commands of this package, each with what adds it.
+OWN = {
+    "devices": devices.add_to,
+    "ops": operators.add_ops_to,
+    "explain": operators.add_explain_to,
+    "doctor": doctor.add_to,
+    "env": environment.add_to,
+}
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+
+def parser(*, with_contributed: bool = True) -> argparse.ArgumentParser:
+    """The command line. The commands of adapters are there to be listed: they parse their own options."""
     result = argparse.ArgumentParser(
         prog="flagos",
         description="One device for PyTorch and more: look at it, at its routes, at what is wrong.",
@@ -24,14 +34,10 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--version", action="store_true", help="print the version and exit")
     commands = result.add_subparsers(metavar="<command>")
-    devices.add_to(commands)
-    operators.add_to(commands)
-    doctor.add_to(commands)
-    environment.add_to(commands)
-    lightx2v.add_to(commands)
-    demo.add_to(commands)
-    flaggems.add_to(commands)
-    bench.add_to(commands)
+    for add_to in OWN.values():
+        add_to(commands)
+    if with_contributed:
+        contributed.add_to(commands)
     return result
 
 
@@ -42,19 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Runs one command line: 0 when all is well, 1 when not, 2 when it is not understood."""
-    if arguments[:1] == ["demo"]:
-        return demo.run(arguments[1:])  # its options are its own
-    if arguments and arguments[0] in flaggems.COMMANDS:
-        try:
-            return flaggems.run(arguments[0], arguments[1:])
-        except CommandError as error:
-            return _report(error, str(error), error.hint)
-    if arguments[:1] == ["bench"]:
-        try:
-            return bench.run(arguments[1:])
-        except CommandError as error:
-            return _report(error, str(error), error.hint)
-    everything = parser()
+    name = arguments[0] if arguments else ""
+    if name not in OWN and contributed.is_known(name):
+        return _reporting(lambda: contributed.run(name, arguments[1:]))
+    everything = parser(with_contributed=name not in OWN)
     options = everything.parse_args(arguments)
     if options.version:
         from importlib.metadata import version
@@ -64,8 +61,13 @@ def run(arguments: list[str]) -> int:
     if not hasattr(options, "run"):
         everything.print_help()
         return 2
+    return _reporting(lambda: int(options.run(options)))
+
+
+def _reporting(command: Callable[[], int]) -> int:
+    """The status of a command; an error in words instead of a traceback."""
     try:
-        return int(options.run(options))
+        return command()
     except CommandError as error:
         return _report(error, str(error), error.hint)
     except ImportError as error:

@@ -7,7 +7,7 @@ import sys
 from fnmatch import fnmatchcase
 from typing import Any
 
-from flagos.cli.adapters import load_adapters
+from flagos.cli.loading import load_adapters
 from flagos.cli.output import CommandError, Commands, add_command, print_json, print_table
 
 OPS = """
@@ -32,8 +32,8 @@ examples:
 """
 
 
-def add_to(commands: Commands) -> None:
-    """Adds both commands."""
+def add_ops_to(commands: Commands) -> None:
+    """Adds `flagos ops`."""
     parser = add_command(
         commands,
         "ops",
@@ -49,6 +49,10 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--check-lock", metavar="FILE", help="fail with the differences from this lock file"
     )
+
+
+def add_explain_to(commands: Commands) -> None:
+    """Adds `flagos explain`."""
     parser = add_command(
         commands,
         "explain",

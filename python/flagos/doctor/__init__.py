@@ -1,20 +1,13 @@
-"""Examines an installation, even a broken one: whatever may crash runs in its own process."""
+"""Examines an installation, even a broken one: whatever may crash runs in its own process.
+
+What concerns a framework is contributed by its adapter: see :mod:`flagos.adapters`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 
-from flagos.doctor import (
-    configuration,
-    device,
-    distributed,
-    framework,
-    installation,
-    kernels,
-    libraries,
-    transformer_engine,
-)
+from flagos.doctor import configuration, contributed, installation, libraries
 from flagos.doctor.check import Check, Status, worst
 
 __all__ = ["Check", "Status", "diagnose", "summary", "worst"]
@@ -22,6 +15,16 @@ __all__ = ["Check", "Status", "diagnose", "summary", "worst"]
 
 def diagnose(*, timeout: float, canaries: bool) -> Iterator[Check]:
     """Every check, as it finishes. ``timeout`` (seconds) is for each process that is started."""
+    found: dict[str, Check] = {}
+    for check in _checks(timeout):
+        found[check.name] = check
+        yield check
+    # What a broken core cannot do would only fail again, less clearly.
+    if canaries and found["core"].status is not Status.FAIL:
+        yield from contributed.canaries(timeout, found)
+
+
+def _checks(timeout: float) -> Iterator[Check]:
     yield installation.python()
     core = installation.core(timeout)
     yield core
@@ -33,25 +36,8 @@ def diagnose(*, timeout: float, canaries: bool) -> Iterator[Check]:
         if configured.status is not Status.FAIL:
             yield configuration.devices()
             yield from configuration.vendors()
-    broken = core.status is Status.FAIL
-    for check in framework.torch_and_adapter(timeout):
-        broken |= check.status is Status.FAIL
-        yield check
-    with_adapter = find_spec("torch_fl") is not None
-    yield framework.device_plugins()
-    autoload = framework.autoload()
-    if with_adapter:
-        yield autoload
-        yield framework.fork()
-    yield kernels.triton()
-    yield kernels.flaggems()
-    yield from transformer_engine.checks(timeout)
+    yield from contributed.checks(timeout)
     yield from libraries.libraries()
-    # What is reported as broken above would only fail again, less clearly.
-    if canaries and not broken and with_adapter:
-        expected = autoload.status is Status.OK
-        yield from device.canaries(timeout, autoload_expected=expected)
-        yield from distributed.collectives(timeout)
 
 
 def summary(checks: Sequence[Check]) -> str:

@@ -6,15 +6,12 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 
+from flagos.adapters import published
 from flagos.doctor.check import Check, fail, ok, warn
 from flagos.doctor.process import run_module
 
 OLDEST_PYTHON = (3, 10)
 NEWEST_TESTED_PYTHON = (3, 13)
-#: Distributions that must have the version of ``flagos``, and the extra that installs each.
-ADAPTERS = {"torch-fl": "torch", "te-fl": "te", "lightx2v-fl": "lightx2v"}
-#: Those that most people do without.
-OPTIONAL = {"te-fl", "lightx2v-fl"}
 
 
 def python() -> Check:
@@ -43,7 +40,7 @@ def core(timeout: float) -> Check:
 
 
 def distributions() -> Iterator[Check]:
-    """Core and adapters have one version."""
+    """Core and published adapters have one version."""
     core_version = installed_version("flagos")
     if core_version is None:
         yield fail(
@@ -52,18 +49,18 @@ def distributions() -> Iterator[Check]:
             "pip install flagos",
         )
         return
-    for adapter, extra in ADAPTERS.items():
-        version = installed_version(adapter)
-        name = f"distribution {adapter}"
-        if version is None and adapter in OPTIONAL:
+    for adapter in published():
+        version = installed_version(adapter.distribution)
+        name = f"distribution {adapter.distribution}"
+        if version is None and adapter.optional:
             continue
         if version is None:
-            yield warn(name, "not installed", f"pip install 'flagos[{extra}]'")
+            yield warn(name, "not installed", adapter.fix)
         elif version != core_version:
             yield fail(
                 name,
                 f"{version}, but flagos is {core_version}",
-                f"pip install 'flagos[{extra}]=={core_version}'",
+                f"pip install 'flagos[{adapter.extra}]=={core_version}'",
             )
         else:
             yield ok(name, f"{version}, as flagos")

@@ -7,7 +7,7 @@ import json
 from importlib import resources
 from pathlib import Path
 
-from flagos.cli.output import CommandError, Commands, add_command, print_json, print_table
+from flagos.cli.output import CommandError, add_command, print_json, print_table
 from lightx2v_fl import rules
 from lightx2v_fl.device import device_name
 
@@ -30,8 +30,14 @@ example:
 """
 
 
-def add_to(commands: Commands) -> None:
-    """Adds the two commands."""
+def parser() -> argparse.ArgumentParser:
+    """The command line, with the two commands below it."""
+    result = argparse.ArgumentParser(
+        prog="flagos lightx2v",
+        description="Ready configurations for LightX2V, and a check of your own.",
+        epilog="`flagos lightx2v <command> --help` shows examples.",
+    )
+    commands = result.add_subparsers(metavar="<command>", required=True)
     listing = add_command(
         commands,
         "configs",
@@ -53,6 +59,13 @@ def add_to(commands: Commands) -> None:
     judging.add_argument("--model-cls", default="wan2.1", help="as LightX2V's (default: wan2.1)")
     judging.add_argument("--task", default="t2v", help="as LightX2V's (default: t2v)")
     judging.add_argument("--device", help="as FLAGOS_LIGHTX2V_DEVICE (default: its value)")
+    return result
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command line: 0 when all is well, 1 when not."""
+    options = parser().parse_args(arguments)
+    return int(options.run(options))
 
 
 def ready() -> dict[str, str]:

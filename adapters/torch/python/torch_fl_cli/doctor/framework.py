@@ -22,20 +22,17 @@ def torch_and_adapter(timeout: float) -> Iterator[Check]:
     """torch imports, is the version the extension was built for, and the extension loads."""
     version = installed_version("torch")
     present = find_spec("torch") is not None
-    adapter = find_spec("torch_fl") is not None
     if not present:
-        text = "not installed"
-        if adapter:
-            yield fail("torch", f"{text}, but torch_fl needs it", f"pip install {_wanted_torch()}")
-        else:
-            yield warn("torch", text, "pip install 'flagos[torch]'")
+        yield fail(
+            "torch", "not installed, but torch_fl needs it", f"pip install {_wanted_torch()}"
+        )
         return
-    built_for = torch_version_built_for() if adapter else None
+    built_for = torch_version_built_for()
     matches = version is not None and built_for is not None and _minor(version) == _minor(built_for)
     # An extension built for another torch may crash on opening: it is not even tried.
     arguments = ("torch_fl",) if matches else ()
     outcome = run_module(
-        "flagos.doctor.probe_torch", arguments, timeout=timeout, environment={AUTOLOAD: "0"}
+        "torch_fl_cli.doctor.probe_torch", arguments, timeout=timeout, environment={AUTOLOAD: "0"}
     )
     facts = outcome.report("torch")
     if facts is None:
@@ -46,8 +43,6 @@ def torch_and_adapter(timeout: float) -> Iterator[Check]:
         )
         return
     yield ok("torch", f"{facts['version']}, {facts['file']}", **facts)
-    if not adapter:
-        return
     if built_for is None:
         yield fail(
             "torch_fl",
@@ -113,7 +108,7 @@ def device_plugins() -> Check:
             f"uninstall what you do not use, or set {AUTOLOAD}=0 and import the one you want",
             **data,
         )
-    if find_spec("torch_fl") is not None and not ours:
+    if not ours:
         return warn(
             "device plugins",
             f"torch_fl is importable but has no entry point in {ENTRY_POINT_GROUP!r}: "

@@ -100,7 +100,7 @@ class Progress:
 
 def story() -> bytes:
     """The text that the demonstration learns, as UTF-8 bytes."""
-    return resources.files("flagos").joinpath("data", "harbour.txt").read_bytes()
+    return resources.files("torch_fl_cli").joinpath("data", "harbour.txt").read_bytes()
 
 
 def sparkline(values: Sequence[float], width: int = 48) -> str:

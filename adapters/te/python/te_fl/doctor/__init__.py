@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 from flagos.doctor.check import Check, fail, ok
 from flagos.doctor.installation import installed_version
@@ -17,13 +16,9 @@ NEWER_CUBLAS = "cublasLtGroupedMatrixLayoutInit_internal"
 
 
 def checks(timeout: float) -> Iterator[Check]:
-    """Nothing where neither TransformerEngine nor a plugin is installed or asked for."""
+    """Nothing where TransformerEngine is not installed and no plugin is asked for."""
     plugin = os.environ.get(PLUGIN)
-    if plugin == "te_fl" and find_spec("te_fl") is None:
-        yield fail(
-            PLUGIN, "te_fl is not installed", "pip install 'flagos[te]', or unset NVTE_PLUGIN"
-        )
-    if os.environ.get(MODULES) and find_spec("te_fl") is not None:
+    if os.environ.get(MODULES):
         yield _plugins(timeout)
     version = installed_version("transformer-engine")
     if version is None:
@@ -34,7 +29,7 @@ def checks(timeout: float) -> Iterator[Check]:
                 "pip install --no-build-isolation 'transformer-engine[pytorch]', or use te_fl.core without it",
             )
         return
-    outcome = run_module("flagos.doctor.probe_transformer_engine", timeout=timeout)
+    outcome = run_module("te_fl.doctor.probe_transformer_engine", timeout=timeout)
     facts = outcome.report("transformer_engine")
     if facts is not None and "error" not in facts:
         yield ok("transformer_engine", f"{version}, {facts['module']}", **facts)
@@ -45,7 +40,7 @@ def checks(timeout: float) -> Iterator[Check]:
 
 def _plugins(timeout: float) -> Check:
     """Whether the modules that the variable names register."""
-    outcome = run_module("flagos.doctor.probe_te_fl", timeout=timeout)
+    outcome = run_module("te_fl.doctor.probe_plugins", timeout=timeout)
     facts = outcome.report("te_fl")
     if facts is not None and "error" not in facts:
         return ok(MODULES, f"{facts['operators']} operators of TransformerEngine", **facts)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flagos.doctor.canary import CANARIES, DEVICE
 from flagos.doctor.check import Check, fail, ok, warn
-from flagos.doctor.framework import AUTOLOAD
 from flagos.doctor.process import run_module
+from torch_fl_cli.doctor.canary import CANARIES, DEVICE
+from torch_fl_cli.doctor.framework import AUTOLOAD
 
 
 def canaries(timeout: float, *, autoload_expected: bool) -> Iterator[Check]:
     """The device comes up with torch, belongs to us, and computes what the CPU computes."""
-    outcome = run_module("flagos.doctor.canary", timeout=timeout)
+    outcome = run_module("torch_fl_cli.doctor.canary", timeout=timeout)
     device = outcome.report("device")
     if device is None:
         yield fail(
@@ -46,11 +46,13 @@ def _canary(name: str, result: dict[str, object] | None, failure: str | None) ->
     check = f"canary {name.replace('_', ' ')}"
     if result is None:
         detail = f"did not finish: {failure}" if failure else "did not run"
-        return fail(check, detail, "run `python -m flagos.doctor.canary` to see where it stops")
+        return fail(
+            check, detail, "run `python -m torch_fl_cli.doctor.canary` to see where it stops"
+        )
     if not result["passed"]:
         return fail(
             check,
             str(result["reason"]),
-            "run `python -m flagos.doctor.canary`; `flagos explain` shows what served the operator",
+            "run `python -m torch_fl_cli.doctor.canary`; `flagos explain` shows what served the operator",
         )
     return ok(check, "as the CPU" if name != "negative_control" else "the comparison notices lies")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flagos.doctor.check import Check, fail, ok
-from flagos.doctor.collective import PROBLEM
 from flagos.doctor.process import run_module
+from torch_fl_cli.doctor.collective import PROBLEM
 
 
 def collectives(timeout: float) -> Iterator[Check]:
     """An all-reduce between two processes, and the engines with what serves them."""
-    outcome = run_module("flagos.doctor.collective", timeout=timeout)
+    outcome = run_module("torch_fl_cli.doctor.collective", timeout=timeout)
     ranks = outcome.report("ranks")
     if ranks is None or any(ranks["statuses"]):
         wrong = ranks is not None and PROBLEM in ranks["statuses"]
@@ -19,7 +19,7 @@ def collectives(timeout: float) -> Iterator[Check]:
         yield fail(
             "collective",
             detail,
-            "run `python -m flagos.doctor.collective` to see the error of each rank",
+            "run `python -m torch_fl_cli.doctor.collective` to see the error of each rank",
         )
     else:
         yield ok("collective", "two processes added up over shared memory")

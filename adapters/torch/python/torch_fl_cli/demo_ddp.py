@@ -1,6 +1,6 @@
 """The demonstration of `flagos demo` as distributed data parallel training.
 
-    torchrun --nproc-per-node=2 -m torch_fl.distributed.demo [--steps 20]
+    torchrun --nproc-per-node=2 -m torch_fl_cli.demo_ddp [--steps 20]
 
 Every rank trains on its part of each batch with stock DistributedDataParallel. Rank 0 then trains alone
 on whole batches, and compares: losses agree up to the order in which float32 numbers are added.
@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from flagos import demo
 from torch_fl import distributed
+from torch_fl_cli import demo
 
 TOLERANCE = 2e-3
 """Greatest difference of a loss, in nats per byte, after which the runs are not the same."""
@@ -53,9 +53,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20, help="training steps (default: 20)")
     options = parser.parse_args()
     if "RANK" not in os.environ:
-        parser.error(
-            "run it under torchrun: torchrun --nproc-per-node=2 -m torch_fl.distributed.demo"
-        )
+        parser.error("run it under torchrun: torchrun --nproc-per-node=2 -m torch_fl_cli.demo_ddp")
     distributed.init_process_group("auto")
     rank, size = dist.get_rank(), dist.get_world_size()
     if demo.BATCH % size:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.util import find_spec
 
-from flagos.cli.output import CommandError, Commands
+from flagos.cli.output import CommandError
 
 DETAILS = """
 benchmarks:
@@ -22,12 +21,6 @@ examples:
 BENCHMARKS = {"comm": "torch_fl.distributed.bench"}
 
 
-def add_to(commands: Commands) -> None:
-    """Adds the command to the help; :func:`run` is called before anything is parsed."""
-    summary = "measure collectives: flagos bench comm"
-    commands.add_parser("bench", help=summary, add_help=False)
-
-
 def run(arguments: list[str]) -> int:
     """Runs a benchmark with its own options."""
     name = arguments[0] if arguments else "--help"
@@ -38,6 +31,4 @@ def run(arguments: list[str]) -> int:
         raise CommandError(
             f"there is no benchmark {name!r}", f"there is {', '.join(sorted(BENCHMARKS))}"
         )
-    if find_spec("torch_fl") is None:
-        raise CommandError("torch_fl is not installed", "pip install 'flagos[torch]'")
     return subprocess.run([sys.executable, "-m", BENCHMARKS[name], *arguments[1:]]).returncode

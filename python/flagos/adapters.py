@@ -1,0 +1,122 @@
+"""What adapters contribute to the ``flagos`` command, and what to install for one that is missing.
+
+An adapter contributes functions by entry points. Each group says what its functions take and return:
+
+* ``flagos.commands``: ``run(arguments: list[str]) -> int`` is the command of the entry point's name. It
+  parses its own options and returns the status; :class:`flagos.cli.output.CommandError` is told in words.
+* ``flagos.doctor.checks``: ``checks(timeout: float) -> Iterator[Check]`` is asked by ``flagos doctor``;
+  ``timeout`` (seconds) is for each process it starts (:func:`flagos.doctor.process.run_module`).
+* ``flagos.doctor.canaries``: ``canaries(timeout: float, found: Mapping[str, Check]) -> Iterator[Check]``
+  computes something, after all checks; ``found`` are those by name.
+* ``flagos.operators``: ``register() -> None`` registers the operators of the namespace that the entry point
+  is named after, for ``flagos ops`` and ``flagos explain``.
+
+A module is imported only when its function is needed. Where a framework may be broken, its import belongs
+into the function of a command, or into the process that a check starts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+COMMANDS = "flagos.commands"
+CHECKS = "flagos.doctor.checks"
+CANARIES = "flagos.doctor.canaries"
+OPERATORS = "flagos.operators"
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One entry point. Nothing of it is imported yet."""
+
+    #: Of the adapter, of the command, or the namespace.
+    name: str
+    #: What declares it, such as ``my-adapter``.
+    distribution: str
+    entry: EntryPoint
+
+    @property
+    def package(self) -> str:
+        """The top-level package of the function."""
+        return self.entry.module.partition(".")[0]
+
+    def load(self) -> Callable[..., Any]:
+        """Imports the function. Raises what its module raises, and TypeError for what cannot be called."""
+        function = self.entry.load()
+        if not callable(function):
+            raise TypeError(f"{self.entry.value} is no function")
+        return function  # type: ignore[no-any-return]
+
+
+def contributions(group: str) -> list[Contribution]:
+    """The entry points of a group: those of published adapters in their order, then others by name."""
+    from importlib import metadata  # takes as long as everything else that `flagos env` imports
+
+    order = {adapter.distribution: place for place, adapter in enumerate(published())}
+    found = [
+        Contribution(entry.name, entry.dist.name if entry.dist else entry.value, entry)
+        for entry in metadata.entry_points(group=group)
+    ]
+    found.sort(key=lambda one: (order.get(one.distribution, len(order)), one.distribution))
+    return found
+
+
+@dataclass(frozen=True)
+class Published:
+    """An adapter that is published with this version of flagos."""
+
+    #: Of the distribution ``flagos``: it brings the adapter.
+    extra: str
+    distribution: str
+    package: str
+    #: Of its operators.
+    namespace: str
+    #: Whether most people do without it.
+    optional: bool
+    #: Environment variables that ask for it, each with the value that does.
+    variables: dict[str, str]
+
+    @property
+    def fix(self) -> str:
+        """What installs it."""
+        return f"pip install 'flagos[{self.extra}]'"
+
+
+@dataclass(frozen=True)
+class PublishedCommand:
+    """A command that a published adapter contributes."""
+
+    summary: str
+    adapter: Published
+
+
+@cache
+def _catalogue() -> dict[str, Any]:
+    # Data: nothing here is imported from. The layout test compares it with what the adapters declare.
+    file = Path(__file__).with_name("data") / "adapters.json"
+    catalogue: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return catalogue
+
+
+@cache
+def published() -> tuple[Published, ...]:
+    """Every published adapter, in the order in which they are examined."""
+    return tuple(Published(**entry) for entry in _catalogue()["adapters"])
+
+
+@cache
+def published_commands() -> dict[str, PublishedCommand]:
+    """The commands of published adapters by name, in the order of the help."""
+    by_extra = {adapter.extra: adapter for adapter in published()}
+    return {
+        name: PublishedCommand(entry["summary"], by_extra[entry["extra"]])
+        for name, entry in _catalogue()["commands"].items()
+    }
