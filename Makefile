@@ -231,8 +231,8 @@ CORE_CUDA_TESTS := $(DIST)/vendor_conformance_cuda
 GPU_REPORTS ?= docs/benchmarks
 # Processes of the conformance sweep that share the device.
 GPU_JOBS ?= 8
-# The adapter's tests that say nothing of the host vendor.
-GPU_ADAPTER_TESTS ?= $(addprefix adapters/torch/tests/test_,data.py import.py integrations.py)
+# What runs on whatever vendor is there.
+GPU_ADAPTER_TESTS ?= adapters/torch/tests tests/models
 
 .PHONY: gpu-kit
 gpu-kit: wheels $(CORE_CUDA_TESTS) ## what the next two need, into dist/: the wheels, the core's CUDA tests
@@ -261,7 +261,7 @@ gpu-test-core:
 gpu-test-programs:
 	$(GPU_RUN) -m pytest tests/gpu $(ARGS)
 gpu-test-adapter:
-	$(GPU_RUN) -m pytest $(GPU_ADAPTER_TESTS) $(ARGS)
+	$(GPU_RUN) -m pytest $(GPU_ADAPTER_TESTS) --vendor cuda $(ARGS)
 gpu-test-conformance:
 	$(GPU_RUN) -m tests.conformance --reference cuda --device flagos --ci --ci-seed $(CI_SEED) -j $(GPU_JOBS)
 

@@ -1,7 +1,9 @@
 """Selects tests by what the machine has.
 
-A test marked ``host``, ``cuda``, ``metax`` or ``ascend`` runs where the flagos device is that vendor's;
-``flaggems`` and ``flaggems_python`` where FlagGems' operators are registered; ``lightx2v`` where
+The device of a test is whatever flagos finds, or the vendor that ``--vendor`` names: without a device of that
+vendor the run fails instead of skipping. A test marked ``needs`` runs where the vendor has every capability it
+names (`CAPABILITIES`); one marked ``host``, ``cuda``, ``metax`` or ``ascend`` is about that vendor itself. Tests
+marked ``flaggems`` and ``flaggems_python`` run where FlagGems' operators are registered; ``lightx2v`` where
 LIGHTX2V_PATH names a checkout of LightX2V; ``te`` and ``tefl`` where TE_PATH and TEFL_PATH name
 TransformerEngine and TransformerEngine-FL. The others are skipped with the reason. Everything else runs
 anywhere and can be picked with ``-m anyplatform``.
@@ -10,18 +12,69 @@ anywhere and can be picked with ``-m anyplatform``.
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
 
 import pytest
 
 VENDOR_MARKS = ("host", "cuda", "metax", "ascend")
+VENDOR = "FLAGOS_VENDOR"
 FLAGGEMS_MARKS = ("flaggems", "flaggems_python")
 LIGHTX2V_MARK = "lightx2v"
 LIGHTX2V_PATH = "LIGHTX2V_PATH"
 # Mark → the variable that names checkouts, or folders of installed packages, separated like a PATH.
 TRANSFORMER_ENGINES = {"te": "TE_PATH", "tefl": "TEFL_PATH"}
 DISABLED = "FLAGOS_DISABLE_FLAGGEMS_PY"
+
+
+def _only(*names: str) -> Callable[[], bool]:
+    return lambda: bool(vendors() & set(names))
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Something that not every machine can do, and whether this one can."""
+
+    meaning: str
+    present: Callable[[], bool]
+
+
+CAPABILITIES = {
+    "faults": Capability(
+        "queued work that is late, or fails, on request (FLAGOS_HOST_DELAY_US, FLAGOS_HOST_FAULT)",
+        _only("host"),
+    ),
+    "cpu_kernels": Capability(
+        "a native device that is the CPU, for operators without a kernel for another one",
+        _only("host"),
+    ),
+    "host_memory": Capability(
+        "device memory that the host addresses, as simulated libraries do", _only("host")
+    ),
+    "shared_storage": Capability(
+        "device memory that processes share both ways, and DLPack's kDLExtDev", _only("host")
+    ),
+    "compiler": Capability(
+        "a C++ compiler, from which torch.compile makes code for the CPU",
+        lambda: any(map(shutil.which, ("g++", "clang++"))),
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def native() -> str:
+    """The device type that serves flagos: "cpu" on the host vendor, "cuda" on CUDA.
+
+    Its kernels compute for flagos, so that results on both are equal in every bit.
+    """
+    pytest.importorskip("torch_fl", reason="the torch adapter is not installed")
+    from torch_fl import _vendor
+
+    return _vendor.native()
 
 
 @cache
@@ -69,17 +122,48 @@ def missing(mark: str) -> str | None:
     return None
 
 
+def lacking(capability: str) -> str | None:
+    """Why a test that needs this capability cannot run here, or None when it can."""
+    if capability not in CAPABILITIES:
+        nearest = get_close_matches(capability, CAPABILITIES, 1) or sorted(CAPABILITIES)
+        raise pytest.UsageError(
+            f"needs({capability!r}): no such capability; is {nearest[0]!r} meant?"
+        )
+    if CAPABILITIES[capability].present():
+        return None
+    return f"needs {CAPABILITIES[capability].meaning}"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--vendor NAME``: the vendor whose devices the tests must run on."""
+    parser.addoption(
+        "--vendor",
+        choices=VENDOR_MARKS,
+        help="run on this vendor's devices, or fail (FLAGOS_VENDOR)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Chooses the vendor, for this process and those that tests start."""
+    vendor = config.getoption("--vendor")
+    if vendor is None:
+        return
+    os.environ[VENDOR] = vendor
+    if vendor not in vendors():
+        raise pytest.UsageError(f"--vendor {vendor}: {missing(vendor)}")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what runs anywhere, and skips what this machine cannot run."""
     for item in items:
-        platform_marks = [
+        marks = [
             mark
             for mark in (*VENDOR_MARKS, *FLAGGEMS_MARKS, LIGHTX2V_MARK, *TRANSFORMER_ENGINES)
             if item.get_closest_marker(mark)
         ]
-        if not platform_marks:
+        needs = [name for mark in item.iter_markers("needs") for name in mark.args]
+        if not marks and not needs:
             item.add_marker(pytest.mark.anyplatform)
-        for mark in platform_marks:
-            reason = missing(mark)
+        for reason in (*map(missing, marks), *map(lacking, needs)):
             if reason is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))

@@ -28,6 +28,7 @@ def finished() -> tuple[int, dict[str, Any]]:
     return demo()
 
 
+@pytest.mark.host  # it compares with the CPU, whatever serves flagos
 def test_the_demonstration_is_the_same_on_flagos_and_cpu(
     finished: tuple[int, dict[str, Any]],
 ) -> None:

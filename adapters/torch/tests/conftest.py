@@ -13,6 +13,7 @@ os.environ.setdefault("FLAGOS_HOST_DEVICES", "2")
 
 import torch
 
+import torch_fl  # noqa: F401  beside CUDA the device is registered by this, before tests name it
 from adapters.torch.tests.launch import run_script
 from python.tests.interpreters import (  # noqa: F401  fixtures
     bare_python,
@@ -23,6 +24,16 @@ from python.tests.interpreters import (  # noqa: F401  fixtures
 )
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+# The vendor that is tested holds for every process that a test starts.
+KEPT = "FLAGOS_VENDOR"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_result() -> None:
+    """CUDA's libraries choose among kernels that differ in low bits: one of them, in full precision."""
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.deterministic = True
 
 
 @pytest.fixture
@@ -37,7 +48,9 @@ def run_python() -> Run:
         script: str, *, fails: bool = False, fresh: bool = False, **variables: str | None
     ) -> subprocess.CompletedProcess[str]:
         environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("FLAGOS_")
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("FLAGOS_") or name == KEPT
         }
         return run_script(script, environment, variables, fails=fails, fresh=fresh)
 

@@ -36,7 +36,11 @@ def free_port() -> int:
 
 @cache
 def _zygote(kind: str) -> subprocess.Popen[str]:
-    environment = {name: x for name, x in os.environ.items() if not name.startswith("FLAGOS_")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("FLAGOS_") or name == "FLAGOS_VENDOR"
+    }
     # Ranks share the processors: threads of each would only get in each other's way.
     environment |= {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(

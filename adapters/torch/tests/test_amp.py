@@ -138,7 +138,7 @@ class TestGradScaler:
         assert other.get_scale() == scaled.get_scale()
 
 
-def test_training_under_autocast_follows_the_cpu():
+def test_training_under_autocast_follows_the_native_device(native):
     def losses(device: str) -> list[float]:
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
@@ -155,4 +155,5 @@ def test_training_under_autocast_follows_the_cpu():
             history.append(loss.item())
         return history
 
-    assert losses("flagos") == pytest.approx(losses("cpu"), rel=1e-2)
+    # torch.autocast("cpu") has fewer operators in lower precision than an accelerator's.
+    assert losses("flagos") == pytest.approx(losses(native), rel=1e-2)

@@ -1,4 +1,4 @@
-"""Packages of AOTInductor on the host vendor."""
+"""Packages of AOTInductor on the host vendor. Under the cuda vendor they are made on `cuda` views."""
 
 from __future__ import annotations
 

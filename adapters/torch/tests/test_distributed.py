@@ -254,6 +254,7 @@ def test_a_library_that_must_not_be_loaded_is_refused(make, reason, tmp_path):
     assert f"FLAGOS_COMM_LIBRARY: {library}: " in end.output and reason in end.output
 
 
+@pytest.mark.needs("host_memory")
 @pytest.mark.parametrize(("engine", "library"), ENGINES)
 def test_engines_of_vendors_over_simulated_libraries(simulated, engine, library):
     variables = {"FLAGOS_COMM_ENGINE": engine, "FLAGOS_COMM_LIBRARY": str(simulated[library])}
@@ -261,7 +262,7 @@ def test_engines_of_vendors_over_simulated_libraries(simulated, engine, library)
         assert "well" in output
 
 
-@pytest.mark.host
+@pytest.mark.needs("host_memory", "faults")
 def test_gradients_are_exact_when_communication_is_late(simulated):
     """With a control: futures that complete on the compute stream give wrong ones."""
     variables = {"FLAGOS_COMM_ENGINE": "nccl", "FLAGOS_COMM_LIBRARY": str(simulated["new"])}

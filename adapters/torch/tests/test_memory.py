@@ -87,7 +87,7 @@ def test_statistics_have_the_names_of_pytorch_plugin_fl():
     del x
     assert flagos.memory_stats()["num_free_calls"] == before["num_free_calls"] + 1
     assert stats["num_device_malloc"] >= stats["num_device_free"] >= 0
-    assert stats["num_alloc_retries"] == 0
+    assert stats["num_alloc_retries"] == before["num_alloc_retries"]
 
 
 def test_mem_get_info():
@@ -126,10 +126,9 @@ def test_devices_are_counted_apart():
     del x
 
 
-@pytest.mark.host
-def test_a_request_beyond_memory_says_what_holds_it():
+def test_a_request_beyond_memory_says_how_much_was_asked_for():
     total = flagos.mem_get_info()[1]
-    with pytest.raises(torch.OutOfMemoryError, match="requested"):
+    with pytest.raises(torch.OutOfMemoryError, match=r"requested|Tried to allocate"):
         torch.empty(2 * total, dtype=torch.uint8, device="flagos")
     assert torch.ones(3, device="flagos").sum().item() == 3
 
@@ -146,7 +145,7 @@ def test_a_fraction_of_memory_is_a_limit():
     assert torch.empty(64 * MIB, dtype=torch.uint8, device="flagos").numel() == 64 * MIB
 
 
-@pytest.mark.host
+@pytest.mark.needs("faults")
 def test_an_injected_failure_says_that_it_is_injected(run_python):
     script = """
     import torch
@@ -212,15 +211,14 @@ def test_statistics_of_pinned_memory_have_torchs_names():
     assert flagos.host_memory_stats().keys() == expected | {"num_host_alloc", "num_host_free"}
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, torch.int32, torch.bool, torch.complex64]
 )
-def test_fresh_memory_is_filled_where_every_run_has_to_be_the_same(dtype):
+def test_fresh_memory_is_filled_where_every_run_has_to_be_the_same(dtype, native):
     torch.use_deterministic_algorithms(True)
     try:
         made = {}
-        for device in ("cpu", "flagos"):
+        for device in (native, "flagos"):
             x = torch.ones(3, 4, dtype=dtype, device=device)
             made[device] = [
                 torch.empty(2, 3, dtype=dtype, device=device),
@@ -230,7 +228,7 @@ def test_fresh_memory_is_filled_where_every_run_has_to_be_the_same(dtype):
                 torch.empty_permuted((2, 3), (1, 0), dtype=dtype, device=device),
                 torch.ones(2, dtype=dtype, device=device).resize_(6),
             ]
-        for ours, theirs in zip(made["flagos"], made["cpu"], strict=True):
-            torch.testing.assert_close(ours.cpu(), theirs, rtol=0, atol=0, equal_nan=True)
+        for ours, theirs in zip(made["flagos"], made[native], strict=True):
+            torch.testing.assert_close(ours.cpu(), theirs.cpu(), rtol=0, atol=0, equal_nan=True)
     finally:
         torch.use_deterministic_algorithms(False)

@@ -12,7 +12,7 @@ import torch
 
 import flagos
 import torch_fl
-from torch_fl import _vendor, replay
+from torch_fl import replay
 from torch_fl.python_kernels import capture, globals_watch
 
 
@@ -29,7 +29,7 @@ def serving(op: str, fn: Any) -> Iterator[None]:
         flagos.unregister(op, "test.native")
 
 
-def test_it_is_given_native_tensors_over_the_same_memory():
+def test_it_is_given_native_tensors_over_the_same_memory(native):
     x = torch.randn(4, 5, device="flagos")
     seen = []
 
@@ -39,7 +39,7 @@ def test_it_is_given_native_tensors_over_the_same_memory():
 
     with serving("aten::silu", silu):
         y = torch.nn.functional.silu(x.t())
-    assert seen == [(_vendor.native(), x.data_ptr(), (1, 5))]
+    assert seen == [(native, x.data_ptr(), (1, 5))]
     assert y.device.type == "flagos"
     torch.testing.assert_close(y.cpu(), torch.nn.functional.silu(x.cpu().t()))
     assert torch.nn.functional.silu(x).device.type == "flagos"  # the native kernel again
@@ -69,7 +69,7 @@ def test_an_output_that_is_given_is_the_one_returned():
     torch.testing.assert_close(out.cpu(), torch.ones(3).exp())
 
 
-def test_a_factory_is_given_the_native_device():
+def test_a_factory_is_given_the_native_device(native):
     seen = []
 
     def zeros(size, *, dtype=None, layout=None, device=None, pin_memory=None):
@@ -78,7 +78,7 @@ def test_a_factory_is_given_the_native_device():
 
     with serving("aten::zeros", zeros):
         made = torch.zeros(2, 3, device="flagos")
-    assert seen == [_vendor.native()]
+    assert seen == [native]
     assert made.device.type == "flagos" and made.tolist() == [[0.0] * 3] * 2
 
 
@@ -132,7 +132,7 @@ def test_it_is_not_chosen_by_default_when_it_is_on_request():
         flagos.unregister("aten::sin", "test.request")
 
 
-@pytest.mark.skipif(_vendor.on_cuda(), reason="calls are recorded there")
+@pytest.mark.host
 def test_nothing_is_recorded_without_launches():
     assert not replay.enabled()
     with serving("aten::cos", torch.cos):

@@ -13,8 +13,6 @@ import pytest
 
 from adapters.torch.tests.launch import run_script
 
-pytestmark = pytest.mark.anyplatform
-
 ROUNDS = 10
 
 PRELUDE = f"""
@@ -49,7 +47,7 @@ def run_delayed(program: str, **environment: str) -> str:
     return result.stdout.strip()
 
 
-@pytest.mark.host
+@pytest.mark.needs("faults")
 def test_without_a_wait_the_race_shows():
     """Negative control: the same program without ordering reads stale data."""
     assert int(run_delayed("print(rounds(lambda: None))")) > 0
@@ -129,7 +127,7 @@ def test_record_stream_keeps_memory_until_the_other_stream_is_done():
     assert run_delayed(program) == "0"
 
 
-@pytest.mark.host
+@pytest.mark.needs("faults")
 def test_without_record_stream_memory_is_reused_too_early():
     """Negative control for the test above."""
     program = """
@@ -148,7 +146,7 @@ def test_without_record_stream_memory_is_reused_too_early():
     assert int(run_delayed(program)) > 0
 
 
-@pytest.mark.host
+@pytest.mark.needs("faults")
 def test_a_failed_copy_is_reported_when_its_stream_is_waited_for():
     program = """
         source = torch.ones(1000).pin_memory()
@@ -166,7 +164,7 @@ def test_a_failed_copy_is_reported_when_its_stream_is_waited_for():
     assert lines[-1] == "4.0"  # the process goes on
 
 
-@pytest.mark.host
+@pytest.mark.needs("faults")
 @pytest.mark.parametrize("side", [False, True], ids=["current stream", "side stream"])
 def test_a_reader_of_a_failed_copy_is_told_once(side):
     program = f"""

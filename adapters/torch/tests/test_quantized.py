@@ -15,8 +15,7 @@ import torch
 
 import torch_fl
 
-# The host vendor computes with the CPU's own kernels, so every bit is the CPU's.
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.needs("cpu_kernels")
 
 ops = torch.ops.quantized
 

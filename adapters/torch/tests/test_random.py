@@ -11,7 +11,6 @@ def draw(device: str = "flagos") -> torch.Tensor:
     return torch.randn(5, device=device).cpu()
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     "sample",
     [
@@ -25,23 +24,22 @@ def draw(device: str = "flagos") -> torch.Tensor:
         pytest.param(lambda d: torch.nn.functional.dropout(torch.ones(9, device=d)), id="dropout"),
     ],
 )
-def test_a_seed_gives_the_numbers_of_the_cpu(sample):
+def test_a_seed_gives_the_numbers_of_the_native_device(sample, native):
     torch.manual_seed(3)
-    expected = sample("cpu")
+    expected = sample(native).cpu()
     torch.manual_seed(3)
     assert torch.equal(sample("flagos").cpu(), expected)
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str
 )
 @pytest.mark.parametrize("inference", [False, True], ids=["gradients", "inference"])
-def test_dropout_of_any_share_is_that_of_the_cpu(dtype, inference):
+def test_dropout_of_any_share_is_that_of_the_native_device(dtype, inference, native):
     source = torch.randn(33, 7, generator=torch.Generator().manual_seed(1)).to(dtype)
     for percent in (0, 1, 7, 10, 13, 30, 33, 50, 77, 90, 99, 100):
         seen = []
-        for device in "cpu", "flagos":
+        for device in native, "flagos":
             x = source.to(device).requires_grad_(not inference)
             torch.manual_seed(percent)
             with torch.inference_mode(inference):
@@ -93,14 +91,14 @@ def test_fork_rng():
     assert torch.equal(draw(), after)
 
 
-@pytest.mark.host
-def test_a_generator_of_its_own():
+def test_a_generator_of_its_own(native):
     generator = torch.Generator(device="flagos").manual_seed(5)
     assert generator.device == torch.device("flagos", 0)
     first = torch.randn(3, device="flagos", generator=generator)
     again = torch.Generator(device="flagos").manual_seed(5)
     assert torch.equal(torch.randn(3, device="flagos", generator=again), first)
-    assert torch.equal(torch.randn(3, generator=torch.Generator().manual_seed(5)), first.cpu())
+    theirs = torch.Generator(device=native).manual_seed(5)
+    assert torch.equal(torch.randn(3, device=native, generator=theirs).cpu(), first.cpu())
 
 
 def test_a_generator_of_its_own_does_not_move_the_default_one():

@@ -49,6 +49,7 @@ def _run(strategy, work, answers, done, arguments):
 def _double(answers, x):
     before = x.tolist()
     x.mul_(2)
+    torch.flagos.synchronize()
     answers.put((str(x.device), before))
 
 
@@ -62,6 +63,7 @@ def test_what_the_child_writes_is_seen_here():
 
 def _fill_views(answers, first, second, other):
     first.fill_(7)
+    torch.flagos.synchronize()
     same = first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
     answers.put((same, second.tolist(), other.tolist(), first.stride(), first.storage_offset()))
 
@@ -81,7 +83,7 @@ def _answer(answers):
     )
 
 
-@pytest.mark.host
+@pytest.mark.needs("shared_storage")
 def test_a_tensor_made_by_the_child_arrives():
     answer = _in_child(_answer)
     assert answer["x"].device == torch.device("flagos", 0) and answer["x"].tolist() == [5, 5, 5]
@@ -92,7 +94,7 @@ def _return(answers, x):
     answers.put(x)
 
 
-@pytest.mark.host
+@pytest.mark.needs("shared_storage")
 @pytest.mark.usefixtures("strategy")
 def test_a_tensor_that_comes_back_is_the_same_memory():
     x = torch.zeros(3, device="flagos")
@@ -110,6 +112,7 @@ def _train(answers, model):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     model(torch.ones(1, 2, device="flagos")).sum().backward()
     optimizer.step()
+    torch.flagos.synchronize()
     answers.put((tied, kinds))
 
 
@@ -130,7 +133,7 @@ def test_a_module_trained_by_the_child_is_trained_here():
         assert torch.equal(trained, wanted)
 
 
-@pytest.mark.host
+@pytest.mark.needs("shared_storage")
 @pytest.mark.usefixtures("strategy")
 def test_share_memory_moves_once_and_keeps_what_is_there():
     x = torch.arange(5, device="flagos")
@@ -167,7 +170,7 @@ def test_the_device_is_kept():
     assert answer == ("flagos:1", [1, 1]) and x.tolist() == [2, 2]
 
 
-@pytest.mark.host
+@pytest.mark.needs("shared_storage")
 @pytest.mark.parametrize(
     "make",
     [
@@ -190,7 +193,7 @@ def test_a_tensor_with_history_is_refused_as_on_the_cpu():
         ForkingPickler.dumps(x * 2)
 
 
-@pytest.mark.host
+@pytest.mark.needs("shared_storage")
 def test_memory_from_outside_is_refused():
     x = torch.utils.dlpack.from_dlpack(torch.ones(2, device="flagos"))
     with pytest.raises(RuntimeError, match=r"outside.*clone"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -112,14 +113,13 @@ def test_a_stale_version_stops_backward():
         y.sum().backward()
 
 
-@pytest.mark.host
-def test_backward():
+def test_backward(native):
     x = torch.randn(4, 5)
-    here, there = x.clone().requires_grad_(), x.to("flagos").requires_grad_()
+    here, there = (x.to(device, copy=True).requires_grad_() for device in (native, "flagos"))
     for leaf in (here, there):
         (leaf.tanh() @ leaf.t()).logsumexp(0).sum().backward()
     assert there.grad.device.type == "flagos"
-    assert torch.equal(there.grad.cpu(), here.grad)
+    assert torch.equal(there.grad.cpu(), here.grad.cpu())
 
 
 def test_pinned_memory():
@@ -133,12 +133,33 @@ def test_allocating_pinned_memory():
     assert torch.empty(4, pin_memory=True).is_pinned()
 
 
+def test_pinned_memory_is_pinned_for_a_program_that_used_flagos_first(run_python):
+    """DistributedDataParallel asks where torch itself never opened the device."""
+    script = """
+    import torch
+    torch.ones(2, device="flagos")
+    print(torch.empty(4, pin_memory=True).is_pinned())
+    """
+    assert run_python(script).stdout.strip() == "True"
+
+
 def test_resizing():
     x = torch.arange(4, device="flagos")
     x.resize_(2, 3)
     assert x.flatten()[:4].tolist() == [0, 1, 2, 3]
     x.untyped_storage().resize_(0)
     assert x.untyped_storage().nbytes() == 0
+
+
+def test_resizing_a_storage_keeps_its_bytes():
+    x = torch.arange(16.0, device="flagos")
+    storage = x.untyped_storage()
+    storage.resize_(0)
+    assert storage.nbytes() == 0
+    storage.resize_(64)
+    x.fill_(3)
+    storage.resize_(128)
+    assert x.tolist() == [3.0] * 16
 
 
 def test_set_shares_the_other_storage():
@@ -251,27 +272,27 @@ class TestAliases:
             assert torch.cat(parts).cpu().equal(torch.cat([part.cpu() for part in parts]))
             assert (parts[7] + parts[8]).tolist() == [15.0] * 3
 
-    def test_calls_within_calls(self):
+    def test_calls_within_calls(self, native):
         """A derivative calls operators, whose hooks call others."""
         x = torch.randn(4, 4, device="flagos", requires_grad=True)
         seen = []
         x.register_hook(lambda gradient: seen.append((gradient @ gradient.t()).sum().item()))
         (x.exp() * x).sum().backward()
-        on_cpu = x.detach().cpu().requires_grad_()
-        (on_cpu.exp() * on_cpu).sum().backward()
-        assert x.grad.cpu().equal(on_cpu.grad)
-        assert seen == [(on_cpu.grad @ on_cpu.grad.t()).sum().item()]
+        there = x.detach().cpu().to(native).requires_grad_()
+        (there.exp() * there).sum().backward()
+        assert x.grad.cpu().equal(there.grad.cpu())
+        assert seen == [(there.grad @ there.grad.t()).sum().item()]
 
     @pytest.mark.parametrize("first", [(2, 3), (), (0, 4), (1, 2, 3, 4, 5, 6, 7)])
     @pytest.mark.parametrize("second", [(5,), (2, 2, 2, 2, 2, 2)])
-    def test_geometries_do_not_mix(self, first, second):
+    def test_geometries_do_not_mix(self, first, second, native):
         for shape in (first, second, first):
-            x = torch.randn(shape)
-            y = x.to("flagos")
+            x = torch.randn(shape, device=native)
+            y = x.cpu().to("flagos")
             expected, got = x.exp() + x, y.exp() + y
-            assert got.cpu().equal(expected) and got.stride() == expected.stride()
+            assert got.cpu().equal(expected.cpu()) and got.stride() == expected.stride()
             z = y.clone().mul_(2).add_(y)
-            assert z.shape == shape and z.cpu().equal(x * 2 + x)
+            assert z.shape == shape and z.cpu().equal((x * 2 + x).cpu())
 
     def test_what_a_failed_call_leaves(self):
         x, y = torch.ones(2, 3, device="flagos"), torch.ones(4, device="flagos")
@@ -280,13 +301,13 @@ class TestAliases:
                 x.add_(y)
         assert x.mul_(3).tolist() == [[3.0] * 3] * 2
 
-    def test_conjugates_between_others(self):
-        x = torch.randn(3, dtype=torch.complex64)
-        y = x.to("flagos")
+    def test_conjugates_between_others(self, native):
+        x = torch.randn(3, dtype=torch.complex64, device=native)
+        y = x.cpu().to("flagos")
         for _ in range(3):
-            assert (y + 1).cpu().equal(x + 1)
-            assert (y.conj() * y).cpu().equal(x.conj() * x)
-            assert (y.real.neg() + y.imag).cpu().equal(x.real.neg() + x.imag)
+            assert (y + 1).cpu().equal((x + 1).cpu())
+            assert (y.conj() * y).cpu().equal((x.conj() * x).cpu())
+            assert (y.real.neg() + y.imag).cpu().equal((x.real.neg() + x.imag).cpu())
 
     def test_memory_is_given_back_with_the_call(self):
         torch.flagos.synchronize()
@@ -297,8 +318,27 @@ class TestAliases:
         del x
         assert torch.flagos.memory_allocated() == before
 
+    def test_threads_share_tensors(self):
+        x = torch.ones(256, 256, device="flagos")
+        errors: list[str] = []
+
+        def work(seed: int) -> None:
+            generator = torch.Generator(device="flagos").manual_seed(seed)
+            for _ in range(50):
+                y = torch.randn(256, 256, generator=generator, device="flagos")
+                if not torch.equal((x + y) - y - ((x + y) - y), torch.zeros_like(x)):
+                    errors.append("wrong sum")
+                if (x.view(-1)[:10] * 2).sum().item() != 20:
+                    errors.append("wrong view")
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors
+
     def test_threads_end_with_theirs(self):
-        import threading
 
         def work():
             x = torch.ones(64, device="flagos")

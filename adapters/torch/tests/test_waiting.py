@@ -28,7 +28,8 @@ ASKED = "flagos True flagos"
 
 @pytest.fixture
 def run(run_python):
-    return partial(run_python, fresh=True, LD_LIBRARY_PATH=str(simulated_driver()))
+    libraries = str(simulated_driver())
+    return partial(run_python, fresh=True, LD_LIBRARY_PATH=libraries, FLAGOS_VENDOR=None)
 
 
 def _outcome(run, script, **environment):
