@@ -244,7 +244,7 @@ class CompiledKernel:
         types: list[str],
     ) -> CompiledKernel: ...
 
-class Plan:
+class LaunchPlan:
     """How a kind of call is launched."""
 
     def __new__(
@@ -260,7 +260,7 @@ class Plan:
         globals: Sequence[tuple[dict[str, object], str, object]],
         caches: Sequence[dict[Any, Any]],
         kept: Sequence[object],
-    ) -> Plan: ...
+    ) -> LaunchPlan: ...
 
 def launch_enabled() -> bool:
     """Whether ``FLAGOS_LAUNCHER`` allows native launches. Raises :class:`ConfigError`."""
@@ -270,7 +270,7 @@ def launch_intercept(
     cls: type,
     original: object,
     bind: Callable[..., list[str] | None],
-    learn: Callable[..., Plan | None],
+    learn: Callable[..., LaunchPlan | None],
     /,
 ) -> tuple[Any, Any]:
     """The methods ``run`` and ``__getitem__`` that stand in for those of a class: ``"jit"``, ``"entry"``."""

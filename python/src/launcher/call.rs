@@ -16,9 +16,9 @@ use super::conditions;
 use super::ffi::{self, Arguments, Object};
 use super::interception::{Interception, Kind};
 use super::key::{Key, Role, ARGUMENTS};
+use super::launch_plan::LaunchPlan;
 use super::outcome::{count_fallback, count_native, Reason};
 use super::pack::Value;
-use super::plan::Plan;
 use super::recorder;
 
 /// Keys of one function at most; beyond them it starts again, as values that never come back fill it.
@@ -57,7 +57,7 @@ type State = BuildHasherDefault<Words>;
 
 /// What is known of a key.
 enum Known {
-    Plan(Py<Plan>),
+    Plan(Py<LaunchPlan>),
     /// It needs the original path.
     Never,
 }
@@ -261,7 +261,7 @@ fn learn(
         lesson.is_some(),
     ))?;
     let Some(lesson) = lesson else { return Ok(()) };
-    let plan = learnt.cast_into::<Plan>().ok().map(Bound::unbind);
+    let plan = learnt.cast_into::<LaunchPlan>().ok().map(Bound::unbind);
     let mut inner = lesson.cache.get().0.lock();
     if let Some(plan) = &plan {
         for dict in &plan.get().caches {
@@ -453,7 +453,7 @@ fn look_up(
     key: &Key,
     dict: &Bound<'_, PyAny>,
     by: &Interception,
-) -> Result<Py<Plan>, Stop> {
+) -> Result<Py<LaunchPlan>, Stop> {
     let mut inner = cache.0.lock();
     let Some(known) = inner.binding(binding) else {
         return Err(Reason::New.into());
@@ -492,7 +492,7 @@ fn look_up(
 #[inline]
 unsafe fn blocks(
     py: Python<'_>,
-    plan: &Plan,
+    plan: &LaunchPlan,
     grid: Object,
     arguments: &[Object],
 ) -> Result<[u32; 3], Stop> {

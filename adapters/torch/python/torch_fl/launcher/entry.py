@@ -49,7 +49,7 @@ def _plan(
     kwargs: dict[str, Any],
     given: tuple[str, ...],
     result: Any,
-) -> _core.Plan:
+) -> _core.LaunchPlan:
     from flag_gems.runtime import torch_device_fn
 
     cache = entry.kernel_cache[torch_device_fn.current_device()]
@@ -82,7 +82,7 @@ def _plan(
         told.append(("grid", _GRID))
     for name, _ in told:
         meta[name] = None
-    return _core.Plan(
+    return _core.LaunchPlan(
         kernel=kernel,
         compiled=native,
         passed=jit.passed(kernel, dict(zip(names, every, strict=True))),

@@ -26,7 +26,7 @@ class Interception:
     owner: Callable[[], Any]
     texts: Callable[[Any], dict[str, Callable[..., Any]]]
     bind: Callable[[Any, int, tuple[str, ...]], list[str] | None]
-    plan: Callable[[Any, tuple[Any, ...], dict[str, Any], tuple[str, ...], Any], _core.Plan]
+    plan: Callable[[Any, tuple[Any, ...], dict[str, Any], tuple[str, ...], Any], _core.LaunchPlan]
     function: Callable[[Any], Any]
     _run: list[Any] = field(default_factory=list)  # the class's own, while it is replaced
 
@@ -64,7 +64,7 @@ class Interception:
         given: tuple[str, ...],
         result: Any,
         whole: bool,
-    ) -> _core.Plan | None:
+    ) -> _core.LaunchPlan | None:
         """What a call like this one stands for; `None` when it needs the original path."""
         try:
             settings.declare()

@@ -69,7 +69,7 @@ def _plan(
     kwargs: dict[str, Any],
     given: tuple[str, ...],
     kernel: Any,
-) -> _core.Plan:
+) -> _core.LaunchPlan:
     if function.debug or kwargs.get("debug"):
         raise Unsupported("it is compiled for debugging")
     names = function.arg_names
@@ -89,7 +89,7 @@ def _plan(
 
     device = driver.active.get_current_device()
     caches = [function.device_caches, function.device_caches[device][0]]
-    return _core.Plan(
+    return _core.LaunchPlan(
         kernel=kernel,
         compiled=native,
         passed=passed(kernel, found),

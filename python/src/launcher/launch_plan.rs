@@ -41,7 +41,7 @@ const GRID: isize = -1;
 /// * `caches`: the dictionaries the kernel was found in; when one shrinks, the plan is forgotten;
 /// * `kept`: objects that keys know by their identity.
 #[pyclass(frozen, module = "flagos._core")]
-pub struct Plan {
+pub struct LaunchPlan {
     kernel: Py<PyAny>,
     pub(super) compiled: Py<CompiledKernel>,
     passed: Box<[Slot]>,
@@ -55,7 +55,7 @@ pub struct Plan {
 }
 
 #[pymethods]
-impl Plan {
+impl LaunchPlan {
     #[new]
     #[pyo3(signature = (*, kernel, compiled, passed, every, result, meta, told, globals, caches, kept))]
     #[allow(clippy::too_many_arguments)] // a keyword each in Python
@@ -130,7 +130,7 @@ impl Plan {
     }
 }
 
-impl Plan {
+impl LaunchPlan {
     /// Whether the globals that the kernel uses are still the objects they were.
     #[inline]
     pub fn globals_hold(&self) -> Result<(), Reason> {
