@@ -275,7 +275,7 @@ def launch_intercept(
 ) -> tuple[Any, Any]:
     """The methods ``run`` and ``__getitem__`` that stand in for those of a class: ``"jit"``, ``"entry"``."""
 
-def launch_conditions(
+def launch_knobs(
     runtime: dict[str, Any],
     compilation: dict[str, Any],
     enter: tuple[object, list[Any]],
@@ -286,7 +286,7 @@ def launch_conditions(
     get_stream: Callable[[int], int],
     /,
 ) -> None:
-    """Declares Triton's settings and driver as the objects that are read at every launch."""
+    """Declares Triton's knobs and driver as the objects that are read at every launch."""
 
 def launch_constants(types: Sequence[type]) -> bool:
     """Declares the types of compile-time constants that never change. True the first time."""

@@ -12,7 +12,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::conditions;
+use super::knobs;
 use super::ffi::{self, Arguments, Object};
 use super::interception::{Interception, Kind};
 use super::key::{Key, Role, ARGUMENTS};
@@ -226,8 +226,8 @@ pub unsafe fn launch(
         by.original.bind(py).call_method1("__get__", (&function,))?
     };
     let result = run.call(&args, Some(&kwargs))?;
-    let needs_conditions = reason == Reason::New && conditions::current().is_none();
-    if lesson.is_some() || needs_conditions {
+    let needs_knobs = reason == Reason::New && knobs::current().is_none();
+    if lesson.is_some() || needs_knobs {
         learn(
             py, by, &function, &arguments, &args, &kwargs, &result, lesson,
         )?;
@@ -307,10 +307,10 @@ unsafe fn attempt(
             return Err(Reason::Replaced.into());
         }
     }
-    let Some(conditions) = conditions::current() else {
+    let Some(knobs) = knobs::current() else {
         return Err(Reason::New.into());
     };
-    conditions.check(by.kind == Kind::Jit)?;
+    knobs.check(by.kind == Kind::Jit)?;
     if by.kind == Kind::Jit {
         // SAFETY: as above.
         let hooks = unsafe { ffi::item(dict.as_ptr(), by.names.pre_run_hooks) };
@@ -332,7 +332,7 @@ unsafe fn attempt(
         None => bind(py, by, function, arguments, cache).map_err(Stop::Raised)?,
     };
     let roles = roles.ok_or(Reason::Signature)?;
-    let device = conditions.device(py).map_err(|_| Reason::Driver)?;
+    let device = knobs.device(py).map_err(|_| Reason::Driver)?;
     let mut key = Key::new(device);
     let mut room = [MaybeUninit::uninit(); ARGUMENTS];
     let mut own_grid = grid;
@@ -369,7 +369,7 @@ unsafe fn attempt(
     if grid.contains(&0) {
         return Ok(plan.result.clone_ref(py));
     }
-    let stream = conditions.stream(py, device).map_err(|_| Reason::Driver)?;
+    let stream = knobs.stream(py, device).map_err(|_| Reason::Driver)?;
     // Without the GIL: the driver waits when a stream's queue is full, perhaps for Python.
     // SAFETY: the parameters of this kernel, as its signature describes them.
     let launched = py.detach(|| unsafe { compiled.launch(stream, grid, words) });

@@ -8,7 +8,7 @@
 
 mod call;
 mod compiled;
-mod conditions;
+mod knobs;
 mod ffi;
 mod interception;
 mod key;
@@ -28,7 +28,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compiled::launch_pack, module)?)?;
     module.add_function(wrap_pyfunction!(compiled::launch_size, module)?)?;
     methods::register(module)?;
-    conditions::register(module)?;
+    knobs::register(module)?;
     tensor::register(module)?;
     recorder::register(module)?;
     outcome::register(module)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flagos import _core
-from torch_fl.launcher import known, reasons, settings
+from torch_fl.launcher import knobs, known, reasons
 from torch_fl.launcher.reasons import Unsupported
 
 
@@ -67,7 +67,7 @@ class Interception:
     ) -> _core.LaunchPlan | None:
         """What a call like this one stands for; `None` when it needs the original path."""
         try:
-            settings.declare()
+            knobs.declare()
             return self.plan(called, args, kwargs, given, result) if whole else None
         except Exception as error:
             # The launch itself was made: failing to understand it must not become the caller's failure.

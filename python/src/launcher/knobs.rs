@@ -1,4 +1,4 @@
-//! What has to hold for any launch to be native: no hooks, no debugging, the driver that was known.
+//! Triton's knobs that forbid native launches: launch hooks, debugging, another driver than the one declared.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -10,9 +10,9 @@ use super::ffi::{self, Object};
 use super::key;
 use super::outcome::Reason;
 
-/// Triton's settings, as objects that are read at every launch. They are the settings of
-/// `triton.knobs`, so that a change of theirs is seen.
-pub struct Conditions {
+/// The objects that hold Triton's knobs, as `triton.knobs` has them. Every launch reads them, so that a change
+/// takes effect with the next launch.
+pub struct Knobs {
     /// `knobs.runtime.__dict__`.
     runtime: Py<PyDict>,
     /// `knobs.compilation.__dict__`.
@@ -30,21 +30,21 @@ pub struct Conditions {
 }
 
 // SAFETY: interned names, alive as long as the process.
-unsafe impl Send for Conditions {}
+unsafe impl Send for Knobs {}
 // SAFETY: as above; the objects are only touched with the GIL held.
-unsafe impl Sync for Conditions {}
+unsafe impl Sync for Knobs {}
 
 /// Never freed: readers may hold it.
-static CURRENT: AtomicPtr<Conditions> = AtomicPtr::new(std::ptr::null_mut());
+static CURRENT: AtomicPtr<Knobs> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What was declared, if it was.
+/// The knobs, once they are declared.
 #[inline]
-pub fn current() -> Option<&'static Conditions> {
+pub fn current() -> Option<&'static Knobs> {
     // SAFETY: NULL, or set once and never freed.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-impl Conditions {
+impl Knobs {
     /// Whether launches may be native now; of functions that Triton compiles on demand, debugging counts.
     #[inline]
     pub fn check(&self, compiles: bool) -> Result<(), Reason> {
@@ -98,12 +98,12 @@ impl Conditions {
     }
 }
 
-/// Declares Triton's settings: the instances' dictionaries of `knobs.runtime` and `knobs.compilation`, the
+/// Declares Triton's knobs: the instances' dictionaries of `knobs.runtime` and `knobs.compilation`, the
 /// two chains of launch hooks with their lists, the dictionary of `triton.runtime.driver`, the active
 /// driver, and its functions for the current device and stream.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // one object each
-fn launch_conditions(
+fn launch_knobs(
     runtime: Py<PyDict>,
     compilation: Py<PyDict>,
     enter: (Py<PyAny>, Py<PyList>),
@@ -113,7 +113,7 @@ fn launch_conditions(
     get_device: Py<PyAny>,
     get_stream: Py<PyAny>,
 ) {
-    let conditions = Conditions {
+    let knobs = Knobs {
         runtime,
         compilation,
         hooks: [
@@ -128,7 +128,7 @@ fn launch_conditions(
         get_device,
         get_stream,
     };
-    CURRENT.store(Box::into_raw(Box::new(conditions)), Ordering::Release);
+    CURRENT.store(Box::into_raw(Box::new(knobs)), Ordering::Release);
 }
 
 /// Declares the types of compile-time constants that never change. True the first time.
@@ -139,6 +139,6 @@ fn launch_constants(types: Vec<Bound<'_, PyAny>>) -> bool {
 
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(launch_conditions, module)?)?;
+    module.add_function(wrap_pyfunction!(launch_knobs, module)?)?;
     module.add_function(wrap_pyfunction!(launch_constants, module)?)
 }

@@ -1,4 +1,4 @@
-"""Triton's settings and driver, handed to Rust as the objects that are read at every launch."""
+"""Triton's knobs and driver, handed to Rust as the objects that are read at every launch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def declare() -> None:
     _core.launch_constants(_immutable_types())
     hooks = vars(type(knobs.runtime))
     enter, leave = hooks["launch_enter_hook"], hooks["launch_exit_hook"]
-    _core.launch_conditions(
+    _core.launch_knobs(
         vars(knobs.runtime),
         vars(knobs.compilation),
         (enter, enter.calls),
