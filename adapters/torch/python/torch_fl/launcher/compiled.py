@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from flagos import _core
-from torch_fl.launcher import known, reasons
+from torch_fl.launcher import reasons, source_hashes
 from torch_fl.launcher.reasons import Unsupported
 
 _CLASS = "triton.compiler.CompiledKernel"
@@ -25,7 +25,7 @@ def install() -> None:
 
     if not _core.launch_enabled() or getattr(CompiledKernel.run, "flagos", False):
         return
-    reason = known.unknown(
+    reason = source_hashes.mismatch(
         {
             "CompiledKernel.run": CompiledKernel.run.fget,
             "CompiledKernel.__getitem__": CompiledKernel.__getitem__,
@@ -102,7 +102,7 @@ def signature(kernel: Any, tensor_maps: bool = False) -> dict[str, str]:
         raise Unsupported(f"it is a {type(kernel).__name__}, not a kernel compiled from source")
     if type(kernel._run) is not driver.CudaLauncher:
         raise Unsupported(f"it is launched by a {type(kernel._run).__name__}")
-    reason = known.unknown(
+    reason = source_hashes.mismatch(
         {
             "CudaLauncher.__call__": driver.CudaLauncher.__call__,
             "make_launcher": driver.make_launcher,
@@ -178,7 +178,7 @@ def _tensor_map(encoding: dict[str, Any], descriptor: Any) -> tuple[list[int], d
     """The shape that is passed, and the map, as Triton's `make_tensordesc_arg` makes them."""
     from triton.backends.nvidia import driver
 
-    reason = known.unknown({"make_tensordesc_arg": driver.make_tensordesc_arg})
+    reason = source_hashes.mismatch({"make_tensordesc_arg": driver.make_tensordesc_arg})
     if reason is not None:
         raise Unsupported(reason)
     shape = list(descriptor.shape)

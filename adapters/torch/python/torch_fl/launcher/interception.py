@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flagos import _core
-from torch_fl.launcher import knobs, known, reasons
+from torch_fl.launcher import knobs, reasons, source_hashes
 from torch_fl.launcher.reasons import Unsupported
 
 
@@ -36,7 +36,7 @@ class Interception:
             return
         owner = self.owner()
         texts = {**self.texts(owner), "KernelInterface.__getitem__": owner.__getitem__}
-        reason = known.unknown(texts)
+        reason = source_hashes.mismatch(texts)
         if reason is not None:
             reasons.leave_alone(self.name, reason)
             return

@@ -1,4 +1,4 @@
-"""Which versions of the replaced code are known.
+"""Hashes of the source texts that the native path stands in for.
 
 The native path repeats what certain functions of Triton and FlagGems do. That is right only for the text
 that was read when it was written, so the text is compared by its hash; with any other, the class is left
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-KNOWN = {
+HASHES = {
     # Triton 3.6.0
     "JITFunction.run": {"966265fd6647e6c1"},
     "JITFunction.create_binder": {"60ef637f822c2b2c"},
@@ -32,22 +32,22 @@ KNOWN = {
     "LibEntry.key": {"6c5f09e4025983a9"},
     "LibEntry.run": {"97a1a1c9849d56ad"},
 }
-"""Each function with the hashes of the texts that are known."""
+"""Each function with the hashes of the texts that were read."""
 
 
 @cache
-def text_of(function: Callable[..., Any]) -> str:
+def hash_of(function: Callable[..., Any]) -> str:
     """The hash of a function's source."""
     return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:16]
 
 
-def unknown(functions: dict[str, Callable[..., Any]]) -> str | None:
-    """Why these functions are not the known ones, or `None` when all of them are."""
+def mismatch(functions: dict[str, Callable[..., Any]]) -> str | None:
+    """The first of these functions whose text was not read, and why; `None` when all were."""
     for name, function in functions.items():
         try:
-            found = text_of(function)
+            found = hash_of(function)
         except (OSError, TypeError) as error:
             return f"the source of {name} cannot be read: {error}"
-        if found not in KNOWN[name]:
+        if found not in HASHES[name]:
             return f"{name} is of a version that is not known here (its text hashes to {found})"
     return None

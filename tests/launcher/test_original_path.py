@@ -251,10 +251,10 @@ def test_uninstalled_classes_are_as_they_were(launcher: Any, kernels: Any, out: 
 def test_another_version_is_left_alone(
     launcher: Any, kernels: Any, out: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch_fl.launcher import known
+    from torch_fl.launcher import source_hashes
 
     launcher.uninstall()
-    monkeypatch.setitem(known.KNOWN, "JITFunction.run", {"another"})
+    monkeypatch.setitem(source_hashes.HASHES, "JITFunction.run", {"another"})
     left = launcher.install()
     assert "not known here" in left["triton.runtime.JITFunction"]
     assert "triton.runtime.JITFunction" not in launcher.installed()
