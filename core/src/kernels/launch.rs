@@ -1,4 +1,4 @@
-//! One launch of a kernel, repeated with other pointers.
+//! One launch of a kernel, which can be repeated with other pointers.
 
 use std::mem::MaybeUninit;
 
@@ -7,12 +7,12 @@ use crate::vendors::cuda::kernel::{Kernel, Shape, MAX_PARAMETERS};
 
 use super::parameters::{Parameter, Parameters, MAX_MAPS};
 
-/// What a launch is made of.
+/// The description of a launch.
 #[derive(Debug, Clone)]
 pub struct LaunchSpec<'p> {
     /// The function's handle: a `CUfunction`.
     pub function: u64,
-    /// Blocks, in all.
+    /// Blocks along each axis, counted singly and not in clusters.
     pub grid: [u32; 3],
     /// Block, cluster, shared memory and attributes.
     pub shape: Shape,
@@ -20,7 +20,7 @@ pub struct LaunchSpec<'p> {
     pub parameters: &'p [Parameter],
 }
 
-/// A checked launch. It may be run by several threads at once.
+/// A checked launch. Several threads may run it at once.
 #[derive(Debug)]
 pub struct Launch {
     kernel: Kernel,
@@ -29,11 +29,11 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Checks the launch, against the function's own description where the driver has it.
+    /// Checks the launch, also against the function's parameters where the driver tells them.
     ///
     /// # Errors
-    /// `InvalidArgument` for what CUDA would refuse, or when number or sizes of the parameters are not the
-    /// function's; `Device` without a driver or a current context.
+    /// `InvalidArgument` for a launch that CUDA would refuse, and for parameters whose number or sizes are not
+    /// the function's; `Device` without a driver or a current context.
     ///
     /// # Safety
     /// The function is loaded in the current context, and stays loaded as long as the launch is run.
@@ -49,7 +49,7 @@ impl Launch {
         })
     }
 
-    /// Queues the kernel on a stream (a `CUstream`, 0 for the default one) with these pointers. Takes no
+    /// Queues the kernel on a stream (a `CUstream`, 0 for the default stream) with these pointers. Takes no
     /// lock and allocates nothing.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Launch {
     /// driver's.
     ///
     /// # Safety
-    /// The stream is alive, and the kernel may do what it does with this memory.
+    /// The stream is alive, and the kernel's accesses to the memory at these pointers are valid.
     #[inline]
     pub unsafe fn run(&self, stream: u64, pointers: &[u64]) -> Result<()> {
         let mut room = [MaybeUninit::uninit(); MAX_PARAMETERS];

@@ -1,8 +1,8 @@
-//! Compiled kernels: launching them with what was decided once.
+//! Compiled kernels: launches that are checked once and run many times.
 //!
-//! A [`Launch`] is everything about one launch of a kernel but the addresses: it is checked and laid out
-//! when it is made, and then run many times with other pointers. The memory and the stream may be anyone's,
-//! as inside torch.
+//! A [`Launch`] holds everything about one launch of a kernel except the addresses: it is checked and laid
+//! out once, and then run many times with other pointers. Memory and stream may belong to any library of the
+//! process, such as torch.
 
 mod launch;
 mod parameters;

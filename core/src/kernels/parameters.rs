@@ -9,12 +9,12 @@ use crate::vendors::cuda::tensor_map::{Encoded, TensorMap, ENCODED_BYTES};
 /// One parameter of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parameter {
-    /// The same bits in every run, in the lowest `size` bytes (1, 2, 4 or 8); the rest is their zero- or
-    /// sign-extension.
+    /// The same bits in every run, in the lowest `size` bytes (1, 2, 4 or 8) of `value`, whose upper bytes are the
+    /// zero- or sign-extension.
     Constant {
-        /// Bytes.
+        /// The parameter's size in bytes.
         size: u32,
-        /// The bits.
+        /// The parameter's bits.
         value: u64,
     },
     /// An address: one of the pointers of the run, plus an offset.
@@ -24,22 +24,22 @@ pub enum Parameter {
         /// Bytes behind it, modulo 2⁶⁴.
         offset: u64,
     },
-    /// A tensor map, of which the address is one of the pointers of the run, plus an offset.
+    /// A tensor map whose address is one of the pointers of the run, plus an offset.
     TensorMap {
         /// Which pointer.
         index: usize,
         /// Bytes behind it, modulo 2⁶⁴.
         offset: u64,
-        /// Everything but the address.
+        /// The map without its address.
         map: TensorMap,
     },
 }
 
-/// Tensor maps a launch can have.
+/// The most tensor maps of a launch.
 pub(super) const MAX_MAPS: usize = 8;
 
 impl Parameter {
-    /// Bytes it takes.
+    /// The parameter's size in bytes.
     #[must_use]
     pub const fn size(self) -> u32 {
         match self {
@@ -50,7 +50,7 @@ impl Parameter {
     }
 }
 
-/// Where a word of the parameters comes from in a run.
+/// The pointer of a run, with an offset, that goes into a word of the parameters.
 #[derive(Debug, Clone, Copy)]
 struct Patch {
     word: usize,
@@ -64,9 +64,9 @@ pub struct Parameters {
     words: Box<[u64]>,
     sizes: Box<[u32]>,
     patches: Box<[Patch]>,
-    /// Tensor maps, and where their addresses come from.
+    /// Tensor maps, each with the pointer that is its address.
     maps: Box<[(Patch, TensorMap)]>,
-    /// How many pointers a run needs.
+    /// The number of pointers a run needs.
     pointers: usize,
 }
 
@@ -159,8 +159,8 @@ impl Parameters {
         Ok(unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), count) })
     }
 
-    /// The tensor maps of one run, with the parameters they are, written into `room`. To be called with
-    /// pointers that [`Self::fill`] took.
+    /// The tensor maps of one run, each with the index of its parameter, written into `room`. `pointers` are those that
+    /// [`Self::fill`] has checked.
     pub(super) fn encode<'r>(
         &self,
         pointers: &[u64],
@@ -189,7 +189,7 @@ fn at(error: Error, parameter: usize) -> Error {
     error.with_context("parameter", parameter)
 }
 
-/// The lowest `size` bytes of `value`, if the others only extend them.
+/// The lowest `size` bytes of `value`, if the upper bytes only extend them.
 fn fitting(size: u32, value: u64) -> Result<u64> {
     let wrong = |message: String| Error::invalid_argument("launch_create", message);
     if !matches!(size, 1 | 2 | 4 | 8) {

@@ -1,4 +1,4 @@
-//! The caching allocator: device memory that is kept, not returned, when freed.
+//! The caching allocator: it keeps freed device memory for the next allocation instead of returning it to the vendor.
 //!
 //! One short lock per device guards its [`Pool`] and its statistics, which are therefore exact. The
 //! vendor is only called when the cache has no block. No lock is held while waiting for a device,
@@ -25,7 +25,7 @@ use super::vendor::{MemoryInfo, Vendor};
 pub struct Allocation {
     /// First byte, aligned to 512.
     pub data: NonNull<u8>,
-    /// To free it, and to say which streams use it.
+    /// The handle by which the caller frees the block, and names the streams that use it.
     pub block: BlockHandle,
 }
 
@@ -40,12 +40,12 @@ pub struct CachingAllocator<V: Vendor + ?Sized> {
 
 struct Device {
     state: Mutex<DeviceState>,
-    /// Held while cached memory is given back, so that two threads short of memory do not each see
-    /// the other's segments in limbo and give up.
+    /// Held while cached memory is given back to the vendor. Without it two threads short of memory could each find
+    /// the other's segments neither cached nor returned, and both would fail.
     giving_back: Mutex<()>,
 }
 
-/// A block request, worked out once.
+/// A request for a block, with the pool and the size that follow from it.
 #[derive(Clone, Copy)]
 struct Request {
     device: usize,
@@ -76,7 +76,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
             ));
         }
         let devices = (0..count).map(|device| {
-            // Not `memory`, which would make a vendor start every device.
+            // `Vendor::memory` would tell the size too, but makes a vendor start every device.
             let total = vendor.properties(device)?.total_memory as usize;
             let state = DeviceState {
                 pool: Pool::new(device),
@@ -141,7 +141,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         Ok(())
     }
 
-    /// The block must wait for the streams in the mask.
+    /// Keeps a freed block back until the streams in the mask have finished with it.
     #[cold]
     fn defer(&self, state: &mut DeviceState, device: usize, id: BlockId, mut streams: u128) {
         let vendor = self.vendor_dyn();
@@ -244,7 +244,8 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         self.streams.vendor()
     }
 
-    /// The cache has no block: ask the vendor, then give back more and more of what is cached.
+    /// Allocates a block when the cache has none: asks the vendor, and after a refusal gives more and more cached memory
+    /// back and asks again.
     #[cold]
     #[inline(never)]
     fn alloc_from_vendor(&self, request: Request) -> Result<Allocation> {
@@ -262,7 +263,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         if let Some(found) = self.attempt(request)? {
             return Ok(found);
         }
-        // Work of a stream cannot wait for streams, so it can give nothing back.
+        // Giving memory back waits for streams, which work running on a stream must not do.
         if !self.vendor.in_stream_work() {
             let _one_at_a_time = self.device(device)?.giving_back.lock();
             self.give_back(device, Some((stream, kind)))?;
@@ -292,7 +293,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         ))
     }
 
-    /// Takes from the cache, or from a new segment if the vendor gives one.
+    /// Takes a block from the cache, or from a new segment if the vendor gives one.
     fn attempt(&self, request: Request) -> Result<Option<Allocation>> {
         let Request {
             device,
@@ -312,7 +313,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
             .transpose()
     }
 
-    /// Adds a segment that can serve `size`. False when there is no room for one.
+    /// Adds a segment that can serve `size`. False when the vendor or the limit leaves no room for a segment.
     fn grow(
         &self,
         state: &mut DeviceState,
@@ -343,8 +344,8 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         Ok(false)
     }
 
-    /// Gives wholly free segments back. They leave the cache first, so that nothing new can use
-    /// them; then all work that may still touch them finishes; then the vendor has them.
+    /// Gives wholly free segments back to the vendor, in three steps: the segments leave the cache, so that no new
+    /// allocation uses them; all work that may still touch them finishes; the vendor frees them.
     fn give_back(&self, device: usize, only: Option<(u64, PoolKind)>) -> Result<()> {
         let retired = self.lock(device)?.pool.retire(only);
         if retired.is_empty() {
@@ -373,7 +374,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         }
     }
 
-    /// The request cannot be served whatever is freed.
+    /// The error for a request larger than the device, which no freed memory can serve.
     #[cold]
     fn more_than_there_is(&self, device: usize, nbytes: usize) -> Error {
         match self.lock(device) {
@@ -388,7 +389,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
 
 #[cfg(test)]
 impl<V: Vendor + ?Sized> CachingAllocator<V> {
-    /// Checks everything that must hold between calls.
+    /// Asserts the invariants that hold between calls.
     #[cfg(not(loom))]
     pub(super) fn validate(&self, device: usize) {
         self.devices[device].state.lock().pool.validate();
@@ -400,7 +401,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         &self.vendor
     }
 
-    /// The streams it allocates for.
+    /// The streams whose ids callers pass.
     pub(super) fn streams(&self) -> &Streams {
         &self.streams
     }

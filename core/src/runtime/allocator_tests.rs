@@ -190,7 +190,7 @@ fn cached_memory_makes_room() {
             .free(alloc(&allocator, 0, nbytes).block)
             .expect("allocated");
     }
-    // Of another stream: everything must go.
+    // The free memory belongs to another stream, so all of it must be given back.
     let stream = allocator.streams().create(0, -1).expect("a stream");
     alloc(&allocator, stream, 60 * MIB);
     let stats = allocator.stats(0).expect("stats");
@@ -252,7 +252,7 @@ fn stream_work_may_free_but_not_wait() {
         send.send((cache, memory)).expect("the test waits");
     };
     launch_closure(allocator.streams().get(0, 0).expect("default"), work).expect("queued");
-    // At the same time: must not deadlock with the free inside.
+    // The free inside runs at the same time, and must not deadlock with this call.
     allocator.empty_cache(0).expect("emptied");
     let (cache, memory) = receive.recv().expect("the work runs");
     assert_eq!(cache, Err(ErrorKind::Unsupported));
@@ -274,7 +274,7 @@ fn injected_failures_leave_the_allocator_usable() {
     let (good, bad): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
     assert!(!good.is_empty() && !bad.is_empty());
     for error in bad.iter().filter_map(|outcome| outcome.as_ref().err()) {
-        // A person who sees no memory missing has to be told who asked for the failure.
+        // Memory is not short here, so the message must say that the failure was injected.
         assert!(error.message().contains("injected failure of alloc"));
         assert_eq!(error.hint(), Some("FLAGOS_HOST_FAULT asks for it"));
     }
@@ -366,7 +366,7 @@ fn many_threads_share_one_device() {
                     if turn % 2 == 0 {
                         allocator.free(block.block).expect("allocated");
                     } else {
-                        // Freed by another thread.
+                        // Another thread frees the block.
                         send.send(block).expect("the receiver lives");
                     }
                 }
@@ -443,8 +443,8 @@ impl Held {
 
 const MEMORY: usize = 96 * MIB;
 
-/// Everything that could be given back was, no free block would have served, and a segment for the
-/// request does not fit beside what is left.
+/// Asserts that an out-of-memory error was right: all free segments were given back, no free block would have
+/// served, and a segment for the request does not fit beside the rest.
 fn out_of_memory_in_earnest(
     allocator: &HostAllocator,
     stream: u64,
@@ -483,7 +483,7 @@ fn out_of_memory_in_earnest(
     Ok(())
 }
 
-/// Runs the steps on the allocator and on a list of what is held.
+/// Runs the steps on the allocator and on a list of the allocations held.
 fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let allocator = with_memory(MEMORY);
     let ids = [0, 1, 2].map(|i| match i {
@@ -494,14 +494,14 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let mut gate = Gate::default();
     let mut blocked = [false; 3];
     let mut held: Vec<Held> = Vec::new();
-    // Freed while a blocked stream used them.
+    // Blocks freed while a blocked stream used them.
     let mut waiting: Vec<Held> = Vec::new();
     let (mut allocated, mut freed, mut ooms, mut peak) = (0, 0, 0, 0);
 
     for step in steps {
         match step {
             Step::Alloc { stream, nbytes } => {
-                // Short of memory, the allocator waits for streams: only an open gate lets it.
+                // An allocator short of memory waits for streams, which finish only once the gate is open.
                 let stats = allocator.stats(0).expect("stats");
                 let reserved = stats.reserved_bytes.all.current as usize;
                 if blocked != [false; 3] && reserved + 30 * MIB > MEMORY {
@@ -601,7 +601,7 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
     for block in held {
         allocator.free(block.allocation.block).expect("allocated");
     }
-    // What other streams use comes free.
+    // Blocks that other streams used become free.
     allocator.vendor().quiesce(0).expect("not in work");
     allocator.empty_cache(0).expect("emptied");
     let stats = allocator.stats(0).expect("stats");

@@ -1,14 +1,14 @@
 //! Blocks: ranges of device memory, kept apart from the memory they describe.
 //!
-//! A block is named by its slot. What callers hold is a [`BlockHandle`], which also carries a
-//! generation, so that freeing twice, or freeing what was never allocated, is found out.
+//! The allocator names a block by its slot. Callers hold a [`BlockHandle`], which also carries a
+//! generation, so that a second free of a block, and the free of a block never allocated, are errors.
 
 use std::ops::{Index, IndexMut};
 
 /// A slot in [`Blocks`].
 pub(super) type BlockId = u32;
 
-/// No block.
+/// The id that stands for no block.
 pub(super) const NONE: BlockId = u32::MAX;
 
 /// Which of the two pools a block belongs to.
@@ -31,7 +31,7 @@ impl PoolKind {
     }
 }
 
-/// Life of a block.
+/// The state of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// The slot is empty.
@@ -51,7 +51,7 @@ pub(super) enum State {
 pub(super) struct Block {
     pub(super) address: usize,
     pub(super) size: usize,
-    /// What the caller asked for, while allocated.
+    /// Bytes that the caller asked for, while the block is allocated.
     pub(super) requested: usize,
     /// Other streams that used the block, one bit each.
     pub(super) uses: u128,
@@ -61,7 +61,7 @@ pub(super) struct Block {
     /// Neighbours in the same bin.
     pub(super) bin_prev: BlockId,
     pub(super) bin_next: BlockId,
-    /// The stream whose pool it belongs to.
+    /// The stream whose pool the block belongs to.
     pub(super) stream: u32,
     /// Events that must pass before a deferred block is free.
     pub(super) events: u32,
@@ -91,7 +91,7 @@ impl Block {
         }
     }
 
-    /// Whether it shares its segment.
+    /// Whether the block shares its segment with other blocks.
     #[inline]
     pub(super) fn is_split(&self) -> bool {
         self.prev != NONE || self.next != NONE
@@ -130,7 +130,7 @@ impl Blocks {
         self.vacant.push(id);
     }
 
-    /// The block a handle names, if it is the one that was handed out.
+    /// The block a handle names; `None` when the block was freed since, or was never allocated.
     #[inline]
     pub(super) fn resolve(&self, handle: BlockHandle) -> Option<BlockId> {
         let block = self.slots.get(handle.id() as usize)?;
@@ -191,7 +191,7 @@ impl BlockHandle {
         (bits >> 52 != 0).then_some(Self(bits))
     }
 
-    /// As an integer, never 0.
+    /// The handle as an integer, which is never 0.
     #[inline]
     pub fn to_bits(self) -> u64 {
         self.0

@@ -1,7 +1,7 @@
 //! Blocks freed by their caller while other streams still use them.
 //!
-//! Freeing records an event on each of those streams; the block is free when all have passed. Events
-//! of one stream pass in order, so only the oldest of each stream is ever asked.
+//! Freeing records an event on each of those streams; the block is free when all events have passed. The
+//! events of one stream pass in order, so polling asks only the oldest event of each stream.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use crate::error::ErrorKind;
 use super::streams::Streams;
 use super::vendor::{Event, Vendor};
 
-/// What a block waits for on one stream.
+/// The point on a stream that a block waits for.
 enum Waiting {
-    /// The point at which it was freed.
+    /// An event recorded when the block was freed.
     Event(Arc<dyn Event>),
-    /// No event could be recorded: everything queued on the stream.
+    /// The end of all queued work, because no event could be recorded.
     Idle,
 }
 
 /// The waiting blocks of one device, `T` naming a block.
 pub(super) struct Deferred<T> {
-    /// By stream, for the streams that occur.
+    /// Waiting blocks in order of their events, for each stream that any block waits for.
     queues: Vec<(u64, VecDeque<(Waiting, T)>)>,
     waiting: usize,
     spare: Vec<Arc<dyn Event>>,
@@ -36,13 +36,13 @@ impl<T: Copy> Deferred<T> {
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether no block waits.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.waiting == 0
     }
 
-    /// Lets `block` wait for what is queued on `stream` now. False when there is nothing to wait for.
+    /// Lets `block` wait for the work queued on `stream` now. False when the stream is idle.
     pub(super) fn push(
         &mut self,
         vendor: &dyn Vendor,
@@ -78,7 +78,7 @@ impl<T: Copy> Deferred<T> {
         true
     }
 
-    /// Calls `done` for each block and stream that has passed.
+    /// Calls `done` for each block and stream whose event has passed.
     pub(super) fn poll(&mut self, streams: &Streams, device: usize, mut done: impl FnMut(T)) {
         for (stream, queue) in &mut self.queues {
             while let Some((waiting, block)) = queue.front() {
@@ -99,8 +99,9 @@ impl<T: Copy> Deferred<T> {
     }
 }
 
-/// Whether the event is over. A failure before it is the stream's to report: the memory is unused
-/// all the same. A vendor that cannot be asked here (in work running on a stream) is asked again.
+/// Whether the event has passed. A failure of the work before the event counts as passed: the stream reports
+/// the failure, and the memory is unused. Where the vendor refuses the question (in work running on a
+/// stream), a later poll asks again.
 fn passed(event: &dyn Event) -> bool {
     match event.query() {
         Ok(over) => over,

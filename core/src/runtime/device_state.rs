@@ -1,4 +1,4 @@
-//! What the allocator knows of one device.
+//! The allocator's state of one device.
 
 use crate::error::Error;
 
@@ -7,7 +7,7 @@ use super::deferred::Deferred;
 use super::pool::Pool;
 use super::streams::Streams;
 
-/// What the device's lock guards.
+/// The state that the device's lock guards.
 pub(super) struct DeviceState {
     pub(super) pool: Pool,
     pub(super) deferred: Deferred<BlockId>,
@@ -15,12 +15,12 @@ pub(super) struct DeviceState {
     pub(super) limit: usize,
     /// Bytes of the device.
     pub(super) total: usize,
-    /// Why the vendor gave no segment when it was last asked for one.
+    /// The vendor's error when it last refused a segment.
     pub(super) refusal: Option<Error>,
 }
 
 impl DeviceState {
-    /// Returns to the cache what other streams have finished using.
+    /// Returns blocks that other streams have finished using to the cache.
     pub(super) fn poll(&mut self, streams: &Streams, device: usize) {
         let Self { pool, deferred, .. } = self;
         deferred.poll(streams, device, |id| {

@@ -184,8 +184,7 @@ fn take(allocator: &CachingAllocator<FakeVendor>) -> Option<BlockHandle> {
     None
 }
 
-/// A block freed on one thread and allocated on another is handed over: the new owner's writes come
-/// after the old one's.
+/// A block freed on one thread and allocated on another: the new owner's writes come after the old owner's.
 #[test]
 fn freeing_hands_memory_over() {
     loom::model(|| {
@@ -211,7 +210,7 @@ fn freeing_hands_memory_over() {
     });
 }
 
-/// Freed by two threads at once: once it works, once it is refused.
+/// Two threads free one block at once: one call succeeds, the other is refused.
 #[test]
 fn freeing_twice_at_once_frees_once() {
     loom::model(|| {

@@ -1,7 +1,7 @@
 //! Devices, memory, streams and events over any vendor.
 //!
-//! [`vendor`] is what a vendor implements. [`Runtime`] puts a caching allocator, a pinned-memory
-//! cache and a stream table over one; [`process`] holds the one runtime of the process.
+//! A vendor implements the traits of [`vendor`]. [`Runtime`] puts a caching allocator, a pinned-memory
+//! cache and a stream table over a vendor; [`process`] holds the one runtime of the process.
 
 mod allocator;
 mod bins;
@@ -36,7 +36,7 @@ pub use vendor::{
 
 use crate::error::Result;
 
-/// Everything an adapter needs of one vendor.
+/// One vendor with its streams and its allocators: all that an adapter needs.
 pub struct Runtime {
     vendor: Arc<dyn Vendor>,
     streams: Arc<Streams>,

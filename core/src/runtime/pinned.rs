@@ -1,6 +1,6 @@
 //! Page-locked host memory, cached in powers of two.
 //!
-//! A freed block is reused only after the streams that were recorded on it have passed that point.
+//! A freed block is reused only after the streams recorded on it have finished the work queued before the free.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -24,7 +24,8 @@ const SMALLEST: usize = 4096;
 pub struct PinnedAllocation {
     /// First byte, aligned to a page.
     pub data: NonNull<u8>,
-    /// To free it; never 0. It is the address, so that copies can be found from their pointer.
+    /// The handle by which the caller frees the block, never 0. The handle is the address, so that a copy, which knows
+    /// only a pointer, finds its block.
     pub block: usize,
 }
 
@@ -32,7 +33,7 @@ pub struct PinnedAllocation {
 pub struct PinnedAllocator {
     streams: Arc<Streams>,
     state: Mutex<State>,
-    /// Blocks by every address in them.
+    /// From every address within a block to the block.
     ranges: Ranges<usize>,
 }
 
@@ -41,7 +42,7 @@ struct State {
     blocks: HashMap<usize, PinnedBlock>,
     /// Free blocks by log2 of their size.
     free: [Vec<usize>; usize::BITS as usize],
-    /// By device.
+    /// Blocks freed while streams use them, by device.
     deferred: Vec<Deferred<usize>>,
     tallies: PinnedTallies,
 }
@@ -49,7 +50,7 @@ struct State {
 struct PinnedBlock {
     size: usize,
     allocated: bool,
-    /// (device, stream), each once.
+    /// The streams that use the block, as (device, stream), each once.
     uses: Vec<(usize, u64)>,
     events: usize,
 }
@@ -141,8 +142,8 @@ impl PinnedAllocator {
         Ok(())
     }
 
-    /// Notes that work queued on `stream` uses the block that `address` lies in: whoever looks at
-    /// the memory through another owner knows no more of it.
+    /// Notes that work queued on `stream` uses the block that `address` lies in. An address suffices,
+    /// because a caller that has the memory through another owner knows no handle.
     pub fn record_stream(&self, address: usize, device: usize, stream: u64) -> Result<()> {
         self.streams.get(device, stream)?;
         let block = self.ranges.find(address);
@@ -186,7 +187,7 @@ impl PinnedAllocator {
         }
     }
 
-    /// What is counted.
+    /// The statistics of pinned memory.
     pub fn stats(&self) -> PinnedStats {
         let mut state = self.state.lock();
         state.poll(&self.streams);
@@ -205,7 +206,7 @@ impl PinnedAllocator {
 }
 
 impl State {
-    /// Frees what streams have finished using.
+    /// Frees the blocks that streams have finished using.
     fn poll(&mut self, streams: &Streams) {
         let Self {
             blocks,

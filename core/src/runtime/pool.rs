@@ -11,7 +11,7 @@ use super::block::{Block, BlockHandle, BlockId, Blocks, PoolKind, State, NONE};
 use super::stats::Tallies;
 use super::streams::MAX_STREAMS;
 
-/// Sizes are rounded up to a multiple of this.
+/// The multiple in bytes to which sizes are rounded up.
 const QUANTUM: usize = 512;
 /// The largest block of the small pool.
 const SMALL_BLOCK: usize = 1 << 20;
@@ -19,10 +19,10 @@ const SMALL_BLOCK: usize = 1 << 20;
 const SMALL_SEGMENT: usize = 2 << 20;
 /// Segments for blocks below [`LARGE_BLOCK`].
 const LARGE_SEGMENT: usize = 20 << 20;
-/// From this size on a block gets a segment of its own.
+/// The least size of a block that gets a segment of its own.
 const LARGE_BLOCK: usize = 10 << 20;
 
-/// More than any address space of today holds.
+/// The largest block: more bytes than any address space of today has.
 const LARGEST_BLOCK: usize = 1 << 47;
 
 /// The size of the block that serves a request of `nbytes`; `None` when there is no such size.
@@ -46,7 +46,7 @@ pub(super) fn kind_of(size: usize) -> PoolKind {
 pub(super) fn segment_sizes(size: usize) -> [usize; 2] {
     let exact = size.saturating_add(SMALL_SEGMENT - 1) & !(SMALL_SEGMENT - 1);
     match kind_of(size) {
-        // A device nearly full may still have room for the block alone.
+        // A nearly full device may still have room for the block alone.
         PoolKind::Small => [SMALL_SEGMENT, size],
         PoolKind::Large if size < LARGE_BLOCK => [LARGE_SEGMENT, exact],
         PoolKind::Large => [exact, size],
@@ -61,16 +61,16 @@ pub(super) struct Segment {
     pub(super) size: usize,
 }
 
-/// What became of a block its caller gave back.
+/// The outcome of a caller's free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Release {
-    /// It is free.
+    /// The block is free.
     Free,
-    /// These other streams still use it.
+    /// Other streams, one bit each, still use the block.
     InUse(BlockId, u128),
 }
 
-/// Everything cached on one device.
+/// The cached memory of one device.
 #[derive(Debug)]
 pub(super) struct Pool {
     device: usize,
@@ -153,7 +153,7 @@ impl Pool {
         self.tallies.reserved_bytes.add(kind, size);
     }
 
-    /// The caller gives a block back.
+    /// Frees a block on behalf of its caller.
     #[inline]
     pub(super) fn release(&mut self, handle: BlockHandle) -> Result<Release> {
         let id = self
@@ -189,7 +189,7 @@ impl Pool {
         Ok(())
     }
 
-    /// A block nobody uses any more returns to its bins, merged with its free neighbours.
+    /// Returns a block that no stream uses any more to its bins, merged with its free neighbours.
     #[inline]
     pub(super) fn reclaim(&mut self, id: BlockId) {
         let block = &self.blocks[id];
@@ -230,8 +230,8 @@ impl Pool {
         }
     }
 
-    /// Takes every wholly free segment out of the bins: of one stream and pool, or of all. They stay
-    /// reserved until [`Pool::forget`], or return with [`Pool::restore`].
+    /// Takes every wholly free segment out of the bins, of one stream and pool or of all. Segments taken out
+    /// stay counted as reserved until [`Pool::forget`], or return to the bins with [`Pool::restore`].
     pub(super) fn retire(&mut self, only: Option<(u64, PoolKind)>) -> Vec<Segment> {
         let wanted = |block: &Block| {
             let chosen = only.is_none_or(|(s, k)| u64::from(block.stream) == s && block.pool == k);
@@ -256,7 +256,7 @@ impl Pool {
         segments
     }
 
-    /// Retired segments the vendor has taken back.
+    /// Forgets retired segments, which the vendor has freed.
     pub(super) fn forget(&mut self, segments: &[Segment]) {
         for segment in segments {
             let kind = self.blocks[segment.id].pool;
@@ -267,7 +267,7 @@ impl Pool {
         }
     }
 
-    /// Retired segments that could not be given back.
+    /// Returns retired segments to the bins, because the vendor could not free them.
     pub(super) fn restore(&mut self, segments: &[Segment]) {
         for segment in segments {
             let block = &mut self.blocks[segment.id];
@@ -305,7 +305,7 @@ fn not_allocated(operation: &'static str) -> Error {
 
 #[cfg(test)]
 impl Pool {
-    /// Checks everything that must hold between calls.
+    /// Asserts the invariants that hold between calls.
     pub(super) fn validate(&self) {
         let mut sums = [[0_i64; 4]; 2];
         for (id, block) in self.blocks.iter() {

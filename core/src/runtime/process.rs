@@ -1,4 +1,4 @@
-//! The one runtime of the process, and what becomes of it in a forked child.
+//! The one runtime of the process, and its end in a forked child.
 //!
 //! A child inherits the memory of its parent but none of its threads: locks may be held for ever and
 //! streams no longer run. So a child of a process that had initialised gets `Forked` from every call,
@@ -14,9 +14,9 @@ use crate::error::{Error, Result};
 use super::sync::AtomicU64;
 use super::Runtime;
 
-/// Null until initialised, and again in a forked child.
+/// The runtime; null until it is initialised, and again in a forked child.
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
-/// Set in a forked child of a process that had initialised, or was about to.
+/// Whether this is a forked child of a process that had initialised the runtime, or was initialising it.
 static FORKED: AtomicBool = AtomicBool::new(false);
 /// Whether some thread is initialising.
 static STARTING: AtomicBool = AtomicBool::new(false);
@@ -45,8 +45,8 @@ fn why_none(operation: &'static str) -> Error {
         .with_hint("call init first and look at what it returns")
 }
 
-/// The count of unfinished work, for the vendor that will be opened. It exists before the runtime,
-/// so that an adapter may keep its address from the start.
+/// The count of unfinished work, which the vendor keeps once it is opened. The count exists before the
+/// runtime, so that an adapter may keep its address from the start.
 pub fn pending() -> &'static Arc<AtomicU64> {
     static PENDING: OnceLock<Arc<AtomicU64>> = OnceLock::new();
     PENDING.get_or_init(|| Arc::new(AtomicU64::new(0)))
@@ -64,7 +64,7 @@ pub fn start(make: impl FnOnce() -> Result<Runtime>) -> Result<&'static Runtime>
     if let Some(runtime) = get() {
         return Ok(runtime);
     }
-    // Before the lock, which a thread of the parent may hold for ever.
+    // Checked before taking the lock, which in a forked child a thread of the parent may hold for ever.
     if is_forked() {
         return Err(Error::forked("init"));
     }

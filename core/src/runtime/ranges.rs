@@ -1,4 +1,4 @@
-//! Which allocation an address belongs to, interior addresses included.
+//! A map from every address within an allocation to the allocation.
 
 use std::collections::BTreeMap;
 

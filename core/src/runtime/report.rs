@@ -1,4 +1,4 @@
-//! What the allocator tells people: the out-of-memory table and the snapshot.
+//! The allocator's reports: the table of an out-of-memory error, and the snapshot of the cache.
 
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ pub(super) fn bytes(count: u64) -> String {
     format!("{value:.2} {}", UNITS[power as usize - 1])
 }
 
-/// Nothing could be given back any more.
+/// The error for a request that fails after all cached memory was given back.
 pub(super) fn out_of_memory(
     vendor: &str,
     device: usize,
@@ -64,7 +64,7 @@ pub(super) fn out_of_memory(
         .with_detail(table(nbytes, state, &stats))
 }
 
-/// The device is smaller than the request.
+/// The error for a request larger than the device.
 pub(super) fn more_than_there_is(
     vendor: &str,
     device: usize,

@@ -28,7 +28,7 @@ pub struct StatArray {
     pub large: Stat,
 }
 
-/// Everything the allocator counts for one device.
+/// The allocator's statistics of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryStats {
     /// Count: allocations handed to callers.
@@ -61,8 +61,8 @@ pub struct MemoryStats {
     pub num_device_free: i64,
 }
 
-/// Everything that is counted about pinned memory, with the names and meanings of torch's
-/// `HostStats`. Sizes are those of blocks, which are powers of two.
+/// The statistics of pinned memory, with the names and meanings of torch's `HostStats`. Sizes are
+/// those of blocks, which are powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PinnedStats {
     /// Count: blocks handed to callers, or waiting for a stream that uses them.
@@ -75,22 +75,22 @@ pub struct PinnedStats {
     pub allocated_bytes: Stat,
     /// Time the vendor took to pin memory.
     pub host_alloc_time: DurationStat,
-    /// Time the vendor took to take it back.
+    /// Time the vendor took to unpin memory.
     pub host_free_time: DurationStat,
     /// Blocks obtained from the vendor so far, by log2 of their size.
     pub bucket_allocation: [i64; usize::BITS as usize],
 }
 
-/// How long calls took, in microseconds.
+/// The duration of calls, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DurationStat {
-    /// All of them.
+    /// The sum over all calls.
     pub total: i64,
-    /// The longest.
+    /// The longest call.
     pub max: i64,
-    /// The shortest.
+    /// The shortest call.
     pub min: i64,
-    /// How many there were.
+    /// The number of calls.
     pub count: i64,
 }
 
@@ -107,8 +107,8 @@ impl DurationStat {
     }
 }
 
-/// Running value of one pool. What was freed follows from what was allocated and what is left, so
-/// that a decrease touches one field.
+/// The running value of one pool. The sum of decreases is not kept: it follows from the sum of increases and the current
+/// value, so that a decrease touches one field.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counter {
     current: i64,
@@ -252,7 +252,7 @@ impl Tallies {
         self.each().into_iter().for_each(Tally::reset_peak);
     }
 
-    /// As torch: the event counters start again too.
+    /// Starts sums again from 0, and, as torch does, the counters of events.
     pub(super) fn reset_accumulated(&mut self) {
         self.each().into_iter().for_each(Tally::reset_accumulated);
         self.num_alloc_retries = 0;
@@ -288,7 +288,7 @@ impl PinnedTallies {
         }
     }
 
-    /// The vendor gave a block.
+    /// Counts a block that the vendor pinned.
     pub(super) fn pinned(&mut self, size: usize, took: Duration) {
         self.allocations.add(1);
         self.allocated_bytes.add(size);
@@ -296,20 +296,20 @@ impl PinnedTallies {
         self.bucket_allocation[size.ilog2() as usize] += 1;
     }
 
-    /// The vendor took a block back.
+    /// Counts a block that the vendor unpinned.
     pub(super) fn unpinned(&mut self, size: usize, took: Duration) {
         self.allocations.sub(1);
         self.allocated_bytes.sub(size);
         self.host_free_time.add(took);
     }
 
-    /// A caller has a block.
+    /// Counts a block that a caller received.
     pub(super) fn handed_out(&mut self, size: usize) {
         self.active_requests.add(1);
         self.active_bytes.add(size);
     }
 
-    /// A block can be handed out again.
+    /// Counts a block that is free again.
     pub(super) fn reusable(&mut self, size: usize) {
         self.active_requests.sub(1);
         self.active_bytes.sub(size);
@@ -340,7 +340,7 @@ impl PinnedTallies {
         self.each().into_iter().for_each(Counter::reset_peak);
     }
 
-    /// As torch: times and buckets start again too.
+    /// Starts sums again from 0, and, as torch does, times and buckets.
     pub(super) fn reset_accumulated(&mut self) {
         self.each().into_iter().for_each(Counter::reset_accumulated);
         self.host_alloc_time = DurationStat::default();

@@ -1,7 +1,7 @@
 //! The streams of each device, by the ids adapters use.
 //!
-//! Id 0 is the default stream. Others come from a fixed set of 32 for each of two priorities, handed
-//! out round robin, so that a program may ask for streams without end and never destroy one.
+//! Id 0 is the default stream. Other ids come from a fixed set of 32 for each of two priorities, handed
+//! out round robin, so that a program may ask for any number of streams and destroy none.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,14 +10,14 @@ use crate::error::{Error, Result};
 
 use super::vendor::{Stream, Vendor};
 
-/// Streams of each priority.
+/// The number of streams of each priority.
 const PER_PRIORITY: usize = 32;
-/// Ids are below this.
+/// The number of stream ids of a device.
 pub(super) const MAX_STREAMS: usize = 1 + 2 * PER_PRIORITY;
 
 struct DeviceStreams {
     slots: [OnceLock<Arc<dyn Stream>>; MAX_STREAMS],
-    /// How many were asked for, normal and high priority.
+    /// The number of streams asked for so far: of normal and of high priority.
     asked: [AtomicUsize; 2],
 }
 
@@ -28,7 +28,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// No stream exists until it is asked for.
+    /// A table without streams: each is created when it is first used.
     pub fn new(vendor: Arc<dyn Vendor>) -> Self {
         let devices = (0..vendor.device_count())
             .map(|_| DeviceStreams {
@@ -39,7 +39,7 @@ impl Streams {
         Self { vendor, devices }
     }
 
-    /// Whose streams they are.
+    /// The vendor of the streams.
     pub(super) fn vendor(&self) -> &dyn Vendor {
         &*self.vendor
     }
@@ -52,7 +52,7 @@ impl Streams {
         let id = 1 + high * PER_PRIORITY + turn;
         if streams.slots[id].get().is_none() {
             let stream = self.vendor.stream(device, -i32::from(priority < 0))?;
-            // Another thread may have come round to the same id: the first one stays.
+            // Another thread may have created the stream of the same id meanwhile: its stream stays.
             let _ = streams.slots[id].set(stream);
         }
         Ok(id as u64)

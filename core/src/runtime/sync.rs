@@ -1,5 +1,5 @@
-//! The primitives that the model-checked parts are written with: parking_lot and std in a build,
-//! loom's under `--cfg loom`.
+//! Locks and atomics for code that loom checks: parking_lot's and std's in a build, loom's under
+//! `--cfg loom`.
 
 #[cfg(not(loom))]
 mod imp {

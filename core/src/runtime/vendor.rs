@@ -1,4 +1,4 @@
-//! What a device vendor gives the runtime: memory, streams and events.
+//! The interface of a device vendor: memory, streams and events.
 //!
 //! The traits are object-safe, so one process can hold vendors found at run time. Objects are shared
 //! by `Arc`: dropping the last reference destroys a stream or an event, whatever is still queued
@@ -16,7 +16,7 @@ use super::sync::AtomicU64;
 /// Every address a vendor allocates is a multiple of this many bytes.
 pub const ALIGNMENT: usize = 512;
 
-/// What a device is.
+/// The properties of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceProperties {
     /// Product name.
@@ -34,9 +34,9 @@ pub struct DeviceProperties {
 /// Memory of a device as its vendor sees it, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Not handed out.
+    /// Bytes that are not allocated.
     pub free: u64,
-    /// Everything there is.
+    /// All bytes of the device.
     pub total: u64,
 }
 
@@ -45,10 +45,10 @@ pub type HostFn = unsafe extern "C" fn(*mut c_void);
 
 /// A family of devices. Devices are numbered from 0 to `device_count() - 1`.
 pub trait Vendor: Send + Sync {
-    /// The name `FLAGOS_VENDOR` selects it by.
+    /// The name by which `FLAGOS_VENDOR` selects the vendor.
     fn name(&self) -> &'static str;
 
-    /// How many devices there are.
+    /// The number of devices.
     fn device_count(&self) -> usize;
 
     /// Describes `device`.
@@ -85,11 +85,11 @@ pub trait Vendor: Send + Sync {
     /// range are clamped, and a vendor may have only one priority.
     fn stream(&self, device: usize, priority: i32) -> Result<Arc<dyn Stream>>;
 
-    /// The stream behind a handle of the vendor's own library (a `CUstream`), made on `device` by
-    /// somebody else, who destroys it too. Null is the default stream.
+    /// The stream behind a handle of the vendor's own library (a `CUstream`), which the caller created on
+    /// `device` and destroys. Null is the default stream.
     ///
     /// # Safety
-    /// The handle is live and outlives what is returned.
+    /// The handle is live and outlives the returned stream.
     unsafe fn external_stream(
         &self,
         device: usize,
@@ -107,25 +107,25 @@ pub trait Vendor: Send + Sync {
     /// reported yet, and clears them all.
     fn device_sync(&self, device: usize) -> Result<()>;
 
-    /// As [`Vendor::device_sync`], but leaves failures where they are, to be reported to the user.
-    /// Fails only when waiting is impossible: called from work running on a stream.
+    /// Waits as [`Vendor::device_sync`] does, but leaves failures to be reported to the user by a later call.
+    /// Fails only where waiting is impossible: in work running on a stream.
     fn quiesce(&self, device: usize) -> Result<()>;
 
-    /// Whether the calling thread is running work of a stream, from where waiting would deadlock.
+    /// Whether the calling thread runs work of a stream, where waiting for a stream would deadlock.
     fn in_stream_work(&self) -> bool {
         false
     }
 
     /// Whether host code computes on device memory directly, as operators of the host vendor do on
-    /// the calling thread. If not, the host only ever copies, and waits for the copy.
+    /// the calling thread. Of other vendors the host only copies memory, and waits for the copy.
     fn host_computes(&self) -> bool {
         true
     }
 
-    /// Where the host computes: items queued and not finished, over all streams. Reading 0 with
-    /// acquire ordering means that the effects of all items are visible, so that host code may use
-    /// device memory. Elsewhere no host code may, and it is always 0: there is nothing to wait for
-    /// before queueing the next item.
+    /// Of a vendor with [`Vendor::host_computes`], the number of items queued and not finished, over all
+    /// streams. After reading 0 with acquire ordering, host code sees the effects of all items and may use
+    /// device memory. Of any other vendor always 0: host code uses no device memory, so it waits for nothing
+    /// before it queues the next item.
     fn pending(&self) -> &AtomicU64;
 
     /// Called in a forked child, where no thread of the vendor exists any more.
@@ -134,14 +134,14 @@ pub trait Vendor: Send + Sync {
 
 /// A queue of work that runs in order.
 pub trait Stream: Send + Sync {
-    /// The device it belongs to.
+    /// The device of the stream.
     fn device(&self) -> usize;
 
     /// Whether everything queued has finished. A failure of queued work that has not been reported
     /// is returned here, once.
     fn query(&self) -> Result<bool>;
 
-    /// Whether everything queued has finished; leaves failures where they are.
+    /// Whether everything queued has finished. Reports no failure.
     fn is_idle(&self) -> bool;
 
     /// Waits for everything queued so far. Returns at once when the stream is idle. A failure of
@@ -149,7 +149,7 @@ pub trait Stream: Send + Sync {
     fn sync(&self) -> Result<()>;
 
     /// Queues a copy of `nbytes` between any two of: device memory, pinned and ordinary memory. When
-    /// one side is ordinary memory, or both are the host's, a vendor may wait until it has run.
+    /// one side is ordinary memory, or both are the host's, a vendor may wait for the copy.
     ///
     /// # Safety
     /// Both ranges stay valid, and are not written by anything unordered, until the copy has run.
@@ -158,23 +158,23 @@ pub trait Stream: Send + Sync {
     /// Queues a call of `function(context)` on a thread of the vendor. Once this has returned `Ok`
     /// the call happens, whether or not earlier work failed, unless the device itself is lost.
     ///
-    /// The function must not wait for functions of other streams: a vendor may run all on one thread.
-    /// A vendor may also refuse calls of its own from it, as `Unsupported`, except that everything may
-    /// be freed and dropped.
+    /// The function must not wait for functions of other streams: a vendor may run all of them on one
+    /// thread. Within the function a vendor may refuse every call with `Unsupported`, except those that free
+    /// memory and drop streams or events.
     ///
     /// # Safety
     /// `function` may be called with `context` from another thread, once.
     unsafe fn launch(&self, function: HostFn, context: *mut c_void) -> Result<()>;
 
-    /// Makes `event` stand for the work queued so far, in place of what it stood for.
+    /// Records `event`: from now on it stands for the work queued so far.
     fn record(&self, event: &dyn Event) -> Result<()>;
 
-    /// Lets work queued from now on start only after what `event` stands for now. An event never
-    /// recorded is no constraint.
+    /// Lets work queued from now on start only after the work that `event` stands for now. An event that
+    /// was never recorded is no constraint.
     fn wait(&self, event: &dyn Event) -> Result<()>;
 
-    /// The handle in the vendor's own library (a `CUstream`, null for the default stream), if there
-    /// is one. It lives as long as the stream.
+    /// The stream's handle in the vendor's own library (a `CUstream`, null for the default stream), if the
+    /// vendor has handles. The handle lives as long as the stream.
     fn native_handle(&self) -> Option<*mut c_void> {
         None
     }
@@ -191,7 +191,7 @@ pub trait Event: Send + Sync {
     /// Milliseconds from this event to `end`. Both must have timing, be recorded and finished.
     fn elapsed_ms(&self, end: &dyn Event) -> Result<f64>;
 
-    /// For the vendor to find its own type in an event handed to its streams.
+    /// The event as `Any`, in which a vendor's streams find the vendor's own type.
     fn as_any(&self) -> &dyn Any;
 }
 

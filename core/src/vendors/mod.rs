@@ -1,7 +1,7 @@
-//! The vendors this build knows, and how one is chosen.
+//! The vendors of this build, and the choice of the one in use.
 //!
-//! A vendor registers itself with `inventory`. The linker drops what nobody names, so each module is
-//! named here and a test counts them.
+//! A vendor registers itself with `inventory`. The linker drops a module that no code names, so each
+//! vendor's module is named here, and a test counts them.
 
 pub mod cuda;
 mod entry;
@@ -25,20 +25,20 @@ pub fn select(name: Option<&str>, settings: &Settings) -> Result<&'static Vendor
     select_from(&registered(), name, settings)
 }
 
-/// How a vendor looks from here, without having been opened.
+/// One line of the report on vendors. Reporting opens no vendor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VendorReport {
-    /// Its name.
+    /// The vendor's name.
     pub name: &'static str,
-    /// How many devices it would show.
+    /// The number of devices the vendor would show.
     pub devices: usize,
-    /// Whether it is the one used.
+    /// Whether the vendor is the one in use.
     pub chosen: bool,
-    /// Why it is chosen or not; why it cannot be used.
+    /// The reason why the vendor is chosen, is not chosen, or cannot be used.
     pub reason: String,
 }
 
-/// Describes every registered vendor, the best first, given the name that is asked for.
+/// Reports on every registered vendor, the best first. `name` is that of `FLAGOS_VENDOR`.
 pub fn report(name: Option<&str>, settings: &Settings) -> Vec<VendorReport> {
     report_on(&registered(), name, settings)
 }

@@ -12,10 +12,10 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::knobs;
 use super::ffi::{self, Arguments, Object};
 use super::interception::{Interception, Kind};
 use super::key::{Key, Role, ARGUMENTS};
+use super::knobs;
 use super::launch_plan::LaunchPlan;
 use super::outcome::{count_fallback, count_native, Reason};
 use super::pack::Value;

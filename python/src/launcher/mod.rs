@@ -8,10 +8,10 @@
 
 mod call;
 mod compiled;
-mod knobs;
 mod ffi;
 mod interception;
 mod key;
+mod knobs;
 mod launch_plan;
 mod methods;
 mod outcome;

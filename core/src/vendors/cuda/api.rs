@@ -1,9 +1,9 @@
-//! CUDA's driver functions: their signatures, and looking them up in the library.
+//! CUDA's driver functions: their signatures, and their lookup in the library.
 //!
-//! Types and signatures are cudarc's, generated from CUDA's headers; the functions are looked up
-//! here. cudarc's own loader panics where there is no library, may prefer the stub `libcuda.so` of a
-//! toolkit to the driver's `libcuda.so.1`, and returns an enum, for which a code that a newer driver
-//! added would be undefined behaviour.
+//! Types and signatures are cudarc's, generated from CUDA's headers. The lookup is our own: cudarc's
+//! panics without a library, may prefer the stub `libcuda.so` of a toolkit to the driver's
+//! `libcuda.so.1`, and its functions return an enum, for which a code that a newer driver added would be
+//! undefined behaviour.
 
 // The functions keep the names of CUDA's documentation.
 #![allow(non_snake_case)]
@@ -17,12 +17,12 @@ use cudarc::driver::sys::{
     CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 
-/// A `CUresult` as the number it is. The enum has `repr(u32)`, so the calling convention is the same.
+/// A `CUresult` as a number. The enum has `repr(u32)`, so the calling convention is the same.
 pub(super) type Code = u32;
 /// `CUDA_SUCCESS`.
 pub(super) const SUCCESS: Code = CUresult::CUDA_SUCCESS as Code;
 
-/// The oldest CUDA version that has every function below but those that are marked newer.
+/// The oldest CUDA version that has every function listed under `always`.
 pub(super) const OLDEST: c_int = 11_000;
 
 macro_rules! driver_api {
@@ -30,7 +30,7 @@ macro_rules! driver_api {
         always { $($name:ident($($argument:ty),*);)* }
         newer { $($newer:ident($($newer_argument:ty),*);)* }
     ) => {
-        /// The functions used, as the library has them.
+        /// The addresses of the functions in the library; `None` for a newer function that the library lacks.
         pub(super) struct Api {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> Code,)*
             $(pub(super) $newer: Option<unsafe extern "C" fn($($newer_argument),*) -> Code>,)*

@@ -18,21 +18,22 @@ use super::work;
 /// One device. Streams and events keep it alive.
 pub(super) struct Device {
     pub(super) api: &'static Api,
-    /// Its number, which is also CUDA's ordinal.
+    /// The device's number, which is also CUDA's ordinal.
     pub(super) index: usize,
     pub(super) raw: CUdevice,
     pub(super) properties: DeviceProperties,
-    /// The primary context; null until it is needed. Never given back: others may rely on it.
+    /// The primary context; null until the first use. It is never released, because other libraries may
+    /// rely on it.
     context: AtomicPtr<CUctx_st>,
     retaining: Mutex<()>,
     /// Bit `n`: access to the memory of device `n` has been arranged, or is impossible.
     pub(super) peers: AtomicU64,
-    /// One bit for each device of the vendor.
+    /// A mask with one bit for each device of the vendor.
     all: u64,
     discarded: Mutex<Vec<Discarded>>,
 }
 
-/// What was dropped by work running on a stream, where CUDA must not be called.
+/// A handle or memory to give back to CUDA. Work running on a stream must not call CUDA, so it only queues these.
 #[derive(Clone, Copy)]
 pub(super) enum Discarded {
     Stream(CUstream),
@@ -49,7 +50,7 @@ impl Device {
     pub(super) fn new(api: &'static Api, index: usize, count: usize) -> Result<Self> {
         let mut raw = 0;
         let ordinal = c_int::try_from(index).unwrap_or(c_int::MAX);
-        // SAFETY: a valid output; CUDA is initialised, or there were no `Api` outside.
+        // SAFETY: a valid output; CUDA is initialised, as only `initialize` gives out an `Api`.
         unsafe { cuda!(api, cuDeviceGet(&mut raw, ordinal)) }?;
         Ok(Self {
             api,
@@ -66,7 +67,7 @@ impl Device {
         })
     }
 
-    /// Whether a copy may meet a device whose memory has not been arranged for.
+    /// Whether access to the memory of some other device has not been arranged yet.
     pub(super) fn has_new_peers(&self) -> bool {
         self.peers.load(Ordering::Relaxed) & self.all != self.all
     }
@@ -98,9 +99,9 @@ impl Device {
         Ok(context)
     }
 
-    /// Makes the context current on this thread until the guard is dropped, which restores what was
-    /// current before: torch derives its current device from it. Fails in a forked child, and in work
-    /// running on a stream.
+    /// Makes the context current on this thread. Dropping the guard restores the context that was current
+    /// before, from which torch derives its current device. Fails in a forked child, and in work running on a
+    /// stream.
     #[inline]
     pub(super) fn enter(&self, operation: &'static str) -> Result<Entered<'_>> {
         if driver::is_forked() {
@@ -117,20 +118,20 @@ impl Device {
         // SAFETY: a context that is never given back.
         unsafe { cuda!(self.api, cuCtxSetCurrent(context)) }
             .map_err(|error| self.located(error))?;
-        // A thread without a context may keep device 0's: the CUDA runtime would choose it too.
+        // A thread without a context may keep that of device 0, which the CUDA runtime would choose too.
         let keep = before.is_null() && self.index == 0;
         Ok(Entered::new(self, (!keep).then_some(before)))
     }
 
-    /// Says which device an error is about.
+    /// Adds the device to an error.
     #[cold]
     pub(super) fn located(&self, error: Error) -> Error {
         error.with_context("device", self.index)
     }
 
-    /// Destroys a handle or frees memory, now or, in work running on a stream, later.
+    /// Destroys a handle or frees memory: at once, or later when called in work running on a stream.
     pub(super) fn discard(&self, item: Discarded) {
-        // In a forked child the handle means nothing.
+        // In a forked child the handle is invalid.
         if driver::is_forked() {
             return;
         }
@@ -159,7 +160,7 @@ impl Device {
         }
     }
 
-    /// Destroys what work has discarded.
+    /// Destroys the items that work running on a stream has discarded.
     pub(super) fn bury(&self) {
         let items = std::mem::take(&mut *self.discarded.lock());
         for item in items {
@@ -168,11 +169,11 @@ impl Device {
     }
 }
 
-/// For as long as it lives, the calling thread's context is that of a device.
+/// The guard of [`Device::enter`]: while it lives, the device's context is current on the calling thread.
 pub(super) struct Entered<'d> {
     device: &'d Device,
     restore: Option<*mut CUctx_st>,
-    /// It belongs to the thread.
+    /// Keeps the guard on its thread.
     _thread: PhantomData<*const ()>,
 }
 

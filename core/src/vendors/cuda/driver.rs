@@ -10,7 +10,8 @@ use super::api::{Api, OLDEST};
 use super::error::check;
 use super::library;
 
-/// The driver library, opened but not initialised; or why not. Decided once per process.
+/// The driver library, opened but not initialised; or the reason why it cannot be opened. Decided once per
+/// process.
 pub(super) fn open() -> std::result::Result<&'static Api, &'static str> {
     static OPENED: OnceLock<std::result::Result<Api, String>> = OnceLock::new();
     let opened = OPENED.get_or_init(|| {
@@ -28,7 +29,7 @@ pub(super) fn open() -> std::result::Result<&'static Api, &'static str> {
     opened.as_ref().map_err(String::as_str)
 }
 
-/// The reason for a driver of this CUDA version.
+/// The reason why a driver of this CUDA version cannot be used.
 pub(super) fn too_old(version: c_int) -> String {
     let text = |version: c_int| format!("{}.{}", version / 1000, version % 1000 / 10);
     format!(
@@ -38,11 +39,11 @@ pub(super) fn too_old(version: c_int) -> String {
     )
 }
 
-/// Whether CUDA was initialised here, or is about to be.
+/// Whether this process has initialised CUDA, or is initialising it.
 static STARTED: AtomicBool = AtomicBool::new(false);
-/// Whether it was initialised here, with success.
+/// Whether this process has initialised CUDA with success.
 static INITIALIZED: AtomicBool = AtomicBool::new(false);
-/// Set in a forked child of a process that had initialised CUDA: there it does not work.
+/// Whether this is a forked child of a process that had initialised CUDA, which does not work in the child.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// Whether CUDA was initialised before this process was forked off.
@@ -51,20 +52,20 @@ pub(super) fn is_forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
-/// Whether CUDA was initialised here.
+/// Whether this process has initialised CUDA, or is initialising it.
 #[cfg(test)]
 pub(super) fn is_started() -> bool {
     STARTED.load(Ordering::SeqCst)
 }
 
-/// Fit to run between fork and exec.
+/// Marks a forked child. Only touches atomics, so that it may run between fork and exec.
 extern "C" fn in_forked_child() {
     if STARTED.load(Ordering::SeqCst) {
         FORKED.store(true, Ordering::SeqCst);
     }
 }
 
-/// The driver, initialised: this is the first call of the process that touches a device.
+/// The driver, initialised by the first call of the process.
 pub(super) fn initialize() -> Result<&'static Api> {
     if is_forked() {
         return Err(Error::forked("cuInit"));
@@ -83,7 +84,7 @@ pub(super) fn initialize() -> Result<&'static Api> {
     }
     watch_forks()?;
     let before = STARTED.swap(true, Ordering::SeqCst);
-    // SAFETY: the only flags there are.
+    // SAFETY: 0 is the only valid value of the flags.
     let outcome = check(api, "cuInit", unsafe { (api.cuInit)(0) });
     match outcome {
         Ok(()) => INITIALIZED.store(true, Ordering::Release),

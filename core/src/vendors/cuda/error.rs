@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 use super::api::{Api, Code, SUCCESS};
 
-/// The outcome of a call.
+/// The result of a call that returned this code.
 #[inline]
 pub(super) fn check(api: &Api, call: &'static str, code: Code) -> Result<()> {
     if code == SUCCESS {

@@ -63,7 +63,7 @@ impl CudaEvent {
         self.recorded.store(true, Ordering::Release);
     }
 
-    /// That it has a time.
+    /// Fails for an event without timing.
     fn timed(&self) -> Result<()> {
         let wrong = |message, hint: &str| {
             Err(Error::invalid_argument("event_elapsed", message).with_hint(hint))
@@ -107,7 +107,7 @@ impl Event for CudaEvent {
             .map_err(|error| self.device.located(error))
     }
 
-    /// CUDA gives it to about half a microsecond.
+    /// Milliseconds to `end`, with CUDA's resolution of about half a microsecond.
     fn elapsed_ms(&self, end: &dyn Event) -> Result<f64> {
         let end = Self::from_dyn(end)?;
         self.timed()?;

@@ -1,6 +1,6 @@
-//! Launching a kernel whose function somebody else loaded: Triton, or torch.
+//! Launching a kernel whose function another library loaded, such as Triton or torch.
 //!
-//! The driver is the one the vendor uses; no device of the vendor has to be open.
+//! Launches use the driver library of the vendor `cuda`, but need no open device of it.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -18,21 +18,22 @@ use super::driver;
 use super::error::{cuda, failed};
 use super::tensor_map::Encoded;
 
-/// Parameters a kernel can have: CUDA passes 4 KiB, of at most 8 bytes each here.
+/// The most parameters of a kernel: CUDA passes 4 KiB, and a parameter takes up to 8 bytes here.
 pub const MAX_PARAMETERS: usize = 512;
 
-/// What is the same for every launch of a kernel, but its parameters.
+/// The configuration of a kernel's launches: everything except grid, stream and parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Threads of a block.
+    /// Threads of a block, along each axis.
     pub block: [u32; 3],
-    /// Blocks of a cluster; all 1: none. Clusters are spread over the device, as Triton asks for.
+    /// Blocks of a cluster, along each axis; all 1 for no clusters. Clusters are spread over the device, as Triton
+    /// has them.
     pub cluster: [u32; 3],
-    /// Dynamic shared memory, bytes. The function must allow it already.
+    /// Dynamic shared memory in bytes. The function's own limit must already allow them.
     pub shared_bytes: u32,
-    /// All blocks run at the same time.
+    /// Whether the launch is cooperative: all blocks run at the same time.
     pub cooperative: bool,
-    /// Programmatic dependent launch.
+    /// Whether the launch is a programmatic dependent launch.
     pub pdl: bool,
 }
 
@@ -73,7 +74,7 @@ impl Shape {
         self.cluster.iter().product()
     }
 
-    /// In the order in which Triton gives them.
+    /// The attributes of a launch, in Triton's order.
     fn attributes(&self) -> Box<[CUlaunchAttribute]> {
         use CUlaunchAttributeID as Id;
         let mut attributes = Vec::new();
@@ -118,7 +119,7 @@ type LaunchKernelEx = unsafe extern "C" fn(
     *mut *mut c_void,
 ) -> Code;
 
-/// A loaded function, and how it is launched.
+/// A loaded function with its launch configuration.
 pub struct Kernel {
     api: &'static Api,
     launch: LaunchKernelEx,
@@ -147,10 +148,10 @@ impl std::fmt::Debug for Kernel {
 }
 
 impl Kernel {
-    /// Checks that a function takes parameters of these sizes, in bytes, and can be launched like this.
+    /// Checks that a function takes parameters of these sizes, in bytes, and can be launched with this shape.
     ///
     /// # Errors
-    /// `InvalidArgument` when the sizes are not the function's, or the shape is not possible; `Device`
+    /// `InvalidArgument` when the sizes are not the function's, or the shape exceeds a limit; `Device`
     /// without a driver or a current context; `Unsupported` when the driver is older than CUDA 11.8.
     ///
     /// # Safety
@@ -200,22 +201,23 @@ impl Kernel {
         })
     }
 
-    /// Queues the kernel with one little-endian word for each parameter. A grid without blocks is refused
-    /// by the driver.
+    /// Queues the kernel with one little-endian word for each parameter. The driver refuses a grid without
+    /// blocks.
     ///
     /// # Errors
     /// The driver's; `InvalidArgument` for another number of words than parameters.
     ///
     /// # Safety
-    /// The stream belongs to the function's context, and the kernel may do what it does with these
-    /// parameters.
+    /// The stream belongs to the function's context, and the kernel's memory accesses with these parameters
+    /// are valid.
     #[inline]
     pub unsafe fn launch(&self, stream: u64, grid: [u32; 3], words: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.launch_with_maps(stream, grid, words, &[]) }
     }
 
-    /// As [`Self::launch`]; the parameters that are named are tensor maps, and their words are not read.
+    /// Launches as [`Self::launch`] does, with tensor maps for the parameters named in `maps`, whose words are not
+    /// read.
     ///
     /// # Errors
     /// As [`Self::launch`].
@@ -259,7 +261,7 @@ impl Kernel {
         };
         let queue = || {
             // SAFETY: a loaded function, an address for each of its parameters, and a configuration that
-            // outlives the call. What the kernel does is the caller's promise.
+            // outlives the call. The caller answers for the kernel's memory accesses.
             unsafe {
                 (self.launch)(
                     &config,
@@ -275,8 +277,9 @@ impl Kernel {
         }
     }
 
-    /// A thread that never called the CUDA runtime has no context: it gets the function's, as the runtime
-    /// would do, and tries again. Nothing was queued before.
+    /// Handles a refused launch. On a thread that never called the CUDA runtime no context is current: the
+    /// function's context is made current, as the runtime would do, and the launch is tried again. The refused
+    /// launch has queued nothing.
     #[cold]
     fn refused(&self, mut code: Code, queue: impl Fn() -> Code) -> Result<()> {
         let mut current = std::ptr::null_mut();
@@ -306,8 +309,8 @@ impl Kernel {
     }
 }
 
-/// The address by which kernels of the current context reach this memory; `None` when they cannot, as
-/// ordinary host memory. The driver is asked what Triton asks of it.
+/// The address by which kernels of the current context reach this memory; `None` when they cannot, as with
+/// ordinary host memory. Asks the driver the same question as Triton does.
 ///
 /// # Errors
 /// The driver's.
@@ -323,7 +326,7 @@ pub fn device_address(address: u64) -> Result<Option<u64>> {
     }
 }
 
-/// Compares sizes with the function's own. A driver before CUDA 12.4 cannot tell them.
+/// Compares sizes with the function's own, which a driver before CUDA 12.4 does not tell.
 ///
 /// # Safety
 /// The function is loaded.
@@ -336,7 +339,7 @@ unsafe fn compare(api: &Api, function: CUfunction, sizes: &[u32]) -> Result<()> 
         let (mut offset, mut size) = (0, 0);
         // SAFETY: valid outputs and a loaded function.
         let code = unsafe { info(function, own.len(), &mut offset, &mut size) };
-        // Beyond the last parameter.
+        // The index is beyond the last parameter.
         if code == CUresult::CUDA_ERROR_INVALID_VALUE as Code {
             break;
         }

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-/// Opens the first of these sonames that the dynamic linker finds, and never closes it: drivers do
-/// not survive that. The error is the linker's, for the first name.
+/// Opens the first of these sonames that the dynamic linker finds. The library is never closed, which drivers
+/// do not survive. The error is the linker's, for the first name.
 pub(super) fn open(sonames: &[&str]) -> Result<&'static libloading::Library, String> {
     let mut first = None;
     for soname in sonames {

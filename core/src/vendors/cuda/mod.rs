@@ -1,17 +1,17 @@
 //! NVIDIA devices, over CUDA's driver library, which is found at run time.
 //!
-//! Whether there are devices is asked of NVIDIA's management library ([`nvml`]), because CUDA, once
-//! initialised, is broken in every child forked afterwards. CUDA is initialised when the vendor is
-//! opened, and the context of a device is created by the first call that needs it. It is the device's
-//! primary context, which torch and CuPy share, so that memory and streams may pass between them.
+//! NVIDIA's management library ([`nvml`]) tells whether there are devices, because CUDA, once
+//! initialised, is broken in every child forked afterwards. Opening the vendor initialises CUDA, and the
+//! first call that needs the context of a device creates it. The context is the device's primary
+//! context, which torch and CuPy share, so that memory and streams may pass between them.
 //!
-//! How it differs from the host vendor:
+//! Differences from the host vendor:
 //! - After a failure of queued work (an illegal address, say) the context is lost: every later call
 //!   reports that failure, not only the first.
-//! - Functions run by a stream must not call CUDA. What the core does in them is deferred (destroying,
-//!   freeing) or refused with `Unsupported`; functions of different streams may wait for each other.
+//! - Functions run by a stream must not call CUDA. Within them the core defers destroying and freeing, and
+//!   refuses other calls with `Unsupported`. Functions of different streams may wait for each other.
 //! - Copies to or from ordinary memory may wait until they have run.
-//! - [`Vendor::pending`] stays 0: see there.
+//! - [`Vendor::pending`] stays 0.
 
 mod api;
 mod device;
@@ -106,7 +106,7 @@ impl CudaVendor {
         })
     }
 
-    /// The device whose context pinned memory is made in: one that is used anyway.
+    /// The device in whose context pinned memory is allocated: one that is in use already, else the first.
     fn any_device(&self) -> Result<&Arc<Device>> {
         let used = self.devices.iter().find(|device| device.is_used());
         used.map_or_else(|| self.device(0), Ok)
@@ -115,7 +115,7 @@ impl CudaVendor {
     fn wait(&self, device: usize, operation: &'static str) -> Result<()> {
         let device = self.device(device)?;
         if !device.is_used() {
-            // Nothing was ever queued, and asking would create the context.
+            // Nothing was ever queued, and a call of CUDA would create the context.
             return Ok(());
         }
         {
@@ -149,7 +149,7 @@ impl Vendor for CudaVendor {
         // SAFETY: valid outputs; the context is current.
         unsafe { cuda!(device.api, cuMemGetInfo_v2(&mut free, &mut total)) }
             .map_err(|error| device.located(error))?;
-        // The total is the one of the properties, wherever it is asked for.
+        // The total is that of the properties, so that both calls tell the same number.
         let total = device.properties.total_memory;
         Ok(MemoryInfo {
             free: (free as u64).min(total),
@@ -245,7 +245,7 @@ impl Vendor for CudaVendor {
         self.wait(device, "device_sync")
     }
 
-    /// Fails too when the context is lost: its failure is never forgotten.
+    /// Waits for all work. Fails on a lost context too, which reports its failure for ever.
     fn quiesce(&self, device: usize) -> Result<()> {
         self.wait(device, "quiesce")
     }
@@ -254,13 +254,13 @@ impl Vendor for CudaVendor {
         work::is_current()
     }
 
-    /// The host does not compute on device memory: it copies, and waits for the copy.
+    /// False: the host does not compute on device memory, it copies and waits for the copy.
     fn host_computes(&self) -> bool {
         false
     }
 
-    /// Always 0. It tells host code when it may touch device memory, which no host code can here, and
-    /// counting what has finished would cost a call of the host for every item queued.
+    /// Always 0. The count tells host code when it may touch device memory, which no host code can touch here,
+    /// and keeping it would cost a call on the host for every item queued.
     fn pending(&self) -> &sync::AtomicU64 {
         &self.pending
     }

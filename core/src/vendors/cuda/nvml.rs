@@ -1,27 +1,28 @@
 //! NVIDIA's management library: which devices the machine has, without touching CUDA.
 //!
-//! CUDA, once initialised, is broken in every child forked afterwards; this library is not CUDA, and
-//! is shut down again after the question.
+//! CUDA, once initialised, is broken in every child forked afterwards. The management library does not
+//! initialise CUDA, and is shut down again after the question.
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 
 use super::library;
 
-/// What the library says about the machine.
+/// The library's answer about the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Listing {
-    /// UUID (`GPU-...`) of each device, in the order of the bus; empty when it is not told.
+    /// The UUID (`GPU-...`) of each device, in the order of the bus; empty for a device whose UUID the library
+    /// does not tell.
     pub(super) uuids: Vec<String>,
     /// The CUDA version of the driver: 12080 for 12.8.
     pub(super) cuda_version: Option<c_int>,
 }
 
-/// Why there is no listing.
+/// The reason why there is no listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Unlisted {
-    /// There is no such library here, or it is not allowed to answer.
+    /// The library is not found, or may not answer.
     NoAnswer(String),
-    /// The driver does not work; CUDA would not either.
+    /// The driver does not work, so CUDA would not work either.
     Broken(String),
 }
 
@@ -38,7 +39,7 @@ struct Nvml {
     shutdown: unsafe extern "C" fn() -> Code,
     error_string: unsafe extern "C" fn(Code) -> *const c_char,
     count: Get<c_uint>,
-    /// Missing in drivers before CUDA 11.
+    /// The function is missing in drivers before CUDA 11.
     cuda_version: Option<Get<c_int>>,
     handle: unsafe extern "C" fn(c_uint, *mut *mut c_void) -> Code,
     uuid: unsafe extern "C" fn(*mut c_void, *mut c_char, c_uint) -> Code,
@@ -88,7 +89,7 @@ impl Nvml {
         }
     }
 
-    /// The UUID of a device, if it is told.
+    /// The UUID of a device, if the library tells it.
     fn uuid(&self, index: c_uint) -> Option<String> {
         let mut device = std::ptr::null_mut();
         let mut text = [0; UUID_SIZE];
@@ -115,7 +116,7 @@ impl Nvml {
     }
 }
 
-/// Asks the library.
+/// Asks the library for the devices.
 pub(super) fn list() -> Result<Listing, Unlisted> {
     let nvml = Nvml::open().map_err(Unlisted::NoAnswer)?;
     // SAFETY: it may be initialised several times; each time is shut down once.

@@ -1,7 +1,8 @@
 //! Access to the memory of another device.
 //!
-//! Without it a copy between two devices goes through host memory. It is arranged by the first copy
-//! that meets the other device, because each pair costs memory and a limited resource of the driver.
+//! Without access a copy between two devices goes through host memory. The first copy between two devices
+//! arranges access for the pair, and no earlier call does, because each pair costs memory and a limited
+//! resource of the driver.
 
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering;
@@ -14,8 +15,8 @@ use super::api::{Api, Code, SUCCESS};
 use super::device::Device;
 use super::error::{cuda, failed};
 
-/// Lets `device`, whose context is current, reach these addresses if they are another device's.
-/// Where that is impossible copies still work, only slower.
+/// Lets `device`, whose context is current, access these addresses where they are another device's.
+/// Where access is impossible copies still work, only slower.
 pub(super) fn arrange(device: &Device, addresses: [CUdeviceptr; 2]) {
     for address in addresses {
         let Some(other) = owner(device.api, address) else {
@@ -41,7 +42,7 @@ pub(super) fn arrange(device: &Device, addresses: [CUdeviceptr; 2]) {
     }
 }
 
-/// The device whose memory this is, if it is a device's.
+/// The device that the memory at an address belongs to; `None` for host memory.
 fn owner(api: &Api, address: CUdeviceptr) -> Option<u32> {
     let (mut kind, mut ordinal): (c_uint, i32) = (0, -1);
     let mut attributes = [
@@ -63,7 +64,7 @@ fn owner(api: &Api, address: CUdeviceptr) -> Option<u32> {
         .flatten()
 }
 
-/// Enables access of the current context to `other`'s memory; false when the hardware has none.
+/// Enables access of the current context to `other`'s memory; false when the hardware has no way to it.
 fn enable(device: &Device, other: u32) -> Result<bool> {
     const ALREADY: Code = CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as Code;
     let api = device.api;

@@ -19,7 +19,7 @@ use super::work::{self, Call};
 pub(super) struct CudaStream {
     device: Arc<Device>,
     handle: CUstream,
-    /// Whether it is ours to destroy.
+    /// Whether dropping the stream destroys the handle.
     owned: bool,
 }
 
@@ -38,7 +38,7 @@ impl CudaStream {
         }
     }
 
-    /// A new stream, which does not wait for the default one.
+    /// A new stream, which does not wait for the default stream.
     pub(super) fn new(device: &Arc<Device>, priority: i32) -> Result<Self> {
         let api = device.api;
         let (mut least, mut greatest) = (0, 0);
@@ -48,7 +48,7 @@ impl CudaStream {
         // SAFETY: valid outputs.
         unsafe {
             cuda!(api, cuCtxGetStreamPriorityRange(&mut least, &mut greatest))?;
-            // The more urgent, the lower: `greatest` is the lowest number.
+            // A more urgent priority is a lower number, so that `greatest` is the lowest number.
             let priority = priority.clamp(greatest.min(least), least.max(greatest));
             cuda!(
                 api,
@@ -63,10 +63,10 @@ impl CudaStream {
         })
     }
 
-    /// A stream that somebody else made and will destroy.
+    /// A stream around a handle that the caller created and destroys.
     ///
     /// # Safety
-    /// `handle` is a live stream (or null, the default one) and outlives what is returned.
+    /// `handle` is a live stream (or null, the default stream) and outlives the returned stream.
     pub(super) unsafe fn external(device: &Arc<Device>, handle: *mut c_void) -> Result<Self> {
         let handle: CUstream = handle.cast();
         let entered = device.enter("external_stream")?;
@@ -111,7 +111,8 @@ impl Stream for CudaStream {
         self.poll()
     }
 
-    /// After a failure nothing runs any more; in work running on a stream nothing can be known.
+    /// Whether the stream is idle: also after a failure, when nothing runs any more. False in work running on a
+    /// stream, where CUDA cannot be asked.
     fn is_idle(&self) -> bool {
         !work::is_current() && self.poll().unwrap_or(true)
     }
@@ -123,8 +124,8 @@ impl Stream for CudaStream {
             .map_err(|error| self.device.located(error))
     }
 
-    /// The kinds of memory are inferred from the addresses. CUDA itself waits for the copy when it is
-    /// from host memory to host memory, and may do so when one side is ordinary memory.
+    /// Queues a copy. CUDA infers the kinds of memory from the addresses. It waits for a copy from host memory
+    /// to host memory, and may wait when one side is ordinary memory.
     unsafe fn copy(&self, dst: *mut u8, src: *const u8, nbytes: usize) -> Result<()> {
         if nbytes == 0 {
             return Ok(());
@@ -201,7 +202,7 @@ impl Stream for CudaStream {
 }
 
 impl Drop for CudaStream {
-    /// What is queued still runs: CUDA keeps the stream until then.
+    /// Destroys the stream. CUDA still runs all queued work.
     fn drop(&mut self) {
         if self.owned {
             self.device.discard(Discarded::Stream(self.handle));

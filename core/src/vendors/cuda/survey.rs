@@ -8,18 +8,18 @@ use super::driver;
 use super::nvml::{self, Listing, Unlisted};
 use super::visible::Visible;
 
-/// What was found out about the machine.
+/// The answers about the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Machine {
     listing: Result<Listing, Unlisted>,
     /// Device files `/dev/nvidia0`, `/dev/nvidia1`, ...
     device_files: usize,
-    /// Why CUDA's driver library cannot be used. Only asked when there is a device.
+    /// The reason why CUDA's driver library cannot be used. Only asked when there is a device.
     driver: Result<(), String>,
 }
 
-/// How many devices this process sees (at least one), or why it sees none. The machine is looked at
-/// once; `CUDA_VISIBLE_DEVICES` is what the configuration holds.
+/// The number of devices this process sees (at least one), or the reason why it sees none. The machine is
+/// examined once; `visible` is the configuration's `CUDA_VISIBLE_DEVICES`.
 pub(super) fn devices(visible: Option<&str>) -> Result<usize, String> {
     static MACHINE: OnceLock<Machine> = OnceLock::new();
     decide(MACHINE.get_or_init(look), visible)
@@ -79,7 +79,7 @@ fn decide(machine: &Machine, visible: Option<&str>) -> Result<usize, String> {
         return Err(driver::too_old(version));
     }
     let parsed = Visible::parse(visible);
-    // Without a listing, names cannot be looked up: as many as are named are believed.
+    // Without a listing UUIDs cannot be looked up, so that each one named counts.
     if let (Visible::Uuids(names), Err(_)) = (&parsed, &machine.listing) {
         return Ok(names.len().min(uuids.len()));
     }

@@ -1,4 +1,4 @@
-//! Tensor maps: how the tensor memory accelerator of Hopper and later finds the blocks of a tensor.
+//! Tensor maps, by which the tensor memory accelerator of Hopper and later finds the blocks of a tensor.
 
 use std::ffi::c_void;
 
@@ -14,7 +14,7 @@ use super::api::SUCCESS;
 use super::driver;
 use super::error::failed;
 
-/// Most dimensions a tensor map has.
+/// The most dimensions of a tensor map.
 pub const MAX_RANK: usize = 5;
 
 /// Bytes of an encoded map, as a kernel takes it.
@@ -36,7 +36,7 @@ pub struct TensorMap {
     pub block: [u32; MAX_RANK],
     /// `CUtensorMapSwizzle`.
     pub swizzle: u32,
-    /// What lies outside the tensor is NaN instead of zero.
+    /// Whether elements outside the tensor read as NaN instead of zero.
     pub fills_with_nan: bool,
 }
 
@@ -46,11 +46,12 @@ pub struct TensorMap {
 pub struct Encoded(CUtensorMap);
 
 impl TensorMap {
-    /// Checks what the driver cannot: that numbers are those of its enumerations and within the arrays.
+    /// Checks what the driver does not check: that numbers are values of its enumerations, and that the rank
+    /// fits the arrays.
     ///
     /// # Errors
-    /// `InvalidArgument` for a number of dimensions, a data type or a swizzle that no map has; `Unsupported` when the driver has no
-    /// tensor maps.
+    /// `InvalidArgument` for a number of dimensions, a data type or a swizzle that no map has; `Unsupported`
+    /// when the driver has no tensor maps.
     pub fn check(&self) -> Result<()> {
         if !(1..=MAX_RANK as u32).contains(&self.rank) {
             let message = format!(
@@ -108,7 +109,7 @@ impl TensorMap {
     /// in L2.
     ///
     /// # Errors
-    /// The driver's, for a tensor it cannot describe; it needs an address that is a multiple of 16.
+    /// The driver's, for a tensor that it cannot describe, or an address that is no multiple of 16.
     #[inline]
     pub fn encode(&self, address: u64) -> Result<Encoded> {
         const ELEMENT_STRIDES: [u32; MAX_RANK] = [1; MAX_RANK];

@@ -1,9 +1,9 @@
 //! `CUDA_VISIBLE_DEVICES`: which of a machine's devices a process sees.
 //!
-//! The driver reads the variable when it is initialised. To know the outcome without initialising
-//! it, the text is read here the way the driver does, and torch's `torch.cuda._device_count_nvml`.
+//! The driver reads the variable when it is initialised. To know the outcome without initialising it, this
+//! module reads the text as the driver and `torch.cuda._device_count_nvml` do.
 
-/// What the text names.
+/// The devices that the text names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Visible {
     /// Every device: the variable is not set.
@@ -14,12 +14,12 @@ pub(super) enum Visible {
     Uuids(Vec<String>),
     /// Slices of devices (`MIG-...`), which only the driver can look up.
     Slices(Vec<String>),
-    /// None: the text names this one twice.
+    /// No device, because the text names this one twice.
     Twice(String),
 }
 
 impl Visible {
-    /// Reads the variable. No text is an error: what cannot be read ends the list.
+    /// Reads the variable. No text is an error: the first item that cannot be read ends the list.
     pub(super) fn parse(text: Option<&str>) -> Self {
         let Some(text) = text else { return Self::All };
         let named = |prefix| unique(text.split(',').take_while(|name| name.starts_with(prefix)));
@@ -34,8 +34,8 @@ impl Visible {
         unique(numbers).map_or_else(|| twice(text), Self::Ordinals)
     }
 
-    /// The devices seen, as indices into `uuids`, which lists the machine's; an empty text stands for
-    /// one that is not known. The error says why there is none.
+    /// The devices that the process sees, as indices into `uuids`, the UUIDs of the machine's devices (an empty
+    /// text for an unknown one). The error says why it sees none.
     pub(super) fn among(&self, uuids: &[&str]) -> Result<Vec<usize>, String> {
         let count = uuids.len();
         let seen: Vec<usize> = match self {
@@ -51,7 +51,7 @@ impl Visible {
                 };
                 seen
             }
-            // The driver shows one slice to a process, whatever the number listed.
+            // The driver shows a process one slice, however many are named.
             Self::Slices(names) => (0..count.min(names.len()).min(1)).collect(),
             Self::Twice(name) => return Err(format!("it names {name} twice")),
         };
@@ -70,7 +70,7 @@ fn twice(text: &str) -> Visible {
         }
         seen.push(item);
     }
-    // The same number, written differently.
+    // The text names one number twice, written differently.
     Visible::Twice("a device".into())
 }
 
@@ -87,11 +87,11 @@ fn unique<T: PartialEq>(items: impl Iterator<Item = T>) -> Option<Vec<T>> {
 }
 
 /// The number a text begins with, as C's `strtoul` reads it: `2`, `+2` and `2ampere` are 2. `None`
-/// for a negative number and for what is no number.
+/// for a negative number and for a text that begins with no number.
 fn ordinal(item: &str) -> Option<u64> {
     let item = item.strip_prefix('+').unwrap_or(item);
     let digits = item.bytes().take_while(u8::is_ascii_digit).count();
-    // More digits than a number has are beyond every device.
+    // A number too long for 64 bits is beyond every device.
     (digits > 0).then(|| item[..digits].parse().unwrap_or(u64::MAX))
 }
 

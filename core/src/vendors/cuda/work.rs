@@ -1,4 +1,4 @@
-//! Functions that a stream calls, and what they must not do: CUDA forbids them its own calls.
+//! Functions that a stream calls. CUDA forbids them to call CUDA.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -27,22 +27,22 @@ pub(super) fn refuse(operation: &'static str) -> Result<()> {
         .with_hint("do it from another thread, or queue an event before the work"))
 }
 
-/// A call to make.
+/// A queued call of a function.
 pub(super) struct Call {
     pub(super) function: HostFn,
     pub(super) context: *mut c_void,
 }
 
-/// Makes a call on a thread of the driver.
+/// Makes a queued call, on a thread of the driver.
 ///
 /// # Safety
-/// `call` is a box of [`Call`] that is given up, and its function may be called.
+/// `call` is a leaked box of [`Call`], which nothing else uses, and its function may be called.
 pub(super) unsafe extern "C" fn run(call: *mut c_void) {
     // SAFETY: the caller's promise.
     let call = unsafe { Box::from_raw(call.cast::<Call>()) };
     IN_WORK.set(true);
     // SAFETY: promised by the caller of `Stream::launch`; the driver makes each call once.
     unsafe { (call.function)(call.context) };
-    // The thread is the driver's, and may be asked for something else next.
+    // The thread is the driver's, and may do something else next.
     IN_WORK.set(false);
 }

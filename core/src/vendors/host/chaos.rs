@@ -1,13 +1,13 @@
 //! Injected delays and failures, decided by a seed.
 //!
-//! Each decision is a hash of the seed, the place it is made at and how many were made there before.
+//! A decision is a hash of the seed, of the place of the call, and of the number of earlier calls there.
 //! So the same program with the same seed meets the same delays and failures, whatever its threads do.
 
 use std::time::Duration;
 
 use crate::env::{FaultSite, HostSettings};
 
-/// What to inject.
+/// The delays and failures to inject.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Chaos {
     seed: u64,

@@ -41,7 +41,7 @@ impl HostEvent {
         self.recorded.lock().clone()
     }
 
-    /// The moment it stands for, in nanoseconds.
+    /// The time at which the recorded work finished, in nanoseconds.
     fn time(&self) -> Result<u64> {
         let wrong = |message, hint: &str| {
             Err(Error::invalid_argument("event_elapsed", message).with_hint(hint))

@@ -1,4 +1,4 @@
-//! What the machine is: its processor, cores and memory.
+//! The machine's processor, cores and memory.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn model_name(cpuinfo: &str) -> Option<&str> {
     Some(line.split_once(':')?.1.trim()).filter(|name| !name.is_empty())
 }
 
-/// How many threads run at once.
+/// The number of threads that run at once.
 pub(super) fn cores() -> i32 {
     std::thread::available_parallelism().map_or(1, |n| i32::try_from(n.get()).unwrap_or(i32::MAX))
 }
@@ -30,7 +30,7 @@ pub(super) fn memory() -> u64 {
     let limit = group_limit(&groups, |path| fs::read_to_string(path).ok());
     let memory = limit.map_or(physical, |limit| limit.min(physical));
     if memory == u64::MAX {
-        // Neither is known: a size that small machines have.
+        // Without either number: the memory of a small machine.
         return 4 << 30;
     }
     memory

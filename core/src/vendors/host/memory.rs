@@ -14,7 +14,7 @@ const PAGE: usize = 4096;
 /// A transparent huge page on x86-64 and on arm64 with 4 KiB pages.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Memory up to a limit: that of one device, or what may be pinned.
+/// Memory up to a limit: the memory of one device, or the pinned memory of the host.
 pub(super) struct HostMemory {
     /// Distinguishes memories in [`Chaos`].
     lane: u64,
@@ -22,7 +22,7 @@ pub(super) struct HostMemory {
     used: AtomicU64,
     calls: AtomicU64,
     chaos: Chaos,
-    /// What to do when it is full.
+    /// The hint of an out-of-memory error.
     remedy: &'static str,
 }
 
@@ -32,7 +32,7 @@ impl HostMemory {
         Self::new(device as u64, total, chaos, remedy)
     }
 
-    /// Pinned pages cannot be taken back by the system, so there are never more than exist.
+    /// Pinned memory, at most `total` bytes: the system cannot take pinned pages back.
     pub(super) fn pinned(total: u64, chaos: Chaos) -> Self {
         let remedy = "free pinned tensors, or pin less; sizes are rounded up to a power of two";
         Self::new(u64::MAX, total, chaos, remedy)
@@ -85,7 +85,7 @@ impl HostMemory {
     }
 }
 
-/// The error of an allocation that is made to fail.
+/// The error of an allocation whose failure is injected.
 fn injected(call: u64) -> Error {
     Error::out_of_memory("alloc", format!("injected failure of alloc {call}"))
         .with_hint("FLAGOS_HOST_FAULT asks for it")
@@ -95,7 +95,7 @@ fn rounded(nbytes: usize) -> Option<usize> {
     Some(nbytes.checked_add(PAGE - 1)? & !(PAGE - 1))
 }
 
-/// Maps zeroed pages. Ranges of at least a huge page begin at one and ask for them.
+/// Maps zeroed pages. A range of at least a huge page begins at a huge page, and asks the kernel for huge pages.
 fn map(nbytes: usize) -> Result<NonNull<u8>> {
     let mapped = rounded(nbytes).and_then(|size| {
         if size < HUGE_PAGE {
@@ -110,7 +110,7 @@ fn map(nbytes: usize) -> Result<NonNull<u8>> {
             let kept = start.add(skip);
             unmap_pages(start, skip);
             unmap_pages(kept.add(size), HUGE_PAGE - skip);
-            // Advice only: a kernel without huge pages refuses it, and nothing changes.
+            // The call only advises: a kernel without huge pages refuses, and nothing changes.
             libc::madvise(kept.as_ptr().cast(), size, libc::MADV_HUGEPAGE);
             Some(kept)
         }

@@ -60,7 +60,7 @@ struct HostDevice {
 }
 
 impl HostVendor {
-    /// Devices as the settings say; nothing is started. Unfinished work is counted in `pending`.
+    /// Creates the devices of the settings, and starts no thread. Unfinished work is counted in `pending`.
     pub fn new(settings: &HostSettings, pending: Arc<sync::AtomicU64>) -> Self {
         let chaos = Chaos::new(settings);
         let total = settings.memory.unwrap_or_else(machine::memory);
@@ -120,7 +120,7 @@ impl Vendor for HostVendor {
             name: machine::processor(),
             total_memory: self.device(device)?.memory.info().total,
             multi_processor_count: machine::cores(),
-            // There is no such thing on a host; 1.0 sorts before every accelerator.
+            // A host has no compute capability; 1.0 sorts before every accelerator's.
             major: 1,
             minor: 0,
         })
@@ -155,7 +155,7 @@ impl Vendor for HostVendor {
         Ok(stream)
     }
 
-    /// All streams are equally urgent: threads of one process share its priority.
+    /// Makes a stream. Its priority has no effect, because threads of one process share its priority.
     fn stream(&self, device: usize, _priority: i32) -> Result<Arc<dyn Stream>> {
         let pending = Arc::clone(&self.pending);
         let mut live = self.device(device)?.live.lock();

@@ -1,8 +1,9 @@
-//! The queue behind a host stream: items run in order on one worker, anybody may wait for a point.
+//! The queue behind a host stream: items run in order on one worker, and any thread may wait for a place in it.
 //!
-//! One number, `completed`, is the truth about progress: a stream is idle when it equals what was
-//! submitted, an event is over when it has reached the event's place. It is stored with release
-//! after an item has run and loaded with acquire, so whoever sees an item finished sees its effects.
+//! One number, `completed`, decides about progress: a stream is idle when `completed` equals the number of
+//! items submitted, an event has passed when `completed` has reached the event's place. `completed` is stored
+//! with release after an item has run and loaded with acquire, so a thread that sees an item finished sees
+//! the item's effects.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,19 +11,19 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::runtime::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 
-/// Work in order. Places are numbered from 1.
+/// A queue of items. Places are numbered from 1.
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
     /// The worker waits here for items.
     arrived: Condvar,
-    /// Everybody else waits here for progress.
+    /// All other threads wait here for progress.
     advanced: Condvar,
     submitted: AtomicU64,
     completed: AtomicU64,
     /// 1 while an error has not been reported.
     failed: AtomicU64,
-    /// Unfinished items and unreported errors of all queues of the vendor: what a reader of device
-    /// memory has to wait for, or to be told.
+    /// The number of unfinished items and unreported errors of all queues of the vendor. Before host code reads
+    /// device memory it must wait for the items and report the errors.
     pending: Arc<AtomicU64>,
 }
 
@@ -76,7 +77,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The worker has run the item it took last. The first unreported error is kept.
+    /// Marks the item that the worker took last as run. Of several unreported errors the first is kept.
     pub(super) fn finish(&self, outcome: Result<(), Error>) {
         let mut state = self.state.lock();
         if let Err(error) = outcome {
@@ -145,7 +146,7 @@ impl<T> Queue<T> {
         error
     }
 
-    /// Forgets `reported`, which somebody has been told of by another way (an event).
+    /// Forgets the error `reported`, which an event has reported already.
     pub(super) fn forget_error(&self, reported: &Error) {
         if self.failed.load(Ordering::Acquire) == 0 {
             return;
@@ -159,7 +160,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Lets the worker end when it has run what is queued.
+    /// Lets the worker end once it has run all queued items.
     pub(super) fn close(&self) {
         self.state.lock().closed = true;
         self.arrived.notify_one();
@@ -168,7 +169,8 @@ impl<T> Queue<T> {
 
 impl<T> Drop for Queue<T> {
     fn drop(&mut self) {
-        self.take_error(); // nobody is left to be told, and `pending` belongs to all queues
+        // An error that nobody can ask for any more must leave `pending`, which belongs to all queues.
+        self.take_error();
     }
 }
 

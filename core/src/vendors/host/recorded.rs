@@ -7,13 +7,13 @@ use crate::error::{Error, Result};
 
 use super::queue::Queue;
 
-/// Nanoseconds since some moment before the first event.
+/// Nanoseconds since a fixed moment before the first event.
 fn now() -> u64 {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     EPOCH.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// What the worker notes when it reaches a recorded event.
+/// The worker's note on reaching a recorded event: the time, and an earlier error.
 #[derive(Debug)]
 pub(super) struct Stamp {
     timing: bool,
@@ -22,7 +22,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// An empty stamp. Without `timing` it will not look at the clock.
+    /// An empty stamp. Without `timing` no time will be noted.
     pub(super) fn new(timing: bool) -> Self {
         Self {
             timing,
@@ -31,7 +31,7 @@ impl Stamp {
         }
     }
 
-    /// A stamp of this moment, with what went wrong on the stream before.
+    /// Notes this moment, and the stream's unreported error.
     pub(super) fn set(&self, error: Option<Error>) {
         // The worker sets a stamp once; the result of `set` carries nothing new.
         if self.timing {
@@ -74,18 +74,19 @@ impl<T> Recorded<T> {
         self.queue.has_passed(self.place)
     }
 
-    /// Whether work of `queue` comes after it anyway.
+    /// Whether the place is in `queue`, whose later work comes after it without a wait.
     pub(super) fn is_on(&self, queue: &Arc<Queue<T>>) -> bool {
         Arc::ptr_eq(&self.queue, queue)
     }
 
-    /// Waits, on whatever thread this is.
+    /// Waits until the place is passed, then returns [`Self::outcome`]. Callers make sure that waiting is
+    /// allowed on their thread.
     pub(super) fn wait(&self) -> Result<()> {
         self.queue.wait_for(self.place);
         self.outcome()
     }
 
-    /// What went wrong before it, reported: its stream does not report it again.
+    /// Returns [`Self::outcome`] and marks an error as reported, so that the stream does not report it again.
     pub(super) fn report(&self) -> Result<()> {
         let outcome = self.outcome();
         if let Err(error) = &outcome {
@@ -94,7 +95,7 @@ impl<T> Recorded<T> {
         outcome
     }
 
-    /// What went wrong before it. Only valid once it is over.
+    /// The error of the work before the place. Only valid once the place is passed.
     pub(super) fn outcome(&self) -> Result<()> {
         match self.stamp.error.get() {
             Some(error) => Err(error.clone()),

@@ -20,12 +20,12 @@ use super::work::{self, refuse_in_work, Work};
 /// A stream of a host device.
 pub(super) struct HostStream {
     device: usize,
-    /// Numbers the streams of a device in the order they were made; 0 is the default one.
+    /// The number of the stream among those of its device, in the order of creation; 0 is the default stream.
     ordinal: usize,
     queue: Arc<Queue<Work>>,
     worker: Mutex<Option<JoinHandle<()>>>,
     chaos: Chaos,
-    /// Calls so far that could have been made to fail.
+    /// The number of calls so far, for each site where a failure can be injected.
     calls: [Counter; FaultSite::ALL.len()],
 }
 
@@ -46,12 +46,12 @@ impl HostStream {
         }
     }
 
-    /// Distinguishes streams in [`Chaos`].
+    /// The number by which [`Chaos`] distinguishes streams.
     fn lane(&self) -> u64 {
         (self.device as u64) << 32 | self.ordinal as u64
     }
 
-    /// The failure to inject into this call, if it is to fail.
+    /// The failure to inject into this call, if [`Chaos`] decides for one.
     fn injected(&self, site: FaultSite) -> Option<Error> {
         let call = self.calls[site as usize].fetch_add(1, Ordering::Relaxed);
         if !self.chaos.fails(site, self.lane(), call) {
@@ -87,7 +87,7 @@ impl HostStream {
         self.queue.wait_for(self.queue.last());
     }
 
-    /// Reports what has gone wrong, once.
+    /// Reports the unreported error, once.
     pub(super) fn take_error(&self) -> Result<()> {
         match self.queue.take_error() {
             Some(error) => Err(error),
@@ -165,7 +165,7 @@ impl Stream for HostStream {
         let stamp = Arc::new(Stamp::new(event.timing));
         let last = self.queue.last();
         let place = if self.queue.has_passed(last) {
-            // Nothing runs: the event is reached now, without a hop through the worker.
+            // Nothing runs, so the event is reached now, without a hop through the worker.
             stamp.set(self.queue.error());
             last
         } else {
@@ -187,7 +187,7 @@ impl Stream for HostStream {
 }
 
 impl Drop for HostStream {
-    /// Runs what is still queued, because launched functions own their contexts.
+    /// Waits until the worker has run all queued items, because launched functions own their contexts.
     fn drop(&mut self) {
         self.queue.close();
         let Some(worker) = self.worker.get_mut().take() else {
@@ -216,7 +216,7 @@ impl LiveStreams {
         stream
     }
 
-    /// All of them.
+    /// All live streams.
     pub(super) fn all(&self) -> Vec<Arc<HostStream>> {
         self.streams.iter().filter_map(Weak::upgrade).collect()
     }

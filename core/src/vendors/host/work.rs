@@ -1,4 +1,4 @@
-//! What is queued on a host stream, and how it runs.
+//! The items of a host stream's queue, and how the worker runs them.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -23,7 +23,7 @@ pub(super) fn in_work() -> bool {
     IN_WORK.get()
 }
 
-/// Work of a stream must not wait for streams: it might wait for itself.
+/// Fails in work of a stream, which must not wait for streams: it might wait for itself.
 pub(super) fn refuse_in_work(operation: &'static str) -> Result<()> {
     if !in_work() {
         return Ok(());
@@ -58,7 +58,7 @@ pub(super) enum Work {
 unsafe impl Send for Work {}
 
 impl Work {
-    /// Runs on the worker. `error` is what has gone wrong on the stream and not been reported.
+    /// Runs the item on the worker. `error` returns the stream's unreported error.
     pub(super) fn run(self, error: impl FnOnce() -> Option<Error>) -> Result<()> {
         match self {
             Self::Launch { function, context } => {
@@ -76,7 +76,7 @@ impl Work {
                 stamp.set(error());
                 Ok(())
             }
-            // A failure moves to the stream that waits: each is reported once.
+            // The stream that waits takes the failure over, so that it is reported once.
             Self::Wait(recorded) => recorded.wait().or_else(|_| recorded.report()),
         }
     }
