@@ -35,7 +35,7 @@
 #define FLAGOS_CONFIG 2
 
 /**
- * Status: no memory left; the message is a table of what holds it.
+ * Status: no memory left; the message has a table of the memory in use.
  */
 #define FLAGOS_OUT_OF_MEMORY 3
 
@@ -60,7 +60,7 @@
 #define FLAGOS_FORKED 7
 
 /**
- * Status: a bug in flagos (a caught panic).
+ * Status: a defect in flagos, such as a caught panic.
  */
 #define FLAGOS_INTERNAL 8
 
@@ -75,12 +75,12 @@
 #define FLAGOS_ROUTE_FOREIGN 1
 
 /**
- * `FlagosOpSlot::route`: nothing usable; raise what `op_blocked_reason` says.
+ * `FlagosOpSlot::route`: no implementation is usable; raise the text of `op_blocked_reason`.
  */
 #define FLAGOS_ROUTE_BLOCKED 2
 
 /**
- * `FlagosOpSlot::route`: the adapter's native path on the CPU, over copies where memory is not the host's.
+ * `FlagosOpSlot::route`: the adapter's native path on the CPU, with copies where device memory is not the host's.
  */
 #define FLAGOS_ROUTE_CPU_FALLBACK 3
 
@@ -95,8 +95,8 @@
 #define FLAGOS_LAUNCH_COOPERATIVE 1
 
 /**
- * `FlagosLaunchDesc::flags`: programmatic dependent launch: it may begin before the kernel ahead of it
- * in the stream has ended.
+ * `FlagosLaunchDesc::flags`: programmatic dependent launch: the kernel may begin before the kernel ahead
+ * of it in the stream has ended.
  */
 #define FLAGOS_LAUNCH_PDL 2
 
@@ -106,7 +106,7 @@
 typedef struct FlagosLaunch FlagosLaunch;
 
 /**
- * What a device is.
+ * The properties of a device.
  */
 typedef struct FlagosDeviceProperties {
   /**
@@ -118,7 +118,7 @@ typedef struct FlagosDeviceProperties {
    */
   char vendor[32];
   /**
-   * Bytes.
+   * Memory of the device in bytes.
    */
   uint64_t total_memory;
   /**
@@ -238,7 +238,7 @@ typedef struct FlagosMemoryStats {
 } FlagosMemoryStats;
 
 /**
- * What an operator's dispatch reads. One per operator, never moved, never freed.
+ * The slot that an operator's dispatch reads. Each operator has one, which is never moved and never freed.
  * Every field is shared between threads: access it with the `__atomic` builtins only
  * (`__atomic_load_n(&slot->route, __ATOMIC_ACQUIRE)`, `__atomic_fetch_add(&slot->calls, 1, __ATOMIC_RELAXED)`).
  * Load `route` first and `impl_token` after it.
@@ -261,35 +261,35 @@ typedef struct FLAGOS_ALIGNED(64) FlagosOpSlot {
    */
   uint32_t flags;
   /**
-   * Names the foreign implementation when `route` is `FLAGOS_ROUTE_FOREIGN`.
+   * The token of the foreign implementation when `route` is `FLAGOS_ROUTE_FOREIGN`.
    */
   uint64_t impl_token;
 } FlagosOpSlot;
 
 /**
- * How long calls took, in microseconds.
+ * The duration of calls, in microseconds.
  */
 typedef struct FlagosDurationStat {
   /**
-   * All of them.
+   * The sum over all calls.
    */
   int64_t total;
   /**
-   * The longest.
+   * The longest call.
    */
   int64_t max;
   /**
-   * The shortest.
+   * The shortest call.
    */
   int64_t min;
   /**
-   * How many there were.
+   * The number of calls.
    */
   int64_t count;
 } FlagosDurationStat;
 
 /**
- * What is counted about pinned memory. Sizes are those of blocks, which are powers of two.
+ * The statistics of pinned memory. Sizes are those of blocks, which are powers of two.
  */
 typedef struct FlagosPinnedStats {
   /**
@@ -313,7 +313,7 @@ typedef struct FlagosPinnedStats {
    */
   struct FlagosDurationStat host_alloc_time;
   /**
-   * Time the vendor took to take it back.
+   * Time the vendor took to unpin memory.
    */
   struct FlagosDurationStat host_free_time;
   /**
@@ -352,7 +352,7 @@ typedef struct FlagosTensorMap {
    */
   uint32_t swizzle;
   /**
-   * 1: what lies outside the tensor is NaN; 0: zero.
+   * 1: elements outside the tensor read as NaN; 0: as zero.
    */
   uint32_t fills_with_nan;
 } FlagosTensorMap;
@@ -366,15 +366,15 @@ typedef struct FlagosLaunchParam {
    */
   uint32_t size;
   /**
-   * Which of the pointers given to `launch_run` it is derived from; -1: none.
+   * The index of the pointer given to `launch_run` that the parameter is derived from; -1: none.
    */
   int32_t pointer;
   /**
-   * The parameter's bits, zero- or sign-extended; for a pointer, how many bytes behind the given one.
+   * The parameter's bits, zero- or sign-extended; for a pointer, the offset in bytes from the given one.
    */
   uint64_t value;
   /**
-   * NULL, or the tensor whose map, of 128 bytes, is the parameter; its address is the pointer.
+   * NULL, or the tensor whose map of 128 bytes is the parameter; the pointer is the tensor's address.
    */
   const struct FlagosTensorMap *map;
 } FlagosLaunchParam;
@@ -384,15 +384,15 @@ typedef struct FlagosLaunchParam {
  */
 typedef struct FlagosLaunchDesc {
   /**
-   * A `CUfunction`, loaded in the current context. It stays loaded.
+   * A `CUfunction`, loaded in the current context, which stays loaded as long as the launch is run.
    */
   uint64_t function;
   /**
-   * Blocks, in all: where there are clusters, a multiple of their size.
+   * Blocks along each axis, counted singly; with clusters a multiple of the cluster's size.
    */
   uint32_t grid[3];
   /**
-   * Threads of a block.
+   * Threads of a block, along each axis.
    */
   uint32_t block[3];
   /**
@@ -400,7 +400,7 @@ typedef struct FlagosLaunchDesc {
    */
   uint32_t cluster[3];
   /**
-   * Dynamic shared memory, bytes. What exceeds 48 KiB was allowed when the function was loaded.
+   * Dynamic shared memory in bytes. More than 48 KiB must be allowed by the loaded function.
    */
   uint32_t shared_bytes;
   /**
@@ -412,14 +412,14 @@ typedef struct FlagosLaunchDesc {
    */
   const struct FlagosLaunchParam *params;
   /**
-   * How many there are.
+   * The number of parameters.
    */
   size_t num_params;
 } FlagosLaunchDesc;
 
 /**
- * The table. Every function may be called from any thread. Functions returning `int32_t` return a
- * `FLAGOS_*` status unless said otherwise; after a failure `last_error` has the message.
+ * The table. Every function may be called from any thread. A function returning `int32_t` returns a
+ * `FLAGOS_*` status unless its comment says otherwise; after a failure `last_error` has the message.
  * Streams: 0 is the default stream of each device; other ids come from `stream_create`.
  */
 typedef struct FlagosApi {
@@ -436,8 +436,8 @@ typedef struct FlagosApi {
    */
   const char *(*last_error)(void);
   /**
-   * Reads the configuration, publishes the plan and opens the vendor; once per process, afterwards
-   * it costs one load. After a failure it may be called again.
+   * Reads the configuration, publishes the plan and opens the vendor, once per process; every later call
+   * costs one load. After a failure `init` may be called again.
    */
   int32_t (*init)(void);
   /**
@@ -503,7 +503,7 @@ typedef struct FlagosApi {
    */
   int32_t (*pinned_alloc)(size_t nbytes, void **data, void **block);
   /**
-   * Gives pinned memory back. It is reused after the recorded streams have passed this point.
+   * Gives pinned memory back. It is reused after the recorded streams have finished the work queued so far.
    */
   void (*pinned_free)(void *block);
   /**
@@ -527,28 +527,28 @@ typedef struct FlagosApi {
    */
   int32_t (*stream_sync)(int32_t device, uint64_t stream);
   /**
-   * Waits for everything queued on all streams of the device. Reports a failure of any, once.
+   * Waits for everything queued on all streams of the device. Reports a failure of queued work, once.
    */
   int32_t (*device_sync)(int32_t device);
   /**
-   * Queues a call of `function(context)`, made on another thread, in order. It must not throw, nor
-   * wait for functions of other streams. In it a vendor may refuse whatever is not freeing.
+   * Queues a call of `function(context)`, made on another thread, in order. The function must not throw, nor
+   * wait for functions of other streams. Within it a vendor may refuse every call that does not free.
    */
   int32_t (*stream_launch)(int32_t device, uint64_t stream, void (*function)(void*), void *context);
   /**
-   * Queues a copy between device, pinned and ordinary memory. Both ranges stay valid until it ran.
-   * When one side is ordinary memory, or both are the host's, it may have run on return.
+   * Queues a copy between device, pinned and ordinary memory. Both ranges stay valid until the copy has run.
+   * When one side is ordinary memory, or both are the host's, the copy may have run on return.
    */
   int32_t (*copy_async)(int32_t device, uint64_t stream, void *dst, const void *src, size_t nbytes);
   /**
-   * The address, the same for the life of the process, of the number of queued items that have not
-   * finished, over all streams. Load it with `__ATOMIC_ACQUIRE`: 0 means that nothing has to be waited
-   * for before the next item is queued: host code may use device memory where it can at all, on
-   * the host vendor. For vendors whose device memory only the device uses it is always 0.
+   * The address of the number of queued items that have not finished, over all streams. The address is the
+   * same for the life of the process. Load the number with `__ATOMIC_ACQUIRE`: after a 0 host code may use
+   * device memory on the host vendor without waiting. On a vendor whose device memory only the device uses
+   * the number is always 0.
    */
   const uint64_t *(*pending)(void);
   /**
-   * A new event for streams of `device`; only with `timing` it has a time.
+   * A new event for streams of `device`. Only an event with `timing` has a time.
    */
   int32_t (*event_create)(int32_t device, int32_t timing, void **event);
   /**
@@ -556,19 +556,19 @@ typedef struct FlagosApi {
    */
   void (*event_destroy)(void *event);
   /**
-   * The event stands for what is queued on the stream so far.
+   * Records the event: it stands for the work queued on the stream so far.
    */
   int32_t (*event_record)(void *event, int32_t device, uint64_t stream);
   /**
-   * Work queued on the stream from now on starts after what the event stands for.
+   * Lets work queued on the stream from now on start after the work that the event stands for.
    */
   int32_t (*event_wait)(void *event, int32_t device, uint64_t stream);
   /**
-   * Whether what the event stands for has finished; yes before the first record.
+   * Whether the work that the event stands for has finished; true before the first record.
    */
   int32_t (*event_query)(void *event, int32_t *done);
   /**
-   * Waits for what the event stands for.
+   * Waits for the work that the event stands for.
    */
   int32_t (*event_sync)(void *event);
   /**
@@ -576,11 +576,11 @@ typedef struct FlagosApi {
    */
   int32_t (*event_elapsed)(void *start, void *end, double *milliseconds);
   /**
-   * The slot of an operator, `aten::add.Tensor`; NULL when that is not a name. Does not initialise.
+   * The slot of an operator, such as `aten::add.Tensor`; NULL for an invalid name. Initialises nothing.
    */
   struct FlagosOpSlot *(*op_slot)(const char *qualified_name);
   /**
-   * Why an operator is blocked; free it with `string_free`.
+   * The reason why an operator is blocked; free the text with `string_free`.
    */
   int32_t (*op_blocked_reason)(const char *name, char **out);
   /**
@@ -596,7 +596,7 @@ typedef struct FlagosApi {
    */
   int32_t (*pinned_reset_accumulated)(void);
   /**
-   * Counts a CPU fallback that is about to happen, or refuses it: strict mode, or a spent budget.
+   * Counts a CPU fallback that is about to happen, or refuses it in strict mode and when the budget is spent.
    */
   int32_t (*op_record_fallback)(const char *name, const char *reason);
   /**
@@ -605,15 +605,15 @@ typedef struct FlagosApi {
    */
   int32_t (*launch_create)(const struct FlagosLaunchDesc *desc, struct FlagosLaunch **out);
   /**
-   * Queues it on a `CUstream` of the function's context, with these pointers. Takes no lock and
-   * allocates nothing; a launch may be run by several threads at once.
+   * Queues a launch on a `CUstream` of the function's context, with these pointers. Takes no lock and
+   * allocates nothing; several threads may run a launch at once.
    */
   int32_t (*launch_run)(const struct FlagosLaunch *launch,
                         uint64_t stream,
                         const uint64_t *pointers,
                         size_t num_pointers);
   /**
-   * Frees a launch that nobody runs any more; queued work is not affected. NULL is ignored.
+   * Frees a launch that no thread runs; queued work is not affected. NULL is ignored.
    */
   void (*launch_free)(struct FlagosLaunch *launch);
 } FlagosApi;

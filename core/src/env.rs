@@ -34,14 +34,14 @@ pub enum VarKind {
     Retired,
 }
 
-/// What a variable is about; one section of the documentation each.
+/// The subject of a variable. Each subject is a section of the documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
-    /// Which configuration is read.
+    /// The files of the configuration.
     Configuration,
-    /// Which implementation serves an operator.
+    /// Routes: which implementation serves an operator.
     Routing,
-    /// What is reported.
+    /// Logs and reports.
     Logging,
     /// FlagGems.
     FlagGems,
@@ -80,13 +80,13 @@ impl Group {
 pub struct Var {
     /// The name; `<op>` at the end stands for the name of an operator.
     pub name: &'static str,
-    /// How its value is read.
+    /// How the variable's text is read.
     pub kind: VarKind,
-    /// The value that applies when it is not set, in words.
+    /// The value that applies when the variable is not set, in words.
     pub default: &'static str,
-    /// What it does. For retired names: what replaces it.
+    /// The variable's effect. Of a retired name: the replacement.
     pub doc: &'static str,
-    /// Its section in the documentation.
+    /// The variable's section in the documentation.
     pub group: Group,
 }
 
@@ -303,10 +303,10 @@ declare! {
         "The torch that is installed is used.";
 }
 
-/// Variables of others for which an empty value differs from none.
+/// Variables of other projects whose empty value differs from no value.
 pub(crate) const EMPTY_COUNTS: [&str; 1] = [CUDA_VISIBLE_DEVICES.name];
 
-/// Prefixes of variables that are flagos' to read or to warn about.
+/// Prefixes of the adapters' variables, which flagos reads or warns about.
 pub(crate) const ADAPTER_PREFIXES: [&str; 2] = ["TE_FL_", "TEFL_"];
 
 /// The prefix of the per-operator variables.

@@ -1,6 +1,6 @@
 //! The one error type of this crate.
 //!
-//! An [`Error`] says what kind of failure it is, which operation failed, why, and what to do next.
+//! An [`Error`] names the kind of failure, the operation that failed, the reason, and the next step.
 //! `Display` is a single line fit for a log or an exception; `Debug` and [`Error::report`] add the
 //! multi-line detail (a memory table, a plan difference) when there is one.
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, in the classes a caller can act upon.
+/// The classes of failures, by what a caller can do about them.
 ///
 /// The discriminants are the status codes of the C table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,7 +28,7 @@ pub enum ErrorKind {
     Device = 4,
     /// The runtime has not been initialised yet.
     NotInitialized = 5,
-    /// The operation is not supported here, and nothing has been changed by asking.
+    /// The operation is not supported here, and has changed nothing.
     Unsupported = 6,
     /// The process is a forked child of one that had already initialised flagos.
     Forked = 7,
@@ -148,7 +148,7 @@ impl Error {
         Self::new(ErrorKind::Unsupported, op, message)
     }
 
-    /// [`ErrorKind::Forked`], with the one message that explains it.
+    /// [`ErrorKind::Forked`], whose message is always the same.
     pub fn forked(op: impl Into<Cow<'static, str>>) -> Self {
         Self::new(
             ErrorKind::Forked,
@@ -202,13 +202,13 @@ impl Error {
         self.0.kind
     }
 
-    /// What was being done.
+    /// The operation that failed.
     #[must_use]
     pub fn operation(&self) -> &str {
         &self.0.operation
     }
 
-    /// Why it failed, without operation, context and hint.
+    /// The reason of the failure, without operation, context and hint.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.0.message
@@ -221,7 +221,7 @@ impl Error {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// What to do next, if it is known.
+    /// The next step, if the error has one.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
@@ -243,7 +243,7 @@ impl Error {
     }
 }
 
-/// Writes `text` on one line, whatever a path or a driver put into it.
+/// Writes `text` on one line, even when a path or a driver's message in it has several.
 fn write_single_line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     for (index, line) in text.lines().map(str::trim_end).enumerate() {
         if index > 0 {

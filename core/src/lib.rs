@@ -1,14 +1,14 @@
 //! The core of flagos: one operator registry, one routing policy, one device runtime per process.
 //!
-//! Adapters (PyTorch and others) reach it through the C table of [`abi`], or through the Python
-//! module `flagos._core`. Nothing here knows a framework.
+//! Adapters (PyTorch and others) reach the core through the C table of [`abi`], or through the Python
+//! module `flagos._core`. The core knows no framework.
 //!
 //! * [`registry`] interns operators, holds their implementations and the slots that calls read.
 //! * [`policy`] parses every configuration layer into one value and resolves it into a plan.
-//! * [`router`] ties them: it publishes plans into slots, takes routes and counts.
+//! * [`router`] ties registry and policy together: it publishes plans into slots, takes routes and counts.
 //! * [`runtime`] is devices, memory, streams and events over any vendor of [`vendors`].
-//! * [`kernels`] launches compiled kernels, with parameters that were laid out once.
-//! * [`abi`] is the C table, and where all of it is put together.
+//! * [`kernels`] launches compiled kernels, with parameters that are laid out once.
+//! * [`abi`] is the C table, and puts the other modules together.
 //! * [`env`] declares every environment variable.
 //! * [`error`] is the one error type.
 

@@ -1,43 +1,38 @@
 //! The nearest valid name for a name that is not valid.
 
-/// The longest name that is compared, in bytes: the time grows with the product of the lengths.
+/// The longest name that is compared, in bytes. The limit bounds the time, which grows with the product of
+/// the lengths.
 const LONGEST: usize = 256;
 
-/// The candidate most like `name`, unless none is alike enough to be worth suggesting.
-pub(crate) fn nearest<'a>(
-    name: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+/// The valid name most like `name`; `None` when no name is similar enough to suggest.
+pub(crate) fn nearest<'a>(name: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > LONGEST {
         return None;
     }
     let wanted = name.to_ascii_lowercase();
-    // A third of the letters may differ, and one always: enough for a typo, too little for noise.
+    // A third of the letters may differ, and at least one: enough for a typo, too little for another word.
     let allowed = (wanted.chars().count() / 3).max(1);
     let mut best: Option<(usize, &str)> = None;
-    for candidate in candidates {
-        if candidate.len().abs_diff(wanted.len()) > allowed * 4 {
+    for other in valid {
+        if other.len().abs_diff(wanted.len()) > allowed * 4 {
             continue;
         }
-        let distance = strsim::osa_distance(&wanted, &candidate.to_ascii_lowercase());
+        let distance = strsim::osa_distance(&wanted, &other.to_ascii_lowercase());
         // Ties go to the first in alphabetical order, so that messages are reproducible.
         let better = match best {
             None => true,
-            Some((so_far, name)) => (distance, candidate) < (so_far, name),
+            Some((so_far, name)) => (distance, other) < (so_far, name),
         };
         if distance <= allowed && better {
-            best = Some((distance, candidate));
+            best = Some((distance, other));
         }
     }
     best.map(|(_, name)| name)
 }
 
-/// "did you mean `...`?", when there is something to suggest.
-pub(crate) fn hint<'a>(
-    name: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<String> {
-    nearest(name, candidates).map(|near| format!("did you mean `{near}`?"))
+/// The hint "did you mean `...`?", if a name is similar enough.
+pub(crate) fn hint<'a>(name: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    nearest(name, valid).map(|near| format!("did you mean `{near}`?"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Entries about events. A caller holds the address of a box with the vendor's event in it.
+//! Entries about events. A caller's handle is the address of a box that holds the vendor's event.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::streams::stream;
 
 type Boxed = Arc<dyn Event>;
 
-/// The event a caller holds.
+/// The event behind a caller's handle.
 ///
 /// # Safety
 /// `event` is NULL or came from [`create`] and is not destroyed during `'a`.
@@ -43,7 +43,7 @@ pub(super) unsafe extern "C" fn create(device: i32, timing: i32, out: *mut *mut 
 /// # Safety
 /// `event` is NULL or came from [`create`] and has not been destroyed.
 pub(super) unsafe extern "C" fn destroy(event: *mut c_void) {
-    // In a forked child the event's locks may be held: it is left alone.
+    // In a forked child the event is leaked, because its locks may be held for ever.
     if event.is_null() || process::is_forked() {
         return;
     }

@@ -1,5 +1,5 @@
-//! Entries about the process and its devices, and the one place where the configuration, the plan
-//! and the runtime meet.
+//! Entries about the process and its devices. Only this module uses the configuration, the plan and the
+//! runtime together.
 
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -34,9 +34,9 @@ fn configured_vendor() -> Result<(&'static VendorEntry, Settings)> {
     Ok((entry, settings))
 }
 
-/// The vendor that serves this process, or would: the one `FLAGOS_VENDOR` names, or the best one
-/// present. Opens nothing. A mistake in the configuration is told by [`initialize`], at the first
-/// use of a device; until then the best vendor stands in.
+/// The vendor that serves this process, or would serve it: the one that `FLAGOS_VENDOR` names, else the best
+/// one present. Opens nothing. With a mistake in the configuration the best vendor is returned, because
+/// [`initialize`] reports the mistake at the first use of a device.
 pub fn chosen_vendor() -> Result<&'static str> {
     match process::get() {
         Some(runtime) => Ok(runtime.vendor().name()),
@@ -55,7 +55,7 @@ fn settings(config: &Config) -> Settings {
     }
 }
 
-/// Every vendor of this build as it looks from here, the best first. Initialises nothing.
+/// The reports on every vendor of this build, the best first. Initialises nothing.
 pub fn vendor_reports() -> Result<Vec<VendorReport>> {
     if process::is_forked() {
         return Err(Error::forked("vendors"));
@@ -94,7 +94,7 @@ pub(super) extern "C" fn device_count() -> i32 {
 fn count_devices() -> Result<i32> {
     let count = match process::get() {
         Some(runtime) => runtime.vendor().device_count(),
-        // The configuration's lock may be held for ever.
+        // In a forked child the configuration's lock may be held for ever.
         None if process::is_forked() => return Err(Error::forked("device_count")),
         None => {
             let (entry, settings) = configured_vendor()?;
@@ -128,7 +128,7 @@ pub(super) unsafe extern "C" fn device_properties(
     })
 }
 
-/// As much of `text` as fits with a NUL, whole characters only.
+/// The text, cut to as many whole characters as fit before a NUL.
 fn c_text<const N: usize>(text: &str) -> [c_char; N] {
     let mut end = text.len().min(N - 1);
     while !text.is_char_boundary(end) {

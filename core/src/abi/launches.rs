@@ -92,10 +92,10 @@ fn parameter((index, param): (usize, &FlagosLaunchParam)) -> Result<Parameter> {
     }
 }
 
-/// What a caller passed as address and length.
+/// The slice that a caller passed as address and length.
 ///
 /// # Safety
-/// Unless it is NULL, there are `length` values behind `data`, alive for `'a`.
+/// `data` is NULL, or the address of `length` values that live for `'a`.
 unsafe fn slice<'a, T>(data: *const T, length: usize, what: &str) -> Result<&'a [T]> {
     match (data.is_null(), length) {
         (_, 0) => Ok(&[]),
@@ -109,7 +109,7 @@ unsafe fn slice<'a, T>(data: *const T, length: usize, what: &str) -> Result<&'a 
 ///
 /// # Safety
 /// `launch` is NULL or alive; there are `num_pointers` addresses behind `pointers`; the stream is alive; and
-/// the kernel may do what it does with that memory.
+/// the kernel's accesses to the memory at these addresses are valid.
 pub(super) unsafe extern "C" fn run(
     launch: *const FlagosLaunch,
     stream: u64,

@@ -13,7 +13,7 @@ fn memory(operation: &'static str) -> Result<&'static CachingAllocator<dyn Vendo
     process::require(operation).map(|runtime| runtime.memory())
 }
 
-/// The handle a caller holds: bits in the shape of a pointer, never dereferenced.
+/// The handle in a caller's pointer, which is never dereferenced.
 #[inline]
 fn handle(block: *mut c_void) -> Result<BlockHandle> {
     BlockHandle::from_bits(block as u64)
@@ -50,7 +50,7 @@ pub(super) unsafe extern "C" fn alloc(
 
 /// `FlagosApi::mem_free`.
 pub(super) extern "C" fn free(block: *mut c_void) {
-    // In a forked child there is no runtime: its locks may be held, and its memory is a copy.
+    // A forked child has no runtime: the parent's locks may be held, and its memory is a copy.
     let Some(runtime) = process::get() else {
         return;
     };

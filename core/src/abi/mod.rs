@@ -1,8 +1,8 @@
-//! The C table: the core as adapters compiled elsewhere see it.
+//! The C table, by which separately compiled adapters use the core.
 //!
-//! One extension module of the process builds the core; every other one gets the address of [`API`]
-//! and the header `include/flagos.h`. Each entry checks its pointers, catches panics and turns the
-//! outcome into a status; the message waits in a thread-local for `last_error`.
+//! One extension module of the process contains the core. Any other extension module is compiled against
+//! the header `include/flagos.h`, and gets the address of [`API`]. Each entry checks its pointers, catches
+//! panics and turns the outcome into a status; the message waits in a thread-local for `last_error`.
 
 mod events;
 mod init;

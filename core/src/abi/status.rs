@@ -1,4 +1,4 @@
-//! Outcomes as statuses and messages.
+//! The conversion of results into statuses and messages, and of arguments from C.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -15,7 +15,7 @@ thread_local! {
 
 /// `FlagosApi::last_error`.
 pub(super) extern "C" fn last_error() -> *const c_char {
-    // While the thread ends, its message is gone.
+    // A thread that is ending has no message any more.
     let message = LAST_ERROR.try_with(|message| message.borrow().as_ptr());
     message.unwrap_or(c"the thread is ending".as_ptr())
 }
@@ -49,7 +49,7 @@ pub(super) fn status(entry: impl FnOnce() -> Result<()>) -> i32 {
     }
 }
 
-/// Runs an entry that has no way to report a failure but the log.
+/// Runs an entry that can report a failure only to the log.
 #[inline]
 pub(super) fn quietly(entry: impl FnOnce() -> Result<()>) {
     if let Err(error) = catch(entry) {
@@ -60,7 +60,7 @@ pub(super) fn quietly(entry: impl FnOnce() -> Result<()>) {
 
 #[cold]
 fn log(error: &Error) {
-    // A subscriber that panics must not cross the boundary either.
+    // A panic of the log's subscriber must not cross the boundary either.
     let logged = catch_unwind(AssertUnwindSafe(
         || tracing::error!(%error, "a call failed"),
     ));

@@ -1,4 +1,4 @@
-//! What can be tested without initialising the process. The rest is in `tests/c_table.rs`.
+//! Tests that need no initialised process. The others are in `tests/c_table.rs`.
 
 use std::ffi::CStr;
 

@@ -14,7 +14,7 @@ pub const FLAGOS_INVALID_ARGUMENT: i32 = 1;
 /// Status: the configuration is wrong (file, environment or API); the message has file and line.
 pub const FLAGOS_CONFIG: i32 = 2;
 
-/// Status: no memory left; the message is a table of what holds it.
+/// Status: no memory left; the message has a table of the memory in use.
 pub const FLAGOS_OUT_OF_MEMORY: i32 = 3;
 
 /// Status: the device or a piece of queued work failed.
@@ -29,7 +29,7 @@ pub const FLAGOS_UNSUPPORTED: i32 = 6;
 /// Status: the process is a forked child of one that had initialised.
 pub const FLAGOS_FORKED: i32 = 7;
 
-/// Status: a bug in flagos (a caught panic).
+/// Status: a defect in flagos, such as a caught panic.
 pub const FLAGOS_INTERNAL: i32 = 8;
 
 /// `FlagosOpSlot::route`: the adapter's own native path.
@@ -38,10 +38,10 @@ pub const FLAGOS_ROUTE_NATIVE: u32 = 0;
 /// `FlagosOpSlot::route`: an object registered through the API, found by `impl_token`.
 pub const FLAGOS_ROUTE_FOREIGN: u32 = 1;
 
-/// `FlagosOpSlot::route`: nothing usable; raise what `op_blocked_reason` says.
+/// `FlagosOpSlot::route`: no implementation is usable; raise the text of `op_blocked_reason`.
 pub const FLAGOS_ROUTE_BLOCKED: u32 = 2;
 
-/// `FlagosOpSlot::route`: the adapter's native path on the CPU, over copies where memory is not the host's.
+/// `FlagosOpSlot::route`: the adapter's native path on the CPU, with copies where device memory is not the host's.
 pub const FLAGOS_ROUTE_CPU_FALLBACK: u32 = 3;
 
 /// `FlagosOpSlot::flags`: log this dispatch.
@@ -50,18 +50,18 @@ pub const FLAGOS_FLAG_LOG: u32 = 1;
 /// `FlagosLaunchDesc::flags`: every block of the grid runs at the same time.
 pub const FLAGOS_LAUNCH_COOPERATIVE: u32 = 1;
 
-/// `FlagosLaunchDesc::flags`: programmatic dependent launch: it may begin before the kernel ahead of it
-/// in the stream has ended.
+/// `FlagosLaunchDesc::flags`: programmatic dependent launch: the kernel may begin before the kernel ahead
+/// of it in the stream has ended.
 pub const FLAGOS_LAUNCH_PDL: u32 = 2;
 
-/// What a device is.
+/// The properties of a device.
 #[repr(C)]
 pub struct FlagosDeviceProperties {
     /// Product name, NUL-terminated UTF-8.
     pub name: [c_char; 256],
     /// Vendor name as in `FLAGOS_VENDOR`, NUL-terminated.
     pub vendor: [c_char; 32],
-    /// Bytes.
+    /// Memory of the device in bytes.
     pub total_memory: u64,
     /// Multiprocessors; cores on the host.
     pub multi_processor_count: i32,
@@ -131,20 +131,20 @@ pub struct FlagosMemoryStats {
     pub num_device_free: i64,
 }
 
-/// How long calls took, in microseconds.
+/// The duration of calls, in microseconds.
 #[repr(C)]
 pub struct FlagosDurationStat {
-    /// All of them.
+    /// The sum over all calls.
     pub total: i64,
-    /// The longest.
+    /// The longest call.
     pub max: i64,
-    /// The shortest.
+    /// The shortest call.
     pub min: i64,
-    /// How many there were.
+    /// The number of calls.
     pub count: i64,
 }
 
-/// What is counted about pinned memory. Sizes are those of blocks, which are powers of two.
+/// The statistics of pinned memory. Sizes are those of blocks, which are powers of two.
 #[repr(C)]
 pub struct FlagosPinnedStats {
     /// Count: blocks handed to callers, or waiting for a stream that uses them.
@@ -157,13 +157,13 @@ pub struct FlagosPinnedStats {
     pub allocated_bytes: FlagosStat,
     /// Time the vendor took to pin memory.
     pub host_alloc_time: FlagosDurationStat,
-    /// Time the vendor took to take it back.
+    /// Time the vendor took to unpin memory.
     pub host_free_time: FlagosDurationStat,
     /// Blocks obtained from the vendor so far, by log2 of their size.
     pub bucket_allocation: [i64; 64],
 }
 
-/// What an operator's dispatch reads. One per operator, never moved, never freed.
+/// The slot that an operator's dispatch reads. Each operator has one, which is never moved and never freed.
 /// Every field is shared between threads: access it with the `__atomic` builtins only
 /// (`__atomic_load_n(&slot->route, __ATOMIC_ACQUIRE)`, `__atomic_fetch_add(&slot->calls, 1, __ATOMIC_RELAXED)`).
 /// Load `route` first and `impl_token` after it.
@@ -177,7 +177,7 @@ pub struct FlagosOpSlot {
     pub route: u32,
     /// Bits `FLAGOS_FLAG_*`.
     pub flags: u32,
-    /// Names the foreign implementation when `route` is `FLAGOS_ROUTE_FOREIGN`.
+    /// The token of the foreign implementation when `route` is `FLAGOS_ROUTE_FOREIGN`.
     pub impl_token: u64,
 }
 
@@ -197,7 +197,7 @@ pub struct FlagosTensorMap {
     pub block: [u32; 5],
     /// `CUtensorMapSwizzle`.
     pub swizzle: u32,
-    /// 1: what lies outside the tensor is NaN; 0: zero.
+    /// 1: elements outside the tensor read as NaN; 0: as zero.
     pub fills_with_nan: u32,
 }
 
@@ -207,11 +207,11 @@ pub struct FlagosTensorMap {
 pub struct FlagosLaunchParam {
     /// Bytes: 1, 2, 4 or 8. A pointer has 8.
     pub size: u32,
-    /// Which of the pointers given to `launch_run` it is derived from; -1: none.
+    /// The index of the pointer given to `launch_run` that the parameter is derived from; -1: none.
     pub pointer: i32,
-    /// The parameter's bits, zero- or sign-extended; for a pointer, how many bytes behind the given one.
+    /// The parameter's bits, zero- or sign-extended; for a pointer, the offset in bytes from the given one.
     pub value: u64,
-    /// NULL, or the tensor whose map, of 128 bytes, is the parameter; its address is the pointer.
+    /// NULL, or the tensor whose map of 128 bytes is the parameter; the pointer is the tensor's address.
     pub map: *const FlagosTensorMap,
 }
 
@@ -219,21 +219,21 @@ pub struct FlagosLaunchParam {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct FlagosLaunchDesc {
-    /// A `CUfunction`, loaded in the current context. It stays loaded.
+    /// A `CUfunction`, loaded in the current context, which stays loaded as long as the launch is run.
     pub function: u64,
-    /// Blocks, in all: where there are clusters, a multiple of their size.
+    /// Blocks along each axis, counted singly; with clusters a multiple of the cluster's size.
     pub grid: [u32; 3],
-    /// Threads of a block.
+    /// Threads of a block, along each axis.
     pub block: [u32; 3],
     /// Blocks of a cluster; 1, 1, 1 for none. With clusters the scheduling policy is SPREAD, as Triton's.
     pub cluster: [u32; 3],
-    /// Dynamic shared memory, bytes. What exceeds 48 KiB was allowed when the function was loaded.
+    /// Dynamic shared memory in bytes. More than 48 KiB must be allowed by the loaded function.
     pub shared_bytes: u32,
     /// Bits `FLAGOS_LAUNCH_*`.
     pub flags: u32,
     /// Every parameter in order.
     pub params: *const FlagosLaunchParam,
-    /// How many there are.
+    /// The number of parameters.
     pub num_params: usize,
 }
 
@@ -242,8 +242,8 @@ pub struct FlagosLaunch {
     pub(super) launch: crate::kernels::Launch,
 }
 
-/// The table. Every function may be called from any thread. Functions returning `int32_t` return a
-/// `FLAGOS_*` status unless said otherwise; after a failure `last_error` has the message.
+/// The table. Every function may be called from any thread. A function returning `int32_t` returns a
+/// `FLAGOS_*` status unless its comment says otherwise; after a failure `last_error` has the message.
 /// Streams: 0 is the default stream of each device; other ids come from `stream_create`.
 #[repr(C)]
 pub struct FlagosApi {
@@ -253,8 +253,8 @@ pub struct FlagosApi {
     pub abi_version: u32,
     /// The message of the last failure on this thread; valid until the next one. Never NULL.
     pub last_error: extern "C" fn() -> *const c_char,
-    /// Reads the configuration, publishes the plan and opens the vendor; once per process, afterwards
-    /// it costs one load. After a failure it may be called again.
+    /// Reads the configuration, publishes the plan and opens the vendor, once per process; every later call
+    /// costs one load. After a failure `init` may be called again.
     pub init: extern "C" fn() -> i32,
     /// The number of devices, not a status; 0 when there is none or the configuration is wrong.
     /// Initialises nothing.
@@ -296,7 +296,7 @@ pub struct FlagosApi {
     /// Allocates page-locked host memory. 0 bytes give a NULL `data` and a NULL `block`.
     pub pinned_alloc:
         unsafe extern "C" fn(nbytes: usize, data: *mut *mut c_void, block: *mut *mut c_void) -> i32,
-    /// Gives pinned memory back. It is reused after the recorded streams have passed this point.
+    /// Gives pinned memory back. It is reused after the recorded streams have finished the work queued so far.
     pub pinned_free: extern "C" fn(block: *mut c_void),
     /// 1 when the address lies in pinned memory, else 0; not a status.
     pub is_pinned: extern "C" fn(ptr: *const c_void) -> i32,
@@ -308,18 +308,18 @@ pub struct FlagosApi {
     pub stream_query: unsafe extern "C" fn(device: i32, stream: u64, idle: *mut i32) -> i32,
     /// Waits for everything queued so far. Reports a failure of queued work, once.
     pub stream_sync: extern "C" fn(device: i32, stream: u64) -> i32,
-    /// Waits for everything queued on all streams of the device. Reports a failure of any, once.
+    /// Waits for everything queued on all streams of the device. Reports a failure of queued work, once.
     pub device_sync: extern "C" fn(device: i32) -> i32,
-    /// Queues a call of `function(context)`, made on another thread, in order. It must not throw, nor
-    /// wait for functions of other streams. In it a vendor may refuse whatever is not freeing.
+    /// Queues a call of `function(context)`, made on another thread, in order. The function must not throw, nor
+    /// wait for functions of other streams. Within it a vendor may refuse every call that does not free.
     pub stream_launch: unsafe extern "C" fn(
         device: i32,
         stream: u64,
         function: unsafe extern "C" fn(*mut c_void),
         context: *mut c_void,
     ) -> i32,
-    /// Queues a copy between device, pinned and ordinary memory. Both ranges stay valid until it ran.
-    /// When one side is ordinary memory, or both are the host's, it may have run on return.
+    /// Queues a copy between device, pinned and ordinary memory. Both ranges stay valid until the copy has run.
+    /// When one side is ordinary memory, or both are the host's, the copy may have run on return.
     pub copy_async: unsafe extern "C" fn(
         device: i32,
         stream: u64,
@@ -327,30 +327,30 @@ pub struct FlagosApi {
         src: *const c_void,
         nbytes: usize,
     ) -> i32,
-    /// The address, the same for the life of the process, of the number of queued items that have not
-    /// finished, over all streams. Load it with `__ATOMIC_ACQUIRE`: 0 means that nothing has to be waited
-    /// for before the next item is queued: host code may use device memory where it can at all, on
-    /// the host vendor. For vendors whose device memory only the device uses it is always 0.
+    /// The address of the number of queued items that have not finished, over all streams. The address is the
+    /// same for the life of the process. Load the number with `__ATOMIC_ACQUIRE`: after a 0 host code may use
+    /// device memory on the host vendor without waiting. On a vendor whose device memory only the device uses
+    /// the number is always 0.
     pub pending: extern "C" fn() -> *const u64,
-    /// A new event for streams of `device`; only with `timing` it has a time.
+    /// A new event for streams of `device`. Only an event with `timing` has a time.
     pub event_create:
         unsafe extern "C" fn(device: i32, timing: i32, event: *mut *mut c_void) -> i32,
     /// Destroys an event, recorded or not. NULL is ignored.
     pub event_destroy: unsafe extern "C" fn(event: *mut c_void),
-    /// The event stands for what is queued on the stream so far.
+    /// Records the event: it stands for the work queued on the stream so far.
     pub event_record: unsafe extern "C" fn(event: *mut c_void, device: i32, stream: u64) -> i32,
-    /// Work queued on the stream from now on starts after what the event stands for.
+    /// Lets work queued on the stream from now on start after the work that the event stands for.
     pub event_wait: unsafe extern "C" fn(event: *mut c_void, device: i32, stream: u64) -> i32,
-    /// Whether what the event stands for has finished; yes before the first record.
+    /// Whether the work that the event stands for has finished; true before the first record.
     pub event_query: unsafe extern "C" fn(event: *mut c_void, done: *mut i32) -> i32,
-    /// Waits for what the event stands for.
+    /// Waits for the work that the event stands for.
     pub event_sync: unsafe extern "C" fn(event: *mut c_void) -> i32,
     /// Milliseconds between two events with timing that have finished.
     pub event_elapsed:
         unsafe extern "C" fn(start: *mut c_void, end: *mut c_void, milliseconds: *mut f64) -> i32,
-    /// The slot of an operator, `aten::add.Tensor`; NULL when that is not a name. Does not initialise.
+    /// The slot of an operator, such as `aten::add.Tensor`; NULL for an invalid name. Initialises nothing.
     pub op_slot: unsafe extern "C" fn(qualified_name: *const c_char) -> *mut FlagosOpSlot,
-    /// Why an operator is blocked; free it with `string_free`.
+    /// The reason why an operator is blocked; free the text with `string_free`.
     pub op_blocked_reason: unsafe extern "C" fn(name: *const c_char, out: *mut *mut c_char) -> i32,
     /// Statistics of pinned memory.
     pub pinned_stats: unsafe extern "C" fn(out: *mut FlagosPinnedStats) -> i32,
@@ -358,25 +358,25 @@ pub struct FlagosApi {
     pub pinned_reset_peak: extern "C" fn() -> i32,
     /// Accumulated values of pinned memory start again from 0.
     pub pinned_reset_accumulated: extern "C" fn() -> i32,
-    /// Counts a CPU fallback that is about to happen, or refuses it: strict mode, or a spent budget.
+    /// Counts a CPU fallback that is about to happen, or refuses it in strict mode and when the budget is spent.
     pub op_record_fallback: unsafe extern "C" fn(name: *const c_char, reason: *const c_char) -> i32,
     /// Checks a launch against its function (number and sizes of parameters, where the driver tells them)
     /// and prepares it. Needs no `init`: the function's context has to be the calling thread's.
     pub launch_create:
         unsafe extern "C" fn(desc: *const FlagosLaunchDesc, out: *mut *mut FlagosLaunch) -> i32,
-    /// Queues it on a `CUstream` of the function's context, with these pointers. Takes no lock and
-    /// allocates nothing; a launch may be run by several threads at once.
+    /// Queues a launch on a `CUstream` of the function's context, with these pointers. Takes no lock and
+    /// allocates nothing; several threads may run a launch at once.
     pub launch_run: unsafe extern "C" fn(
         launch: *const FlagosLaunch,
         stream: u64,
         pointers: *const u64,
         num_pointers: usize,
     ) -> i32,
-    /// Frees a launch that nobody runs any more; queued work is not affected. NULL is ignored.
+    /// Frees a launch that no thread runs; queued work is not affected. NULL is ignored.
     pub launch_free: unsafe extern "C" fn(launch: *mut FlagosLaunch),
 }
 
-// What the header promises of a slot is what the registry allocates.
+// The header's slot has the layout of the registry's.
 #[cfg(not(loom))]
 const _: () = {
     use crate::registry::{OpSlot, Route, FLAG_LOG_DISPATCH};

@@ -100,7 +100,7 @@ mod tests {
 
     use super::super::VARS;
 
-    /// The variable that rewrites the checked-in text. It is read by this test only.
+    /// The variable that rewrites the checked-in text. Only this test reads it.
     const BLESS: &str = "BLESS";
 
     #[test]

@@ -5,7 +5,7 @@ use super::{Env, HOST_DELAY_US, HOST_DEVICES, HOST_FAULT, HOST_MEMORY, HOST_SEED
 use crate::nearest;
 use crate::Result;
 
-/// Where a failure can be injected.
+/// A kind of call into which a failure can be injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FaultSite {
     /// A memory allocation.
@@ -37,7 +37,7 @@ impl FaultSite {
 /// Settings of the host vendor. `None` leaves the choice to the vendor.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HostSettings {
-    /// How many devices there are (default 1).
+    /// The number of devices (default 1).
     pub devices: Option<u32>,
     /// Bytes of memory of each device (default: what the machine allows).
     pub memory: Option<u64>,
@@ -50,14 +50,14 @@ pub struct HostSettings {
 }
 
 impl HostSettings {
-    /// What the environment says, on top of nothing.
+    /// The settings of the environment alone.
     pub fn from_env(env: &Env) -> Result<Self> {
         let mut settings = Self::default();
         settings.overlay_env(env)?;
         Ok(settings)
     }
 
-    /// Replaces every setting that the environment gives.
+    /// Replaces every setting that the environment has.
     pub fn overlay_env(&mut self, env: &Env) -> Result<()> {
         if let Some(devices) = env.count(&HOST_DEVICES)? {
             self.devices = Some(
@@ -88,7 +88,7 @@ fn overlay<T>(slot: &mut Option<T>, value: Option<T>) {
     }
 }
 
-/// A number of devices torch can index (its device index is an `int8`).
+/// Checks a number of devices: torch must be able to index them with an `int8`.
 pub(crate) fn valid_devices(devices: u64) -> Result<u32, &'static str> {
     match u32::try_from(devices) {
         Ok(count) if (1..=127).contains(&count) => Ok(count),
@@ -96,7 +96,7 @@ pub(crate) fn valid_devices(devices: u64) -> Result<u32, &'static str> {
     }
 }
 
-/// Reads `alloc=0.01,copy=0.001`; the error is what to do about it.
+/// Reads `alloc=0.01,copy=0.001`. The error is a hint to the user.
 pub(crate) fn parse_faults(text: &str) -> Result<Vec<(FaultSite, f64)>, String> {
     let mut faults: Vec<(FaultSite, f64)> = Vec::new();
     for item in text

@@ -8,21 +8,21 @@ use super::{Group, Var, VarKind, ADAPTER_PREFIXES, EMPTY_COUNTS, OP_PREFIX, VARS
 use crate::nearest;
 use crate::{Error, Result};
 
-/// Variables outside [`VARS`] that decide where configuration is looked for.
+/// Variables outside [`VARS`] that decide where configuration files are searched.
 const LOCATIONS: [&str; 2] = ["XDG_CONFIG_HOME", "HOME"];
 
-/// A snapshot of the variables flagos knows or owns.
+/// A snapshot of the declared variables, and of those with a prefix of flagos or an adapter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Env {
     vars: BTreeMap<String, String>,
-    /// Variables that are set, and not listened to because the process is privileged.
+    /// Variables that are set but dropped, because the process is privileged.
     ignored: Vec<String>,
     privileged: bool,
 }
 
 impl Env {
-    /// A snapshot of `pairs`. Variables that are not flagos' business are dropped, and so are empty
-    /// values, which mean "not set" but for [`EMPTY_COUNTS`].
+    /// A snapshot of `pairs`. Drops variables of other programs, and empty values, which mean "not set" except
+    /// in [`EMPTY_COUNTS`].
     pub fn from_pairs<K, V>(pairs: impl IntoIterator<Item = (K, V)>) -> Self
     where
         K: Into<String>,
@@ -38,8 +38,8 @@ impl Env {
         }
     }
 
-    /// The snapshot as a process with more privileges than the user who started it may use it:
-    /// without the variables that say which files to open.
+    /// The snapshot for a process with more privileges than the user who started it: without the variables
+    /// that name files to open.
     #[must_use]
     pub fn privileged(mut self) -> Self {
         let names_a_path = |name: &str| {
@@ -49,7 +49,7 @@ impl Env {
             .into_iter()
             .partition(|(name, _)| names_a_path(name));
         let paths: BTreeMap<_, _> = paths;
-        // The locations are set everywhere, and mean nothing to most programs.
+        // Only variables of flagos are reported as ignored: every user has the locations set.
         let ignored = paths
             .into_keys()
             .filter(|n| !LOCATIONS.contains(&n.as_str()));
@@ -60,7 +60,7 @@ impl Env {
         }
     }
 
-    /// Whether files may only be opened where no user can choose them.
+    /// Whether the process is privileged, and must open no file that a user chose.
     #[must_use]
     pub fn is_privileged(&self) -> bool {
         self.privileged
@@ -79,7 +79,7 @@ impl Env {
         }
     }
 
-    /// The text of a variable that is set (and not empty, but for [`EMPTY_COUNTS`]).
+    /// The text of a variable that is set, and not empty except in [`EMPTY_COUNTS`].
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.vars.get(name).map(String::as_str)
@@ -91,7 +91,7 @@ impl Env {
         self.get(var.name).map(PathBuf::from)
     }
 
-    /// The variables which route one operator each: (variable, encoded operator, value).
+    /// The variables that route one operator each, as (variable, encoded operator, value).
     pub fn op_routes(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.vars.iter().filter_map(|(name, value)| {
             let op = name.strip_prefix(OP_PREFIX)?;
@@ -174,7 +174,7 @@ impl Env {
                 if name.starts_with("FLAGOS_") {
                     return Err(unknown(name));
                 }
-                // Plugins of others define some of their own.
+                // Plugins of other projects define variables with these prefixes too.
                 if of_adapter(name) {
                     let names = VARS.iter().map(|var| var.name);
                     let hint = nearest::hint(name, names.filter(|n| of_adapter(n)));
@@ -191,8 +191,8 @@ impl Env {
     }
 }
 
-/// Whether the kernel marked the process as one that must not trust its environment: a set-user-id
-/// or set-group-id program, or one with file capabilities.
+/// Whether the kernel marked the process as one that must not trust its environment: a program with set-user-id,
+/// set-group-id or file capabilities.
 #[cfg(target_os = "linux")]
 fn secure_execution() -> bool {
     // SAFETY: reads a value the kernel gave to the process; there is no precondition.
