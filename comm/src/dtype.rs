@@ -1,4 +1,4 @@
-//! Data types that travel.
+//! The data types of collectives.
 
 /// An element's type. The discriminants are those of the C table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,7 +24,7 @@ pub enum DType {
     Float8E5M2 = 16,
     Float8E4M3FnUz = 17,
     Float8E5M2FnUz = 18,
-    /// Anything else, counted in bytes. It moves, and is not reduced.
+    /// Any other type, counted in bytes: it can be moved, but not reduced.
     Bytes = 19,
 }
 
@@ -53,7 +53,7 @@ impl DType {
         Self::Bytes,
     ];
 
-    /// The type of a code of the C table.
+    /// The type with this code in the C table.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
         Self::ALL.get(code as usize).copied()

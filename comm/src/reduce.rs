@@ -1,7 +1,7 @@
-//! Combining values of several ranks, always in the order of the ranks.
+//! Reducing the values of several ranks, always in the order of the ranks.
 //!
-//! Half precision is added up in `f32` over all ranks and rounded once, where a chain of pairwise
-//! reductions rounds at every rank. `f32` and `f64` are added in their own precision.
+//! Values of half precision are added in `f32` over all ranks and rounded once, while a chain of pairwise
+//! reductions would round at every rank. `f32` and `f64` are added in their own precision.
 
 use half::slice::HalfFloatSliceExt as _;
 use half::{bf16, f16};
@@ -40,7 +40,7 @@ impl ReduceOp {
         Self::PremulSum,
     ];
 
-    /// The operation of a code of the C table.
+    /// The operation with this code in the C table.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
         Self::ALL.get(code as usize).copied()
@@ -62,7 +62,7 @@ impl ReduceOp {
         }
     }
 
-    /// Refuses types this operation is not defined on.
+    /// Fails for a type that this operation is not defined on.
     pub fn check(self, dtype: DType) -> Result<()> {
         use DType as D;
         let bitwise = matches!(self, Self::BitAnd | Self::BitOr | Self::BitXor);
@@ -91,10 +91,10 @@ impl ReduceOp {
     }
 }
 
-/// Elements that are combined at a time: accumulators stay in the first-level cache.
+/// The number of elements that are reduced at a time, whose accumulators fit the first-level cache.
 const BLOCK: usize = 1024;
 
-/// An element of a buffer, and what it is accumulated in.
+/// An element of a buffer, and the type it is accumulated in.
 trait Element: Copy {
     type Wide: Copy + Default;
     fn widen(from: &[Self], to: &mut [Self::Wide]);
@@ -131,10 +131,11 @@ macro_rules! in_f32 {
 }
 in_f32!(f16, bf16);
 
-/// `inputs`, one a rank, combined element by element into `out` and, if given, `mirror` too.
+/// Reduces `inputs`, one for each rank, element by element into `out` and, if given, into `mirror` too.
 ///
-/// `factors` has one a rank for [`ReduceOp::PremulSum`] and is empty otherwise. `out` and `mirror` may be
-/// one of the inputs, and nothing else may overlap. [`ReduceOp::check`] has been asked.
+/// `factors` has one factor for each rank for [`ReduceOp::PremulSum`] and is empty otherwise. `out` and
+/// `mirror` may be one of the inputs, and may not overlap otherwise. The caller has called
+/// [`ReduceOp::check`].
 ///
 /// # Safety
 /// Every pointer is valid for `count` elements of `dtype`, aligned to it.
@@ -191,7 +192,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// A complex number is two real ones.
+    /// The call on complex numbers as one on twice as many real numbers.
     fn twice(&self) -> Self {
         Self {
             count: self.count * 2,
@@ -250,7 +251,7 @@ macro_rules! floating {
             let same = |x: $wide, _: usize| x;
             let done = |x: $wide| x;
             let ranks = call.inputs.len() as $wide;
-            // A value that is not a number wins, as in torch.max.
+            // The maximum with NaN is NaN, as in torch.max.
             let max = |a: $wide, b: $wide| if a > b || a.is_nan() { a } else { b };
             let min = |a: $wide, b: $wide| if a < b || a.is_nan() { a } else { b };
             // SAFETY: the caller's promise.
@@ -286,7 +287,7 @@ unsafe fn half_precision<T: Element<Wide = f32>>(op: ReduceOp, call: &Call<'_>) 
 /// As [`Call::fold`].
 unsafe fn float32(op: ReduceOp, call: &Call<'_>) {
     if let (ReduceOp::Sum, [a, b]) = (op, call.inputs) {
-        // Two ranks and a sum, the most frequent case: no accumulators in between.
+        // The sum of two ranks, the most frequent case, needs no accumulators.
         // SAFETY: the caller's promise.
         unsafe { add_two(a.cast(), b.cast(), call) };
         return;
@@ -329,7 +330,7 @@ unsafe fn add_two(a: *const f32, b: *const f32, call: &Call<'_>) {
     }
 }
 
-/// Any other value than 0 is true, and results are 0 or 1.
+/// Reduces booleans: any value but 0 is true, and results are 0 or 1.
 ///
 /// # Safety
 /// As [`Call::fold`].

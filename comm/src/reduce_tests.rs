@@ -1,4 +1,4 @@
-//! Against a plain loop in `f64` or `i128`, for every type and operation.
+//! Every reduction against a plain loop in `f64` or `i128`, for every type and operation.
 
 use half::{bf16, f16};
 use proptest::prelude::*;
@@ -102,7 +102,7 @@ proptest! {
             for (i, value) in run(op, DType::BFloat16, &factors, &inputs).into_iter().enumerate() {
                 let column: Vec<f64> = inputs.iter().map(|input| input[i].to_f64()).collect();
                 let exact = expected_float(op, &factors, &column);
-                // Half a unit in the last place of 8 bits, and what f32 loses before. Sums may cancel.
+                // Half a unit in the last place of 8 bits, and the rounding of f32 before. Sums may cancel.
                 let scale = column.iter().map(|x| x.abs()).sum::<f64>() * factors.last().copied().unwrap_or(1.0);
                 prop_assert!((value.to_f64() - exact).abs() <= exact.abs() / 256.0 + scale * 1e-6, "{op:?} {value} {exact}");
             }

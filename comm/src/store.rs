@@ -1,4 +1,4 @@
-//! Where the ranks of a group meet before they can talk: a key-value store of the framework.
+//! The framework's key-value store, through which the ranks of a group meet before they share memory.
 
 use std::time::{Duration, Instant};
 
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, ErrorKind, Result};
 
-/// A store all ranks of one group see, with keys of this group alone.
+/// A store that all ranks of one group share, with keys of this group alone.
 pub trait Store {
     /// Writes a value.
     fn set(&self, key: &str, value: &[u8]) -> Result<()>;
 
-    /// Waits until the key is there, at most `timeout`, and reads it. Fails with [`ErrorKind::Timeout`] when it did
-    /// not come, and with another kind when the store cannot be used.
+    /// Reads the value of a key, and waits at most `timeout` until the key exists. Fails with [`ErrorKind::Timeout`]
+    /// when the key still does not exist, and with another kind when the store cannot be used.
     fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>>;
 }
 
-/// What rank 0 tells all ranks.
+/// Rank 0's answer to all ranks.
 #[derive(Serialize, Deserialize)]
 struct Told {
-    /// Which life of rank 0 this is.
+    /// The word of [`fresh`] that identifies this life of rank 0.
     leader: String,
-    /// The greeting of every rank that rank 0 had when it wrote this.
+    /// The greetings that rank 0 had when it wrote the answer, one for each rank; empty for a missing one.
     greetings: Vec<String>,
-    /// What is shared, or why there is nothing.
+    /// The shared value, or the reason why there is none.
     outcome: std::result::Result<Vec<u8>, String>,
 }
 
-/// A word that no other process says, nor this one again.
+/// A word that is unique among processes, and new at each call.
 pub(crate) fn fresh() -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -38,17 +38,18 @@ pub(crate) fn fresh() -> String {
     format!("{}.{now}.{count}", std::process::id())
 }
 
-/// How often a key is looked at that is there already, and how long is waited for one that is not.
+/// The pause before a value is read again that did not change.
 const AGAIN: Duration = Duration::from_millis(2);
+/// The time to wait for a key that may not exist.
 pub(crate) const SHORTLY: Duration = Duration::from_millis(200);
 
-/// Hands to all ranks what rank 0 makes of all ranks' `greeting`s, and to rank 0 also the greetings of those that took
-/// it: what it was made of may have been an earlier life's. All ranks call it.
+/// Shares with all ranks the value that rank 0 makes of all ranks' `greeting`s. All ranks call it. Rank 0 also gets the
+/// greetings of the ranks that took the value, because `make` may have seen greetings of an earlier life.
 ///
-/// The store may still have what an earlier life of the same group wrote: launchers start ranks again and keep
-/// the store. So a rank takes an answer only if it answers its own greeting of this life, and rank 0 goes on
-/// answering until all ranks of this life have taken the answer. It does so when it has failed too, as its end may
-/// be the store's end.
+/// The store may still hold entries that an earlier life of the same group wrote: launchers start ranks again and keep
+/// the store. So a rank takes an answer only if it answers the rank's own greeting of this life, and rank 0 goes on
+/// answering until all ranks of this life have taken the answer. After a failure rank 0 does so too, because the store
+/// may end with rank 0.
 pub(crate) fn share(
     store: &dyn Store,
     rank: usize,
@@ -65,7 +66,7 @@ pub(crate) fn share(
             &format!("hello/{rank}"),
             format!("{mine} {greeting}").as_bytes(),
         )?;
-        // What rank 0 told others, or this rank's earlier life. Why there is no answer is likely in it.
+        // The last failure that rank 0 told other ranks, or an earlier life of this rank: likely the reason of a time-out.
         let mut heard = None;
         loop {
             let answer = store.get("told", left(deadline)).and_then(|bytes| {
@@ -89,7 +90,7 @@ pub(crate) fn share(
             match answer {
                 Ok(Some(told)) => {
                     let taken = store.set(&format!("taken/{rank}"), told.leader.as_bytes());
-                    // The reason of a failure counts more than that the store has gone meanwhile.
+                    // The reason of rank 0's failure matters more than a store that has gone meanwhile.
                     return match told.outcome {
                         Ok(shared) => taken.map(|()| (shared, vec![])),
                         Err(why) => Err(Error::new(ErrorKind::System, why)),
@@ -114,7 +115,7 @@ pub(crate) fn share(
         }
     }
 
-    // The others are to hear of who is missing before their own time is over.
+    // Rank 0 waits a shorter time, so that the others hear which rank is missing before they time out.
     let first_round = deadline - timeout / 10;
     let mut make = Some(make);
     let mut outcome: Option<std::result::Result<Vec<u8>, String>> = None;
@@ -194,7 +195,7 @@ pub(crate) fn share(
     }
 }
 
-/// Greetings without the word that says whose life they are of.
+/// The greetings without the words that identify the ranks' lives.
 fn words(greetings: &[String]) -> Vec<String> {
     greetings
         .iter()

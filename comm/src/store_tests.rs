@@ -1,4 +1,4 @@
-//! Ranks that are threads meet in a store of this process, which can go away.
+//! Sharing between ranks that are threads, over a store of this process that can go away.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +57,7 @@ impl Store for Memory {
     }
 }
 
-/// A store that is far away: it answers late.
+/// A store that answers late, as if it were far away.
 struct Far<'a>(&'a Memory);
 
 impl Store for Far<'_> {
@@ -84,7 +84,7 @@ fn rank_0_goes_only_when_the_others_know_who_is_missing() {
     std::thread::scope(|scope| {
         let second = scope.spawn(|| meet(&Far(&store), 2, LONG));
         let first = meet(&store, 0, SHORT).expect_err("rank 1 is missing");
-        store.go(); // it was rank 0's
+        store.go(); // the store was in rank 0's process
         assert_eq!(first.culprit(), Some(1));
         let second = second.join().expect("no panic");
         let second = second.expect_err("rank 1 is missing").to_string();

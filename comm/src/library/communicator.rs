@@ -1,4 +1,4 @@
-//! A [`Communicator`] over any dialect: types are translated, and what a library lacks is composed.
+//! A [`Communicator`] over any dialect. It translates types, and composes the collectives that a library lacks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +15,7 @@ pub struct LibraryCommunicator {
     rank: usize,
     size: usize,
     name: String,
-    /// One call at a time, as the libraries want it.
+    /// Held during a call, because the libraries take one call at a time.
     turn: Mutex<()>,
     aborted: AtomicBool,
     reason: Mutex<String>,
@@ -46,7 +46,7 @@ impl LibraryCommunicator {
         Ok(())
     }
 
-    /// A type and a count to move the call's elements with: data that is only moved is bytes.
+    /// The library's type of bytes, and the bytes of `count` elements: data that is only moved is moved as bytes.
     fn movement(&self, count: usize, dtype: DType) -> Result<(i32, usize)> {
         let code = self
             .dialect
@@ -57,7 +57,7 @@ impl LibraryCommunicator {
         Ok((code, count * dtype.size()))
     }
 
-    /// Type, count and operation to reduce with.
+    /// The library's type, count and operation that reduce the call's elements.
     fn reduction(&self, call: &Collective<'_>) -> Result<(i32, usize, i32)> {
         let unsupported = |what: &str| {
             Error::new(
@@ -65,7 +65,7 @@ impl LibraryCommunicator {
                 format!("{} has no {what}", self.dialect.library()),
             )
         };
-        // A complex number is two real ones.
+        // A complex number is reduced as two real numbers.
         let (dtype, count) = match call.dtype {
             DType::Complex64 => (DType::Float32, call.count * 2),
             DType::Complex128 => (DType::Float64, call.count * 2),
@@ -76,7 +76,7 @@ impl LibraryCommunicator {
             .dtype(dtype)
             .ok_or_else(|| unsupported(dtype.name()))?;
         let op = match (dtype, call.reduce) {
-            // Of values that are 0 or 1.
+            // Equal to the maximum, because the values are 0 or 1.
             (DType::Bool, ReduceOp::Sum | ReduceOp::BitOr) => ReduceOp::Max,
             (DType::Bool, ReduceOp::Prod | ReduceOp::BitAnd) => ReduceOp::Min,
             (_, op) => op,
@@ -211,12 +211,13 @@ impl LibraryCommunicator {
     fn grouped(&self, calls: impl FnOnce() -> Result<()>) -> Result<()> {
         self.dialect.group_start()?;
         let outcome = calls();
-        // Ended in any case, or the thread's next calls would wait in it.
+        // The group is ended also after a failure, or the thread's next calls would be queued in it.
         let ended = self.dialect.group_end();
         outcome.and(ended)
     }
 
-    /// Sends and receives as one. An empty list is a rank that only sends, or only receives.
+    /// Sends and receives in one group of calls. Without receive buffers the rank only sends, without send buffers it
+    /// only receives.
     ///
     /// # Safety
     /// The buffers are valid for their counts until the work is done.
@@ -248,7 +249,7 @@ impl LibraryCommunicator {
     }
 }
 
-/// One buffer for one rank.
+/// The lists of an exchange with one rank: one buffer for it, none for the others.
 fn one(size: usize, rank: usize, address: *const u8, count: usize) -> (Vec<*const u8>, Vec<usize>) {
     let (mut addresses, mut counts) = (vec![std::ptr::null(); size], vec![0; size]);
     addresses[rank] = address;
@@ -260,7 +261,7 @@ fn addresses(parts: &[*mut u8]) -> Vec<*const u8> {
     parts.iter().map(|part| part.cast_const()).collect()
 }
 
-/// Whether the parts are one buffer, in order.
+/// Whether the parts follow each other in memory, as one buffer.
 fn adjacent(parts: &[*const u8], bytes: usize) -> bool {
     parts
         .windows(2)
@@ -322,7 +323,7 @@ impl Communicator for LibraryCommunicator {
             reason.clone_into(&mut kept);
             self.aborted.store(true, Ordering::Release);
         }
-        // Without the turn: a call may hang in the library, and this is what ends it.
+        // Does not wait for the turn, because an abort must end a call that hangs in the library.
         if let Err(error) = self.dialect.abort() {
             tracing::warn!(%error, group = self.name, "the library could not abort");
         }

@@ -1,4 +1,4 @@
-//! The interface that every vendor's library is reduced to.
+//! The common interface of the vendors' libraries.
 
 use std::ffi::c_void;
 
@@ -6,7 +6,7 @@ use crate::{DType, Error, ErrorKind, ReduceOp, Result};
 
 /// A communicator of a vendor's library, in terms that all libraries share.
 ///
-/// Counts are of elements of the type whose code is given. Calls return when they are queued.
+/// Counts are numbers of elements of the type `dtype`, a code of the library. Calls return once they are queued.
 #[allow(clippy::too_many_arguments, reason = "the libraries' own arguments")]
 pub(super) trait Dialect: Send + Sync {
     fn engine(&self) -> &'static str;
@@ -92,7 +92,7 @@ pub(super) trait Dialect: Send + Sync {
     fn group_start(&self) -> Result<()>;
     fn group_end(&self) -> Result<()>;
 
-    /// Ends the communicator's work. At most once, and nothing is called afterwards.
+    /// Ends the communicator's work. Called at most once, and as the last call.
     fn abort(&self) -> Result<()>;
     fn async_error(&self) -> Result<()>;
 }

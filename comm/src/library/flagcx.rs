@@ -1,7 +1,7 @@
 //! FlagCX, which serves several vendors' devices in one group.
 //!
-//! Interface: flagcx.h of FlagCX 0.4 to 0.13, as `comm/bindings/flagcx.h` states it. Its `GetVersion` and
-//! `GetErrorString` say nothing useful, so what it can do is seen from its symbols and its behaviour.
+//! Interface: flagcx.h of FlagCX 0.4 to 0.13, as `comm/bindings/flagcx.h` states it. The library's `GetVersion`
+//! and `GetErrorString` return nothing useful, so this module judges a release by its symbols and its behaviour.
 
 use std::ffi::{c_int, c_void, CStr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::{DType, Error, ErrorKind, ReduceOp, Result, Store};
 
 const ID_BYTES: usize = size_of::<UniqueId>();
 
-/// An id that has room for an address, which older releases write into it.
+/// An id aligned for an address, which older releases write into it.
 #[repr(align(8))]
 struct Aligned(UniqueId);
 
@@ -38,7 +38,7 @@ functions! {
     optional get_last_error = GetLastError;
 }
 
-/// What `flagcxResult_t` means, which the library does not tell.
+/// The meaning of a `flagcxResult_t`, which the library does not tell.
 fn meaning(code: flagcx::Result) -> &'static str {
     use flagcx::Result as Code;
     match code {
@@ -59,11 +59,12 @@ pub struct FlagCx {
     functions: Functions,
     comm: Comm,
     library: String,
-    /// `Abort`, or `Finalize`, and then `Destroy` free twice in 0.13: exactly one is called.
+    /// Whether the communicator was ended. In 0.13 `Destroy` after `Abort` or `Finalize` frees memory twice, so that
+    /// exactly one of them is called.
     ended: AtomicBool,
 }
 
-// SAFETY: used by any thread, one call at a time, which `LibraryCommunicator` sees to.
+// SAFETY: the library may be called by any thread, one call at a time, as `LibraryCommunicator` does.
 unsafe impl Send for FlagCx {}
 // SAFETY: as above.
 unsafe impl Sync for FlagCx {}
@@ -73,7 +74,7 @@ fn load(config: &Config) -> Result<(Functions, String)> {
     Ok((Functions::load(&library, "flagcx")?, library.name))
 }
 
-/// The library's name, or why it cannot be used.
+/// Opens the library. Returns its name.
 pub fn probe(config: &Config) -> Result<String> {
     load(config).map(|(_, library)| library)
 }
@@ -89,7 +90,7 @@ impl FlagCx {
         };
         let internal = share_id(config, store, "flagcx", || Ok(flagcx.unique_id()?.internal))?;
         let id = Aligned(UniqueId { internal });
-        // SAFETY: the id is rank 0's; the device is current, as the caller sees to.
+        // SAFETY: the id is rank 0's; the caller has made the device current.
         let outcome = unsafe {
             (flagcx.functions.comm_init_rank)(
                 &raw mut flagcx.comm,
@@ -103,8 +104,9 @@ impl FlagCx {
         Ok(flagcx)
     }
 
-    /// Newer releases fill the id they are given, older ones write the address of one they allocated into it.
-    /// An id begins with a number and an address family, so that its second word is never 0.
+    /// Makes an id. Newer releases fill the id they are given, older releases allocate an id and write its address into
+    /// the one they are given. Behind an address all bytes are 0, while the second word of an id, which begins with a
+    /// number and an address family, is never 0.
     fn unique_id(&self) -> Result<UniqueId> {
         let mut id = Aligned(UniqueId {
             internal: [0; ID_BYTES],
@@ -126,7 +128,7 @@ impl FlagCx {
                 format!("GetUniqueId of {} gave no id", self.library),
             ));
         }
-        // SAFETY: such releases allocate it with calloc and leave it to the caller.
+        // SAFETY: older releases allocate the id with calloc, and the caller owns it.
         unsafe {
             let id = *allocated;
             libc::free(allocated.cast());
@@ -171,7 +173,7 @@ impl FlagCx {
     }
 }
 
-/// The vendor's stream as FlagCX takes it; it reads the structure before it returns.
+/// The vendor's stream in FlagCX's structure, which FlagCX reads before a call returns.
 fn wrap(stream: *mut c_void) -> StreamStructure {
     StreamStructure { base: stream }
 }
@@ -416,7 +418,7 @@ impl Dialect for FlagCx {
         // SAFETY: the communicator is alive; writes one integer.
         let asked = unsafe { get(self.comm, &raw mut error) };
         if asked == flagcx::Result::NotSupported {
-            return Ok(()); // heterogeneous groups cannot be asked
+            return Ok(()); // a heterogeneous group does not tell
         }
         self.check("CommGetAsyncError", asked)?;
         self.check("an earlier call", error)
@@ -426,7 +428,7 @@ impl Dialect for FlagCx {
 impl Drop for FlagCx {
     fn drop(&mut self) {
         if !self.ended.swap(true, Ordering::AcqRel) {
-            // SAFETY: ended once; all its work has been waited for.
+            // SAFETY: ended once; all of its work has finished.
             unsafe { (self.functions.comm_destroy)(self.comm) };
         }
     }

@@ -1,7 +1,7 @@
 //! HCCL, the library of Ascend devices.
 //!
-//! Interface: hccl.h of CANN 8, as `comm/bindings/hccl.h` states it. Broadcasts are in place, transfers of a group go out as one batch, there is
-//! no average and no abort.
+//! Interface: hccl.h of CANN 8, as `comm/bindings/hccl.h` states it. Broadcasts are in place, the transfers of a
+//! group are sent as one batch, and the library has no average and no abort.
 
 use std::cell::RefCell;
 use std::ffi::CStr;
@@ -34,7 +34,7 @@ functions! {
 }
 
 thread_local! {
-    /// The transfers of the group this thread is in.
+    /// The transfers of the group of calls that this thread has started.
     static BATCH: RefCell<Option<(Vec<SendRecvItem>, Stream)>> = const { RefCell::new(None) };
 }
 
@@ -47,7 +47,7 @@ pub struct Hccl {
     ended: AtomicBool,
 }
 
-// SAFETY: used by any thread, one call at a time, which `LibraryCommunicator` sees to.
+// SAFETY: the library may be called by any thread, one call at a time, as `LibraryCommunicator` does.
 unsafe impl Send for Hccl {}
 // SAFETY: as above.
 unsafe impl Sync for Hccl {}
@@ -57,7 +57,7 @@ fn load(config: &Config) -> Result<(Functions, String)> {
     Ok((Functions::load(&library, "Hccl")?, library.name))
 }
 
-/// The library's name, or why it cannot be used.
+/// Opens the library. Returns its name.
 pub fn probe(config: &Config) -> Result<String> {
     load(config).map(|(_, library)| library)
 }
@@ -83,7 +83,7 @@ impl Hccl {
             Ok(info.internal)
         })?;
         let info = RootInfo { internal };
-        // SAFETY: the information is rank 0's; the device is current, as the caller sees to.
+        // SAFETY: the information is rank 0's; the caller has made the device current.
         let outcome = unsafe {
             (hccl.functions.comm_init)(
                 config.size as u32,
@@ -122,7 +122,7 @@ impl Hccl {
         ))
     }
 
-    /// Puts a transfer into the group of this thread; false outside of one.
+    /// Adds a transfer to this thread's group of calls; false without a group.
     fn batched(item: SendRecvItem, stream: Stream) -> bool {
         BATCH.with_borrow_mut(|batch| match batch {
             Some((items, on)) => {
@@ -384,7 +384,7 @@ impl Dialect for Hccl {
         if items.is_empty() {
             return Ok(());
         }
-        // SAFETY: the items' buffers are valid, as who queued them promised.
+        // SAFETY: the items' buffers are valid, by the promise of the callers that added them.
         self.check("BatchSendRecv", unsafe {
             (self.functions.batch_send_recv)(
                 items.as_mut_ptr(),
@@ -396,7 +396,7 @@ impl Dialect for Hccl {
     }
 
     fn abort(&self) -> Result<()> {
-        // Destroying one that hangs would hang too: it is left to the end of the process.
+        // Destroying a communicator that hangs would hang too, so it lives until the end of the process.
         self.ended.store(true, Ordering::Release);
         Err(Error::new(
             ErrorKind::Unsupported,
@@ -424,7 +424,7 @@ impl Dialect for Hccl {
 impl Drop for Hccl {
     fn drop(&mut self) {
         if !self.ended.swap(true, Ordering::AcqRel) {
-            // SAFETY: ended once; all its work has been waited for.
+            // SAFETY: ended once; all of its work has finished.
             unsafe { (self.functions.comm_destroy)(self.comm) };
         }
     }

@@ -1,7 +1,8 @@
-//! The engines of vendors: a library found at run time, whose work is queued on a device's streams.
+//! The engines of vendors: each uses a library found at run time, which queues work on a device's streams.
 //!
-//! Each speaks its own dialect: [`nccl`] that of NCCL and of every library with its interface, [`flagcx`]
-//! and [`hccl`] their own. What a dialect has no call for is composed of what it has, in [`communicator`].
+//! A module adapts the library's interface to the trait [`Dialect`]: [`nccl`] that of NCCL and of every library
+//! with the same interface, [`flagcx`] and [`hccl`] their own. [`communicator`] composes a collective that a
+//! library lacks of others.
 
 mod bindings;
 mod communicator;
@@ -33,7 +34,7 @@ pub fn connect(engine: &str, config: &Config, store: &dyn Store) -> Result<Box<d
     )))
 }
 
-/// Whether the library of `engine` can be opened, without connecting: its path and version, or why not.
+/// Opens the library of `engine` without connecting. Returns the library's name and version, if it has one.
 pub fn probe(engine: &str, config: &Config) -> Result<String> {
     match engine {
         "nccl" => nccl::probe(config),

@@ -1,5 +1,5 @@
-//! NCCL, and the libraries with its interface: RCCL and others under the same names, MetaX's and Moore
-//! Threads' with the prefix `mccl`.
+//! NCCL, and the libraries with its interface: RCCL and others with the same names of functions, MetaX's and
+//! Moore Threads' with the prefix `mccl`.
 //!
 //! Interface: nccl.h of NCCL 2.11 and later, as `comm/bindings/nccl.h` states it.
 
@@ -43,12 +43,12 @@ pub struct Nccl {
     ended: std::sync::atomic::AtomicBool,
 }
 
-// SAFETY: NCCL's communicators may be used by any thread, one call at a time, which `LibraryCommunicator` sees to.
+// SAFETY: the library may be called by any thread, one call at a time, as `LibraryCommunicator` does.
 unsafe impl Send for Nccl {}
 // SAFETY: as above.
 unsafe impl Sync for Nccl {}
 
-/// Prefix and names of the libraries for a vendor.
+/// The functions' prefix and the libraries' names for a vendor.
 fn names(vendor: &str) -> (&'static str, &'static [&'static str]) {
     match vendor {
         "metax" | "musa" => ("mccl", &["libmccl.so.2", "libmccl.so"]),
@@ -62,10 +62,10 @@ fn names(vendor: &str) -> (&'static str, &'static [&'static str]) {
 fn load(config: &Config) -> Result<(Functions, String)> {
     let (mut prefix, sonames) = names(&config.vendor);
     let library = Opened::open(config.library.as_deref(), sonames)?;
-    // A file that was named says itself which names it has.
+    // The prefix of a configured file follows from its symbols.
     if config.library.is_some() {
         type Any = unsafe extern "C" fn();
-        // SAFETY: only asked whether it is there.
+        // SAFETY: the function is not called.
         if unsafe { library.optional::<Any>("mcclGetUniqueId") }.is_some() {
             prefix = "mccl";
         }
@@ -89,7 +89,7 @@ fn load(config: &Config) -> Result<(Functions, String)> {
     Ok((functions, format!("{}{version}", library.name)))
 }
 
-/// The library's name and version, or why it cannot be used.
+/// Opens the library. Returns its name and version.
 pub fn probe(config: &Config) -> Result<String> {
     load(config).map(|(_, library)| library)
 }
@@ -112,7 +112,7 @@ impl Nccl {
             Ok(id.internal)
         })?;
         let id = UniqueId { internal };
-        // SAFETY: the id is rank 0's; the device is current, as the caller sees to.
+        // SAFETY: the id is rank 0's; the caller has made the device current.
         let outcome = unsafe {
             (nccl.functions.comm_init_rank)(
                 &raw mut nccl.comm,
@@ -130,7 +130,7 @@ impl Nccl {
         if code == nccl::Result::Success || code == nccl::Result::InProgress {
             return Ok(());
         }
-        // The library's strings are static, or its thread's own.
+        // SAFETY: the library's strings are static, or belong to the thread.
         let text = |pointer: *const c_char| {
             if pointer.is_null() {
                 return None;
@@ -433,7 +433,7 @@ impl Dialect for Nccl {
 impl Drop for Nccl {
     fn drop(&mut self) {
         if !self.ended.swap(true, std::sync::atomic::Ordering::AcqRel) {
-            // SAFETY: ended once; all its work has been waited for.
+            // SAFETY: ended once; all of its work has finished.
             unsafe { (self.functions.comm_destroy)(self.comm) };
         }
     }

@@ -1,4 +1,4 @@
-//! Opening a vendor's library: an explicit file, what the process has loaded already, then by name.
+//! Opening a vendor's library: a configured file, else one that the process has loaded already, else by name.
 
 use std::path::Path;
 
@@ -6,15 +6,16 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::{Error, ErrorKind, Result};
 
-/// An open library, kept for the life of the process: what it started may outlive every communicator.
+/// An open library, which stays loaded for the life of the process: threads that it started may outlive every
+/// communicator.
 pub struct Opened {
     library: &'static Library,
-    /// The name it was opened by.
+    /// The file or soname that the library was opened by.
     pub name: String,
 }
 
 impl Opened {
-    /// Opens `file`, or the first of `sonames` that is loaded or can be found.
+    /// Opens `file`, or without one the first of `sonames` that is loaded or can be found.
     pub fn open(file: Option<&Path>, sonames: &[&str]) -> Result<Self> {
         if let Some(file) = file {
             check_named(file)?;
@@ -28,7 +29,7 @@ impl Opened {
         let mut reasons = vec![];
         for flags in [libc::RTLD_NOLOAD, 0] {
             for soname in sonames {
-                // SAFETY: vendors' libraries, whose initialisers are meant to be run.
+                // SAFETY: the names are those of vendors' libraries, whose initialisers may run.
                 match unsafe { Library::open(Some(*soname), RTLD_NOW | RTLD_LOCAL | flags) } {
                     Ok(library) => {
                         return Ok(Self {
@@ -37,7 +38,7 @@ impl Opened {
                         })
                     }
                     Err(error) if flags == 0 => reasons.push(cause(&error)),
-                    Err(_) => {} // only not loaded yet
+                    Err(_) => {} // not loaded yet
                 }
             }
         }
@@ -70,11 +71,11 @@ impl Opened {
     }
 }
 
-/// Declares `Functions`, the table of a library's functions, and how it is loaded. They are called what follows the
-/// prefix, as their types in the module of bindings; those after `optional` may be missing.
+/// Declares `Functions`, the table of a library's functions, and its loading. A function's symbol is the library's
+/// prefix and the name of the function's type in the module of bindings. The library may lack an `optional` function.
 macro_rules! functions {
     ($module:ident: $(fn $name:ident = $symbol:ident;)* $(optional $maybe:ident = $maybe_symbol:ident;)*) => {
-        /// The library's functions, named by what follows the prefix.
+        /// The library's functions.
         struct Functions {
             $($name: $module::$symbol,)*
             $($maybe: Option<$module::$maybe_symbol>,)*
@@ -95,7 +96,7 @@ macro_rules! functions {
 }
 pub(super) use functions;
 
-/// The dynamic linker's words, which libloading keeps as the source of its error.
+/// The dynamic linker's message, which libloading keeps as the source of its error.
 fn cause(error: &libloading::Error) -> String {
     use std::error::Error as _;
     error
@@ -103,8 +104,8 @@ fn cause(error: &libloading::Error) -> String {
         .map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Refuses what must not be loaded: opening a pipe waits for ever, and whoever may write to the file decides what this
-/// process runs.
+/// Refuses a configured file that must not be loaded: a pipe, whose opening waits for ever, and a file that other users
+/// may write, who would decide about the code of this process.
 fn check_named(file: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt as _;
     let refused = |reason: &str| {
@@ -113,7 +114,7 @@ fn check_named(file: &Path) -> Result<()> {
             file.display()
         )))
     };
-    // A name without a folder is looked for by the loader.
+    // The loader searches for a name without a folder.
     let named_alone = file
         .parent()
         .is_none_or(|folder| folder.as_os_str().is_empty());

@@ -1,7 +1,7 @@
-//! Messages between two ranks: a ring of parts for every ordered pair.
+//! Messages between two ranks: a ring of parts for every ordered pair of ranks.
 //!
-//! A message's parts follow each other. A receive that finds a message with another tag first puts it
-//! aside, so that receives may come in another order than sends.
+//! The parts of a message follow each other. A receive puts messages with another tag aside, so that
+//! receives may come in another order than sends.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,11 +13,11 @@ use super::member::Member;
 use super::segment::{Channel, SLOTS, SLOT_BYTES};
 use crate::{Collective, DType, Error, ErrorKind, Result};
 
-/// What a rank has received from another one and nobody has asked for yet.
+/// The receiving end of the channel from one rank.
 #[derive(Default)]
 struct Incoming {
     aside: VecDeque<Message>,
-    /// Parts taken out of the channel.
+    /// The number of parts taken out of the channel.
     taken: u32,
 }
 
@@ -27,7 +27,7 @@ struct Message {
     bytes: Vec<u8>,
 }
 
-/// What the first part of the next message in a channel says.
+/// The description of the next message in a channel, from its first part.
 struct Front {
     tag: i32,
     dtype: u32,
@@ -36,7 +36,7 @@ struct Front {
 
 /// The channels between one rank and the others, by rank.
 pub(super) struct Channels {
-    /// Messages to a rank go one after the other.
+    /// Held during a send, so that messages to a rank go one after the other.
     outgoing: Vec<Mutex<()>>,
     incoming: Vec<Mutex<Incoming>>,
 }
@@ -50,7 +50,7 @@ impl Channels {
         }
     }
 
-    /// Sends a message: returns when all of it is in the channel.
+    /// Sends a message. Returns when all parts are in the channel.
     ///
     /// # Safety
     /// The buffer of `call` is valid for its count.
@@ -90,7 +90,7 @@ impl Channels {
         }
     }
 
-    /// Receives a message with the call's tag, from its rank or from any; returns whose it was.
+    /// Receives a message with the call's tag, from the call's rank or, without one, from any. Returns the sender.
     ///
     /// # Safety
     /// The buffer of `call` is valid for its count.
@@ -116,7 +116,7 @@ impl Channels {
         loop {
             let seen = doorbell.get();
             for peer in member.others() {
-                // Who holds the lock is waiting for a message of its own from that rank.
+                // The thread that holds the lock is waiting for a message of its own from that rank.
                 let Some(mut incoming) = self.incoming[peer].try_lock() else {
                     continue;
                 };
@@ -159,7 +159,7 @@ impl<'a> Receive<'a> {
         }
     }
 
-    /// Takes the first message with the call's tag, if one has come. Messages before it are put aside.
+    /// Takes the first message with the call's tag, if one has arrived. Puts the messages before it aside.
     ///
     /// # Safety
     /// The buffer of the call is valid for its count.
@@ -186,7 +186,7 @@ impl<'a> Receive<'a> {
             // SAFETY: as long as the message.
             unsafe { self.drain(incoming, bytes.as_mut_ptr(), front.total)? };
             if front.tag == tag {
-                // A message that does not fit is taken out too: the next one is not at fault.
+                // A message that does not fit is taken out too, so that the next receive finds the message behind it.
                 return self.expect(front.total, front.dtype).map(|()| false);
             }
             incoming.aside.push_back(Message {
@@ -256,7 +256,7 @@ fn front(channel: &Channel, taken: u32) -> Front {
     }
 }
 
-/// An address to copy no bytes from, in place of NULL.
+/// The address, or in place of NULL one that no bytes can be copied from.
 fn non_null(address: *const u8) -> *const u8 {
     if address.is_null() {
         std::ptr::dangling()
@@ -265,7 +265,7 @@ fn non_null(address: *const u8) -> *const u8 {
     }
 }
 
-/// An address to copy no bytes to, in place of NULL.
+/// The address, or in place of NULL one that no bytes can be copied to.
 fn non_null_mut(address: *mut u8) -> *mut u8 {
     if address.is_null() {
         std::ptr::dangling_mut()

@@ -10,18 +10,18 @@ use super::segment::{Call, WINDOWS};
 use crate::reduce::reduce;
 use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
 
-/// An all-reduce of at most this many bytes to read goes in one step: every rank reduces everything.
+/// The most bytes that a rank reads in an all-reduce of one step, in which every rank reduces all elements.
 const ONE_STEP_BYTES: usize = 96 << 10;
 
-/// Parts of a window begin at multiples of this.
+/// The alignment of a window's parts.
 const ALIGN: usize = 64;
 
-/// The smallest window in which every one of `size` ranks has a part, beside the table of an all-to-all.
+/// The smallest window that has a part for each of `size` ranks and the table of an all-to-all.
 pub(super) fn least_window(size: usize) -> usize {
     (table(size) + size * ALIGN).next_multiple_of(4096)
 }
 
-/// Bytes of the table at the beginning of an all-to-all's windows: how many bytes there are for each rank.
+/// The size of the table at the beginning of an all-to-all's window, which has the number of bytes for each rank.
 fn table(size: usize) -> usize {
     (size * size_of::<u64>()).next_multiple_of(ALIGN)
 }
@@ -31,29 +31,30 @@ struct Steps<'a> {
     member: &'a Member,
     call: &'a Collective<'a>,
     deadline: Instant,
-    /// The number of the step.
+    /// The number of the current step.
     now: u32,
     first: bool,
-    /// The most bytes this rank sends to one other, for all-to-all.
+    /// The most bytes this rank sends to one rank, for all-to-all.
     longest: usize,
-    /// Of each rank, for [`ReduceOp::PremulSum`].
+    /// The factor of each rank, for [`ReduceOp::PremulSum`].
     factors: Vec<f64>,
-    /// What is to be compared with other ranks.
+    /// The call that is still to be compared with the calls of other ranks.
     open: Described,
 }
 
-/// A call that some ranks have not been seen in. Who gives, such as the root of a broadcast, waits for nobody, so that
-/// what the others called instead shows later: when this rank is done, or has to wait for them.
+/// A call of this rank that has not been compared with every rank's. A rank that only gives, such as the root of a
+/// broadcast, waits for no other rank. A rank that made another call is noticed later: when this rank has finished, or
+/// when it waits for that rank.
 #[derive(Default)]
 struct Described {
-    /// The step it was described in.
+    /// The step in which this rank published the description of the call.
     step: u32,
     call: Call,
-    /// By rank, whether it has not been compared.
+    /// For each rank, whether its call has not been compared yet.
     unseen: Vec<bool>,
 }
 
-/// Where a rank is in the order of calls.
+/// The progress of a rank over all its calls.
 #[derive(Default)]
 struct Progress {
     /// The last step of this rank.
@@ -129,7 +130,7 @@ impl Steps<'_> {
         self.member.rank
     }
 
-    /// Begins a step: the window it returns is not read by anyone any more.
+    /// Begins a step. Returns this rank's window, which no rank reads any more.
     fn begin(&mut self) -> Result<*mut u8> {
         self.now = self.now.wrapping_add(1);
         let member = self.member;
@@ -142,7 +143,7 @@ impl Steps<'_> {
                 self.deadline,
             )?;
         }
-        // All have come to the step before this one, and none can be beyond the next.
+        // All ranks have published the step before this one, and none can be beyond the next.
         for other in member.others() {
             self.compare(other)?;
         }
@@ -186,7 +187,7 @@ impl Steps<'_> {
         }
     }
 
-    /// Says that the window is written, and that earlier steps are read.
+    /// Publishes the step: the window is written, and earlier steps are read.
     fn publish(&self) {
         self.member
             .segment
@@ -195,7 +196,7 @@ impl Steps<'_> {
             .publish(self.now);
     }
 
-    /// Waits for what `other` contributes to this step.
+    /// Waits for the contribution of `other` to this step. Returns its window.
     fn arrived(&mut self, other: usize) -> Result<*const u8> {
         let control = self.member.segment.control(other);
         self.member
@@ -210,8 +211,8 @@ impl Steps<'_> {
         unsafe { *slot.get() }
     }
 
-    /// Compares the call with those who are in it already. Of two ranks that wait for nobody, one sees the other:
-    /// publishing a step and looking at others' are sequentially consistent.
+    /// Compares the call with those of the ranks that have published its step already. Of two ranks that wait for no other,
+    /// one sees the other's call: publishing a step and reading the others' steps are sequentially consistent.
     fn compare_those_who_came(&mut self) -> Result<()> {
         let (member, step) = (self.member, self.open.step);
         for other in member.others() {
@@ -222,7 +223,7 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// Refuses to go on with a rank that is, or was, in another call. It has published the step of the description.
+    /// Fails when `other` made another call than this rank. `other` has published the step of the description.
     fn compare(&mut self, other: usize) -> Result<()> {
         let unseen = self.open.unseen.get_mut(other);
         if !unseen.is_some_and(std::mem::take) {
@@ -276,7 +277,7 @@ impl Steps<'_> {
         .due_to(other))
     }
 
-    /// Waits for all; the first time, learns their factors.
+    /// Waits for the contributions of all ranks; in the first step, reads their factors.
     fn all_arrived(&mut self) -> Result<()> {
         for other in self.member.others() {
             self.arrived(other)?;
@@ -290,7 +291,7 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// What every rank contributes at `offset` of its window, with this rank's own at `own`.
+    /// The addresses of all ranks' contributions, at `offset` of their windows; `own` is this rank's.
     fn inputs(&self, own: *const u8, offset: usize) -> Vec<*const u8> {
         (0..self.member.size)
             .map(|rank| {
@@ -308,7 +309,7 @@ impl Steps<'_> {
             .collect()
     }
 
-    /// Bytes of a window for each of `size` ranks.
+    /// Bytes of a window's part, of which each rank has one.
     fn part(&self) -> usize {
         self.member.segment.window_bytes() / self.member.size / ALIGN * ALIGN
     }
@@ -319,7 +320,7 @@ impl Steps<'_> {
         self.all_arrived()
     }
 
-    /// All-reduce; reduce, where only the root reads results.
+    /// All-reduce, and reduce, where only the root reads the results.
     ///
     /// # Safety
     /// The buffers of the call are valid for its counts.
@@ -354,7 +355,7 @@ impl Steps<'_> {
             return Ok(());
         }
 
-        // Every rank reduces its part of a chunk, then reads the parts of the others.
+        // Every rank reduces one part of a chunk, then reads the parts that the others reduced.
         let part = self.part();
         let mut start = 0;
         while start < total {
@@ -423,7 +424,7 @@ impl Steps<'_> {
         let root = call.root.unwrap_or_default();
         let (total, window) = (call.bytes(), self.member.segment.window_bytes());
         let mut start = 0;
-        // A call without elements is still a call: the others must be in it too.
+        // A call without elements takes a step too, in which the ranks compare their calls.
         loop {
             let bytes = window.min(total - start);
             let own = self.begin()?;
@@ -450,7 +451,7 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// All-gather; gather, where only the root reads.
+    /// All-gather, and gather, where only the root reads.
     ///
     /// # Safety
     /// The buffers of the call are valid for its counts.
@@ -647,7 +648,7 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// What `other` said in the first step; later steps do not say it again.
+    /// The `longest` of `other`, which it publishes in the first step only; 0 in later steps.
     fn longest_of(&self, other: usize) -> usize {
         if self.first {
             self.call_of(other).longest as usize

@@ -25,7 +25,7 @@ impl Shm {
         }
     }
 
-    /// Puts the call and the group before an error, and lets the other ranks know of it.
+    /// Adds the call and the group to an error, and aborts the group when the other ranks must stop too.
     fn fail(&self, error: Error, call: &Collective<'_>) -> Error {
         let kind = error.kind();
         let error = error.during(&format!(
@@ -44,7 +44,7 @@ impl Shm {
     }
 }
 
-/// When the call times out; a time-out longer than the clock can tell is one of 136 years.
+/// The end of the call's time-out. A time-out that the clock cannot represent becomes 136 years.
 fn deadline(call: &Collective<'_>) -> Instant {
     let now = Instant::now();
     now.checked_add(call.timeout)
@@ -115,7 +115,7 @@ impl Communicator for Shm {
             .map(|rank| {
                 let control = self.member.segment.control(rank);
                 let step = control.step.get();
-                // SAFETY: for a report only: the rank may be writing its next call.
+                // SAFETY: the rank may be writing its next call; the value is used in a report only.
                 let call = unsafe { control.call[step as usize % 2].get().read_volatile() };
                 serde_json::json!({
                     "rank": rank,

@@ -1,8 +1,8 @@
-//! A counter in shared memory that processes wait for: a short spin, then the kernel's futex.
+//! A counter in shared memory that processes wait for: with a short spin, then with the kernel's futex.
 //!
-//! The protocol is the usual one. Who waits counts itself in `sleepers` before it looks at the value a
-//! last time; who publishes writes the value before it looks at `sleepers`. Both are sequentially
-//! consistent, so that one of the two sees the other. `loom_tests` checks every interleaving.
+//! A waiter counts itself in `sleepers` before it reads the value a last time; a publisher writes the value
+//! before it reads `sleepers`. Both orders are sequentially consistent, so that one of the two sees the
+//! other. `loom_tests` checks every interleaving.
 
 #[cfg(not(loom))]
 use std::sync::atomic::{fence, AtomicU32, Ordering};
@@ -12,7 +12,7 @@ use loom::sync::atomic::{fence, AtomicU32, Ordering};
 
 use std::time::Duration;
 
-/// A counter that only its owner advances, on a cache line of its own.
+/// A counter on a cache line of its own.
 #[repr(C, align(64))]
 pub struct Flag {
     value: AtomicU32,
@@ -36,12 +36,12 @@ impl Flag {
         }
     }
 
-    /// The value, with everything that was written before it was published.
+    /// The value. The caller sees all that was written before the value was published.
     pub fn get(&self) -> u32 {
         self.value.load(Ordering::Acquire)
     }
 
-    /// Publishes `value` and everything written before, and wakes who sleeps on it.
+    /// Publishes `value` and all earlier writes, and wakes the sleepers.
     pub fn publish(&self, value: u32) {
         self.value.store(value, Ordering::Release);
         fence(Ordering::SeqCst);
@@ -59,7 +59,7 @@ impl Flag {
         }
     }
 
-    /// Sleeps until the value is not `seen` any more, a wake-up, or `limit`.
+    /// Sleeps until the value differs from `seen`, a wake-up, or the end of `limit`.
     pub fn sleep(&self, seen: u32, limit: Duration) {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);

@@ -6,7 +6,7 @@ use loom::sync::{Arc, Condvar, Mutex};
 
 use super::flag::{reached, Flag};
 
-/// The kernel's side of a futex: comparing and going to sleep are one step under its lock.
+/// The kernel's side of a futex: comparing the value and going to sleep are one step under its lock.
 pub struct Kernel {
     lock: Mutex<()>,
     woken: Condvar,
@@ -58,10 +58,10 @@ fn a_published_value_is_never_missed() {
     });
 }
 
-/// A bell that two ring and one waits for, as a rank does whose messages come from several others.
+/// Two threads ring a bell and one waits for it, as a rank waits for messages from several others.
 #[test]
 fn a_bell_is_heard_as_often_as_it_was_rung() {
-    // Three threads have too many interleavings; most faults need few switches between threads.
+    // All interleavings of three threads are too many. Most faults need few switches between threads.
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(|| {

@@ -1,4 +1,4 @@
-//! One rank's place in the shared memory of its group: its waiting for other ranks, and how each of them is doing.
+//! One rank in the shared memory of its group: it waits for other ranks, and notices when one has ended.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,11 @@ use super::peers::Peer;
 use super::segment::Segment;
 use crate::{Error, ErrorKind, Kind, Result};
 
-/// How long a rank sleeps before it looks whether the others still live.
+/// The time a rank sleeps before it checks whether the others still live.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
 
-/// Turns of the loop that waits before the kernel is asked to: about 20 µs with a core for every rank. With
-/// fewer cores than ranks, who waits takes the time of who is waited for.
+/// Turns of the spinning loop before a rank sleeps in the kernel: about 20 µs with a core for every rank, fewer
+/// turns with fewer cores, where a spinning rank takes the time of the rank it waits for.
 const SPIN_ALONE: u32 = 1500;
 const SPIN_CROWDED: u32 = 20;
 
@@ -21,7 +21,7 @@ pub struct Member {
     pub(super) rank: usize,
     pub(super) size: usize,
     pub(super) group: String,
-    /// By rank; none for this one.
+    /// The process of each rank; none for this rank.
     pub(super) peers: Vec<Option<Peer>>,
     spin: u32,
 }
@@ -49,7 +49,7 @@ impl Member {
         }
     }
 
-    /// The other ranks, beginning with the next one, so that not all read from the same.
+    /// The other ranks, beginning with the next one, so that not all ranks read from one rank at once.
     pub(super) fn others(&self) -> impl Iterator<Item = usize> {
         let (rank, size) = (self.rank, self.size);
         (1..size).map(move |distance| (rank + distance) % size)
@@ -77,7 +77,7 @@ impl Member {
             }
             self.check_abort()?;
             if slept && self.is_gone(peer) {
-                // It may have published just before it ended.
+                // The rank may have published just before its process ended.
                 if reached(flag.get(), target) {
                     return Ok(());
                 }
@@ -127,7 +127,7 @@ impl Member {
         .due_to(peer)
     }
 
-    /// `rank 2 (process 411, last seen in all_reduce, sequence 11)`.
+    /// A rank in a message: `rank 2 (process 411, last seen in all_reduce, sequence 11)`.
     fn describe(&self, peer: usize) -> String {
         let control = self.segment.control(peer);
         let process = self.peers[peer].as_ref().map_or(0, Peer::pid);
@@ -135,7 +135,7 @@ impl Member {
         if step == 0 {
             return format!("rank {peer} (process {process}, not seen in any collective yet)");
         }
-        // SAFETY: for a message only: the rank may be writing its next call.
+        // SAFETY: the rank may be writing its next call; the value is used in a message only.
         let call = unsafe { control.call[step as usize % 2].get().read_volatile() };
         let name = Kind::from_code(call.kind).map_or("?", Kind::name);
         format!(

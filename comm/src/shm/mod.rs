@@ -1,10 +1,10 @@
 //! The engine of one host: ranks are processes that share memory, buffers are host memory.
 //!
-//! A collective is a sequence of *steps*. In a step a rank writes what it contributes into a window of
-//! its own, publishes the step's number, waits for the ranks it reads from, and reads. A published
-//! number also says that all reading of earlier steps is done, so that with two windows a rank writes
-//! while others still read what it wrote before. Results are reduced in the order of the ranks, each
-//! element by one rank or by all in the same way: every rank gets the same bits.
+//! A collective is a sequence of *steps*. In a step a rank writes its contribution into a window of its own,
+//! publishes the step's number, waits for the ranks it reads from, and reads their windows. A published
+//! number also means that the rank has read the windows of all earlier steps, so that with two windows it
+//! writes one while others still read the other. Results are reduced in the order of the ranks, each element
+//! by one rank or by all in the same way, so that every rank gets the same bits.
 
 mod flag;
 

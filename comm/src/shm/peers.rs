@@ -1,4 +1,4 @@
-//! Whether the processes of the other ranks still live.
+//! The processes of the other ranks, and whether they still live.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -6,22 +6,23 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// A process that was alive when this was made.
+/// A process, alive when the value was made.
 pub struct Peer {
-    /// Stays its own when the number is given to another process; none on kernels before 5.3. One a process, however
-    /// many groups it is in.
+    /// The kernel's handle, which stays this process's when its number is given to another one; none on kernels
+    /// before 5.3. All groups share one handle of a process.
     handle: Option<Arc<OwnedFd>>,
     pid: i32,
 }
 
-/// The handles that groups of this process have, by process number.
+/// The handles in use by groups of this process, by process number.
 static HANDLES: Mutex<Option<HashMap<i32, Weak<OwnedFd>>>> = Mutex::new(None);
 
 impl Peer {
     /// The process `pid`.
     pub fn new(pid: u32) -> Self {
         let pid = pid as i32;
-        // Not waited for: whoever held it when this process was forked is not in it. Another handle does no harm.
+        // The lock is not waited for: in a forked child its holder may not exist. A second handle of a process does
+        // no harm.
         let Some(mut handles) = HANDLES.try_lock() else {
             return Self {
                 handle: open(pid),
@@ -31,7 +32,7 @@ impl Peer {
         let handles = handles.get_or_insert_default();
         handles.retain(|_, handle| handle.strong_count() != 0);
         let known = handles.get(&pid).and_then(Weak::upgrade);
-        // The number may be another process's by now.
+        // A handle whose process has ended is not reused: the number may be another process's by now.
         let handle = known.filter(|handle| !has_ended(handle)).or_else(|| {
             let opened = open(pid);
             if let Some(handle) = &opened {
@@ -42,12 +43,12 @@ impl Peer {
         Self { handle, pid }
     }
 
-    /// Its number.
+    /// The number of the process.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Whether it has ended.
+    /// Whether the process has ended.
     pub fn is_gone(&self) -> bool {
         let Some(handle) = &self.handle else {
             // SAFETY: signal 0 only asks whether there is such a process.
@@ -72,7 +73,7 @@ fn has_ended(handle: &OwnedFd) -> bool {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one descriptor, not waited for. A process handle is readable once the process ended.
+    // SAFETY: one descriptor, polled without waiting. A process handle is readable once the process has ended.
     unsafe { libc::poll(&raw mut poll, 1, 0) == 1 && poll.revents & libc::POLLIN != 0 }
 }
 

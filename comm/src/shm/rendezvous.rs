@@ -1,4 +1,4 @@
-//! How the ranks find each other and come to share memory.
+//! How the ranks of a group find each other and map the memory they share.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -15,9 +15,11 @@ use crate::store::{fresh, share, SHORTLY};
 use crate::Config;
 use crate::{Error, ErrorKind, Result, Store};
 
-/// What two processes have in common when one can open what the other has open: kernel and process numbers.
+/// The identity of the host: boot and process namespace, which are equal for processes that can open each other's
+/// memory.
 ///
-/// Fails where that cannot be read, such as when the process has no descriptor left: it would look like another host.
+/// Fails where the identity cannot be read, such as in a process without a free descriptor, which would otherwise seem
+/// to be on another host.
 pub(super) fn host() -> Result<String> {
     let unreadable = |path: &str, error: std::io::Error| {
         Error::new(
@@ -31,15 +33,15 @@ pub(super) fn host() -> Result<String> {
     Ok(format!("{} {}", boot.trim(), namespace.display()))
 }
 
-/// How often a rank that waits for others to attach asks whether one of them could not.
+/// The interval at which a rank that waits for others to attach asks the store whether one of them failed to.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
-/// The key of what a rank says that cannot open the memory at `place`.
+/// The key under which a rank reports that it cannot open the memory at `place`.
 fn unattached(place: &[u8]) -> String {
     format!("unattached/{}", String::from_utf8_lossy(place))
 }
 
-/// What another rank said under that key.
+/// The error for another rank's report under that key.
 fn failed_elsewhere(said: &[u8]) -> Error {
     let said = String::from_utf8_lossy(said);
     let (rank, why) = said.split_once(' ').unwrap_or(("?", &said));
@@ -64,7 +66,7 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
     let deadline = Instant::now() + timeout;
     let left = || deadline.saturating_duration_since(Instant::now());
 
-    // Made by rank 0 once it knows that all ranks are on its host.
+    // Rank 0 makes the memory once it knows that all ranks are on its host.
     let mut made = None;
     let greeting = format!("{} {}", std::process::id(), host()?);
     let (place, greetings) = share(store, rank, size, timeout, &greeting, |greetings| {
@@ -86,7 +88,7 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
             std::process::id(),
             file.as_raw_fd(),
             window,
-            fresh(), // so that no other group has the same place
+            fresh(), // makes the place unique among groups
         );
         made = Some((segment, file));
         Ok(place.into_bytes())
@@ -106,7 +108,7 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
         None => match open(&place, size) {
             Ok(segment) => (segment, None),
             Err(error) => {
-                // The others wait for this rank, in memory that it does not share.
+                // The others wait for this rank in memory that it cannot write, so the store tells them.
                 let told = store.set(&unattached(&place), format!("{rank} {error}").as_bytes());
                 return Err(told.err().map_or(error.clone(), |store| {
                     Error::new(error.kind(), format!("{error} ({store})"))
@@ -123,12 +125,12 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
     let mut look = Instant::now() + LOOK_AFTER;
     for other in 0..size {
         let control = segment.control(other);
-        // Rank 0 knows who takes part, and tells the others who has ended.
+        // Rank 0 knows the processes from their greetings, and reports one that has ended to the others.
         let process = greetings.get(other).and_then(|greeting| process(greeting));
         while !reached(control.attached.get(), 1) {
             let gone = process.as_ref().is_some_and(Peer::is_gone);
             if gone || Instant::now() > look {
-                // Who could not attach says so before it ends.
+                // A rank that could not attach reports it before it ends.
                 if let Ok(why) = store.get(&unattached(&place), SHORTLY) {
                     return Err(failed_elsewhere(&why));
                 }
@@ -158,7 +160,7 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
         let pid = control.pid.load(std::sync::atomic::Ordering::Acquire);
         peers.push((other != rank).then(|| Peer::new(pid)));
     }
-    drop(file); // everyone has it mapped
+    drop(file); // every rank has mapped it
     let member = Member::new(segment, rank, size, config.group.clone(), peers);
     Ok(Shm::new(member))
 }
@@ -169,7 +171,7 @@ fn process(greeting: &str) -> Option<Peer> {
     pid.parse().ok().map(Peer::new)
 }
 
-/// Maps the memory whose place rank 0 has told.
+/// Maps the memory at the place that rank 0 shared.
 fn open(place: &[u8], size: usize) -> Result<Segment> {
     let place = String::from_utf8_lossy(place);
     let numbers: Vec<usize> = place

@@ -1,11 +1,11 @@
-//! The memory that the ranks of a group share, and who owns which part of it.
+//! The layout of the memory that the ranks of a group share.
 //!
 //! ```text
 //! header | control block a rank | two windows a rank | a channel for every ordered pair
 //! ```
 //!
-//! The segment is a memory file without a name, so that nothing is left when its processes end,
-//! however they end. Pages that are never used take no memory.
+//! The segment is a memory file without a name, which vanishes when its processes end, however they end.
+//! Pages that are never used take no memory.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
@@ -15,21 +15,21 @@ use super::flag::Flag;
 use crate::error::system;
 use crate::{Error, ErrorKind, Result};
 
-/// Says that the memory is what this version of flagos lays out.
+/// The number at the beginning of memory with this version's layout.
 const MAGIC: u64 = 0x666c_6167_6f73_0001;
 
-/// Windows a rank has: it writes into one while others still read the other.
+/// Windows of a rank: it writes into one while others still read the other.
 pub const WINDOWS: usize = 2;
 
-/// Parts of a message that fit into a channel at once, and their size in bytes.
+/// Parts of messages that fit into a channel at once.
 pub const SLOTS: usize = 4;
-/// See [`SLOTS`].
+/// Bytes of a part.
 pub const SLOT_BYTES: usize = 64 << 10;
 
-/// The longest reason for an abort that is passed on.
+/// The most bytes of an abort's reason that are passed on.
 const REASON_BYTES: usize = 1024;
 
-/// What concerns the group.
+/// The header of the group.
 #[repr(C, align(4096))]
 pub struct Header {
     pub magic: AtomicU64,
@@ -41,21 +41,21 @@ pub struct Header {
     pub reason: std::cell::UnsafeCell<[u8; REASON_BYTES]>,
 }
 
-/// What concerns a rank. Only the rank itself writes, apart from `doorbell`.
+/// The control block of a rank. Only the rank itself writes it, apart from `doorbell`.
 #[repr(C, align(4096))]
 pub struct Control {
-    /// Steps this rank has contributed to; it has finished reading those before.
+    /// The last step this rank has contributed to. It has finished reading all earlier steps.
     pub step: Flag,
-    /// Rung by who puts a message into one of its channels.
+    /// Advanced by every rank that puts a message into a channel to this rank.
     pub doorbell: Flag,
-    /// 1 when the process is attached.
+    /// 1 when the rank has mapped the memory.
     pub attached: Flag,
     pub pid: AtomicU32,
-    /// What it contributes, for odd and even steps.
+    /// The description of the rank's call, for odd and even steps.
     pub call: [std::cell::UnsafeCell<Call>; WINDOWS],
 }
 
-/// The call a rank is in, compared by the others with their own.
+/// The description of a rank's call, which the other ranks compare with their own.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Call {
@@ -65,13 +65,13 @@ pub struct Call {
     pub root: u32,
     pub count: u64,
     pub sequence: u64,
-    /// Bits of the rank's factor.
+    /// The bits of the rank's factor, an `f64`.
     pub factor: u64,
-    /// The most bytes this rank sends to one other, for all-to-all.
+    /// The most bytes the rank sends to one rank, for all-to-all.
     pub longest: u64,
 }
 
-/// The way from one rank to another.
+/// The channel from one rank to another.
 #[repr(C, align(64))]
 pub struct Channel {
     /// Parts the sender has filled.
@@ -86,7 +86,7 @@ pub struct Channel {
 pub struct Part {
     pub tag: i32,
     pub dtype: u32,
-    /// Of the whole message, in bytes.
+    /// Bytes of the whole message.
     pub total: u64,
     pub bytes: [u8; SLOT_BYTES],
 }
@@ -99,12 +99,12 @@ pub struct Segment {
     window: usize,
 }
 
-// SAFETY: the mapping is shared memory; what threads and processes do with its parts is ordered by the flags.
+// SAFETY: the mapping is shared memory; the flags order the accesses of threads and processes to its parts.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
-/// The largest window; each rank has two.
+/// The largest window in bytes.
 const MOST_WINDOW_BYTES: usize = 1 << 30;
 
 fn length(size: usize, window: usize) -> Result<usize> {
@@ -133,7 +133,7 @@ fn length(size: usize, window: usize) -> Result<usize> {
 }
 
 impl Segment {
-    /// Makes the memory of a group of `size` with windows of `window` bytes, a multiple of 4096.
+    /// Creates the memory of a group of `size` ranks with windows of `window` bytes, a multiple of 4096.
     pub fn create(size: usize, window: usize) -> Result<(Self, File)> {
         // SAFETY: the name is a string; the descriptor is checked and owned from here on.
         let file = unsafe {
@@ -153,7 +153,7 @@ impl Segment {
         Ok((segment, file))
     }
 
-    /// Maps the memory another rank made.
+    /// Maps memory that another rank has created.
     pub fn open(file: &File, size: usize, window: usize) -> Result<Self> {
         let found = file.metadata().map_or(0, |data| data.len());
         let expected = length(size, window)?;
@@ -209,13 +209,13 @@ impl Segment {
         self.window
     }
 
-    /// What concerns the group.
+    /// The header of the group.
     pub fn header(&self) -> &Header {
         // SAFETY: the mapping starts with it; zeroed memory is a valid one, and all access is atomic or ordered.
         unsafe { &*self.address.cast() }
     }
 
-    /// What concerns `rank`.
+    /// The control block of `rank`.
     pub fn control(&self, rank: usize) -> &Control {
         assert!(rank < self.size);
         let offset = size_of::<Header>() + rank * size_of::<Control>();
@@ -232,7 +232,7 @@ impl Segment {
         unsafe { self.address.add(offset) }
     }
 
-    /// The way from `from` to `to`.
+    /// The channel from rank `from` to rank `to`.
     pub fn channel(&self, from: usize, to: usize) -> &Channel {
         assert!(from < self.size && to < self.size);
         let offset = size_of::<Header>()
@@ -242,7 +242,7 @@ impl Segment {
         unsafe { &*self.address.add(offset).cast() }
     }
 
-    /// Records that `rank` gives up, once; the first reason stays.
+    /// Aborts the group on behalf of `rank`. Only the first abort of a group has an effect.
     pub fn abort(&self, rank: usize, reason: &str) {
         use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
         let header = self.header();

@@ -1,4 +1,4 @@
-//! Groups whose ranks are threads: the engine does not know. `tests/processes.rs` has real ones.
+//! Groups whose ranks are threads, which the engine cannot tell from processes. `tests/processes.rs` has processes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::store::tests::Memory;
 use crate::{Collective, DType, ErrorKind, Kind, ReduceOp, Result};
 use crate::{Communicator as _, Config, Stream};
 
-/// Windows of two pages: most sizes below take several steps.
+/// Windows of two pages, so that most sizes below take several steps.
 const WINDOW: usize = 8192;
 
 fn config(rank: usize, size: usize) -> Config {
@@ -68,7 +68,7 @@ fn call<'a>(
     }
 }
 
-/// The call of a rooted collective, or the transfer to or from a rank.
+/// The call with a root, or with the other rank of a transfer, and a tag.
 fn with<'a>(root: usize, tag: i32, call: Collective<'a>) -> Collective<'a> {
     Collective {
         root: Some(root),
@@ -356,7 +356,7 @@ fn another_call_is_a_mismatch_that_names_the_rank() {
         let count = if shm.member.rank == 0 { 8 } else { 4 };
         run(shm, &call(Kind::AllReduce, count, &[address], &[address])).expect_err("they differ")
     });
-    // Both may see it, or one may see that the other gave up.
+    // Both ranks may see the mismatch, or one may see that the other aborted.
     assert!(
         errors
             .iter()
@@ -449,7 +449,7 @@ fn what_an_earlier_life_left_in_the_store_is_not_taken() {
 fn who_dies_while_the_group_is_made_is_told_at_once() {
     use crate::Store as _;
     let store = Memory::default();
-    // A rank 1 that says hello, takes the answer, and ends before it attaches.
+    // Plays a rank 1 that greets, takes the answer, and ends before it attaches.
     let mut child = std::process::Command::new("true").spawn().expect("it runs");
     let greeting = format!(
         "life {} {}",
@@ -520,7 +520,7 @@ fn ranks_that_give_from_different_roots_are_told() {
         (Kind::Gather, 3),
         (Kind::Reduce, 2),
     ] {
-        // The last call of a group too: who comes last sees the others.
+        // The last call of a group is compared too: the last rank to come sees the others.
         for calls in [1, 2] {
             let told = group(size, |shm| {
                 let mut buffers = vec![vec![1f32; 100]; size + 1];
@@ -562,7 +562,7 @@ fn a_root_that_went_on_is_told_at_its_next_call() {
             run(shm, &with(0, 0, call(Kind::Broadcast, 4, &send, &recv)))
                 .expect("nobody else came");
         } else {
-            // Rank 0 has gone on when this one comes.
+            // Rank 0 has gone on when this rank makes its call.
             while shm.member.segment.control(0).step.get() == 0 {
                 std::thread::yield_now();
             }
@@ -586,7 +586,7 @@ fn a_root_that_went_on_is_told_at_its_next_call() {
 
 #[test]
 fn a_window_has_room_for_every_rank() {
-    // The smallest window that may be asked for, and more ranks than it has parts for.
+    // The smallest window of the configuration, and more ranks than it has parts for.
     let size = 70;
     let results = group(size, |shm| {
         let mut buffer = filled(shm.member.rank, 100);
