@@ -64,17 +64,16 @@ def from_python(rounds: int, iterations: int) -> list[Overhead]:
 
 
 def from_cpp(rounds: int, iterations: int) -> list[Overhead] | None:
-    """Operator overhead seen from C++, or None when the adapter was built without the loops."""
-    from tests.bench import operators
-    from torch_fl import _C
+    """Operator overhead seen from C++, or None where there is no C++ compiler."""
+    from tests.bench import cpp_loop, operators
 
-    bench_op = getattr(_C, "bench_op", None)
-    if bench_op is None:
+    loop = cpp_loop.load()
+    if loop is None:
         return None
     measured = []
     for name in operators.calls("cpu"):
         spreads = interleaved(
-            {device: partial(bench_op, name, device, iterations) for device in ("cpu", "flagos")},
+            {device: partial(loop, name, device, iterations) for device in ("cpu", "flagos")},
             rounds,
         )
         measured.append(Overhead(name, spreads["cpu"], spreads["flagos"]))
@@ -212,7 +211,7 @@ class Report:
             *overhead_section("Operators from Python", self.python),
         ]
         if self.cpp is None:
-            lines += ["### Operators from C++", "", "Not measured: no bench loops in torch_fl.", ""]
+            lines += ["### Operators from C++", "", "Not measured: there is no C++ compiler.", ""]
         else:
             lines += overhead_section("Operators from C++", self.cpp)
         lines += ["### Allocator", ""]

@@ -36,10 +36,6 @@ void flagos_shim_each_op(void (*visit)(const char* name, int on_cpu_too, void* c
 /* The version of the torch headers this was built with, as in torch.__version__ without the local part. */
 const char* flagos_shim_torch_version(void);
 
-/* Nanoseconds per call of one operator on one device (0 = cpu, 1 = flagos), 8x8 float32, measured in C++.
-   Writes *nanoseconds and returns NULL, or returns a message to be freed with flagos_shim_free. */
-char* flagos_shim_bench(const char* op, int on_flagos, int64_t iterations, double* nanoseconds);
-
 void flagos_shim_free(char* message);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 //! `torch_fl._C`: opens the C++ shim for Python. Import torch first.
 #![allow(non_snake_case)] // the module is called `_C`, as torch calls its own
 
-use std::ffi::{c_char, c_void, CStr, CString};
+use std::ffi::{c_char, c_void, CStr};
 use std::panic::catch_unwind;
 use std::sync::Mutex;
 
@@ -24,12 +24,6 @@ mod shim {
             context: *mut c_void,
         );
         pub fn flagos_shim_torch_version() -> *const c_char;
-        pub fn flagos_shim_bench(
-            op: *const c_char,
-            on_flagos: i32,
-            iterations: i64,
-            nanoseconds: *mut f64,
-        ) -> *mut c_char;
         pub fn flagos_shim_free(message: *mut c_char);
     }
 }
@@ -179,29 +173,6 @@ fn torch_version() -> String {
         .into_owned()
 }
 
-/// Nanoseconds per call of `op` on `device` ("cpu" or "flagos"), 8x8 float32, looped in C++.
-#[pyfunction]
-#[pyo3(signature = (op, device, iterations = 20_000))]
-fn bench_op(py: Python<'_>, op: &str, device: &str, iterations: i64) -> PyResult<f64> {
-    let on_flagos = match device {
-        "cpu" => 0,
-        "flagos" => 1,
-        other => {
-            return Err(PyValueError::new_err(format!(
-                "device must be 'cpu' or 'flagos', got '{other}'"
-            )))
-        }
-    };
-    let op = CString::new(op)?;
-    let mut nanoseconds = 0.0;
-    // SAFETY: the arguments outlive the call.
-    let message = py.detach(|| unsafe {
-        shim::flagos_shim_bench(op.as_ptr(), on_flagos, iterations, &raw mut nanoseconds) as usize
-    });
-    take_message(message as *mut c_char).map_err(PyRuntimeError::new_err)?;
-    Ok(nanoseconds)
-}
-
 /// The native part of `torch_fl`.
 #[pymodule]
 fn _C(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -211,6 +182,5 @@ fn _C(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(open_comm, module)?)?;
     module.add_function(wrap_pyfunction!(registered_ops, module)?)?;
     module.add_function(wrap_pyfunction!(torch_version, module)?)?;
-    module.add_function(wrap_pyfunction!(bench_op, module)?)?;
     Ok(())
 }

@@ -32,6 +32,3 @@ def registered_ops() -> Sequence[tuple[str, bool]]:
 
 def torch_version() -> str:
     """Version of torch the module was compiled against."""
-
-def bench_op(op: str, device: str, iterations: int = 20_000) -> float:
-    """Nanoseconds per call of `op` on `device`, looped in C++."""

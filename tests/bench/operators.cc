@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operator cost as C++ sees it, for `make bench`: the same loop over the CPU and over flagos.
+// Operator cost as C++ sees it: the same loop over the CPU and over flagos. tests/bench/cpp_loop.py compiles it.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
@@ -15,9 +15,6 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
-
-#include "runtime/core.h"
-#include "shim.h"
 
 namespace {
 
@@ -61,10 +58,11 @@ double bench(const std::string& op, c10::Device device, int64_t iterations) {
 
 } // namespace
 
-extern "C" char* flagos_shim_bench(const char* op, int on_flagos, int64_t iterations, double* nanoseconds) {
+// Null on success; otherwise the reason, which the caller frees.
+extern "C" char* bench_operator(const char* op, int on_flagos, int64_t iterations, double* nanoseconds) {
   try {
-    const c10::Device device = on_flagos != 0 ? c10::Device(flagos::kFlagos, 0) : c10::Device(c10::DeviceType::CPU);
-    *nanoseconds = bench(op, device, iterations);
+    const auto type = on_flagos != 0 ? c10::DeviceType::PrivateUse1 : c10::DeviceType::CPU;
+    *nanoseconds = bench(op, c10::Device(type, on_flagos != 0 ? 0 : -1), iterations);
     return nullptr;
   } catch (const c10::Error& error) {
     return strdup(error.what_without_backtrace());
