@@ -1,17 +1,13 @@
 //! One launch: natively, or on the original path.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use pyo3::ffi as py_ffi;
-use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::cache::{LaunchCache, Missing};
 use super::ffi::{self, Arguments, Object};
 use super::interception::{Interception, Kind};
 use super::key::{Key, Role, ARGUMENTS};
@@ -21,151 +17,8 @@ use super::outcome::{count_fallback, count_native, Reason};
 use super::pack::Value;
 use super::recorder;
 
-/// Keys of one function at most; beyond them it starts again, as values that never come back fill it.
-const KEYS: usize = 16_384;
-
 /// Parameters that are passed at most; kernels with more take the original path.
 const PASSED: usize = 64;
-
-/// A multiplicative hash of words; keys are not chosen by an adversary.
-#[derive(Default)]
-struct Words(u64);
-
-impl Hasher for Words {
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 32)
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
-    }
-
-    fn write_usize(&mut self, word: usize) {
-        self.write_u64(word as u64);
-    }
-}
-
-type State = BuildHasherDefault<Words>;
-
-/// What is known of a key.
-enum Known {
-    Plan(Py<LaunchPlan>),
-    /// It needs the original path.
-    Never,
-}
-
-/// Calls with as many positional arguments and the same names.
-struct Binding {
-    /// Never used again, so that a call which lets others run finds its own or none.
-    id: u64,
-    positional: usize,
-    names: Vec<Py<PyAny>>,
-    /// One for each value; `None` when they do not match the function's parameters.
-    roles: Option<Arc<[Role]>>,
-    plans: HashMap<Box<[u64]>, Known, State>,
-    seen: HashSet<u64, State>,
-}
-
-impl Binding {
-    /// # Safety
-    /// The GIL is held.
-    #[inline]
-    unsafe fn serves(&self, arguments: &Arguments<'_>) -> bool {
-        let same = self.positional == arguments.positional && self.names.len() == arguments.named();
-        // SAFETY: the caller's promise; as many names as values that are not positional.
-        same && (0..self.names.len())
-            .all(|i| unsafe { arguments.name(i) } == self.names[i].as_ptr())
-    }
-}
-
-#[derive(Default)]
-struct Inner {
-    bindings: Vec<Binding>,
-    /// The dictionaries kernels were found in, and how large they have been.
-    caches: Vec<(Py<PyDict>, isize)>,
-}
-
-impl Inner {
-    fn binding(&mut self, id: u64) -> Option<&mut Binding> {
-        self.bindings.iter_mut().find(|binding| binding.id == id)
-    }
-}
-
-/// What is known of a function's calls; lives in the function's dictionary. The lock is never held while
-/// Python runs.
-#[pyclass(frozen, module = "flagos._core")]
-#[derive(Default)]
-pub struct LaunchCache(Mutex<Inner>);
-
-#[pymethods]
-impl LaunchCache {
-    // Functions refer to their cache, and plans to what refers to the function.
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // Nothing may wait here; what is not visited is taken to be alive.
-        let Some(inner) = self.0.try_lock() else {
-            return Ok(());
-        };
-        for binding in &inner.bindings {
-            binding.names.iter().try_for_each(|name| visit.call(name))?;
-            for known in binding.plans.values() {
-                if let Known::Plan(plan) = known {
-                    visit.call(plan)?;
-                }
-            }
-        }
-        inner
-            .caches
-            .iter()
-            .try_for_each(|(dict, _)| visit.call(dict))
-    }
-
-    fn __clear__(&self) {
-        let forgotten = std::mem::take(&mut *self.0.lock());
-        drop(forgotten);
-    }
-}
-
-impl LaunchCache {
-    /// Forgets every plan when a dictionary that held a kernel has become smaller.
-    #[inline]
-    fn refresh(&self) {
-        let mut inner = self.0.lock();
-        let mut shrunk = false;
-        for (dict, size) in &mut inner.caches {
-            // SAFETY: the GIL is held by whoever launches; a dictionary.
-            let now = unsafe { py_ffi::PyDict_Size(dict.as_ptr()) };
-            shrunk |= now < *size;
-            *size = now;
-        }
-        if shrunk {
-            let forgotten = std::mem::take(&mut *inner);
-            drop(inner);
-            // Without the lock: the end of an object may run Python.
-            drop(forgotten);
-        }
-    }
-
-    /// The roles of these arguments, and the binding's number.
-    ///
-    /// # Safety
-    /// The GIL is held.
-    #[inline]
-    unsafe fn roles(&self, arguments: &Arguments<'_>) -> Option<(u64, Option<Arc<[Role]>>)> {
-        let inner = self.0.lock();
-        let mut bindings = inner.bindings.iter();
-        // SAFETY: the caller's promise.
-        let found = bindings.find(|one| unsafe { one.serves(arguments) })?;
-        Some((found.id, found.roles.clone()))
-    }
-}
 
 /// Why an attempt ended without a native launch.
 enum Stop {
@@ -262,23 +115,8 @@ fn learn(
     ))?;
     let Some(lesson) = lesson else { return Ok(()) };
     let plan = learnt.cast_into::<LaunchPlan>().ok().map(Bound::unbind);
-    let mut inner = lesson.cache.get().0.lock();
-    if let Some(plan) = &plan {
-        for dict in &plan.get().caches {
-            if !inner.caches.iter().any(|(known, _)| known.is(dict)) {
-                // SAFETY: the GIL is held; a dictionary.
-                let size = unsafe { py_ffi::PyDict_Size(dict.as_ptr()) };
-                inner.caches.push((dict.clone_ref(py), size));
-            }
-        }
-    }
-    let known = plan.map_or(Known::Never, Known::Plan);
-    // The bindings are gone if the plans were forgotten meanwhile.
-    let before = inner
-        .binding(lesson.binding)
-        .and_then(|binding| binding.plans.insert(lesson.key, known));
-    drop(inner);
-    drop(before);
+    let cache = lesson.cache.get();
+    cache.learn(py, lesson.binding, lesson.key, plan);
     Ok(())
 }
 
@@ -322,8 +160,8 @@ unsafe fn attempt(
         }
     }
     // SAFETY: as above.
-    let cache = unsafe { cache_of(py, &dict, by) }.map_err(Stop::Raised)?;
-    let cache = cache.get();
+    let owner = unsafe { LaunchCache::of(py, &dict, by.names.cache) }.map_err(Stop::Raised)?;
+    let cache = owner.get();
     cache.refresh();
     // SAFETY: the GIL is held.
     let found = unsafe { cache.roles(arguments) };
@@ -354,7 +192,19 @@ unsafe fn attempt(
     // SAFETY: written above, as many as there are arguments: `bind` gives a role to each.
     let values =
         unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), arguments.values.len()) };
-    let plan = look_up(py, cache, binding, &key, &dict, by)?;
+    let plan = cache.plan(py, binding, key.words());
+    let plan = plan.map_err(|missing| match missing {
+        Missing::Original => Reason::Kernel.into(),
+        Missing::First => Reason::New.into(),
+        Missing::Unlearnt => {
+            let lesson = Lesson {
+                cache: owner.clone_ref(py),
+                binding,
+                key: key.words().into(),
+            };
+            Stop::Original(Reason::New, Some(lesson))
+        }
+    })?;
     let plan = plan.get();
     plan.globals_hold()?;
     let grid = own_grid.ok_or(Reason::Signature)?;
@@ -380,29 +230,6 @@ unsafe fn attempt(
         told.map_err(Stop::Raised)?;
     }
     Ok(plan.result.clone_ref(py))
-}
-
-/// What is known of the function's calls, made at the first.
-///
-/// # Safety
-/// The GIL is held.
-#[inline]
-unsafe fn cache_of(
-    py: Python<'_>,
-    dict: &Bound<'_, PyAny>,
-    by: &Interception,
-) -> PyResult<Py<LaunchCache>> {
-    // SAFETY: the caller's promise; a dictionary and an interned name.
-    let found =
-        unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::item(dict.as_ptr(), by.names.cache)) };
-    if let Some(found) = found {
-        return Ok(found.cast_into::<LaunchCache>()?.unbind());
-    }
-    let cache = Py::new(py, LaunchCache::default())?;
-    // SAFETY: an interned name.
-    let name = unsafe { Bound::from_borrowed_ptr(py, by.names.cache) };
-    dict.set_item(name, &cache)?;
-    Ok(cache)
 }
 
 /// Asks the Python side what these arguments are to the function.
@@ -431,58 +258,8 @@ fn bind(
         parsed.collect::<Option<Arc<[Role]>>>()
     });
     let roles = roles.filter(|roles| roles.len() == arguments.values.len());
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let id = NEXT.fetch_add(1, Ordering::Relaxed);
-    cache.0.lock().bindings.push(Binding {
-        id,
-        positional: arguments.positional,
-        names,
-        roles: roles.clone(),
-        plans: HashMap::default(),
-        seen: HashSet::default(),
-    });
+    let id = cache.bind(arguments.positional, names, roles.clone());
     Ok((id, roles))
-}
-
-/// The plan of a key, or what to do without one.
-#[inline]
-fn look_up(
-    py: Python<'_>,
-    cache: &LaunchCache,
-    binding: u64,
-    key: &Key,
-    dict: &Bound<'_, PyAny>,
-    by: &Interception,
-) -> Result<Py<LaunchPlan>, Stop> {
-    let mut inner = cache.0.lock();
-    let Some(known) = inner.binding(binding) else {
-        return Err(Reason::New.into());
-    };
-    match known.plans.get(key.words()) {
-        Some(Known::Plan(plan)) => return Ok(plan.clone_ref(py)),
-        Some(Known::Never) => return Err(Reason::Kernel.into()),
-        None => {}
-    }
-    let mut hasher = Words::default();
-    key.words().iter().for_each(|word| hasher.write_u64(*word));
-    let first = known.seen.insert(hasher.finish());
-    let forgotten = (known.plans.len() + known.seen.len() > KEYS).then(|| {
-        known.seen.clear();
-        std::mem::take(&mut known.plans)
-    });
-    drop(inner);
-    drop(forgotten);
-    if first {
-        return Err(Reason::New.into());
-    }
-    // SAFETY: the GIL is held.
-    let owner = unsafe { cache_of(py, dict, by) }.map_err(Stop::Raised)?;
-    let lesson = Lesson {
-        cache: owner,
-        binding,
-        key: key.words().into(),
-    };
-    Err(Stop::Original(Reason::New, Some(lesson)))
 }
 
 /// The number of blocks along each axis.

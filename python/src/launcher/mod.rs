@@ -6,6 +6,7 @@
 //! package that knows those libraries, `torch_fl.launcher`. Whatever is not understood takes the original
 //! path, and is counted with its reason (`outcome`).
 
+mod cache;
 mod call;
 mod compiled;
 mod ffi;
