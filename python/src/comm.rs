@@ -1,4 +1,4 @@
-//! The C table of collectives, and what engines there are.
+//! The C table of collectives, and its engines.
 
 use std::ffi::{c_void, CStr, CString};
 
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::errors::IntoPython as _;
 
-/// What an adapter gives to `PyCapsule_GetPointer`.
+/// The capsule's name, which an adapter passes to `PyCapsule_GetPointer`.
 const CAPSULE_NAME: &CStr = c"flagos.FlagosCommApi";
 
 #[pyfunction]
@@ -27,7 +27,7 @@ fn comm_capsule(py: Python<'_>) -> PyResult<Py<PyAny>> {
     }
 }
 
-/// `(name, usable, library and version or the reason why not)` of every engine.
+/// Of every engine `(name, usable, details)`; the details are the library and its version, or why it is unusable.
 #[pyfunction]
 #[pyo3(signature = (library = None))]
 fn comm_engines(
@@ -68,7 +68,7 @@ fn comm_engines(
     }))
 }
 
-/// `(engine, library, window in bytes, dump folder)` as the environment has them; empty or 0 where it has not.
+/// `(engine, library, window in bytes, dump folder)` of the environment; empty or 0 for a variable that is not set.
 #[pyfunction]
 fn comm_settings(py: Python<'_>) -> PyResult<(String, String, u64, String)> {
     let here = Env::from_process();

@@ -1,4 +1,4 @@
-//! What files and variables say, as Python data.
+//! The configuration of files and variables, as Python data.
 
 use std::path::{Path, PathBuf};
 

@@ -11,7 +11,7 @@ use crate::errors::IntoPython as _;
 use crate::logs;
 use crate::router::with_router;
 
-/// What an adapter gives to `PyCapsule_GetPointer`.
+/// The capsule's name, which an adapter passes to `PyCapsule_GetPointer`.
 const CAPSULE_NAME: &CStr = c"flagos.FlagosApi";
 
 #[pyfunction]

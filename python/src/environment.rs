@@ -1,4 +1,4 @@
-//! The declared environment variables, and what is set in this process.
+//! The declared environment variables, and their values in this process.
 
 use flagos_core::env::{self, Env, Group, Var, VarKind};
 use pyo3::prelude::*;
@@ -65,14 +65,13 @@ fn kind(kind: VarKind) -> &'static str {
     }
 }
 
-/// What is wrong with the variables set here, one at a time: `(name, message, hint, is_error)`.
-/// Empty when nothing is.
+/// The mistakes in the variables set here: `(name, message, hint, is_error)`, one for each variable.
 #[pyfunction]
 fn check_environment() -> Vec<(String, String, Option<String>, bool)> {
     let mut findings = Vec::new();
     for (name, value) in std::env::vars_os() {
         let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
-        // Alone, so that one mistake does not hide the next.
+        // Each variable is checked alone, so that one mistake does not hide the next.
         match Env::from_pairs([(name.as_ref(), value)]).check() {
             Ok(warnings) => findings.extend(
                 warnings

@@ -1,7 +1,7 @@
-//! Python objects registered as implementations, by the token the core keeps for them.
+//! Python objects registered as implementations, by the tokens that the core has for them.
 //!
-//! The core never sees a Python object: it stores a number, and an adapter that finds the number
-//! in an operator's slot asks for the object here.
+//! The core never sees a Python object: it stores the token, and an adapter that finds the token in an
+//! operator's slot asks this module for the object.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,17 +9,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 
-/// 0 stays free: a slot without a foreign implementation holds it.
+/// The next token. Tokens begin with 1, because a slot without a foreign implementation holds 0.
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
 static OBJECTS: Mutex<Option<HashMap<u64, Py<PyAny>>>> = Mutex::new(None);
 
-/// Never held while Python code can run, so that waiting for it cannot deadlock with the GIL.
+/// Locks the table. The lock is never held while Python code can run, so that waiting for it cannot deadlock
+/// with the GIL.
 fn objects() -> MutexGuard<'static, Option<HashMap<u64, Py<PyAny>>>> {
     OBJECTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps `object` alive and returns the token that finds it. Tokens are never reused: a stale one
-/// finds nothing instead of somebody else's function.
+/// Keeps `object` alive and returns its token. Tokens are never reused, so that a stale token finds no object
+/// instead of another one.
 pub fn keep(object: Py<PyAny>) -> u64 {
     let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
     objects()

@@ -1,10 +1,10 @@
 //! The core's `tracing` events, handed to Python's `logging`.
 //!
-//! Whatever thread logs only pushes into a bounded queue: it never waits for the GIL, and when the
-//! queue is full the record is dropped and counted. The first record of a burst starts a thread
-//! which takes the GIL, hands over what waits, lingers for a moment and ends. So no thread stays
-//! behind for a later `fork`, a main thread that is busy delays nothing, and user handlers never
-//! run inside somebody else's frame, where they could deadlock on a lock of their own.
+//! A thread that logs only pushes the record into a bounded queue: it never waits for the GIL, and when the
+//! queue is full the record is dropped and counted. The first record of a burst starts a thread, which
+//! takes the GIL, hands the queued records over, lingers for a moment and ends. So no thread stays behind
+//! for a later `fork`, a busy main thread delays no record, and users' handlers never run inside another
+//! frame, where they could deadlock on a lock of their own.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -23,13 +23,13 @@ use tracing_subscriber::{reload, Layer, Registry};
 
 use crate::errors::IntoPython as _;
 
-/// Records that wait for Python at most.
+/// The most records that wait for Python.
 const CAPACITY: usize = 4096;
-/// How long an idle drain waits for another record: a burst should not start many threads.
+/// The time that an idle draining thread waits for another record, so that a burst does not start many threads.
 const LINGER: Duration = Duration::from_millis(50);
-/// How long the end of the process waits for a handler that does not return.
+/// The time that the end of the process waits for a handler that does not return.
 const LAST_DRAIN: Duration = Duration::from_secs(5);
-/// How long to wait for the queue. It is held for nanoseconds, except in a forked child that
+/// The time to wait for the queue's lock. The lock is held for nanoseconds, except in a forked child that
 /// inherited it locked, where waiting would never end.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -41,9 +41,9 @@ struct Record {
 
 struct Queue {
     records: VecDeque<Record>,
-    /// A thread hands records over.
+    /// Whether a thread hands records over.
     draining: bool,
-    /// Python can be called.
+    /// Whether Python can be called.
     connected: bool,
 }
 
@@ -88,7 +88,7 @@ impl<S: Subscriber> Layer<S> for IntoQueue {
     }
 }
 
-/// `message key=value key=value`.
+/// The text of a record: `message key=value key=value`.
 #[derive(Default)]
 struct Line {
     message: String,
@@ -104,7 +104,7 @@ impl Line {
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        // Writing into a String cannot fail; a Debug that fails leaves a shorter line.
+        // Writing into a String cannot fail; a `Debug` that fails leaves a shorter line.
         let _ = if field.name() == "message" {
             write!(self.message, "{value:?}")
         } else {
@@ -135,15 +135,15 @@ fn push(record: Record) {
     drop(queue);
     let thread = std::thread::Builder::new().name("flagos-logs".to_owned());
     if thread.spawn(drain).is_err() {
-        // Out of threads: the next record tries again, and the end of the process flushes.
+        // Without a thread the next record tries again, and the end of the process flushes.
         QUEUE.lock().draining = false;
     }
 }
 
-/// Hands records over until none comes for a while.
+/// Hands records over until no record comes for a while.
 fn drain() {
     loop {
-        // The interpreter lives: `disconnect_logs` waits for this thread before it ends.
+        // The interpreter lives, because `disconnect_logs` waits for this thread before the interpreter ends.
         Python::attach(|py| {
             if let Some(flush) = FLUSH.get() {
                 if let Err(error) = flush.call0(py) {
@@ -167,7 +167,7 @@ fn drain() {
 pub fn install() {
     let (filter, handle) = reload::Layer::new(Targets::new().with_default(LevelFilter::WARN));
     let subscriber = Registry::default().with(filter).with(IntoQueue);
-    // Fails only if a subscriber is set already, which nobody else in this library does.
+    // Fails only if a subscriber is set already, which no other code in this library does.
     if tracing::subscriber::set_global_default(subscriber).is_ok() {
         let _ = FILTER.set(handle);
     }
@@ -200,7 +200,7 @@ pub fn set_log_level(py: Python<'_>, directives: &str) -> PyResult<()> {
     }
 }
 
-/// `flush` is called when records wait, on a thread of its own.
+/// Sets the Python function that a thread calls when records wait.
 #[pyfunction]
 pub fn connect_logs(flush: Py<PyAny>) {
     let _ = FLUSH.set(flush);
@@ -209,7 +209,7 @@ pub fn connect_logs(flush: Py<PyAny>) {
     }
 }
 
-/// Stops calling into Python, and waits for the thread that does; for `atexit`.
+/// Stops calling into Python, and waits for the draining thread; for `atexit`.
 #[pyfunction]
 pub fn disconnect_logs(py: Python<'_>) {
     py.detach(|| {
@@ -220,7 +220,7 @@ pub fn disconnect_logs(py: Python<'_>) {
     });
 }
 
-/// For a forked child: the thread that drained is gone, and what waited is the parent's to report.
+/// Empties the queue in a forked child, which has no draining thread, and whose parent reports the queued records.
 #[pyfunction]
 pub fn forget_logs() {
     if let Some(mut queue) = queue() {

@@ -1,4 +1,4 @@
-//! One core in a process: a second would know nothing of what was registered with the first.
+//! One core in a process: a second one would not have the registrations of the first.
 
 use std::ffi::{c_void, CStr};
 use std::path::PathBuf;
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 
-/// Where the copy that is loaded says so.
+/// The attribute of `sys` in which the loaded copy leaves its path.
 const MARK: &str = "_flagos_core";
 
 /// Raises ImportError when another file of this module was loaded into the process before.
 pub fn require_only_copy(py: Python<'_>) -> PyResult<()> {
     let Some(here) = own_file() else {
-        return Ok(()); // linked into the program: there is no other file
+        return Ok(()); // linked into the program, so there is no other file
     };
     let sys = py.import("sys")?;
     let Some(first) = sys.getattr_opt(MARK)? else {

@@ -75,7 +75,7 @@ fn check_lock(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     with_router(py, "check_lock", |router| router.check_lock(&path))
 }
 
-/// Answers from the published plan without a lock: adapters ask on every call of a Python kernel.
+/// Whether dispatches are logged. Takes no lock, because adapters ask at every call of a Python kernel.
 #[pyfunction]
 fn log_dispatch(py: Python<'_>) -> PyResult<bool> {
     let plan = match global().published() {

@@ -1,4 +1,4 @@
-//! The way to the router of this process: without the GIL, and not from a forked child.
+//! Calls of the process's router: with the GIL released, and not from a forked child.
 
 use flagos_core::router::{global, Router};
 use flagos_core::runtime::process;
@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 
 use crate::errors::IntoPython as _;
 
-/// Runs `work` on the router with the GIL released: it may wait for a lock or read files.
+/// Runs `work` on the router with the GIL released, because `work` may wait for a lock or read files.
 ///
-/// In a forked child of a process that had initialised, the router's lock may be held for ever by a
-/// thread that the child does not have: that is `Forked` instead of waiting.
+/// Fails with `Forked` in a forked child of a process that had initialised, where the router's lock may be
+/// held for ever by a thread that the child does not have.
 pub fn with_router<T: Send>(
     py: Python<'_>,
     operation: &'static str,

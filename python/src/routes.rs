@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::router::with_router;
 
-/// What `set_strict` set last, to be restored by a region that overrides it.
+/// The last value of `set_strict`, which a region that overrides it restores.
 static STRICT: Mutex<Option<bool>> = Mutex::new(None);
 
 #[pyfunction]

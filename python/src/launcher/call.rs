@@ -1,4 +1,4 @@
-//! One launch: natively, or on the original path.
+//! One call of a kernel from Python: find the launch plan, fill in the parameters, launch; or take the original path.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use super::outcome::{count_fallback, count_native, Reason};
 use super::pack::Value;
 use super::recorder;
 
-/// Parameters that are passed at most; kernels with more take the original path.
+/// The most parameters of a native launch. Kernels with more take the original path.
 const PASSED: usize = 64;
 
-/// Why an attempt ended without a native launch.
+/// The reason why an attempt ended without a native launch.
 enum Stop {
-    /// The original path has to serve the call, and what it did may be learnt.
+    /// The original path has to serve the call, which may be a lesson.
     Original(Reason, Option<Lesson>),
-    /// An exception that is the caller's.
+    /// An exception for the caller.
     Raised(PyErr),
 }
 
@@ -34,7 +34,7 @@ impl From<Reason> for Stop {
     }
 }
 
-/// What to learn from the original path.
+/// A call on the original path from which a plan is to be made, for this key.
 struct Lesson {
     cache: Py<LaunchCache>,
     binding: u64,
@@ -88,7 +88,7 @@ pub unsafe fn launch(
     Ok(result.unbind())
 }
 
-/// Has the Python side explain what the original path did. It raises nothing.
+/// Lets the Python side make a plan from a call that the original path has served. The Python side raises nothing.
 #[cold]
 #[allow(clippy::too_many_arguments)] // the call, whole
 fn learn(
@@ -189,7 +189,7 @@ unsafe fn attempt(
             role => unsafe { key.read(py, *object, *role) }?,
         });
     }
-    // SAFETY: written above, as many as there are arguments: `bind` gives a role to each.
+    // SAFETY: the loop has written as many values as there are arguments, because `bind` gives a role to each.
     let values =
         unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), arguments.values.len()) };
     let plan = cache.plan(py, binding, key.words());
@@ -220,10 +220,10 @@ unsafe fn attempt(
         return Ok(plan.result.clone_ref(py));
     }
     let stream = knobs.stream(py, device).map_err(|_| Reason::Driver)?;
-    // Without the GIL: the driver waits when a stream's queue is full, perhaps for Python.
+    // The GIL is released, because the driver waits when a stream's queue is full, perhaps for Python.
     // SAFETY: the parameters of this kernel, as its signature describes them.
     let launched = py.detach(|| unsafe { compiled.launch(stream, grid, words) });
-    // The original path reports the failure in its own words.
+    // The original path launches again, and raises Triton's own error.
     launched.map_err(|_| Reason::Refused)?;
     if let Some(recorder) = recorder::current(py) {
         let told = plan.record(py, &recorder, grid, stream, arguments.values);
@@ -232,7 +232,7 @@ unsafe fn attempt(
     Ok(plan.result.clone_ref(py))
 }
 
-/// Asks the Python side what these arguments are to the function.
+/// Asks the Python side for the roles of these arguments, and adds a binding with them to the cache.
 #[cold]
 fn bind(
     py: Python<'_>,

@@ -10,8 +10,8 @@ use super::key::value_of;
 use super::pack::Type;
 
 /// A loaded kernel: `(function, num_warps, num_ctas, shared, cooperative, pdl, types)`, where `types` are
-/// those of the parameters that are passed. Two NULLs follow them: the global and the profiling scratch
-/// memory, which a kernel that needs either must not be given here for.
+/// those of the parameters that are passed. A launch appends two NULLs, for the global and the profiling
+/// scratch memory: a kernel that needs either cannot be launched natively.
 #[pyclass(frozen, module = "flagos._core")]
 pub struct CompiledKernel {
     kernel: Kernel,
@@ -19,9 +19,9 @@ pub struct CompiledKernel {
     pub(super) types: Box<[Type]>,
 }
 
-/// Threads of a warp, as Triton's launcher has them.
+/// The number of threads of a warp, as in Triton's launcher.
 const WARP: u32 = 32;
-/// Parameters that Triton appends.
+/// The number of parameters that Triton appends.
 const SCRATCH: usize = 2;
 
 #[pymethods]
@@ -65,10 +65,11 @@ impl CompiledKernel {
 }
 
 impl CompiledKernel {
-    /// Queues it: `words` for the parameters that are passed, and room for the two that Triton appends.
+    /// Queues the kernel. `words` begins with the parameters that are passed, and has room for the two that Triton
+    /// appends. Does not need the GIL.
     ///
     /// # Safety
-    /// The GIL is not needed; the kernel may do what it does with these parameters.
+    /// The kernel's memory accesses with these parameters are valid.
     #[inline]
     pub unsafe fn launch(
         &self,
@@ -83,15 +84,15 @@ impl CompiledKernel {
         unsafe { self.kernel.launch(stream, grid, words) }
     }
 
-    /// Parameters, with those that Triton appends.
+    /// The number of parameters, with those that Triton appends.
     #[inline]
     pub fn parameters(&self) -> usize {
         self.types.len() + SCRATCH
     }
 }
 
-/// The bits of a number as a kernel's parameter of a type of Triton's (`i32`, `fp16`, `*fp32`); `None` when
-/// Triton's launcher would refuse it.
+/// The bits of a number as a kernel's parameter of one of Triton's types (`i32`, `fp16`, `*fp32`); `None` when
+/// Triton's launcher would refuse the number.
 #[pyfunction]
 pub fn launch_pack(kind: &str, number: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let kind = Type::parse(kind)
@@ -99,7 +100,7 @@ pub fn launch_pack(kind: &str, number: &Bound<'_, PyAny>) -> PyResult<Option<u64
     Ok(value_of(number).and_then(|value| kind.pack(value)))
 }
 
-/// Bytes of a parameter of a type of Triton's.
+/// The bytes of a parameter of one of Triton's types.
 #[pyfunction]
 pub fn launch_size(kind: &str) -> PyResult<u32> {
     let parsed = Type::parse(kind);

@@ -1,11 +1,11 @@
-//! What the limited API of Python 3.10 lacks or pyo3 makes slower, each with its invariant.
+//! Calls of Python that the limited API of 3.10 lacks, or that are slower through pyo3, each with its invariant.
 
 use std::ffi::{c_char, CStr};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// A borrowed object: alive as long as whoever lent it.
+/// A borrowed object, alive as long as the caller keeps it alive.
 pub type Object = *mut ffi::PyObject;
 
 extern "C" {
@@ -29,7 +29,7 @@ pub unsafe fn type_of(object: Object) -> usize {
     unsafe { ffi::Py_TYPE(object) as usize }
 }
 
-/// A value of a dictionary, borrowed; NULL when there is none, with no exception set.
+/// The value of a key in a dictionary, borrowed; NULL, with no exception set, when the key is missing.
 ///
 /// # Safety
 /// The GIL is held; `dict` is a dictionary and `key` a string.
@@ -39,7 +39,7 @@ pub unsafe fn item(dict: Object, key: Object) -> Object {
     unsafe { ffi::PyDict_GetItemWithError(dict, key) }
 }
 
-/// Calls with one argument.
+/// Calls an object with one argument.
 ///
 /// # Safety
 /// The GIL is held; both objects are alive.
@@ -57,7 +57,7 @@ pub unsafe fn call_one<'py>(
     }
 }
 
-/// Calls without arguments.
+/// Calls an object without arguments.
 ///
 /// # Safety
 /// The GIL is held and the object is alive.
@@ -70,28 +70,28 @@ pub unsafe fn call_none(py: Python<'_>, callable: Object) -> PyResult<Bound<'_, 
     }
 }
 
-/// An interned name, kept for ever.
+/// An interned name, which is never freed.
 pub fn interned(name: &CStr) -> Object {
     // SAFETY: called with the GIL held, at the set-up of the module; a NUL-terminated string.
     unsafe { ffi::PyUnicode_InternFromString(name.as_ptr().cast::<c_char>()) }
 }
 
-/// The arguments of a vectorcall: positional ones, then those of the names.
+/// The arguments of a vectorcall: the positional ones, then the named ones.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
     /// Every value.
     pub values: &'a [Object],
-    /// How many are positional.
+    /// The number of positional values.
     pub positional: usize,
     /// A tuple of strings, or NULL.
     pub names: Object,
 }
 
 impl<'a> Arguments<'a> {
-    /// What a METH_FASTCALL | METH_KEYWORDS function was given.
+    /// The arguments of a METH_FASTCALL | METH_KEYWORDS function.
     ///
     /// # Safety
-    /// The three are what Python passed, and outlive `'a`.
+    /// Python passed the three values to the function, and they outlive `'a`.
     #[inline]
     pub unsafe fn new(values: *const Object, positional: isize, names: Object) -> Self {
         let positional = positional.unsigned_abs();
@@ -124,7 +124,7 @@ impl<'a> Arguments<'a> {
         unsafe { ffi::PyTuple_GetItem(self.names, index as isize) }
     }
 
-    /// How many values have names.
+    /// The number of named values.
     #[inline]
     pub fn named(&self) -> usize {
         self.values.len() - self.positional

@@ -1,4 +1,4 @@
-//! The classes whose launches pass here: Triton's `JITFunction` and FlagGems' `LibEntry`.
+//! The classes whose launches the launcher takes over: Triton's `JITFunction` and FlagGems' `LibEntry`.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use super::ffi::Object;
 
-/// Whose functions.
+/// An intercepted class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `triton.runtime.JITFunction`.
@@ -24,17 +24,17 @@ pub struct Names {
     pub cache: Object,
 }
 
-/// A class whose launches pass here.
+/// The interception of a class.
 pub struct Interception {
     pub kind: Kind,
-    /// The method that was replaced.
+    /// The class's own `run`.
     pub original: Py<PyAny>,
-    /// Explains what the original path did.
+    /// The Python function that makes a plan from a call on the original path.
     pub learn: Py<PyAny>,
-    /// Says what arguments are to a function.
+    /// The Python function that tells the roles of a call's arguments.
     pub bind: Py<PyAny>,
     pub names: Names,
-    /// The `run` that replaced it.
+    /// The `run` that replaces the class's own.
     pub replacement: Py<PyAny>,
 }
 
@@ -43,18 +43,18 @@ unsafe impl Send for Interception {}
 // SAFETY: as above; the objects are only touched with the GIL held.
 unsafe impl Sync for Interception {}
 
-/// One of each kind; never freed.
+/// The interception of each class; never freed.
 static INTERCEPTIONS: [AtomicPtr<Interception>; 2] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
 
 impl Interception {
-    /// Whether `run` of the function's class is ours.
+    /// Whether the function's class still has the replacement as its `run`.
     ///
     /// # Safety
     /// The GIL is held and the function is alive.
     #[inline]
     pub unsafe fn is_in_place(&self, _: Python<'_>, function: Object) -> bool {
-        // SAFETY: the caller's promise; an attribute that is not there is another one.
+        // SAFETY: the caller's promise; a missing attribute counts as another one.
         unsafe {
             let class = py_ffi::Py_TYPE(function).cast::<py_ffi::PyObject>();
             let run = py_ffi::PyObject_GetAttr(class, self.names.run);
@@ -75,7 +75,7 @@ pub fn of(kind: usize) -> PyResult<&'static Interception> {
         .ok_or_else(|| PyValueError::new_err("the launcher is not installed"))
 }
 
-/// Has launches of a kind of function pass through `interception`.
+/// Makes `interception` the one of its class.
 pub fn install(interception: Interception) {
     let kind = interception.kind as usize;
     let interception = Box::into_raw(Box::new(interception));

@@ -1,8 +1,8 @@
-//! What kind of call it is: the types, alignments and values that decide which compiled kernel serves it.
+//! The key of a call: the types, alignments and values that decide which compiled kernel serves the call.
 //!
 //! Triton distinguishes arguments by `specialize_impl` (`native_specialize_impl` in `triton/runtime/jit.py`),
-//! FlagGems by `LibEntry.key`. A key here is as fine as theirs or finer, so that calls with equal keys are
-//! served by the same kernel; a finer one costs only that the kernel is learnt more than once.
+//! FlagGems by `LibEntry.key`. A key here is as fine as theirs or finer, so that one kernel serves all calls
+//! with equal keys. A finer key costs only that plans for one kernel are made more than once.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -18,25 +18,26 @@ use super::outcome::Reason;
 use super::pack::Value;
 use super::tensor;
 
-/// How an argument is distinguished.
+/// The role of an argument, which decides what of it is part of the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Triton's parameters: dtype and alignment; of numbers whether they are 1, divisible by 16, and how wide.
+    /// A specialised parameter of Triton's: dtype and alignment; of a number whether it is 1, whether it is divisible by
+    /// 16, and its width.
     Traits,
-    /// Those that are not specialised: dtype and alignment; how wide numbers are.
+    /// A parameter of Triton's that is not specialised: dtype and alignment; of a number its width.
     Class,
-    /// FlagGems' parameters: dtype and alignment, and numbers by value.
+    /// A parameter of FlagGems': dtype and alignment; of a number its value.
     Value,
-    /// Compile-time constants and compiler options: by value, or by identity where values cannot change.
+    /// A compile-time constant or a compiler option: its value, or its identity where the value cannot change.
     Constant,
     /// The grid.
     Grid,
-    /// Whether it is a warm-up.
+    /// The flag that makes the call a warm-up.
     Warmup,
 }
 
 impl Role {
-    /// As `torch_fl.launcher` names it.
+    /// The role of this name in `torch_fl.launcher`.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "traits" => Self::Traits,
@@ -50,19 +51,20 @@ impl Role {
     }
 }
 
-/// Words of a key at most.
+/// The most words of a key.
 const WORDS: usize = 256;
-/// Arguments at most.
+/// The most arguments of a native launch.
 pub const ARGUMENTS: usize = 128;
 
 /// A key while it is written.
 pub struct Key {
-    /// The first `length` are written; the rest is left alone, which matters at the rate of launches.
+    /// The first `length` words are written. The others stay uninitialised, because writing them would cost too much at
+    /// every launch.
     words: [MaybeUninit<u64>; WORDS],
     length: usize,
 }
 
-// Each argument begins with one of these.
+// The first word of each argument has one of these tags.
 const TENSOR: u64 = 1 << 56;
 const POINTER: u64 = 2 << 56;
 const TRAITS: u64 = 3 << 56;
@@ -72,10 +74,10 @@ const FLOAT: u64 = 6 << 56;
 const NONE: u64 = 7 << 56;
 const OBJECT: u64 = 8 << 56;
 const TUPLE: u64 = 9 << 56;
-/// The number that follows is part of the key.
+/// The mark of an argument whose value is part of the key.
 const BY_VALUE: u64 = 1 << 48;
 
-/// What Triton specialises alignment for.
+/// The alignment, and the divisor, that Triton specialises for.
 const ALIGNMENT: u64 = 16;
 
 impl Key {
@@ -177,7 +179,7 @@ impl Key {
         match role {
             Role::Traits => {
                 let one = u64::from(width == 0 && bits == 1);
-                // Two's complement: divisibility by 16 is that of the value.
+                // The bits, in two's complement, are divisible by 16 when the value is.
                 let divisible = u64::from(bits % ALIGNMENT == 0);
                 self.push(TRAITS | one << 9 | divisible << 8 | width)
             }
@@ -189,7 +191,8 @@ impl Key {
         }
     }
 
-    /// An object that is not a number: by identity, where its value cannot change.
+    /// Writes a constant that is not a number: the identity of an object whose value cannot change, and tuples of
+    /// constants. Refuses other objects.
     unsafe fn constant(
         &mut self,
         py: Python<'_>,
@@ -226,7 +229,7 @@ impl Key {
         Ok(())
     }
 
-    /// Anything with a `data_ptr` and a `dtype`, asked as Triton and FlagGems ask it.
+    /// Writes an object with a `data_ptr` and a `dtype`, which Triton and FlagGems ask in the same way.
     #[cold]
     unsafe fn pointer(&mut self, py: Python<'_>, object: Object) -> Result<Value, Reason> {
         // SAFETY: the caller's promise.
@@ -237,7 +240,7 @@ impl Key {
             Ok((address.extract()?, dtype.as_ptr() as usize))
         };
         let (address, dtype) = ask().map_err(|error| {
-            // The original path asks again, and raises what is wrong; but nobody would interrupt it again.
+            // The original path asks again, and raises the error again; only an interrupt has to be repeated.
             if error.is_instance_of::<PyKeyboardInterrupt>(py) {
                 // SAFETY: the GIL is held.
                 unsafe { py_ffi::PyErr_SetInterrupt() };
@@ -257,8 +260,8 @@ impl Key {
     }
 }
 
-/// The address by which a kernel reaches the tensor. Triton asks the driver for all of them; that of a
-/// tensor on a CUDA device is known.
+/// The address by which a kernel reaches the tensor. Triton asks the driver for the address of every tensor;
+/// here only those that are not on a CUDA device need the question.
 #[inline]
 fn reachable(tensor: tensor::Tensor) -> Result<u64, Reason> {
     if tensor.device_type == tensor::CUDA || tensor.address == 0 {
@@ -294,7 +297,7 @@ unsafe fn integer(object: Object) -> Result<Value, Reason> {
     }
 }
 
-/// The value of a constant that a plan holds for a parameter.
+/// The value of a constant, as a launch plan keeps it for a parameter; `None` for an object that is no number.
 pub fn value_of(object: &Bound<'_, PyAny>) -> Option<Value> {
     let mut key = Key::new(0);
     // SAFETY: alive, and the GIL is held.
@@ -302,14 +305,14 @@ pub fn value_of(object: &Bound<'_, PyAny>) -> Option<Value> {
     value.ok().filter(|value| *value != Value::Other)
 }
 
-/// Types and names that are compared with at every call.
+/// The types that the type of every argument is compared with.
 struct Types {
     int: usize,
     float: usize,
     bool: usize,
     string: usize,
     tuple: usize,
-    /// Types whose objects never change, so that identity is value.
+    /// Types whose objects never change, so that an object's identity stands for its value.
     constants: Box<[usize]>,
 }
 
@@ -336,7 +339,7 @@ impl Types {
     }
 }
 
-/// Declares the types whose objects never change; once, before the first launch.
+/// Declares the types whose objects never change, before the first launch. False when they were declared already.
 pub fn declare_constants(types: &[Bound<'_, PyAny>]) -> bool {
     TYPES.set(Types::new(types)).is_ok()
 }

@@ -17,7 +17,7 @@ pub struct Knobs {
     runtime: Py<PyDict>,
     /// `knobs.compilation.__dict__`.
     compilation: Py<PyDict>,
-    /// The lists of functions of the launch hooks' chains, and the chains.
+    /// For each launch hook its name, its chain, and the chain's list of functions.
     hooks: [(Object, Py<PyAny>, Py<PyList>); 2],
     debug: Object,
     instrumentation: Object,
@@ -34,7 +34,7 @@ unsafe impl Send for Knobs {}
 // SAFETY: as above; the objects are only touched with the GIL held.
 unsafe impl Sync for Knobs {}
 
-/// Never freed: readers may hold it.
+/// The knobs; never freed, because readers may hold them.
 static CURRENT: AtomicPtr<Knobs> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The knobs, once they are declared.
@@ -45,7 +45,8 @@ pub fn current() -> Option<&'static Knobs> {
 }
 
 impl Knobs {
-    /// Whether launches may be native now; of functions that Triton compiles on demand, debugging counts.
+    /// Fails with the reason why a launch must not be native now. Debugging is a reason only for functions that Triton
+    /// compiles on demand (`compiles`).
     #[inline]
     pub fn check(&self, compiles: bool) -> Result<(), Reason> {
         // SAFETY: the GIL is held by whoever launches; dictionaries, lists and interned names.

@@ -1,4 +1,4 @@
-//! What a kind of call stands for: a compiled kernel, and where each of its parameters comes from.
+//! The launch plan of a key: a compiled kernel, and the source of each of its parameters.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -11,13 +11,13 @@ use super::key;
 use super::outcome::Reason;
 use super::pack::Value;
 
-/// Where a value comes from: the argument of this number, or an object.
+/// The source of a value for recorders: the argument with this index, or a constant object.
 enum Source {
     Argument(usize),
     Object(Py<PyAny>),
 }
 
-/// A parameter that is passed.
+/// The source of a parameter: the argument with this index, or the bits of a constant.
 enum Slot {
     Argument(usize),
     Word(u64),
@@ -26,20 +26,20 @@ enum Slot {
 /// A global that the kernel uses: the dictionary it is in, its name, its value.
 type Global = (Py<PyDict>, Py<PyString>, Py<PyAny>);
 
-/// The call's grid, in the list of names a grid function is told.
+/// The index that stands for the grid among the arguments of [`LaunchPlan::meta`].
 const GRID: isize = -1;
 
-/// How a kind of call is launched. Made by `torch_fl.launcher`:
+/// The plan of all launches with one key. `torch_fl.launcher` makes it from:
 ///
-/// * `kernel`: the compiled kernel as Triton has it, and `compiled` over it;
-/// * `passed`: for each parameter that is passed `(argument, None)` or `(-1, constant)`;
+/// * `kernel`, Triton's compiled kernel, and `compiled`, the [`CompiledKernel`] of it;
+/// * `passed`: for each parameter of the kernel `(argument, None)` or `(-1, constant)`;
 /// * `every`: the same for each parameter of the function, for recorders;
-/// * `result`: what the call returns;
-/// * `meta`: what a grid function is told, and `told`: `(name, argument)` for what differs from call to
-///   call; the argument -1 is the grid;
-/// * `globals`: `(dictionary, name, value)` of what the kernel uses;
+/// * `result`: the result of the call;
+/// * `meta`: the dictionary that a grid function is called with, and `told`: the `(name, argument)` of its
+///   entries that differ from call to call; the argument -1 is the grid;
+/// * `globals`: `(dictionary, name, value)` of each global that the kernel uses;
 /// * `caches`: the dictionaries the kernel was found in; when one shrinks, the plan is forgotten;
-/// * `kept`: objects that keys know by their identity.
+/// * `kept`: the objects whose identity is part of keys.
 #[pyclass(frozen, module = "flagos._core")]
 pub struct LaunchPlan {
     kernel: Py<PyAny>,
@@ -109,7 +109,7 @@ impl LaunchPlan {
         })
     }
 
-    // A function's kernels refer to the function.
+    // The kernels of a function refer to the function, whose cache refers to the plan.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.kernel)?;
         visit.call(&self.compiled)?;
@@ -131,7 +131,7 @@ impl LaunchPlan {
 }
 
 impl LaunchPlan {
-    /// Whether the globals that the kernel uses are still the objects they were.
+    /// Fails when a global that the kernel uses is another object than when the plan was made.
     #[inline]
     pub fn globals_hold(&self) -> Result<(), Reason> {
         for (dict, name, value) in &self.globals {
@@ -143,7 +143,7 @@ impl LaunchPlan {
         Ok(())
     }
 
-    /// What a grid function is told.
+    /// The dictionary that a grid function is called with.
     pub fn meta<'py>(
         &self,
         py: Python<'py>,
@@ -162,7 +162,7 @@ impl LaunchPlan {
         Ok(meta)
     }
 
-    /// The words of the parameters that are passed, written to the front of `words`.
+    /// Writes the words of the parameters that are passed to the front of `words`.
     #[inline]
     pub fn pack(&self, values: &[Value], words: &mut [u64]) -> Result<(), Reason> {
         let types = &self.compiled.get().types;
@@ -175,7 +175,7 @@ impl LaunchPlan {
         Ok(())
     }
 
-    /// Tells a recorder of a launch: `recorder(kernel, grid, stream, args)`.
+    /// Reports a launch to a recorder: `recorder(kernel, grid, stream, args)`.
     #[cold]
     pub fn record(
         &self,

@@ -60,7 +60,7 @@ unsafe extern "C" fn get_item<const KIND: usize>(function: Object, grid: Object)
     }
 }
 
-/// What `self[grid]` returned, called.
+/// The call of the function that `self[grid]` returned.
 unsafe extern "C" fn launch<const KIND: usize>(
     pair: Object,
     values: *const Object,
@@ -83,7 +83,7 @@ unsafe extern "C" fn launch<const KIND: usize>(
     })
 }
 
-/// A definition of a method, which Python only reads.
+/// The definition of a method, which Python only reads.
 struct Definition(py_ffi::PyMethodDef);
 // SAFETY: constant.
 unsafe impl Sync for Definition {}
@@ -118,8 +118,8 @@ static GET_ITEM: [Definition; 2] = [item(get_item::<0>), item(get_item::<1>)];
 static LAUNCH: [Definition; 2] = [fast(c"launch", launch::<0>), fast(c"launch", launch::<1>)];
 
 /// The methods `run` and `__getitem__` that stand in for those of a class (`"jit"` or `"entry"`), given the
-/// original `run`; `bind(function, positional, names)` says what the arguments of a call are, and
-/// `learn(function, args, kwargs, names, result, whole)` what the original path did with them.
+/// original `run`. `bind(function, positional, names)` returns the roles of a call's arguments, and
+/// `learn(function, args, kwargs, names, result, whole)` makes a plan from a call on the original path.
 #[pyfunction]
 fn launch_intercept<'py>(
     py: Python<'py>,
@@ -163,7 +163,7 @@ fn launch_intercept<'py>(
     Ok((run, get_item))
 }
 
-/// Whether `FLAGOS_LAUNCHER` allows it.
+/// Whether `FLAGOS_LAUNCHER` allows native launches.
 #[pyfunction]
 fn launch_enabled(py: Python<'_>) -> PyResult<bool> {
     let flag = Env::from_process().flag(&env::LAUNCHER).into_python(py)?;

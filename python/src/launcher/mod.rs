@@ -1,10 +1,11 @@
-//! Launching Triton's kernels without its Python: what `JITFunction.run` and FlagGems' `LibEntry.run` do
-//! between the caller and `cuLaunchKernelEx`, once both have seen a call of the same kind.
+//! Launching Triton's kernels without Triton's Python code. The launcher stands in for `JITFunction.run` and
+//! FlagGems' `LibEntry.run` in every call that is like an earlier one.
 //!
-//! A call is described by a key (`key`): types, alignments and values as Triton and FlagGems distinguish
-//! them, or finer. What a key stands for, a *launch plan* (`launch_plan`), is learnt from the original path by the Python
-//! package that knows those libraries, `torch_fl.launcher`. Whatever is not understood takes the original
-//! path, and is counted with its reason (`outcome`).
+//! A key (`key`) describes a call: types, alignments and values as Triton and FlagGems distinguish them, or
+//! finer. To a key belongs a *launch plan* (`launch_plan`), kept in a cache for each function (`cache`). The
+//! Python package `torch_fl.launcher`, which knows those libraries, makes the plan from a call on the original
+//! path. A call that the launcher does not understand takes the original path, and is counted with its reason
+//! (`outcome`).
 
 mod cache;
 mod call;

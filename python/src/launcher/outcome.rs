@@ -1,4 +1,4 @@
-//! How launches went: natively, or on the original path and why. Counted for the whole process.
+//! The process's counts of native launches, and of launches on the original path by reason.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -66,7 +66,7 @@ fn launch_statistics(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(all)
 }
 
-/// Counts start again from 0.
+/// Starts the counts again from 0.
 #[pyfunction]
 fn launch_reset_statistics() {
     NATIVE.store(0, Ordering::Relaxed);

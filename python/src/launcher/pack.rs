@@ -1,8 +1,8 @@
 //! Python's numbers as kernel parameters, converted as Triton's generated launchers convert them
-//! (`make_launcher` in `triton/backends/nvidia/driver.py`). What they refuse or would wrap is `None` here:
-//! the original path then raises its own error.
+//! (`make_launcher` in `triton/backends/nvidia/driver.py`). A number that they refuse or would wrap becomes
+//! `None`, so that the original path raises its own error.
 
-/// An argument, read once.
+/// The value of an argument.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
     /// The address of a tensor.
@@ -17,7 +17,7 @@ pub enum Value {
     Bool(bool),
     /// `None`.
     None,
-    /// Anything that is not passed to kernels.
+    /// A value that is not passed to kernels.
     Other,
 }
 
@@ -26,9 +26,9 @@ pub enum Value {
 pub enum Type {
     /// `*…`.
     Pointer,
-    /// `i8` and `i1`, `i16`, `i32`, `i64`: bytes.
+    /// `i8` and `i1`, `i16`, `i32`, `i64`, by the number of bytes.
     Signed(u8),
-    /// `u8` and `u1`, `u16`, `u32`, `u64`: bytes.
+    /// `u8` and `u1`, `u16`, `u32`, `u64`, by the number of bytes.
     Unsigned(u8),
     /// `fp16`.
     Half,
@@ -41,7 +41,8 @@ pub enum Type {
 }
 
 impl Type {
-    /// By its name in a signature. Tensor descriptors and tuples have none here.
+    /// The type of this name in a signature; `None` for tensor descriptors and tuples, which native launches do
+    /// not support.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             _ if name.starts_with('*') => Self::Pointer,
@@ -61,7 +62,7 @@ impl Type {
         })
     }
 
-    /// Bytes.
+    /// Bytes of the parameter.
     pub const fn size(self) -> u32 {
         match self {
             Self::Signed(bytes) | Self::Unsigned(bytes) => bytes as u32,
@@ -88,7 +89,7 @@ impl Type {
                 _ => unsigned(bytes, integer(value)?),
             },
             Self::Half => half(float(value)?).map(u64::from),
-            // The upper half of a single: truncated, not rounded, as Triton does it.
+            // The upper half of a single, truncated and not rounded, as by Triton.
             Self::Brain => Some(u64::from((float(value)? as f32).to_bits() >> 16)),
             Self::Single => Some(u64::from((float(value)? as f32).to_bits())),
             Self::Double => Some(float(value)?.to_bits()),
@@ -113,7 +114,7 @@ fn float(value: Value) -> Option<f64> {
 
 fn signed(bytes: u8, number: i64) -> Option<u64> {
     match bytes {
-        // The format of a signed byte is "b", which takes 0 to 255.
+        // Triton's format for a signed byte is "b", which takes 0 to 255.
         1 => u8::try_from(number).ok().map(u64::from),
         2 => i16::try_from(number).ok().map(|n| u64::from(n as u16)),
         4 => i32::try_from(number).ok().map(|n| u64::from(n as u32)),
@@ -133,10 +134,10 @@ fn half(number: f64) -> Option<u16> {
     let exponent = ((bits >> 52) & 0x7ff) as i32 - 1023;
     let fraction = bits & ((1 << 52) - 1);
     if exponent == 1024 {
-        // Infinity, or a NaN, of which only the quiet one is left.
+        // Infinity, or the quiet NaN for every NaN.
         return Some(sign | 0x7c00 | if fraction == 0 { 0 } else { 0x200 });
     }
-    // The significand with its leading one, and how many of its bits a half has no room for.
+    // The significand with its leading one, and the number of its bits that a half has no room for.
     let significand = fraction | 1 << 52;
     let dropped = if exponent < -14 {
         42 + (-14 - exponent)
@@ -151,7 +152,7 @@ fn half(number: f64) -> Option<u16> {
     let tie = 1_u64 << (dropped - 1);
     let up = rest > tie || (rest == tie && kept & 1 == 1);
     let kept = kept + u64::from(up);
-    // A carry out of the fraction moves into the exponent, where it belongs.
+    // A carry out of the fraction correctly raises the exponent.
     let biased = if exponent < -14 {
         0
     } else {

@@ -1,4 +1,4 @@
-//! Who wants to be told of every launch of a thread.
+//! The recorder of a thread, a Python function that is called after every launch of the thread.
 
 use std::cell::RefCell;
 
@@ -11,15 +11,15 @@ thread_local! {
 /// The recorder of this thread.
 #[inline]
 pub fn current(py: Python<'_>) -> Option<Py<PyAny>> {
-    // While the thread ends, there is none.
+    // A thread that is ending has no recorder any more.
     RECORDER
         .try_with(|recorder| recorder.borrow().as_ref().map(|one| one.clone_ref(py)))
         .ok()
         .flatten()
 }
 
-/// Has `recorder(kernel, grid, stream, args)` called after every launch this thread makes, or nobody with
-/// `None`; returns the one before.
+/// Sets this thread's recorder: every launch calls `recorder(kernel, grid, stream, args)`, or nothing with
+/// `None`. Returns the recorder before.
 #[pyfunction]
 fn launch_set_recorder(recorder: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
     RECORDER

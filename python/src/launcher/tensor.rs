@@ -1,10 +1,10 @@
 //! Reading torch's tensors: address, dtype and kind of device.
 //!
-//! For `torch.Tensor` and `torch.nn.Parameter` themselves this asks torch's stable C functions
+//! Exact instances of `torch.Tensor` and `torch.nn.Parameter` are read by torch's stable C functions
 //! (`torch/csrc/inductor/aoti_torch/c/shim.h`), whose handle is the address of the `at::Tensor` inside the
-//! Python object. Where that lies is found out, and checked on live tensors, by `torch_fl.launcher`, which
-//! also looks the functions up: nothing here links torch. Every other object with a `data_ptr` is asked
-//! through Python.
+//! Python object. `torch_fl.launcher` finds the place of the `at::Tensor`, checks it on live tensors, and looks
+//! the functions up, so that this crate does not link torch. Any other object with a `data_ptr` is asked through
+//! Python.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -16,7 +16,7 @@ use super::ffi::{self, Object};
 type Get<T> = unsafe extern "C" fn(*mut c_void, *mut T) -> i32;
 
 struct Torch {
-    /// `torch.Tensor` and `torch.nn.Parameter`.
+    /// The types `torch.Tensor` and `torch.nn.Parameter`.
     types: [usize; 2],
     /// Bytes from the start of the Python object to its `at::Tensor`.
     offset: usize,
@@ -25,13 +25,13 @@ struct Torch {
     device_type: Get<i32>,
 }
 
-/// Never freed: readers may hold it.
+/// The way to read tensors; never freed, because readers may hold it.
 static TORCH: AtomicPtr<Torch> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What a kernel is told of a tensor.
+/// The properties of a tensor that a launch needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tensor {
-    /// Of the first element.
+    /// The address of the first element.
     pub address: u64,
     /// torch's `ScalarType`.
     pub dtype: i32,
@@ -42,7 +42,7 @@ pub struct Tensor {
 /// `DeviceType::CUDA`, in `torch/headeronly/core/DeviceType.h`.
 pub const CUDA: i32 = 1;
 
-/// The tensor, if the object is one that can be read directly.
+/// The tensor's properties, if the object is a tensor that can be read directly.
 ///
 /// # Safety
 /// The object is alive, and the GIL is held.
@@ -61,8 +61,7 @@ pub unsafe fn read(object: Object) -> Option<Tensor> {
     }
     let (mut address, mut dtype, mut device_type) = (std::ptr::null_mut(), 0, 0);
     let handle = handle.cast::<c_void>();
-    // SAFETY: the handle of a live tensor and valid outputs. The functions catch torch's exceptions. The
-    // device comes first: tensors without memory, which have another one, are not asked for theirs.
+    // SAFETY: the handle of a live tensor and valid outputs. The functions catch torch's exceptions.
     let status = unsafe {
         (torch.device_type)(handle, &mut device_type)
             | (torch.dtype)(handle, &mut dtype)
@@ -75,8 +74,8 @@ pub unsafe fn read(object: Object) -> Option<Tensor> {
     })
 }
 
-/// Says how tensors are read: their types, where the `at::Tensor` lies in them, and the addresses of
-/// `aoti_torch_get_data_ptr`, `_dtype` and `_device_type`. An offset of 0 means: through Python.
+/// Declares how tensors are read: their types, the offset of the `at::Tensor` in them, and the addresses of
+/// `aoti_torch_get_data_ptr`, `_dtype` and `_device_type`. With an offset of 0 they are read through Python.
 #[pyfunction]
 fn launch_tensors(
     types: [Bound<'_, PyAny>; 2],
