@@ -14,6 +14,7 @@ import ctypes
 import json
 import os
 import runpy
+import selectors
 import signal
 import sys
 import tempfile
@@ -104,14 +105,20 @@ def wait_for(children: list[int], timeout: float) -> dict[int, int]:
     """The status of every child, -9 of those that still ran after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     ends: dict[int, int] = {}
-    while len(ends) < len(children):
-        for child in set(children) - ends.keys():
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                ends[child] = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() > deadline:
-                os.kill(child, signal.SIGKILL)
-        time.sleep(0.01)
+    with selectors.DefaultSelector() as running:
+        for child in children:
+            running.register(os.pidfd_open(child), selectors.EVENT_READ, child)
+        while running.get_map():
+            left = deadline - time.monotonic()
+            ended = running.select(max(left, 0)) if left > 0 else []
+            if not ended:
+                for key in running.get_map().values():
+                    os.kill(key.data, signal.SIGKILL)
+                ended = running.select()
+            for key, _ in ended:
+                running.unregister(key.fileobj)
+                os.close(key.fd)
+                ends[key.data] = os.waitstatus_to_exitcode(os.waitpid(key.data, 0)[1])
     return ends
 
 

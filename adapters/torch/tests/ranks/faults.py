@@ -76,10 +76,11 @@ def other_type(rank: int, device: str) -> None:
 def stopped(rank: int, device: str) -> None:
     """Stopped for less than the timeout: everything goes on."""
     child = 0
+    working, works = os.pipe()
     if rank == 1:
         child = os.fork()
         if child == 0:
-            time.sleep(0.1)
+            os.read(working, 1)
             os.kill(os.getppid(), signal.SIGSTOP)
             time.sleep(float(os.environ.get("STOPPED_SECONDS", "1")))
             os.kill(os.getppid(), signal.SIGCONT)
@@ -92,6 +93,7 @@ def stopped(rank: int, device: str) -> None:
         x.fill_(1)
         dist.all_reduce(x)
         assert bool((x == dist.get_world_size()).all())
+        os.write(works, b"1") if not longest else None
         gone = bool(child) and os.waitpid(child, os.WNOHANG)[0] == child
         flag = torch.tensor([float(gone)], device=device)
         dist.all_reduce(flag, dist.ReduceOp.MAX)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import datetime
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ LONG = datetime.timedelta(seconds=60)
 SHORT = datetime.timedelta(seconds=3)
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 CABLE = "cable"
+RTMGRP_LINK = 1  # of linux/rtnetlink.h: what changes of links
 
 
 def enter(host: str) -> None:
@@ -87,13 +89,15 @@ def the_cable_is_cut() -> None:
     dist.all_reduce(x, group=group)
     torch.flagos.synchronize()
     dist.all_reduce(torch.ones(3), group=gloo)
+    links = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+    links.bind((0, RTMGRP_LINK))
+    links.settimeout(60)
     dist.barrier()
     if dist.get_rank() == 0:
         cable("down")
+    links.recv(1 << 16)  # both ends are told that the cable is cut
     start = time.monotonic()
     try:
-        if dist.get_rank() == 1:
-            time.sleep(0.5)  # not before the cable is cut
         dist.all_reduce(x, group=group)
         torch.flagos.synchronize()
         dist.all_reduce(x, group=group)
