@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 import flagos
+from adapters.torch.tests import conditions_oracle
 from flagos import UnsupportedError
 from tests.bench import machine
 from tests.bench.timing import Spread, interleaved_samples, nanoseconds_per_call
@@ -33,7 +34,7 @@ def _never(*_: Any, **__: Any) -> Any:
 
 def _deciding(overload: str) -> Callable[..., Any]:
     def declines(*args: Any, **kwargs: Any) -> Any:
-        holding = envelope.holding(overload, args, kwargs)
+        holding = conditions_oracle.holding(overload, args, kwargs)
         broken = ", ".join(envelope.ordered(_ONLY - holding))
         raise UnsupportedError(f"it was verified within conditions, and not: {broken}")
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import flagos
+from adapters.torch.tests import conditions_oracle
 from flagos import _core
 from torch_fl import python_kernels
 from torch_fl.flaggems import envelope
@@ -112,7 +113,9 @@ class Spy:
         self.held: list[envelope.Holding] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.held.append(envelope.holding(self.overload, args, kwargs))
+        held = conditions_oracle.holding(self.overload, args, kwargs)
+        assert envelope.holding(self.overload, args, kwargs) == held
+        self.held.append(held)
         raise flagos.UnsupportedError("only a spy")
 
 
@@ -147,7 +150,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def held(name: str) -> envelope.Holding:
-    """What holds for a call, told in Python of the arguments that an implementation is given."""
+    """The conditions that hold for a call, which the oracle evaluates on the arguments of an implementation."""
     with spying(CALLS[name][0]) as spy:
         called(name)
     assert len(spy.held) == 1
@@ -166,7 +169,7 @@ def served_within(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_is_held_against_conditions_as_in_python(name: str):
+def test_a_call_is_held_against_conditions_as_by_the_oracle(name: str):
     expected = held(name)
     assert served_within(name) == expected
     with spying(CALLS[name][0], *expected) as spy:
@@ -328,3 +331,14 @@ def test_only_native_implementations_have_conditions():
         python_kernels.offer("aten::exp", "mine", torch.exp, "mine", only=["ordinary"])
     with pytest.raises(ValueError, match="no native implementation 'nobody'"):
         python_kernels.limit("aten::exp", "nobody", ["ordinary"])
+
+
+def test_a_call_that_is_told_wrongly_is_an_error():
+    held = torch.ops.flagos.conditions_held
+    with pytest.raises(RuntimeError, match=r"torch has no operator aten::expp"):
+        held("aten::expp", [], [], [], None)
+    with pytest.raises(RuntimeError, match=r"aten::exp has no argument number 1"):
+        held("aten::exp", [X], [1], [], None)
+    with pytest.raises(RuntimeError, match=r"got 0 places of 1 tensors"):
+        held("aten::exp", [X], [], [], None)
+    assert set(held("aten::exp", [], [], [], None)) == set(envelope.CONDITIONS)

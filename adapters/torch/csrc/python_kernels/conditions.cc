@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <array>
 
+#include "aten/boxed.h"
+
 namespace flagos {
 
 namespace {
@@ -128,6 +130,11 @@ Conditions::Conditions(const c10::FunctionSchema& schema, const std::vector<std:
   std::sort(unknown_.begin(), unknown_.end());
 }
 
+const std::vector<std::string>& Conditions::names() {
+  static const std::vector<std::string> names(kNames.begin(), kNames.end());
+  return names;
+}
+
 uint32_t Conditions::broken_by(const torch::jit::Stack& stack) const {
   const size_t first = stack.size() - arguments_.size();
   uint32_t broken = kUnknown;
@@ -167,6 +174,55 @@ std::string Conditions::reason(uint32_t broken) const {
     }
   }
   return text;
+}
+
+std::vector<std::string> conditions_held(
+    const std::string& name,
+    at::TensorList tensors,
+    at::IntArrayRef tensors_at,
+    at::IntArrayRef complex_at,
+    std::optional<at::ScalarType> dtype) {
+  const auto op = find_operator(name);
+  TORCH_CHECK(op.has_value(), "flagos: torch has no operator ", name);
+  TORCH_CHECK(
+      tensors.size() == tensors_at.size(),
+      "flagos: conditions_held takes the place of each tensor, got ",
+      tensors_at.size(),
+      " places of ",
+      tensors.size(),
+      " tensors");
+  const auto& arguments = op->schema().arguments();
+  std::vector<c10::impl::GenericList> values;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    values.emplace_back(c10::AnyType::get()); // one by one, as copies of a list are the same list
+  }
+  const auto add = [&](int64_t place, c10::IValue value) {
+    TORCH_CHECK(
+        0 <= place && place < static_cast<int64_t>(values.size()), "flagos: ", name, " has no argument number ", place);
+    values[static_cast<size_t>(place)].push_back(std::move(value));
+  };
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    add(tensors_at[i], tensors[i]);
+  }
+  for (const int64_t place : complex_at) {
+    add(place, c10::complex<double>(0, 1));
+  }
+  torch::jit::Stack stack;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (dtype.has_value() && is_dtype(arguments[i])) {
+      stack.emplace_back(static_cast<int64_t>(*dtype));
+    } else {
+      stack.emplace_back(std::move(values[i]));
+    }
+  }
+  const uint32_t broken = Conditions(op->schema(), Conditions::names()).broken_by(stack);
+  std::vector<std::string> held;
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if ((broken >> i & 1U) == 0) {
+      held.emplace_back(kNames[i]);
+    }
+  }
+  return held;
 }
 
 } // namespace flagos

@@ -2,10 +2,12 @@
 // Conditions on the arguments of a call, outside of which an implementation must not serve it.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/stack.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,9 @@ class Conditions {
     return required_ != 0;
   }
 
+  // All that are known here.
+  static const std::vector<std::string>& names();
+
   // Which do not hold for the last values of the stack, the arguments of a call; 0 when all do.
   uint32_t broken_by(const torch::jit::Stack& stack) const;
 
@@ -37,5 +42,15 @@ class Conditions {
   std::vector<std::string> unknown_;
   uint32_t required_ = 0;
 };
+
+// The names of the conditions that hold for a call of the operator `op`. `tensors[i]` is the argument number
+// `tensors_at[i]` or in the list that is, a complex number is in each of `complex_at`, and `dtype` is the value of
+// the arguments that take one. Other arguments say nothing of conditions.
+std::vector<std::string> conditions_held(
+    const std::string& op,
+    at::TensorList tensors,
+    at::IntArrayRef tensors_at,
+    at::IntArrayRef complex_at,
+    std::optional<at::ScalarType> dtype);
 
 } // namespace flagos

@@ -344,6 +344,9 @@ std::tuple<int64_t, int64_t, int64_t, int64_t, std::vector<std::string>> recordi
 void register_routed(torch::Library& library) {
   library.def("attach_kernel(str op, str backend, bool recorded, str[] only) -> ()", &attach);
   library.def("detach_kernel(str op) -> ()", &detach);
+  library.def(
+      "conditions_held(str op, Tensor[] tensors, int[] tensors_at, int[] complex_at, ScalarType? dtype) -> str[]",
+      &conditions_held);
   // For the recorder, inside a call.
   library.def("recording_wanted() -> bool", [] { return pending != nullptr && pending->wanted; });
   library.def("offer_recording(int[] words) -> ()", [](at::IntArrayRef words) {

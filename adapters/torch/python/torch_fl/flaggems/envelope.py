@@ -1,8 +1,9 @@
 """Conditions on the arguments of a call, within which a kernel was verified.
 
-A kernel that is wrong for empty tensors, say, is right to use for the others. What is in the tensors is no
-condition: looking would cost a wait for the device. Calls that are routed are held against them without Python
-(`csrc/python_kernels/conditions.cc`); `flagos verify` finds with `holding` which conditions a kernel needs.
+A kernel that is wrong for empty tensors, say, is right to use for the others. The values in tensors are no
+condition: reading them would cost a wait for the device. The shim evaluates conditions
+(`csrc/python_kernels/conditions.cc`), of each routed call and, by `holding`, for `flagos verify`, which finds the
+conditions that a kernel needs.
 """
 
 from __future__ import annotations
@@ -34,10 +35,6 @@ CONDITIONS = {
 }
 """What each means, the simplest first."""
 
-_SELECTING = frozenset(["index", "indices", "mask", "condition"])  # as schemas call them
-
-_ALIGNMENT = 16  # bytes
-
 Holding = frozenset[str]
 """The conditions that hold for one call."""
 
@@ -63,46 +60,23 @@ def meaning(condition: str) -> str:
 
 def holding(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Holding:
     """The conditions that hold for a call of `aten::overload`."""
-    broken: set[str] = set()
-    types: set[torch.dtype] = set()
-    for name, value in [*zip(argument_names(overload), args, strict=False), *kwargs.items()]:
-        for leaf in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(leaf, torch.Tensor):
-                broken |= _broken_by(leaf, name)
-                types |= {leaf.dtype} if name not in _SELECTING else set()
-            elif isinstance(leaf, complex) or (isinstance(leaf, torch.dtype) and leaf not in TYPES):
-                broken.add(ORDINARY)
-    if len(types) > 1:
-        broken.add("uniform")
-    return frozenset(CONDITIONS) - broken
-
-
-def _broken_by(tensor: torch.Tensor, name: str) -> set[str]:
-    dtype = tensor.dtype
-    return {
-        condition
-        for condition, breaks in (
-            (ORDINARY, dtype not in TYPES),
-            ("nonempty", tensor.numel() == 0),
-            ("dimensioned", tensor.dim() == 0),
-            ("floating", not dtype.is_floating_point and name not in _SELECTING),
-            (ALIGNED, not _aligned(tensor)),
-            ("contiguous", not tensor.is_contiguous()),
-        )
-        if breaks
-    }
-
-
-def _aligned(tensor: torch.Tensor) -> bool:
-    """Whether tensor maps can describe it: neighbours along one dimension, the others 16 bytes apart or more."""
-    if tensor.dim() < 2:
-        return True
-    if tensor.layout != torch.strided or tensor.data_ptr() % _ALIGNMENT != 0:
-        return False
-    others = [stride for stride in tensor.stride() if stride != 1]
-    apart = all(stride != 0 and stride * tensor.itemsize % _ALIGNMENT == 0 for stride in others)
-    rows = sum(s == 1 and size > 1 for s, size in zip(tensor.stride(), tensor.shape, strict=True))
-    return apart and len(others) < tensor.dim() and rows <= 1
+    op = f"aten::{overload}"
+    places = {name: place for place, name in enumerate(argument_names(overload))}
+    given = [*enumerate(args), *((places[name], value) for name, value in kwargs.items())]
+    leaves = [
+        (place, leaf)
+        for place, value in given
+        for leaf in (value if isinstance(value, (list, tuple)) else (value,))
+    ]
+    tensors = [(place, leaf) for place, leaf in leaves if isinstance(leaf, torch.Tensor)]
+    held: list[str] = torch.ops.flagos.conditions_held(
+        op,
+        [tensor for _, tensor in tensors],
+        [place for place, _ in tensors],
+        [place for place, leaf in leaves if isinstance(leaf, complex)],
+        next((leaf for _, leaf in leaves if isinstance(leaf, torch.dtype)), None),
+    )
+    return frozenset(held)
 
 
 @cache
