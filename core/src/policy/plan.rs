@@ -1,5 +1,6 @@
 //! The plan: what was decided for every operator, and why.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use super::layer::{Policy, Route};
 use super::selector::Selector;
 use super::source::Source;
 use crate::nearest;
-use crate::registry::{Decision, Impl, OpId, OpSlot};
+use crate::registry::{Decision, Impl, Kind, OpId, OpSlot};
 use crate::{Error, Result};
 
 /// Why an implementation was not chosen.
@@ -43,6 +44,13 @@ impl Reason {
             Self::OnRequest(_) | Self::NotNamed | Self::LaterAlternative(_) | Self::LowerPriority
         )
     }
+
+    /// Whether the implementation may serve a call that the winner declines. One that is there on
+    /// request is usable, but serves nobody who did not ask for it.
+    #[must_use]
+    pub const fn may_take_over(&self) -> bool {
+        self.is_usable() && !matches!(self, Self::OnRequest(_))
+    }
 }
 
 impl fmt::Display for Reason {
@@ -72,6 +80,15 @@ pub struct Candidate {
     pub lost: Option<Reason>,
     /// Its place among the usable ones that the route names, from 0.
     pub rank: Option<usize>,
+}
+
+impl Candidate {
+    /// Whether it may serve a call that another implementation declines.
+    #[must_use]
+    pub fn may_take_over(&self) -> bool {
+        let asked_for = self.implementation.on_request.is_none() || self.rank.is_some();
+        asked_for && self.lost.as_ref().is_none_or(Reason::may_take_over)
+    }
 }
 
 /// What was decided for one operator.
@@ -118,6 +135,34 @@ impl PlanEntry {
             .collect();
         ranked.sort_by_key(|(rank, _)| *rank);
         ranked.into_iter().map(|(_, c)| &c.implementation).collect()
+    }
+
+    /// Who serves a call that `declined` does not take, in the order in which they are asked: kinds in
+    /// the order vendor, reference, flagos, higher priorities first, then the winner and the order of
+    /// registration. The route orders what is chosen; a declined call may go to what it does not name.
+    #[must_use]
+    pub fn successors(&self, declined: &str) -> Vec<&Arc<Impl>> {
+        let last = |kind| match kind {
+            Kind::Vendor => 0,
+            Kind::Reference => 1,
+            Kind::Flagos => 2,
+        };
+        let mut found: Vec<_> = self
+            .candidates
+            .iter()
+            .filter(|candidate| candidate.may_take_over())
+            .filter(|candidate| &*candidate.implementation.impl_id != declined)
+            .collect();
+        found.sort_by_key(|candidate| {
+            let implementation = &candidate.implementation;
+            let priority = Reverse(implementation.priority);
+            (
+                last(implementation.kind),
+                priority,
+                candidate.lost.is_some(),
+            )
+        });
+        found.into_iter().map(|c| &c.implementation).collect()
     }
 
     /// What the slot holds for this entry.

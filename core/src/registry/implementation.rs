@@ -76,6 +76,15 @@ impl Callable {
             Self::Foreign(token) => Decision::Foreign(token),
         }
     }
+
+    /// The token of an object of the adapter's language; `None` for native paths.
+    #[must_use]
+    pub const fn token(self) -> Option<u64> {
+        match self {
+            Self::Foreign(token) => Some(token),
+            Self::Native | Self::CpuFallback => None,
+        }
+    }
 }
 
 /// A condition on the arguments of a call. Adapters hold calls against it.

@@ -3,6 +3,7 @@
 //! program sets, counters, and what a fork leaves are here too.
 
 mod counters;
+mod dispatch_log;
 mod fallbacks;
 mod fork;
 mod publish;
@@ -13,6 +14,7 @@ mod state;
 use std::sync::OnceLock;
 
 pub use counters::Counters;
+pub use dispatch_log::dispatch_line;
 pub use fallbacks::FallbackRecord;
 pub use state::{ContextToken, Router};
 

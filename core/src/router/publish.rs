@@ -10,6 +10,19 @@ use crate::registry::OpId;
 use crate::Result;
 
 impl Router {
+    /// Has `tell` called after every change: of what is registered, of routes, of the plan. It is called
+    /// under the router's lock, from the thread that made the change, and must not ask the router. The
+    /// first one stays.
+    pub fn when_changed(&self, tell: fn()) {
+        let _ = self.changed.set(tell);
+    }
+
+    fn tell_of_change(&self) {
+        if let Some(tell) = self.changed.get() {
+            tell();
+        }
+    }
+
     /// Makes a change. Once a plan is published, the change is tried on a copy, and kept only if it
     /// resolves.
     pub(super) fn change<R>(
@@ -18,7 +31,9 @@ impl Router {
     ) -> Result<R> {
         let mut state = self.state.lock();
         if self.plan.load().is_none() {
-            return edit(&mut state).map(|(_, result)| result);
+            let (_, result) = edit(&mut state)?;
+            self.tell_of_change();
+            return Ok(result);
         }
         let mut next = state.clone();
         let (scope, result) = edit(&mut next)?;
@@ -84,6 +99,8 @@ impl Router {
                 .for_each(rewrite),
             None => plan.iter().for_each(rewrite),
         }
+        // Last: whoever is told, and asks then, finds this plan.
+        self.tell_of_change();
         plan
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
@@ -24,6 +24,8 @@ pub struct Router {
     pub(super) state: Mutex<State>,
     pub(super) plan: ArcSwapOption<Plan>,
     pub(super) fallbacks: FallbackLedger,
+    /// Told of every change; see [`Router::when_changed`].
+    pub(super) changed: OnceLock<fn()>,
     env: Box<dyn Fn() -> Env + Send + Sync>,
     files: Box<dyn Files>,
 }
@@ -56,6 +58,7 @@ impl Router {
             state: Mutex::default(),
             plan: ArcSwapOption::empty(),
             fallbacks: FallbackLedger::default(),
+            changed: OnceLock::new(),
             env: Box::new(env),
             files: Box::new(files),
         }

@@ -223,3 +223,57 @@ fn names_of_a_namespace_without_operators_are_kept() {
     assert_eq!(unmatched[0].0, "lightx2v::norm");
     assert_eq!(unmatched[0].1.to_string(), "flagos.toml:2");
 }
+
+/// What takes over from `declined` under a configuration.
+fn successors(toml: &str, declined: &str) -> Vec<String> {
+    let mut registry = Registry::new();
+    for implementation in [
+        Impl::new("gems", Kind::Flagos, "flaggems"),
+        Impl::new("mine", Kind::Flagos, "flagos_python").priority(1),
+        Impl::new("unverified", Kind::Flagos, "flaggems").on_request("not verified"),
+        Impl::new("reference", Kind::Reference, "reference"),
+        Impl::new("kernel", Kind::Vendor, "cuda").vendor("cuda"),
+        Impl::new("triton", Kind::Vendor, "cuda")
+            .vendor("cuda")
+            .priority(1),
+        Impl::new("other", Kind::Vendor, "metax").vendor("metax"),
+        Impl::new("broken", Kind::Reference, "cpu").unavailable("no chip"),
+    ] {
+        let registered = registry.register("own::op", implementation.into());
+        registered.expect("fresh");
+    }
+    let plan = resolve_all(&registry, &policy(toml)).expect("a plan");
+    let entry = plan.find("own::op").expect("known");
+    let found = entry.successors(declined).into_iter();
+    found.map(|i| i.impl_id.to_string()).collect()
+}
+
+#[test]
+fn declined_calls_go_to_vendors_then_references_then_flagos() {
+    assert_eq!(
+        successors("", "mine"),
+        ["triton", "kernel", "reference", "gems"]
+    );
+    assert_eq!(
+        successors("", "triton"),
+        ["kernel", "reference", "mine", "gems"]
+    );
+    // What the route does not name was not chosen, and serves nevertheless.
+    assert_eq!(
+        successors("ops.\"own::op\" = \"impl:gems\"", "gems"),
+        ["triton", "kernel", "reference", "mine"]
+    );
+}
+
+#[test]
+fn what_is_there_on_request_takes_over_only_where_it_is_asked_for() {
+    let takes_over = |route: &str, declined| {
+        let toml = format!("ops.\"own::op\" = \"{route}\"");
+        let found = successors(&toml, declined);
+        found.contains(&"unverified".to_owned())
+    };
+    assert!(!successors("", "mine").contains(&"unverified".to_owned()));
+    assert!(!takes_over("reference", "reference"));
+    assert!(takes_over("reference|impl:unverified", "reference"));
+    assert!(takes_over("impl:unverified", "reference"));
+}
