@@ -28,7 +28,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 find_sources = $(shell find $(1) -not -path '*/__pycache__*' -not -name '*.so' 2>/dev/null | sort)
 CORE_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/Cargo.toml core/build.rs core/src core/include)
 FLAGOS_SOURCES := $(CORE_SOURCES) $(call find_sources,comm/Cargo.toml comm/src adapters/te/Cargo.toml adapters/te/src) \
-  $(call find_sources,python/Cargo.toml python/pyproject.toml python/README.md python/build.rs python/src python/flagos)
+  $(call find_sources,python/Cargo.toml python/module python/pyproject.toml python/README.md python/src python/flagos)
 # The shim knows the core by its C headers alone.
 TORCH_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/include comm/include) \
   $(call find_sources,$(addprefix adapters/torch/,Cargo.toml pyproject.toml README.md build.rs src csrc python))
@@ -116,7 +116,7 @@ define install_wheel
 endef
 
 $(DIST)/.flagos: $(FLAGOS_SOURCES) | $(STAMPS)/requirements
-	$(call build_wheel,python,flagos)
+	$(call build_wheel,python/module,flagos)
 
 $(DIST)/.torch-fl: $(TORCH_SOURCES) | $(STAMPS)/requirements
 	$(call build_wheel,adapters/torch,torch_fl)
@@ -166,7 +166,7 @@ demo-ddp: setup ## the same training by two processes under torchrun, compared w
 test: lint test-rust test-python conformance-ci ## everything CI runs
 
 # The extension modules have no Rust tests: they are tested from Python.
-CARGO_TEST := --workspace --exclude flagos-py --exclude torch-fl --locked
+CARGO_TEST := --workspace $(addprefix --exclude ,flagos-bindings flagos-py torch-fl) --locked
 
 .PHONY: test-rust
 test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the core

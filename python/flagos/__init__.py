@@ -22,13 +22,13 @@ if TYPE_CHECKING:
         FlagosError,
         ForkedError,
         InvalidArgumentError,
+        Operator,
         OutOfMemoryError,
         UnsupportedError,
         abi_version,
         reload,
     )
     from flagos._core import version as __version__
-    from flagos.dispatch import Operator
     from flagos.explanation import (
         Explanation,
         check_lock,
@@ -53,7 +53,7 @@ _HOME = {
     "UnsupportedError": "flagos._core",
     "abi_version": "flagos._core",
     "reload": "flagos._core",
-    "Operator": "flagos.dispatch",
+    "Operator": "flagos._core",
     "Explanation": "flagos.explanation",
     "check_lock": "flagos.explanation",
     "counters": "flagos.explanation",

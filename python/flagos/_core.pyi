@@ -193,8 +193,119 @@ def set_strict(enabled: bool | None) -> None:
 def strict_override() -> bool | None:
     """What :func:`set_strict` set."""
 
-def log_dispatch() -> bool:
-    """Whether every dispatch is to be logged."""
+def log_dispatch(op: str, backend: str) -> None:
+    """Writes the line about who serves a call to ``sys.stderr``, where every dispatch is to be logged."""
+
+# Operators that Python calls.
+
+class Operator:
+    """An operator whose implementations are Python functions of one signature.
+
+        >>> scale = Operator("demo::scale")
+        >>> scale.offer(lambda x: 2 * x, impl_id="demo.python", kind="reference")
+        >>> scale(21)
+        42
+
+    There is one per name. The plan is asked once, and again after it changed; a call costs one
+    comparison more than the function.
+
+    An implementation declines a call by raising :class:`UnsupportedError` before it has written to
+    anything: the next usable one serves the call, which is counted as a fallback, and an error in
+    strict mode.
+
+    An adapter that chooses by itself gives ``resolve`` and ``failed``, and the methods about the plan
+    raise TypeError: ``resolve(op)`` returns the function to call, and ``failed(op, target, error, args,
+    kwargs)``, asked when that raises, the result of another one, or NotImplemented for the error as it was.
+    """
+
+    name: str
+    __name__: str
+    #: The function that was called last, once there was one.
+    target: Callable[..., Any]
+    def __new__(
+        cls,
+        name: str,
+        *,
+        resolve: Callable[[Operator], Callable[..., Any]] | None = None,
+        failed: Callable[..., Any] | None = None,
+    ) -> Operator: ...
+    def offer(
+        self,
+        fn: Callable[..., Any],
+        *,
+        impl_id: str,
+        kind: str,
+        vendor: str | None = None,
+        backend: str | None = None,
+        priority: int = 0,
+        unavailable: str | None = None,
+        on_request: str | None = None,
+    ) -> None:
+        """Registers ``fn``.
+
+        ``unavailable`` is a reason why it can never be chosen, ``on_request`` one why only a route of
+        the operator's own chooses it. Both are explained.
+        """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls what the plan chose. Raises :class:`UnsupportedError` when that is nothing."""
+
+    @property
+    def winner(self) -> str:
+        """The implementation that calls go to now."""
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """How many calls each implementation served since the counters were reset."""
+
+    def reset(self) -> None:
+        """Sets the counts to zero."""
+
+    def implementation(self, impl_id: str) -> Callable[..., Any]:
+        """The function that was registered as ``impl_id``; ValueError when there is none."""
+
+    def bind(self, epoch: int, target: Callable[..., Any]) -> None:
+        """Remembers what ``resolve`` found, as of an epoch that was read before."""
+
+class _Override:
+    policy: Any
+
+class _Operator:
+    """What an adapter that chooses by itself needs beside :class:`Operator`."""
+
+    #: Holds the override of the current thread or task, which only such operators follow.
+    policy_variable: ContextVar[Any]
+    def epoch(self) -> int:
+        """Counts every change of the plan, and those that adapters tell with :meth:`advance`."""
+
+    def advance(self) -> int:
+        """Has every call resolved again; returns the new epoch."""
+
+    def enter(self) -> None:
+        """A region with an override was entered somewhere."""
+
+    def leave(self) -> None: ...
+    def by_name(
+        self,
+        operators: dict[str, Operator],
+        missing: Callable[[str], Operator],
+        plain: Callable[..., Any],
+    ) -> Callable[..., Any]:
+        """Calls the operator that its first argument names.
+
+        ``missing(name)`` gives one that ``operators`` has not, ``plain`` takes a call without a positional
+        argument.
+        """
+
+    def policy_override(self, policy: Any) -> _Override:
+        """A value for ``policy_variable``."""
+
+    def bind_under(
+        self, over: _Override, op: Operator, epoch: int, target: Callable[..., Any]
+    ) -> None:
+        """Remembers what an operator resolved to under an override."""
+
+operator: _Operator
 
 # Counters.
 
@@ -325,86 +436,3 @@ def disconnect_logs() -> None: ...
 def forget_logs() -> None: ...
 def take_logs(limit: int) -> list[tuple[int, str, str]]: ...
 def take_dropped_logs() -> int: ...
-
-# TransformerEngine's operators, for ``te_fl``.
-
-class _Te:
-    class Layer: ...
-
-    class Store:
-        def __init__(self, process: bool) -> None: ...
-        def register(
-            self,
-            op: str,
-            impl_id: str,
-            kind: str,
-            fn: Callable[..., Any],
-            vendor: str | None = None,
-            priority: int = 0,
-        ) -> None: ...
-        def unregister(self, op: str, impl_id: str) -> None: ...
-        def set_availability(self, op: str, impl_id: str, reason: str | None = None) -> None:
-            """``reason``: why it cannot be used."""
-
-        def rank(
-            self, op: str, over: _Te.Layer | None = None
-        ) -> tuple[list[tuple[str, int | None]], bool, str | None]:
-            """Usable ids with their tokens in order; whether a failure is final; why nothing is usable."""
-
-        def check(self) -> None:
-            """Raises for a name in files or variables that nothing has."""
-
-    policy_variable: ContextVar[Any]
-    def layer(
-        self,
-        source: str,
-        prefer: str | None = None,
-        strict: bool | None = None,
-        per_op: list[tuple[str, list[str]]] | None = None,
-        deny_vendors: list[str] | None = None,
-        allow_vendors: list[str] | None = None,
-    ) -> _Te.Layer: ...
-    def set_layer(self, layer: _Te.Layer | None = None) -> None:
-        """Puts a layer in the place of what the variables say."""
-
-    def variables_now(self) -> dict[str, Any]:
-        """What the variables say now, with the layer they make."""
-
-    def token(self, text: str) -> str:
-        """An alternative of an order in its one spelling; ConfigError for what is none."""
-
-    def vendor(self, name: str) -> str:
-        """The name under which the core knows a vendor."""
-
-    def epoch(self) -> int: ...
-    def advance(self) -> int:
-        """Has every call resolved again; returns the new epoch."""
-
-    def enter(self) -> None:
-        """A policy context was entered."""
-
-    def leave(self) -> None: ...
-    def op_call(
-        self, name: str, resolve: Callable[[Any], Callable[..., Any]], failed: Callable[..., Any]
-    ) -> Any:
-        """The object that calls an operator."""
-
-    def manager_call(
-        self, operators: dict[str, Any], missing: Callable[[str], Any], plain: Callable[..., Any]
-    ) -> Callable[..., Any]:
-        """``manager.call``."""
-
-    def bind(self, op: Any, epoch: int, target: Callable[..., Any]) -> None:
-        """Remembers what an operator resolved to as of an epoch."""
-
-    def policy_override(self, policy: Any) -> Any:
-        """A value for ``policy_variable``."""
-
-    def bind_under(self, over: Any, op: Any, epoch: int, target: Callable[..., Any]) -> None: ...
-    def hold(self) -> None:
-        """Right before a fork."""
-
-    def release(self, child: bool) -> None:
-        """Right after one."""
-
-te: _Te

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from flagos import _core, dispatch
+from flagos import _core
 from flagos.logs import connect
 
 connect()
@@ -62,13 +62,9 @@ def check_lock(path: str | os.PathLike[str]) -> None:
 
 def counters() -> dict[str, dict[str, int]]:
     """Calls and fallbacks of every operator that was called."""
-    counted = {op: dict(numbers) for op, numbers in _core.counters().items()}
-    for op, calls in dispatch.calls().items():
-        counted.setdefault(op, {"calls": 0, "fallbacks": 0})["calls"] += calls
-    return counted
+    return _core.counters()
 
 
 def reset_counters() -> None:
     """Sets every counter to zero."""
     _core.reset_counters()
-    dispatch.reset_calls()

@@ -105,7 +105,7 @@ fn new_class(
 /// Adds the exception classes to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    let classes = CLASSES.get_or_try_init(py, || Classes::create(py))?;
+    let classes = classes(py)?;
     module.add("FlagosError", &classes.base)?;
     module.add("ConfigError", &classes.config)?;
     module.add("InvalidArgumentError", &classes.invalid_argument)?;
@@ -117,15 +117,32 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// The Python exception for `error`, with `kind` and `hint` as attributes.
 pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
-    let made = CLASSES
-        .get_or_try_init(py, || Classes::create(py))
-        .and_then(|classes| {
-            let value = classes.of(error.kind()).bind(py).call1((error.report(),))?;
-            value.setattr("kind", error.kind().as_str())?;
-            value.setattr("hint", error.hint())?;
-            Ok(PyErr::from_value(value))
-        });
+    let made = classes(py).and_then(|classes| {
+        let value = classes.of(error.kind()).bind(py).call1((error.report(),))?;
+        value.setattr("kind", error.kind().as_str())?;
+        value.setattr("hint", error.hint())?;
+        Ok(PyErr::from_value(value))
+    });
     made.unwrap_or_else(|failure| failure)
+}
+
+/// An UnsupportedError that says `message`.
+pub fn unsupported(py: Python<'_>, message: &str) -> PyErr {
+    match classes(py) {
+        Ok(classes) => {
+            PyErr::from_type(classes.unsupported.bind(py).clone(), (message.to_owned(),))
+        }
+        Err(failure) => failure,
+    }
+}
+
+/// Whether an exception is an UnsupportedError.
+pub fn is_unsupported(py: Python<'_>, error: &PyErr) -> bool {
+    classes(py).is_ok_and(|classes| error.is_instance(py, classes.unsupported.bind(py)))
+}
+
+fn classes(py: Python<'_>) -> PyResult<&Classes> {
+    CLASSES.get_or_try_init(py, || Classes::create(py))
 }
 
 /// `?` from core results into Python results.

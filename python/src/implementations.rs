@@ -1,6 +1,6 @@
 //! Registration of implementations.
 
-use flagos_core::registry::{Callable, Condition, Impl, Kind, Registry, Verdict};
+use flagos_core::registry::{Callable, Condition, Impl, Kind, Verdict};
 use flagos_core::Error;
 use pyo3::exceptions::{PyLookupError, PyTypeError};
 use pyo3::prelude::*;
@@ -82,7 +82,7 @@ fn register_impls(
     text_signature = "(op, impl_id, kind, fn=None, vendor=None, backend=None, priority=0, unavailable_reason=None, on_request=None, only=(), verdict=None)"
 )]
 #[allow(clippy::too_many_arguments)] // a keyword each in Python
-fn register_impl(
+pub(crate) fn register_impl(
     py: Python<'_>,
     op: &str,
     impl_id: &str,
@@ -150,7 +150,7 @@ fn declare_composite(py: Python<'_>, namespace: &str, names: Vec<String>) -> PyR
 #[pyfunction]
 fn unregister(py: Python<'_>, op: &str, impl_id: &str) -> PyResult<()> {
     let token = with_router(py, "unregister", |router| {
-        let token = token_of(&router.registry(), op, impl_id);
+        let token = router.registry().token(op, impl_id);
         router.unregister(op, impl_id)?;
         Ok(token)
     })?;
@@ -158,15 +158,6 @@ fn unregister(py: Python<'_>, op: &str, impl_id: &str) -> PyResult<()> {
         foreign::forget(token);
     }
     Ok(())
-}
-
-fn token_of(registry: &Registry, op: &str, impl_id: &str) -> Option<u64> {
-    let op = registry.op(registry.id(op)?);
-    let found = op.impls.iter().find(|i| &*i.impl_id == impl_id)?;
-    match found.callable {
-        Callable::Foreign(token) => Some(token),
-        Callable::Native | Callable::CpuFallback => None,
-    }
 }
 
 #[pyfunction]

@@ -1,4 +1,4 @@
-//! `flagos._core`: the one native core module of a process.
+//! What is in `flagos._core`, the native module, of no adapter's.
 //!
 //! Python functions over the core's router and C table. Everything that may wait for a lock, a file
 //! or a device releases the GIL first; nothing below this crate knows that Python exists. The types
@@ -7,23 +7,29 @@
 mod comm;
 mod configuration;
 mod device;
+mod dispatch_log;
 mod environment;
-mod errors;
-mod foreign;
+pub mod errors;
+pub mod foreign;
 mod implementations;
 mod launcher;
 mod logs;
 mod once;
+mod operator;
 mod plan;
 mod router;
 mod routes;
-mod te;
+mod submodule;
 
 use pyo3::prelude::*;
 
-/// The native core of flagos. Use it through the package `flagos`.
-#[pymodule]
-fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+pub use submodule::submodule;
+
+/// Adds all of it to the module.
+///
+/// # Errors
+/// When another copy of the module is loaded, or the interpreter refuses a type.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     once::require_only_copy(module.py())?;
     module.add("version", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
@@ -34,7 +40,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     configuration::register(module)?;
     implementations::register(module)?;
     plan::register(module)?;
+    dispatch_log::register(module)?;
+    operator::register(module)?;
     launcher::register(module)?;
-    routes::register(module)?;
-    te::register(module)
+    routes::register(module)
 }

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use flagos_core::policy::{Explanation, Plan};
-use flagos_core::router::{global, Router};
+use flagos_core::router::{Counters, Router};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::IntoPython as _;
+use crate::operator;
 use crate::router::with_router;
 
 fn current(py: Python<'_>) -> PyResult<Arc<Plan>> {
@@ -75,20 +76,22 @@ fn check_lock(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     with_router(py, "check_lock", |router| router.check_lock(&path))
 }
 
-/// Whether dispatches are logged. Takes no lock, because adapters ask at every call of a Python kernel.
-#[pyfunction]
-fn log_dispatch(py: Python<'_>) -> PyResult<bool> {
-    let plan = match global().published() {
-        Some(plan) => plan,
-        None => current(py)?,
-    };
-    Ok(plan.policy().log_dispatch.value)
-}
-
 #[pyfunction]
 fn counters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let mut counted = with_router(py, "counters", |router| Ok(router.counters()))?;
+    // Those of operators that Python calls are not in the core's slots.
+    for (op, calls) in operator::calls(py)? {
+        match counted.iter_mut().find(|c| *c.op == *op) {
+            Some(known) => known.calls += calls,
+            None => counted.push(Counters {
+                op: op.into(),
+                calls,
+                fallbacks: 0,
+            }),
+        }
+    }
     let result = PyDict::new(py);
-    for counted in with_router(py, "counters", |router| Ok(router.counters()))? {
+    for counted in counted {
         let numbers = PyDict::new(py);
         numbers.set_item("calls", counted.calls)?;
         numbers.set_item("fallbacks", counted.fallbacks)?;
@@ -102,7 +105,8 @@ fn reset_counters(py: Python<'_>) -> PyResult<()> {
     with_router(py, "reset_counters", |router| {
         router.reset_counters();
         Ok(())
-    })
+    })?;
+    operator::reset_calls(py)
 }
 
 #[pyfunction]
@@ -128,7 +132,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(ops, module)?)?;
     module.add_function(wrap_pyfunction!(plan_lock, module)?)?;
     module.add_function(wrap_pyfunction!(check_lock, module)?)?;
-    module.add_function(wrap_pyfunction!(log_dispatch, module)?)?;
     module.add_function(wrap_pyfunction!(counters, module)?)?;
     module.add_function(wrap_pyfunction!(reset_counters, module)?)?;
     module.add_function(wrap_pyfunction!(record_fallback, module)?)?;

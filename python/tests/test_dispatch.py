@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
 
 import flagos
-from flagos import Operator, UnsupportedError, dispatch
+from flagos import Operator, UnsupportedError
+from flagos._core import operator as native
 
 _names = (f"dispatch::op{n}" for n in count())
 
@@ -42,7 +43,6 @@ def test_calls_are_among_the_counters(operator: Operator) -> None:
     flagos.reset_counters()
     operator(1), operator(2)
     assert flagos.counters() == {operator.name: {"calls": 2, "fallbacks": 0}}
-    assert dispatch.calls() == {operator.name: 2}
     flagos.reset_counters()
     assert flagos.counters() == {} and operator.calls == {}
 
@@ -76,6 +76,38 @@ def test_when_everybody_declines_all_reasons_are_told() -> None:
     flagos.reset_counters()
 
 
+def test_errors_say_what_was_declined_before(operator: Operator) -> None:
+    with flagos.strict(), pytest.raises(UnsupportedError) as strict:
+        operator(12)
+    assert str(strict.value.__context__) == "12 is too large"
+
+    def fail(x: int) -> int:
+        raise ArithmeticError
+
+    operator.offer(fail, impl_id="test.broken", kind="reference", priority=1)
+    with pytest.raises(ArithmeticError) as failed:
+        operator(12)
+    assert str(failed.value.__context__) == "12 is too large"
+    alone = Operator(next(_names))
+
+    def decline() -> None:
+        raise UnsupportedError("not today")
+
+    alone.offer(decline, impl_id="test.only", kind="reference")
+    with pytest.raises(UnsupportedError) as nobody:
+        alone()
+    assert str(nobody.value.__cause__) == "not today"
+    flagos.reset_counters()
+
+
+def test_keywords_reach_whoever_serves(operator: Operator) -> None:
+    assert operator(x=3) == 6
+    with flagos.route({operator.name: "flagos"}):
+        assert operator(x=12) == 24
+    assert operator.calls == {"test.double": 1, "test.sum": 1}
+    flagos.reset_counters()
+
+
 def test_an_error_is_no_refusal(operator: Operator) -> None:
     with pytest.raises(TypeError):
         operator("x", "y")
@@ -105,6 +137,83 @@ def test_what_is_there_on_request_needs_a_route(operator: Operator) -> None:
     assert "untested" in str(flagos.explain(operator.name))
     with flagos.route({operator.name: "impl:test.fast"}):
         assert operator(4) == 0
+
+
+def test_what_is_there_on_request_takes_over_only_where_it_is_asked_for(operator: Operator) -> None:
+    operator.offer(lambda x: 0, impl_id="test.fast", kind="vendor", vendor="acme", on_request="?")
+    with flagos.route({operator.name: "flagos"}):
+        assert operator(12) == 24
+    with flagos.route({operator.name: "flagos|impl:test.fast"}):
+        assert operator.winner == "test.double"
+    flagos.reset_counters()
+
+
+def test_the_log_names_who_served(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    operator(4)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("FLAGOS_LOG_DISPATCH", "1")
+    flagos.reload()  # is noticed by the next call
+    operator(4), operator(12)
+    served = [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if line.startswith("[flagos dispatch]")
+    ]
+    name = operator.name
+    assert served == [
+        f"[flagos dispatch] {name} -> flagos",
+        f"[flagos dispatch] {name} -> reference",
+    ]
+    monkeypatch.undo()
+    flagos.reload()
+    operator(4)
+    assert capsys.readouterr().err == ""
+    flagos.reset_counters()
+
+
+def test_functions_are_found_by_their_id(operator: Operator) -> None:
+    assert operator.implementation("test.sum")(3) == 6
+    with pytest.raises(
+        ValueError, match=r"no implementation test\.some, but test\.double, test\.sum"
+    ):
+        operator.implementation("test.some")
+
+
+def test_an_operator_says_what_it_is(operator: Operator) -> None:
+    assert repr(operator) == f"<operator {operator.name}>"
+    assert operator.name == f"dispatch::{operator.__name__}"
+    assert type(operator).__module__ == "flagos"
+
+
+def test_an_adapter_may_choose_by_itself() -> None:
+    asked, failures = [], []
+
+    def resolve(op: Operator) -> Callable[..., int]:
+        asked.append(op)
+        op.bind(native.epoch(), int)
+        return int
+
+    def failed(
+        op: Operator, target: object, error: Exception, args: object, named: object
+    ) -> object:
+        failures.append((target, type(error), args, named))
+        return NotImplemented if args == ("x",) else -1
+
+    op = Operator("own::number", resolve=resolve, failed=failed)
+    assert [op("1"), op("2"), op("11", base=2)] == [1, 2, 3] and asked == [op]
+    assert op("y") == -1
+    with pytest.raises(ValueError, match="invalid literal"):
+        op("x")
+    assert failures == [(int, ValueError, (text,), {}) for text in "yx"]
+    native.advance()
+    assert op("3") == 3 and asked == [op, op]
+    Operator("own::number", resolve=resolve, failed=failed)  # nobody's plan has the name
+    with pytest.raises(TypeError, match="does not ask the plan"):
+        op.offer(int, impl_id="test.int", kind="reference")
+    with pytest.raises(TypeError, match="go together"):
+        Operator("own::other", resolve=resolve)
 
 
 def test_there_is_one_operator_of_a_name(operator: Operator) -> None:

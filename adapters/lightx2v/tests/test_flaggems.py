@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flagos import UnsupportedError
+from flagos import Operator, UnsupportedError
 from lightx2v_fl import operators
 from lightx2v_fl.operators import implementations
 
@@ -159,8 +159,8 @@ def case(name: str) -> tuple[Any, ...]:
 
 def flaggems_of(name: str) -> Callable[..., Any]:
     """What the operator would call were FlagGems there."""
-    offer = getattr(operators, name)._offers[f"flaggems.{name}"]
-    return offer.fn  # type: ignore[no-any-return]
+    operator: Operator = getattr(operators, name)
+    return operator.implementation(f"flaggems.{name}")
 
 
 @pytest.mark.usefixtures("flag_gems")

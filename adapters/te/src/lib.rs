@@ -5,10 +5,10 @@
 //! * [`variables`] reads `TE_FL_*` into such a layer, right below the variables of flagos.
 //! * [`store`] holds implementations: those of the process, in the core's router, or those of a
 //!   registry that a program made for itself.
-//! * `calls` are the Python objects behind `tex.rmsnorm_fwd` and `manager.call`.
+//! * `python` is the submodule `flagos._core.te`, in the native module that links this crate.
 
 #[cfg(feature = "python")]
-pub mod calls;
+pub mod python;
 pub mod selection;
 pub mod store;
 pub mod variables;

@@ -79,12 +79,12 @@ impl Store {
         let op = operator(op)?;
         match self {
             Self::Process(router) => {
-                let token = token(&router.registry(), &op, impl_id);
+                let token = router.registry().token(&op, impl_id);
                 router.unregister(&op, impl_id).map(|()| token)
             }
             Self::Own(registry) => {
                 let mut registry = registry.lock();
-                let token = token(&registry, &op, impl_id);
+                let token = registry.token(&op, impl_id);
                 registry.unregister(&op, impl_id).map(|_| token)
             }
         }
@@ -166,7 +166,7 @@ impl Ranking {
         let usable = entry.ranked().into_iter();
         Self {
             usable: usable
-                .map(|i| (Arc::clone(&i.impl_id), token_of(i)))
+                .map(|i| (Arc::clone(&i.impl_id), i.callable.token()))
                 .collect(),
             strict,
             blocked: match entry.candidates.is_empty() {
@@ -175,18 +175,6 @@ impl Ranking {
             },
         }
     }
-}
-
-fn token_of(implementation: &Impl) -> Option<u64> {
-    match implementation.callable {
-        Callable::Foreign(token) => Some(token),
-        Callable::Native | Callable::CpuFallback => None,
-    }
-}
-
-fn token(registry: &Registry, op: &str, impl_id: &str) -> Option<u64> {
-    let op = registry.op(registry.id(op)?);
-    token_of(op.impls.iter().find(|i| &*i.impl_id == impl_id)?)
 }
 
 /// An implementation as this adapter registers it.

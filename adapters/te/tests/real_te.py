@@ -188,7 +188,7 @@ def main() -> None:
 
         from te_fl.core import get_manager
 
-        assert type(tex.rmsnorm_fwd).__name__ == "OpCall"
+        assert type(tex.rmsnorm_fwd).__name__ == "Operator"
         torch.manual_seed(0)
         for name in sys.argv[1:] or CASES:
             CASES[name](te)

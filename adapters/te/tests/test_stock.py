@@ -42,7 +42,7 @@ def stock(program: str, fails: bool = False, **variables: str) -> str:
 def test_operators_are_real_attributes_and_the_rest_is_the_native_module() -> None:
     stock(
         """
-    assert tex is not native and type(tex.rmsnorm_fwd).__name__ == "OpCall"
+    assert tex is not native and type(tex.rmsnorm_fwd).__name__ == "Operator"
     assert "rmsnorm_fwd" in vars(tex) and "layernorm_fwd" in vars(tex)
     assert tex.DType is native.DType and tex.FP8TensorMeta is native.FP8TensorMeta
     assert tex.device_supports_multicast is native.device_supports_multicast

@@ -187,6 +187,14 @@ impl Registry {
         Ok(id)
     }
 
+    /// The token of an implementation that is an object of an adapter's language.
+    #[must_use]
+    pub fn token(&self, op: &str, impl_id: &str) -> Option<u64> {
+        let mut impls = self.op(self.id(op)?).impls.iter();
+        let found = impls.find(|i| &*i.impl_id == impl_id)?;
+        found.callable.token()
+    }
+
     /// The id of an operator that is known.
     #[must_use]
     pub fn id(&self, name: &str) -> Option<OpId> {

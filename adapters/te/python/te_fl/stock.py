@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from flagos._core import te as _native
 from te_fl.core.manager import OpManager, get_default_manager
+from te_fl.core.native import native as _native
 from te_fl.core.ops import TEFLModule
 from te_fl.core.signatures import OPERATORS
 from te_fl.core.types import BackendImplKind, OpImpl

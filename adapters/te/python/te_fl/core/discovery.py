@@ -12,9 +12,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from flagos._core import ConfigError
-from flagos._core import te as _native
 from flagos.messages import described, message_of
 from te_fl.core.logger_manager import get_logger
+from te_fl.core.native import native as _native
 from te_fl.core.registry import OpRegistry
 
 PLUGIN_GROUP = "te_fl.plugin"

@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import TextIO
 
-from flagos._core import te as _native
+from te_fl.core.native import native as _native
 
 _FORMAT = "[%(name)s %(filename)s:%(lineno)d %(levelname)s] %(message)s"
 

@@ -14,19 +14,20 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
-from flagos import plan_listeners
-from flagos._core import ForkedError, InvalidArgumentError, UnsupportedError
+from flagos._core import ForkedError, InvalidArgumentError, Operator, UnsupportedError
 from flagos._core import configuration as _configuration
 from flagos._core import foreign as _foreign
-from flagos._core import te as _native
+from flagos._core import operator as _operator
 from flagos.messages import described, message_of
 from te_fl.core.discovery import discover_plugin
 from te_fl.core.logger_manager import get_logger
+from te_fl.core.native import native as _native
 from te_fl.core.registry import OpRegistry
 from te_fl.core.signatures import known, writes
 from te_fl.core.types import BackendImplKind, OpImpl
 from te_fl.core.watch import watched, wrote
 
+_NAMESPACE = "te::"
 # A device that failed is not asked again, and neither is one that has no memory left.
 _DEVICE_ERRORS = frozenset({"AcceleratorError", "OutOfMemoryError", "DeviceError", "ForkedError"})
 
@@ -53,9 +54,9 @@ class OpManager:
         self._told: set[tuple[str, str, type[Exception]]] = set()
         #: Operator → how often another than the chosen implementation served it after a failure.
         self.fallbacks: dict[str, int] = {}
-        self._bound: dict[str, Any] = {}
+        self._bound: dict[str, Operator] = {}
         self._rankings: dict[str, tuple[int, Any, list[OpImpl], bool]] = {}
-        self.call = _native.manager_call(self._bound, self.bound, self._call_by_keyword)
+        self.call = _operator.by_name(self._bound, self.bound, self._call_by_keyword)
         _managers.add(self)
 
     @property
@@ -65,7 +66,7 @@ class OpManager:
 
     def bump_policy_epoch(self) -> None:
         """Has every operator resolved, and its implementations' probes asked, at its next call."""
-        _native.advance()
+        _operator.advance()
 
     def ensure_initialized(self) -> None:
         """Registers what this package offers and what plugins add, and checks the configuration.
@@ -86,7 +87,7 @@ class OpManager:
             finally:
                 self._registering = False
             self._initialized = True
-        _native.advance()
+        _operator.advance()
         logger = get_logger()
         for warning in _unknown_variables():
             logger.warning(warning)
@@ -126,15 +127,15 @@ class OpManager:
 
     def _rank(self, op_name: str) -> tuple[list[OpImpl], bool]:
         """The usable implementations, and whether a failure of the first is final."""
-        over = _native.policy_variable.get(None)
+        over = _operator.policy_variable.get(None)
         layer = over.policy.layer if over is not None else None
         known_before = self._rankings.get(op_name)
         # What probes said, and every policy and registration, is as of the epoch.
-        if known_before is not None and known_before[:2] == (_native.epoch(), layer):
+        if known_before is not None and known_before[:2] == (_operator.epoch(), layer):
             return known_before[2], known_before[3]
         self.ensure_initialized()
         self._registry.probe(op_name)
-        epoch = _native.epoch()
+        epoch = _operator.epoch()
         try:
             usable, strict, blocked = self._registry._store.rank(op_name, layer)
         except InvalidArgumentError as error:
@@ -173,13 +174,14 @@ class OpManager:
 
     # ---- calls
 
-    def bound(self, op_name: str) -> Any:
+    def bound(self, op_name: str) -> Operator:
         """The object that calls one operator: ``bound("gelu")(x, None)``. It follows every change."""
         if not isinstance(op_name, str):
             raise TypeError(f"the name of an operator must be a str, not {type(op_name).__name__}")
         op = self._bound.get(op_name)
         if op is None:
-            op = _native.op_call(op_name, self._resolve, self._failed)
+            qualified = op_name if "::" in op_name else f"{_NAMESPACE}{op_name}"
+            op = Operator(qualified, resolve=self._resolve, failed=self._failed)
             # Whoever was first: every caller gets the same object.
             op = self._bound.setdefault(op_name, op)
         return op
@@ -187,12 +189,12 @@ class OpManager:
     def _call_by_keyword(self, op_name: str, *args: Any, **kwargs: Any) -> Any:
         return self.bound(op_name)(*args, **kwargs)
 
-    def _resolve(self, op: Any) -> Callable[..., Any]:
+    def _resolve(self, op: Operator) -> Callable[..., Any]:
         """For the native object: what to call now, remembered as of the epoch read first."""
-        name = op.__name__
+        name = op.name.removeprefix(_NAMESPACE)
         self.ensure_initialized()
         self._registry.probe(name)
-        epoch = _native.epoch()
+        epoch = _operator.epoch()
         candidates, _ = self._rank(name)
         chosen = candidates[0]
         self._announce(name, chosen)
@@ -203,12 +205,12 @@ class OpManager:
         self._remember(op, epoch, target)
         return target
 
-    def _remember(self, op: Any, epoch: int, target: Callable[..., Any]) -> None:
-        over = _native.policy_variable.get(None)
+    def _remember(self, op: Operator, epoch: int, target: Callable[..., Any]) -> None:
+        over = _operator.policy_variable.get(None)
         if over is None:
-            _native.bind(op, epoch, target)
+            op.bind(epoch, target)
         else:
-            _native.bind_under(over, op, epoch, target)
+            _operator.bind_under(over, op, epoch, target)
 
     def _announce(self, op_name: str, impl: OpImpl) -> None:
         last = self._used.get(op_name)
@@ -224,15 +226,15 @@ class OpManager:
 
     def _failed(
         self,
-        op: Any,
+        op: Operator,
         target: Callable[..., Any],
         error: Exception,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
         """For the native object: ``target`` raised. Another's result, or NotImplemented: raise it."""
-        name = op.__name__
-        epoch = _native.epoch()
+        name = op.name.removeprefix(_NAMESPACE)
+        epoch = _operator.epoch()
         candidates, strict = self._rank(name)
         if self._compat:
             strict = self._strict_is_off
@@ -361,26 +363,9 @@ def _unknown_variables() -> list[str]:
     return [warning for warning in warnings if warning.startswith(("TE_FL_", "TEFL_"))]
 
 
-class _Listener:
-    """Has operators resolved again when the plan changes through the package ``flagos``."""
-
-    def require(self, op: str) -> None:
-        """Any name may be registered: plugins bring operators of their own."""
-
-    def offered(self, offer: plan_listeners.Offer) -> None:
-        _native.advance()
-
-    def withdrawn(self, op: str, impl_id: str) -> None:
-        _native.advance()
-
-    def published(self) -> None:
-        _native.advance()
-
-
 _managers: weakref.WeakSet[OpManager] = weakref.WeakSet()
 _default: OpManager | None = None
 _default_lock = threading.RLock()
-plan_listeners.join(_Listener())
 
 
 def get_default_manager() -> OpManager:

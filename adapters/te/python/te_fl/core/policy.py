@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from flagos._core import te as _native
+from flagos._core import operator as _operator
+from te_fl.core.native import native as _native
 
 PREFER_DEFAULT = "flagos"
 PREFER_VENDOR = "vendor"
@@ -156,7 +157,7 @@ class _Scope:
         )
 
 
-_variable: ContextVar[Any] = _native.policy_variable
+_variable: ContextVar[Any] = _operator.policy_variable
 
 
 class PolicyManager:
@@ -178,11 +179,11 @@ class PolicyManager:
 
     def get_policy_epoch(self) -> int:
         """Counts every change of a policy or a registry."""
-        return _native.epoch()
+        return _operator.epoch()
 
     def bump_policy_epoch(self) -> int:
         """Has every operator resolved again at its next call."""
-        return _native.advance()
+        return _operator.advance()
 
     def get_policy(self) -> SelectionPolicy:
         """The policy in force here: of the region, else of the process, else of the variables."""
@@ -199,7 +200,7 @@ class PolicyManager:
             scope = _Scope(policy, _EVERYTHING, "te_fl.core.set_global_policy")
             _native.set_layer(scope.layer)
             self._global = scope
-            _native.advance()
+            _operator.advance()
         return old.policy if old is not None else self._policy_from_env()
 
     def reset_global_policy(self) -> None:
@@ -207,7 +208,7 @@ class PolicyManager:
             layer = _native.variables_now()["layer"]
             self._global = None
             _native.set_layer(layer)
-            _native.advance()
+            _operator.advance()
 
     def create_policy_context(self, policy: SelectionPolicy) -> _PolicyContext:
         return _PolicyContext(policy, _EVERYTHING)
@@ -245,9 +246,9 @@ class _PolicyContext:
         self._tokens: ContextVar[tuple[Token[Any], ...]] = ContextVar("te_fl_tokens", default=())
 
     def __enter__(self) -> _PolicyContext:
-        token = _variable.set(_native.policy_override(self._scope))
+        token = _variable.set(_operator.policy_override(self._scope))
         self._tokens.set((*self._tokens.get(), token))
-        _native.enter()
+        _operator.enter()
         return self
 
     def __exit__(
@@ -261,7 +262,7 @@ class _PolicyContext:
         try:
             _variable.reset(token)
         finally:
-            _native.leave()
+            _operator.leave()
 
 
 def get_policy_epoch() -> int:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from flagos._core import InvalidArgumentError
-from flagos._core import te as _native
+from flagos._core import operator as _operator
+from te_fl.core.native import native as _native
 from te_fl.core.types import OpImpl, why_unavailable
 
 
@@ -59,7 +60,7 @@ class OpRegistry:
                 impl.op_name, impl.impl_id, str(impl.kind), impl.fn, impl.vendor, impl.priority
             )
             by_id[impl.impl_id] = impl
-        _native.advance()
+        _operator.advance()
 
     def register_many(self, impls: Sequence[OpImpl]) -> None:
         """Registers every one of ``impls``, or none when one of them is refused."""
@@ -75,7 +76,7 @@ class OpRegistry:
             if not self._impls_by_op.get(op_name):
                 self._impls_by_op.pop(op_name, None)
             self._unavailable.pop((op_name, impl_id), None)
-        _native.advance()
+        _operator.advance()
 
     def snapshot(self) -> OpRegistrySnapshot:
         """A copy of what is registered."""
@@ -107,7 +108,7 @@ class OpRegistry:
                     self._store.unregister(op, impl_id)
             self._impls_by_op.clear()
             self._unavailable.clear()
-        _native.advance()
+        _operator.advance()
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
@@ -135,7 +136,7 @@ class OpRegistry:
                 self._store.set_availability(op_name, impl.impl_id, reason)
                 changed = True
         if changed:
-            _native.advance()
+            _operator.advance()
 
     def _leave_process(self) -> None:
         """Keeps the implementations, but no longer in the core's plan."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from flagos._core import te as _native
 from flagos.messages import described
+from te_fl.core.native import native as _native
 
 
 class BackendImplKind(str, Enum):

@@ -7,7 +7,6 @@ calls of the same operator from other threads.
 
 from __future__ import annotations
 
-import sys
 import threading
 import warnings
 from collections import Counter
@@ -198,7 +197,7 @@ def _attach(op: str, chosen: _Offer) -> torch.library.Library:
         else:
             with _lock:
                 _calls[op] += 1
-            _log_dispatch(op, chosen.backend)
+            _core.log_dispatch(op, chosen.backend)
             return result
         finally:
             running.discard(op)
@@ -272,10 +271,10 @@ def _attach_native(op: str, chosen: _Offer) -> torch.library.Library:
                 torch.ops.flagos.refuse_recording(f"{words} ({seen})")
             elif words is not None:
                 torch.ops.flagos.offer_recording(words)
-            _log_dispatch(op, chosen.backend)
+            _core.log_dispatch(op, chosen.backend)
             return result
         _core.record_fallback(op, declined or "declined by the implementation")
-        _log_dispatch(op, _vendor.native())
+        _core.log_dispatch(op, _vendor.native())
         given, named = _numbers_as_tensors(tensor_places, args, kwargs)
         return overload.redispatch(native_keys, *given, **named)
 
@@ -317,11 +316,6 @@ def _versions(target: Any) -> Any:
     if isinstance(target, (list, tuple)):
         return [_versions(item) for item in target]
     return None
-
-
-def _log_dispatch(op: str, backend: str) -> None:
-    if _core.log_dispatch():
-        sys.stderr.write(f"[flagos dispatch] {op.split('::', 1)[1]} -> {backend}\n")
 
 
 def _put_over_native(op: str, kernel: Callable[..., Any]) -> torch.library.Library:

@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use flagos_core::router::global;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -12,12 +13,12 @@ use super::interpreter::PyContextVar_New;
 /// epoch with this bit, so that the same comparison also sends a call to look for its context.
 pub(super) const CONTEXTS: u64 = 1 << 63;
 
-/// Counts the changes of registries and policies.
+/// Counts the changes of the plan, and those of registries and policies that an adapter has of its own.
 static EPOCH: AtomicU64 = AtomicU64::new(1);
 static ENTERED: AtomicUsize = AtomicUsize::new(0);
-/// The context variable that holds the policy of the current thread or task.
+/// The context variable that holds the override of the current thread or task.
 static VARIABLE: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
-const NAME: &CStr = c"te_fl_selection_policy";
+const NAME: &CStr = c"flagos_policy_override";
 
 #[inline]
 pub(super) fn now() -> u64 {
@@ -38,7 +39,7 @@ fn epoch() -> u64 {
 
 /// Makes every remembered answer stale, and returns the new epoch.
 #[pyfunction]
-fn advance() -> u64 {
+pub(super) fn advance() -> u64 {
     (EPOCH.fetch_add(1, Ordering::AcqRel) + 1) & !CONTEXTS
 }
 
@@ -58,9 +59,10 @@ fn leave() {
     }
 }
 
-/// Adds the functions and the context variable to the module.
+/// Adds the functions and the context variable to the module, and follows the plan from now on.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
+    global().when_changed(|| _ = advance());
     if variable().is_null() {
         // SAFETY: a new reference or null with an exception; it is kept for the life of the process.
         let made = unsafe { PyContextVar_New(NAME.as_ptr(), std::ptr::null_mut()) };

@@ -1,7 +1,7 @@
 //! The functions of CPython that the stable ABI of 3.10 does not promise.
 //!
-//! `PyVectorcall_Call` and `PyContextVar_*` are exported, with these signatures, by every version
-//! since 3.8. `PyObject_Vectorcall` is an inline function before 3.11 and is looked for at run
+//! `PyVectorcall_Call`, `PyContextVar_*` and `PyInstanceMethod_New` are exported, with these
+//! signatures, by every version since 3.8. `PyObject_Vectorcall` is an inline function before 3.11 and is looked for at run
 //! time; where it is missing, `PyObject_VectorcallDict`, exported since 3.9, does the same with a
 //! dictionary of keyword arguments.
 
@@ -12,7 +12,7 @@ use pyo3::exceptions::PyImportError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
-// SAFETY: declared in CPython's cpython/abstract.h and cpython/context.h.
+// SAFETY: declared in CPython's cpython/abstract.h, cpython/context.h and cpython/classobject.h.
 extern "C" {
     pub(super) fn PyVectorcall_Call(
         callable: *mut PyObject,
@@ -25,6 +25,7 @@ extern "C" {
         default: *mut PyObject,
         value: *mut *mut PyObject,
     ) -> c_int;
+    pub(super) fn PyInstanceMethod_New(function: *mut PyObject) -> *mut PyObject;
 }
 
 /// `vectorcallfunc` of CPython's object.h.

@@ -4,17 +4,17 @@
 //! prepares. Who is inside a registry of its own keeps the GIL, which whoever forks has: a child inherits
 //! neither lock from a thread it lacks.
 
+use flagos_bindings::errors::{to_python, IntoPython as _};
+use flagos_bindings::foreign;
 use flagos_core::env::Env;
 use flagos_core::policy::{Layer, Source, Sourced};
 use flagos_core::router::global;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use te_fl::selection::{Prefer, Selection};
-use te_fl::store::{describe, policy, Store};
-use te_fl::{calls, selection, variables, vendors, NAMESPACE};
 
-use crate::errors::{to_python, IntoPython as _};
-use crate::foreign;
+use crate::selection::{Prefer, Selection};
+use crate::store::{describe, policy, Store};
+use crate::{selection, variables, vendors, NAMESPACE};
 
 /// A policy, ready to stand in for what the variables say.
 #[pyclass(frozen, name = "Layer", module = "flagos._core.te")]
@@ -231,21 +231,18 @@ fn release(child: bool) {
 }
 
 /// Adds the submodule.
+///
+/// # Errors
+/// When the interpreter refuses the types.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let py = module.py();
-    let te = PyModule::new(py, "te")?;
+    let te = flagos_bindings::submodule(module, "te")?;
     te.add_class::<PyLayer>()?;
     te.add_class::<PyStore>()?;
-    calls::register(&te)?;
     te.add_function(wrap_pyfunction!(layer, &te)?)?;
     te.add_function(wrap_pyfunction!(set_layer, &te)?)?;
     te.add_function(wrap_pyfunction!(variables_now, &te)?)?;
     te.add_function(wrap_pyfunction!(token, &te)?)?;
     te.add_function(wrap_pyfunction!(vendor, &te)?)?;
     te.add_function(wrap_pyfunction!(hold, &te)?)?;
-    te.add_function(wrap_pyfunction!(release, &te)?)?;
-    module.add_submodule(&te)?;
-    // So that `from flagos._core.te import ...` finds it: a submodule is no package.
-    let modules = py.import("sys")?.getattr("modules")?;
-    modules.set_item("flagos._core.te", te)
+    te.add_function(wrap_pyfunction!(release, &te)?)
 }

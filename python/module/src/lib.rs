@@ -1,0 +1,12 @@
+//! `flagos._core`: the one native core module of a process, linked from the bindings of the core and the
+//! Rust of adapters that have some. An adapter that is linked adds its layer of the configuration by
+//! itself; here it adds its submodule.
+
+use pyo3::prelude::*;
+
+/// The native core of flagos. Use it through the package `flagos`.
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    flagos_bindings::register(module)?;
+    te_fl::python::register(module)
+}

@@ -1,0 +1,32 @@
+//! The line about who serves a call, where Python writes it.
+
+use flagos_core::router::{dispatch_line, global, Router};
+use pyo3::prelude::*;
+
+use crate::router::with_router;
+
+/// Writes it to `sys.stderr`.
+pub fn write(py: Python<'_>, op: &str, backend: &str) -> PyResult<()> {
+    let stderr = py.import("sys")?.getattr("stderr")?;
+    stderr.call_method1("write", (dispatch_line(op, backend),))?;
+    Ok(())
+}
+
+/// Writes it where the plan says so. Asks the published plan without a lock: adapters ask on every
+/// call of a Python kernel.
+#[pyfunction]
+fn log_dispatch(py: Python<'_>, op: &str, backend: &str) -> PyResult<()> {
+    let plan = match global().published() {
+        Some(plan) => plan,
+        None => with_router(py, "plan", Router::plan)?,
+    };
+    match plan.policy().log_dispatch.value {
+        true => write(py, op, backend),
+        false => Ok(()),
+    }
+}
+
+/// Adds the function to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(log_dispatch, module)?)
+}
