@@ -4,8 +4,8 @@ use super::layer::Layer;
 use crate::env::Env;
 use crate::Result;
 
-/// Reads the variables of one adapter into a layer. It stands right below the layer of the
-/// environment, until a call of the adapter's API puts another one in its place.
+/// A reader of one adapter's variables into a layer. The layer lies right below that of the environment,
+/// until a call of the adapter's API replaces it.
 pub struct AdapterEnv {
     /// The name of the adapter.
     pub adapter: &'static str,

@@ -9,8 +9,8 @@
 //! * = cuda | cpu               # every operator of torch without a line of its own
 //! ```
 //!
-//! As there, a later line beats an earlier one for the same operator. Unlike there, a line that is
-//! not understood is an error.
+//! As in PyTorch-Plugin-FL, a later line beats an earlier one for the same operator. Unlike there, a line
+//! that is not understood is an error.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn parse(includes: &mut Includes, start: &At, text: &str) -> Result<Layer> {
     let mut layer = Layer::default();
     for (index, line) in text.lines().enumerate() {
         let at = start.line(index + 1);
-        // A byte order mark is what some editors put before the first line.
+        // Some editors put a byte order mark before the first line.
         let line = line.trim_start_matches('\u{feff}');
         let line = line.split('#').next().unwrap_or_default().trim();
         if line.is_empty() {

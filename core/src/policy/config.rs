@@ -9,13 +9,13 @@ use super::{backends_conf, flagos_toml};
 use crate::env::{self, Env, HostSettings};
 use crate::{Error, Result};
 
-/// Everything files and variables say.
+/// The configuration of files and variables.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
-    /// `backends.conf` of an adapter, `flagos.toml`, `FLAGOS_BACKEND_CONFIG`, environment: the
-    /// weakest first. Layers that do not exist are missing.
+    /// The layers, the weakest first: `backends.conf` of an adapter, `flagos.toml`, `FLAGOS_BACKEND_CONFIG`,
+    /// environment. Layers that do not exist are left out.
     pub layers: Vec<Layer>,
-    /// What the variables of adapters say, by the name of the adapter.
+    /// The layers of adapters' variables, by the name of the adapter.
     pub adapters: Vec<(&'static str, Layer)>,
     /// Settings of the host vendor.
     pub host: HostSettings,
@@ -31,13 +31,13 @@ pub struct Config {
     pub gems_vendor: Option<String>,
     /// Every file that was read, in order.
     pub files: Vec<PathBuf>,
-    /// What is accepted and has no effect; to be logged.
+    /// Warnings to log, about settings that are accepted but have no effect.
     pub warnings: Vec<String>,
 }
 
 impl Config {
-    /// Reads the configuration. `shipped` is the `backends.conf` an adapter comes with: it is the
-    /// weakest layer, and `FLAGOS_BACKEND_CONFIG` replaces it.
+    /// Reads the configuration. `shipped` is the `backends.conf` of an adapter's package: the weakest layer,
+    /// which `FLAGOS_BACKEND_CONFIG` replaces.
     pub fn load(env: &Env, files: &dyn Files, shipped: Option<&Path>) -> Result<Self> {
         let mut config = Self {
             warnings: env.check()?,
@@ -79,7 +79,7 @@ impl Config {
         Ok(())
     }
 
-    /// The vendor that is asked for by name, if one is.
+    /// The vendor that the configuration names, if it names one.
     #[must_use]
     pub fn vendor(&self) -> Option<&str> {
         let asked = self.layers.iter().rev().find_map(|l| l.vendor.as_ref());
@@ -98,17 +98,17 @@ fn given(env: &Env, var: &env::Var, files: &dyn Files) -> Result<Option<PathBuf>
     }
 }
 
-/// The `flagos.toml` to read, and whether somebody named it or its folder.
+/// The `flagos.toml` to read, and whether the user named it or its folder.
 fn find_toml(env: &Env, files: &dyn Files) -> Result<Option<(PathBuf, bool)>> {
     if let Some(path) = given(env, &env::CONFIG, files)? {
         return Ok(Some((path, true)));
     }
     let home = || env.get("HOME").map(|home| Path::new(home).join(".config"));
     let user = env.get("XDG_CONFIG_HOME").map(PathBuf::from);
-    // The base directory specification has relative paths ignored.
+    // The base directory specification says to ignore relative paths.
     let user = user.filter(|path| path.is_absolute()).or_else(home);
     let user = user.map(|directory| directory.join("flagos").join("flagos.toml"));
-    // Whoever starts a privileged process chooses its working directory.
+    // A privileged process reads no file of its working directory, which the user who starts it chooses.
     let local = (!env.is_privileged()).then(|| PathBuf::from("flagos.toml"));
     let places = [
         local.map(|path| (path, false)),

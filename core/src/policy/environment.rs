@@ -7,7 +7,7 @@ use super::source::{Source, Sourced};
 use crate::env::{self, Env, Var};
 use crate::{Error, Result};
 
-/// What the variables say about routing.
+/// Reads the variables about routing into a layer.
 pub fn layer(env: &Env) -> Result<Layer> {
     let mut layer = Layer {
         strict: sourced(&env::STRICT, env.flag(&env::STRICT)?),
@@ -42,7 +42,7 @@ fn sourced<T>(var: &Var, value: Option<T>) -> Option<Sourced<T>> {
 }
 
 fn disable_flaggems(env: &Env) -> Result<Option<Sourced<bool>>> {
-    // The legacy switch says the opposite; where both are set, the current name decides.
+    // The legacy switch has the opposite meaning. Where both are set, the current one decides.
     let legacy = env.flag(&env::USE_FLAGGEMS)?.map(|enabled| !enabled);
     let current = env.flag(&env::DISABLE_FLAGGEMS_PY)?;
     let current = sourced(&env::DISABLE_FLAGGEMS_PY, current);

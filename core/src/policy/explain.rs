@@ -1,4 +1,4 @@
-//! Why an operator runs where it runs, as data and as text.
+//! Explanations of a plan's decisions, as data and as text.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::Result;
 pub struct Explanation {
     /// The qualified name.
     pub op: String,
-    /// What adapters do.
+    /// The adapter's action.
     pub route: Route,
     /// Whether torch decomposes the operator into others, which are routed themselves.
     pub composite: bool,
     /// The id of the chosen implementation.
     pub winner: Option<String>,
-    /// The backend name the chosen implementation answers to.
+    /// The backend name of the chosen implementation.
     pub backend: Option<String>,
     /// The alternative that named the winner.
     pub selector: Option<String>,
@@ -29,7 +29,7 @@ pub struct Explanation {
     pub selectors: Vec<String>,
     /// Whether the alternatives are for this operator, rather than for all.
     pub explicit: bool,
-    /// What set them: a line of a file, a variable, a call.
+    /// The source of the alternatives: a line of a file, a variable, a call.
     pub decided_by: String,
     /// Every implementation, the winner first, then in the order of registration.
     pub candidates: Vec<ExplainedCandidate>,
@@ -38,23 +38,24 @@ pub struct Explanation {
 /// One implementation in an [`Explanation`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ExplainedCandidate {
-    /// Its id.
+    /// The id.
     pub impl_id: String,
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// Whose chip it is made for.
+    /// The vendor whose chips the implementation is made for.
     pub vendor: Option<String>,
-    /// The backend name it answers to.
+    /// The backend name.
     pub backend: String,
-    /// Its priority.
+    /// The priority.
     pub priority: i32,
-    /// Whether it was chosen.
+    /// Whether the implementation was chosen.
     pub chosen: bool,
-    /// Why it was not.
+    /// The reason why the implementation was not chosen.
     pub reason: Option<String>,
-    /// What must hold for the calls it serves; the native kernel serves the others. Empty: nothing.
+    /// The conditions of the calls that the implementation serves; the native kernel serves the others. Empty when
+    /// it serves all calls.
     pub only: Arc<[Condition]>,
-    /// How it compared with another implementation.
+    /// The result of comparing the implementation with another one.
     pub verdict: Option<Verdict>,
 }
 
@@ -94,7 +95,7 @@ impl Explanation {
         }
     }
 
-    /// Why nothing serves the operator, on one line.
+    /// The reason why no implementation serves the operator, on one line.
     pub(super) fn blocked_line(&self) -> String {
         let route = self.selectors.join("|");
         let decided_by = &self.decided_by;
@@ -165,7 +166,8 @@ impl fmt::Display for Explanation {
 }
 
 impl ExplainedCandidate {
-    /// Lines about which calls it serves, and the verdict behind that, unless `reason` is that verdict.
+    /// Writes the conditions of the calls that the implementation serves, and the verdict behind them, unless `reason`
+    /// is that verdict.
     fn write_conditions(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.only.is_empty() {
             let means: Vec<_> = self.only.iter().map(|c| &*c.means).collect();
@@ -186,7 +188,7 @@ impl ExplainedCandidate {
     }
 }
 
-/// What one line of a lock file says about an entry.
+/// The outcome of an entry in a lock file.
 pub(super) fn outcome(entry: &PlanEntry) -> &str {
     match (entry.winner(), entry.decision()) {
         (Some(winner), _) => &winner.impl_id,
@@ -195,24 +197,24 @@ pub(super) fn outcome(entry: &PlanEntry) -> &str {
     }
 }
 
-/// Outcomes that no implementation id can be confused with.
+/// The outcomes without an implementation, which no implementation can have as its id.
 const BLOCKED: &str = "!blocked";
 const NATIVE: &str = "!native";
 
-/// What set the outcome of an entry, for a person who looks at a difference.
+/// The source of an entry's outcome, for the report on differences.
 pub(super) fn decided(entry: &PlanEntry) -> String {
     let route = print::join(&entry.route.value);
     format!("{route}, set by {}", entry.route.source)
 }
 
 impl PlanEntry {
-    /// Why the operator is blocked, on one line; `None` when it is not.
+    /// The reason why the operator is blocked, on one line; `None` when it is not blocked.
     #[must_use]
     pub fn blocked_reason(&self) -> Option<String> {
         (self.decision() == Decision::Blocked).then(|| self.explain().blocked_line())
     }
 
-    /// The entry as data, and by `Display` as text.
+    /// The explanation of the entry.
     #[must_use]
     pub fn explain(&self) -> Explanation {
         Explanation::new(self)
@@ -220,7 +222,7 @@ impl PlanEntry {
 }
 
 impl Plan {
-    /// Why an operator runs where it runs.
+    /// The explanation of an operator's entry, or an error with the nearest name.
     pub fn explain(&self, op: &str) -> Result<Explanation> {
         self.find(op).map(PlanEntry::explain)
     }

@@ -1,4 +1,4 @@
-//! Configuration files: where they are read from, and how an error names a line.
+//! Reading configuration files, and naming their lines in errors.
 
 use std::fmt;
 use std::io::{self, Read as _};
@@ -9,12 +9,12 @@ use super::selector::SelectorError;
 use super::source::Source;
 use crate::{Error, Result};
 
-/// Where configuration files are read from. The disk, or memory in tests.
+/// The source of configuration files: the disk, or memory in tests.
 pub trait Files: Send + Sync {
     /// The text of a file.
     fn read(&self, path: &Path) -> io::Result<String>;
 
-    /// The text of a file that nobody named: it lay where it was looked for.
+    /// The text of a file that the user did not name, but that was found in a searched folder.
     fn read_found(&self, path: &Path) -> io::Result<String> {
         self.read(path)
     }
@@ -22,7 +22,7 @@ pub trait Files: Send + Sync {
     /// Whether a file exists.
     fn exists(&self, path: &Path) -> bool;
 
-    /// A path equal for two names of one file, so that an include cycle is seen.
+    /// A path that is equal for two names of one file, by which a cycle of includes is noticed.
     fn identity(&self, path: &Path) -> PathBuf {
         path.components().fold(PathBuf::new(), |mut path, part| {
             match part {
@@ -37,16 +37,17 @@ pub trait Files: Send + Sync {
     }
 }
 
-/// Why a file that can be opened is not read. Whoever may write it decides what this process runs.
+/// The reason why a file that can be opened is not read: a user who may write the file would decide which code this
+/// process runs.
 #[derive(Debug)]
 enum Refused {
-    /// A pipe, a device, a folder: reading it may wait for ever, or never end.
+    /// The file is a pipe, a device or a folder, whose reading may wait for ever, or never end.
     NotRegular,
-    /// Every user may write to it.
+    /// Every user may write the file.
     WorldWritable,
-    /// It was found, and belongs to this user.
+    /// The file was found and not named, and belongs to this user, who is neither root nor the process's.
     OwnedBy(u32),
-    /// Longer than [`LONGEST`].
+    /// The file has this many bytes, more than [`LONGEST`].
     TooLong(u64),
 }
 
@@ -68,10 +69,10 @@ impl std::error::Error for Refused {}
 #[cfg(unix)]
 const WRITABLE_BY_ALL: u32 = 0o002;
 
-/// The longest configuration that is read, in bytes; the plan of every operator of torch has 0.2 MB.
+/// The most bytes of a configuration file. A lock file of all of torch's operators has 0.2 MB.
 const LONGEST: u64 = 16 << 20;
 
-/// What to do about a file that could not be read; `otherwise` when it was not refused for what it is.
+/// The hint for a file that could not be read: `otherwise`, unless the file was [`Refused`].
 pub(crate) fn remedy(error: &io::Error, path: &Path, otherwise: &str) -> String {
     let refused = error
         .get_ref()
@@ -86,8 +87,8 @@ pub(crate) fn remedy(error: &io::Error, path: &Path, otherwise: &str) -> String 
     }
 }
 
-/// The file system. What is no regular file is refused, and what every user may write to; of the files
-/// that are found, also those of other users than this one and root.
+/// The file system. Refuses a file that is not regular, that every user may write, or that was found and not
+/// named, and belongs to a user other than root and the process's.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Disk;
 
@@ -109,8 +110,8 @@ impl Files for Disk {
     }
 }
 
-/// Asks what has been opened, which nobody can put another file in the place of. Opening does not wait:
-/// a pipe without a writer is there at once.
+/// Opens, checks and reads a file. The checks are of the open file, which nobody can replace by another one.
+/// Opening never waits, not even for the writer of a pipe.
 fn read(path: &Path, own: bool) -> io::Result<String> {
     let mut options = std::fs::OpenOptions::new();
     options.read(true);
@@ -139,7 +140,7 @@ fn read(path: &Path, own: bool) -> io::Result<String> {
         }
     }
     let mut text = String::new();
-    // What grows while it is read ends here all the same.
+    // A file that grows while it is read is cut here.
     file.take(LONGEST).read_to_string(&mut text)?;
     Ok(text)
 }
@@ -168,10 +169,10 @@ impl Files for std::collections::BTreeMap<PathBuf, String> {
 const MAX_DEPTH: usize = 16;
 const MAX_FILES: usize = 256;
 
-/// Reads a configuration file and what it includes, refusing cycles.
+/// Reads a configuration file and the files it includes. Refuses cycles.
 pub(crate) struct Includes<'f> {
     files: &'f dyn Files,
-    /// Whether the outermost file is one that nobody named.
+    /// Whether the outermost file was found, and not named by the user.
     found: bool,
     open: Vec<(PathBuf, PathBuf)>,
     /// Every file read, in order.
@@ -188,7 +189,7 @@ impl<'f> Includes<'f> {
         }
     }
 
-    /// The same for a file that nobody named.
+    /// A reader for an outermost file that was found, and not named by the user.
     pub(crate) fn of_found(files: &'f dyn Files) -> Self {
         Self {
             found: true,
@@ -266,7 +267,7 @@ impl At {
         }
     }
 
-    /// A path given in this file: relative to its directory.
+    /// A path written in this file, which is relative to the file's directory.
     pub(crate) fn relative(&self, path: &str) -> PathBuf {
         match self.path.parent() {
             Some(directory) => directory.join(path),
@@ -289,7 +290,7 @@ impl At {
         self.error(error.message).with_hint(error.hint)
     }
 
-    /// The error of a name, told at this line.
+    /// The error about a name, with this line as its place.
     pub(crate) fn name_error(&self, error: &Error) -> Error {
         let told = self.error(error.message());
         match error.hint() {

@@ -42,7 +42,7 @@ use crate::{Error, Result};
 type Key<'i> = Spanned<std::borrow::Cow<'i, str>>;
 type Value<'i> = Spanned<DeValue<'i>>;
 
-/// What a `flagos.toml` says, includes and all.
+/// The content of a `flagos.toml`, with that of the files it includes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Document {
     /// `[policy]` and `[ops]`.
@@ -134,7 +134,7 @@ impl Text<'_> {
         Sourced::new(parsed, self.at(value.span()).source())
     }
 
-    /// A string, or an array of strings, each with its own span.
+    /// The strings of a string or an array, each with its place.
     fn strings<'v>(&self, key: &Key, value: &'v Value) -> Result<Vec<(&'v str, At)>> {
         match value.get_ref() {
             DeValue::String(text) => Ok(vec![(text, self.at(value.span()))]),
@@ -179,7 +179,7 @@ impl Text<'_> {
     }
 }
 
-/// Entries in the order in which they are written, which the parser does not keep.
+/// The entries in the order of the text, which the parser does not keep.
 fn entries<'v, 'i>(table: &'v DeTable<'i>) -> Vec<(&'v Key<'i>, &'v Value<'i>)> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);

@@ -1,4 +1,4 @@
-//! Layers of configuration, and the one value they make.
+//! Layers of configuration, and the policy that they are merged into.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use super::selector::Selector;
 use super::source::{Source, Sourced};
 use crate::registry::Kind;
 
-/// The alternatives of a route, the best first, and what set it.
+/// The alternatives of a route, the best first, and the route's source.
 pub type Route = Sourced<Vec<Selector>>;
 
-/// Settings of one namespace: there they stand in for those of all.
+/// The settings of one namespace, which replace the general ones there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scoped {
     /// Alternatives for operators that have no route of their own.
@@ -20,17 +20,17 @@ pub struct Scoped {
     pub deny_vendors: Option<Sourced<Vec<Arc<str>>>>,
     /// The only vendors that may be used.
     pub allow_vendors: Option<Sourced<Vec<Arc<str>>>>,
-    /// Whether falling back is an error.
+    /// Whether a fallback is an error.
     pub strict: Option<Sourced<bool>>,
 }
 
-/// One layer: everything is optional.
+/// One layer of configuration, in which every setting is optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layer {
     /// Alternatives for operators that have no route of their own.
     pub order: Option<Route>,
-    /// Routes of operators, in the order in which they were written: a later one beats an earlier
-    /// one of the same form, and the exact name of an operator beats `name.*`.
+    /// Routes of operators, in the order of the text: a later route beats an earlier one of the same form, and a
+    /// route for the exact name of an operator beats `name.*`.
     pub ops: Vec<(OpPattern, Route)>,
     /// Vendors that must not be used.
     pub deny_vendors: Option<Sourced<Vec<Arc<str>>>>,
@@ -44,7 +44,7 @@ pub struct Layer {
     pub log_dispatch: Option<Sourced<bool>>,
     /// Whether FlagGems is kept out of every route.
     pub disable_flaggems: Option<Sourced<bool>>,
-    /// The active vendor, which `vendor` stands for.
+    /// The active vendor, which the selector `vendor` means.
     pub vendor: Option<Sourced<Arc<str>>>,
     /// Settings for single namespaces.
     pub namespaces: BTreeMap<Arc<str>, Scoped>,
@@ -56,7 +56,7 @@ impl Layer {
         self.ops.push((pattern, Sourced::new(selectors, source)));
     }
 
-    /// Puts `other` on top of this layer, as if it had been written after it.
+    /// Puts `other` on top of this layer, as if it were written behind this one.
     pub fn overlay(&mut self, other: Self) {
         fn take<T>(mine: &mut Option<T>, other: Option<T>) {
             if other.is_some() {
@@ -82,14 +82,14 @@ impl Layer {
     }
 }
 
-/// Every layer made into one value, on which [`resolve_all`](super::resolve_all) decides.
+/// The merged layers, by which [`resolve_all`](super::resolve_all) decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// Alternatives for operators that have no route of their own.
     pub order: Route,
     /// The routes of each layer, the weakest layer first.
     pub ops: Vec<Vec<(OpPattern, Route)>>,
-    /// Vendors that must not be used. It beats everything else.
+    /// Vendors that must not be used, whatever a route says.
     pub deny_vendors: Sourced<Vec<Arc<str>>>,
     /// The only vendors that may be used.
     pub allow_vendors: Option<Sourced<Vec<Arc<str>>>>,
@@ -101,9 +101,9 @@ pub struct Policy {
     pub log_dispatch: Sourced<bool>,
     /// Whether FlagGems is kept out of every route.
     pub disable_flaggems: Sourced<bool>,
-    /// The active vendor; `None` when none has been chosen, and then `vendor` means any.
+    /// The active vendor; `None` before one is chosen, when the selector `vendor` means any vendor.
     pub vendor: Option<Sourced<Arc<str>>>,
-    /// What differs in single namespaces.
+    /// The settings of single namespaces, where they differ from the general ones.
     pub namespaces: BTreeMap<Arc<str>, Scoped>,
 }
 
@@ -125,7 +125,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Whether falling back is an error for the operators of a namespace.
+    /// Whether a fallback is an error for the operators of a namespace.
     #[must_use]
     pub fn strict_in(&self, namespace: &str) -> &Sourced<bool> {
         let scoped = self.namespaces.get(namespace);
@@ -134,8 +134,8 @@ impl Policy {
             .unwrap_or(&self.strict)
     }
 
-    /// Puts the settings of a layer for single namespaces on top; what a layer says of all
-    /// namespaces beats what weaker layers say of one.
+    /// Puts a layer's settings for single namespaces on top. A layer's general setting beats weaker layers'
+    /// settings for single namespaces.
     fn overlay_namespaces(&mut self, layer: &Layer) {
         for scoped in self.namespaces.values_mut() {
             if layer.order.is_some() {

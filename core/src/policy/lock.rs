@@ -1,4 +1,4 @@
-//! Lock files: a plan saved, and compared with a later one.
+//! Lock files: a saved plan, with which a later plan is compared.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,10 +11,10 @@ use super::file::At;
 use super::plan::{Plan, PlanEntry};
 use crate::{Error, Result};
 
-/// The format of the file. It changes when a line would mean something else than before.
+/// The version of the format, which changes when the meaning of a line does.
 const VERSION: &str = "1";
 
-/// How many differences are written out.
+/// The most differences that an error lists.
 const SHOWN: usize = 100;
 
 pub(super) fn write(plan: &Plan) -> String {
@@ -31,7 +31,7 @@ pub(super) fn write(plan: &Plan) -> String {
     text
 }
 
-/// Nothing is decided for operators that are decomposed.
+/// The entries of a lock file: all but those of decomposed operators, for which nothing is decided.
 fn decided_ones(plan: &Plan) -> impl Iterator<Item = &PlanEntry> {
     plan.iter().filter(|entry| !entry.is_decomposed())
 }
@@ -85,7 +85,7 @@ pub(super) fn check(plan: &Plan, name: &str, text: &str) -> Result<()> {
             None => differences.push(format!("+ {}: {now} (not locked)", entry.op)),
         }
     }
-    // What an adapter that is not loaded would register says nothing about this plan.
+    // Operators of an adapter that is not loaded are not compared.
     let namespace = |op: &str| op.split_once("::").map(|(ns, _)| ns.to_owned());
     let loaded: std::collections::HashSet<_> = plan.iter().map(|e| namespace(&e.op)).collect();
     for (op, before) in locked {

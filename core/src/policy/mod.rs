@@ -1,16 +1,15 @@
 //! Which implementation serves an operator: layers of configuration, parsed into one value and
 //! resolved into a plan.
 //!
-//! Data flows one way. Each layer is parsed into a [`Layer`] whose every entry knows its [`Source`];
-//! [`Policy::from_layers`] puts them on top of each other; [`resolve_all`] decides, without side
-//! effects, what a [`Plan`] then records: the winner of every operator, each loser with its reason,
-//! and what decided.
+//! Data flows one way. Each layer is parsed into a [`Layer`] whose every entry has its [`Source`];
+//! [`Policy::from_layers`] merges the layers; [`resolve_all`] decides, without side effects, and returns a
+//! [`Plan`]: for every operator the winner, each loser with its reason, and the source of the decision.
 //!
 //! Layers, the weakest first: built-in defaults, `flagos.toml`, `backends.conf`, the environment
 //! (variables an adapter reads, then those of flagos), calls of the API, the active context.
 //!
-//! A route lists alternatives, and the first usable one wins. When none is, the operator is blocked
-//! and says why when it is called; it never silently runs elsewhere.
+//! A route lists alternatives, and the first usable one wins. Without a usable one the operator is blocked: a
+//! call raises the reason. An operator never runs elsewhere in silence.
 
 mod adapter;
 mod backends_conf;
@@ -49,12 +48,12 @@ pub use source::{Source, Sourced};
 
 use crate::Result;
 
-/// Reads a `flagos.toml` and what it includes.
+/// Reads a `flagos.toml` and the files it includes.
 pub fn read_flagos_toml(files: &dyn Files, path: &Path) -> Result<Document> {
     flagos_toml::read(&mut file::Includes::new(files), path, None)
 }
 
-/// Reads a `backends.conf` and what it includes.
+/// Reads a `backends.conf` and the files it includes.
 pub fn read_backends_conf(files: &dyn Files, path: &Path) -> Result<Layer> {
     backends_conf::read(&mut file::Includes::new(files), path, None)
 }

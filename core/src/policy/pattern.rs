@@ -1,4 +1,4 @@
-//! Which operators a route is for.
+//! Patterns: the operators that a route is for.
 
 use std::fmt;
 
@@ -12,8 +12,8 @@ pub enum OpPattern {
     Exact(String),
     /// `add.*`: every overload of an operator, by its qualified name without the overload.
     Overloads(String),
-    /// The tail of a `FLAGOS_OP_*` variable. It cannot be decoded without knowing the operators,
-    /// because `__` may stand for `.`, for `::`, or for itself (`__and__.Tensor`).
+    /// The tail of a `FLAGOS_OP_*` variable. Decoding needs the registered operators, because `__` may stand
+    /// for `.`, for `::`, or for itself (`__and__.Tensor`).
     Variable(String),
 }
 
@@ -35,7 +35,7 @@ impl OpPattern {
         }
     }
 
-    /// The namespace, when it is known.
+    /// The namespace; `None` for the tail of a variable.
     fn namespace(&self) -> Option<&str> {
         match self {
             Self::Exact(name) | Self::Overloads(name) => name.split_once("::").map(|(ns, _)| ns),
@@ -43,10 +43,10 @@ impl OpPattern {
         }
     }
 
-    /// The registered operators this is for.
+    /// The registered operators that the pattern matches.
     ///
-    /// `Ok` and empty when the namespace has no operators yet, so that nothing can be said; an
-    /// error with the nearest name when it has some and none matches.
+    /// `Ok` and empty when the namespace has no operators yet; an error with the nearest name when the namespace
+    /// has operators and none matches.
     pub fn find(&self, registry: &Registry) -> Result<Vec<OpId>> {
         let found: Vec<_> = match self {
             Self::Exact(name) => registry.id(name).into_iter().collect(),
@@ -81,7 +81,7 @@ impl OpPattern {
     }
 }
 
-/// Whether `tail` is how the name of an operator is written in a variable: `::` and `.` as `__`.
+/// Whether `tail` is the name of an operator as variables write it, with `__` for `::` and `.`.
 fn is_written(name: &str, tail: &str) -> bool {
     let (mut name, mut tail) = (name.as_bytes(), tail.as_bytes());
     loop {
@@ -100,7 +100,7 @@ fn is_written(name: &str, tail: &str) -> bool {
 fn find_variable(tail: &str, registry: &Registry) -> Result<Vec<OpId>> {
     let mut qualified = Vec::new();
     for (id, op) in registry.iter() {
-        // Legacy spelling first: without namespace, for aten.
+        // The legacy spelling of an aten operator has no namespace.
         if let Some(rest) = op.name.strip_prefix("aten::") {
             if is_written(rest, tail) {
                 return Ok(vec![id]);
@@ -124,12 +124,12 @@ fn find_variable(tail: &str, registry: &Registry) -> Result<Vec<OpId>> {
     })
 }
 
-/// Whether a variable may name an operator of a namespace that has none yet.
+/// Whether a variable may name an operator of a namespace that has no operators yet.
 fn could_be_unregistered(tail: &str, registry: &Registry) -> bool {
     if !registry.is_populated(crate::registry::DEFAULT_NAMESPACE) {
         return true;
     }
-    // `te__rmsnorm_fwd`: a namespace of one of our adapters, not a base name of aten.
+    // `te__rmsnorm_fwd` begins with the namespace of an adapter, and not with a base name of aten.
     match tail.split_once("__") {
         Some((head, _)) => ADAPTER_NAMESPACES.contains(&head) && !registry.is_populated(head),
         None => false,

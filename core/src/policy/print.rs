@@ -1,4 +1,4 @@
-//! Layers written back in the grammars they are read from.
+//! Writing layers in the grammars they are read from.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ pub fn to_toml(layer: &Layer) -> String {
     text
 }
 
-/// The routes of a layer as `backends.conf` text, that of all of torch's operators among them;
-/// everything else is left out.
+/// The routes of a layer as `backends.conf` text, with the order for all of torch's operators. Other settings
+/// are left out.
 #[must_use]
 pub fn to_backends_conf(layer: &Layer) -> String {
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! From a registry and a policy to a plan: pure functions.
+//! Pure functions that make a plan of a registry and a policy.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::nearest;
 use crate::registry::{Availability, Impl, Kind, Namespace, Op, OpId, Registry};
 use crate::{Error, Result};
 
-/// Vendors flagos knows without anything registered for them.
+/// Vendors that configuration may name without any registered implementation.
 const KNOWN_VENDORS: [&str; 4] = ["host", "cuda", "ascend", "metax"];
 
 /// Decides every operator. The same registry and policy always give the same plan.
@@ -28,11 +28,11 @@ pub fn resolve_all(registry: &Registry, policy: &Policy) -> Result<Plan> {
     Ok(compiled.plan(entries, registry))
 }
 
-/// Decides `changed` operators again and keeps the rest of `plan`: equal to [`resolve_all`] as long as
-/// nothing else has changed since `plan` was made. Operators interned since are decided too.
+/// Decides `changed` operators again, and those interned since `plan` was made, and keeps the rest of `plan`.
+/// The result equals that of [`resolve_all`] as long as nothing else has changed since.
 ///
-/// The names in the policy are not checked: while a namespace is registered operator by operator, a
-/// route may be for one that is still to come.
+/// Does not check the names in the policy: while a namespace is registered operator by operator, a route may
+/// be for an operator that is still to come.
 pub(crate) fn resolve_some(
     plan: &Plan,
     registry: &Registry,
@@ -54,18 +54,18 @@ pub(crate) fn resolve_some(
     Ok(compiled.plan(entries, registry))
 }
 
-/// Decides one operator: equal to its entry in [`resolve_all`]. No name is checked.
+/// Decides one operator as [`resolve_all`] does. Does not check the names in the policy.
 pub fn resolve_one(registry: &Registry, policy: &Policy, id: OpId) -> Result<PlanEntry> {
     let compiled = Compiled::new(registry, policy, Check::Nothing)?;
     Ok(compiled.resolve(id, registry.op(id)))
 }
 
-/// Checks every name a policy uses against what is registered.
+/// Checks every name in a policy against the registered ones.
 pub fn check(registry: &Registry, policy: &Policy) -> Result<()> {
     Compiled::new(registry, policy, Check::Everything).map(drop)
 }
 
-/// The operators that the patterns of one layer are about.
+/// The operators that the patterns of one layer match.
 pub(crate) fn matched<'p>(
     registry: &Registry,
     patterns: impl IntoIterator<Item = &'p OpPattern>,
@@ -74,20 +74,20 @@ pub(crate) fn matched<'p>(
     found.flatten().collect()
 }
 
-/// Checks the names used in a layer against what is registered.
+/// Checks every name in a layer against the registered ones.
 pub(crate) fn check_layer(registry: &Registry, layer: &Layer) -> Result<()> {
     let policy = Policy::from_layers([layer]);
     Compiled::new(registry, &policy, Check::Everything).map(|_| ())
 }
 
-/// Which names of a policy must exist.
+/// The names of a policy that must exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Check {
     Everything,
     Nothing,
 }
 
-/// What holds for the operators of one namespace.
+/// The settings and rules for the operators of one namespace.
 struct View<'p> {
     order: Arc<Route>,
     deny_vendors: &'p Sourced<Vec<Arc<str>>>,
@@ -139,14 +139,14 @@ impl<'p> Compiled<'p> {
             names.check_vendors(policy)?;
             names.check_route(&policy.order)?;
             for (name, scoped) in &policy.namespaces {
-                // Its plugins may still name vendors of their own.
+                // Plugins of the namespace may still register vendors of their own.
                 if registry.is_implemented(name) {
                     names.check_scoped(scoped)?;
                 }
             }
         }
         for layer in &policy.ops {
-            // Wildcards first: within a layer, the exact name of an operator beats them.
+            // Wildcards come first, because within a layer a route for the exact name of an operator beats them.
             let (wildcards, exact): (Vec<_>, Vec<_>) = layer
                 .iter()
                 .partition(|(pattern, _)| matches!(pattern, OpPattern::Overloads(_)));
@@ -180,7 +180,7 @@ impl<'p> Compiled<'p> {
         let followed =
             |id: &OpId| !registry.op(*id).composite || self.serves(registry.op(*id), route);
         let decomposed = found.iter().copied().find(|id| !followed(id));
-        // `softmax.*` is about the overloads that are routed.
+        // `softmax.*` is a route for those overloads that can be routed.
         if matches!(pattern, OpPattern::Overloads(_)) {
             found.retain(followed);
         }
@@ -215,7 +215,7 @@ impl<'p> Compiled<'p> {
                 _ => route.value.iter().position(|s| self.names(s, i)),
             })
             .collect();
-        // The earliest alternative, then the highest priority, then the id: a total order.
+        // The total order: the earliest alternative, then the highest priority, then the id.
         let usable = (0..op.impls.len()).filter(|&i| unusable[i].is_none());
         let mut ranked: Vec<_> = usable
             .filter_map(|i| named[i].map(|alternative| (i, alternative)))
@@ -260,7 +260,7 @@ impl<'p> Compiled<'p> {
         }
     }
 
-    /// Why an implementation must not be used, whatever the route says.
+    /// The reason why an implementation must not be used, whatever the route says.
     fn unusable(&self, view: &View, implementation: &Impl) -> Option<Reason> {
         let policy = self.policy;
         if let Availability::Unavailable(reason) = &implementation.availability {
@@ -281,7 +281,7 @@ impl<'p> Compiled<'p> {
         }
         match &policy.vendor {
             _ if view.rules.any_device => None,
-            // Tensors live on the active vendor's devices. A reference copies, so it may run anywhere.
+            // Tensors live on the active vendor's devices. A reference copies them, so that it serves any vendor.
             Some(active) if active.value != *vendor && implementation.kind != Kind::Reference => {
                 Some(Reason::VendorInactive(Arc::clone(&active.value)))
             }
@@ -349,7 +349,7 @@ fn located(error: &Error, source: &Source) -> Error {
     }
 }
 
-/// The operator would run whatever the route says, so the route must not be accepted.
+/// The error for a route of a decomposed operator, which would run whatever the route says.
 fn composite(op: &str, source: &Source) -> Error {
     let message = format!(
         "`{op}` cannot be routed: it is composite, torch decomposes it into other operators"
@@ -375,7 +375,7 @@ impl<'r> Names<'r> {
         }
     }
 
-    /// Ids of implementations, and names of vendors.
+    /// The ids of implementations, and the names of vendors.
     fn known(&mut self) -> &(BTreeSet<&'r str>, BTreeSet<&'r str>) {
         let (registry, active) = (self.registry, self.active);
         self.known.get_or_insert_with(|| {

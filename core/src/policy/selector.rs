@@ -1,4 +1,4 @@
-//! Selectors: how a route names implementations.
+//! Selectors, by which a route names implementations.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Every backend name. `flagos` is missing on purpose: it is the selector of a kind.
+    /// Every backend name. `flagos` is left out, because it is the selector of a kind.
     pub const ALL: [Self; 6] = [
         Self::FlagGems,
         Self::FlagosPython,
@@ -57,11 +57,11 @@ impl Backend {
         }
     }
 
-    /// Whether an implementation answers to this name.
+    /// Whether this name selects an implementation.
     #[must_use]
     pub fn matches(self, implementation: &Impl) -> bool {
         match self {
-            // The legacy name for FlagGems reached through Python, the only way flagos reaches it.
+            // The legacy name for FlagGems' Python kernels, the only ones that flagos calls.
             Self::FlagosPython => {
                 &*implementation.backend == self.as_str() || is_flaggems(implementation)
             }
@@ -90,7 +90,7 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// Reads one selector; the error is what to do about it.
+    /// Reads one selector. The error has a hint.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let text = text.trim();
         if let Some((prefix, name)) = text.split_once(':') {
@@ -131,7 +131,8 @@ pub(crate) fn push_unique(list: &mut Vec<Selector>, next: Selector) -> Result<()
     Ok(())
 }
 
-/// Names of vendors and implementations: no spaces, no `|`, nothing a shell or TOML would change.
+/// Whether a name is valid for a vendor or an implementation: without spaces, `|`, and characters that a shell
+/// or TOML would change.
 pub(crate) fn valid_name(name: &str) -> bool {
     let valid = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-' | b'/');
     !name.is_empty() && name.bytes().all(valid)
@@ -154,12 +155,12 @@ impl serde::Serialize for Selector {
     }
 }
 
-/// Text that is not a selector.
+/// The error for a text that is not a selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelectorError {
-    /// What is wrong.
+    /// The mistake.
     pub message: String,
-    /// What to write instead.
+    /// The text to write instead.
     pub hint: String,
 }
 

@@ -1,4 +1,4 @@
-//! Where a setting comes from.
+//! The source of a setting.
 
 use std::fmt;
 use std::path::Path;
@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-/// What decided something.
+/// The place where a setting was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// The built-in defaults.
     BuiltIn,
     /// A line of a configuration file.
     File {
-        /// The file, as it was found.
+        /// The path by which the file was found.
         path: Arc<Path>,
-        /// The line, from 1.
+        /// The number of the line, from 1.
         line: u32,
     },
     /// An environment variable.
     Env {
-        /// Its name.
+        /// The name of the variable.
         var: Arc<str>,
     },
     /// A call of the API.
@@ -70,12 +70,12 @@ impl Serialize for Source {
     }
 }
 
-/// A value and what set it.
+/// A value and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sourced<T> {
     /// The value.
     pub value: T,
-    /// What set it.
+    /// The source of the value.
     pub source: Source,
 }
 

@@ -1,8 +1,8 @@
-//! Operators, their implementations, and the slots routes are published into.
+//! Operators, their implementations, and the slots that routes are published into.
 //!
-//! An operator is a namespaced name, `aten::add.Tensor`, interned once into an [`OpId`]. Adapters
-//! keep the address of its [`OpSlot`] and read it on every call: no environment, no lock, no
-//! strings. The [`Router`](crate::router::Router) above writes the slots.
+//! An operator is a namespaced name, `aten::add.Tensor`, interned once into an [`OpId`]. Adapters keep the
+//! address of its [`OpSlot`] and read the slot on every call, without lock, environment or strings. The
+//! [`Router`](crate::router::Router) above writes the slots.
 
 mod implementation;
 mod namespace;

@@ -21,17 +21,17 @@ impl OpId {
     }
 }
 
-/// The namespace of names that give none.
+/// The namespace of names without one.
 pub const DEFAULT_NAMESPACE: &str = "aten";
 
 /// A valid name, split: `aten::add.Tensor` is namespace `aten`, base `add`, overload `Tensor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpName<'a> {
-    /// Before `::`, or [`DEFAULT_NAMESPACE`].
+    /// The part before `::`, or [`DEFAULT_NAMESPACE`].
     pub namespace: &'a str,
-    /// Between `::` and the first `.`.
+    /// The part between `::` and the first `.`.
     pub base: &'a str,
-    /// After the first `.`; empty when there is none.
+    /// The part after the first `.`; empty without one.
     pub overload: &'a str,
 }
 

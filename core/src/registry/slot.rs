@@ -1,4 +1,4 @@
-//! The slot of an operator: what an adapter reads on every call.
+//! The slot of an operator, which an adapter reads on every call.
 //!
 //! # Publication order
 //!
@@ -14,7 +14,7 @@ pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What an adapter does when an operator is called.
+/// The adapter's action when an operator is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u32)]
@@ -23,14 +23,14 @@ pub enum Route {
     Native = 0,
     /// Run the foreign object behind `impl_token`.
     Foreign = 1,
-    /// Nothing usable: raise the explanation of the plan.
+    /// Raise the plan's explanation, because no implementation is usable.
     Blocked = 2,
-    /// Run the adapter's native path on the CPU, over copies where memory is not the host's.
+    /// Run the adapter's native path on the CPU, with copies where device memory is not the host's.
     CpuFallback = 3,
 }
 
 impl Route {
-    /// The route behind its number in a slot. Numbers of a newer core block.
+    /// The route with this number in a slot. Unknown numbers, of a newer core, are [`Route::Blocked`].
     #[must_use]
     pub const fn from_raw(raw: u32) -> Self {
         match raw {
@@ -42,13 +42,13 @@ impl Route {
     }
 }
 
-/// Bit of [`OpSlot::flags`]: print a line for this dispatch.
+/// The bit of [`OpSlot::flags`] that has every dispatch logged.
 pub const FLAG_LOG_DISPATCH: u32 = 1;
 
 /// One operator's counters and published route.
 ///
-/// Allocated once, never moved and never freed: adapters keep its address. One cache line, so that
-/// counting one operator never slows down another.
+/// A slot is allocated once, never moved and never freed, because adapters keep its address. It is one cache
+/// line, so that counting one operator never slows down another.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct OpSlot {
@@ -60,7 +60,7 @@ pub struct OpSlot {
     pub route: AtomicU32,
     /// A combination of flags such as [`FLAG_LOG_DISPATCH`].
     pub flags: AtomicU32,
-    /// What to call when the route is [`Route::Foreign`].
+    /// The token of the object to call when the route is [`Route::Foreign`].
     pub impl_token: AtomicU64,
 }
 
@@ -96,7 +96,7 @@ impl OpSlot {
         self.route.store(decision.route() as u32, Ordering::Release);
     }
 
-    /// Sets the flags. They are independent of the route, so no order is needed.
+    /// Sets the flags. No order is needed, because the flags are independent of the route.
     pub fn set_flags(&self, flags: u32) {
         self.flags.store(flags, Ordering::Relaxed);
     }
@@ -113,7 +113,7 @@ impl OpSlot {
     }
 }
 
-/// What a plan decided for an operator, in the form a slot holds.
+/// A plan's decision about an operator, in the form of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// [`Route::Native`].

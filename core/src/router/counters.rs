@@ -1,4 +1,4 @@
-//! How often operators are called, and fall back.
+//! The counters of operators' calls and fallbacks.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::Result;
 pub struct Counters {
     /// The qualified name.
     pub op: Arc<str>,
-    /// How often it was called.
+    /// The number of calls.
     pub calls: u64,
-    /// How often it fell back to the CPU.
+    /// The number of fallbacks to the CPU.
     pub fallbacks: u64,
 }
 

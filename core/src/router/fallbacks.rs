@@ -14,20 +14,20 @@ use crate::{Error, Result};
 pub struct FallbackRecord {
     /// The qualified name.
     pub op: Arc<str>,
-    /// How many there were.
+    /// The number of fallbacks.
     pub count: u64,
-    /// The reason of the first.
+    /// The reason of the first fallback.
     pub reason: String,
 }
 
-/// Every CPU fallback of the process. Fallbacks copy tensors, so that a lock is not what costs.
+/// The CPU fallbacks of the process. A lock suffices, because a fallback copies tensors, which costs more.
 #[derive(Debug, Default)]
 pub(super) struct FallbackLedger {
     records: Mutex<(u64, BTreeMap<Arc<str>, FallbackRecord>)>,
 }
 
 impl FallbackLedger {
-    /// Counts a fallback that is about to happen, or refuses it. Refused ones are not counted.
+    /// Counts a fallback that is about to happen, or refuses it. A refused fallback is not counted.
     pub(super) fn record(&self, op: &Arc<str>, reason: &str, policy: &Policy) -> Result<()> {
         let refuse = |message: String, hint: &str| {
             Err(Error::unsupported(op.to_string(), message).with_hint(hint))
@@ -68,7 +68,7 @@ impl FallbackLedger {
         record.count += 1;
         drop(records);
         if first {
-            // After the lock: a subscriber may call back into the router.
+            // Logged without the lock, because a subscriber may call back into the router.
             tracing::warn!(op = %op, reason, "operator falls back to another implementation");
         }
         Ok(())

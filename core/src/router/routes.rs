@@ -6,8 +6,8 @@ use crate::policy::{self, Layer, OpPattern, Policy, Selector, Source, Sourced};
 use crate::{Error, Result};
 
 impl Router {
-    /// Routes an operator, or every overload with `add.*`, until [`Router::clear_route`].
-    /// `selectors` are alternatives separated by `|`; `call` is shown as what decided.
+    /// Routes an operator, or every overload with `add.*`, until [`Router::clear_route`]. `selectors` are
+    /// alternatives separated by `|`; explanations show `call` as the route's source.
     pub fn set_route(&self, op: &str, selectors: &str, call: &str) -> Result<()> {
         let (pattern, selectors) = parse_route(op, selectors)?;
         self.change(|state| {
@@ -20,7 +20,7 @@ impl Router {
         })
     }
 
-    /// Takes back [`Router::set_route`], for one operator or for all. Returns how many there were.
+    /// Takes back [`Router::set_route`], for one operator or for all. Returns the number of routes removed.
     pub fn clear_route(&self, op: Option<&str>) -> Result<usize> {
         let wanted = op.map(OpPattern::parse).transpose()?;
         self.change(|state| {
@@ -33,7 +33,7 @@ impl Router {
         })
     }
 
-    /// Changes anything else in the API layer, for example `|layer| layer.strict = ...`.
+    /// Changes other settings of the API layer, for example `|layer| layer.strict = ...`.
     pub fn update_api(&self, edit: impl FnOnce(&mut Layer)) -> Result<()> {
         self.change(|state| {
             edit(&mut state.api);
@@ -41,7 +41,7 @@ impl Router {
         })
     }
 
-    /// Puts a layer in the place of what an adapter's variables say; `None` takes it back.
+    /// Puts a layer in the place of the layer of an adapter's variables; `None` takes it back.
     pub fn set_adapter_layer(&self, adapter: &'static str, layer: Option<Layer>) -> Result<()> {
         self.change(|state| {
             match layer {
@@ -68,7 +68,7 @@ impl Router {
         self.update_api(|layer| layer.strict = Some(Sourced::new(strict, source)))
     }
 
-    /// Puts routes (operator, selectors) on top of everything until [`Router::pop_context`].
+    /// Puts a layer of routes (operator, selectors) on top of all layers until [`Router::pop_context`].
     pub fn push_context<'a>(
         &self,
         routes: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -88,7 +88,7 @@ impl Router {
         })
     }
 
-    /// Removes a context, wherever it is in the stack: contexts of several threads may overlap.
+    /// Removes a context. It may be anywhere in the stack, because contexts of several threads may overlap.
     pub fn pop_context(&self, token: ContextToken) -> Result<()> {
         self.change(|state| {
             let found = state.contexts.iter().position(|(known, _)| *known == token);

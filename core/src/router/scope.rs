@@ -1,19 +1,19 @@
-//! How far a change reaches.
+//! The operators that a change can affect.
 
 use std::collections::BTreeSet;
 
 use crate::policy::Plan;
 use crate::registry::{OpId, FLAG_LOG_DISPATCH};
 
-/// What a change can affect.
+/// The operators that a change can affect.
 pub(super) enum Scope {
-    /// Everything: the whole configuration is checked.
+    /// All operators, with a check of the whole configuration.
     All,
-    /// These operators, and those that are new.
+    /// These operators, and new ones.
     Ops(BTreeSet<OpId>),
 }
 
-/// Whether a plan has to agree with `FLAGOS_LOCK`. A change the program itself asks for need not.
+/// Whether a plan has to agree with `FLAGOS_LOCK`. After a change by the program itself it need not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lock {
     Compared,
