@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// What the build needs to know of the installed torch.
+/// The facts about the installed torch that the build needs.
 struct Torch {
     version: String,
     root: PathBuf,
@@ -15,7 +15,7 @@ fn torch() -> Torch {
     let python = env::var("PYO3_PYTHON")
         .or_else(|_| env::var("VIRTUAL_ENV").map(|root| format!("{root}/bin/python")))
         .unwrap_or_else(|_| "python3".into());
-    // Found without importing torch: an import would load this very extension if it is installed.
+    // torch is found without an import, which would load this very extension if it is installed.
     let script = "import importlib.util as u, importlib.metadata as m, os;\
         print(m.version('torch')); print(os.path.dirname(u.find_spec('torch').origin))";
     let output = Command::new(&python)
@@ -43,12 +43,13 @@ fn torch() -> Torch {
     }
 }
 
-/// What most of the shim's files include: read once instead of once a file, which halves the build.
+/// The headers that most of the shim's files include. Precompiling them halves the time of the build.
 const HEADERS: &str = "#include <ATen/core/Tensor.h>\n\
                        #include <ATen/core/dispatch/Dispatcher.h>\n\
                        #include <torch/library.h>\n";
 
-/// Precompiles [`HEADERS`] where the compiler is GCC itself: what ccache keeps is not found again through them.
+/// Precompiles [`HEADERS`] where the compiler is GCC itself. Under ccache they are not precompiled, because ccache
+/// then finds nothing that it kept.
 fn precompile(shim: &mut cc::Build) {
     let compiler = shim.get_compiler();
     let mut command = compiler.to_command();
@@ -69,7 +70,7 @@ fn precompile(shim: &mut cc::Build) {
     }
 }
 
-/// The C++ files of a folder and of those within.
+/// Adds the C++ files of a folder and of its subfolders.
 fn find_sources(folder: &Path, sources: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("csrc is part of the package") {
         let path = entry.expect("csrc can be listed").path();
@@ -86,7 +87,7 @@ fn main() {
     println!("cargo:rustc-env=TORCH_FL_BUILT_FOR={}", torch.version);
     println!("cargo:rerun-if-env-changed=TORCH_FL_CHECK_ONLY");
     if env::var_os("TORCH_FL_CHECK_ONLY").is_some() {
-        return; // clippy reads the Rust alone; the C++ takes minutes
+        return; // clippy checks the Rust code alone, and the C++ code takes minutes
     }
     let mut sources = Vec::new();
     find_sources(Path::new("csrc"), &mut sources);
@@ -104,13 +105,13 @@ fn main() {
         .flag("-fno-plt")
         .flag("-Wall")
         .flag("-Wextra")
-        .flag("-Wno-unused-parameter") // torch's headers
+        .flag("-Wno-unused-parameter") // torch's headers have unused parameters
         .define("_GLIBCXX_USE_CXX11_ABI", "1")
         .include("csrc")
         .include("../../core/include")
         .include("../../comm/include")
         .define("USE_DISTRIBUTED", None)
-        // As torch itself is built: its headers check every tensor and every device otherwise.
+        // torch itself is built with NDEBUG; without it torch's headers check every tensor and every device.
         .define("NDEBUG", None)
         .flag("-isystem")
         .flag(

@@ -1,4 +1,4 @@
-//! What a call of the engine `shm` takes, without a framework:
+//! The time of a call of the engine `shm`, without a framework:
 //! `cargo run --release -p flagos-comm --example all_reduce -- [RANKS [BYTES,BYTES...]]`.
 //!
 //! Prints JSON: microseconds of an all-reduce over float32, of the slowest rank, least, median and greatest
@@ -19,7 +19,7 @@ fn measure(comm: &dyn Communicator, bytes: usize) -> Result<Vec<f64>> {
     let calls = (16 << 20) / bytes.max(1 << 13);
     let mut rounds = vec![];
     for round in 0..=ROUNDS {
-        ranks::all_reduce(comm, &mut [0.0])?; // all begin at once
+        ranks::all_reduce(comm, &mut [0.0])?; // lets all ranks begin at once
         let start = Instant::now();
         for _ in 0..calls {
             ranks::all_reduce(comm, &mut data)?;
@@ -28,7 +28,7 @@ fn measure(comm: &dyn Communicator, bytes: usize) -> Result<Vec<f64>> {
             rounds.push(start.elapsed().as_secs_f64() * 1e6 / calls as f64);
         }
     }
-    // What it computed is right: 0 stays 0, and ones add up.
+    // Checks the result: 0 stays 0, and ones add up.
     let mut ones = vec![1f32; bytes / 4];
     ranks::all_reduce(comm, &mut ones)?;
     if data.iter().any(|&x| x != 0.0) || ones.iter().any(|&x| x != ones[0] || x < 2.0) {

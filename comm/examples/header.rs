@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cbindgen::{Builder, Config, DocumentationStyle, EnumConfig, ExportConfig, Language, Style};
 
-/// Where the checked-in header is.
+/// The path of the checked-in header.
 pub fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("include")

@@ -1,7 +1,7 @@
-//! Ranks that are processes of their own, through the public interface: this program forks them.
+//! Ranks that are processes, through the public interface: this program forks them.
 //!
-//! The harness has other threads; the children use nothing that these may hold but memory, whose allocator
-//! survives a fork.
+//! The harness has other threads. Of the locks that they may hold the children take only the memory
+//! allocator's, which survives a fork.
 
 mod ranks;
 

@@ -1,4 +1,4 @@
-//! What one allocation and its free cost, against `posix_memalign` and `free`.
+//! The cost of an allocation and its free, against `posix_memalign` and `free`.
 //!
 //! `cargo bench -p flagos-core --bench allocator`. Each line is the time of one pair in
 //! nanoseconds: the least, the median and the most of 200 batches, and the median as a ratio to
@@ -124,7 +124,7 @@ fn main() {
     calls();
 }
 
-/// What an adapter calls around every operator.
+/// Measures the calls that an adapter makes around every operator.
 fn calls() {
     println!(
         "\n{:<34} {:>9} {:>9} {:>9}",

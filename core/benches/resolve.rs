@@ -1,4 +1,4 @@
-//! What registering, resolving and rerouting 2,500 operators cost.
+//! The cost of registering, resolving and rerouting 2,500 operators.
 //!
 //! `cargo bench -p flagos-core --bench resolve`. Each line is the least and the median time of 50
 //! runs in microseconds, and the median as a ratio to the budget.
@@ -14,7 +14,7 @@ use flagos_core::router::Router;
 const OPS: usize = 2500;
 const RUNS: usize = 50;
 
-/// Microseconds of `work`, least and median, each run on something `prepare` made.
+/// Microseconds of `work`, least and median; `prepare` makes the value for each run.
 fn measure<T>(mut prepare: impl FnMut() -> T, mut work: impl FnMut(&T)) -> [f64; 2] {
     let mut times: Vec<f64> = (0..RUNS)
         .map(|_| {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cbindgen::{Builder, Config, DocumentationStyle, Language, LayoutConfig, Style};
 
-/// Where the checked-in header is.
+/// The path of the checked-in header.
 pub fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("include")
@@ -51,7 +51,7 @@ const HEADER: &str = "\
  * SPDX-License-Identifier: Apache-2.0
  * Generated from core/src/abi/types.rs by `cargo run -p flagos-core --example header`: do not edit. */";
 
-/// C11 and C++17 spell alignment of a type differently, compilers agree on these.
+/// The alignment of a type in words that compilers of C11 and C++17 share, whose standards differ here.
 const ALIGNED: &str = "
 #if defined(_MSC_VER)
 #define FLAGOS_ALIGNED(n) __declspec(align(n))

@@ -1,5 +1,5 @@
-//! The C table as an adapter uses it. The table belongs to the process, so every test runs in a
-//! process of its own: the test of the same name in `inside` below.
+//! The C table, used as adapters use it. The table belongs to the process, so every test runs the test of the
+//! same name in `inside` below in a process of its own.
 
 #![cfg(all(unix, not(loom)))]
 
@@ -25,7 +25,7 @@ fn alone(name: &str, variables: &[(&str, &str)]) {
         ])
         .current_dir(folder.path())
         .env("HOME", folder.path())
-        // The same on every machine.
+        // The vendor `host` is the same on every machine.
         .env("FLAGOS_VENDOR", "host")
         .envs(variables.iter().copied())
         .output()
@@ -256,7 +256,7 @@ mod inside {
         ok((table.mem_empty_cache)(-1));
         assert_eq!(stats(0).reserved_bytes.all.current, 0);
         assert_eq!((table.mem_device_of)(data), -1);
-        // Freed twice: nothing happens but a message.
+        // A second free only logs a message.
         (table.mem_free)(block);
         assert!(message().contains("free each block once"), "{}", message());
     }

@@ -15,7 +15,7 @@ fn the_checked_in_header_is_the_generated_one() {
     );
 }
 
-/// Compiles a program against the header, without making a file.
+/// Compiles a program against the header, without writing a file.
 fn compiles(compiler: &str, language: &str, standard: &str, program: &str) {
     let mut child = Command::new(compiler)
         .args([
@@ -48,7 +48,7 @@ fn compiles(compiler: &str, language: &str, standard: &str, program: &str) {
     );
 }
 
-/// Uses what adapters use, and checks the sizes Rust has.
+/// A program that uses the entries that adapters use, and compares the sizes of types with Rust's.
 fn program(assert: &str) -> String {
     let sizes = [
         (

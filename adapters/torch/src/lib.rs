@@ -1,4 +1,4 @@
-//! `torch_fl._C`: opens the C++ shim for Python. Import torch first.
+//! The module `torch_fl._C`, which opens the C++ shim for Python. torch must be imported before.
 #![allow(non_snake_case)] // the module is called `_C`, as torch calls its own
 
 use std::ffi::{c_char, c_void, CStr};
@@ -28,7 +28,7 @@ mod shim {
     }
 }
 
-/// Turns a message of the shim into its text and frees it; null is success.
+/// Turns a message of the shim into an error and frees the message; null is success.
 fn take_message(message: *mut c_char) -> Result<(), String> {
     if message.is_null() {
         return Ok(());
@@ -64,12 +64,12 @@ fn register(api: &Bound<'_, PyCapsule>, native: &str) -> PyResult<()> {
         .map_err(PyRuntimeError::new_err)
 }
 
-/// What a program's first `flagos` calls; none while nobody waits for it.
+/// The callback of [`watch_device_names`]; none while names are not watched.
 static ASKED: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
-/// Calls what waits for the first `flagos`. The error, if there is one, as text.
+/// Calls the callback of [`watch_device_names`]. The error is the text of the exception.
 fn call_asked() -> Result<(), String> {
-    // Without the lock while Python runs: it may come back here.
+    // The lock is not held while Python runs, because the callback may come back here.
     let called = Python::try_attach(|py| {
         let asked = ASKED
             .lock()
@@ -109,11 +109,11 @@ extern "C" fn asked(message: *mut c_char, size: usize) -> i32 {
     1
 }
 
-/// Has torch call `callback` before it reads the first device string that names flagos, from any
-/// thread and again until it was called with None, which means that the device has its name. What
-/// it raises is raised there, as RuntimeError.
+/// Lets torch call `callback` before it reads a device string that names flagos, from any thread, until
+/// `watch_device_names(None)` says that the device has its name. An exception of the callback is raised there,
+/// as RuntimeError.
 ///
-/// Raises RuntimeError when this torch reads such strings where it cannot be noticed.
+/// Raises RuntimeError when this torch reads device strings in a way that cannot be watched.
 #[pyfunction]
 #[pyo3(signature = (callback))]
 fn watch_device_names(callback: Option<Py<PyAny>>) -> PyResult<()> {
@@ -125,7 +125,7 @@ fn watch_device_names(callback: Option<Py<PyAny>>) -> PyResult<()> {
             .unwrap_or_else(std::sync::PoisonError::into_inner),
         callback,
     );
-    drop(previous); // what it runs may come back here
+    drop(previous); // without the lock: its end may run Python, which may come back here
                     // SAFETY: `asked` is a function of this module, which is never unloaded.
     take_message(unsafe { shim::flagos_shim_watch_device_names(asked) })
         .map_err(PyRuntimeError::new_err)

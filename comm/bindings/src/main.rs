@@ -10,7 +10,7 @@ use syn::{File, ForeignItem, Item};
 
 const LIBRARIES: [&str; 3] = ["nccl", "flagcx", "hccl"];
 
-/// Functions become types: libraries are opened at run time, and their names have a vendor's prefix.
+/// Turns functions into types, because libraries are opened at run time, and their names have a vendor's prefix.
 fn functions_as_types(file: File) -> File {
     let items = file.items.into_iter().flat_map(|item| match item {
         Item::ForeignMod(block) => block.items.into_iter().map(as_type).collect(),

@@ -9,7 +9,7 @@ use flagos_comm::{
     Store, Stream,
 };
 
-/// Values in files of a folder.
+/// A store whose values are files of a folder.
 struct Folder(std::path::PathBuf);
 
 impl Store for Folder {
@@ -35,7 +35,7 @@ impl Store for Folder {
     }
 }
 
-/// Forks `ranks` processes that run `work`; what each answers, or nothing where it was killed.
+/// Forks `ranks` processes that run `work`. Returns each answer, or nothing for a process that was killed.
 pub fn fork(
     ranks: usize,
     name: &str,

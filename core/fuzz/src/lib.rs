@@ -1,5 +1,5 @@
-//! What must hold for any text given as configuration. The fuzz targets call it; so does
-//! `cargo test`, on a stable toolchain, with texts made from the seeds.
+//! Checks that hold for any text given as configuration. The fuzz targets call them; so does `cargo test`, on
+//! a stable toolchain, with texts made from the seeds.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,8 +28,7 @@ fn files(name: &str, text: &str) -> BTreeMap<PathBuf, String> {
 /// Reads `data` as a `flagos.toml`.
 ///
 /// # Panics
-/// When an error does not name its line, or a text that is read is not what is printed and read
-/// again.
+/// When an error does not name its line, or a text that is read, printed and read again differs.
 pub fn flagos_toml(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -63,8 +62,8 @@ pub fn backends_conf(data: &[u8]) {
     }
 }
 
-/// A layer's routes without those an include brought and the file replaced: `flagos.toml` has no
-/// form for an operator that is listed twice.
+/// A layer without the routes of an include that the file replaced, because `flagos.toml` has no form for an
+/// operator that is listed twice.
 fn dedup(layer: &Layer) -> Layer {
     let mut kept = layer.clone();
     kept.ops.clear();
@@ -95,7 +94,7 @@ fn same(original: &Layer, routed: &Layer, again: Result<Layer, Error>) {
     assert_eq!(routes(&again), routes(routed), "printed and read again");
 }
 
-/// A few operators. One registry for all texts: its slots are never freed.
+/// The one registry for all texts, with a few operators, because slots are never freed.
 fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
     REGISTRY.get_or_init(|| {
@@ -133,7 +132,7 @@ fn located(error: &Error, text: &str) {
 mod tests {
     use std::path::Path;
 
-    /// Xorshift: the same texts in every run.
+    /// Xorshift, which makes the same texts in every run.
     struct Random(u64);
 
     impl Random {

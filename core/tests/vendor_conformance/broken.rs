@@ -1,4 +1,4 @@
-//! A host vendor with one thing wrong, to show that the suite notices.
+//! A host vendor with one flaw, which the suite must notice.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -13,14 +13,14 @@ use flagos_core::runtime::{
 use flagos_core::vendors::host::HostVendor;
 use flagos_core::Result;
 
-/// What is wrong.
+/// The flaw of a vendor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
-    /// Nothing: the wrapping itself is right.
+    /// No flaw, so that the wrapping itself is tested.
     None,
     /// Streams do not wait for events.
     IgnoresWaits,
-    /// A wait takes what the event stands for when it runs, not when it is queued.
+    /// A wait waits for the work that the event stands for when the wait runs, and not when it was queued.
     WaitsLate,
     /// Events are always finished.
     EventsAlwaysDone,
@@ -28,9 +28,9 @@ pub enum Flaw {
     SyncReturns,
     /// `device_sync` and `quiesce` wait for the default stream only.
     SyncsOneStream,
-    /// All streams are one.
+    /// All streams are the same stream.
     OneStream,
-    /// The default stream is a new one at each call.
+    /// Each call for the default stream makes a new stream.
     ManyDefaults,
     /// The last byte of a copy is missing.
     ShortCopies,
@@ -44,11 +44,11 @@ pub enum Flaw {
     NoLimit,
     /// Unfinished work is not counted.
     PendingIsZero,
-    /// Unfinished work is counted, though the host is said not to compute.
+    /// Unfinished work is counted, although the vendor says that the host does not compute.
     PendingIsIdle,
     /// Times have no sign.
     TimeHasNoSign,
-    /// Workers are not recognised.
+    /// Work running on a stream is not recognised.
     WorkIsUnknown,
 }
 

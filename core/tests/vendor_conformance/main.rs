@@ -1,4 +1,4 @@
-//! One suite for every vendor, and proof that it notices what it should.
+//! The suite over the host vendor, and over vendors with a flaw that it must notice.
 
 #![cfg(not(loom))]
 
@@ -17,7 +17,7 @@ use broken::{Broken, Flaw};
 use checks::probes::Patience;
 use checks::SUITE;
 
-/// Runs the suite; names each failed check and what it found.
+/// Runs the suite. Returns the name and the finding of each failed check.
 fn failures(vendor: &dyn Vendor, patience: Duration) -> Vec<String> {
     let patience = Patience(patience);
     let run = SUITE
@@ -89,7 +89,7 @@ fn every_flaw_is_noticed() {
         (Flaw::TimeHasNoSign, "time passes between events"),
         (Flaw::WorkIsUnknown, "work knows that it is work"),
     ] {
-        // The one check alone: others may rely on what is broken here.
+        // Only the one check runs, because others may hang on the flaw.
         let vendor = Broken::new(flaw);
         let wanted = SUITE.iter().find(|(name, _)| name.starts_with(check));
         let (name, run) = wanted.expect("the check is in the suite");
@@ -98,7 +98,7 @@ fn every_flaw_is_noticed() {
     }
 }
 
-/// What happened to each of `n` calls, and what the next sync says.
+/// The outcomes of fifty rounds of calls, each with that of the next sync.
 fn trace(settings: &HostSettings) -> Vec<String> {
     let vendor = HostVendor::new(settings, Arc::default());
     let stream = vendor.stream(0, 0).expect("a stream");

@@ -1,4 +1,4 @@
-//! The context of a thread belongs to whoever set it.
+//! The vendor leaves a thread's current context as it was.
 
 use std::ptr::null_mut;
 
@@ -29,7 +29,7 @@ fn what_was_current_is_current_again() {
     assert!(!primary.is_null(), "device 0's stays with the thread");
     use_every_device(&*cuda.vendor);
     assert_eq!(driver.current(), primary);
-    // A context of somebody else's making, as some libraries have.
+    // A context that is not a primary one, as some libraries create.
     let mut foreign = null_mut();
     // SAFETY: a valid output; device 0 exists.
     assert_eq!(unsafe { (driver.create)(&mut foreign, 0, 0) }, 0);
@@ -74,7 +74,7 @@ fn devices_copy_to_each_other() {
         // SAFETY: the whole allocation; nothing is queued for it.
         unsafe { to.address().write_bytes(0, NBYTES) };
         crate::copy(&*here, first.address(), from.address(), NBYTES);
-        // Twice: the first copy arranges access, the second finds it arranged.
+        // The first copy arranges access, the second finds it arranged.
         for _ in 0..2 {
             crate::copy(&*here, second.address(), first.address(), NBYTES);
         }

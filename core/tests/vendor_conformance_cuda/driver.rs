@@ -1,4 +1,4 @@
-//! A few functions of the driver, for the tests to do what other users of CUDA do.
+//! A few functions of the driver, by which tests act as other users of CUDA.
 
 use std::ffi::{c_int, c_uint, c_void, CStr};
 use std::ptr::null_mut;
@@ -29,7 +29,7 @@ pub struct Driver {
     ) -> u32,
 }
 
-/// The driver, which is there when a vendor could be opened.
+/// The driver. Only called once a vendor could be opened.
 pub fn driver() -> &'static Driver {
     static DRIVER: OnceLock<Driver> = OnceLock::new();
     DRIVER.get_or_init(|| {

@@ -1,6 +1,6 @@
-//! Launches of kernels that others loaded.
+//! Launches of kernels that another library loaded.
 //!
-//! The kernel `report` writes what it was launched with to its first parameter: grid, block, dynamic shared
+//! The kernel `report` writes its launch to the address in its first parameter: grid, block, dynamic shared
 //! memory and its other parameters, each as 8 bytes.
 
 use std::ffi::{c_int, c_uint, CStr};
@@ -105,7 +105,7 @@ fn spec(function: u64) -> LaunchSpec<'static> {
     }
 }
 
-/// The function, in the context of device 0, which is current from then on.
+/// The function `report`, loaded in the context of device 0, which stays current.
 fn report(vendor: &dyn Vendor) -> u64 {
     drop(Memory::new(vendor, 0, NBYTES));
     driver().load(REPORT, c"report") as u64
@@ -117,7 +117,7 @@ pub fn ready(vendor: &dyn Vendor) -> Launch {
     unsafe { Launch::new(&spec(report(vendor))) }.expect("a launch")
 }
 
-/// What a kernel wrote to device memory, after everything queued before on a stream.
+/// The values that a kernel wrote to device memory, read behind the work queued on a stream.
 fn read(
     vendor: &dyn Vendor,
     memory: &Memory<'_>,

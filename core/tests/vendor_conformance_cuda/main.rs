@@ -1,4 +1,4 @@
-//! The suite over NVIDIA devices, and what is CUDA's own.
+//! The suite over NVIDIA devices, and tests of the vendor `cuda` alone.
 //!
 //! Without a device every test passes and prints `skipped: <reason>`; with `FLAGOS_REQUIRE_CUDA=1` it
 //! fails instead. The program needs neither cargo nor a CUDA toolkit, so it can be carried to a
@@ -32,7 +32,7 @@ struct Cuda {
     _one_at_a_time: MutexGuard<'static, ()>,
 }
 
-/// Written past the test harness, which would swallow it.
+/// Prints past the test harness, which would swallow the text.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! Running out of memory, and going on.
+//! Memory that runs out, and is given back.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ fn the_allocator_gives_back_what_it_cached() {
         .expect("it fits")
         .expect("not empty");
     memory.free(first.block).expect("allocated");
-    // It does not fit beside the first, which is only cached.
+    // The second allocation does not fit beside the first, which is free but cached.
     let second = memory
         .alloc(0, 0, part(7))
         .expect("the cache gives way")

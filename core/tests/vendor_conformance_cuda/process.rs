@@ -1,4 +1,4 @@
-//! What concerns the whole process: each test runs the one of the same name below in a new one.
+//! Tests of the state of a process: each runs the test of the same name below in a new process.
 
 use std::process::Command;
 
@@ -62,7 +62,7 @@ mod inside {
     use crate::driver::driver;
     use crate::{open, pattern, same, settings};
 
-    /// What a forked child makes of `work`.
+    /// The result of `work` in a forked child.
     fn in_child(work: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child runs `work` and nothing else of this program.
         match unsafe { libc::fork() } {

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// One source: each part uses what is before it.
+/// The parts of the driver as one source, because each part uses those before it.
 const SOURCE: &str = concat!(
     include_str!("simulated/state.cc"),
     include_str!("simulated/devices.cc"),
@@ -13,7 +13,7 @@ const SOURCE: &str = concat!(
     include_str!("simulated/nvml.cc"),
 );
 
-/// Compiles the driver; false where there is no compiler, as on a machine this program was carried to.
+/// Compiles the driver; false without a compiler, as on a machine that this program was carried to.
 fn compile(to: &Path) -> bool {
     let arguments = "-x c++ -std=c++17 -O1 -Wall -Wextra -Werror -fPIC -shared -pthread -o";
     let child = Command::new("g++")

@@ -1,4 +1,4 @@
-//! What runs at the same time, and what must not.
+//! Work that runs at the same time, and work that must not.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ fn copies_overlap_a_long_function() {
         vendor.stream(0, -1).expect("a stream"),
     );
     let gate = Gate::on(&*a).expect("queued");
-    // Beside it.
+    // This copy runs beside the other one.
     copy(&*b, one.address(), from.address(), LARGE);
     copy(&*b, to.address(), one.address(), LARGE);
     let start = Instant::now();
@@ -31,7 +31,7 @@ fn copies_overlap_a_long_function() {
         std::thread::yield_now();
     }
     let (copied, blocked) = (b.is_idle(), !a.is_idle());
-    // Behind the function: queued at once, or this would never return.
+    // These are queued behind the function at once, or the calls would never return.
     let queueing = Instant::now();
     copy(&*a, two.address(), from.address(), LARGE);
     copy(&*a, from.address(), two.address(), LARGE);

@@ -71,7 +71,7 @@ fn an_implementation_of_it_is_routed_like_any_other() {
         assert_eq!(winner(&plan, "linear").as_deref(), Some("user.linear"));
         assert!(!plan.explain("linear").expect("known").composite);
     }
-    // Torch would decompose it all the same.
+    // torch would decompose the operator all the same.
     let refused = resolve_all(&registry, &policy("ops.linear = \"cuda\""));
     assert!(refused.is_err());
 }

@@ -161,7 +161,7 @@ fn what_is_found_belongs_to_this_user_or_root() {
     std::fs::write(&path, "").expect("written");
     Disk.read_found(&path).expect("it is ours");
     if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() {
-        return; // only root gives files away
+        return; // only root can change a file's owner
     }
     let error = Disk.read_found(&path).expect_err("it is another user's");
     assert!(error.to_string().contains("uid 12345"), "{error}");

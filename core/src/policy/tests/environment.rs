@@ -120,7 +120,7 @@ fn names_of_operators_are_checked_once_the_namespace_has_operators() {
          (at: the variable FLAGOS_OP_add__Tenosr); its overloads are `aten::add.Scalar`, \
          `aten::add.Tensor`"
     );
-    // An adapter that has not been loaded yet.
+    // The operator's adapter has not been loaded yet.
     let kept = resolve_all(&registry(), &policy("FLAGOS_OP_lightx2v__norm")).expect("a plan");
     assert_eq!(kept.unmatched().len(), 1);
 }

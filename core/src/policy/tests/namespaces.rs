@@ -98,7 +98,7 @@ fn a_vendor_nobody_has_is_an_error_that_names_what_set_it() {
     let told = error.to_string();
     assert!(told.contains("unknown vendor `musaa`") && told.contains("the variable TE"));
     assert!(told.ends_with("did you mean `musa`?"), "{told}");
-    // Before the namespace has implementations, its plugins may still bring the vendor.
+    // As long as the namespace has no implementations, its plugins may still bring the vendor.
     assert!(resolve_all(&registry_without_te(), &Policy::from_layers([&te])).is_ok());
 }
 

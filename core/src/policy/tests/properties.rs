@@ -34,7 +34,8 @@ prop_compose! {
     }
 }
 
-/// Every operator exists and every id is registered for one at least, so that names are valid.
+/// Registries in which every operator exists and every id is registered for at least one, so that all names
+/// are valid.
 fn registries() -> impl Strategy<Value = Registry> {
     let of_op = proptest::collection::vec(proptest::option::of(implementation()), IDS.len());
     proptest::collection::vec(of_op, OPS.len()).prop_map(|ops| {
@@ -87,7 +88,7 @@ fn vendors() -> impl Strategy<Value = Vec<Arc<str>>> {
     proptest::sample::subsequence(all, 0..3)
 }
 
-/// A layer in which each pattern appears once, as a `flagos.toml` has it.
+/// Layers in which each pattern appears once, as in a `flagos.toml`.
 fn layers(name: &'static str) -> impl Strategy<Value = Layer> {
     let source = Source::api(name);
     let given = |source: &Source| {
@@ -134,7 +135,7 @@ fn outcomes(plan: &Plan) -> Vec<String> {
         .collect()
 }
 
-/// The route of an operator within one layer, decided the slow, obvious way.
+/// The route of an operator within one layer, found in the slow, obvious way.
 fn routed_by<'l>(layer: &'l Layer, op: &str) -> Option<&'l Route> {
     let exact = layer
         .ops
@@ -191,7 +192,7 @@ proptest! {
             let chosen = usize::from(entry.winner.is_some());
             prop_assert_eq!(losers + chosen, entry.candidates.len());
             let Some(winner) = entry.winner() else {
-                // Nothing was named that could have been used.
+                // No usable implementation was named.
                 let reasons = entry.candidates.iter().filter_map(|c| c.lost.as_ref());
                 for reason in reasons {
                     prop_assert!(!reason.is_usable() || *reason == Reason::NotNamed);
@@ -231,7 +232,7 @@ proptest! {
         prop_assert_eq!(outcomes(&plan), outcomes(&again));
         prop_assert_eq!(plan.lock(), again.lock());
         prop_assert!(again.check_lock("lock", &plan.lock()).is_ok());
-        // The order of registration decides nothing.
+        // The order of registration has no influence.
         let mut reversed = Registry::new();
         for (_, op) in registry.iter().collect::<Vec<_>>().into_iter().rev() {
             reversed.intern(&op.name).expect("valid");

@@ -24,7 +24,7 @@ fn a_layer_of_an_adapter_is_published_and_taken_back() {
     let set = bench.router.set_adapter_layer("aten", Some(layer));
     set.expect("valid");
     assert_eq!(bench.decision("mm"), Decision::CpuFallback);
-    // Routes of the API still beat it.
+    // Routes of the API still beat the adapter's layer.
     bench.router.set_route("mm", "cpu", "test").expect("valid");
     assert_eq!(bench.winner("mm").as_deref(), Some("cpu.native"));
     bench.router.clear_route(None).expect("valid");
@@ -60,7 +60,7 @@ fn a_route_of_an_adapter_is_beaten_by_one_of_a_variable() {
         vec![Selector::Kind(Kind::Reference)],
         Source::api("adapter"),
     );
-    // As a call of an API it is stronger; as a variable of another project it is weaker.
+    // Two layers have routes: the adapter's, and the environment's above it.
     let policy = bench.router.policy_over(Some(("aten", &layer)));
     assert_eq!(policy.expect("valid").ops.len(), 2);
 }

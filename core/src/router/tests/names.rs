@@ -76,7 +76,7 @@ fn the_same_implementation_twice_is_an_error() {
         "register: `aten::mm` already has an implementation `cpu.native`; \
          unregister it first, or choose another id"
     );
-    // In bulk all or none: `bmm` is not registered.
+    // A bulk registration registers all names or none, so that `bmm` is not registered.
     let names = ["bmm", "mm"];
     let bulk = bench.router.register_impls("aten", names, native.clone());
     assert_eq!(bulk.expect_err("twice").to_string(), error.to_string());

@@ -152,7 +152,7 @@ fn an_implementation_that_comes_or_goes_changes_the_plan_at_once() {
         .router
         .unregister("mm", "user.mm")
         .expect("registered");
-    // The route names what is gone: blocked, not silently elsewhere.
+    // The route names an implementation that is gone, which blocks the operator.
     assert_eq!(bench.decision("mm"), Decision::Blocked);
     bench.router.clear_route(Some("mm")).expect("valid");
     assert_eq!(bench.decision("mm"), Decision::Foreign(11));
@@ -198,7 +198,7 @@ fn routes_kept_for_a_namespace_are_checked_when_it_registers_in_bulk() {
         error.expect_err("unknown").hint(),
         Some("did you mean `te::norm`?")
     );
-    // Refused whole: registering again is not a duplicate.
+    // The registration was undone as a whole, so that registering again is no duplicate.
     bench.write("flagos.toml", "[ops]\n\"te::norm\" = \"cpu\"\n");
     bench.router.reload().expect("a plan");
     bench

@@ -39,8 +39,8 @@ pub fn an_event_follows_its_stream(vendor: &dyn Vendor, _: &Patience) -> Outcome
     good("sync", stream.sync())
 }
 
-/// Lets `other` raise the flag after it has waited for whatever the test arranged, and makes `blocked`
-/// watch it for a while. Returns whether it was raised too early.
+/// Lets `other` raise the flag behind the wait that the test queued, and `blocked` watch the flag for a while.
+/// Returns whether the flag was raised too early.
 fn watch(
     flag: &Flag<'_>,
     patience: &Patience,
@@ -89,7 +89,7 @@ pub fn a_wait_keeps_what_the_event_stood_for(vendor: &dyn Vendor, patience: &Pat
     let (a, b, c) = (good("stream", a)?, good("stream", b)?, good("stream", c)?);
     let event = good("event", vendor.event(0, false))?;
     let flag = Flag::new(vendor)?;
-    // The wait is queued behind this gate, and must not look at the event only when it runs.
+    // The wait is queued behind this gate, and must use the event as it is now, and not when the wait runs.
     let gate = Gate::on(&*b)?;
     let arrange = || {
         good("record", a.record(&*event))?;

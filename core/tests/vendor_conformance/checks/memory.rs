@@ -73,7 +73,7 @@ pub fn memory_is_aligned_and_disjoint(vendor: &dyn Vendor, _: &Patience) -> Outc
 }
 
 pub fn memory_is_accounted_for(vendor: &dyn Vendor, _: &Patience) -> Outcome {
-    // Other processes may use the same device: what they take must not be mistaken for ours.
+    // Other processes may use memory of the same device, so that one try of several has to succeed.
     let attempts = (0..5).map(|_| one_allocation_is_accounted_for(vendor));
     let attempts: Vec<_> = attempts.collect();
     let right = attempts.iter().any(Result::is_ok);

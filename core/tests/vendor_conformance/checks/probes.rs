@@ -8,7 +8,7 @@ use std::time::Duration;
 use flagos_core::runtime::{launch_closure, Stream, Vendor};
 use flagos_core::Result;
 
-/// How long a check gives a wrong vendor to show itself, where a right one does nothing.
+/// The time a check gives a wrong vendor to do what a right one does not.
 pub struct Patience(pub Duration);
 
 pub type Outcome = std::result::Result<(), String>;
@@ -72,7 +72,7 @@ impl<'v> Pinned<'v> {
         self.data.as_ptr()
     }
 
-    /// A byte that streams write behind the compiler's back.
+    /// A byte that streams may write at any time.
     pub fn byte(&self, at: usize) -> &AtomicU8 {
         assert!(at < self.nbytes);
         // SAFETY: within the allocation, aligned, and atomics have no invalid values.
@@ -96,15 +96,15 @@ pub fn copy(stream: &dyn Stream, dst: *mut u8, src: *const u8, nbytes: usize) ->
     good("copy", unsafe { stream.copy(dst, src, nbytes) })
 }
 
-/// A byte that host functions watch, raised by a copy from device memory: the one kind of copy that no
-/// vendor waits for.
+/// A byte that host functions watch. A copy from device memory raises it, the one kind of copy that no vendor
+/// waits for.
 pub struct Flag<'v> {
     byte: Pinned<'v>,
     one: NonNull<u8>,
 }
 
 impl<'v> Flag<'v> {
-    /// Everything a check will allocate: that may wait for the device, so it comes first.
+    /// Allocates all memory of the flag before work is queued, because allocating may wait for the device.
     pub fn new(vendor: &'v dyn Vendor) -> std::result::Result<Self, String> {
         let byte = Pinned::new(vendor, 1)?;
         let one = good("alloc", vendor.alloc(0, 1))?;
@@ -117,7 +117,7 @@ impl<'v> Flag<'v> {
         Ok(flag)
     }
 
-    /// Queues the copy that raises it.
+    /// Queues the copy that raises the flag.
     pub fn raise_on(&self, stream: &dyn Stream) -> Outcome {
         copy(stream, self.byte.address(), self.one.as_ptr(), 1)
     }
@@ -126,7 +126,7 @@ impl<'v> Flag<'v> {
         self.byte.byte(0).load(Ordering::Acquire) != 0
     }
 
-    /// Where host functions watch it.
+    /// The address of the byte, for host functions.
     pub fn address(&self) -> usize {
         self.byte.address() as usize
     }

@@ -58,7 +58,7 @@ pub fn sync_waits_query_does_not(vendor: &dyn Vendor, patience: &Patience) -> Ou
     ensure(good("query", stream.query())?, "busy after a sync")
 }
 
-/// Whether `wait` returns only after work queued on `stream`, which takes its time.
+/// Whether `wait` returns only after slow work queued on `stream`.
 fn waits_for(
     stream: &dyn Stream,
     patience: &Patience,
@@ -125,7 +125,7 @@ pub fn streams_do_not_block_each_other(vendor: &dyn Vendor, _: &Patience) -> Out
     let flag = Flag::new(vendor)?;
     let gate = Gate::on(&*a)?;
     flag.raise_on(&*b)?;
-    // A sync would hang with a vendor that is wrong.
+    // A wrong vendor would hang in a sync.
     let start = Instant::now();
     while !b.is_idle() && start.elapsed() < Duration::from_secs(10) {
         std::thread::yield_now();
