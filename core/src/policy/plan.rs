@@ -1,4 +1,4 @@
-//! The plan: what was decided for every operator, and why.
+//! The plan: the decision about every operator, and its reason.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -12,24 +12,24 @@ use crate::nearest;
 use crate::registry::{Decision, Impl, Kind, OpId, OpSlot};
 use crate::{Error, Result};
 
-/// Why an implementation was not chosen.
+/// The reason why an implementation was not chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// It was registered as not available.
+    /// The implementation was registered as not available.
     Unavailable(Arc<str>),
-    /// Its vendor is denied.
+    /// The policy denies the implementation's vendor.
     VendorDenied(Source),
-    /// Its vendor is not among the allowed ones.
+    /// The implementation's vendor is not among the allowed ones.
     VendorNotAllowed(Source),
-    /// It is made for another vendor than the active one, which is named.
+    /// The implementation is made for another vendor than the active one, named here.
     VendorInactive(Arc<str>),
     /// FlagGems is kept out of every route.
     FlagGemsDisabled(Source),
-    /// The default order leaves it to a route of the operator's own.
+    /// Only a route of the operator's own may choose the implementation, for this reason.
     OnRequest(Arc<str>),
-    /// No alternative of the route names it.
+    /// No alternative of the route names the implementation.
     NotNamed,
-    /// An earlier alternative was usable; this one comes with the named selector.
+    /// An earlier alternative was usable than the one with this selector.
     LaterAlternative(Selector),
     /// The winner has a higher priority, or the same one and an id that sorts first.
     LowerPriority,
@@ -76,9 +76,9 @@ impl fmt::Display for Reason {
 pub struct Candidate {
     /// The implementation.
     pub implementation: Arc<Impl>,
-    /// Why it lost; `None` for the winner.
+    /// The reason why the implementation was not chosen; `None` for the winner.
     pub lost: Option<Reason>,
-    /// Its place among the usable ones that the route names, from 0.
+    /// The place among the usable implementations that the route names, from 0.
     pub rank: Option<usize>,
 }
 
@@ -91,18 +91,18 @@ impl Candidate {
     }
 }
 
-/// What was decided for one operator.
+/// The decision about one operator.
 #[derive(Debug, Clone)]
 pub struct PlanEntry {
     /// The qualified name.
     pub op: Arc<str>,
-    /// Where the decision is published.
+    /// The slot that the decision is published in.
     pub slot: &'static OpSlot,
-    /// Whether `route` is for this operator, rather than the order for all.
+    /// Whether `route` is a route of this operator, and not the default order.
     pub explicit: bool,
     /// Whether the framework decomposes the operator when nothing is chosen for it.
     pub composite: bool,
-    /// The alternatives that were tried in order, and what set them.
+    /// The alternatives in the order they were tried, and their source.
     pub route: Arc<Route>,
     /// Every registered implementation, in the order of registration.
     pub candidates: Vec<Candidate>,
@@ -124,8 +124,7 @@ impl PlanEntry {
         self.winner.map(|(_, at)| &self.route.value[at])
     }
 
-    /// Every implementation that the route names and that is usable, the winner first: what to
-    /// try after it.
+    /// Every usable implementation that the route names, in the order to try them: the winner first.
     #[must_use]
     pub fn ranked(&self) -> Vec<&Arc<Impl>> {
         let mut ranked: Vec<_> = self
@@ -165,10 +164,10 @@ impl PlanEntry {
         found.into_iter().map(|c| &c.implementation).collect()
     }
 
-    /// What the slot holds for this entry.
+    /// The slot's content for this entry.
     ///
-    /// An operator nobody registered an implementation for, and nobody routed, is left to the
-    /// adapter that interned it, and one that the framework decomposes to the framework.
+    /// An operator without implementations and without a route is left to the adapter that interned it, and an
+    /// operator that the framework decomposes to the framework.
     #[must_use]
     pub fn decision(&self) -> Decision {
         match self.winner() {
@@ -186,7 +185,7 @@ impl PlanEntry {
     }
 }
 
-/// What was decided for every operator. Immutable; a change of policy makes another plan.
+/// The decisions about all operators. A plan is immutable; a change of policy makes another plan.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub(super) entries: Vec<Arc<PlanEntry>>,
@@ -233,7 +232,7 @@ impl Plan {
         self.entries.iter().map(AsRef::as_ref)
     }
 
-    /// How many operators the plan covers.
+    /// The number of operators that the plan covers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -245,8 +244,8 @@ impl Plan {
         self.entries.is_empty()
     }
 
-    /// Routes for operators whose namespace has none registered yet, with what set them. They take
-    /// effect, or are refused, when that namespace registers.
+    /// Routes for operators whose namespace has no operators yet, with their sources. They take effect, or are
+    /// refused, when the namespace's first operator is registered.
     #[must_use]
     pub fn unmatched(&self) -> &[(String, Source)] {
         &self.unmatched

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::slot::Decision;
 
-/// What an implementation is, which decides its place in the default order.
+/// The kind of an implementation, which decides its place in the default order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -49,9 +49,9 @@ impl fmt::Display for Kind {
 /// Whether an implementation can be used in this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Availability {
-    /// It can.
+    /// The implementation can be used.
     Available,
-    /// It cannot, or must not because it is known to be wrong; the plan shows this reason.
+    /// The implementation cannot be used, or must not be, because its results are wrong. The plan shows this reason.
     Unavailable(Arc<str>),
 }
 
@@ -67,7 +67,7 @@ pub enum Callable {
 }
 
 impl Callable {
-    /// What a slot holds when this callable is chosen.
+    /// The slot's content when this callable is chosen.
     #[must_use]
     pub const fn decision(self) -> Decision {
         match self {
@@ -87,21 +87,21 @@ impl Callable {
     }
 }
 
-/// A condition on the arguments of a call. Adapters hold calls against it.
+/// A condition on the arguments of a call, which adapters check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Condition {
-    /// What adapters and tables call it: `contiguous`.
+    /// The name for adapters and tables: `contiguous`.
     pub name: Arc<str>,
-    /// What it says of a call: `every tensor is contiguous`.
+    /// The meaning for people: `every tensor is contiguous`.
     pub means: Arc<str>,
 }
 
-/// What a comparison with another implementation has found.
+/// The result of comparing an implementation with another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// In a word: `STRICT`, `FAILED`.
+    /// The result in a word: `STRICT`, `FAILED`.
     pub verdict: Arc<str>,
-    /// Where, how often, and what was wrong.
+    /// The details: where and how often the implementations were compared, and how they differed.
     pub found: Arc<str>,
 }
 
@@ -109,26 +109,26 @@ pub struct Verdict {
 /// every operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Impl {
-    /// Identifies it among the implementations of an operator: `cpu.native`, `flaggems.python`.
+    /// The id among the implementations of an operator: `cpu.native`, `flaggems.python`.
     pub impl_id: Arc<str>,
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// Whose chip it is made for; `None` when it runs anywhere.
+    /// The vendor whose chips the implementation is made for; `None` when it runs on any.
     pub vendor: Option<Arc<str>>,
-    /// The backend name it answers to: `cpu`, `cuda`, `metax`, `ascend`, `flaggems`,
-    /// `flagos_python`, `flagos`.
+    /// The backend name of configurations that selects the implementation: `cpu`, `cuda`, `metax`, `ascend`,
+    /// `flaggems`, `flagos_python`, `flagos`.
     pub backend: Arc<str>,
-    /// Among equals the higher one wins; then the alphabetically first id.
+    /// The priority. Among equals the highest priority wins; then the alphabetically first id.
     pub priority: i32,
-    /// Whether it can be used.
+    /// Whether the implementation can be used in this process.
     pub availability: Availability,
-    /// Why only a route of the operator's own may choose it, and not the default order.
+    /// The reason why only a route of the operator's own may choose the implementation, and not the default order.
     pub on_request: Option<Arc<str>>,
-    /// What must hold for the calls it serves; the native kernel serves the others.
+    /// The conditions of the calls that the implementation serves; the native kernel serves the others.
     pub only: Arc<[Condition]>,
-    /// How it compared with another implementation, where it was compared.
+    /// The result of comparing the implementation with another one, if they were compared.
     pub verdict: Option<Verdict>,
-    /// How it is called.
+    /// How the implementation is called.
     pub callable: Callable,
 }
 
@@ -149,49 +149,49 @@ impl Impl {
         }
     }
 
-    /// Made for the chips of `vendor`.
+    /// The implementation, made for the chips of `vendor`.
     #[must_use]
     pub fn vendor(mut self, vendor: &str) -> Self {
         self.vendor = Some(vendor.into());
         self
     }
 
-    /// With another priority.
+    /// The implementation, with this priority.
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Not usable, for this reason.
+    /// The implementation, not usable for this reason.
     #[must_use]
     pub fn unavailable(mut self, reason: &str) -> Self {
         self.availability = Availability::Unavailable(reason.into());
         self
     }
 
-    /// Chosen only by a route of the operator's own, for this reason.
+    /// The implementation, chosen only by a route of the operator's own for this reason.
     #[must_use]
     pub fn on_request(mut self, reason: &str) -> Self {
         self.on_request = Some(reason.into());
         self
     }
 
-    /// Serving only calls for which these conditions hold.
+    /// The implementation, serving only calls for which these conditions hold.
     #[must_use]
     pub fn only(mut self, conditions: impl IntoIterator<Item = Condition>) -> Self {
         self.only = conditions.into_iter().collect();
         self
     }
 
-    /// With what a comparison has found.
+    /// The implementation, with the result of a comparison.
     #[must_use]
     pub fn verdict(mut self, verdict: Verdict) -> Self {
         self.verdict = Some(verdict);
         self
     }
 
-    /// Called in another way than natively.
+    /// The implementation, called by `callable`.
     #[must_use]
     pub fn callable(mut self, callable: Callable) -> Self {
         self.callable = callable;

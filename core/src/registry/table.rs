@@ -15,16 +15,16 @@ use crate::{Error, Result};
 pub struct Op {
     /// The qualified name, `aten::add.Tensor`.
     pub name: Arc<str>,
-    /// What adapters read.
+    /// The slot that adapters read.
     pub slot: &'static OpSlot,
     /// Registered implementations, in the order of registration.
     pub impls: Vec<Arc<Impl>>,
-    /// Whether, without an implementation, the framework decomposes it into other operators.
+    /// Whether the framework decomposes the operator into others as long as it has no implementation.
     pub composite: bool,
 }
 
 impl Op {
-    /// Whether the framework decomposes it: no route can say anything about it.
+    /// Whether the framework decomposes the operator now, so that no route can apply to it.
     #[must_use]
     pub fn is_decomposed(&self) -> bool {
         self.composite && self.impls.is_empty()
@@ -67,7 +67,7 @@ impl Registry {
         let name: Arc<str> = qualified.into();
         self.ops.push(Arc::new(Op {
             name: Arc::clone(&name),
-            // Leaked on purpose: adapters keep the address for as long as the process lives.
+            // Leaked on purpose, because adapters keep the address for as long as the process lives.
             slot: Box::leak(Box::default()),
             impls: Vec::new(),
             composite: false,
@@ -76,12 +76,12 @@ impl Registry {
         Ok(id)
     }
 
-    /// Declares what holds for every operator of a namespace. Again is the same as once.
+    /// Declares the rules of a namespace. A later declaration replaces an earlier one.
     pub fn declare_namespace(&mut self, name: &str, namespace: Namespace) {
         Arc::make_mut(&mut self.namespaces).insert(name.into(), namespace);
     }
 
-    /// What holds for the operators of a namespace.
+    /// The rules of a namespace.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Namespace {
         self.namespaces.get(name).copied().unwrap_or_default()
@@ -92,12 +92,12 @@ impl Registry {
         self.namespaces.keys()
     }
 
-    /// What was declared of each namespace.
+    /// The rules of each declared namespace.
     pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
         self.namespaces.values()
     }
 
-    /// Says anew whether an implementation can be used.
+    /// Changes whether an implementation can be used.
     pub fn set_availability(
         &mut self,
         op: &str,
@@ -111,7 +111,7 @@ impl Registry {
         Ok(id)
     }
 
-    /// Where an implementation stands among those of its operator.
+    /// The index of an implementation among those of its operator.
     fn position(&self, id: OpId, impl_id: &str, operation: &'static str) -> Result<usize> {
         let op = self.op(id);
         if let Some(at) = op.impls.iter().position(|i| &*i.impl_id == impl_id) {
@@ -154,7 +154,7 @@ impl Registry {
         names: &[String],
         implementation: &Arc<Impl>,
     ) -> Result<BTreeSet<OpId>> {
-        // Interning changes no route, so that it need not be undone.
+        // Interned names are kept after an error: interning changes no route.
         let ids = names.iter().map(|name| self.intern(name));
         let ids: Vec<_> = ids.collect::<Result<_>>()?;
         let unique: BTreeSet<_> = ids.iter().copied().collect();
@@ -195,7 +195,7 @@ impl Registry {
         found.callable.token()
     }
 
-    /// The id of an operator that is known.
+    /// The id of an operator; `None` when it was never interned.
     #[must_use]
     pub fn id(&self, name: &str) -> Option<OpId> {
         if let Some(id) = self.index.get(name) {
@@ -224,7 +224,7 @@ impl Registry {
         }
     }
 
-    /// What to write instead of the unknown operator `name`.
+    /// A hint at the operator that `name`, which is unknown, may mean.
     pub(crate) fn suggest(&self, name: &str) -> Option<String> {
         let parsed = OpName::parse(name).ok();
         if let Some(parsed) = parsed {
@@ -233,7 +233,7 @@ impl Registry {
                 let names: Vec<_> = overloads.iter().map(|n| format!("`{n}`")).collect();
                 return Some(format!("its overloads are {}", names.join(", ")));
             }
-            // The right name in another namespace.
+            // The name may exist in another namespace.
             let tail = format!("::{}", name.rsplit("::").next().unwrap_or(name));
             let mut elsewhere = self.ops.iter().map(|op| &*op.name);
             if let Some(found) = elsewhere.find(|known| known.ends_with(&tail)) {
@@ -289,7 +289,7 @@ impl Registry {
         (0..).map(OpId).zip(self.ops.iter().map(AsRef::as_ref))
     }
 
-    /// How many operators there are.
+    /// The number of operators.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ops.len()

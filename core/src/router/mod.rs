@@ -1,6 +1,7 @@
-//! What ties operators to the configuration: a [`Router`] holds a [`Registry`](crate::registry::Registry), resolves
-//! the [`Plan`](crate::policy::Plan), and rewrites the operators' slots whenever the plan changes. Routes that a
-//! program sets, counters, and what a fork leaves are here too.
+//! The router, which ties operators to the configuration: a [`Router`] holds a
+//! [`Registry`](crate::registry::Registry), resolves the [`Plan`](crate::policy::Plan), and rewrites the
+//! operators' slots whenever the plan changes. It also has the routes that a program sets, the counters, and
+//! the locking around a fork.
 
 mod counters;
 mod dispatch_log;
@@ -18,7 +19,7 @@ pub use dispatch_log::dispatch_line;
 pub use fallbacks::FallbackRecord;
 pub use state::{ContextToken, Router};
 
-/// The router of this process. It reads the configuration when it first resolves, not before.
+/// The router of this process. It reads the configuration when it first resolves.
 pub fn global() -> &'static Router {
     static ROUTER: OnceLock<Router> = OnceLock::new();
     ROUTER.get_or_init(Router::of_process)

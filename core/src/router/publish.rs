@@ -1,4 +1,4 @@
-//! How a change becomes a plan, and a plan what adapters read.
+//! Resolving a change into a plan, and publishing the plan into slots.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Router {
         }
     }
 
-    /// Makes a change. Once a plan is published, the change is tried on a copy, and kept only if it
+    /// Makes a change. Once a plan is published, the change is tried on a copy of the state, and kept only if it
     /// resolves.
     pub(super) fn change<R>(
         &self,
@@ -45,7 +45,7 @@ impl Router {
         Ok(result)
     }
 
-    /// Decides everything, with every name in the configuration checked, and publishes.
+    /// Checks every name in the configuration, decides every operator, and publishes.
     pub(super) fn resolve_fully(&self, state: &mut State, lock: Lock) -> Result<Arc<Plan>> {
         let config = self.load_config(state)?;
         let plan = policy::resolve_all(&state.registry, &state.policy(&config));
@@ -56,7 +56,7 @@ impl Router {
         match plan {
             Ok(plan) => Ok(self.publish(plan, None)),
             Err(error) => {
-                // What is corrected now has to be seen by the next attempt.
+                // The next attempt must read the configuration again, which the user corrects meanwhile.
                 if self.plan.load().is_none() {
                     state.config = None;
                 }
@@ -65,7 +65,7 @@ impl Router {
         }
     }
 
-    /// Decides the given operators and those that are new, and publishes.
+    /// Decides the given operators and new ones, and publishes.
     pub(super) fn resolve_part(
         &self,
         state: &mut State,
@@ -82,10 +82,10 @@ impl Router {
         Ok(self.publish(plan, Some(&rewritten)))
     }
 
-    /// Publishes a plan and rewrites slots: all, or the given ones. Called under the state's lock.
+    /// Publishes a plan and rewrites slots: all, or those of the given operators. Called under the state's lock.
     fn publish(&self, plan: Plan, only: Option<&BTreeSet<OpId>>) -> Arc<Plan> {
         let plan = Arc::new(plan);
-        // First the plan, so that whoever meets a blocked slot finds the reason in it.
+        // The plan is stored first, so that a call that meets a blocked slot finds the reason in the plan.
         self.plan.store(Some(Arc::clone(&plan)));
         let flags = flags(&plan);
         let rewrite = |entry: &PlanEntry| {
@@ -106,12 +106,12 @@ impl Router {
 }
 
 impl State {
-    /// Every layer put together.
+    /// The policy of all layers.
     pub(super) fn policy(&self, config: &Config) -> Policy {
         self.policy_over(config, None)
     }
 
-    /// Every layer put together, with another one in the place of an adapter's.
+    /// The policy of all layers, with another layer in the place of an adapter's.
     pub(super) fn policy_over(&self, config: &Config, over: Option<(&str, &Layer)>) -> Policy {
         let detected = Layer {
             vendor: self.vendor.clone().map(Sourced::built_in),
@@ -137,7 +137,7 @@ impl State {
         Policy::from_layers(layers)
     }
 
-    /// The operators that patterns are about.
+    /// The operators that patterns match.
     pub(super) fn scope_of<'p>(&self, patterns: impl IntoIterator<Item = &'p OpPattern>) -> Scope {
         Scope::Ops(policy::matched(&self.registry, patterns))
     }

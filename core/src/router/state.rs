@@ -17,9 +17,8 @@ use crate::{Error, Result};
 /// The registry, the configuration and the published plan. [`global`](super::global) is the one of
 /// the process; tests make their own.
 ///
-/// Configuration is read when the plan is first resolved. Before that, registrations and routes
-/// are only collected; afterwards each change is resolved and published at once, or refused and
-/// undone.
+/// The configuration is read when the plan is first resolved. Before that, registrations and routes are only
+/// collected; afterwards each change is resolved and published at once, or refused and undone.
 pub struct Router {
     pub(super) state: Mutex<State>,
     pub(super) plan: ArcSwapOption<Plan>,
@@ -34,7 +33,7 @@ pub struct Router {
 pub(super) struct State {
     pub(super) registry: Registry,
     pub(super) config: Option<Arc<Config>>,
-    /// Warnings that were logged, each once however often the configuration is read.
+    /// Warnings that were logged, by which each is logged once, however often the configuration is read.
     told: BTreeSet<String>,
     shipped: Option<PathBuf>,
     /// The vendor the runtime found.
@@ -46,7 +45,7 @@ pub(super) struct State {
     pub(super) last_token: u64,
 }
 
-/// Names a context that has been pushed.
+/// The name of a context that was pushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ContextToken(pub u64);
 
@@ -125,7 +124,7 @@ impl Router {
             let registry = &mut state.registry;
             let first_of_namespace = !registry.is_implemented(namespace);
             let ids = registry.register_all(&names, &implementation)?;
-            // A namespace that appears: routes kept for it can be checked from now on.
+            // Routes for a new namespace can be checked once its first operator is registered.
             let scope = match first_of_namespace {
                 true => Scope::All,
                 false => Scope::Ops(ids),
@@ -134,8 +133,8 @@ impl Router {
         })
     }
 
-    /// Declares operators that the framework decomposes into other operators when nothing is
-    /// registered for them. A route for such an operator could not be followed, and is refused.
+    /// Declares operators that the framework decomposes into other operators as long as they have no
+    /// implementation. A route for such an operator could not be followed, and is refused.
     pub fn declare_composite<N: AsRef<str>>(
         &self,
         namespace: &str,
@@ -156,7 +155,7 @@ impl Router {
         })
     }
 
-    /// Says anew whether an implementation can be used.
+    /// Changes whether an implementation can be used.
     pub fn set_availability(
         &self,
         op: &str,
@@ -169,7 +168,7 @@ impl Router {
         })
     }
 
-    /// Declares what holds for every operator of a namespace.
+    /// Declares the rules of a namespace.
     pub fn declare_namespace(&self, name: &str, namespace: Namespace) -> Result<()> {
         self.change(|state| {
             state.registry.declare_namespace(name, namespace);
@@ -182,7 +181,7 @@ impl Router {
 
     // ---- configuration
 
-    /// The configuration of files and variables, read now if it has not been.
+    /// The configuration of files and variables, which the first call reads.
     pub fn config(&self) -> Result<Arc<Config>> {
         let mut state = self.state.lock();
         self.load_config(&mut state)
@@ -203,7 +202,7 @@ impl Router {
         Ok(config)
     }
 
-    /// Names the `backends.conf` an adapter comes with: the weakest layer of configuration, which
+    /// Sets the `backends.conf` of an adapter's package: the weakest layer of configuration, which
     /// `FLAGOS_BACKEND_CONFIG` replaces.
     pub fn set_shipped_config(&self, path: &Path) -> Result<()> {
         self.change(|state| {
@@ -213,7 +212,7 @@ impl Router {
         })
     }
 
-    /// Sets the vendor whose devices are used, as the runtime found it.
+    /// Sets the vendor whose devices the runtime uses.
     pub fn set_active_vendor(&self, vendor: &str) -> Result<()> {
         self.change(|state| {
             state.vendor = Some(vendor.into());
@@ -221,7 +220,7 @@ impl Router {
         })
     }
 
-    /// Reads files and variables again. When that fails, everything stays as it was.
+    /// Reads files and variables again. After an error everything stays as it was.
     pub fn reload(&self) -> Result<Arc<Plan>> {
         let mut state = self.state.lock();
         let mut next = state.clone();
@@ -233,14 +232,14 @@ impl Router {
 
     // ---- the plan
 
-    /// Reads the configuration if it has not been read, checks all of it against what is
-    /// registered, decides every operator, compares with `FLAGOS_LOCK`, and publishes.
+    /// Reads the configuration if it has not been read, checks its names against the registered ones, decides
+    /// every operator, compares with `FLAGOS_LOCK`, and publishes.
     pub fn resolve(&self) -> Result<Arc<Plan>> {
         let mut state = self.state.lock();
         self.resolve_fully(&mut state, Lock::Compared)
     }
 
-    /// The published plan, up to date with every interned operator; resolved now if there is none.
+    /// The published plan, with every interned operator. Without a plan the call resolves one.
     pub fn plan(&self) -> Result<Arc<Plan>> {
         let mut state = self.state.lock();
         match self.plan.load_full() {
@@ -256,12 +255,12 @@ impl Router {
         self.plan.load_full()
     }
 
-    /// Why an operator runs where it runs.
+    /// The plan's explanation of an operator.
     pub fn explain(&self, op: &str) -> Result<Explanation> {
         self.plan()?.explain(op)
     }
 
-    /// Why an operator is blocked, `None` when it is not: then its slot has just been rewritten.
+    /// The reason why an operator is blocked; `None` when it is not, because its slot has just been rewritten.
     pub fn blocked_reason(&self, op: &str) -> Result<Option<String>> {
         Ok(self.plan()?.find(op)?.blocked_reason())
     }
@@ -294,7 +293,8 @@ fn qualified<N: AsRef<str>>(namespace: &str, names: impl IntoIterator<Item = N>)
         .collect()
 }
 
-/// Names of implementations, vendors and backends must be writable in every configuration grammar.
+/// Checks that the names of an implementation, its vendor and its backend can be written in every configuration
+/// grammar.
 fn check_impl(implementation: &Impl) -> Result<()> {
     let names = [
         ("implementation id", Some(&implementation.impl_id)),
