@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use flagos_core::env::Env;
 use flagos_core::policy::Disk;
-use flagos_core::registry::{Callable, Impl, Kind};
+use flagos_core::registry::{Callable, Implementation, Kind};
 use flagos_core::router::Router;
 
 const OPS: usize = 2500;
@@ -48,12 +48,12 @@ fn router() -> Router {
 }
 
 fn register(router: &Router, names: &[String]) {
-    let gems = Impl::new("flaggems.python", Kind::Flagos, "flaggems");
+    let gems = Implementation::new("flaggems.python", Kind::Flagos, "flaggems");
     let gems = gems.callable(Callable::Foreign(1));
-    let native = Impl::new("cpu.native", Kind::Vendor, "cpu").vendor("host");
-    let reference = Impl::new("cpu.reference", Kind::Reference, "cpu");
+    let native = Implementation::new("cpu.native", Kind::Vendor, "cpu").vendor("host");
+    let reference = Implementation::new("cpu.reference", Kind::Reference, "cpu");
     for implementation in [gems, native, reference] {
-        let registered = router.register_impls("aten", names, implementation);
+        let registered = router.register_all("aten", names, implementation);
         registered.expect("fresh implementations");
     }
 }
@@ -101,8 +101,8 @@ fn main() {
     let times = measure(
         || resolved(&names),
         |router| {
-            let mine = Impl::new("user.mine", Kind::Flagos, "flagos_python");
-            router.register_impl("operator_7", mine).expect("fresh");
+            let mine = Implementation::new("user.mine", Kind::Flagos, "flagos_python");
+            router.register("operator_7", mine).expect("fresh");
         },
     );
     line("register one more implementation", times, 1_000.0);

@@ -444,11 +444,11 @@ mod inside {
     #[test]
     #[ignore = "run in a process of its own"]
     fn blocked_operators_say_why() {
-        use flagos_core::registry::{Impl, Kind};
+        use flagos_core::registry::{Implementation, Kind};
         use flagos_core::router::global;
-        let native = Impl::new("cpu.native", Kind::Reference, "cpu");
+        let native = Implementation::new("cpu.native", Kind::Reference, "cpu");
         global()
-            .register_impls("aten", ["mm", "add.Tensor"], native)
+            .register_all("aten", ["mm", "add.Tensor"], native)
             .expect("registered");
         init();
         let name = |text: &str| CString::new(text).expect("no NUL");

@@ -1,6 +1,6 @@
 //! Registration of implementations.
 
-use flagos_core::registry::{Callable, Condition, Impl, Kind, Verdict};
+use flagos_core::registry::{Callable, Condition, Implementation, Kind, Verdict};
 use flagos_core::Error;
 use pyo3::exceptions::{PyLookupError, PyTypeError};
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ fn describe(
     backend: Option<&str>,
     priority: i32,
     unavailable_reason: Option<&str>,
-) -> PyResult<Impl> {
+) -> PyResult<Implementation> {
     let Some(kind) = Kind::parse(kind) else {
         let message = format!("`{kind}` is not a kind of implementation");
         let error = Error::invalid_argument("register", message)
@@ -33,7 +33,7 @@ fn describe(
     }
     // What a route can call it by, when it has no name of its own.
     let backend = backend.or(vendor).unwrap_or(kind.as_str());
-    let mut implementation = Impl::new(impl_id, kind, backend).priority(priority);
+    let mut implementation = Implementation::new(impl_id, kind, backend).priority(priority);
     if let Some(vendor) = vendor {
         implementation = implementation.vendor(vendor);
     }
@@ -71,7 +71,7 @@ fn register_impls(
         implementation = implementation.callable(Callable::CpuFallback);
     }
     with_router(py, "register_impls", |router| {
-        router.register_impls(namespace, &names, implementation)
+        router.register_all(namespace, &names, implementation)
     })?;
     Ok(names.len())
 }
@@ -120,7 +120,7 @@ pub(crate) fn register_impl(
     }
     let Some(function) = r#fn else {
         with_router(py, "register_impl", |router| {
-            router.register_impl(op, implementation)
+            router.register(op, implementation)
         })?;
         return Ok(0);
     };
@@ -134,7 +134,7 @@ pub(crate) fn register_impl(
     let token = foreign::keep(function.unbind());
     let implementation = implementation.callable(Callable::Foreign(token));
     with_router(py, "register_impl", |router| {
-        router.register_impl(op, implementation)
+        router.register(op, implementation)
     })
     .inspect_err(|_| foreign::forget(token))?;
     Ok(token)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flagos_core::policy::{self, Layer, PlanEntry, Policy};
-use flagos_core::registry::{Availability, Callable, Impl, Namespace, Registry};
+use flagos_core::registry::{Availability, Callable, Implementation, Namespace, Registry};
 use flagos_core::router::{global, Router};
 use flagos_core::{Error, Result};
 use parking_lot::Mutex;
@@ -60,10 +60,10 @@ impl Store {
     ///
     /// # Errors
     /// When the operator has one of that id, or a name is not valid.
-    pub fn register(&self, op: &str, implementation: Impl) -> Result<()> {
+    pub fn register(&self, op: &str, implementation: Implementation) -> Result<()> {
         let op = operator(op)?;
         match self {
-            Self::Process(router) => router.register_impl(&op, implementation),
+            Self::Process(router) => router.register(&op, implementation),
             Self::Own(registry) => {
                 let mut registry = registry.lock();
                 registry.register(&op, Arc::new(implementation)).map(drop)
@@ -169,7 +169,7 @@ impl Ranking {
                 .map(|i| (Arc::clone(&i.impl_id), i.callable.token()))
                 .collect(),
             strict,
-            blocked: match entry.candidates.is_empty() {
+            blocked: match entry.implementations.is_empty() {
                 true => Some(format!("{} has no implementation", entry.op)),
                 false => entry.blocked_reason(),
             },
@@ -187,7 +187,7 @@ pub fn describe(
     vendor: Option<&str>,
     priority: i32,
     function: u64,
-) -> Result<Impl> {
+) -> Result<Implementation> {
     use flagos_core::registry::Kind;
     let Some(kind) = Kind::parse(kind) else {
         let message = format!("`{kind}` is not a kind of implementation");
@@ -196,7 +196,7 @@ pub fn describe(
     };
     let vendor = vendor.map(vendors::canonical);
     let backend = vendor.as_deref().unwrap_or(kind.as_str());
-    let mut implementation = Impl::new(impl_id, kind, backend)
+    let mut implementation = Implementation::new(impl_id, kind, backend)
         .priority(priority)
         .callable(Callable::Foreign(function));
     if let Some(vendor) = &vendor {

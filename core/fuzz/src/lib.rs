@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use flagos_core::policy::{
     read_backends_conf, read_flagos_toml, resolve_all, to_backends_conf, to_toml, Layer, Policy,
 };
-use flagos_core::registry::{Impl, Kind, Registry};
+use flagos_core::registry::{Implementation, Kind, Registry};
 use flagos_core::{Error, ErrorKind};
 
 const TOML: &str = "flagos.toml";
@@ -100,7 +100,7 @@ fn registry() -> &'static Registry {
     REGISTRY.get_or_init(|| {
         let mut registry = Registry::new();
         for op in ["mm", "add.Tensor", "add.Scalar"] {
-            let native = Impl::new("cpu.native", Kind::Vendor, "cpu").vendor("host");
+            let native = Implementation::new("cpu.native", Kind::Vendor, "cpu").vendor("host");
             let registered = registry.register(op, native.into());
             registered.expect("a fresh implementation");
         }

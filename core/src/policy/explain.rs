@@ -32,12 +32,13 @@ pub struct Explanation {
     /// The source of the alternatives: a line of a file, a variable, a call.
     pub decided_by: String,
     /// Every implementation, the winner first, then in the order of registration.
-    pub candidates: Vec<ExplainedCandidate>,
+    #[serde(rename = "candidates")] // programs read this field
+    pub implementations: Vec<ExplainedImplementation>,
 }
 
 /// One implementation in an [`Explanation`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ExplainedCandidate {
+pub struct ExplainedImplementation {
     /// The id.
     pub impl_id: String,
     /// The kind.
@@ -61,25 +62,25 @@ pub struct ExplainedCandidate {
 
 impl Explanation {
     pub(super) fn new(entry: &PlanEntry) -> Self {
-        let mut candidates: Vec<_> = entry
-            .candidates
+        let mut implementations: Vec<_> = entry
+            .implementations
             .iter()
-            .map(|candidate| {
-                let implementation = &candidate.implementation;
-                ExplainedCandidate {
+            .map(|planned| {
+                let implementation = &planned.implementation;
+                ExplainedImplementation {
                     impl_id: implementation.impl_id.to_string(),
                     kind: implementation.kind,
                     vendor: implementation.vendor.as_deref().map(str::to_owned),
                     backend: implementation.backend.to_string(),
                     priority: implementation.priority,
-                    chosen: candidate.lost.is_none(),
-                    reason: candidate.lost.as_ref().map(ToString::to_string),
+                    chosen: planned.lost.is_none(),
+                    reason: planned.lost.as_ref().map(ToString::to_string),
                     only: Arc::clone(&implementation.only),
                     verdict: implementation.verdict.clone(),
                 }
             })
             .collect();
-        candidates.sort_by_key(|candidate| !candidate.chosen);
+        implementations.sort_by_key(|explained| !explained.chosen);
         let winner = entry.winner();
         Self {
             op: entry.op.to_string(),
@@ -91,7 +92,7 @@ impl Explanation {
             selectors: entry.route.value.iter().map(ToString::to_string).collect(),
             explicit: entry.explicit,
             decided_by: entry.route.source.to_string(),
-            candidates,
+            implementations,
         }
     }
 
@@ -103,12 +104,12 @@ impl Explanation {
             "{} is blocked: none of `{route}`, set by {decided_by}, is usable",
             self.op
         );
-        for (index, candidate) in self.candidates.iter().enumerate() {
-            let reason = candidate.reason.as_deref().unwrap_or_default();
+        for (index, explained) in self.implementations.iter().enumerate() {
+            let reason = explained.reason.as_deref().unwrap_or_default();
             let separator = if index == 0 { " (" } else { "; " };
-            line.push_str(&format!("{separator}{}: {reason}", candidate.impl_id));
+            line.push_str(&format!("{separator}{}: {reason}", explained.impl_id));
         }
-        if self.candidates.is_empty() {
+        if self.implementations.is_empty() {
             line.push_str(" (no implementation is registered)");
         } else {
             line.push(')');
@@ -135,37 +136,37 @@ impl fmt::Display for Explanation {
         let scope = if self.explicit { "route" } else { "order" };
         writeln!(f, "  {scope}: {}", self.selectors.join("|"))?;
         write!(f, "  decided by: {}", self.decided_by)?;
-        if self.candidates.is_empty() {
+        if self.implementations.is_empty() {
             return write!(f, "\n  no implementation is registered");
         }
-        let width = self.candidates.iter().map(|c| c.impl_id.len()).max();
+        let width = self.implementations.iter().map(|c| c.impl_id.len()).max();
         let width = width.unwrap_or_default();
-        for candidate in &self.candidates {
-            let mark = if candidate.chosen { '*' } else { ' ' };
+        for explained in &self.implementations {
+            let mark = if explained.chosen { '*' } else { ' ' };
             write!(
                 f,
                 "\n  {mark} {:width$}  {}",
-                candidate.impl_id, candidate.kind
+                explained.impl_id, explained.kind
             )?;
-            if let Some(vendor) = &candidate.vendor {
+            if let Some(vendor) = &explained.vendor {
                 write!(f, ", vendor {vendor}")?;
             }
-            write!(f, ", backend {}", candidate.backend)?;
-            if candidate.priority != 0 {
-                write!(f, ", priority {}", candidate.priority)?;
+            write!(f, ", backend {}", explained.backend)?;
+            if explained.priority != 0 {
+                write!(f, ", priority {}", explained.priority)?;
             }
-            match (&candidate.reason, &self.selector) {
+            match (&explained.reason, &self.selector) {
                 (Some(reason), _) => write!(f, ": {reason}")?,
                 (None, Some(selector)) => write!(f, ": chosen by `{selector}`")?,
                 (None, None) => {}
             }
-            candidate.write_conditions(f)?;
+            explained.write_conditions(f)?;
         }
         Ok(())
     }
 }
 
-impl ExplainedCandidate {
+impl ExplainedImplementation {
     /// Writes the conditions of the calls that the implementation serves, and the verdict behind them, unless `reason`
     /// is that verdict.
     fn write_conditions(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

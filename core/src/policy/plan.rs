@@ -9,7 +9,7 @@ use super::layer::{Policy, Route};
 use super::selector::Selector;
 use super::source::Source;
 use crate::nearest;
-use crate::registry::{Decision, Impl, Kind, OpId, OpSlot};
+use crate::registry::{Decision, Implementation, Kind, OpId, OpSlot};
 use crate::{Error, Result};
 
 /// The reason why an implementation was not chosen.
@@ -73,16 +73,16 @@ impl fmt::Display for Reason {
 
 /// An implementation as the plan saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
+pub struct PlannedImplementation {
     /// The implementation.
-    pub implementation: Arc<Impl>,
+    pub implementation: Arc<Implementation>,
     /// The reason why the implementation was not chosen; `None` for the winner.
     pub lost: Option<Reason>,
     /// The place among the usable implementations that the route names, from 0.
     pub rank: Option<usize>,
 }
 
-impl Candidate {
+impl PlannedImplementation {
     /// Whether it may serve a call that another implementation declines.
     #[must_use]
     pub fn may_take_over(&self) -> bool {
@@ -105,17 +105,17 @@ pub struct PlanEntry {
     /// The alternatives in the order they were tried, and their source.
     pub route: Arc<Route>,
     /// Every registered implementation, in the order of registration.
-    pub candidates: Vec<Candidate>,
-    /// The winner: its index in `candidates`, and the index of the alternative that named it.
+    pub implementations: Vec<PlannedImplementation>,
+    /// The winner: its index in `implementations`, and the index of the alternative that named it.
     pub winner: Option<(usize, usize)>,
 }
 
 impl PlanEntry {
     /// The chosen implementation.
     #[must_use]
-    pub fn winner(&self) -> Option<&Arc<Impl>> {
+    pub fn winner(&self) -> Option<&Arc<Implementation>> {
         self.winner
-            .map(|(index, _)| &self.candidates[index].implementation)
+            .map(|(index, _)| &self.implementations[index].implementation)
     }
 
     /// The alternative of the route that named the winner.
@@ -126,9 +126,9 @@ impl PlanEntry {
 
     /// Every usable implementation that the route names, in the order to try them: the winner first.
     #[must_use]
-    pub fn ranked(&self) -> Vec<&Arc<Impl>> {
+    pub fn ranked(&self) -> Vec<&Arc<Implementation>> {
         let mut ranked: Vec<_> = self
-            .candidates
+            .implementations
             .iter()
             .filter_map(|c| c.rank.map(|r| (r, c)))
             .collect();
@@ -140,26 +140,22 @@ impl PlanEntry {
     /// the order vendor, reference, flagos, higher priorities first, then the winner and the order of
     /// registration. The route orders what is chosen; a declined call may go to what it does not name.
     #[must_use]
-    pub fn successors(&self, declined: &str) -> Vec<&Arc<Impl>> {
+    pub fn successors(&self, declined: &str) -> Vec<&Arc<Implementation>> {
         let last = |kind| match kind {
             Kind::Vendor => 0,
             Kind::Reference => 1,
             Kind::Flagos => 2,
         };
         let mut found: Vec<_> = self
-            .candidates
+            .implementations
             .iter()
-            .filter(|candidate| candidate.may_take_over())
-            .filter(|candidate| &*candidate.implementation.impl_id != declined)
+            .filter(|planned| planned.may_take_over())
+            .filter(|planned| &*planned.implementation.impl_id != declined)
             .collect();
-        found.sort_by_key(|candidate| {
-            let implementation = &candidate.implementation;
+        found.sort_by_key(|planned| {
+            let implementation = &planned.implementation;
             let priority = Reverse(implementation.priority);
-            (
-                last(implementation.kind),
-                priority,
-                candidate.lost.is_some(),
-            )
+            (last(implementation.kind), priority, planned.lost.is_some())
         });
         found.into_iter().map(|c| &c.implementation).collect()
     }
@@ -173,7 +169,7 @@ impl PlanEntry {
         match self.winner() {
             Some(implementation) => implementation.callable.decision(),
             None if self.is_decomposed() => Decision::Native,
-            None if self.candidates.is_empty() && !self.explicit => Decision::Native,
+            None if self.implementations.is_empty() && !self.explicit => Decision::Native,
             None => Decision::Blocked,
         }
     }

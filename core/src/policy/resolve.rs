@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::layer::{Layer, Policy, Route, Scoped};
 use super::pattern::OpPattern;
-use super::plan::{Candidate, Plan, PlanEntry, Reason};
+use super::plan::{Plan, PlanEntry, PlannedImplementation, Reason};
 use super::print;
 use super::selector::{is_flaggems, Selector};
 use super::source::{Source, Sourced};
 use crate::nearest;
-use crate::registry::{Availability, Impl, Kind, Namespace, Op, OpId, Registry};
+use crate::registry::{Availability, Implementation, Kind, Namespace, Op, OpId, Registry};
 use crate::{Error, Result};
 
 /// Vendors that configuration may name without any registered implementation.
@@ -206,9 +206,13 @@ impl<'p> Compiled<'p> {
         let view = self.view(op);
         let routed = self.routes.get(&id);
         let route = Arc::clone(routed.unwrap_or(&view.order));
-        let unusable: Vec<_> = op.impls.iter().map(|i| self.unusable(view, i)).collect();
+        let unusable: Vec<_> = op
+            .implementations
+            .iter()
+            .map(|i| self.unusable(view, i))
+            .collect();
         let named: Vec<_> = op
-            .impls
+            .implementations
             .iter()
             .map(|i| match (&i.on_request, routed) {
                 (Some(_), None) => None,
@@ -216,12 +220,12 @@ impl<'p> Compiled<'p> {
             })
             .collect();
         // The total order: the earliest alternative, then the highest priority, then the id.
-        let usable = (0..op.impls.len()).filter(|&i| unusable[i].is_none());
+        let usable = (0..op.implementations.len()).filter(|&i| unusable[i].is_none());
         let mut ranked: Vec<_> = usable
             .filter_map(|i| named[i].map(|alternative| (i, alternative)))
             .collect();
         ranked.sort_by(|&(a, first), &(b, second)| {
-            let (one, other) = (&op.impls[a], &op.impls[b]);
+            let (one, other) = (&op.implementations[a], &op.implementations[b]);
             let ids = one.impl_id.cmp(&other.impl_id);
             let ids = match view.rules.last_id_wins {
                 true => ids.reverse(),
@@ -232,19 +236,19 @@ impl<'p> Compiled<'p> {
         });
         let winner = ranked.first().copied();
         let verdicts = unusable.into_iter().zip(named).enumerate();
-        let candidates = verdicts.map(|(i, (unusable, alternative))| {
+        let implementations = verdicts.map(|(i, (unusable, alternative))| {
             let lost = match (winner, unusable, alternative) {
                 (Some((winner, _)), _, _) if winner == i => None,
                 (_, Some(reason), _) => Some(reason),
                 (Some((_, best)), None, Some(mine)) if mine == best => Some(Reason::LowerPriority),
                 (_, None, Some(mine)) => Some(Reason::LaterAlternative(route.value[mine].clone())),
-                (_, None, None) => Some(match (&op.impls[i].on_request, routed) {
+                (_, None, None) => Some(match (&op.implementations[i].on_request, routed) {
                     (Some(reason), None) => Reason::OnRequest(Arc::clone(reason)),
                     _ => Reason::NotNamed,
                 }),
             };
-            Candidate {
-                implementation: Arc::clone(&op.impls[i]),
+            PlannedImplementation {
+                implementation: Arc::clone(&op.implementations[i]),
                 lost,
                 rank: ranked.iter().position(|(ranked, _)| *ranked == i),
             }
@@ -254,14 +258,14 @@ impl<'p> Compiled<'p> {
             slot: op.slot,
             explicit: routed.is_some(),
             composite: op.composite,
-            candidates: candidates.collect(),
+            implementations: implementations.collect(),
             winner,
             route,
         }
     }
 
     /// The reason why an implementation must not be used, whatever the route says.
-    fn unusable(&self, view: &View, implementation: &Impl) -> Option<Reason> {
+    fn unusable(&self, view: &View, implementation: &Implementation) -> Option<Reason> {
         let policy = self.policy;
         if let Availability::Unavailable(reason) = &implementation.availability {
             return Some(Reason::Unavailable(Arc::clone(reason)));
@@ -291,20 +295,20 @@ impl<'p> Compiled<'p> {
 
     /// Whether an implementation of `op` can follow `route`.
     fn serves(&self, op: &Op, route: &Route) -> bool {
-        let named = |i: &Impl| route.value.iter().any(|selector| self.names(selector, i));
+        let named = |i: &Implementation| route.value.iter().any(|selector| self.names(selector, i));
         let view = self.view(op);
-        let mut impls = op.impls.iter();
-        impls.any(|i| self.unusable(view, i).is_none() && named(i))
+        let mut implementations = op.implementations.iter();
+        implementations.any(|i| self.unusable(view, i).is_none() && named(i))
     }
 
-    fn names(&self, selector: &Selector, implementation: &Impl) -> bool {
+    fn names(&self, selector: &Selector, implementation: &Implementation) -> bool {
         match selector {
             Selector::Kind(kind) => implementation.kind == *kind,
             Selector::Vendor(vendor) => {
                 implementation.kind == Kind::Vendor
                     && implementation.vendor.as_ref() == Some(vendor)
             }
-            Selector::Impl(id) => implementation.impl_id == *id,
+            Selector::Implementation(id) => implementation.impl_id == *id,
             Selector::Backend(backend) => backend.matches(implementation),
         }
     }
@@ -383,7 +387,7 @@ impl<'r> Names<'r> {
             let mut vendors: BTreeSet<_> = KNOWN_VENDORS.into_iter().chain(active).collect();
             vendors.extend(registry.namespaces().flat_map(|n| n.vendors));
             for (_, op) in registry.iter() {
-                for implementation in &op.impls {
+                for implementation in &op.implementations {
                     ids.insert(&*implementation.impl_id);
                     vendors.extend(implementation.vendor.as_deref());
                 }
@@ -421,7 +425,7 @@ impl<'r> Names<'r> {
         for selector in &route.value {
             match selector {
                 Selector::Vendor(vendor) => self.vendor(vendor, &route.source)?,
-                Selector::Impl(id) => {
+                Selector::Implementation(id) => {
                     unknown("implementation", id, &self.known().0, &route.source)
                         .map_err(|error| error.with_context("route", print::join(&route.value)))?;
                 }

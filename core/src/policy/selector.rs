@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::nearest;
-use crate::registry::{Impl, Kind};
+use crate::registry::{Implementation, Kind};
 
 /// A backend name of PyTorch-Plugin-FL's `backends.conf`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,7 +59,7 @@ impl Backend {
 
     /// Whether this name selects an implementation.
     #[must_use]
-    pub fn matches(self, implementation: &Impl) -> bool {
+    pub fn matches(self, implementation: &Implementation) -> bool {
         match self {
             // The legacy name for FlagGems' Python kernels, the only ones that flagos calls.
             Self::FlagosPython => {
@@ -71,7 +71,7 @@ impl Backend {
 }
 
 /// Whether an implementation is a FlagGems kernel.
-pub(crate) fn is_flaggems(implementation: &Impl) -> bool {
+pub(crate) fn is_flaggems(implementation: &Implementation) -> bool {
     &*implementation.backend == Backend::FlagGems.as_str()
 }
 
@@ -84,7 +84,7 @@ pub enum Selector {
     /// `vendor:<name>`: the native implementation of that vendor.
     Vendor(Arc<str>),
     /// `impl:<id>`: the implementation of that id.
-    Impl(Arc<str>),
+    Implementation(Arc<str>),
     /// A legacy backend name.
     Backend(Backend),
 }
@@ -96,7 +96,7 @@ impl Selector {
         if let Some((prefix, name)) = text.split_once(':') {
             return match prefix {
                 "vendor" if valid_name(name) => Ok(Self::Vendor(name.into())),
-                "impl" if valid_name(name) => Ok(Self::Impl(name.into())),
+                "impl" if valid_name(name) => Ok(Self::Implementation(name.into())),
                 _ => Err(SelectorError::new(text)),
             };
         }
@@ -143,7 +143,7 @@ impl fmt::Display for Selector {
         match self {
             Self::Kind(kind) => f.write_str(kind.as_str()),
             Self::Vendor(name) => write!(f, "vendor:{name}"),
-            Self::Impl(id) => write!(f, "impl:{id}"),
+            Self::Implementation(id) => write!(f, "impl:{id}"),
             Self::Backend(backend) => f.write_str(backend.as_str()),
         }
     }

@@ -108,7 +108,7 @@ pub struct Verdict {
 /// An implementation, without the operator it implements: for bulk registration, one value serves
 /// every operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Impl {
+pub struct Implementation {
     /// The id among the implementations of an operator: `cpu.native`, `flaggems.python`.
     pub impl_id: Arc<str>,
     /// The kind.
@@ -132,7 +132,7 @@ pub struct Impl {
     pub callable: Callable,
 }
 
-impl Impl {
+impl Implementation {
     /// An available native implementation of priority 0.
     pub fn new(impl_id: &str, kind: Kind, backend: &str) -> Self {
         Self {

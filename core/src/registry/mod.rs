@@ -10,7 +10,7 @@ mod op;
 mod slot;
 mod table;
 
-pub use implementation::{Availability, Callable, Condition, Impl, Kind, Verdict};
+pub use implementation::{Availability, Callable, Condition, Implementation, Kind, Verdict};
 pub use namespace::Namespace;
 pub use op::{OpId, OpName, DEFAULT_NAMESPACE};
 pub(crate) use slot::Ordering;

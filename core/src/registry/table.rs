@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::implementation::{Availability, Impl};
+use super::implementation::{Availability, Implementation};
 use super::namespace::Namespace;
 use super::op::{OpId, OpName};
 use super::slot::OpSlot;
@@ -18,7 +18,7 @@ pub struct Op {
     /// The slot that adapters read.
     pub slot: &'static OpSlot,
     /// Registered implementations, in the order of registration.
-    pub impls: Vec<Arc<Impl>>,
+    pub implementations: Vec<Arc<Implementation>>,
     /// Whether the framework decomposes the operator into others as long as it has no implementation.
     pub composite: bool,
 }
@@ -27,7 +27,7 @@ impl Op {
     /// Whether the framework decomposes the operator now, so that no route can apply to it.
     #[must_use]
     pub fn is_decomposed(&self) -> bool {
-        self.composite && self.impls.is_empty()
+        self.composite && self.implementations.is_empty()
     }
 }
 
@@ -69,7 +69,7 @@ impl Registry {
             name: Arc::clone(&name),
             // Leaked on purpose, because adapters keep the address for as long as the process lives.
             slot: Box::leak(Box::default()),
-            impls: Vec::new(),
+            implementations: Vec::new(),
             composite: false,
         }));
         Arc::make_mut(&mut self.index).insert(name, id);
@@ -107,19 +107,23 @@ impl Registry {
         let id = self.require(op)?;
         let at = self.position(id, impl_id, "set_availability")?;
         let op = Arc::make_mut(&mut self.ops[id.index()]);
-        Arc::make_mut(&mut op.impls[at]).availability = availability;
+        Arc::make_mut(&mut op.implementations[at]).availability = availability;
         Ok(id)
     }
 
     /// The index of an implementation among those of its operator.
     fn position(&self, id: OpId, impl_id: &str, operation: &'static str) -> Result<usize> {
         let op = self.op(id);
-        if let Some(at) = op.impls.iter().position(|i| &*i.impl_id == impl_id) {
+        if let Some(at) = op
+            .implementations
+            .iter()
+            .position(|i| &*i.impl_id == impl_id)
+        {
             return Ok(at);
         }
         let message = format!("`{}` has no implementation `{impl_id}`", op.name);
         let error = Error::invalid_argument(operation, message);
-        let ids = op.impls.iter().map(|i| &*i.impl_id);
+        let ids = op.implementations.iter().map(|i| &*i.impl_id);
         Err(match nearest::hint(impl_id, ids) {
             Some(hint) => error.with_hint(hint),
             None => error,
@@ -137,14 +141,18 @@ impl Registry {
     }
 
     /// Registers an implementation of an operator. The same `impl_id` twice is an error.
-    pub fn register(&mut self, op: &str, implementation: Arc<Impl>) -> Result<OpId> {
+    pub fn register(&mut self, op: &str, implementation: Arc<Implementation>) -> Result<OpId> {
         let id = self.intern(op)?;
         let op = Arc::make_mut(&mut self.ops[id.index()]);
         let impl_id = &implementation.impl_id;
-        if op.impls.iter().any(|other| other.impl_id == *impl_id) {
+        if op
+            .implementations
+            .iter()
+            .any(|other| other.impl_id == *impl_id)
+        {
             return Err(duplicate(&op.name, impl_id));
         }
-        op.impls.push(implementation);
+        op.implementations.push(implementation);
         Ok(id)
     }
 
@@ -152,7 +160,7 @@ impl Registry {
     pub fn register_all(
         &mut self,
         names: &[String],
-        implementation: &Arc<Impl>,
+        implementation: &Arc<Implementation>,
     ) -> Result<BTreeSet<OpId>> {
         // Interned names are kept after an error: interning changes no route.
         let ids = names.iter().map(|name| self.intern(name));
@@ -161,7 +169,9 @@ impl Registry {
         let impl_id = &implementation.impl_id;
         let known = |id: &OpId| {
             let op = self.op(*id);
-            op.impls.iter().any(|other| other.impl_id == *impl_id)
+            op.implementations
+                .iter()
+                .any(|other| other.impl_id == *impl_id)
         };
         if let Some(id) = ids.iter().find(|id| known(id)) {
             return Err(duplicate(&self.op(*id).name, impl_id));
@@ -174,7 +184,7 @@ impl Registry {
         }
         for id in ids {
             let op = Arc::make_mut(&mut self.ops[id.index()]);
-            op.impls.push(Arc::clone(implementation));
+            op.implementations.push(Arc::clone(implementation));
         }
         Ok(unique)
     }
@@ -183,15 +193,17 @@ impl Registry {
     pub fn unregister(&mut self, op: &str, impl_id: &str) -> Result<OpId> {
         let id = self.require(op)?;
         let at = self.position(id, impl_id, "unregister")?;
-        Arc::make_mut(&mut self.ops[id.index()]).impls.remove(at);
+        Arc::make_mut(&mut self.ops[id.index()])
+            .implementations
+            .remove(at);
         Ok(id)
     }
 
     /// The token of an implementation that is an object of an adapter's language.
     #[must_use]
     pub fn token(&self, op: &str, impl_id: &str) -> Option<u64> {
-        let mut impls = self.op(self.id(op)?).impls.iter();
-        let found = impls.find(|i| &*i.impl_id == impl_id)?;
+        let mut implementations = self.op(self.id(op)?).implementations.iter();
+        let found = implementations.find(|i| &*i.impl_id == impl_id)?;
         found.callable.token()
     }
 
@@ -271,7 +283,7 @@ impl Registry {
     pub fn is_implemented(&self, namespace: &str) -> bool {
         self.ops.iter().any(|op| {
             let rest = op.name.strip_prefix(namespace);
-            !op.impls.is_empty() && rest.is_some_and(|rest| rest.starts_with("::"))
+            !op.implementations.is_empty() && rest.is_some_and(|rest| rest.starts_with("::"))
         })
     }
 

@@ -11,7 +11,7 @@ use super::fallbacks::FallbackLedger;
 use super::scope::{flags, Lock, Scope};
 use crate::env::Env;
 use crate::policy::{remedy, valid_name, Config, Disk, Explanation, Files, Layer, Plan};
-use crate::registry::{Availability, Impl, Namespace, OpSlot, Registry};
+use crate::registry::{Availability, Implementation, Namespace, OpSlot, Registry};
 use crate::{Error, Result};
 
 /// The registry, the configuration and the published plan. [`global`](super::global) is the one of
@@ -100,8 +100,8 @@ impl Router {
     }
 
     /// Registers one implementation of one operator.
-    pub fn register_impl(&self, op: &str, implementation: Impl) -> Result<()> {
-        check_impl(&implementation)?;
+    pub fn register(&self, op: &str, implementation: Implementation) -> Result<()> {
+        check_names(&implementation)?;
         let implementation = Arc::new(implementation);
         self.change(|state| {
             let id = state.registry.register(op, implementation)?;
@@ -111,13 +111,13 @@ impl Router {
 
     /// Registers one implementation for every operator named, all or none. `names` are without
     /// the namespace: `add.Tensor`.
-    pub fn register_impls<N: AsRef<str>>(
+    pub fn register_all<N: AsRef<str>>(
         &self,
         namespace: &str,
         names: impl IntoIterator<Item = N>,
-        implementation: Impl,
+        implementation: Implementation,
     ) -> Result<()> {
-        check_impl(&implementation)?;
+        check_names(&implementation)?;
         let names = qualified(namespace, names);
         let implementation = Arc::new(implementation);
         self.change(|state| {
@@ -295,7 +295,7 @@ fn qualified<N: AsRef<str>>(namespace: &str, names: impl IntoIterator<Item = N>)
 
 /// Checks that the names of an implementation, its vendor and its backend can be written in every configuration
 /// grammar.
-fn check_impl(implementation: &Impl) -> Result<()> {
+fn check_names(implementation: &Implementation) -> Result<()> {
     let names = [
         ("implementation id", Some(&implementation.impl_id)),
         ("vendor", implementation.vendor.as_ref()),

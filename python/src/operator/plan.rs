@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use flagos_core::policy::{Plan, PlanEntry};
-use flagos_core::registry::Impl;
+use flagos_core::registry::Implementation;
 use flagos_core::router::Router;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi::{self, PyObject};
@@ -47,7 +47,7 @@ fn current(py: Python<'_>) -> PyResult<Arc<Plan>> {
 }
 
 /// Where the calls that an implementation of `op` serves are counted.
-fn counts_of(op: *mut Operator, implementation: &Impl) -> *const Served {
+fn counts_of(op: *mut Operator, implementation: &Implementation) -> *const Served {
     // SAFETY: an operator that asks the plan has counts for all its life.
     let counts = unsafe { &*(*op).served };
     counts.of(&implementation.impl_id, &implementation.backend)
@@ -57,7 +57,7 @@ fn counts_of(op: *mut Operator, implementation: &Impl) -> *const Served {
 fn function(
     py: Python<'_>,
     entry: &PlanEntry,
-    implementation: &Impl,
+    implementation: &Implementation,
 ) -> PyResult<Option<Py<PyAny>>> {
     match implementation.callable.token() {
         Some(token) => Ok(foreign::find(py, token)),
@@ -81,7 +81,7 @@ pub(super) fn implementation(
     let name = name_of(py, op)?;
     let plan = current(py)?;
     let entry = plan.find(&name).into_python(py)?;
-    let mut all = entry.candidates.iter().map(|c| &c.implementation);
+    let mut all = entry.implementations.iter().map(|c| &c.implementation);
     let found = match all.clone().find(|i| &*i.impl_id == impl_id) {
         Some(found) => function(py, entry, found)?,
         None => None,

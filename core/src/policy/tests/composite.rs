@@ -8,7 +8,7 @@ fn registry_with_composites() -> Registry {
     let mut registry = registry();
     let names = ["aten::linear".to_owned(), "aten::matmul".to_owned()];
     registry.declare_composite(&names).expect("valid names");
-    let native = Impl::new("cuda.native", Kind::Vendor, "cuda").vendor("cuda");
+    let native = Implementation::new("cuda.native", Kind::Vendor, "cuda").vendor("cuda");
     let registered = registry.register("linear.out", Arc::new(native));
     registered.expect("a fresh implementation");
     registry
@@ -63,7 +63,7 @@ fn a_pattern_is_about_the_overloads_that_are_routed() {
 #[test]
 fn an_implementation_of_it_is_routed_like_any_other() {
     let mut registry = registry_with_composites();
-    let mine = Impl::new("user.linear", Kind::Flagos, "flagos_python");
+    let mine = Implementation::new("user.linear", Kind::Flagos, "flagos_python");
     let mine = Arc::new(mine.callable(Callable::Foreign(13)));
     registry.register("linear", mine).expect("fresh");
     for text in ["", "ops.linear = \"impl:user.linear\""] {

@@ -40,7 +40,7 @@ fn verified() -> Registry {
         verdict: verdict.into(),
         found: found.into(),
     };
-    let kernel = || Impl::new("flaggems.kernel", Kind::Flagos, "flaggems");
+    let kernel = || Implementation::new("flaggems.kernel", Kind::Flagos, "flaggems");
     let exp = kernel()
         .only([
             condition("nonempty", "no tensor is without elements"),
@@ -54,7 +54,7 @@ fn verified() -> Registry {
         registry
             .register(op, Arc::new(implementation))
             .expect("valid");
-        let native = Impl::new("cuda.native", Kind::Vendor, "cuda").vendor("cuda");
+        let native = Implementation::new("cuda.native", Kind::Vendor, "cuda").vendor("cuda");
         registry.register(op, Arc::new(native)).expect("valid");
     }
     registry
@@ -78,11 +78,11 @@ fn the_text_tells_which_calls_are_served_and_the_verdict_behind_it() {
 fn the_data_names_the_conditions_and_the_verdict() {
     let plan = resolve_all(&verified(), &policy("")).expect("a plan");
     let explanation = plan.explain("exp").expect("known");
-    let json = serde_json::to_value(&explanation.candidates[0]).expect("serialisable");
+    let json = serde_json::to_value(&explanation.implementations[0]).expect("serialisable");
     assert_eq!(json["only"][1]["name"], "contiguous");
     assert_eq!(json["only"][1]["means"], "every tensor is contiguous");
     assert_eq!(json["verdict"]["verdict"], "STRICT");
-    let native = serde_json::to_value(&explanation.candidates[1]).expect("serialisable");
+    let native = serde_json::to_value(&explanation.implementations[1]).expect("serialisable");
     assert_eq!(native["only"], serde_json::json!([]));
     assert_eq!(native["verdict"], serde_json::Value::Null);
 }

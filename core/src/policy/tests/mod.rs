@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::env::Env;
-use crate::registry::{Callable, Impl, Kind, Registry};
+use crate::registry::{Callable, Implementation, Kind, Registry};
 use crate::{Error, Result};
 
 /// Configuration files in memory.
@@ -47,7 +47,7 @@ fn env<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Env {
 /// A few operators on a machine with a CUDA chip, FlagGems, and a function of the user.
 fn registry() -> Registry {
     let mut registry = Registry::new();
-    let mut register = |ops: &[&str], implementation: Impl| {
+    let mut register = |ops: &[&str], implementation: Implementation| {
         let implementation = Arc::new(implementation);
         for op in ops {
             let registered = registry.register(op, Arc::clone(&implementation));
@@ -55,28 +55,28 @@ fn registry() -> Registry {
         }
     };
     let all = ["mm", "mm.out", "add.Tensor", "add.Scalar", "__and__.Tensor"];
-    let flaggems = Impl::new("flaggems.python", Kind::Flagos, "flaggems");
+    let flaggems = Implementation::new("flaggems.python", Kind::Flagos, "flaggems");
     register(
         &["mm", "add.Tensor"],
         flaggems.callable(Callable::Foreign(11)),
     );
-    let wrong = Impl::new("flaggems.python", Kind::Flagos, "flaggems");
+    let wrong = Implementation::new("flaggems.python", Kind::Flagos, "flaggems");
     register(&["mm.out"], wrong.unavailable("wrong for views"));
     register(
         &all,
-        Impl::new("cuda.native", Kind::Vendor, "cuda").vendor("cuda"),
+        Implementation::new("cuda.native", Kind::Vendor, "cuda").vendor("cuda"),
     );
     register(
         &all,
-        Impl::new("metax.native", Kind::Vendor, "metax").vendor("metax"),
+        Implementation::new("metax.native", Kind::Vendor, "metax").vendor("metax"),
     );
-    let cpu = Impl::new("cpu.reference", Kind::Reference, "cpu");
+    let cpu = Implementation::new("cpu.reference", Kind::Reference, "cpu");
     register(&all, cpu.callable(Callable::CpuFallback));
-    let mine = Impl::new("user.mm", Kind::Flagos, "flagos_python").priority(-1);
+    let mine = Implementation::new("user.mm", Kind::Flagos, "flagos_python").priority(-1);
     register(&["mm"], mine.callable(Callable::Foreign(12)));
     register(
         &["te::rmsnorm_fwd"],
-        Impl::new("te.reference", Kind::Reference, "cpu"),
+        Implementation::new("te.reference", Kind::Reference, "cpu"),
     );
     registry
 }

@@ -17,10 +17,10 @@ fn twice(rules: Namespace) -> Registry {
     registry.declare_namespace("te", rules);
     for op in ["te::gelu", "aten::gelu"] {
         for implementation in [
-            Impl::new("a.flagos", Kind::Flagos, "flagos"),
-            Impl::new("b.flagos", Kind::Flagos, "flagos"),
-            Impl::new("acme.gelu", Kind::Vendor, "acme").vendor("acme"),
-            Impl::new("cpu.gelu", Kind::Reference, "cpu"),
+            Implementation::new("a.flagos", Kind::Flagos, "flagos"),
+            Implementation::new("b.flagos", Kind::Flagos, "flagos"),
+            Implementation::new("acme.gelu", Kind::Vendor, "acme").vendor("acme"),
+            Implementation::new("cpu.gelu", Kind::Reference, "cpu"),
         ] {
             let registered = registry.register(op, Arc::new(implementation));
             registered.expect("a fresh implementation");

@@ -27,8 +27,8 @@ prop_compose! {
         backend in select(BACKENDS.to_vec()),
         priority in -1..2_i32,
         available in proptest::bool::weighted(0.8),
-    ) -> Impl {
-        let mut implementation = Impl::new("", kind, backend).priority(priority);
+    ) -> Implementation {
+        let mut implementation = Implementation::new("", kind, backend).priority(priority);
         implementation.vendor = vendor.map(Into::into);
         if available { implementation } else { implementation.unavailable("probe failed") }
     }
@@ -40,9 +40,9 @@ fn registries() -> impl Strategy<Value = Registry> {
     let of_op = proptest::collection::vec(proptest::option::of(implementation()), IDS.len());
     proptest::collection::vec(of_op, OPS.len()).prop_map(|ops| {
         let mut registry = Registry::new();
-        for (op, impls) in OPS.into_iter().zip(ops) {
+        for (op, implementations) in OPS.into_iter().zip(ops) {
             registry.intern(op).expect("a valid name");
-            for (id, implementation) in IDS.into_iter().zip(impls) {
+            for (id, implementation) in IDS.into_iter().zip(implementations) {
                 if let Some(mut implementation) = implementation {
                     implementation.impl_id = id.into();
                     registry.register(op, implementation.into()).expect("fresh");
@@ -50,7 +50,7 @@ fn registries() -> impl Strategy<Value = Registry> {
             }
         }
         for id in IDS {
-            let all = Impl::new(id, Kind::Reference, "cpu");
+            let all = Implementation::new(id, Kind::Reference, "cpu");
             registry.register("te::all_ids", all.into()).expect("fresh");
         }
         registry
@@ -188,12 +188,12 @@ proptest! {
         let policy = Policy::from_layers([&active, &layer]);
         let plan = resolve_all(&registry, &policy).expect("valid names");
         for entry in plan.iter() {
-            let losers = entry.candidates.iter().filter(|c| c.lost.is_some()).count();
+            let losers = entry.implementations.iter().filter(|c| c.lost.is_some()).count();
             let chosen = usize::from(entry.winner.is_some());
-            prop_assert_eq!(losers + chosen, entry.candidates.len());
+            prop_assert_eq!(losers + chosen, entry.implementations.len());
             let Some(winner) = entry.winner() else {
                 // No usable implementation was named.
-                let reasons = entry.candidates.iter().filter_map(|c| c.lost.as_ref());
+                let reasons = entry.implementations.iter().filter_map(|c| c.lost.as_ref());
                 for reason in reasons {
                     prop_assert!(!reason.is_usable() || *reason == Reason::NotNamed);
                 }
@@ -236,7 +236,7 @@ proptest! {
         let mut reversed = Registry::new();
         for (_, op) in registry.iter().collect::<Vec<_>>().into_iter().rev() {
             reversed.intern(&op.name).expect("valid");
-            for implementation in op.impls.iter().rev() {
+            for implementation in op.implementations.iter().rev() {
                 reversed.register(&op.name, Arc::clone(implementation)).expect("fresh");
             }
         }

@@ -5,9 +5,9 @@ use crate::registry::Decision;
 
 fn reason(plan: &Plan, op: &str, impl_id: &str) -> Option<String> {
     let entry = plan.find(op).expect("a known operator");
-    let mut candidates = entry.candidates.iter();
-    let found = candidates.find(|c| &*c.implementation.impl_id == impl_id);
-    let lost = &found.expect("a candidate").lost;
+    let mut implementations = entry.implementations.iter();
+    let found = implementations.find(|c| &*c.implementation.impl_id == impl_id);
+    let lost = &found.expect("an implementation").lost;
     lost.as_ref().map(ToString::to_string)
 }
 
@@ -81,7 +81,7 @@ fn routes_select_by_kind_vendor_id_and_backend() {
 fn a_higher_priority_wins_and_ties_go_to_the_first_id() {
     let mut registry = Registry::new();
     for (id, priority) in [("c", 1), ("b", 2), ("a", 2), ("d", 0)] {
-        let implementation = Impl::new(id, Kind::Flagos, "flagos").priority(priority);
+        let implementation = Implementation::new(id, Kind::Flagos, "flagos").priority(priority);
         registry
             .register("mm", implementation.into())
             .expect("fresh");
@@ -228,16 +228,16 @@ fn names_of_a_namespace_without_operators_are_kept() {
 fn successors(toml: &str, declined: &str) -> Vec<String> {
     let mut registry = Registry::new();
     for implementation in [
-        Impl::new("gems", Kind::Flagos, "flaggems"),
-        Impl::new("mine", Kind::Flagos, "flagos_python").priority(1),
-        Impl::new("unverified", Kind::Flagos, "flaggems").on_request("not verified"),
-        Impl::new("reference", Kind::Reference, "reference"),
-        Impl::new("kernel", Kind::Vendor, "cuda").vendor("cuda"),
-        Impl::new("triton", Kind::Vendor, "cuda")
+        Implementation::new("gems", Kind::Flagos, "flaggems"),
+        Implementation::new("mine", Kind::Flagos, "flagos_python").priority(1),
+        Implementation::new("unverified", Kind::Flagos, "flaggems").on_request("not verified"),
+        Implementation::new("reference", Kind::Reference, "reference"),
+        Implementation::new("kernel", Kind::Vendor, "cuda").vendor("cuda"),
+        Implementation::new("triton", Kind::Vendor, "cuda")
             .vendor("cuda")
             .priority(1),
-        Impl::new("other", Kind::Vendor, "metax").vendor("metax"),
-        Impl::new("broken", Kind::Reference, "cpu").unavailable("no chip"),
+        Implementation::new("other", Kind::Vendor, "metax").vendor("metax"),
+        Implementation::new("broken", Kind::Reference, "cpu").unavailable("no chip"),
     ] {
         let registered = registry.register("own::op", implementation.into());
         registered.expect("fresh");

@@ -38,7 +38,7 @@ fn what_is_not_a_selector_is_refused() {
 
 #[test]
 fn legacy_backend_names_select_what_they_meant() {
-    let implementation = |kind, backend| Impl::new("x", kind, backend);
+    let implementation = |kind, backend| Implementation::new("x", kind, backend);
     let gems = implementation(Kind::Flagos, "flaggems");
     let python = implementation(Kind::Flagos, "flagos_python");
     let cpu = implementation(Kind::Reference, "cpu");

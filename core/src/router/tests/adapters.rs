@@ -92,8 +92,8 @@ fn what_becomes_unavailable_is_passed_over_until_it_is_back() {
 fn rules_declared_late_decide_again() {
     let bench = Bench::new();
     bench.router.resolve().expect("a plan");
-    let other = Impl::new("zz.python", Kind::Flagos, "flagos");
-    bench.router.register_impl("mm", other).expect("fresh");
+    let other = Implementation::new("zz.python", Kind::Flagos, "flagos");
+    bench.router.register("mm", other).expect("fresh");
     assert_eq!(bench.winner("mm").as_deref(), Some("flaggems.python"));
     let rules = Namespace {
         last_id_wins: true,

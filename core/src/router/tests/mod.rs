@@ -41,14 +41,14 @@ impl Bench {
     /// `mm` and `add` with a FlagGems, a native and a reference implementation.
     fn new() -> Self {
         let bench = Self::empty();
-        let gems = Impl::new("flaggems.python", Kind::Flagos, "flaggems");
+        let gems = Implementation::new("flaggems.python", Kind::Flagos, "flaggems");
         let gems = gems.callable(Callable::Foreign(11));
-        let native = Impl::new("cpu.native", Kind::Vendor, "cpu").vendor("host");
-        let reference = Impl::new("cpu.reference", Kind::Reference, "cpu");
+        let native = Implementation::new("cpu.native", Kind::Vendor, "cpu").vendor("host");
+        let reference = Implementation::new("cpu.reference", Kind::Reference, "cpu");
         let reference = reference.callable(Callable::CpuFallback);
         for implementation in [gems, native, reference] {
             let names = ["mm", "add.Tensor", "add.Scalar"];
-            let registered = bench.router.register_impls("aten", names, implementation);
+            let registered = bench.router.register_all("aten", names, implementation);
             registered.expect("fresh implementations");
         }
         bench.router.set_active_vendor("host").expect("valid");

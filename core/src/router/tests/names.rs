@@ -66,10 +66,10 @@ fn an_unknown_operator_is_suggested() {
 #[test]
 fn the_same_implementation_twice_is_an_error() {
     let bench = Bench::new();
-    let native = Impl::new("cpu.native", Kind::Vendor, "cpu");
+    let native = Implementation::new("cpu.native", Kind::Vendor, "cpu");
     let error = bench
         .router
-        .register_impl("mm", native.clone())
+        .register("mm", native.clone())
         .expect_err("twice");
     assert_eq!(
         error.to_string(),
@@ -78,29 +78,29 @@ fn the_same_implementation_twice_is_an_error() {
     );
     // A bulk registration registers all names or none, so that `bmm` is not registered.
     let names = ["bmm", "mm"];
-    let bulk = bench.router.register_impls("aten", names, native.clone());
+    let bulk = bench.router.register_all("aten", names, native.clone());
     assert_eq!(bulk.expect_err("twice").to_string(), error.to_string());
     let repeated = bench
         .router
-        .register_impls("aten", ["bmm", "bmm"], native.clone());
+        .register_all("aten", ["bmm", "bmm"], native.clone());
     assert!(repeated
         .expect_err("twice")
         .message()
         .contains("`aten::bmm` already"));
-    assert!(bench.router.register_impl("bmm", native).is_ok());
+    assert!(bench.router.register("bmm", native).is_ok());
 }
 
 #[test]
 fn names_must_be_writable_in_configuration() {
     let bench = Bench::empty();
     for implementation in [
-        Impl::new("my fast one", Kind::Flagos, "flagos"),
-        Impl::new("x", Kind::Flagos, "a|b"),
-        Impl::new("x", Kind::Flagos, "flagos").vendor(""),
+        Implementation::new("my fast one", Kind::Flagos, "flagos"),
+        Implementation::new("x", Kind::Flagos, "a|b"),
+        Implementation::new("x", Kind::Flagos, "flagos").vendor(""),
     ] {
         let error = bench
             .router
-            .register_impl("mm", implementation)
+            .register("mm", implementation)
             .expect_err("not writable");
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     }

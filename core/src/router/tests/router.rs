@@ -140,9 +140,9 @@ fn strict_mode_refuses_a_route_that_cannot_be_followed() {
 fn an_implementation_that_comes_or_goes_changes_the_plan_at_once() {
     let bench = Bench::new();
     bench.router.resolve().expect("a plan");
-    let mine = Impl::new("user.mm", Kind::Flagos, "flagos_python").priority(1);
+    let mine = Implementation::new("user.mm", Kind::Flagos, "flagos_python").priority(1);
     let mine = mine.callable(Callable::Foreign(42));
-    bench.router.register_impl("mm", mine).expect("fresh");
+    bench.router.register("mm", mine).expect("fresh");
     assert_eq!(bench.decision("mm"), Decision::Foreign(42));
     bench
         .router
@@ -170,11 +170,9 @@ fn an_operator_registered_one_by_one_may_come_after_a_route_for_its_neighbour() 
         .resolve()
         .expect("nothing of `my` is registered");
     for (op, token) in [("a", 1), ("b", 2)] {
-        let implementation = Impl::new(op, Kind::Reference, "flagos");
+        let implementation = Implementation::new(op, Kind::Reference, "flagos");
         let implementation = implementation.callable(Callable::Foreign(token));
-        let registered = bench
-            .router
-            .register_impl(&format!("my::{op}"), implementation);
+        let registered = bench.router.register(&format!("my::{op}"), implementation);
         registered.expect("fresh");
     }
     assert_eq!(bench.decision("my::a"), Decision::Foreign(1));
@@ -190,10 +188,10 @@ fn routes_kept_for_a_namespace_are_checked_when_it_registers_in_bulk() {
         .router
         .resolve()
         .expect("nothing of `te` is registered");
-    let reference = Impl::new("te.reference", Kind::Reference, "cpu");
+    let reference = Implementation::new("te.reference", Kind::Reference, "cpu");
     let error = bench
         .router
-        .register_impls("te", ["norm", "gemm"], reference.clone());
+        .register_all("te", ["norm", "gemm"], reference.clone());
     assert_eq!(
         error.expect_err("unknown").hint(),
         Some("did you mean `te::norm`?")
@@ -203,7 +201,7 @@ fn routes_kept_for_a_namespace_are_checked_when_it_registers_in_bulk() {
     bench.router.reload().expect("a plan");
     bench
         .router
-        .register_impls("te", ["norm", "gemm"], reference)
+        .register_all("te", ["norm", "gemm"], reference)
         .expect("fresh");
     assert_eq!(bench.winner("te::norm").as_deref(), Some("te.reference"));
 }
