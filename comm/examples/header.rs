@@ -15,6 +15,7 @@ pub fn path() -> PathBuf {
 pub fn generate() -> String {
     let export = [
         "FlagosCommApi",
+        "FlagosCommSide",
         "FlagosCommKind",
         "FlagosCommDType",
         "FlagosCommReduce",

@@ -11,7 +11,7 @@
 /**
  * Version of the table's layout. Fields are only ever appended; anything else raises this number.
  */
-#define FLAGOS_COMM_ABI_VERSION 1
+#define FLAGOS_COMM_ABI_VERSION 2
 
 /**
  * Status: success.
@@ -67,6 +67,31 @@
  * `FlagosCollective::root`: from any rank.
  */
 #define FLAGOS_COMM_ANY_RANK -1
+
+/**
+ * Communicators of a group.
+ */
+enum FlagosCommSide
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * The one on host memory.
+   */
+  FlagosCommSide_Host = 0,
+  /**
+   * Those on devices.
+   */
+  FlagosCommSide_Devices = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum FlagosCommSide FlagosCommSide;
+#else
+typedef uint32_t FlagosCommSide;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
 
 /**
  * `FlagosCollective::kind`.
@@ -163,30 +188,39 @@ typedef uint32_t FlagosCommReduce;
 #endif // __cplusplus
 
 /**
- * One rank's end of a group; opaque.
+ * A communicator of a group on a device; opaque, as long-lived as the group.
  */
-typedef struct FlagosComm FlagosComm;
+typedef struct FlagosCommEndpoint FlagosCommEndpoint;
 
 /**
- * What a communicator is made of. Strings are NUL-terminated UTF-8, read before `connect` returns.
+ * One rank's end of a process group; opaque.
+ */
+typedef struct FlagosCommGroup FlagosCommGroup;
+
+/**
+ * The description of a group. Strings are NUL-terminated UTF-8, read before `group_open` returns.
  */
 typedef struct FlagosCommConfig {
   /**
-   * The engine's name; NULL or empty lets the memory decide.
+   * The name of the engine on devices; NULL or empty lets the vendor decide.
    */
   const char *engine;
   /**
-   * The file of the engine's library; NULL or empty searches.
+   * The file of that engine's library; NULL or empty searches.
    */
   const char *library;
   /**
-   * The vendor whose memory the buffers are.
+   * The vendor whose memory the buffers on devices are.
    */
   const char *vendor;
   /**
    * The name of the group, for messages.
    */
   const char *group;
+  /**
+   * The folder for the report of a call that fails; NULL or empty for none.
+   */
+  const char *dump;
   /**
    * This rank.
    */
@@ -203,11 +237,15 @@ typedef struct FlagosCommConfig {
    * Bytes of a window of the engine `shm`; 0 for the default.
    */
   uint64_t window;
+  /**
+   * Makes a device the current one of the calling thread. Returns as the store's functions do.
+   */
+  int32_t (*use_device)(int32_t device, char *error, uint64_t capacity);
 } FlagosCommConfig;
 
 /**
- * The framework's key-value store, with keys of one group. Both functions return 0, or anything else after
- * they have written a message into `error`, which has room for `capacity` bytes: `FLAGOS_COMM_TIMEOUT` says that
+ * The framework's key-value store, with keys of one group, for any thread. `set` and `get` return 0, or anything else
+ * after they have written a message into `error`, which has room for `capacity` bytes: `FLAGOS_COMM_TIMEOUT` says that
  * a key did not come in time, everything else that the store cannot be used.
  */
 typedef struct FlagosCommStore {
@@ -234,6 +272,10 @@ typedef struct FlagosCommStore {
                  void *taker,
                  char *error,
                  uint64_t capacity);
+  /**
+   * Says that nothing needs the store any more.
+   */
+  void (*release)(void *context);
 } FlagosCommStore;
 
 /**
@@ -308,7 +350,45 @@ typedef struct FlagosCollective {
 } FlagosCollective;
 
 /**
- * The functions. Those that return `int32_t` return a status; the message is in `last_error`.
+ * Whoever waits for a queued call.
+ */
+typedef struct FlagosCommWaiter {
+  /**
+   * Given back to the functions.
+   */
+  void *context;
+  /**
+   * The call has ended with a status, whose message is in `last_error`; a receive from any rank with that rank, other
+   * calls with -1. Called once, on a thread of the group. Returns 1 when `after` is to be called.
+   */
+  int32_t (*ended)(void *context, int32_t status, int32_t source);
+  /**
+   * Runs what may wait for other calls of the group.
+   */
+  void (*after)(void *context);
+} FlagosCommWaiter;
+
+/**
+ * A call's reduction as an engine can run it, and what is left to the caller.
+ */
+typedef struct FlagosCommLowered {
+  /**
+   * The `FlagosCommReduce` to call with.
+   */
+  uint32_t reduce;
+  /**
+   * 1 when the caller multiplies what goes out by the call's factor.
+   */
+  uint32_t scale_sends;
+  /**
+   * 1 when the caller divides the result by the number of ranks.
+   */
+  uint32_t divide_result;
+} FlagosCommLowered;
+
+/**
+ * The functions. Those that return `int32_t` return a status, where nothing else is said; the message is in
+ * `last_error`.
  */
 typedef struct FlagosCommApi {
   /**
@@ -324,66 +404,99 @@ typedef struct FlagosCommApi {
    */
   const char *(*last_error)(void);
   /**
-   * The rank that failure is due to, or -1.
-   */
-  int32_t (*last_culprit)(void);
-  /**
    * Frees a string of this table.
    */
   void (*string_free)(char *string);
   /**
-   * Connects this rank to its group, with the device of the buffers current.
+   * Connects this rank to its group on host memory. The store is released when nothing needs it any more, also
+   * after a failure.
    */
-  int32_t (*connect)(const struct FlagosCommConfig *config,
-                     const struct FlagosCommStore *store,
-                     struct FlagosComm **out);
+  int32_t (*group_open)(const struct FlagosCommConfig *config,
+                        const struct FlagosCommStore *store,
+                        struct FlagosCommGroup **out);
   /**
-   * Disconnects. No call is running or queued any more.
+   * Closes the group. Calls that are queued on host memory are finished; none is queued on a device any more.
    */
-  void (*disconnect)(struct FlagosComm *comm);
+  void (*group_close)(struct FlagosCommGroup *group);
   /**
-   * The engine's name, static.
+   * Fails with the reason when the ranks share no host memory.
    */
-  const char *(*engine)(const struct FlagosComm *comm);
+  int32_t (*host)(const struct FlagosCommGroup *group);
   /**
-   * 1 when calls are queued on a stream, 0 when they are done on return.
+   * 1 when no collective on host memory is queued or running, so that `host_run` keeps the order; else 0.
    */
-  int32_t (*on_streams)(const struct FlagosComm *comm);
+  int32_t (*host_is_idle)(const struct FlagosCommGroup *group);
   /**
-   * Runs or queues a call. `stream` is the vendor's own, or NULL for an engine without streams.
+   * Runs a collective on host memory, on this thread.
    */
-  int32_t (*run)(const struct FlagosComm *comm, const struct FlagosCollective *call, void *stream);
+  int32_t (*host_run)(const struct FlagosCommGroup *group, const struct FlagosCollective *call);
   /**
-   * Runs a receive from any rank and writes whose it was.
+   * Queues a call on host memory; it and its lists stay valid until `waiter` is told. A failure of this function
+   * itself is not told to `waiter`.
    */
-  int32_t (*receive_any)(const struct FlagosComm *comm,
-                         const struct FlagosCollective *call,
-                         int32_t *source);
+  int32_t (*host_queue)(const struct FlagosCommGroup *group,
+                        const struct FlagosCollective *call,
+                        int32_t asynchronous,
+                        const struct FlagosCommWaiter *waiter);
   /**
-   * Begins calls that may be queued as one, of this thread.
+   * The communicator of all ranks (`peer` is `FLAGOS_COMM_ANY_RANK`), or of this one and `peer`, on `device`; with
+   * this rank and the number of ranks in it. The first call connects it, within `timeout_ms`.
    */
-  int32_t (*group_start)(const struct FlagosComm *comm);
+  int32_t (*endpoint)(const struct FlagosCommGroup *group,
+                      int32_t device,
+                      int32_t peer,
+                      uint64_t timeout_ms,
+                      const struct FlagosCommEndpoint **out,
+                      int32_t *rank,
+                      int32_t *size);
   /**
-   * Ends them.
+   * How the engine runs the reduction of a call.
    */
-  int32_t (*group_end)(const struct FlagosComm *comm);
+  int32_t (*lower)(const struct FlagosCommEndpoint *endpoint,
+                   const struct FlagosCollective *call,
+                   struct FlagosCommLowered *out);
   /**
-   * Ends all calls of the group with a reason.
+   * Queues `count` calls on a stream, as one when `grouped` is 1. `stream` is the vendor's own.
    */
-  void (*abort)(const struct FlagosComm *comm, const char *reason);
+  int32_t (*submit)(const struct FlagosCommEndpoint *endpoint,
+                    const struct FlagosCollective *calls,
+                    uint64_t count,
+                    int32_t grouped,
+                    void *stream);
   /**
-   * A failure that happened after a call had returned.
+   * Notes a call on a device in the flight recorder and writes its number.
    */
-  int32_t (*async_error)(const struct FlagosComm *comm);
+  int32_t (*record_begin)(const struct FlagosCommGroup *group,
+                          const struct FlagosCollective *call,
+                          int32_t asynchronous,
+                          uint64_t *number);
   /**
-   * What is known of the ranks, as JSON; to be freed with `string_free`.
+   * Notes the end of the call with this number.
    */
-  int32_t (*state_json)(const struct FlagosComm *comm, char **out);
+  void (*record_end)(const struct FlagosCommGroup *group, uint64_t number, int32_t well);
   /**
-   * Whether the engine of `config` can be used here: NULL or an empty string when it cannot, with the
-   * reason in `last_error`; else what serves it. To be freed with `string_free`.
+   * Reports a failure on a device, once in the group's life: to standard error and into the folder `dump`.
    */
-  int32_t (*probe)(const struct FlagosCommConfig *config, char **out);
+  void (*report)(const struct FlagosCommGroup *group, const char *why);
+  /**
+   * Ends all calls of one `FlagosCommSide`, with a reason.
+   */
+  void (*abort)(const struct FlagosCommGroup *group, uint32_t side, const char *reason);
+  /**
+   * A failure of one `FlagosCommSide` that happened after a call had returned.
+   */
+  int32_t (*async_error)(const struct FlagosCommGroup *group, uint32_t side);
+  /**
+   * Waits for all ranks and fails with the names of those that are missing: all of them when `wait_for_all` is 1,
+   * otherwise the first. All ranks call it.
+   */
+  int32_t (*monitored_barrier)(const struct FlagosCommGroup *group,
+                               int64_t timeout_ms,
+                               int32_t wait_for_all);
+  /**
+   * The last calls and what is known of the ranks, as JSON; to be freed with `string_free`.
+   */
+  int32_t (*state_json)(const struct FlagosCommGroup *group, char **out);
 } FlagosCommApi;
 
 #endif  /* FLAGOS_COMM_H */

@@ -2,14 +2,38 @@
 
 use std::ffi::c_void;
 
-use crate::{Collective, Result};
+use crate::{Collective, Kind, ReduceOp, Result};
 
 /// A stream of a device, as its vendor's library takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream(pub *mut c_void);
 
+/// A reduction as an engine can run it, and what is left to the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lowered {
+    /// The reduction to call with.
+    pub reduce: ReduceOp,
+    /// Whether the caller multiplies what goes out by the call's factor.
+    pub scale_sends: bool,
+    /// Whether the caller divides the result by the number of ranks.
+    pub divide_result: bool,
+}
+
+impl Lowered {
+    fn as_it_is(reduce: ReduceOp) -> Self {
+        Self {
+            reduce,
+            scale_sends: false,
+            divide_result: false,
+        }
+    }
+}
+
 /// One rank's end of a group.
 pub trait Communicator: Send + Sync {
+    /// This rank.
+    fn rank(&self) -> usize;
+
     /// The name of its engine.
     fn engine(&self) -> &'static str;
 
@@ -31,6 +55,26 @@ pub trait Communicator: Send + Sync {
     /// # Safety
     /// As [`Communicator::run`].
     unsafe fn receive_any(&self, call: &Collective<'_>) -> Result<usize>;
+
+    /// Whether the engine has this reduction; otherwise [`Communicator::lower`] takes it apart.
+    fn reduces(&self, op: ReduceOp) -> bool;
+
+    /// The reduction to call with, and what is left to the caller where the engine lacks the call's own.
+    fn lower(&self, call: &Collective<'_>) -> Lowered {
+        let at_this_rank = call.kind != Kind::Reduce || call.root == Some(self.rank());
+        match call.reduce {
+            op if !call.kind.reduces() || self.reduces(op) => Lowered::as_it_is(op),
+            ReduceOp::PremulSum => Lowered {
+                scale_sends: true,
+                ..Lowered::as_it_is(ReduceOp::Sum)
+            },
+            ReduceOp::Avg => Lowered {
+                divide_result: at_this_rank,
+                ..Lowered::as_it_is(ReduceOp::Sum)
+            },
+            op => Lowered::as_it_is(op), // the engine refuses it by name
+        }
+    }
 
     /// Begins calls that may be queued as one, of this thread.
     fn group_start(&self) -> Result<()>;

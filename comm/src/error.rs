@@ -1,6 +1,7 @@
 //! The one error type of this crate.
 
 use std::fmt;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -81,6 +82,23 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// Runs `work`; its panic becomes an error.
+pub(crate) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Err(defect(&format!("panic: {}", text.unwrap_or("unknown"))))
+    })
+}
+
+/// A failure that only a defect of flagos explains.
+pub(crate) fn defect(what: &str) -> Error {
+    Error::new(
+        ErrorKind::Internal,
+        format!("{what}; this is a defect of flagos, please report it"),
+    )
+}
 
 /// The failed system call `what`, with `errno`.
 pub(crate) fn system(what: &str) -> Error {

@@ -7,6 +7,7 @@
 //!
 //! * [`collective`] describes one call; [`dtype`] and [`reduce`] what it moves and how it is reduced.
 //! * [`communicator`] is the trait, [`config`] what a communicator is made of, [`engine`] chooses among the engines.
+//! * [`group`] is a framework's process group: communicators on host and devices, lanes, the flight recorder.
 //! * [`abi`] is the C table of all this.
 //!
 //! Under `cfg(loom)` only what is checked there is compiled: the flags of [`shm`].
@@ -26,6 +27,8 @@ pub mod engine;
 #[cfg(not(loom))]
 pub mod error;
 #[cfg(not(loom))]
+pub mod group;
+#[cfg(not(loom))]
 pub mod library;
 #[cfg(not(loom))]
 pub mod reduce;
@@ -40,6 +43,7 @@ pub use {
     config::Config,
     dtype::DType,
     error::{Error, ErrorKind, Result},
+    group::Group,
     reduce::ReduceOp,
     store::Store,
 };

@@ -1,5 +1,6 @@
 //! The framework's key-value store, through which the ranks of a group meet before they share memory.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -7,13 +8,40 @@ use serde::{Deserialize, Serialize};
 use crate::{Error, ErrorKind, Result};
 
 /// A store that all ranks of one group share, with keys of this group alone.
-pub trait Store {
+pub trait Store: Send + Sync {
     /// Writes a value.
     fn set(&self, key: &str, value: &[u8]) -> Result<()>;
 
     /// Reads the value of a key, and waits at most `timeout` until the key exists. Fails with [`ErrorKind::Timeout`]
     /// when the key still does not exist, and with another kind when the store cannot be used.
     fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>>;
+}
+
+/// The part of a store whose keys have a prefix.
+#[derive(Clone)]
+pub struct Within {
+    store: Arc<dyn Store>,
+    prefix: String,
+}
+
+impl Within {
+    /// Keys that begin with `prefix`, which is not part of their names here.
+    pub fn new(store: Arc<dyn Store>, prefix: &str) -> Self {
+        Self {
+            store,
+            prefix: prefix.to_owned(),
+        }
+    }
+}
+
+impl Store for Within {
+    fn set(&self, key: &str, value: &[u8]) -> Result<()> {
+        self.store.set(&format!("{}{key}", self.prefix), value)
+    }
+
+    fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>> {
+        self.store.get(&format!("{}{key}", self.prefix), timeout)
+    }
 }
 
 /// Rank 0's answer to all ranks.

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 
 /// Version of the table's layout. Fields are only ever appended; anything else raises this number.
-pub const FLAGOS_COMM_ABI_VERSION: u32 = 1;
+pub const FLAGOS_COMM_ABI_VERSION: u32 = 2;
 
 /// Status: success.
 pub const FLAGOS_COMM_OK: i32 = 0;
@@ -28,6 +28,15 @@ pub const FLAGOS_COMM_INTERNAL: i32 = 9;
 
 /// `FlagosCollective::root`: from any rank.
 pub const FLAGOS_COMM_ANY_RANK: i32 = -1;
+
+/// Communicators of a group.
+#[repr(u32)]
+pub enum FlagosCommSide {
+    /// The one on host memory.
+    Host = 0,
+    /// Those on devices.
+    Devices = 1,
+}
 
 /// `FlagosCollective::kind`.
 #[repr(u32)]
@@ -127,8 +136,8 @@ pub struct FlagosCollective {
     pub recv_counts: *const u64,
 }
 
-/// The framework's key-value store, with keys of one group. Both functions return 0, or anything else after
-/// they have written a message into `error`, which has room for `capacity` bytes: `FLAGOS_COMM_TIMEOUT` says that
+/// The framework's key-value store, with keys of one group, for any thread. `set` and `get` return 0, or anything else
+/// after they have written a message into `error`, which has room for `capacity` bytes: `FLAGOS_COMM_TIMEOUT` says that
 /// a key did not come in time, everything else that the store cannot be used.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -154,19 +163,23 @@ pub struct FlagosCommStore {
         error: *mut c_char,
         capacity: u64,
     ) -> i32,
+    /// Says that nothing needs the store any more.
+    pub release: unsafe extern "C" fn(context: *mut c_void),
 }
 
-/// What a communicator is made of. Strings are NUL-terminated UTF-8, read before `connect` returns.
+/// The description of a group. Strings are NUL-terminated UTF-8, read before `group_open` returns.
 #[repr(C)]
 pub struct FlagosCommConfig {
-    /// The engine's name; NULL or empty lets the memory decide.
+    /// The name of the engine on devices; NULL or empty lets the vendor decide.
     pub engine: *const c_char,
-    /// The file of the engine's library; NULL or empty searches.
+    /// The file of that engine's library; NULL or empty searches.
     pub library: *const c_char,
-    /// The vendor whose memory the buffers are.
+    /// The vendor whose memory the buffers on devices are.
     pub vendor: *const c_char,
     /// The name of the group, for messages.
     pub group: *const c_char,
+    /// The folder for the report of a call that fails; NULL or empty for none.
+    pub dump: *const c_char,
     /// This rank.
     pub rank: u32,
     /// Ranks of the group.
@@ -175,14 +188,47 @@ pub struct FlagosCommConfig {
     pub timeout_ms: u64,
     /// Bytes of a window of the engine `shm`; 0 for the default.
     pub window: u64,
+    /// Makes a device the current one of the calling thread. Returns as the store's functions do.
+    pub use_device: unsafe extern "C" fn(device: i32, error: *mut c_char, capacity: u64) -> i32,
 }
 
-/// One rank's end of a group; opaque.
-pub struct FlagosComm {
-    pub(super) communicator: Box<dyn crate::Communicator>,
+/// Whoever waits for a queued call.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FlagosCommWaiter {
+    /// Given back to the functions.
+    pub context: *mut c_void,
+    /// The call has ended with a status, whose message is in `last_error`; a receive from any rank with that rank, other
+    /// calls with -1. Called once, on a thread of the group. Returns 1 when `after` is to be called.
+    pub ended: unsafe extern "C" fn(context: *mut c_void, status: i32, source: i32) -> i32,
+    /// Runs what may wait for other calls of the group.
+    pub after: unsafe extern "C" fn(context: *mut c_void),
 }
 
-/// The functions. Those that return `int32_t` return a status; the message is in `last_error`.
+/// A call's reduction as an engine can run it, and what is left to the caller.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FlagosCommLowered {
+    /// The `FlagosCommReduce` to call with.
+    pub reduce: u32,
+    /// 1 when the caller multiplies what goes out by the call's factor.
+    pub scale_sends: u32,
+    /// 1 when the caller divides the result by the number of ranks.
+    pub divide_result: u32,
+}
+
+/// One rank's end of a process group; opaque.
+pub struct FlagosCommGroup {
+    pub(super) group: crate::Group,
+}
+
+/// A communicator of a group on a device; opaque, as long-lived as the group.
+pub struct FlagosCommEndpoint {
+    _opaque: [u8; 0],
+}
+
+/// The functions. Those that return `int32_t` return a status, where nothing else is said; the message is in
+/// `last_error`.
 #[repr(C)]
 pub struct FlagosCommApi {
     /// Bytes of this structure in the library that made it.
@@ -191,45 +237,81 @@ pub struct FlagosCommApi {
     pub abi_version: u32,
     /// The message of this thread's last failure; valid until its next one.
     pub last_error: extern "C" fn() -> *const c_char,
-    /// The rank that failure is due to, or -1.
-    pub last_culprit: extern "C" fn() -> i32,
     /// Frees a string of this table.
     pub string_free: unsafe extern "C" fn(string: *mut c_char),
-    /// Connects this rank to its group, with the device of the buffers current.
-    pub connect: unsafe extern "C" fn(
+    /// Connects this rank to its group on host memory. The store is released when nothing needs it any more, also
+    /// after a failure.
+    pub group_open: unsafe extern "C" fn(
         config: *const FlagosCommConfig,
         store: *const FlagosCommStore,
-        out: *mut *mut FlagosComm,
+        out: *mut *mut FlagosCommGroup,
     ) -> i32,
-    /// Disconnects. No call is running or queued any more.
-    pub disconnect: unsafe extern "C" fn(comm: *mut FlagosComm),
-    /// The engine's name, static.
-    pub engine: unsafe extern "C" fn(comm: *const FlagosComm) -> *const c_char,
-    /// 1 when calls are queued on a stream, 0 when they are done on return.
-    pub on_streams: unsafe extern "C" fn(comm: *const FlagosComm) -> i32,
-    /// Runs or queues a call. `stream` is the vendor's own, or NULL for an engine without streams.
-    pub run: unsafe extern "C" fn(
-        comm: *const FlagosComm,
+    /// Closes the group. Calls that are queued on host memory are finished; none is queued on a device any more.
+    pub group_close: unsafe extern "C" fn(group: *mut FlagosCommGroup),
+    /// Fails with the reason when the ranks share no host memory.
+    pub host: unsafe extern "C" fn(group: *const FlagosCommGroup) -> i32,
+    /// 1 when no collective on host memory is queued or running, so that `host_run` keeps the order; else 0.
+    pub host_is_idle: unsafe extern "C" fn(group: *const FlagosCommGroup) -> i32,
+    /// Runs a collective on host memory, on this thread.
+    pub host_run:
+        unsafe extern "C" fn(group: *const FlagosCommGroup, call: *const FlagosCollective) -> i32,
+    /// Queues a call on host memory; it and its lists stay valid until `waiter` is told. A failure of this function
+    /// itself is not told to `waiter`.
+    pub host_queue: unsafe extern "C" fn(
+        group: *const FlagosCommGroup,
         call: *const FlagosCollective,
+        asynchronous: i32,
+        waiter: *const FlagosCommWaiter,
+    ) -> i32,
+    /// The communicator of all ranks (`peer` is `FLAGOS_COMM_ANY_RANK`), or of this one and `peer`, on `device`; with
+    /// this rank and the number of ranks in it. The first call connects it, within `timeout_ms`.
+    pub endpoint: unsafe extern "C" fn(
+        group: *const FlagosCommGroup,
+        device: i32,
+        peer: i32,
+        timeout_ms: u64,
+        out: *mut *const FlagosCommEndpoint,
+        rank: *mut i32,
+        size: *mut i32,
+    ) -> i32,
+    /// How the engine runs the reduction of a call.
+    pub lower: unsafe extern "C" fn(
+        endpoint: *const FlagosCommEndpoint,
+        call: *const FlagosCollective,
+        out: *mut FlagosCommLowered,
+    ) -> i32,
+    /// Queues `count` calls on a stream, as one when `grouped` is 1. `stream` is the vendor's own.
+    pub submit: unsafe extern "C" fn(
+        endpoint: *const FlagosCommEndpoint,
+        calls: *const FlagosCollective,
+        count: u64,
+        grouped: i32,
         stream: *mut c_void,
     ) -> i32,
-    /// Runs a receive from any rank and writes whose it was.
-    pub receive_any: unsafe extern "C" fn(
-        comm: *const FlagosComm,
+    /// Notes a call on a device in the flight recorder and writes its number.
+    pub record_begin: unsafe extern "C" fn(
+        group: *const FlagosCommGroup,
         call: *const FlagosCollective,
-        source: *mut i32,
+        asynchronous: i32,
+        number: *mut u64,
     ) -> i32,
-    /// Begins calls that may be queued as one, of this thread.
-    pub group_start: unsafe extern "C" fn(comm: *const FlagosComm) -> i32,
-    /// Ends them.
-    pub group_end: unsafe extern "C" fn(comm: *const FlagosComm) -> i32,
-    /// Ends all calls of the group with a reason.
-    pub abort: unsafe extern "C" fn(comm: *const FlagosComm, reason: *const c_char),
-    /// A failure that happened after a call had returned.
-    pub async_error: unsafe extern "C" fn(comm: *const FlagosComm) -> i32,
-    /// What is known of the ranks, as JSON; to be freed with `string_free`.
-    pub state_json: unsafe extern "C" fn(comm: *const FlagosComm, out: *mut *mut c_char) -> i32,
-    /// Whether the engine of `config` can be used here: NULL or an empty string when it cannot, with the
-    /// reason in `last_error`; else what serves it. To be freed with `string_free`.
-    pub probe: unsafe extern "C" fn(config: *const FlagosCommConfig, out: *mut *mut c_char) -> i32,
+    /// Notes the end of the call with this number.
+    pub record_end: unsafe extern "C" fn(group: *const FlagosCommGroup, number: u64, well: i32),
+    /// Reports a failure on a device, once in the group's life: to standard error and into the folder `dump`.
+    pub report: unsafe extern "C" fn(group: *const FlagosCommGroup, why: *const c_char),
+    /// Ends all calls of one `FlagosCommSide`, with a reason.
+    pub abort:
+        unsafe extern "C" fn(group: *const FlagosCommGroup, side: u32, reason: *const c_char),
+    /// A failure of one `FlagosCommSide` that happened after a call had returned.
+    pub async_error: unsafe extern "C" fn(group: *const FlagosCommGroup, side: u32) -> i32,
+    /// Waits for all ranks and fails with the names of those that are missing: all of them when `wait_for_all` is 1,
+    /// otherwise the first. All ranks call it.
+    pub monitored_barrier: unsafe extern "C" fn(
+        group: *const FlagosCommGroup,
+        timeout_ms: i64,
+        wait_for_all: i32,
+    ) -> i32,
+    /// The last calls and what is known of the ranks, as JSON; to be freed with `string_free`.
+    pub state_json:
+        unsafe extern "C" fn(group: *const FlagosCommGroup, out: *mut *mut c_char) -> i32,
 }

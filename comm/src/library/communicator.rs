@@ -269,8 +269,19 @@ fn adjacent(parts: &[*const u8], bytes: usize) -> bool {
 }
 
 impl Communicator for LibraryCommunicator {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
     fn engine(&self) -> &'static str {
         self.dialect.engine()
+    }
+
+    fn reduces(&self, op: ReduceOp) -> bool {
+        match op {
+            ReduceOp::PremulSum => self.dialect.has_premul(),
+            op => self.dialect.op(op).is_some(),
+        }
     }
 
     fn library(&self) -> Option<String> {

@@ -18,6 +18,11 @@ pub(super) trait Dialect: Send + Sync {
     /// The library's code of an operation, if it has the operation.
     fn op(&self, op: ReduceOp) -> Option<i32>;
 
+    /// Whether [`Dialect::premul`] makes codes.
+    fn has_premul(&self) -> bool {
+        false
+    }
+
     /// A code for [`ReduceOp::PremulSum`] with this factor, to be given to [`Dialect::drop_premul`] afterwards.
     fn premul(&self, _factor: f64, _dtype: DType) -> Result<i32> {
         Err(Error::new(

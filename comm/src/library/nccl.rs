@@ -200,6 +200,10 @@ impl Dialect for Nccl {
         Some(code.0 as i32)
     }
 
+    fn has_premul(&self) -> bool {
+        self.functions.create_premul_sum.is_some()
+    }
+
     fn premul(&self, factor: f64, dtype: DType) -> Result<i32> {
         let (Some(create), Some(code)) = (self.functions.create_premul_sum, self.dtype(dtype))
         else {

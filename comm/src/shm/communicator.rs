@@ -7,7 +7,7 @@ use super::collectives::Collectives;
 use super::member::Member;
 use super::peers::Peer;
 use crate::communicator::{Communicator, Stream};
-use crate::{Collective, DType, Error, ErrorKind, Kind, Result};
+use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
 
 /// One rank's end of a group of processes of one host.
 pub struct Shm {
@@ -52,8 +52,16 @@ fn deadline(call: &Collective<'_>) -> Instant {
 }
 
 impl Communicator for Shm {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
     fn engine(&self) -> &'static str {
         "shm"
+    }
+
+    fn reduces(&self, _op: ReduceOp) -> bool {
+        true
     }
 
     fn library(&self) -> Option<String> {

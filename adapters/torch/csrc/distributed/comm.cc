@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/stream.h"
+
 namespace flagos {
 
 const FlagosCommApi* comm_api = nullptr;
@@ -79,6 +81,9 @@ uint32_t comm_dtype(c10::ScalarType type) {
   }
 }
 
+namespace {
+
+// Whether `failure` of a store says that a key did not come in time, and not that the store is gone.
 bool only_late(const std::exception& failure, c10d::Store& store, const std::string& key) {
   if (dynamic_cast<const c10::DistStoreError*>(&failure) != nullptr) {
     return true;
@@ -95,8 +100,6 @@ bool only_late(const std::exception& failure, c10d::Store& store, const std::str
   }
 }
 
-namespace {
-
 int32_t tell(const std::exception& failure, bool late, char* error, uint64_t capacity) {
   const auto* ours = dynamic_cast<const c10::Error*>(&failure);
   const char* what = ours != nullptr ? ours->what_without_backtrace() : failure.what();
@@ -106,10 +109,16 @@ int32_t tell(const std::exception& failure, bool late, char* error, uint64_t cap
   return late ? FLAGOS_COMM_TIMEOUT : FLAGOS_COMM_SYSTEM;
 }
 
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+c10d::Store& store_of(void* context) {
+  return **static_cast<StorePtr*>(context);
+}
+
 int32_t
 store_set(void* context, const char* key, const uint8_t* value, uint64_t length, char* error, uint64_t capacity) {
   try {
-    static_cast<c10d::Store*>(context)->set(key, std::vector<uint8_t>(value, value + length));
+    store_of(context).set(key, std::vector<uint8_t>(value, value + length));
     return 0;
   } catch (const std::exception& failure) {
     return tell(failure, /*late=*/false, error, capacity);
@@ -124,46 +133,60 @@ int32_t store_get(
     void* taker,
     char* error,
     uint64_t capacity) {
-  auto* store = static_cast<c10d::Store*>(context);
+  c10d::Store& store = store_of(context);
   try {
-    store->wait({key}, std::chrono::milliseconds(std::max<uint64_t>(timeout_ms, 1)));
-    const std::vector<uint8_t> value = store->get(key);
+    store.wait({key}, std::chrono::milliseconds(std::max<uint64_t>(timeout_ms, 1)));
+    const std::vector<uint8_t> value = store.get(key);
     take(taker, value.data(), value.size());
     return 0;
   } catch (const std::exception& failure) {
-    return tell(failure, only_late(failure, *store, key), error, capacity);
+    return tell(failure, only_late(failure, store, key), error, capacity);
+  }
+}
+
+void store_release(void* context) {
+  delete static_cast<StorePtr*>(context);
+}
+
+int32_t use_device(int32_t device, char* error, uint64_t capacity) {
+  try {
+    set_current_device(static_cast<c10::DeviceIndex>(device));
+    return 0;
+  } catch (const std::exception& failure) {
+    return tell(failure, /*late=*/false, error, capacity);
   }
 }
 
 } // namespace
 
-Comm::Comm(
-    const CommSettings& settings,
-    const std::string& vendor,
-    c10::intrusive_ptr<c10d::Store> store,
+CommGroup::CommGroup(
+    const GroupSettings& settings,
+    const c10::intrusive_ptr<c10d::Store>& store,
     int rank,
     int size,
     std::chrono::milliseconds timeout) {
   FlagosCommConfig config{};
   config.engine = settings.engine.c_str();
   config.library = settings.library.c_str();
-  config.vendor = vendor.c_str();
+  config.vendor = native.vendor;
   config.group = settings.group.c_str();
+  config.dump = settings.dump_folder.c_str();
   config.rank = static_cast<uint32_t>(rank);
   config.size = static_cast<uint32_t>(size);
   config.timeout_ms = static_cast<uint64_t>(timeout.count());
   config.window = settings.window;
-  const FlagosCommStore callbacks{store.get(), &store_set, &store_get};
-  check_comm(comm_api->connect(&config, &callbacks, &comm_));
+  config.use_device = &use_device;
+  const FlagosCommStore callbacks{new StorePtr(store), &store_set, &store_get, &store_release};
+  check_comm(comm_api->group_open(&config, &callbacks, &group_));
 }
 
-Comm::~Comm() {
-  comm_api->disconnect(comm_);
+CommGroup::~CommGroup() {
+  comm_api->group_close(group_);
 }
 
-std::string Comm::state() const {
+std::string CommGroup::state() const {
   char* text = nullptr;
-  check_comm(comm_api->state_json(comm_, &text));
+  check_comm(comm_api->state_json(group_, &text));
   std::string state = text;
   comm_api->string_free(text);
   return state;

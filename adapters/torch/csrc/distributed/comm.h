@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of flagos as the shim sees them: the C table, communicators, and failures as torch's exceptions.
+// The collectives of flagos as the shim sees them: the C table, groups, and failures as torch's exceptions.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -7,8 +7,8 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <chrono>
-#include <memory>
 #include <string>
+#include <vector>
 
 #include "flagos_comm.h"
 
@@ -28,51 +28,40 @@ inline void check_comm(int32_t status) {
   }
 }
 
-// The code of a type. Those that are only moved, and have no code, are bytes.
+// The code of a type. Types without one, which are only moved, are bytes.
 uint32_t comm_dtype(c10::ScalarType type);
 
-// Whether `failure` of a store says that a key did not come in time, and not that the store is gone.
-bool only_late(const std::exception& failure, c10d::Store& store, const std::string& key);
-
-// What a group is told when it is made.
-struct CommSettings {
-  std::string engine; // empty: the memory decides
+struct GroupSettings {
+  std::string engine; // empty: the vendor decides
   std::string library;
   std::string group;
   uint64_t window = 0;
+  // The folder for the report of a call that fails; empty for none.
+  std::string dump_folder;
+  std::vector<uint64_t> global_ranks;
 };
 
-// One rank's end of a group. Shared by the group, its workers and its watchdog.
-class Comm {
+// One rank's end of a group in the table. Connects the ranks on host memory; fails when they do not come in time.
+class CommGroup {
  public:
-  Comm(
-      const CommSettings& settings,
-      const std::string& vendor,
-      c10::intrusive_ptr<c10d::Store> store,
+  CommGroup(
+      const GroupSettings& settings,
+      const c10::intrusive_ptr<c10d::Store>& store,
       int rank,
       int size,
       std::chrono::milliseconds timeout);
-  ~Comm();
-  Comm(const Comm&) = delete;
-  Comm& operator=(const Comm&) = delete;
+  ~CommGroup();
+  CommGroup(const CommGroup&) = delete;
+  CommGroup& operator=(const CommGroup&) = delete;
 
-  const FlagosComm* get() const {
-    return comm_;
+  const FlagosCommGroup* get() const {
+    return group_;
   }
-  std::string engine() const {
-    return comm_api->engine(comm_);
-  }
-  bool on_streams() const {
-    return comm_api->on_streams(comm_) != 0;
-  }
-  // What is known of the ranks, as JSON.
+  // The last calls and what is known of the ranks, as JSON.
   std::string state() const;
-  void abort(const std::string& reason) const {
-    comm_api->abort(comm_, reason.c_str());
-  }
 
  private:
-  FlagosComm* comm_ = nullptr;
+  FlagosCommGroup* group_ = nullptr;
 };
 
 } // namespace flagos

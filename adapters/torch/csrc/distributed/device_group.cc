@@ -7,11 +7,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/thread_name.h>
 #include <dlfcn.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <cstdio>
-#include <future>
-#include <sstream>
 
 #include "runtime/stream.h"
 
@@ -143,20 +140,9 @@ c10::intrusive_ptr<c10::ivalue::Future> StreamWork::getFuture() {
   return future_;
 }
 
-DeviceGroup::DeviceGroup(
-    CommSettings settings,
-    c10::intrusive_ptr<c10d::Store> store,
-    int rank,
-    int size,
-    std::shared_ptr<Record> record,
-    std::string folder)
-    : settings_(std::move(settings)),
-      store_(std::move(store)),
-      rank_(rank),
-      size_(size),
-      record_(std::move(record)),
-      folder_(std::move(folder)) {
-  failure_->group = settings_.group;
+DeviceGroup::DeviceGroup(std::shared_ptr<const CommGroup> comm, std::string name, int rank)
+    : comm_(std::move(comm)), rank_(rank) {
+  failure_->group = std::move(name);
   failure_->rank = rank_;
   watchdog_ = std::thread([this] { watch(); });
 }
@@ -170,74 +156,29 @@ DeviceGroup::~DeviceGroup() {
   watchdog_.join();
 }
 
-std::shared_ptr<Comm> DeviceGroup::connect_within(
-    const std::string& key,
-    c10::Device device,
-    int rank,
-    int size,
-    std::chrono::milliseconds timeout) {
-  auto store = c10::make_intrusive<c10d::PrefixStore>("comm/" + key + "/", store_);
-  store->set("here/" + std::to_string(rank), std::string("1"));
-  // A library that waits for a missing rank cannot be told to stop, so it waits in a thread of its own.
-  auto connect = std::make_shared<std::packaged_task<std::shared_ptr<Comm>()>>(
-      [settings = settings_, store, rank, size, timeout, index = device.index()] {
-        const DeviceScope scope(index);
-        return std::make_shared<Comm>(settings, native.vendor, store, rank, size, timeout);
-      });
-  auto connected = connect->get_future();
-  std::thread([connect] { (*connect)(); }).detach();
-  if (connected.wait_for(timeout) == std::future_status::ready) {
-    return connected.get();
+DeviceGroup::Endpoint& DeviceGroup::endpoint(c10::Device device, int peer, std::chrono::milliseconds timeout) {
+  Endpoint& found = endpoints_[{device.index(), peer}];
+  if (found.comm == nullptr) {
+    Endpoint made;
+    check_comm(comm_api->endpoint(
+        comm_->get(),
+        device.index(),
+        peer,
+        static_cast<uint64_t>(timeout.count()),
+        &made.comm,
+        &made.rank,
+        &made.size));
+    made.stream = guard()->getStreamFromGlobalPool(device, /*isHighPriority=*/false);
+    found = made;
   }
-  std::ostringstream missing;
-  for (int other = 0; other < size; ++other) {
-    if (!store->check({"here/" + std::to_string(other)})) {
-      missing << (missing.tellp() > 0 ? ", " : "") << other;
-    }
-  }
-  TORCH_CHECK_WITH(
-      DistBackendError,
-      false,
-      "group ",
-      settings_.group,
-      " on rank ",
-      rank,
-      ": ",
-      size,
-      " ranks were not connected within ",
-      timeout.count(),
-      " ms; not here: ",
-      missing.tellp() > 0 ? "rank " + missing.str() : std::string("none, so the library itself hangs"));
-}
-
-DeviceGroup::Endpoint& DeviceGroup::endpoint(
-    const std::string& key,
-    c10::Device device,
-    int rank,
-    int size,
-    std::chrono::milliseconds timeout) {
-  const std::string name = key + "@" + std::to_string(device.index());
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = endpoints_.find(name);
-    if (found != endpoints_.end()) {
-      return found->second;
-    }
-  }
-  Endpoint made;
-  made.comm = connect_within(key, device, rank, size, timeout);
-  TORCH_CHECK(made.comm->on_streams(), "flagos: the engine ", made.comm->engine(), " does not queue work on streams");
-  made.engine = made.comm->engine();
-  made.stream = guard()->getStreamFromGlobalPool(device, /*isHighPriority=*/false);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return endpoints_.emplace(name, std::move(made)).first->second;
+  return found;
 }
 
 void DeviceGroup::connect(c10::Device device, std::chrono::milliseconds timeout) {
   open_device();
   const DeviceScope scope(device.index());
   const std::lock_guard<std::mutex> lock(issue_mutex_);
-  endpoint("all", device, rank_, size_, timeout);
+  endpoint(device, FLAGOS_COMM_ANY_RANK, timeout);
 }
 
 void* DeviceGroup::take_event() {
@@ -271,17 +212,35 @@ static void scale_sends(Operation& operation) {
   }
 }
 
-// What a library lacks is computed before and after it.
-void DeviceGroup::lower(Operation& operation, const std::string& engine) const {
-  const at::NoGradGuard no_grad;
-  if (operation.reduce == FlagosCommReduce_PremulSum && engine != "nccl") {
+// Computes what the engine has no reduction for, before the call and after it.
+static void lower(Operation& operation, const FlagosCommEndpoint* comm) {
+  const FlagosCollective call = operation.view();
+  FlagosCommLowered lowered{};
+  check_comm(comm_api->lower(comm, &call, &lowered));
+  if (lowered.scale_sends != 0) {
+    const at::NoGradGuard no_grad;
     scale_sends(operation);
-    operation.reduce = FlagosCommReduce_Sum;
-  } else if (operation.reduce == FlagosCommReduce_Avg && engine == "hccl") {
-    operation.reduce = FlagosCommReduce_Sum;
-    if (operation.kind != FlagosCommKind_Reduce || operation.root == rank_) {
-      operation.averaged.push_back(operation.result);
-    }
+  }
+  if (lowered.divide_result != 0) {
+    operation.averaged.push_back(operation.result);
+  }
+  operation.reduce = lowered.reduce;
+}
+
+void DeviceGroup::submit(
+    const Endpoint& end,
+    const std::vector<Operation>& operations,
+    bool grouped,
+    const c10::Stream& stream) const {
+  std::vector<FlagosCollective> calls;
+  for (const Operation& operation : operations) {
+    calls.push_back(operation.view());
+  }
+  check_comm(comm_api->submit(
+      end.comm, calls.data(), calls.size(), static_cast<int32_t>(grouped), guard()->getStreamNativeHandle(stream)));
+  const StreamScope on(stream);
+  for (const Operation& operation : operations) {
+    operation.unstage(end.size);
   }
 }
 
@@ -303,24 +262,23 @@ c10::intrusive_ptr<c10d::Work> DeviceGroup::issue(
 
   // A transfer outside of a batch concerns two ranks only: they have a communicator of their own.
   const bool pair = !batched && operations.size() == 1 && is_transfer(operations[0]);
-  std::string key = "all";
-  int rank = rank_;
-  int size = size_;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !pair || operations[0].root != FLAGOS_COMM_ANY_RANK,
+      "flagos: a receive on a device has to name the rank it is from");
+  Endpoint& end = endpoint(device, pair ? operations[0].root : FLAGOS_COMM_ANY_RANK, timeout);
   if (pair) {
-    const int peer = operations[0].root;
-    const int low = std::min(rank_, peer);
-    key = std::to_string(low) + "-" + std::to_string(std::max(rank_, peer));
-    rank = rank_ == low ? 0 : 1;
-    size = 2;
-    operations[0].root = 1 - rank;
+    operations[0].root = 1 - end.rank; // in the communicator of the two
   }
-  Endpoint& end = endpoint(key, device, rank, size, timeout);
 
   const c10::Stream current = guard()->getStream(device);
   const c10::Stream stream = async ? end.stream : current;
-  const uint64_t number = operations.empty() ? 0 : record_->add(operations.back(), async);
+  uint64_t number = 0;
+  if (!operations.empty()) {
+    const FlagosCollective last = operations.back().view();
+    check_comm(comm_api->record_begin(comm_->get(), &last, static_cast<int32_t>(async), &number));
+  }
   for (Operation& operation : operations) {
-    lower(operation, end.engine);
+    lower(operation, end.comm);
   }
   const bool capturing = native.cuda && is_capturing(device.index());
   void* ready = capturing ? nullptr : end.ready;
@@ -333,40 +291,7 @@ c10::intrusive_ptr<c10d::Work> DeviceGroup::issue(
       end.ready = ready;
     }
   }
-  const bool grouped = batched || operations.size() > 1;
-  void* handle = guard()->getStreamNativeHandle(stream);
-  if (grouped) {
-    check_comm(comm_api->group_start(end.comm->get()));
-  }
-  int32_t status = FLAGOS_COMM_OK;
-  for (const Operation& operation : operations) {
-    const FlagosCollective call = operation.view();
-    status = comm_api->run(end.comm->get(), &call, handle);
-    if (status != FLAGOS_COMM_OK) {
-      break;
-    }
-  }
-  if (status != FLAGOS_COMM_OK) {
-    std::exception_ptr failure;
-    try {
-      raise_comm(status);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    if (grouped) {
-      comm_api->group_end(end.comm->get()); // or this thread's next calls would wait in the group
-    }
-    std::rethrow_exception(failure);
-  }
-  if (grouped) {
-    check_comm(comm_api->group_end(end.comm->get()));
-  }
-  {
-    const StreamScope on(stream);
-    for (const Operation& operation : operations) {
-      operation.unstage(size);
-    }
-  }
+  submit(end, operations, /*grouped=*/batched || operations.size() > 1, stream);
 
   auto queued = std::make_shared<Queued>();
   queued->device = device;
@@ -408,16 +333,7 @@ void DeviceGroup::abort(const std::string& reason) {
       failure_->happened = true;
     }
   }
-  std::vector<std::shared_ptr<Comm>> comms;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [name, endpoint] : endpoints_) {
-      comms.push_back(endpoint.comm);
-    }
-  }
-  for (const auto& comm : comms) {
-    comm->abort(reason);
-  }
+  comm_api->abort(comm_->get(), FlagosCommSide_Devices, reason.c_str());
 }
 
 void DeviceGroup::drain() {
@@ -426,17 +342,8 @@ void DeviceGroup::drain() {
   changed_.wait(lock, [this] { return queued_.empty() || failed(); });
 }
 
-std::string DeviceGroup::state() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::string text = "[";
-  for (const auto& [name, endpoint] : endpoints_) {
-    text += (text.size() > 1 ? ", " : "") + endpoint.comm->state();
-  }
-  return text + "]";
-}
-
 void DeviceGroup::fail(const std::string& why) {
-  record_->dump(folder_, settings_.group, rank_, state(), why);
+  comm_api->report(comm_->get(), why.c_str());
   if (native.cuda) {
     // What the device computes from now on is wrong, and the program may not ask this group again. Nothing is given up
     // before the end: who waits for the device must not go on.
@@ -447,55 +354,49 @@ void DeviceGroup::fail(const std::string& why) {
   abort(why);
 }
 
+std::string DeviceGroup::look_at(const std::list<std::shared_ptr<Queued>>& pending) {
+  for (const auto& item : pending) {
+    // Otherwise this thread would open the first device, whichever one is used.
+    set_current_device(item->device.index());
+    static thread_local bool ready = false;
+    if (native.cuda && !ready) {
+      leave_captures_alone();
+      ready = true;
+    }
+    std::vector<Operation> finished; // freed without the lock
+    try {
+      const std::lock_guard<std::mutex> hold(item->mutex);
+      if (guard()->queryEvent(item->end)) {
+        item->done = true;
+        comm_api->record_end(comm_->get(), item->number, 1);
+        finished = std::move(item->operations);
+        item->operations.clear();
+      } else if (item->timeout.count() > 0 && std::chrono::steady_clock::now() > item->deadline) {
+        comm_api->record_end(comm_->get(), item->number, 0);
+        return item->describe() + ": not done within " + std::to_string(item->timeout.count()) +
+            " ms: a rank has not come, or has called something else";
+      }
+    } catch (const std::exception& error) {
+      return item->describe() + ": " + error.what();
+    }
+  }
+  if (comm_api->async_error(comm_->get(), FlagosCommSide_Devices) != FLAGOS_COMM_OK) {
+    return "group " + failure_->group + " on rank " + std::to_string(rank_) + ": " + comm_api->last_error();
+  }
+  return "";
+}
+
 void DeviceGroup::watch() {
   c10::setThreadName("flagos_watchdog");
-  bool ready = false;
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     changed_.wait_for(lock, kLookAfter, [this] { return closing_; });
     if (closing_) {
       return;
     }
-    auto pending = queued_;
-    std::vector<std::shared_ptr<Comm>> comms;
-    for (const auto& [name, endpoint] : endpoints_) {
-      comms.push_back(endpoint.comm);
-    }
+    const auto pending = queued_;
     lock.unlock();
-    std::string why;
-    std::vector<Operation> finished;
-    for (const auto& item : pending) {
-      // Otherwise this thread would open the first device, whichever one is used.
-      set_current_device(item->device.index());
-      if (native.cuda && !ready) {
-        leave_captures_alone();
-        ready = true;
-      }
-      try {
-        const std::lock_guard<std::mutex> hold(item->mutex);
-        if (guard()->queryEvent(item->end)) {
-          item->done = true;
-          record_->done(item->number, true);
-          std::move(item->operations.begin(), item->operations.end(), std::back_inserter(finished));
-          item->operations.clear();
-        } else if (item->timeout.count() > 0 && std::chrono::steady_clock::now() > item->deadline) {
-          record_->done(item->number, false);
-          why = item->describe() + ": not done within " + std::to_string(item->timeout.count()) +
-              " ms: a rank has not come, or has called something else";
-        }
-      } catch (const std::exception& error) {
-        why = item->describe() + ": " + error.what();
-      }
-      if (!why.empty()) {
-        break;
-      }
-    }
-    finished.clear();
-    for (const auto& comm : comms) {
-      if (why.empty() && comm_api->async_error(comm->get()) != FLAGOS_COMM_OK) {
-        why = "group " + settings_.group + " on rank " + std::to_string(rank_) + ": " + comm_api->last_error();
-      }
-    }
+    const std::string why = look_at(pending);
     if (!why.empty() && !failed()) {
       fail(why);
     }

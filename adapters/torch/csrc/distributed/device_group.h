@@ -18,7 +18,7 @@
 #include <string>
 #include <thread>
 
-#include "distributed/flight_recorder.h"
+#include "distributed/operation.h"
 
 namespace flagos {
 
@@ -40,7 +40,7 @@ struct Queued {
   bool done = false;
   std::chrono::steady_clock::time_point deadline;
   std::chrono::milliseconds timeout{0};
-  uint64_t number = 0; // in the record
+  uint64_t number = 0; // in the flight recorder
   const char* title = "";
   uint64_t sequence = 0;
   uint64_t count = 0;
@@ -57,8 +57,6 @@ struct Failure {
   int rank = 0;
   void check() const; // throws
 };
-
-class DeviceGroup;
 
 class StreamWork final : public c10d::Work {
  public:
@@ -101,13 +99,7 @@ class StreamWork final : public c10d::Work {
 
 class DeviceGroup {
  public:
-  DeviceGroup(
-      CommSettings settings,
-      c10::intrusive_ptr<c10d::Store> store,
-      int rank,
-      int size,
-      std::shared_ptr<Record> record,
-      std::string folder);
+  DeviceGroup(std::shared_ptr<const CommGroup> comm, std::string name, int rank);
   ~DeviceGroup();
 
   // Connects the communicator of all ranks on `device`. Calls do so by themselves.
@@ -129,34 +121,32 @@ class DeviceGroup {
   void abort(const std::string& reason);
   // Waits until everything that was queued is done, or failed.
   void drain();
-  std::string state() const;
 
  private:
   // A communicator on a device, and the stream of its asynchronous calls.
   struct Endpoint {
-    std::shared_ptr<Comm> comm;
-    std::string engine;
+    const FlagosCommEndpoint* comm = nullptr;
+    int rank = 0; // in the communicator
+    int size = 0;
     c10::Stream stream{c10::Stream::DEFAULT, c10::Device(c10::DeviceType::CPU)};
     void* ready = nullptr;
   };
-  Endpoint& endpoint(const std::string& key, c10::Device device, int rank, int size, std::chrono::milliseconds timeout);
-  std::shared_ptr<Comm>
-  connect_within(const std::string& key, c10::Device device, int rank, int size, std::chrono::milliseconds timeout);
-  void lower(Operation& operation, const std::string& engine) const;
+  // Of all ranks, or of this one and `peer`.
+  Endpoint& endpoint(c10::Device device, int peer, std::chrono::milliseconds timeout);
+  void submit(const Endpoint& end, const std::vector<Operation>& operations, bool grouped, const c10::Stream& stream)
+      const;
   void* take_event();
   void watch();
+  // Looks at what is queued. Returns why the group has failed, or an empty text.
+  std::string look_at(const std::list<std::shared_ptr<Queued>>& pending);
   void fail(const std::string& why);
 
-  CommSettings settings_;
-  c10::intrusive_ptr<c10d::Store> store_;
+  std::shared_ptr<const CommGroup> comm_;
   int rank_;
-  int size_;
-  std::shared_ptr<Record> record_;
-  std::string folder_;
 
   std::mutex issue_mutex_;
-  mutable std::mutex mutex_;
-  std::map<std::string, Endpoint> endpoints_;
+  std::map<std::pair<c10::DeviceIndex, int>, Endpoint> endpoints_; // by device and peer
+  std::mutex mutex_;
   std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
   std::list<std::shared_ptr<Queued>> queued_;
   std::vector<void*> events_;

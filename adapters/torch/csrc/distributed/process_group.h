@@ -8,15 +8,29 @@
 #include <mutex>
 
 #include "distributed/device_group.h"
-#include "distributed/host_group.h"
 
 namespace flagos {
 
-struct GroupSettings {
-  CommSettings comm;
-  // Where the last calls are written to when one fails; empty: nowhere.
-  std::string dump_folder;
-  std::vector<uint64_t> global_ranks;
+// A collective of torch: how its work is typed and titled, and the kind of its calls.
+struct Collective {
+  c10d::OpType type;
+  const char* title; // "flagos:" and torch.distributed's name
+  FlagosCommKind kind;
+  const char* name() const {
+    return title + 7;
+  }
+};
+
+// The tensors of one call. A list of one tensor where the kind has a part a rank is the parts beside each other. A
+// tensor that is in both lists is worked on in place.
+struct Arguments {
+  at::TensorList send;
+  at::TensorList recv;
+  int64_t root = FLAGOS_COMM_ANY_RANK;
+  const c10d::ReduceOp* reduce = nullptr;
+  // Rows of the first dimension for each rank, of an all-to-all of one tensor each way; empty: equal parts.
+  at::IntArrayRef send_rows = {};
+  at::IntArrayRef recv_rows = {};
 };
 
 class ProcessGroupFlagos final : public c10d::Backend {
@@ -95,18 +109,20 @@ class ProcessGroupFlagos final : public c10d::Backend {
   std::string state() const;
 
  private:
-  Operation operation(uint32_t kind, std::chrono::milliseconds timeout);
-  Operation transfer(uint32_t kind, const Tensors& tensors, int rank, int tag);
   std::chrono::milliseconds timeout_or_default(std::chrono::milliseconds timeout) const;
+  // The next collective of the group, without tensors.
+  Operation next(FlagosCommKind kind, std::chrono::milliseconds timeout);
+  // One call, of tensors on `device`, checked.
+  Operation
+  operation(const Collective& what, const Arguments& arguments, c10::Device device, std::chrono::milliseconds timeout);
+  // Runs the calls that are one collective of torch.
+  template <class CallOptions>
+  WorkPtr run(const Collective& what, const std::vector<Arguments>& calls, Tensors outputs, const CallOptions& options);
+  WorkPtr transfer(const Collective& what, Tensors& tensors, int rank, int tag);
   // Runs operations over tensors of one device.
-  WorkPtr issue(
-      c10d::OpType type,
-      const char* title,
-      std::vector<Operation> operations,
-      Tensors outputs,
-      c10::Device device,
-      bool async);
-  HostGroup& host();
+  WorkPtr
+  issue(const Collective& what, std::vector<Operation> operations, Tensors outputs, c10::Device device, bool async);
+  bool runs_on_host(c10::Device device) const;
   DeviceGroup& device_group();
   void fail(const std::string& reason);
   // Whether this process is a child of the one that made the group.
@@ -116,20 +132,16 @@ class ProcessGroupFlagos final : public c10d::Backend {
   GroupSettings settings_;
   std::chrono::milliseconds timeout_;
   uint64_t made_after_forks_;
-  std::shared_ptr<Record> record_ = std::make_shared<Record>();
-  mutable std::mutex mutex_;
-  std::unique_ptr<HostGroup> host_;
-  std::string host_failure_; // why there is none
+  std::shared_ptr<const CommGroup> comm_;
+  std::mutex mutex_;
   std::unique_ptr<DeviceGroup> device_;
   std::atomic<uint64_t> collectives_{0};
   std::atomic<uint64_t> transfers_{0};
-  std::atomic<uint64_t> monitored_{0};
 
   bool coalescing_ = false;
   std::vector<Operation> coalesced_;
   Tensors coalesced_outputs_;
   std::optional<c10::Device> coalesced_device_;
-  bool coalesced_async_ = true;
 };
 
 } // namespace flagos

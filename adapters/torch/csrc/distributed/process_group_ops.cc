@@ -30,7 +30,10 @@ void attach(
     const std::vector<int64_t>& global_ranks) {
   TORCH_CHECK(comm_api != nullptr, "flagos: the collectives were not opened");
   GroupSettings settings;
-  settings.comm = {engine, library, group, static_cast<uint64_t>(window)};
+  settings.engine = engine;
+  settings.library = library;
+  settings.group = group;
+  settings.window = static_cast<uint64_t>(window);
   settings.dump_folder = dump_folder;
   settings.global_ranks.assign(global_ranks.begin(), global_ranks.end());
   auto backend = c10::make_intrusive<ProcessGroupFlagos>(

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls on host memory, which an engine runs on a thread of the group or on the caller's.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <vector>
+
+#include "distributed/operation.h"
+
+namespace flagos {
+
+// Runs calls in order. Returns null when they are done, which is so unless `async`.
+c10::intrusive_ptr<c10d::Work> issue_on_host(
+    const CommGroup& group,
+    int rank,
+    int size,
+    c10d::OpType type,
+    const char* title,
+    std::vector<Operation> operations,
+    std::vector<at::Tensor> outputs,
+    bool async);
+
+} // namespace flagos
