@@ -53,7 +53,7 @@ fn deadline(call: &Collective<'_>) -> Instant {
 
 impl Communicator for Shm {
     fn rank(&self) -> usize {
-        self.rank
+        self.member.rank
     }
 
     fn engine(&self) -> &'static str {
