@@ -109,7 +109,9 @@ impl Host {
         let task = Box::new(move || {
             let call = call; // the whole, which may change threads
                              // SAFETY: promised to `QueuedCall::new`.
-            ended(catch_panic(|| unsafe { runner.run(&call.0, number) }))
+            let outcome = catch_panic(|| unsafe { runner.run(&call.0, number) });
+            drop(runner); // whoever waits may expect that a group which was closed is gone
+            ended(outcome)
         });
         if matches!(kind, Kind::Send | Kind::Recv) {
             let mut transfers = self.transfers.lock();
