@@ -20,7 +20,7 @@ def _autoload() -> None:
     again by `import torch_fl` and by any use of `torch.flagos`.
     """
     if _is_importing(__name__):
-        return  # `import torch_fl` brought torch in and registers, loudly, as soon as it returns
+        return  # `import torch_fl` imports torch, and registers itself, with errors, right afterwards
     try:
         _register_or_wait()
     except (KeyboardInterrupt, SystemExit):
@@ -29,7 +29,7 @@ def _autoload() -> None:
         _give_up(error)
     finally:
         if not _complete:
-            # The program's own `import torch_fl` is to run what torch's import left out.
+            # The program's own `import torch_fl` must run this module again, to do what is skipped here.
             sys.modules.pop(__name__, None)
 
 
@@ -52,12 +52,12 @@ def _give_up(error: BaseException) -> None:
     try:
         reason = f"{type(error).__name__}: {error}"
     except Exception:
-        reason = type(error).__name__  # whose text cannot be had
+        reason = type(error).__name__  # its text itself raises
     _unavailable.install(reason)
     told = f"the flagos device was not registered. {reason}"
     try:
         warnings.warn(told, RuntimeWarning, stacklevel=3)
-    except Warning:  # warnings are errors here: torch's import is still to succeed
+    except Warning:  # warnings are errors in this process, but torch's import must succeed
         print(f"RuntimeWarning: {told}", file=sys.stderr)
 
 
@@ -69,7 +69,7 @@ def _is_importing(name: str) -> bool:
 
 _complete = False
 
-# torch imports this package while it is itself being imported, for `_autoload` alone.
+# While torch is being imported it imports this package for `_autoload` alone.
 if not _is_importing("torch"):
     from torch_fl import _register
 
@@ -95,7 +95,7 @@ if not _is_importing("torch"):
 
     _build_accelerator = _vendor.accelerator  # PyTorch-Plugin-FL's name for it
 
-    # Modules that `_autoload` has loaded already are not bound by importing them again.
+    # Importing modules that `_autoload` has loaded does not bind them here.
     globals().update(
         (name.removeprefix(f"{__name__}."), module)
         for name, module in list(sys.modules.items())
@@ -121,8 +121,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # `torch_fl.flagos` is `torch.flagos`; it is imported late because its modules need a torch that
-    # has finished importing, which is not so while torch autoloads this package.
+    # `torch_fl.flagos` is `torch.flagos`; it is imported late because its modules need a torch whose
+    # import is complete, which it is not while torch autoloads this package.
     if name == "flagos":
         import importlib
 

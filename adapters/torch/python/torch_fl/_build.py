@@ -1,4 +1,4 @@
-"""What the native extension was compiled for.
+"""The torch that the native extension was compiled for.
 
 Kept apart from the extension because it must be readable before the extension is opened: loading a
 shared library built for another torch ends in an undefined symbol at best.

@@ -17,11 +17,12 @@ from torch_fl._build import TORCH_VERSION
 
 DEVICE = "flagos"
 
-# Taken again by the thread that registers, when it reads a device string.
+# Reentrant: the thread that registers takes it again when it reads a device string.
 _lock = threading.RLock()
 _registering = False
 _registered = False
-_failure: BaseException | None = None  # since kernels of ours came into torch
+# Set when registering failed after torch had got some of our kernels.
+_failure: BaseException | None = None
 
 
 def register() -> None:
@@ -80,7 +81,7 @@ def _require_free_privateuse1() -> None:
     owner = torch._C._get_privateuse1_backend_name()
     taken = f"another plugin already owns it as {owner!r}"
     if owner == "privateuseone":
-        # A plugin that has not named its device yet still shows by its allocation kernel.
+        # A plugin that has not named its device yet is recognized by its allocation kernel.
         if not torch._C._dispatch_has_kernel_for_dispatch_key(
             "aten::empty.memory_format", "PrivateUse1"
         ):

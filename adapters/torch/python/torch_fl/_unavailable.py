@@ -9,7 +9,7 @@ import torch
 
 
 class _Unavailable(types.ModuleType):
-    """Answers "no device" to whoever asks first, and gives the reason to whoever does not."""
+    """Reports 0 devices, and raises the reason at any other use."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("torch.flagos", f"Not registered. {reason}")

@@ -1,4 +1,4 @@
-"""Which native device serves flagos tensors in this process: the CPU, or torch's own CUDA.
+"""The native device that serves flagos tensors in this process: the CPU, or torch's own CUDA.
 
 The core chooses the vendor (FLAGOS_VENDOR, or the best one present); this module says what that
 means to torch. Nothing here initialises a device.
@@ -37,7 +37,7 @@ def vendor() -> str:
 
 
 def is_known_to_torch() -> bool:
-    """True where the device that would serve flagos is one of torch's own, under another name.
+    """Whether the device that would serve flagos is one of torch's own, under another name.
 
     Opens nothing, and does not ask whether this torch can reach it.
     """
@@ -45,7 +45,7 @@ def is_known_to_torch() -> bool:
 
 
 def accelerator() -> str:
-    """The chip that serves the device, such as "cuda"; "" where it is the CPU."""
+    """The chip that serves the device, such as "cuda"; "" for the CPU."""
     return "" if vendor() == "host" else vendor()
 
 

@@ -20,7 +20,7 @@ from torch_fl.python_kernels import capture
 
 @dataclass(frozen=True)
 class Recordings:
-    """What is known of the calls of one operator.
+    """The recordings of one operator in numbers.
 
     replayed: signatures that are repeated. undecided: not recorded twice yet. refused: signatures
     that are not repeated, with `reasons`. replays: calls that were repeated.
@@ -57,7 +57,7 @@ def statistics() -> dict[str, Recordings]:
 
 
 def forget() -> None:
-    """Record everything anew; for after a change that recordings depend on and nothing can see."""
+    """Drop all recordings, after a change that they depend on and that cannot be noticed."""
     torch.ops.flagos.forget_recordings()
 
 

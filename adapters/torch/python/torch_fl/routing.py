@@ -1,4 +1,4 @@
-"""Which implementation serves an ATen operator on the flagos device, as this process sees it.
+"""The implementations that serve ATen operators on the flagos device in this process.
 
 The plan itself belongs to the core (package `flagos`); this module feeds it torch's operators, and
 keeps torch's dispatcher in step with it where the plan chooses a Python implementation.
@@ -41,15 +41,15 @@ def declare_native_implementations() -> None:
 
     native = _vendor.native()
 
-    # The extension lists its kernels for strided tensors; those for sparse and quantized ones only
-    # show by the slots it took.
+    # The extension lists its kernels for strided tensors only. Those for sparse and quantized tensors are known by
+    # the slots that they took.
     offered = _C.registered_ops()
     found = {name for name, _ in offered}
     for namespace in ("aten", "quantized"):
         prefix = f"{namespace}::"
         found.update(_core.ops(prefix))
         composite = _composite_operators(prefix)
-        # First, so that a route for one of them is told apart from one for an unknown name.
+        # Told first, so that the core can tell a route for one of them from a route for an unknown name.
         _core.declare_composite(namespace, [name.removeprefix(prefix) for name in composite])
         names = sorted(
             name.removeprefix(prefix) for name in found - composite if name.startswith(prefix)
@@ -76,7 +76,7 @@ _COMPOSITE_KEYS = (
 
 
 def _composite_operators(prefix: str) -> set[str]:
-    """Operators without a kernel of ours for strided tensors, which torch makes of other operators.
+    """Operators without a kernel of ours for strided tensors, which torch composes of other operators.
 
     Some have one for nested or quantized tensors; a route cannot be about those alone.
     """

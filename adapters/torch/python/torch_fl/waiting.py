@@ -1,4 +1,4 @@
-"""The device before a program asks for it, where torch has the same device under another name.
+"""Waits with registering until a program asks for the device, where torch has the same device under another name.
 
 A registered out-of-tree device is what torch takes for the accelerator: integers name its devices, and
 `torch.Stream()` is a stream of it. Beside CUDA that would change programs which never mention flagos, so
@@ -38,16 +38,16 @@ _AFTER_TORCHS_OWN = 100  # torch's packages have priorities from 10 to 26
 
 
 def is_asked() -> bool:
-    """Whether the device is to be registered at once: by the environment, or because no other has it."""
+    """Whether to register the device at once: the environment says so, or the device has no other name in torch."""
     if any(os.environ.get(name) == value for name, value in _ASKING.items()):
         return True
     return not _vendor.is_known_to_torch()
 
 
 def install() -> None:
-    """Wait for the first who asks. Registers nothing with torch's dispatcher.
+    """Wait for the first use of the device. Registers nothing with torch's dispatcher.
 
-    Raises RuntimeError when this torch reads device strings where it cannot be noticed.
+    Raises RuntimeError if this build of torch reads device strings in a way that cannot be noticed.
     """
     from torch_fl import _C
 
@@ -61,7 +61,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """The device is registered: remove what stood in for `torch.flagos`. Idempotent."""
+    """Remove the stand-ins after the device was registered. Idempotent."""
     from torch_fl import _C
 
     _C.watch_device_names(None)
@@ -77,7 +77,7 @@ def ask() -> None:
 
 
 class _Waiting(types.ModuleType):
-    """Stands in for `torch.flagos`. To be asked whether there are devices is not to be asked for one."""
+    """Stands in for `torch.flagos`. Counting devices does not register the device, any other use does."""
 
     def __init__(self) -> None:
         super().__init__(_MODULE, __doc__)
@@ -92,7 +92,7 @@ class _Waiting(types.ModuleType):
         return _core.device_count() if torch.backends.cuda.is_built() else 0
 
     def is_initialized(self) -> bool:
-        """False: once it is, another module stands here."""
+        """False: once initialised, another module takes this one's place."""
         return False
 
     def __getattr__(self, name: str) -> Any:
@@ -104,7 +104,7 @@ class _Waiting(types.ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds `torch.flagos.amp` and its like by asking for the device, which has them loaded."""
+    """Finds `torch.flagos.amp` and other submodules by registering the device, which loads them."""
 
     def find_spec(
         self,
@@ -122,7 +122,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loaded(importlib.abc.Loader):
-    """Gives a module that is loaded already, as it is."""
+    """Loads a module that is in `sys.modules` already."""
 
     def __init__(self, module: types.ModuleType) -> None:
         self._module = module
@@ -133,16 +133,16 @@ class _Loaded(importlib.abc.Loader):
         return self._module
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Nothing is left to be done but to give it back its own spec."""
+        """Give the module its own spec back; there is nothing to execute."""
         module.__spec__ = self._spec
 
 
 def _tag(storage: Any) -> None:
-    """Where storages are saved from: once the device is registered, torch tells."""
+    """No location tag: once the device is registered, torch tags its storages itself."""
 
 
 def _deserialize(storage: Any, location: str) -> Any:
-    """Storages that were saved on the device, when torch knows nothing of it yet."""
+    """Load a storage that was saved on the device, which registers the device."""
     if location.partition(":")[0] != _DEVICE:
         return None
     ask()
@@ -150,7 +150,7 @@ def _deserialize(storage: Any, location: str) -> Any:
 
 
 def _offer_backend() -> None:
-    """Has torch.distributed know the backend by name."""
+    """Make torch.distributed know the backend by name."""
     import torch.distributed as dist
 
     if dist.is_available() and _DEVICE not in dist.Backend.backend_list:

@@ -1,4 +1,4 @@
-"""Whether a native module's file is all there.
+"""Checks that the file of a native module is complete.
 
 A full disk or an upgrade that was interrupted leaves a file that ends too early. Opening it ends the process with
 SIGBUS, which nothing can catch.
@@ -21,7 +21,7 @@ def require(*modules: str) -> None:
     """Raise ImportError when the file of one of `modules` is missing or shorter than it says itself."""
     for module in modules:
         if sys.modules.get(module) is not None:
-            continue  # open already
+            continue  # loaded already
         spec = find_spec(module)
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError(f"No module named {module!r}", name=module)
@@ -34,7 +34,7 @@ def require(*modules: str) -> None:
 
 
 def length_of(file: Path) -> int:
-    """Bytes that an ELF file must have, by its own tables; 0 for what is no 64-bit ELF file of little end."""
+    """Bytes that an ELF file must have by its own tables; 0 for a file that is not little-endian 64-bit ELF."""
     with file.open("rb") as opened:
         header = opened.read(_HEADER.size)
         if not header.startswith(b"\x7fELF\x02\x01"):

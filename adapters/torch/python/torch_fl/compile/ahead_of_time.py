@@ -21,7 +21,7 @@ from flagos import UnsupportedError
 from torch_fl import _vendor
 
 _DEVICE = "flagos"
-# Of a package: the device of each tensor that is passed and of each result, or -1.
+# Metadata of a package: the device index of each argument and of each result, -1 for tensors on the CPU.
 _ARGUMENTS, _RESULTS = "flagos.arguments", "flagos.results"
 
 
@@ -75,19 +75,19 @@ def _devices_of(program: Any) -> set[int]:
 
 
 def _values(program: Any) -> tuple[list[Any], list[Any]]:
-    """What the program is given and what it returns, as it was traced."""
+    """The inputs and the results of the program, as traced."""
     given, returned = program.graph_signature.user_inputs, program.graph_signature.user_outputs
     traced = {node.name: node.meta.get("val") for node in program.graph.nodes}
     return [traced.get(name) for name in given], [traced.get(name) for name in returned]
 
 
 def _as_cpu(program: Any) -> Any:
-    """The same program over CPU tensors; the one that is given stays as it is."""
+    """A copy of the program over CPU tensors."""
     from torch.export.passes import move_to_device_pass
 
     module = copy.deepcopy(program.graph_module)
     for mine, theirs in zip(module.graph.nodes, program.graph.nodes, strict=True):
-        # A copy gives arguments that are called as Python's own functions, such as `input`, other names.
+        # A copied graph renames arguments that have the name of a built-in function, such as `input`.
         mine.name, mine.target = theirs.name, theirs.target
     module.recompile()
     apart = program._update(

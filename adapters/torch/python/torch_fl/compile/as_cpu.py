@@ -1,4 +1,4 @@
-"""Where Inductor decides by the device's name what its C++ code generator can take.
+"""Decisions of Inductor for its C++ code generator that depend on the name of the device.
 
 Inductor 2.11 knows the device types its own back ends serve and treats any other as a GPU under
 Triton. These are the decisions that must come out as for the CPU because the same generator writes
@@ -27,7 +27,7 @@ _benchmark_on_gpu = GPUDeviceBenchmarkMixin.do_bench
 
 
 def _current_backend(device_type: str | None = None) -> str:
-    # Type and shape propagation through a kernel follow the rules of the language it is written in.
+    # Dtypes and shapes inside a kernel are propagated by the rules of the language of the kernel.
     device_type = device_type or V.graph.get_current_device_or_throw().type
     return config.cpu_backend if device_type == _DEVICE else _backend_of_device(device_type)
 
@@ -37,13 +37,13 @@ def _reads_as_cpu(x: Any) -> bool:
 
 
 def _node_reads_as_cpu(node: scheduler.BaseSchedulerNode) -> bool:
-    # Decides whether loops may be reordered, which the C++ generator does not survive.
+    # Decides whether loops may be reordered, which breaks the C++ generator.
     device = node.get_device()
     return device is not None and device.type in ("cpu", _DEVICE)
 
 
 def _timed_as(self: Benchmarker, *args: Any, **kwargs: Any) -> torch.device:
-    # Kernels of the host vendor have run when the call returns, so a clock on the host times them.
+    # Kernels of the host vendor finish before the call returns, so a clock on the host times them.
     device = _infer_device(self, *args, **kwargs)
     return torch.device("cpu") if device.type == _DEVICE else device
 

@@ -1,4 +1,4 @@
-"""How Dynamo and Inductor see the device's runtime."""
+"""The device's runtime for Dynamo and Inductor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEVICE = "flagos"
 
 
 class FlagosInterface(dynamo.DeviceInterface):
-    """`torch.flagos` in the shape Dynamo wants."""
+    """`torch.flagos` as a `DeviceInterface` of Dynamo."""
 
     device = flagos.device
     Event = torch.Event

@@ -1,4 +1,4 @@
-"""FlexAttention on the device: torch keeps a list of the devices it lets in.
+"""FlexAttention on the device: torch has a list of the devices that may use it.
 
 What it does there without torch.compile is written for any device, gradients included. Its kernels are
 written for each: under the cuda vendor they are CUDA's, and under the host vendor the CPU's
@@ -53,12 +53,12 @@ def _apply_kernel_options(
     if _CPUS_KERNEL and query.device.type == _DEVICE and torch.compiler.is_compiling():
         if return_lse or return_aux is not None:
             _refuse("auxiliary outputs")
-        # torch asks for it wherever gradients are enabled, except on the CPU.
+        # torch requires it wherever gradients are enabled, except on the CPU.
         options["OUTPUT_LOGSUMEXP"] = False
     return options
 
 
 def register() -> None:
-    """Let flagos in."""
+    """Add flagos to the list."""
     setattr(flex_attention, "_validate_device", _validate_device)  # noqa: B010
     setattr(flex_attention, "_apply_kernel_options", _apply_kernel_options)  # noqa: B010

@@ -14,7 +14,7 @@ _DEVICE = "flagos"
 
 
 def register() -> None:
-    """Have Inductor lower it so. It asks for the type of the device by name."""
+    """Make Inductor take its lowering for the CPU. By itself it decides by the name of the device."""
     operator = torch.ops.higher_order.flex_attention
     theirs = lowerings[operator]
 

@@ -37,10 +37,10 @@ _DEVICE = "flagos"
 
 
 class Scheduling(CppScheduling):
-    """Fusion and kernel code of Inductor's C++ backend, unchanged but for one fusion that it chooses and lacks."""
+    """Inductor's C++ backend without one fusion, which it chooses but cannot generate."""
 
     def can_fuse_vertical(self, node1: Any, node2: Any) -> bool:
-        """FlexAttention's template raises where it is to write what follows from its result."""
+        """Never fuse into FlexAttention's template, which cannot write an epilogue."""
         template = getattr(node1.get_template_node(), "template", None)
         if isinstance(template, CppFlexAttentionTemplate):
             return False
@@ -48,7 +48,7 @@ class Scheduling(CppScheduling):
 
 
 class _HostWrapper(BaseWrapper):
-    """What the wrapper of a whole graph and that of a subgraph have in common."""
+    """The common part of the wrappers of whole graphs and of subgraphs."""
 
     def make_allocation(
         self,

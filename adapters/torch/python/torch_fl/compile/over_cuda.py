@@ -50,17 +50,17 @@ def compile_fx(
             "AOTInductor makes code for a device that torch's own runtime knows: export the program on "
             "cuda instead, model.to('cuda') and x.to('cuda') copy nothing, and give the package such views"
         )
-    if inner_compile is not _compile_graph:  # ours already, or somebody else's business
+    if inner_compile is not _compile_graph:  # renamed already, or compiled by somebody else
         return _compile_fx(model_, example_inputs_, inner_compile, *args, **kwargs)
-    # What is cached of a whole program does not know of the views around its graphs; the code of each
-    # graph is cached by Inductor as ever.
+    # AOTAutograd's cache does not know of the views around the graphs, so it is off. Inductor still caches the code
+    # of each graph.
     cache = functorch_config.patch(enable_autograd_cache=False) if on_flagos else None
     with cache or contextlib.nullcontext():
         return _compile_fx(model_, example_inputs_, _compile_renamed, *args, **kwargs)
 
 
 def _values_of(model: Any) -> Iterator[Any]:
-    """Tensors and devices that a program names itself."""
+    """Tensors and devices of the program itself: parameters, buffers, and the arguments of its nodes."""
     if isinstance(model, torch.nn.Module):
         yield from model.parameters()
         yield from model.buffers()
@@ -162,9 +162,9 @@ class _OverCuda(OutputCode):
 
     def __init__(self, compiled: OutputCode, where: list[int], results: list[int]) -> None:
         super().__init__()
-        self._boxed_call = True  # of the object, so that wrappers around it take it over
+        self._boxed_call = True  # an attribute of the object, which wrappers around it copy
         self.compiled = compiled
-        self._where = where  # the arguments that are on flagos
+        self._where = where  # indices of the arguments that are on flagos
         self._results = results
         self._as_cuda = torch.ops.flagos.as_cuda.default
         self._as_flagos = torch.ops.flagos.as_flagos.default
@@ -172,7 +172,7 @@ class _OverCuda(OutputCode):
     def __call__(self, inputs: Sequence[Any]) -> Any:
         arguments = list(inputs)
         if isinstance(inputs, list):
-            inputs.clear()  # the graph frees its arguments as it goes
+            inputs.clear()  # the graph frees its arguments while it runs
         views = self._as_cuda([arguments[index] for index in self._where])
         for index, view in zip(self._where, views, strict=True):
             arguments[index] = view

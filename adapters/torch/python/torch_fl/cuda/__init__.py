@@ -1,1 +1,1 @@
-"""Where torch asks for CUDA by name, under the vendor that torch calls cuda."""
+"""Python code of torch that asks for CUDA by name, adapted under the cuda vendor."""

@@ -45,7 +45,7 @@ def _run_backward(t_outputs: Sequence[Any], *args: Any, **kwargs: Any) -> tuple[
 
 
 def install() -> None:
-    """Wrap the one function through which torch starts its engine."""
+    """Wrap the one function through which torch starts its autograd engine."""
     if _vendor.on_cuda():
         for place in (torch.autograd.graph, torch.autograd):
             setattr(place, _run.__name__, _run_backward)

@@ -1,4 +1,4 @@
-"""Places in torch's Python code that ask whether a tensor is on CUDA, under the cuda vendor."""
+"""Python code of torch that asks whether a tensor is on CUDA, adapted under the cuda vendor."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _flatten_parameters(self: torch.nn.RNNBase) -> None:
         _flatten(self)
         return
     if len({weight.data_ptr() for weight in weights}) != len(weights):
-        return  # tied weights cannot lie side by side
+        return  # tied weights have one place in memory, so they cannot lie in cuDNN's order
     with flagos.device_of(weights[0]), torch.no_grad():
         torch._cudnn_rnn_flatten_weight(
             weights,
@@ -73,7 +73,7 @@ def _run_jitted_on(self: Any, *tensors: torch.Tensor, **kwargs: Any) -> Any:
 
 
 def install() -> None:
-    """Have them take flagos for CUDA. Does nothing under another vendor."""
+    """Make them treat flagos tensors as CUDA tensors. Does nothing under another vendor."""
     if _vendor.on_cuda():
         setattr(cudnn, "is_acceptable", _cudnn_is_acceptable)  # noqa: B010
         setattr(torch.nn.RNNBase, "flatten_parameters", _flatten_parameters)  # noqa: B010

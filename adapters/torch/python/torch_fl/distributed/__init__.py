@@ -47,7 +47,7 @@ def init_process_group(backend: str = "auto", **arguments: Any) -> None:
 
 
 def state(group: dist.ProcessGroup | None = None, device: str = "flagos") -> dict[str, Any]:
-    """What this rank knows of a group: its last calls, and how far the other ranks are.
+    """The state of a group as this rank sees it: its last calls, and the progress of the other ranks.
 
     `device` ("flagos" or "cpu") picks the backend where a group has several. Raises ValueError when
     that backend is not flagos.

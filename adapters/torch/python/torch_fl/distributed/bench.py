@@ -39,7 +39,7 @@ def bytes_of(text: str) -> int:
 
 
 def spread(samples: list[float]) -> dict[str, float]:
-    """Least, middle and greatest."""
+    """Minimum, median and maximum."""
     return {"min": min(samples), "median": statistics.median(samples), "max": max(samples)}
 
 
@@ -87,7 +87,7 @@ def measure(what: str, size: int, sides: dict[str, tuple[str, Any]]) -> dict[str
         "bus_gb_s": {
             side: factor * size / statistics.median(samples[side]) * 1e-3 for side in sides
         },
-        # Of rounds that stood side by side: a slow moment of the machine falls on both.
+        # Rounds alternate between the two sides, so that a slow moment of the machine affects both.
         "ratio": spread([b / a for a, b in zip(samples[ours], samples[theirs], strict=True)]),
     }
 
@@ -142,7 +142,7 @@ def table(found: list[dict[str, Any]]) -> str:
 
 
 def run(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measures in processes of its own."""
+    """Measure in separate processes."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

@@ -18,7 +18,7 @@ from torch.distributed import distributed_c10d as c10d
 
 BACKEND = "flagos"
 
-# How often each group was split.
+# The number of splits of each group.
 _splits: weakref.WeakKeyDictionary[dist.ProcessGroup, int] = weakref.WeakKeyDictionary()
 
 
@@ -43,7 +43,7 @@ def _for_its_group(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Call
 
 
 def _is_ours(group: dist.ProcessGroup | None) -> bool:
-    """Whether a group, by default the first one, serves the CPU or the device by the backend."""
+    """Whether a group, by default the first one, uses the backend `flagos`."""
     known = c10d._world.pg_map.get(c10d._get_default_group() if group is None else group)
     return known is not None and BACKEND in known[0]
 
@@ -104,7 +104,7 @@ def split_group(
             raise ValueError("the split group cannot have duplicate ranks")
         seen |= set(part)
     mine = next((sorted(part) for part in split_ranks if ranks[dist.get_rank()] in part), None)
-    # Every rank of the parent counts the same, also one that is in no part or in other groups besides.
+    # All ranks of the parent count alike, also those in no part and those in other groups.
     number = _splits[parent] = _splits.get(parent, 0) + 1
     if mine is None:
         return None

@@ -16,7 +16,7 @@ _Loader = filesystem._OverlappingCpuLoader
 
 
 class _NativeLoader(_Loader):
-    """Sees tensors of flagos as tensors of the native device over the same memory, ordered by the same streams."""
+    """Reads flagos tensors as native tensors over the same memory, on the same streams."""
 
     def __init__(
         self, resolve_fun: Callable[[Any], torch.Tensor], *args: Any, **named: Any

@@ -1,4 +1,4 @@
-"""Tells torch.distributed of the backend `flagos`."""
+"""Registers the backend `flagos` with torch.distributed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def register() -> None:
     if not dist.is_available():
         return
     _C.open_comm(_core.comm_capsule())
-    # Again where the name alone was there (torch_fl.waiting).
+    # Registers again if torch_fl.waiting has registered the name alone.
     dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=DEVICES)
-    # torch calls it on every backend that can split, and only its own ones for CUDA have it.
+    # torch calls it on every backend that can split, but only torch's own CUDA backends define it.
     backends = torch._C._distributed_c10d.Backend
     if not hasattr(backends, "perform_nocolor_split"):
         setattr(backends, "perform_nocolor_split", _not_in_the_group)  # noqa: B010
@@ -40,7 +40,7 @@ def create(options: Any, _backend_options: object = None) -> Any:
 
     from flagos import _core
 
-    # torch's bindings wrap the backends of a group: this one only carries it to Python.
+    # torch's bindings wrap backends of groups only, so this group carries the backend to Python.
     carrier = ProcessGroup(options.store, options.group_rank, options.group_size)
     engine, library, window, dump_folder = _core.comm_settings()
     torch.ops.flagos.attach_backend(
@@ -57,4 +57,4 @@ def create(options: Any, _backend_options: object = None) -> Any:
 
 
 def _not_in_the_group(_backend: object, _device: object) -> None:
-    """Ranks outside of a new group have no part in making it."""
+    """Nothing to do: ranks outside of a new group take no part in creating it."""

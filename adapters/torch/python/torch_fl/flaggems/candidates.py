@@ -1,4 +1,4 @@
-"""FlagGems' overloads in the registry, each with what is known of it on this chip."""
+"""FlagGems' overloads in the registry, each with its verdict on this chip."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _registered: dict[str, str] = {}
 _functions: dict[str, Function] = {}
 _missing = "no overloads were registered yet"
 
-# These move data between devices, types and layouts, which is the device's own business.
+# Operators that move data between devices, dtypes and layouts, which only the device itself can serve.
 _NOT_ROUTED = frozenset(
     [
         "_to_copy",
@@ -36,12 +36,12 @@ _NOT_ROUTED = frozenset(
 )
 
 
-# What Python raises on its way to a kernel, as against the errors of torch, Triton and the device.
+# Exceptions of Python code before a kernel runs, as opposed to errors of torch, Triton and the device.
 _REFUSALS = (AssertionError, TypeError, ValueError, LookupError, ArithmeticError)
 
 
 class Function:
-    """A function of FlagGems, found when it is first called, or the one that is given.
+    """A function of FlagGems, looked up at its first call unless it is given.
 
     Raises flagos.UnsupportedError, upon which the native kernel serves, for arguments that it raises for itself:
     what it does not take, or what is an error of torch as well. One that writes to its arguments may have begun to,
@@ -105,7 +105,7 @@ def _mutates(overload: str) -> bool:
 
 
 def _is_of(result: Any, args: tuple[Any, ...]) -> bool:
-    """Whether a result is an argument, or one of the tensors in a list that is one."""
+    """Whether a result is an argument, or one of the tensors in an argument that is a list."""
     results = result if isinstance(result, (list, tuple)) else (result,)
     return any(
         one is leaf
@@ -117,7 +117,7 @@ def _is_of(result: Any, args: tuple[Any, ...]) -> bool:
 
 
 def said(error: Exception) -> str:
-    """What an error is and says, in a line."""
+    """The type and the message of an error, in one line."""
     return f"{type(error).__name__}: " + " ".join(str(error).split())[:200]
 
 
@@ -127,17 +127,17 @@ def registered() -> dict[str, str]:
 
 
 def missing() -> str:
-    """Why there is no candidate."""
+    """The reason why there is no candidate."""
     return _missing
 
 
 def function(overload: str) -> Function:
-    """What serves an overload that is registered."""
+    """The kernel that serves a registered overload."""
     return _functions[overload]
 
 
 def limit(overload: str, only: Iterable[str]) -> None:
-    """Have it serve only calls for which conditions hold, from the next call on, instead of those of the table.
+    """From the next call on, make an overload serve only calls that keep these conditions, instead of the table's.
 
     For verification: what `explain` says stays as it is.
     """
@@ -146,23 +146,23 @@ def limit(overload: str, only: Iterable[str]) -> None:
 
 
 def usable(overload: str) -> bool:
-    """Whether a route may name it."""
+    """Whether a route may name the overload."""
     return _unusable(overload) is None
 
 
 def failed(overload: str) -> bool:
-    """Whether it is known to be wrong on this chip."""
+    """Whether the overload is known to be wrong on this chip."""
     known = tables.verdicts().get(overload)
     return known is not None and known["verdict"] == tables.FAILED
 
 
 def family(name: str) -> str:
-    """What `add.Tensor`, `add_.Tensor` and `add.out` have in common; `zeros` belongs to `zero_`."""
+    """The family of an overload: `add.Tensor`, `add_.Tensor` and `add.out` are one; `zeros` belongs to `zero_`."""
     return name.partition(".")[0].strip("_").removesuffix("s")
 
 
 def register() -> None:
-    """Tell the core of every overload. Costs a few milliseconds where FlagGems is installed."""
+    """Register every overload with the core. Takes a few milliseconds where FlagGems is installed."""
     global _missing
     found = package.folder()
     if found is None:
@@ -171,7 +171,7 @@ def register() -> None:
     try:
         functions = package.overloads(found)
     except (OSError, ValueError, SyntaxError) as error:
-        # Without it everything else works; `flagos doctor` and `enable_flaggems` tell the reason.
+        # Everything else works without FlagGems; `flagos doctor` and `enable_flaggems` tell the reason.
         _missing = str(error)
         return
     known = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -183,7 +183,7 @@ def register() -> None:
         op = f"aten::{overload}"
         try:
             known(op, "CPU")
-        except RuntimeError:  # of another version of torch
+        except RuntimeError:  # an overload of another version of torch
             continue
         function = _functions[overload] = Function(overload, of_parts.get(overload))
         unusable = _unusable(overload)
@@ -210,7 +210,7 @@ def register() -> None:
 
 
 def _takes_a_device(overload: str) -> bool:
-    """Whether it makes a tensor like its first argument, on a device that may be named."""
+    """Whether the overload creates a tensor like its first argument, on a device that a call may name."""
     arguments = python_kernels.require_operator(f"aten::{overload}")._schema.arguments
     named = {argument.name for argument in arguments}
     return bool(arguments) and str(arguments[0].type) == "Tensor" and "device" in named
@@ -218,7 +218,7 @@ def _takes_a_device(overload: str) -> bool:
 
 @cache
 def why_unusable() -> str | None:
-    """Why none of FlagGems' kernels can run in this process."""
+    """The reason why none of FlagGems' kernels can run in this process."""
     if importlib.util.find_spec("triton") is None:
         return "FlagGems needs Triton: pip install triton"
     if not _vendor.on_cuda() and not interpreted.wanted():
@@ -235,7 +235,7 @@ def _never_routed(overload: str) -> str | None:
         return "moving data between devices and layouts stays with the device"
     op = f"aten::{overload}"
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    # Those with a formula of their own (silu_backward) are composed for other devices alone.
+    # Backward operators with a kernel of their own (silu_backward) are composed only on devices without it.
     if has_kernel(op, "CompositeImplicitAutograd") and not has_kernel(op, "Autograd"):
         return (
             "torch derives its gradient from its parts, which one kernel for all of it would hide"

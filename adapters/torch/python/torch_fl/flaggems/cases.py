@@ -1,4 +1,4 @@
-"""The cases an overload is verified on: samples, and how they are given to an operator."""
+"""The cases for verifying an overload: samples, and the forms in which an operator is called with them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from torch_fl.flaggems import envelope, interpreted, isolated, samples
 from torch_fl.flaggems.parts import CALLED_BY
 from torch_fl.flaggems.samples import tensors
 
-FIRST = 6  # samples that every entry gives; after as many that are declined none is waited for
-_SHARED = 240  # samples of a form and a type, between entries
+FIRST = 6  # samples of every entry; an entry whose first FIRST samples are all declined is left
+_SHARED = 240  # samples of one form and dtype, shared by all entries
 _WHOLE = sys.maxsize
-_VARIED = 3  # samples that variations are made of
-_ENTRY_SECONDS = 120.0  # for the samples of one entry
+_VARIED = 3  # samples of which variations are made
+_ENTRY_SECONDS = 120.0  # limit for producing the samples of one entry
 
 Where = list[tuple[str, str]]
-"""Entries of the database, and the forms they are called in."""
+"""Entries of the database, each with the form in which it is called."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Cases that only differ in their arguments: an entry of the database, how it is called, and in what type."""
+    """Cases that differ in their arguments only: an entry of the database, a form and a dtype."""
 
     entry: str
     form: str
@@ -45,13 +45,13 @@ class Group:
 
     @property
     def call(self) -> Callable[[Any], Any]:
-        """Calls the operator with a sample."""
+        """Call the operator with a sample."""
         op = database()[self.entry]
         forms = dict(_forms(op))
         return forms[self.form] if self.form in forms else _directly(op, self.form)
 
     def samples(self, limit: int) -> Iterator[tuple[str, Any]]:
-        """Up to `limit` samples of the database on the CPU, and some of our own after the first, named.
+        """Named samples on the CPU: up to `limit` of the database, and variations after the first.
 
         The names of those that are the database's own are `plain`.
         """
@@ -72,18 +72,18 @@ class Group:
 
 
 def _until_it_fails(made: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """What can be made, where not every kind of sample can be varied: that does not cost the database's others."""
+    """The variations that can be made. One that fails does not cost the other samples of the database."""
     with contextlib.suppress(Exception):
         yield from made
 
 
 def plain(label: str) -> bool:
-    """Whether a case is one of the database, as it is there."""
+    """Whether a case is an unchanged sample of the database."""
     return re.fullmatch(r"sample \d+", label.rpartition(", ")[2]) is not None
 
 
 def kind(case: str) -> str:
-    """What a variation has in common with those made likewise of the entry's other samples; else the case's name.
+    """The kind of a variation, the same for all samples of the entry; for other cases the name.
 
     Floating-point types are one kind.
     """
@@ -95,7 +95,7 @@ def kind(case: str) -> str:
 
 
 def shares(overload: str, where: Where, samples: int | None = None) -> dict[str, int]:
-    """How many samples to take of each entry that calls an overload: `samples`, where that is given.
+    """The number of samples to take of each entry that calls an overload: `samples` if that is given.
 
     Otherwise all of the overload's own entry; of the others at least FIRST, and of few entries many.
     """
@@ -107,7 +107,7 @@ def shares(overload: str, where: Where, samples: int | None = None) -> dict[str,
 
 
 def _own(overload: str, entry: str) -> bool:
-    """Whether an entry is called as an overload is, but for its form (`exp_`, `exp.out`, `silu_backward`)."""
+    """Whether an entry has the name of an overload, apart from the form (`exp_`, `exp.out`, `silu_backward`)."""
     base = overload.partition(".")[0].removesuffix("_backward").strip("_")
     op = database()[entry]
     return base in (op.name.rpartition(".")[2].strip("_"), op.aten_name.strip("_"))
@@ -122,8 +122,8 @@ def database() -> dict[str, Any]:
 
 
 def groups(where: list[tuple[str, str]]) -> list[Group]:
-    """The cases of the entries and forms that call an overload, in the types the native device takes."""
-    # The interpreter cuts numbers of 16 bits where a device rounds them.
+    """The cases of the entries and forms that call an overload, in the dtypes of the native device."""
+    # Triton's interpreter truncates to 16 bits where a device rounds.
     types = [
         d
         for d in envelope.TYPES
@@ -145,7 +145,7 @@ def calling(
     seconds: float = float("inf"),
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[dict[str, Where], list[isolated.Ended]]:
-    """For each overload, the entries of the database whose samples call it, and in which form. On the CPU.
+    """For each overload the entries of the database whose samples call it, with the form. Runs on the CPU.
 
     An overload that its own entries do not call in any form is called itself with their samples (`relu_` with those
     of `relu`); the form is its name. Forks `jobs` processes, which share the entries. Those that did not reach
@@ -155,9 +155,10 @@ def calling(
     began = time.monotonic()
     names = list(database())
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # small tensors; and what forks must have no threads of its own
+    # Tensors are small, and a process that forks must have no other threads.
+    torch.set_num_threads(1)
     try:
-        # Forked even for one: a process that has used autograd can fork none that does.
+        # Forked even for one entry: a process that has used autograd cannot fork one that uses it.
         def share(job: str, told: isolated.Told) -> dict[str, Where]:
             return _calling(names[int(job) :: jobs], wanted, samples, told)
 
@@ -210,7 +211,7 @@ def _calling(
                 for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=grad), samples):
                     with seen:
                         call(sample)
-            except Exception:  # a sample this form does not take; the rest is still of use
+            except Exception:  # this form does not take the sample, but may take others
                 pass
             for overload in seen.names & wanted:
                 found[overload].append((name, form))
@@ -228,7 +229,7 @@ def _called_itself(overload: str, samples: int, told: isolated.Told) -> Where:
         for sample in islice(op.sample_inputs("cpu", dtype), samples) if dtype else ():
             try:
                 call(sample)
-            except Exception:  # it does not take this one
+            except Exception:  # the form does not take this sample
                 continue
             found.append((name, overload))
             break
@@ -236,7 +237,7 @@ def _called_itself(overload: str, samples: int, told: isolated.Told) -> Where:
 
 
 class _Seen(TorchDispatchMode):
-    """The overloads that are called while it is entered."""
+    """Context manager that collects the overloads that are called inside it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -253,7 +254,7 @@ class _Seen(TorchDispatchMode):
 
 
 def _forms(op: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """As a function, in place, into a tensor, and for its gradient."""
+    """The forms: as a function, in place, with out=, and as the backward operator."""
     yield "function", lambda sample: op(sample.input, *sample.args, **sample.kwargs)
     if op.inplace_variant is not None:
         yield (
@@ -282,7 +283,7 @@ def _gradients(op: Any, sample: Any) -> Any:
 
 
 def _incoming(output: torch.Tensor, apart: bool) -> torch.Tensor:
-    """A gradient of `output`: numbers that differ, one behind the other or `apart` in memory.
+    """A gradient of `output` with different numbers, contiguous or, with `apart`, strided.
 
     Ones in a row are what kernels get right that take one element for another. All are positive, as sums would else
     lose their digits. It is made on the CPU, unseen: what makes it is no part of the case.
@@ -298,7 +299,7 @@ def _incoming(output: torch.Tensor, apart: bool) -> torch.Tensor:
 
 
 def _directly(op: Any, overload: str) -> Callable[[Any], Any]:
-    """Calls an overload itself, with the samples of an entry that is about the operator.
+    """Call the overload itself with the samples of an entry for the same operator.
 
     A number is made of the first element where it takes a number, and a tensor of a number likewise.
     """

@@ -1,4 +1,4 @@
-"""Whether FlagGems' kernel of one overload does what the native one does, case by case."""
+"""Compares FlagGems' kernel of one overload with the native one, case by case."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from torch_fl.flaggems.comparison import compare, same_bits, worse
 from torch_fl.flaggems.samples import tensors
 from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
 
-# What the steps of a case are called.
+# The names of the steps of a case.
 BY_FLAGGEMS = "FlagGems' run of "
 BY_NATIVE = "the native run of "
-BY_ITSELF = "the native run by itself of "  # before FlagGems has run
-_CALLS = 5  # of the same: from Python, recorded twice, replayed
-# What CUDA says of an error after which no call of this process works.
+BY_ITSELF = "the native run by itself of "  # in a process in which FlagGems has not run
+_CALLS = 5  # calls with the same arguments: from Python, two recorded, then replayed
+# Words of CUDA in errors after which no call of this process works.
 _LOSES = ("illegal", "unspecified", "device-side assert", "misaligned")
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A case in which a process lost the device, by the native kernel or by FlagGems', and with what words.
+    """A case in which the native kernel or FlagGems' made a process lose the device, with the error's words.
 
     The native one may have lost the whole process, or have come to no end. That it did so may be of what FlagGems'
     runs before it did, or of a busy machine, unless it does so again by itself in another process: then it is `sure`.
@@ -39,28 +39,29 @@ class Loss:
     case: str
     native: bool
     why: str
-    broken: frozenset[str]  # the conditions that FlagGems' calls were outside of
+    broken: frozenset[str]  # the conditions that calls of FlagGems broke
     sure: bool = False
 
 
 @dataclass
 class _Case:
-    """A case, and what was found of it."""
+    """A case and its outcome."""
 
     name: str
     call: Callable[[Any], Any]
     sample: Any
-    verdict: str | None = None  # none: FlagGems was not reached
+    verdict: str | None = None  # None: FlagGems did not run
     why: str = ""
-    lost: bool = False  # the device
-    calls: list[envelope.Holding] = field(default_factory=list)  # what held for each from Python
+    lost: bool = False  # whether the device was lost
+    # The conditions that held, for each call from Python.
+    calls: list[envelope.Holding] = field(default_factory=list)
 
     def within(self, only: frozenset[str]) -> bool:
-        """Whether conditions held for all calls that are known."""
+        """Whether the conditions held for all recorded calls."""
         return bool(self.calls) and all(only <= held for held in self.calls)
 
     def broken(self, conditions: frozenset[str]) -> frozenset[str]:
-        """Those that some call did not keep."""
+        """The conditions that some call broke."""
         return frozenset[str]().union(*(conditions - held for held in self.calls))
 
 
@@ -72,7 +73,7 @@ def check(
     told: Callable[[str, dict[str, Any]], None] | None = None,
     losses: Sequence[Loss] = (),
 ) -> dict[str, Any]:
-    """The verdict on one overload, with the first case that kept it from being STRICT.
+    """The verdict on one overload, with the first case that prevents STRICT.
 
     Of each entry, form and type it takes as many samples as `cases.shares` says.
     `verdict`; `plain`, the verdict on the database's own samples alone; `cases`, how many were compared;
@@ -143,25 +144,25 @@ def check(
 
 
 class _Tally:
-    """What the cases of an overload come to: `found` is what `check` returns in the end."""
+    """Collects the outcomes of the cases of an overload. `found` is the result that `check` returns."""
 
     def __init__(self, conditions: frozenset[str], groups: int, losses: Sequence[Loss]) -> None:
         self.found: dict[str, Any] = {"verdict": UNTESTED, "plain": UNTESTED}
         self.found |= {"cases": 0, "replayed": 0, "first": None}
         self.right: list[_Case] = []
         self.wrong: list[_Case] = []
-        self.waiting = set(range(groups))  # for a verdict
+        self.waiting = set(range(groups))  # groups without a verdict yet
         self._groups = groups
         self._conditions = conditions
-        self._declined: Counter[int] = Counter()  # cases of a group that FlagGems did not take
+        self._declined: Counter[int] = Counter()  # declined cases by group
         self._skipped = ""
-        self._inherent: _Case | None = None  # FAILED within all conditions
+        self._inherent: _Case | None = None  # a case that FAILED within all conditions
         self._complete = True
-        self._left: set[int] = set()  # groups of which cases are left out
-        self._uncompared = 0  # of them, those of which nothing else was compared
+        self._left: set[int] = set()  # groups with cases that were left out
+        self._uncompared = 0  # groups among them of which no case was compared
         self._to_come = {loss.case for loss in losses if not loss.native}
         for loss in losses:
-            if not loss.native:  # whether or not there is time to come to it
+            if not loss.native:  # counts even if there is no time for the case
                 self.found |= {"verdict": FAILED, "first": f"{loss.case}: {loss.why}"}
                 if cases.plain(loss.case):
                     self.found["plain"] = FAILED
@@ -172,12 +173,12 @@ class _Tally:
         self.found.setdefault("left_out", []).append(case.name)
 
     def ended(self, group: int) -> None:
-        """A group has no other case."""
+        """Note that a group has no other case."""
         self._uncompared += group in self._left & self.waiting
         self.waiting.discard(group)
 
     def add(self, group: int, case: _Case) -> None:
-        """Count a case that was run, or that is known."""
+        """Count a case that has run, or whose outcome is known."""
         self._to_come.discard(case.name)
         if case.verdict is None:
             self._skipped = self._skipped or f"{case.name}: {case.why}"
@@ -203,13 +204,13 @@ class _Tally:
         if verdict != STRICT:
             self.wrong.append(case)
         elif case.calls:
-            case.sample = None  # its memory
+            case.sample = None  # frees its memory
             self.right.append(case)
         if verdict == FAILED and case.within(self._conditions):
             self._inherent = self._inherent or case
 
     def no_time(self) -> None:
-        """Not all cases were reached."""
+        """Note that not all cases were reached."""
         left = self.found["not_reached"] = len(self.waiting)
         if self._to_come:
             self._complete = False
@@ -228,22 +229,22 @@ class _Tally:
 
     @property
     def settled(self) -> bool:
-        """Whether no other case changes anything."""
+        """Whether no further case can change the verdict."""
         return self._inherent is not None and self.found["plain"] == FAILED
 
     @property
     def can_have_conditions(self) -> bool:
-        """Whether there may be conditions within which everything is right."""
+        """Whether conditions may exist within which every case is right."""
         return self._complete and self._inherent is None and bool(self.wrong and self.right)
 
     def strict_within(self, only: frozenset[str]) -> None:
-        """Everything is right within conditions."""
+        """Note the conditions within which every case is right."""
         inside = sum(case.within(only) for case in self.right)
         self.found |= {"verdict": STRICT, "only": envelope.ordered(only)}
         self.found |= {"inside": inside, "outside": len(self.wrong)}
 
     def result(self) -> dict[str, Any]:
-        """What `check` says of it."""
+        """The result of `check`."""
         found = self.found
         if self._uncompared and found["verdict"] == STRICT:
             ends = "the native kernel ends the process in every case of"
@@ -260,12 +261,12 @@ class _Tally:
 
 
 def _limit(overload: str, only: frozenset[str]) -> None:
-    """Have it serve what it would in use, if it were STRICT within `only`."""
+    """Route the overload as it would be routed in use if it were STRICT within `only`."""
     candidates.limit(overload, only | {envelope.ORDINARY})
 
 
 def _telling(overload: str) -> frozenset[str]:
-    """The conditions that samples can tell of an overload, which are asked for beside ORDINARY.
+    """The conditions beside ORDINARY that samples of an overload can keep or break.
 
     Those of the database are hardly ever aligned: what is wrong of other causes would seem right within. Products
     have samples of our own for it.
@@ -293,7 +294,7 @@ def _envelope(
     try:
         for only in envelope.candidates(conditions):
             if not guards <= only or not any(case.within(only) for case in right):
-                continue  # it would be lost again, or nothing would be left
+                continue  # the device would be lost again, or no case would be left
             if any(case.within(only) for case in wrong):
                 continue
             _limit(overload, only)
@@ -305,7 +306,7 @@ def _envelope(
                 if again.lost:
                     return None
                 if again.verdict not in (STRICT, None):
-                    # It is the first to look at next time.
+                    # Move it to the front: the next set of conditions tries it first.
                     wrong.sort(key=lambda one: one is not case)
                     break
             else:
@@ -328,7 +329,7 @@ def _in_turns(
             making(groups[index])
             try:
                 case = next(group_samples, None)
-            except Exception:  # the database's functions fail for some types
+            except Exception:  # functions of the database fail for some dtypes
                 case = None
             if case is None:
                 del running[index]
@@ -338,7 +339,7 @@ def _in_turns(
 def _judge(
     case: _Case, op_name: str, random: bool, found: dict[str, Any], step: Callable[[str], None]
 ) -> None:
-    """Run a case on the native kernel and on FlagGems', and fill in what is found."""
+    """Run a case with the native kernel and with FlagGems', and fill in its outcome."""
     step(f"{BY_NATIVE}{case.name}")
     with flagos.route({op_name: "vendor"}):
         expected, error = _outcome(case.call, case.sample)
@@ -364,7 +365,7 @@ def _judge(
         verdict, why = compare(expected, actual, random)
         if _calls(op_name) == served:
             case.why = "these arguments take another way"
-            if declined and verdict == FAILED:  # it must not have written anything
+            if declined and verdict == FAILED:  # a declined call must not have written anything
                 case.verdict, case.why = FAILED, f"after it was declined: {why}"
             return
         case.verdict, case.why = verdict, why
@@ -380,7 +381,7 @@ def _judge(
 
 @contextmanager
 def _declined_by(function: candidates.Function) -> Iterator[list[str]]:
-    """The reasons for which calls are declined meanwhile."""
+    """Context manager that collects the reasons of calls declined inside it."""
     reasons: list[str] = []
     function.declined = reasons.append
     try:
@@ -390,7 +391,7 @@ def _declined_by(function: candidates.Function) -> Iterator[list[str]]:
 
 
 def _loses(error: Exception) -> bool:
-    """Whether the device is of no more use to this process."""
+    """Whether this process has lost the device."""
     return "CUDA" in str(error) and any(said in str(error) for said in _LOSES)
 
 
@@ -409,7 +410,7 @@ def _outcome(
 
 def _calls(op: str) -> int:
     counted = routing.counters().get(op, {"calls": 0, "fallbacks": 0})
-    return counted["calls"] - counted["fallbacks"]  # what it declined, it did not serve
+    return counted["calls"] - counted["fallbacks"]  # declined calls were not served
 
 
 def _replays_alike(
@@ -419,7 +420,7 @@ def _replays_alike(
     declined: int,
     step: Callable[[str], None],
 ) -> str:
-    """What differs between the call from Python and the same calls after it; empty when nothing does.
+    """The difference between the call from Python and the same calls after it; empty if there is none.
 
     Each must decline as many calls as the first did, `declined`. Sets whether the device was lost.
 
@@ -461,7 +462,7 @@ def _loses_by_itself(
 
 
 def _repeats_natively(op_name: str, case: _Case) -> bool:
-    """Whether native kernels give the same bits each time: torch does not say otherwise, and a few calls do."""
+    """Whether the native kernel gives the same bits each time, in a few calls and by torch's own account."""
     with flagos.route({op_name: "vendor"}):
         if _said_to_differ(case):
             return False
@@ -471,7 +472,7 @@ def _repeats_natively(op_name: str, case: _Case) -> bool:
 
 
 def _said_to_differ(case: _Case) -> bool:
-    """Whether torch warns of an operator without a deterministic form, which a few calls need not show."""
+    """Whether torch warns that the operator has no deterministic form, which a few calls may not show."""
     from torch.testing._internal.common_utils import DeterministicGuard
 
     with DeterministicGuard(True, warn_only=True), warnings.catch_warnings(record=True) as told:

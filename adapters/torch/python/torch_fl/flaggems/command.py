@@ -1,4 +1,4 @@
-"""What `flagos verify` and `flagos tune` have in common as commands."""
+"""The common options and signal handling of `flagos verify` and `flagos tune`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def at_least_one(text: str) -> int:
-    """A number of an option, for argparse."""
+    """argparse type: a number."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
@@ -19,7 +19,7 @@ def at_least_one(text: str) -> int:
 
 
 def not_negative(text: str) -> float:
-    """Seconds of an option, for argparse."""
+    """argparse type: a number of seconds."""
     seconds = float(text)
     if not seconds >= 0:
         raise argparse.ArgumentTypeError(f"{text} is not zero or more")
@@ -27,13 +27,13 @@ def not_negative(text: str) -> float:
 
 
 def matches(name: str, patterns: str) -> bool:
-    """Whether a name is among shell patterns with commas between them, as `--ops` takes them."""
+    """Whether a name matches one of the comma-separated shell patterns of `--ops`."""
     return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split(","))
 
 
 @contextmanager
 def one_interrupt() -> Iterator[Callable[[], bool]]:
-    """The first SIGINT or SIGTERM raises KeyboardInterrupt; later ones nothing, for results are being written.
+    """The first SIGINT or SIGTERM raises KeyboardInterrupt. Later ones are ignored, since results are being written.
 
     GNU timeout sends two at once. Yields a function that says whether one came: Python drops what a handler
     raises while it forks.

@@ -1,4 +1,4 @@
-"""How two results compare: the verdict on them, and whether they are the same bit for bit."""
+"""Compares two results: the verdict on them, and whether they are equal bit for bit."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ ORDER = (STRICT, BASIC, FAILED)
 
 
 def worse(one: str, than: str) -> bool:
-    """Whether a verdict is worse than another, or the first that there is."""
+    """Whether the verdict `one` is worse than `than`; every verdict is worse than UNTESTED."""
     return than == UNTESTED or ORDER.index(one) > ORDER.index(than)
 
 
 def compare(
     expected: list[torch.Tensor], actual: list[torch.Tensor], random: bool
 ) -> tuple[str, str]:
-    """The verdict on results, and why it is not STRICT."""
+    """The verdict on results, and the reason if it is not STRICT."""
     if len(expected) != len(actual):
         return FAILED, f"{len(actual)} results instead of {len(expected)}"
     if _shared(actual) - _shared(expected):
@@ -45,7 +45,7 @@ def compare(
 
 
 def _shared(tensors: list[torch.Tensor]) -> set[tuple[int, int]]:
-    """Which of them share memory."""
+    """The pairs of tensors that share memory."""
     memory = [
         t.untyped_storage().data_ptr() if t.layout == torch.strided and t.numel() else 0
         for t in tensors
@@ -74,11 +74,11 @@ def _compare(one: torch.Tensor, other: torch.Tensor) -> tuple[str, str]:
 
 
 def same_bits(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
-    """Whether all have the same bits and strides, sparse ones in what they are made of."""
+    """Whether all tensors have the same bits and strides; for sparse tensors, all their parts."""
 
     def bits(tensor: torch.Tensor) -> torch.Tensor:
         plain = tensor.detach().cpu().resolve_conj().resolve_neg()
-        # What has one element is contiguous with any strides.
+        # A tensor of one element is contiguous whatever its strides are.
         return plain.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
     some, others = ([c for t in every for c in samples.components(t)] for every in (some, others))

@@ -18,7 +18,7 @@ import torch
 from torch_fl import python_kernels
 
 ORDINARY = "ordinary"
-"""What verification is run with: a kernel with a verdict serves no call outside this condition."""
+"""The condition under which verification runs: a kernel with a verdict serves no call that breaks it."""
 
 ALIGNED = "aligned"
 
@@ -33,14 +33,14 @@ CONDITIONS = {
     ALIGNED: "every tensor of two dimensions or more begins at a multiple of 16 bytes, and so do its rows or columns",
     "contiguous": "every tensor is contiguous",
 }
-"""What each means, the simplest first."""
+"""The meaning of each condition, the simplest first."""
 
 Holding = frozenset[str]
 """The conditions that hold for one call."""
 
 
 def candidates(conditions: Iterable[str]) -> Iterator[frozenset[str]]:
-    """Sets of conditions: fewer before more, simpler before less simple."""
+    """All sets of conditions, smaller sets and simpler conditions first."""
     simplest_first = ordered(conditions)
     for size in range(1, len(simplest_first) + 1):
         yield from (frozenset(some) for some in combinations(simplest_first, size))

@@ -32,7 +32,7 @@ Call = Callable[[], Any]
 
 _SIZES = {"tiny": 8, "small": 64, "large": 4096}
 
-# Overloads of one tensor, which are called alike.
+# Overloads that take one tensor.
 _UNARY = [
     "abs",
     "acos",
@@ -147,7 +147,7 @@ _REDUCTIONS = [
 
 
 def measured() -> set[str]:
-    """The overloads that are measured. Makes no tensor on a device."""
+    """The overloads that are measured. Creates no tensor on a device."""
     return set(calls("small", device="meta"))
 
 
@@ -157,7 +157,7 @@ def calls(
     device: str = "flagos",
     matrices: torch.dtype = torch.bfloat16,
 ) -> dict[str, Call]:
-    """For each overload, one call on tensors of the class `small` or `large`; `tiny` is for looking at values."""
+    """For each overload one call on tensors of the class `small` or `large`; `tiny` is for checking values."""
     n = _SIZES[shape]
     generator = torch.Generator().manual_seed(1)
 
@@ -294,11 +294,12 @@ def measure(
                 try:
                     ratios[shape] = _ratio(name, made[shape][name], rounds, iterations)
                     told(name, {"shape": shape, "ratio": ratios[shape]})
-                except Exception as error:  # told, and not measured: so it is not routed by default
+                except Exception as error:
+                    # Reported. Without a measurement the overload is not routed by default.
                     said = f"{type(error).__name__}: {error}"[:200]
                     told(name, {"shape": shape, "error": said})
                     break
-            # What was measured for one class only says nothing of the other.
+            # A measurement of one class only is dropped.
             if len(ratios) == len(classes):
                 found[name] = {shape: round(ratio, 3) for shape, ratio in ratios.items()}
                 if kept is not None:
@@ -316,7 +317,7 @@ def _ratio(name: str, call: Call, rounds: int, iterations: int) -> float:
         for turn in range(rounds + 1):
             for selector in times if turn % 2 else reversed(times):
                 with flagos.route({f"aten::{name}": selector}):
-                    for _ in range(5):  # attached anew: compiled, recorded
+                    for _ in range(5):  # compiles and records anew
                         call()
                     spent = _seconds(call, iterations)
                 if turn:

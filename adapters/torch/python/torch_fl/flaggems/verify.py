@@ -53,10 +53,10 @@ __all__ = ["BASIC", "FAILED", "STRICT", "UNTESTED", "main", "verify"]
 
 Verdicts = dict[str, dict[str, Any]]
 _NO_TIME = "there was no time for it"
-_AGAIN = "again"  # in an entry that is not the last word: it was to be run again
-_CASE_SECONDS = 120.0  # of one run of a case, with its compilation and tuning, beside others
-_ALONE_SECONDS = 300.0  # and by itself
-_LOSSES = 8  # processes that may be lost in the cases of one overload, and another begun
+_AGAIN = "again"  # marks an entry of an overload that was about to be run again
+_CASE_SECONDS = 120.0  # limit of one run of a case, with compilation and tuning, beside other tasks
+_ALONE_SECONDS = 300.0  # the same limit without other tasks
+_LOSSES = 8  # processes that the cases of one overload may lose before it is given up
 _EACH = 90.0
 _CONFIGS = 4
 _KEEP_EVERY = 5.0  # seconds between writing the table
@@ -96,7 +96,7 @@ def verify(
             verdicts[name] = before
     todo = [name for name in names if verdicts[name].get("first") == _NO_TIME]
     try:
-        # One thread: what forks must have no others.
+        # One thread: a process that forks must have no others.
         torch.set_num_threads(1)
         package.load_before_forking()
         with package.asking_another_process():
@@ -124,7 +124,7 @@ def verify(
                 return _checked(name, where[name], samples, each, told, losses[name])
 
         done, total, written = 0, len(todo), time.monotonic()
-        alone: list[str] = []  # what was late beside others, which takes the processor from it
+        alone: list[str] = []  # overloads that were late beside other tasks, and run again without
 
         while todo or alone:
             by_itself = not todo
@@ -135,9 +135,9 @@ def verify(
             running = isolated.run(todo, task, 1 if by_itself else jobs, limit, left, stop)
             with closing(running) as ended:
                 for one in ended:
-                    if not (by_itself and one.over):  # it is known to be late already
+                    if not (by_itself and one.over):  # else it is late without other tasks too
                         found = _verdict(one, by_itself)
-                        # What lost the device did so, whatever became of the process after it.
+                        # A loss of the device counts whatever became of the process afterwards.
                         failed = any(not loss.native for loss in losses[one.name])
                         if found["verdict"] != UNTESTED or not failed:
                             verdicts[one.name] = found
@@ -172,7 +172,7 @@ def verify(
 
 
 def _require_usable() -> None:
-    """Raises RuntimeError with what to do."""
+    """Raise RuntimeError with advice."""
     found = candidates.registered()
     reason = candidates.why_unusable() if found else candidates.missing()
     if reason:
@@ -180,7 +180,7 @@ def _require_usable() -> None:
 
 
 def _require_device() -> None:
-    """Raises RuntimeError when a process that is forked now cannot use the device: then none could."""
+    """Raise RuntimeError if a process forked now cannot use the device, so that none could."""
 
     def answers(_: str, __: isolated.Told) -> str:
         try:
@@ -194,7 +194,7 @@ def _require_device() -> None:
 
 
 def _cut(entry: dict[str, Any]) -> bool:
-    """Whether time was what a verdict lacked."""
+    """Whether a verdict is missing for lack of time."""
     late = entry["verdict"] != FAILED and entry.get("not_reached")
     return bool(late) or entry.get("first") == _NO_TIME or _AGAIN in entry
 
@@ -213,14 +213,14 @@ def _checked(
 ) -> dict[str, Any]:
     try:
         return check(name, where, samples, each, told, losses)
-    except Exception as error:  # of the check itself, which says nothing of FlagGems
+    except Exception as error:  # an error of the check itself says nothing about FlagGems
         last = traceback.extract_tb(error.__traceback__)[-1]
         said = " ".join(str(error).split())[:160]
         return _untested(f"it could not be checked: {type(error).__name__} in {last.name}: {said}")
 
 
 def _loss(one: isolated.Ended) -> Loss | None:
-    """The case that ended what was to be checked, which the next process is told of."""
+    """The case in which the process ended, for the next process."""
     for step, sure in ((BY_NATIVE, False), (BY_ITSELF, True)):
         if one.failure is not None and one.step.startswith(step):
             case = one.step.removeprefix(step)
@@ -230,7 +230,7 @@ def _loss(one: isolated.Ended) -> Loss | None:
 
 
 def _by_flaggems_after_all(loss: Loss, known: list[Loss]) -> bool:
-    """Whether the native kernel lost again what it did not lose by itself."""
+    """Whether the native kernel lost the device again although it did not by itself."""
     suspects = {other.case for other in known if other.native and not other.sure}
     return loss.native and not loss.sure and loss.case in suspects
 
@@ -250,7 +250,7 @@ def _verdict(one: isolated.Ended, by_itself: bool = False) -> dict[str, Any]:
         by_flaggems = one.step.startswith(BY_FLAGGEMS)
         if found["verdict"] != FAILED:
             found["first"] = f"{one.failure} in {one.step or 'its start'}"
-            # Anywhere else it says nothing of FlagGems; and what is late beside others may be tuning.
+            # An end at any other step says nothing about FlagGems, and a task that is late beside others may be tuning.
             wrong = by_flaggems and (by_itself or not one.late)
             found["verdict"] = FAILED if wrong else UNTESTED
             if by_flaggems and not wrong:
@@ -280,7 +280,7 @@ def _show(pattern: str, as_json: bool) -> int:
 
 
 def _lines(shown: Verdicts) -> list[str]:
-    """What keeps overloads from being routed by default, and calls from being replayed; then how many there are."""
+    """The lines of the summary: overloads not routed by default, calls not replayed, and the counts."""
     lines = []
     for name, entry in shown.items():
         if entry["verdict"] != STRICT:
@@ -309,7 +309,7 @@ def _within(entry: dict[str, Any]) -> str:
 
 
 def _counts(shown: Verdicts) -> list[str]:
-    """How many there are of each verdict; and on the database's own samples, where they were told apart."""
+    """The number of overloads by verdict; also on the database's own samples alone where those are recorded."""
 
     def told(kind: str) -> str:
         counts = Counter(entry[kind] for entry in shown.values() if kind in entry)

@@ -171,7 +171,7 @@ def __getattr__(name: str) -> object:
         return is_initialized()
     if name == "default_generators":
         return random.default_generators()
-    if name in _CODEGEN and not _vendor.on_cuda():  # there Inductor's own write the code
+    if name in _CODEGEN and not _vendor.on_cuda():  # under CUDA Inductor uses its own
         from torch_fl.compile import inductor
 
         return getattr(inductor, name)

@@ -1,4 +1,4 @@
-"""Which devices there are, which one is current, and what they can do."""
+"""Number, current one and properties of the devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch_fl.flagos._utils import Device, _get_device_index
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What is known of one device. Sizes are in bytes."""
+    """Properties of one device. Sizes are in bytes."""
 
     name: str
     vendor: str
@@ -65,7 +65,7 @@ def maybe_exchange_device(device: int) -> int:
     if device < 0:
         return -1
     previous = torch._C._accelerator_getDeviceIndex()
-    torch._C._accelerator_maybeExchangeDevice(device)  # answers with the new one
+    torch._C._accelerator_maybeExchangeDevice(device)  # returns the new index, not the previous one
     return previous
 
 
@@ -151,7 +151,7 @@ def get_device_capability(device: Device = None) -> tuple[int, int]:
 
 
 def get_arch_list() -> list[str]:
-    """Architectures device code is there for: torch's on CUDA, none on the host vendor."""
+    """Architectures that device code was compiled for: torch's under CUDA, none on the host vendor."""
     return torch.cuda.get_arch_list() if _vendor.on_cuda() else []
 
 

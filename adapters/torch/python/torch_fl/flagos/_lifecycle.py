@@ -1,4 +1,4 @@
-"""When the device comes to life: lazily, once per process, and never in a forked child."""
+"""Initialisation of the device: lazy, once per process, and never in a forked child."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 
 import torch
 
-# All of it now: an import at first use could be interrupted by a signal handler that uses the device.
+# Imported here and not at first use, where a signal handler that uses the device could interrupt the import.
 from flagos import _core, logs, plan_listeners
 from torch_fl import _vendor
 
-# Taken again by a signal handler or a finalizer of the thread that initialises, if it uses the device.
+# Reentrant: a signal handler or a finalizer of the thread that initialises may use the device.
 _lock = threading.RLock()
 _initialized = False
 _in_bad_fork = False
@@ -47,7 +47,7 @@ def _lazy_init() -> None:
                 "start it with the 'spawn' or 'forkserver' method of multiprocessing"
             )
         if not _initialized:
-            logs.connect()  # a program that imports nothing of flagos is told too
+            logs.connect()  # for programs that never import flagos themselves
             _core.init()
             if _vendor.on_cuda():
                 torch.cuda.init()
@@ -58,7 +58,7 @@ def _lazy_init() -> None:
 def _after_fork_in_child() -> None:
     global _in_bad_fork, _lock
     _in_bad_fork = _in_bad_fork or _initialized
-    _lock = threading.RLock()  # another thread of the parent may have held it
+    _lock = threading.RLock()  # a new one: another thread of the parent may hold the old one
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -11,8 +11,8 @@ from torch_fl import _vendor
 from torch_fl.flagos._lifecycle import _lazy_init
 from torch_fl.flagos._utils import Device, _get_device_index
 
-# flagos is the process's accelerator, so the generic classes already mean it when no device is
-# given; being the very same classes, they are what the current-stream functions return.
+# torch's generic classes, because flagos is the accelerator of the process: without a device they mean flagos, and
+# torch's own functions return them.
 Stream = torch.Stream
 Event = torch.Event
 
@@ -27,7 +27,7 @@ def current_stream(device: Device = None) -> torch.Stream:
 
 
 def default_stream(device: Device = None) -> torch.Stream:
-    """The stream of `device` that work goes to when no other was chosen."""
+    """The default stream of `device`."""
     _lazy_init()
     return torch.Stream(
         stream_id=_DEFAULT_STREAM_ID,
@@ -37,7 +37,7 @@ def default_stream(device: Device = None) -> torch.Stream:
 
 
 def ExternalStream(stream_ptr: int, device: Device = None) -> torch.Stream:
-    """The stream another library made, as one of flagos: `stream_ptr` is its `cudaStream_t`.
+    """A stream that another library made, as a flagos stream. `stream_ptr` is its `cudaStream_t`.
 
     It stays the other library's, which has to keep it alive. Raises UnsupportedError where streams
     are not CUDA's.

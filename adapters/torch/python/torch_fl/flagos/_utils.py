@@ -1,4 +1,4 @@
-"""How an argument that names a device becomes an index."""
+"""Indices of devices from arguments that name a device."""
 
 from __future__ import annotations
 

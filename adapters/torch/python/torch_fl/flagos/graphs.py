@@ -38,7 +38,7 @@ def _require_capture(what: str) -> None:
 
 
 class Graph(torch.cuda.CUDAGraph):
-    """A recorded sequence of launches: `torch.cuda.CUDAGraph`, whose methods it has.
+    """A recorded sequence of launches, with the methods of `torch.cuda.CUDAGraph`.
 
     The memory of tensors made during capture belongs to the graph's pool. Raises
     flagos.UnsupportedError on a vendor without capture.
@@ -64,7 +64,7 @@ def _as_cuda_stream(stream: torch.Stream | None) -> Any:
 
 
 class graph:
-    """Context manager that records what is submitted inside into `graph`.
+    """Context manager that records the work submitted inside it into `graph`.
 
     The arguments are those of torch.cuda.graph; `stream` may be a flagos stream.
     """
@@ -77,7 +77,7 @@ class graph:
         capture_error_mode: str = "global",
     ) -> None:
         _require_capture("torch.flagos.graph")
-        # A pool of its own has to be known by name, should the capture fail.
+        # The pool needs an id here, to be closed if the capture fails.
         self._pool = torch.cuda.graph_pool_handle() if pool is None else pool
         self._context = torch.cuda.graph(
             graph,
@@ -98,14 +98,14 @@ class graph:
             self._recover()
             if exc[1] is None:
                 raise
-            # What happened inside is the reason why the capture could not end.
+            # The error inside is the reason why the capture could not end.
             if hasattr(exc[1], "add_note"):  # from Python 3.11 on
                 exc[1].add_note(f"the capture was given up: {str(error).splitlines()[0]}")
         return False
 
     def _recover(self) -> None:
-        """Put the process back to where it can compute: torch leaves it in the middle of a capture."""
-        # How far torch got depends on what failed: the pool may have been closed already.
+        """End a failed capture, which torch leaves open, so that the process can compute again."""
+        # torch may have closed the pool already, depending on what failed.
         with contextlib.suppress(RuntimeError):
             torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
         self._context.stream_ctx.__exit__(None, None, None)

@@ -1,4 +1,4 @@
-"""What the device's caching allocator holds. All sizes are in bytes."""
+"""The device's caching allocator: statistics, limits, snapshots. All sizes are in bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FLAT_NAMES = {
 
 
 def empty_cache() -> None:
-    """Give the memory that is cached but unused back to the system."""
+    """Return cached memory that is not in use to the system."""
     torch.accelerator.empty_cache()
 
 
@@ -68,7 +68,7 @@ def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for name, value in memory_stats(device).items():
         if name in _FLAT_NAMES:
-            continue  # names of dictionaries here
+            continue  # these name dictionaries
         *parents, leaf = name.split(".")
         place = nested
         for parent in parents:
@@ -169,7 +169,7 @@ def _record_memory_history(enabled: Any = "all", *arguments: Any, **named: Any) 
 
 
 def _snapshot(device: Device = None) -> dict[str, Any]:
-    """What is held, and under CUDA what was recorded, for pytorch.org/memory_viz."""
+    """The allocator's segments, and under CUDA the recorded history, for pytorch.org/memory_viz."""
     if _vendor.on_cuda():
         recorded: dict[str, Any] = torch.cuda.memory._snapshot()
         return recorded

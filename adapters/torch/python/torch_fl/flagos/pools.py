@@ -1,4 +1,4 @@
-"""Pools of memory apart from the caching allocator's own. CUDA's: the allocator of the host vendor has one pool."""
+"""Separate pools of memory. CUDA's only: the allocator of the host vendor has one pool."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MemPool:
 
 
 def use_mem_pool(pool: Any, device: Device = None) -> AbstractContextManager[None]:
-    """What this thread allocates within the context comes from `pool`, on `device` (default: the current one)."""
+    """Context manager: this thread allocates from `pool` inside it, on `device` (default: the current one)."""
     of_cuda("use_mem_pool")
     found: AbstractContextManager[None] = torch.cuda.use_mem_pool(
         pool, _get_device_index(device, optional=True)

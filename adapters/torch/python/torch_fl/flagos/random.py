@@ -1,4 +1,4 @@
-"""Random numbers. A seed gives the very numbers the native device gives: the CPU, or CUDA."""
+"""Random numbers. A seed gives the same numbers as on the native device, the CPU or CUDA."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def manual_seed(seed: int) -> None:
 def manual_seed_all(seed: int) -> None:
     """Seed the default generators of all devices. `torch.manual_seed` calls this."""
     if _vendor.on_cuda():
-        torch.cuda.manual_seed_all(seed)  # which waits until CUDA is initialised
+        torch.cuda.manual_seed_all(seed)  # defers the seed until CUDA is initialised
         return
     for generator in default_generators():
         generator.manual_seed(int(seed))

@@ -1,4 +1,4 @@
-"""`torch.flagos.FloatTensor` and the others: what `x.type()` names, made when they are first asked for."""
+"""`torch.flagos.FloatTensor` and the other names that `x.type()` returns, made at their first use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = frozenset(_DTYPES)
 
 
 class _TensorType(type):
-    """Types of tensors by their device and dtype, as `torch.cuda.FloatTensor` is one. None has instances of its own."""
+    """A type of tensors by device and dtype, as `torch.cuda.FloatTensor` is one. It has no instances of its own."""
 
     dtype: torch.dtype
     layout = torch.strided
@@ -38,7 +38,7 @@ class _TensorType(type):
         )
 
     def __call__(cls, *arguments: Any, device: Any = "flagos") -> torch.Tensor:
-        """A tensor of these sizes, whatever is in its memory, or of these values."""
+        """A tensor of these sizes, uninitialised, or of these values."""
         if torch.device(device).type != "flagos":
             raise TypeError(f"{cls.__name__} is of flagos devices, not of {device}")
         if arguments and all(isinstance(size, int) for size in arguments):
@@ -54,7 +54,7 @@ class _TensorType(type):
 
 
 def make(name: str) -> type:
-    """The type called so in `torch.flagos`. Raises KeyError for none."""
+    """The type of this name in `torch.flagos`. Raises KeyError for another name."""
     # `Tensor.type` reads the whole name.
     return _TensorType(
         f"torch.flagos.{name}", (), {"dtype": _DTYPES[name], "__module__": "torch.flagos"}

@@ -45,7 +45,7 @@ def _backend(
     if cpu or sagemaker_dp or not is_chosen() or int(os.environ.get("LOCAL_RANK", -1)) == -1:
         prepared: tuple[str | None, Any] = _prepare_backend(self, cpu, sagemaker_dp, backend)
         return prepared
-    # DistributedDataParallel is not to be given an index: ranks of one host may share a device.
+    # DistributedDataParallel gets no device index, because ranks of one host may share a device.
     os.environ["ACCELERATE_BYPASS_DEVICE_MAP"] = "true"
     return backend or _DEVICE, DistributedType.MULTI_GPU
 
@@ -54,24 +54,24 @@ def _device(self: Any) -> None:
     _set_device(self)
     if self.device.type != _DEVICE:
         return
-    if self._cpu:  # said in the program, which is nearer than the variable
+    if self._cpu:  # the program's own choice takes precedence over the variable
         self.device = torch.device("cpu")
         return
     if self.device.index is None:
-        # As torch_fl.distributed has it: with fewer devices than ranks, several share one.
+        # As in torch_fl.distributed: with fewer devices than ranks, several ranks share one.
         index = self.local_process_index % max(flagos.device_count(), 1)
         self.device = torch.device(_DEVICE, index)
     flagos.set_device(self.device)
 
 
 def _default(self: Any) -> torch.device:
-    """Where a model is offloaded from, unless that is said."""
+    """The execution device of an offloaded model, unless the caller gives one."""
     return torch.device(_DEVICE) if is_chosen() else _default_device.fget(self)
 
 
 def _wait(self: Any) -> None:
     if self.device.type == _DEVICE and torch.distributed.is_initialized():
-        torch.distributed.barrier()  # it would take the number of the rank for that of its device
+        torch.distributed.barrier()  # accelerate would pass the rank as the index of a device
     else:
         _wait_for_everyone(self)
 

@@ -19,7 +19,7 @@ from torch_fl import flagos
 
 NAME = "flagos"
 
-# Its packages are installed as one, `lightning`, or as two.
+# Lightning is installed as one package, `lightning`, or as two, `lightning_fabric` and `pytorch_lightning`.
 _PARTS = {
     "lightning.fabric": "connector",
     "lightning_fabric": "connector",
@@ -30,7 +30,7 @@ _MIXED = ("16-mixed", "bf16-mixed")
 
 
 def register() -> None:
-    """Complete the packages that are loaded. Idempotent."""
+    """Complete those packages that are loaded. Idempotent."""
     for package, module in _PARTS.items():
         connector = sys.modules.get(f"{package}.{module}")
         if connector is not None:
@@ -39,7 +39,7 @@ def register() -> None:
 
 def _complete(package: str, connector: Any) -> None:
     accelerators = importlib.import_module(f"{package}.accelerators")
-    # Fabric's names, or the Trainer's.
+    # The registry has one name in Fabric and another in the Trainer.
     registry = getattr(accelerators, "ACCELERATOR_REGISTRY", None)
     registry = accelerators.AcceleratorRegistry if registry is None else registry
     if NAME in registry:
@@ -62,7 +62,7 @@ def _complete(package: str, connector: Any) -> None:
 
 
 def _accelerator(base: type) -> type:
-    """The class of accelerators, of Lightning's own one."""
+    """The accelerator, as a subclass of Lightning's own `Accelerator`."""
 
     class FlagosAccelerator(base):
         """The flagos device, on any chip."""
@@ -102,7 +102,7 @@ def _accelerator(base: type) -> type:
 
 
 def _indices(devices: int | str | list[int]) -> list[int]:
-    """The devices that were asked for: how many (-1 is all), or which. Raises ValueError for one that is not there."""
+    """The requested devices, given as a number (-1 for all) or a list. Raises ValueError for a missing device."""
     count = flagos.device_count()
     if isinstance(devices, str):
         text = devices.strip()

@@ -33,11 +33,11 @@ _COMPLETIONS = {
     "triton.compiler.compiler": "torch_fl.launcher.compiled",
     "flag_gems.utils.libentry": "torch_fl.launcher.entry",
 }
-"""Modules of others, each with the module of ours whose `register()` completes it."""
+"""Modules of other libraries, each with the module here whose `register()` completes it."""
 
 
 def install() -> None:
-    """Complete now what is loaded, and the rest when it will be. Imports nothing else."""
+    """Complete the loaded modules now and the others when they are imported. Imports nothing itself."""
     for module, completion in _COMPLETIONS.items():
         when_imported(module, partial(_complete, completion))
 

@@ -19,7 +19,7 @@ _native = safetensors.safe_open
 
 
 def _known(device: Any) -> Any:
-    """`device` in words safetensors understands; what does not name flagos stays as it is."""
+    """`device` as safetensors understands it; unchanged if it does not name flagos."""
     name, _, index = str(device).partition(":")
     if name != _DEVICE:
         return device
@@ -27,8 +27,8 @@ def _known(device: Any) -> Any:
 
 
 class safe_open:
-    # A class as the native one is, because programs annotate with it. That one cannot be derived
-    # from, and is what a call gives.
+    # A class, because programs use the name in annotations. The native class allows no subclass, so calling this one
+    # returns an instance of the native one.
     def __new__(cls, filename: Any, framework: Any, device: Any = "cpu", **options: Any) -> Any:
         return _native(filename, framework, _known(device), **options)
 

@@ -27,7 +27,7 @@ def _setup_devices(self: Any) -> torch.device:
         return device
     chosen: torch.device = self.distributed_state.device
     flagos.set_device(chosen)
-    self._n_gpu = 1  # more would wrap the model into DataParallel, over CUDA devices
+    self._n_gpu = 1  # with more the Trainer would wrap the model in DataParallel over CUDA devices
     return chosen
 
 
@@ -36,7 +36,7 @@ def _is_bf16_available() -> bool:
 
 
 def register() -> None:
-    """Replace both answers."""
+    """Replace both properties."""
     replacement = cached_property(_setup_devices)
     replacement.__set_name__(_arguments, "_setup_devices")
     setattr(_arguments, "_setup_devices", replacement)  # noqa: B010

@@ -1,1 +1,1 @@
-"""What torch.nn does by device type."""
+"""Behaviour of torch.nn that depends on the device type."""

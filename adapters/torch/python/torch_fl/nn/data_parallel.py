@@ -1,4 +1,4 @@
-"""`torch.nn.DataParallel`: on one flagos device the module itself; over several devices torch has it for CUDA alone."""
+"""`torch.nn.DataParallel`: runs the module itself on one flagos device. Over several devices it is CUDA's alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INSTEAD = (
 
 
 def install() -> None:
-    """Have it work on one device, and name what to use over several when it is made. Idempotent."""
+    """Make it run on one device, and raise an error that names the alternatives over several. Idempotent."""
     theirs = torch.nn.DataParallel.__init__
     if getattr(theirs, "__module__", None) == __name__:
         return
@@ -41,7 +41,7 @@ def install() -> None:
         torch.nn.Module.__init__(self)
         self.dim = dim
         self.module = module.to(devices[0])
-        # For torch: nothing to scatter or gather, the module is called.
+        # With these values torch scatters and gathers nothing and calls the module.
         self.device_ids = []
         self.output_device = self.src_device_obj = devices[0]
         self.register_forward_pre_hook(_move_inputs, with_kwargs=True)
@@ -58,7 +58,7 @@ def install() -> None:
 
 
 def _refuse_over_devices(name: str) -> None:
-    """Has a function of torch.nn.parallel.comm, which are CUDA's, say so of flagos tensors."""
+    """Make a function of torch.nn.parallel.comm tell that it is CUDA's alone when it gets flagos tensors."""
     from torch.nn.parallel import comm
 
     theirs = getattr(comm, name)
@@ -76,7 +76,7 @@ def _refuse_over_devices(name: str) -> None:
 
 
 def _on_device(module: torch.nn.Module) -> bool:
-    """Whether the module lies on a flagos device, or would be brought there because torch sees no other."""
+    """Whether the module is on a flagos device, or would be moved there because torch sees no other."""
     held = next(itertools.chain(module.parameters(), module.buffers()), None)
     if held is not None and held.device.type != "cpu":
         return held.device.type == _DEVICE
@@ -85,7 +85,7 @@ def _on_device(module: torch.nn.Module) -> bool:
 
 
 def _devices(device_ids: Any) -> list[torch.device]:
-    """Those named by numbers, names or devices; without any, all there are."""
+    """The devices given as numbers, names or devices; all devices if none is given."""
     flagos: Any = getattr(torch, _DEVICE)
     named = range(flagos.device_count()) if device_ids is None else device_ids
     found = [

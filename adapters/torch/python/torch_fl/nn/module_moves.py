@@ -18,7 +18,7 @@ _library: torch.library.Library | None = None
 
 
 def install() -> None:
-    """Register the answer. Idempotent."""
+    """Register the check with torch. Idempotent."""
     global _library
     if _library is None:
         _library = torch.library.Library("aten", "IMPL")
@@ -26,5 +26,5 @@ def install() -> None:
 
 
 def _may_take_data_of(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    # What torch asks of two tensors of built-in devices: the same kind of implementation behind them.
+    # torch's own condition for two tensors of built-in devices: the same kind of TensorImpl.
     return tensor.layout == other.layout and tensor.device.type != "meta" != other.device.type

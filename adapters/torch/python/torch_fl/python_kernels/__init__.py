@@ -35,7 +35,7 @@ class _Offer:
     fn: Callable[..., Any]
     backend: str
     native: bool  # takes tensors of the native device
-    only: tuple[str, ...]  # conditions outside of which calls go to the native kernel
+    only: tuple[str, ...]  # conditions; calls that break one go to the native kernel
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class _Attachment:
 
 
 def require_operator(op: str) -> torch._ops.OpOverload:
-    """The overload called `op`. Raises ValueError when torch has none of that name."""
+    """The overload called `op`. Raises ValueError if torch has no such overload."""
     namespace, name = op.split("::", 1)
     base, _, overload = name.partition(".")
     try:
@@ -77,7 +77,7 @@ def offer(
 
 
 def limit(op: str, impl_id: str, only: Iterable[str]) -> None:
-    """Give a native offer other conditions, which hold from the next call on.
+    """Give a native offer other conditions, which apply from the next call on.
 
     The kernel is attached anew: not while another thread calls the operator. Raises ValueError without
     such an offer.
@@ -106,7 +106,7 @@ def offered_operators() -> list[str]:
 
 
 def choose(op: str, impl_id: str | None) -> None:
-    """Make the offer `impl_id` serve `op`; the native kernel when it is not one of the offers."""
+    """Make the offer `impl_id` serve `op`; if there is no such offer, the native kernel."""
     with _lock:
         chosen = _offers.get(op, {}).get(impl_id) if impl_id is not None else None
         attached = _attached.get(op)
@@ -137,7 +137,7 @@ def refuse_recordings(op: str) -> None:
 
 
 def _attach_anew(op: str) -> None:
-    """Attach what serves `op` as it is now to be attached; what was recorded of it is gone."""
+    """Attach again the implementation that serves `op`, without its recordings."""
     attached = _attached.get(op)
     if attached is not None:
         choose(op, None)
@@ -145,7 +145,7 @@ def _attach_anew(op: str) -> None:
 
 
 def calls() -> dict[str, int]:
-    """Calls that Python kernels served, by operator; others count theirs in the operator's slot."""
+    """Calls that Python kernels served, by operator. The slots of operators count all other calls."""
     with _lock:
         return dict(_calls)
 
@@ -176,7 +176,7 @@ def _attach(op: str, chosen: _Offer) -> torch.library.Library:
 
     def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
         running: set[str] = _running.__dict__.setdefault("operators", set())
-        if op in running:  # called by its own implementation
+        if op in running:  # the implementation calls its own operator
             return run_natively(keys, args, kwargs)
         targets = [
             args[position] if position < len(args) else kwargs.get(argument)
@@ -208,7 +208,7 @@ def _attach(op: str, chosen: _Offer) -> torch.library.Library:
 
 
 def _attach_native(op: str, chosen: _Offer) -> torch.library.Library:
-    """Put `chosen` beneath the twin: it is given native tensors, and its calls may be recorded."""
+    """Make `chosen` serve the operator with native tensors; its calls may be recorded."""
     from torch_fl import replay
     from torch_fl.python_kernels import capture
 
@@ -219,7 +219,7 @@ def _attach_native(op: str, chosen: _Offer) -> torch.library.Library:
         for position, argument in enumerate(arguments)
         if "Tensor" in str(argument.type)
     ]
-    # What the operator returns when all of it is arguments that it wrote.
+    # The results if all of them are written arguments.
     returns = overload._schema.returns
     written = [
         (position, argument.name)
@@ -285,7 +285,7 @@ def _attach_native(op: str, chosen: _Offer) -> torch.library.Library:
 
 
 def _counting_writes() -> Any:
-    # Kernels run below the layer that counts in-place writes; it is let back in to see them.
+    # Kernels run below torch's layer that counts in-place writes; this lets it count those of the implementation.
     return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False)
 
 
@@ -319,7 +319,7 @@ def _versions(target: Any) -> Any:
 
 
 def _put_over_native(op: str, kernel: Callable[..., Any]) -> torch.library.Library:
-    """Have `kernel` serve `op` for as long as the library lives."""
+    """Make `kernel` serve `op` as long as the library lives."""
     namespace, name = op.split("::", 1)
     library = torch.library.Library(namespace, "IMPL")
     with warnings.catch_warnings():

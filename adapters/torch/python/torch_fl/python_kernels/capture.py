@@ -1,4 +1,4 @@
-"""What one call of a Python implementation does on the device, as words that the shim can repeat (`replay.cc`).
+"""Records the device work of one call of a Python implementation, as words that the shim replays (`replay.cc`).
 
 An implementation is run once as ever, while its allocations, its views, its fills and copies (torch's
 dispatcher) and its kernel launches (`torch_fl.launcher`) are noted. All memory it touches has to be an
@@ -25,12 +25,12 @@ from torch_fl.python_kernels import globals_watch
 
 _LAUNCH, _FILL, _COPY = range(3)
 _INTEGER, _DOUBLE, _BOOL = range(3)
-_HOST = "cpu"  # where nothing that is recorded may be
+_HOST = "cpu"  # a recorded call must have no results there
 _CONSTANT, _POINTER, _TENSOR_MAP = range(3)
 _COOPERATIVE, _PDL = 1, 2
 
 _ops = torch.ops.aten
-# Makes memory whose contents nobody may rely on.
+# Operators that allocate uninitialised memory.
 _EMPTY = {
     _ops.empty.memory_format,
     _ops.empty_strided.default,
@@ -39,7 +39,7 @@ _EMPTY = {
     _ops.new_empty_strided.default,
     _ops.empty_permuted.default,
 }
-# Makes memory of one value, which is the argument named.
+# Operators that allocate memory and fill it with one value: the value, or the name of the argument that has it.
 _FILLED = {
     _ops.zeros.default: 0,
     _ops.zeros_like.default: 0,
@@ -51,7 +51,7 @@ _FILLED = {
     _ops.full_like.default: "fill_value",
     _ops.new_full.default: "fill_value",
 }
-# Answer from types and shapes alone, which are the signature's.
+# Operators whose results depend on dtypes and shapes alone, which are in the signature.
 _PURE = {
     _ops.promote_types.default,
     _ops.result_type.Tensor,
@@ -61,18 +61,18 @@ _PURE = {
     _ops.can_cast.default,
     _ops.is_same_size.default,
 }
-# Makes a copy of its first argument, perhaps in another type.
+# Operators that copy their first argument, possibly to another dtype.
 _COPIES = {_ops.clone.default, _ops._to_copy.default, _ops.contiguous.default}
 
 
 class Refusal(Exception):
-    """The call cannot be repeated from a recording; the message says what was seen."""
+    """Raised for a call that cannot be recorded; the message gives the reason."""
 
 
 def record(
     function: Callable[..., Any], inputs: list[torch.Tensor], args: Any, kwargs: Any
 ) -> tuple[Any, list[int] | Refusal]:
-    """Call `function`, and say what it did.
+    """Call `function`, and record what it does.
 
     `inputs` are the tensors among the arguments, in order. Raises what the function raises; a
     `Refusal` is returned instead of the words.
@@ -84,7 +84,7 @@ def record(
     try:
         words = recording.words(result)
         scopes.watch()
-    except (Refusal, RuntimeError) as refusal:  # the call was made: it is just not repeated
+    except (Refusal, RuntimeError) as refusal:  # the call itself succeeded; it is just not recorded
         return result, Refusal(str(refusal))
     return result, words
 
@@ -96,7 +96,7 @@ class _Recording(TorchDispatchMode):
         # (first byte, bytes, memory, the address its offsets count from)
         self._known: list[tuple[int, int, int, int]] = []
         self._by_storage: dict[int, int] = {}
-        self._kept: list[Any] = []  # so that no memory is used twice
+        self._kept: list[Any] = []  # keeps all tensors alive, so that no address is used twice
         self._blocks: list[int] = []
         self._steps: list[list[int]] = []
         self._refusal: Refusal | None = None
@@ -154,7 +154,7 @@ class _Recording(TorchDispatchMode):
             *tensor.stride(),
         ]
 
-    # ---- what is seen
+    # ---- events
 
     def launched(self, kernel: Any, grid: Any, stream: int, args: tuple[Any, ...]) -> None:
         """A launch was queued."""
@@ -162,7 +162,8 @@ class _Recording(TorchDispatchMode):
             self._steps.append(self._launch(kernel, grid, stream, args))
         except Refusal as refusal:
             self._refuse(str(refusal))
-        except Exception as error:  # the launch was made; not understanding it is no failure of it
+        except Exception as error:
+            # The launch itself succeeded, so failing to record it must not raise.
             self._refuse(f"a launch cannot be described: {error}")
 
     def _launch(self, kernel: Any, grid: Any, stream: int, args: tuple[Any, ...]) -> list[int]:
@@ -243,7 +244,7 @@ class _Recording(TorchDispatchMode):
             value = args[position] if position < len(args) else kwargs[value]
         self._steps.append([_FILL, *self._place(result), *_scalar(value)])
 
-    # ---- the whole
+    # ---- the recording
 
     def words(self, result: Any) -> list[int]:
         """The recording. Raises `Refusal`."""
@@ -298,7 +299,7 @@ def _scalar(value: Any) -> list[int]:
     raise Refusal(f"it fills memory with {value!r}")
 
 
-# c10::ScalarType, whose numbers are part of torch's serialization format.
+# The numbers of c10::ScalarType, which torch's serialization format fixes.
 _DTYPES = [
     "uint8",
     "int8",
@@ -332,7 +333,7 @@ def _dtype_number(dtype: torch.dtype) -> int:
 
 
 def describe_inputs(inputs: list[torch.Tensor]) -> str:
-    """The tensors of a signature, for a reason: `float32[2, 3], int64[4]`."""
+    """The tensors of a signature, as text for a reason: `float32[2, 3], int64[4]`."""
     return ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in inputs)
 
 

@@ -1,4 +1,4 @@
-"""Forgetting recordings when a global that a recorded function has read is changed.
+"""Forgets recordings when a global that a recorded function has read changes.
 
 CPython 3.12 tells of changes to dictionaries (`PyDict_AddWatcher`), so that watching costs nothing until
 one is changed.
@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-# Code that is not the implementation's own: its globals are not what a call depends on, and some change all the
-# time (`warnings.filters` with every `catch_warnings`).
+# Libraries whose globals are not watched: calls do not depend on them, and some change all the time
+# (`warnings.filters` with every `catch_warnings`).
 _NOT_WATCHED = {"torch", "triton", "torch_fl", "flagos", "numpy", "sympy", "mpmath"}
 _NOT_WATCHED |= sys.stdlib_module_names
 
@@ -24,7 +24,7 @@ _watcher: int | None = None
 
 
 class Scopes:
-    """The globals of the functions called while it is entered."""
+    """Context manager that collects the globals of the functions called inside it."""
 
     def __init__(self) -> None:
         self._found: dict[int, dict[str, Any]] = {}
@@ -50,28 +50,28 @@ class Scopes:
             self._found[id(scope)] = scope
 
     def found(self) -> list[dict[str, Any]]:
-        """Those that are the implementation's own."""
+        """The collected globals that belong to the implementation."""
         return list(self._found.values())
 
     def watch(self) -> None:
-        """Have changes to them forget every recording from now on."""
+        """From now on, forget all recordings when one of them changes."""
         for key, scope in self._found.items():
             if key not in _watched:
                 _watch(scope)
-                _watched[key] = scope  # kept: its address stays its own
+                _watched[key] = scope  # kept alive, so that no other object gets its address
 
 
 def _watch(scope: dict[str, Any]) -> None:
     global _watcher
     api = ctypes.pythonapi
     if _watcher is None:
-        # Code of the extension, which only counts: CPython allows it no more (a pending exception, two
-        # threads that change the same global).
+        # The callback is C++ and only counts: CPython allows no Python code in it, since an exception may be pending
+        # and two threads may change the same global.
         watcher = api.PyDict_AddWatcher(ctypes.c_void_p(torch.ops.flagos.dictionary_watcher()))
         if watcher < 0:
             raise RuntimeError("CPython has no place left for a watcher of dictionaries")
         _watcher = watcher
-        # Modules are emptied while the interpreter ends.
+        # The interpreter empties modules while it ends.
         atexit.register(api.PyDict_ClearWatcher, _watcher)
     if api.PyDict_Watch(_watcher, ctypes.py_object(scope)) != 0:
         raise RuntimeError("a module's globals cannot be watched")

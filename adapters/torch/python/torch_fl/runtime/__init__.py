@@ -1,1 +1,1 @@
-"""The device beside torch's own machinery: other libraries' views of memory, other processes, the profiler."""
+"""The device in other libraries (DLPack), in other processes, and in the profiler."""

@@ -1,4 +1,4 @@
-"""How other libraries take flagos tensors: DLPack and the CUDA array interface.
+"""Flagos tensors in other libraries, through DLPack and the CUDA array interface.
 
 Under the cuda vendor a flagos tensor is CUDA memory, so it is offered as such and CuPy, Numba and
 Triton take it as they take torch's CUDA tensors. Memory of the host vendor is an accelerator's to
@@ -37,8 +37,8 @@ def __dlpack__(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def __dlpack_device__(self: torch.Tensor) -> tuple[IntEnum, int]:
-    # torch 2.11 compares with the literal "privateuse1", which no renamed device ever answers to, so
-    # every DLPack consumer would stop at "Unknown device type".
+    # torch 2.11 compares with the literal "privateuse1", which is not the name of any renamed device, so every DLPack
+    # consumer would raise "Unknown device type".
     if self.device.type != _DEVICE:
         return _dlpack_device(self)
     if _vendor.on_cuda():
@@ -52,7 +52,7 @@ def _cuda_array(self: torch.Tensor) -> Any:
 
 
 def install() -> None:
-    """Teach torch.Tensor. Other devices keep torch's own answers."""
+    """Replace the methods of torch.Tensor. Tensors of other devices still get torch's own."""
     __dlpack__.__doc__ = _dlpack.__doc__
     __dlpack_device__.__doc__ = _dlpack_device.__doc__
     for name, answer in (

@@ -35,7 +35,7 @@ def _prepare(self: autograd_profiler.profile, *args: Any, **kwargs: Any) -> None
 
 
 def install() -> None:
-    """Have torch collect what the vendor's device does. Idempotent."""
+    """Make torch collect the activities of the vendor's device. Idempotent."""
     if _vendor.on_cuda():
         setattr(autograd_profiler.profile, "__init__", _prepare)  # noqa: B010
     else:

@@ -1,4 +1,4 @@
-"""Tensors of the device in several processes at once: torch.multiprocessing and `share_memory_()`.
+"""Shares tensors of the device between processes: torch.multiprocessing and `share_memory_()`.
 
 How memory is shared is the vendor's affair. On the host vendor it is the memory of the twin, a CPU
 storage: torch moves that to shared memory and sends it as it sends any, and the flagos storage
@@ -22,21 +22,21 @@ Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Sharing(Protocol):
-    """How the storages of one vendor get into other processes."""
+    """The way in which storages of one vendor are sent to other processes."""
 
     def share(self, storage: torch.UntypedStorage) -> None:
-        """Make what is written from now on seen by every process the storage is sent to."""
+        """Move the bytes to memory that every process to which the storage is sent will share."""
 
     def is_shared(self, storage: torch.UntypedStorage) -> bool:
-        """Whether `share` has nothing left to do."""
+        """Whether the bytes are in such memory already."""
 
     def reduce(self, storage: torch.UntypedStorage) -> Reduced:
-        """What to send, and the function that makes the storage of it."""
+        """The function that rebuilds the storage in another process, and its arguments."""
 
 
 class _HostSharing:
     def share(self, storage: torch.UntypedStorage) -> None:
-        # Queued copies still go to where the memory was.
+        # Queued copies write to the old memory, so they must finish first.
         flagos.synchronize(storage.device)
         _twin(storage).share_memory_()
         torch.ops.flagos.follow_twin(storage)
@@ -45,7 +45,7 @@ class _HostSharing:
         return bool(_twin(storage).is_shared())
 
     def reduce(self, storage: torch.UntypedStorage) -> Reduced:
-        if storage.nbytes() != 0:  # torch sends an empty storage by making another
+        if storage.nbytes() != 0:  # torch sends an empty storage by creating another
             self.share(storage)
         twin, index = _twin(storage), storage.device.index
         _remember(twin, index, storage)
@@ -63,8 +63,8 @@ def _rebuild_from_twin(twin: torch.UntypedStorage, index: int) -> torch.UntypedS
 
 def _rebuild(native: torch.Tensor, index: int) -> torch.UntypedStorage:
     """The flagos storage over the bytes of `native`."""
-    flagos.init()  # in a forked child this says why it cannot be
-    # What was sent twice, or comes back, is one storage here too: tied parameters stay tied.
+    flagos.init()  # raises in a forked child
+    # A storage that was sent twice, or comes back, is one object here too, so that tied parameters stay tied.
     twin = native.untyped_storage()
     known: torch.UntypedStorage | None
     known = reductions.storage_from_cache(torch.UntypedStorage, _key(twin, index))
@@ -77,7 +77,7 @@ def _rebuild(native: torch.Tensor, index: int) -> torch.UntypedStorage:
 
 
 def _key(twin: torch.UntypedStorage, index: int) -> tuple[str, int, int]:
-    # A storage keeps its twin, so that the address is not another's while the storage lives.
+    # The storage keeps its twin alive, so that no other twin gets its address meanwhile.
     return DEVICE, index, twin._cdata
 
 
@@ -86,10 +86,10 @@ def _remember(twin: torch.UntypedStorage, index: int, storage: torch.UntypedStor
 
 
 class _CudaSharing:
-    """torch sends its own CUDA tensors as handles of CUDA IPC: the twin travels as one of them."""
+    """torch sends its own CUDA tensors as handles of CUDA IPC, and so sends the twin."""
 
     def share(self, storage: torch.UntypedStorage) -> None:
-        """Device memory is shared as it is."""
+        """Nothing to do: CUDA shares device memory where it is."""
 
     def is_shared(self, storage: torch.UntypedStorage) -> bool:
         return True
@@ -123,7 +123,7 @@ def _reduce_storage(storage: torch.UntypedStorage) -> Any:
     return _reduce_native(storage)
 
 
-# torch takes storages of out-of-tree devices for ones that, like CUDA's, need not be moved.
+# torch assumes that storages of out-of-tree devices, like CUDA's, need not be moved to be shared.
 
 
 def _share_memory_(
@@ -143,7 +143,7 @@ def _is_shared(self: torch.UntypedStorage) -> bool:
 
 
 def install() -> None:
-    """Teach torch to share storages of the device. Idempotent."""
+    """Register the functions with torch. Idempotent."""
     reduction.register(torch.UntypedStorage, _reduce_storage)
     _share_memory_.__doc__ = _share_native.__doc__
     _is_shared.__doc__ = _is_shared_native.__doc__
