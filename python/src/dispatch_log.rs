@@ -1,19 +1,19 @@
-//! The line about who serves a call, where Python writes it.
+//! The dispatch log of Python: a line for each call, with the implementation that serves it.
 
 use flagos_core::router::{dispatch_line, global, Router};
 use pyo3::prelude::*;
 
 use crate::router::with_router;
 
-/// Writes it to `sys.stderr`.
+/// Writes the line to `sys.stderr`.
 pub fn write(py: Python<'_>, op: &str, backend: &str) -> PyResult<()> {
     let stderr = py.import("sys")?.getattr("stderr")?;
     stderr.call_method1("write", (dispatch_line(op, backend),))?;
     Ok(())
 }
 
-/// Writes it where the plan says so. Asks the published plan without a lock: adapters ask on every
-/// call of a Python kernel.
+/// Writes the line if the plan logs dispatches. Takes no lock, because adapters call this at every call of a
+/// Python kernel.
 #[pyfunction]
 fn log_dispatch(py: Python<'_>, op: &str, backend: &str) -> PyResult<()> {
     let plan = match global().published() {

@@ -1,8 +1,8 @@
 //! `flagos_core::Error` as Python exceptions.
 //!
-//! Every exception derives from `flagos.FlagosError`, and also from the built-in class that a
-//! caller who knows nothing of flagos would catch. They are made at run time because
-//! `create_exception!` takes a single base.
+//! Every exception derives from `flagos.FlagosError`, and also from the built-in class that a caller without
+//! knowledge of flagos would catch. The classes are made at run time, because `create_exception!` takes a
+//! single base.
 
 use flagos_core::{Error, ErrorKind};
 use pyo3::prelude::*;
@@ -77,7 +77,7 @@ impl Classes {
             ErrorKind::Device => &self.device,
             ErrorKind::Unsupported => &self.unsupported,
             ErrorKind::Forked => &self.forked,
-            // NotInitialized and Internal are nobody's to handle specially.
+            // NotInitialized and Internal have no class of their own: no caller handles them in particular.
             _ => &self.base,
         }
     }
@@ -93,7 +93,7 @@ fn new_class(
     let namespace = PyDict::new(py);
     namespace.set_item("__doc__", doc)?;
     namespace.set_item("__module__", "flagos")?;
-    // The values of instances that Python code makes; `to_python` sets them.
+    // The values for instances that Python code makes; `to_python` sets others.
     namespace.set_item("kind", "")?;
     namespace.set_item("hint", py.None())?;
     let class = py

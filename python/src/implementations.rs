@@ -9,7 +9,7 @@ use crate::errors::to_python;
 use crate::foreign;
 use crate::router::with_router;
 
-/// What both kinds of registration say about an implementation.
+/// An implementation from the arguments that both kinds of registration have.
 fn describe(
     py: Python<'_>,
     impl_id: &str,
@@ -31,7 +31,7 @@ fn describe(
             .with_hint("give the name, for example vendor=\"cuda\"");
         return Err(to_python(py, &error));
     }
-    // What a route can call it by, when it has no name of its own.
+    // Without a backend name of its own, routes name the implementation by its vendor or its kind.
     let backend = backend.or(vendor).unwrap_or(kind.as_str());
     let mut implementation = Implementation::new(impl_id, kind, backend).priority(priority);
     if let Some(vendor) = vendor {
@@ -130,7 +130,7 @@ pub(crate) fn register_impl(
             function.get_type().name()?
         )));
     }
-    // Before the registration: from then on a dispatch may ask for the token.
+    // Kept before the registration, because from then on a dispatch may ask for the token.
     let token = foreign::keep(function.unbind());
     let implementation = implementation.callable(Callable::Foreign(token));
     with_router(py, "register_impl", |router| {

@@ -1,4 +1,4 @@
-//! What is in `flagos._core`, the native module, of no adapter's.
+//! The part of the native module `flagos._core` that belongs to no adapter.
 //!
 //! Python functions over the core's router and C table. Everything that may wait for a lock, a file
 //! or a device releases the GIL first; nothing below this crate knows that Python exists. The types
@@ -25,7 +25,7 @@ use pyo3::prelude::*;
 
 pub use submodule::submodule;
 
-/// Adds all of it to the module.
+/// Adds all functions and classes to the module.
 ///
 /// # Errors
 /// When another copy of the module is loaded, or the interpreter refuses a type.

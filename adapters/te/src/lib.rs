@@ -1,7 +1,7 @@
 //! TransformerEngine's operators in the plan of flagos.
 //!
-//! * [`vendors`] knows what TransformerEngine-FL calls the vendors.
-//! * [`selection`] is one of its policies, and the layer that says the same to the core.
+//! * [`vendors`] knows TransformerEngine-FL's names of the vendors.
+//! * [`selection`] is a policy of TransformerEngine-FL, and its translation into a layer of the core.
 //! * [`variables`] reads `TE_FL_*` into such a layer, right below the variables of flagos.
 //! * [`store`] holds implementations: those of the process, in the core's router, or those of a
 //!   registry that a program made for itself.

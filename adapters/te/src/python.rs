@@ -1,8 +1,8 @@
 //! `flagos._core.te`: TransformerEngine's operators in the plan, for the package `te_fl`.
 //!
-//! Who waits for the router's lock lets go of the GIL: a fork holds that lock ([`hold`]) while Python
-//! prepares. Who is inside a registry of its own keeps the GIL, which whoever forks has: a child inherits
-//! neither lock from a thread it lacks.
+//! A thread that waits for the router's lock releases the GIL, because a fork holds that lock ([`hold`]) while
+//! Python prepares. A thread inside a registry of its own keeps the GIL, which the forking thread must have. So
+//! a child inherits neither lock from a thread that it lacks.
 
 use flagos_bindings::errors::{to_python, IntoPython as _};
 use flagos_bindings::foreign;
@@ -16,11 +16,11 @@ use crate::selection::{Prefer, Selection};
 use crate::store::{describe, policy, Store};
 use crate::{selection, variables, vendors, NAMESPACE};
 
-/// A policy, ready to stand in for what the variables say.
+/// A policy, ready to stand in for the layer of the variables.
 #[pyclass(frozen, name = "Layer", module = "flagos._core.te")]
 struct PyLayer(Layer);
 
-/// Implementations, of the process or of one registry.
+/// The implementations of the process, or of one registry.
 #[pyclass(frozen, name = "Store", module = "flagos._core.te")]
 struct PyStore(Store);
 
@@ -56,7 +56,7 @@ impl PyStore {
         vendor: Option<&str>,
         priority: i32,
     ) -> PyResult<()> {
-        // Before the registration: from then on a dispatch may ask for the token.
+        // Kept before the registration, because from then on a dispatch may ask for the token.
         let token = foreign::keep(r#fn);
         let registered = self.inside(py, |store| {
             let implementation = describe(impl_id, kind, vendor, priority, token)?;
@@ -87,8 +87,8 @@ impl PyStore {
             .into_python(py)
     }
 
-    /// `(usable, strict, blocked)`: ids and tokens in order, whether a failure is raised, and why
-    /// nothing is usable when nothing is.
+    /// `(usable, strict, blocked)`: the usable implementations' ids and tokens in order, whether a failure is
+    /// raised, and the reason when no implementation is usable.
     #[pyo3(signature = (op, over=None))]
     #[allow(clippy::type_complexity)] // a tuple in Python
     fn rank(
@@ -118,7 +118,7 @@ impl PyStore {
     }
 }
 
-/// A layer that says what is given; what is `None` is left to weaker layers.
+/// A layer of the given settings. Weaker layers decide settings that are `None`.
 #[pyfunction]
 #[pyo3(signature = (source, prefer=None, strict=None, per_op=None, deny_vendors=None, allow_vendors=None))]
 fn layer(
@@ -154,7 +154,7 @@ fn layer(
     selection.layer().into_python(py).map(PyLayer)
 }
 
-/// Puts a layer in the place of what the variables say, for the whole process.
+/// Puts a layer in the place of that of the variables, for the whole process.
 #[pyfunction]
 #[pyo3(signature = (layer=None))]
 fn set_layer(py: Python<'_>, layer: Option<&PyLayer>) -> PyResult<()> {
@@ -163,7 +163,7 @@ fn set_layer(py: Python<'_>, layer: Option<&PyLayer>) -> PyResult<()> {
         .into_python(py)
 }
 
-/// What the variables say now, not when the configuration was read.
+/// The values of the variables now, not when the configuration was read.
 #[pyfunction]
 fn variables_now(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let env = Env::from_process();
@@ -198,7 +198,7 @@ fn variables_now(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(dict)
 }
 
-/// The text of an alternative in its one spelling; an error says what is valid.
+/// The normal spelling of an alternative. The error lists the valid ones.
 #[pyfunction]
 fn token(py: Python<'_>, text: &str) -> PyResult<String> {
     let selector = selection::token(text).into_python(py)?;
@@ -211,13 +211,13 @@ fn vendor(name: &str) -> String {
     vendors::canonical(name)
 }
 
-/// Right before a fork: until `release`, no thread is inside the router.
+/// Called right before a fork: no thread uses the router until `release`.
 #[pyfunction]
 fn hold(py: Python<'_>) {
     py.detach(|| global().hold_for_fork());
 }
 
-/// Right after a fork, in the parent or in the child.
+/// Called right after a fork, in the parent and in the child.
 #[pyfunction]
 fn release(child: bool) {
     // SAFETY: `te_fl` registers both with `os.register_at_fork`, which calls one after the other on

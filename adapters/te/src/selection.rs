@@ -1,4 +1,4 @@
-//! One selection policy of TransformerEngine-FL, and the layer that says the same to the core.
+//! A selection policy of TransformerEngine-FL, and its translation into a layer of the core.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use flagos_core::{Error, Result};
 use crate::vendors::canonical;
 use crate::NAMESPACE;
 
-/// Which kind of implementation comes first.
+/// The kind of implementation that comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prefer {
     /// `flagos`, then `vendor`, then `reference`.
@@ -25,7 +25,7 @@ impl Prefer {
     /// Every preference.
     pub const ALL: [Self; 3] = [Self::Flagos, Self::Vendor, Self::Reference];
 
-    /// The word for it.
+    /// The word for the preference.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Prefer {
     /// Reads the word, in any case.
     ///
     /// # Errors
-    /// The words that are valid, the nearest first, when it is none of them.
+    /// A hint at the valid words, for any other word.
     pub fn parse(word: &str) -> std::result::Result<Self, String> {
         let wanted = word.trim().to_ascii_lowercase();
         let found = Self::ALL.into_iter().find(|p| p.as_str() == wanted);
@@ -61,7 +61,7 @@ impl fmt::Display for Prefer {
     }
 }
 
-/// `did you mean ...?` where one word is near, else all of them.
+/// The hint `did you mean ...?` where one word is similar, else the list of all words.
 pub(crate) fn hint(wanted: &str, words: &[&str]) -> String {
     let near = words
         .iter()
@@ -84,7 +84,7 @@ pub(crate) fn hint(wanted: &str, words: &[&str]) -> String {
 /// An alternative of an order: `flagos`, `vendor`, `reference`, `vendor:<name>`, `impl:<id>`.
 ///
 /// # Errors
-/// [`flagos_core::ErrorKind::Config`], with what is valid.
+/// [`flagos_core::ErrorKind::Config`] that lists the valid alternatives.
 pub fn token(text: &str) -> Result<Selector> {
     let text = text.trim();
     let parsed = match text.split_once(':') {
@@ -106,10 +106,10 @@ pub fn token(text: &str) -> Result<Selector> {
     })
 }
 
-/// The operator a name without namespace stands for.
+/// The qualified name of the operator that a name without namespace means.
 ///
 /// # Errors
-/// [`flagos_core::ErrorKind::InvalidArgument`] for what cannot be a name.
+/// [`flagos_core::ErrorKind::InvalidArgument`] for a text that cannot be a name.
 pub fn operator(name: &str) -> Result<String> {
     let qualified = match name.contains("::") {
         true => name.to_owned(),
@@ -119,14 +119,14 @@ pub fn operator(name: &str) -> Result<String> {
     Ok(qualified)
 }
 
-/// What a policy says, each part with what set it. What is `None` is left to weaker layers.
+/// The settings of a policy, each with its source. Weaker layers decide settings that are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// The order for operators that have none of their own.
+    /// The order for operators without one of their own.
     pub prefer: Option<Sourced<Prefer>>,
     /// Whether a failure is raised instead of trying the next implementation.
     pub strict: Option<Sourced<bool>>,
-    /// Orders of single operators: name without namespace, alternatives.
+    /// The orders of single operators, as names without namespace with their alternatives.
     pub per_op: Vec<(String, Sourced<Vec<String>>)>,
     /// Vendors that must not serve, as they were written.
     pub deny_vendors: Option<Sourced<Vec<String>>>,
@@ -135,16 +135,16 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether it says nothing.
+    /// Whether the policy has no setting.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The same as a layer of the core, for the operators of this adapter alone.
+    /// The policy as a layer of the core, for the operators of this adapter alone.
     ///
     /// # Errors
-    /// [`flagos_core::ErrorKind::Config`] that names what set a part that is not valid.
+    /// [`flagos_core::ErrorKind::Config`] that names the source of a setting that is not valid.
     pub fn layer(&self) -> Result<Layer> {
         let vendors = |list: &Option<Sourced<Vec<String>>>| {
             list.as_ref().map(|list| {
@@ -185,7 +185,7 @@ impl Selection {
     }
 }
 
-/// An error about one operator's order, with what set it.
+/// An error about one operator's order, with the order's source.
 fn located(error: &Error, source: &Source, op: &str) -> Error {
     let told = Error::config("configuration", error.message())
         .with_context("at", source)

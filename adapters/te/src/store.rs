@@ -1,4 +1,4 @@
-//! Implementations, and which of them come first.
+//! The implementations of operators, and their ranking.
 
 use std::sync::Arc;
 
@@ -11,29 +11,30 @@ use parking_lot::Mutex;
 use crate::selection::operator;
 use crate::{vendors, NAMESPACE};
 
-/// How implementations of this namespace are chosen: as TransformerEngine-FL does.
+/// The rules of this namespace, by which implementations are chosen as in TransformerEngine-FL.
 const RULES: Namespace = Namespace {
     last_id_wins: true,
     any_device: true,
     vendors: &vendors::KNOWN,
 };
 
-/// Where implementations are kept. The policy is always that of the process.
+/// A place that holds implementations. The policy is always that of the process.
 pub enum Store {
-    /// With those of every other adapter: `flagos explain` shows them, a lock file covers them.
+    /// The router of the process, which holds those of every adapter: `flagos explain` shows them, a lock file
+    /// covers them.
     Process(&'static Router),
-    /// By themselves: a registry that a program made.
+    /// A registry that a program made for itself.
     Own(Mutex<Registry>),
 }
 
-/// What a policy makes of the implementations of one operator.
+/// The ranking of the implementations of one operator under a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranking {
-    /// The usable ones, the chosen one first: id, and the token of its function.
+    /// The usable implementations, the chosen one first, as ids with the tokens of their functions.
     pub usable: Vec<(Arc<str>, Option<u64>)>,
-    /// Whether a failure is raised instead of trying the next one.
+    /// Whether a failure is raised instead of trying the next implementation.
     pub strict: bool,
-    /// Why none is usable, when none is.
+    /// The reason, when no implementation is usable.
     pub blocked: Option<String>,
 }
 
@@ -41,14 +42,14 @@ impl Store {
     /// The implementations of the process.
     ///
     /// # Errors
-    /// When the configuration cannot be followed with what is registered.
+    /// When the registered implementations cannot follow the configuration.
     pub fn process() -> Result<Self> {
         let router = global();
         router.declare_namespace(NAMESPACE, RULES)?;
         Ok(Self::Process(router))
     }
 
-    /// Implementations of their own.
+    /// A store for implementations apart from the process's.
     #[must_use]
     pub fn own() -> Self {
         let mut registry = Registry::new();
@@ -59,7 +60,7 @@ impl Store {
     /// Registers an implementation.
     ///
     /// # Errors
-    /// When the operator has one of that id, or a name is not valid.
+    /// When the operator has an implementation of that id, or a name is not valid.
     pub fn register(&self, op: &str, implementation: Implementation) -> Result<()> {
         let op = operator(op)?;
         match self {
@@ -90,7 +91,7 @@ impl Store {
         }
     }
 
-    /// Says anew whether an implementation can be used: `reason` is why not.
+    /// Changes whether an implementation can be used; `reason` says why it cannot.
     ///
     /// # Errors
     /// When there is none of that id.
@@ -111,7 +112,7 @@ impl Store {
         }
     }
 
-    /// Which implementations of an operator are usable under a policy, in order.
+    /// The ranking of an operator's implementations under a policy.
     ///
     /// # Errors
     /// When the operator is not known.
@@ -127,7 +128,7 @@ impl Store {
         }
     }
 
-    /// The same as the published plan says it, for the implementations of the process.
+    /// The ranking of an operator's implementations in the published plan.
     ///
     /// # Errors
     /// When the operator is not known, or the configuration is wrong.
@@ -140,7 +141,7 @@ impl Store {
         Ok(Ranking::new(plan.find(&operator(op)?)?, strict))
     }
 
-    /// Checks every name that files and variables use against what is registered.
+    /// Checks every name in a policy against the registered ones.
     ///
     /// # Errors
     /// [`flagos_core::ErrorKind::Config`] with the place of a name that does not exist.
@@ -152,8 +153,8 @@ impl Store {
     }
 }
 
-/// The policy of the process; `over` stands in for what the variables of this adapter, or
-/// [`Router::set_adapter_layer`], say.
+/// The policy of the process. `over` stands in for the layer of this adapter's variables, or of
+/// [`Router::set_adapter_layer`].
 ///
 /// # Errors
 /// When a file or a variable is wrong.
@@ -177,10 +178,10 @@ impl Ranking {
     }
 }
 
-/// An implementation as this adapter registers it.
+/// An implementation, in the form in which this adapter registers it.
 ///
 /// # Errors
-/// When the kind is none, or a vendor's implementation names no vendor.
+/// For an unknown kind, and a vendor's implementation without a vendor.
 pub fn describe(
     impl_id: &str,
     kind: &str,

@@ -11,18 +11,18 @@ inventory::submit! {
     AdapterEnv { adapter: NAMESPACE, layer }
 }
 
-/// What is not about routing.
+/// The settings of the variables that do not concern routing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Modules to import for their implementations.
     pub plugin_modules: Vec<String>,
     /// Whether TransformerEngine's own CUDA kernels are left out.
     pub skip_cuda: bool,
-    /// Whether to fall back as TransformerEngine-FL does.
+    /// Whether failures fall back as in TransformerEngine-FL.
     pub compat: bool,
-    /// The least important line that is printed.
+    /// The lowest level of lines that are printed.
     pub log_level: &'static str,
-    /// Whether `TE_FL_STRICT` is `0`, which is all that TransformerEngine-FL looks at.
+    /// Whether `TE_FL_STRICT` is `0`, the only value that TransformerEngine-FL checks for.
     pub strict_is_off: bool,
 }
 
@@ -30,7 +30,7 @@ const LEVELS: [&str; 5] = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
 
 fn layer(env: &Env) -> Result<Option<Layer>> {
     let selection = selection(env)?;
-    // Checked with the rest, so that a mistake shows wherever the configuration is read.
+    // The other variables are checked too, so that a mistake shows wherever the configuration is read.
     settings(env)?;
     match selection.is_empty() {
         true => Ok(None),
@@ -38,10 +38,10 @@ fn layer(env: &Env) -> Result<Option<Layer>> {
     }
 }
 
-/// What the variables say about routing.
+/// Reads the variables about routing.
 ///
 /// # Errors
-/// [`flagos_core::ErrorKind::Config`] that names the variable, and what is valid.
+/// [`flagos_core::ErrorKind::Config`] that names the variable and its valid values.
 pub fn selection(env: &Env) -> Result<Selection> {
     let strict = env.flag(&env::TE_STRICT)?;
     Ok(Selection {
@@ -53,10 +53,10 @@ pub fn selection(env: &Env) -> Result<Selection> {
     })
 }
 
-/// The other variables.
+/// Reads the variables that do not concern routing.
 ///
 /// # Errors
-/// [`flagos_core::ErrorKind::Config`] that names the variable, and what is valid.
+/// [`flagos_core::ErrorKind::Config`] that names the variable and its valid values.
 pub fn settings(env: &Env) -> Result<Settings> {
     let level = match env.get(env::TE_LOG_LEVEL.name) {
         None => "INFO",
@@ -76,7 +76,7 @@ pub fn settings(env: &Env) -> Result<Settings> {
 }
 
 fn prefer(env: &Env) -> Result<Option<Sourced<Prefer>>> {
-    // Read first, so that a mistake in the older one is told although it is beaten.
+    // The older variable is read too, so that a mistake in it is reported although the newer one decides.
     let older = env.flag(&env::TE_PREFER_VENDOR)?;
     if let Some(word) = env.get(env::TE_PREFER.name) {
         let prefer = Prefer::parse(word).map_err(|hint| invalid(&env::TE_PREFER, word, hint))?;
@@ -137,7 +137,7 @@ fn vendors(env: &Env, var: &Var) -> Result<Option<Sourced<Vec<String>>>> {
             "write names of vendors, separated by commas: `nvidia,acme`",
         ));
     }
-    // Only commas: neither "nobody" nor "everybody" is what was meant.
+    // A list of only commas is an error: it means neither no vendor nor every vendor.
     if names.is_empty() && env.get(var.name).is_some() {
         let text = env.get(var.name).unwrap_or_default();
         return Err(invalid(var, text, "name at least one vendor, or unset it"));

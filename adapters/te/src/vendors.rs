@@ -1,6 +1,6 @@
-//! Names of vendors. TransformerEngine-FL writes them in any case, and calls some by their company.
+//! Names of vendors. TransformerEngine-FL writes them in any case, and names some vendors by their company.
 
-/// Names that configuration may use although no implementation of that vendor is registered.
+/// Names that configuration may use before an implementation of the vendor is registered.
 pub const KNOWN: [&str; 13] = [
     "ascend",
     "cambricon",

@@ -1,6 +1,5 @@
-//! `flagos._core`: the one native core module of a process, linked from the bindings of the core and the
-//! Rust of adapters that have some. An adapter that is linked adds its layer of the configuration by
-//! itself; here it adds its submodule.
+//! `flagos._core`, the one native core module of a process, linked from the bindings of the core and the Rust
+//! crates of adapters. A linked adapter adds its layer of the configuration by itself, and its submodule here.
 
 use pyo3::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What happens in a call.
+//! The call of an operator: compare the epoch, call the remembered function; or ask again for the function.
 
 use std::ptr;
 
@@ -16,7 +16,7 @@ use crate::errors::is_unsupported;
 /// Calls an operator.
 ///
 /// # Safety
-/// `slf` is an [`Operator`]; the rest as in any vectorcall.
+/// `slf` is an [`Operator`], and the other arguments are those of a vectorcall.
 pub(super) unsafe extern "C" fn operator(
     slf: *mut PyObject,
     args: *const *mut PyObject,
@@ -64,7 +64,7 @@ pub(super) unsafe extern "C" fn operator(
     }
 }
 
-/// What the operator remembers.
+/// The function that the operator remembers.
 ///
 /// # Safety
 /// `op` is an [`Operator`] that has resolved.
@@ -94,7 +94,7 @@ unsafe fn find_target(op: *mut Operator, epoch: u64) -> Chosen {
         let asks_the_plan = (*op).resolve.is_null();
         if epoch != plain {
             let over = match asks_the_plan {
-                // A region's policy is for operators whose adapter follows it.
+                // A policy context changes only operators whose adapter resolves them.
                 true => ptr::null_mut(),
                 false => match current_override() {
                     Ok(over) => over,
@@ -132,8 +132,7 @@ unsafe fn find_target(op: *mut Operator, epoch: u64) -> Chosen {
     }
 }
 
-/// A new reference to what the context variable holds here, null when that is nothing; `Err` with an
-/// exception set.
+/// A new reference to the value of the context variable, null without a value; `Err` with an exception set.
 ///
 /// # Safety
 /// The interpreter's lock is held.
@@ -147,8 +146,8 @@ unsafe fn current_override() -> Result<*mut PyObject, ()> {
     }
 }
 
-/// A new reference to what an operator resolved to under `over`, null when that is not known or out of
-/// date; `Err` with an exception set.
+/// A new reference to the function that an operator resolved to under `over`, null when there is none of this
+/// epoch; `Err` with an exception set.
 ///
 /// # Safety
 /// `op` is an [`Operator`], and the interpreter's lock is held.
@@ -168,10 +167,10 @@ unsafe fn under(over: *mut PyObject, op: *mut Operator, epoch: u64) -> Result<*m
     }
 }
 
-/// Writes to the dispatch log; gives `result`, or null with the exception of writing.
+/// Writes to the dispatch log. Returns `result`, or null with the exception of writing.
 ///
 /// # Safety
-/// `op` is an [`Operator`], `result` a reference that is given away.
+/// `op` is an [`Operator`], and `result` a reference that the caller owns and gives away.
 #[cold]
 unsafe fn log(op: *mut Operator, serving: &Served, result: *mut PyObject) -> *mut PyObject {
     Python::attach(|py| {
@@ -188,7 +187,8 @@ unsafe fn log(op: *mut Operator, serving: &Served, result: *mut PyObject) -> *mu
     })
 }
 
-/// What the plan had chosen raised: where it declines the call, another one serves it.
+/// Handles an exception of the implementation that the plan chose. If it declines the call, another
+/// implementation serves the call.
 ///
 /// # Safety
 /// As [`operator`]; an exception is set.
@@ -211,8 +211,8 @@ unsafe fn declined(op: *mut Operator, serving: &Served, arguments: Arguments) ->
     })
 }
 
-/// The function raised. The adapter decides whether that is the end: it answers with the result of
-/// another implementation, raises, or says `NotImplemented` for the error as it was.
+/// Handles an exception of the function that an adapter chose. The adapter's `failed` returns the result of
+/// another implementation, raises, or returns `NotImplemented` to raise the error as it was.
 ///
 /// # Safety
 /// As [`operator`]; an exception is set.
@@ -243,7 +243,7 @@ unsafe fn failed(op: *mut Operator, target: *mut PyObject, arguments: Arguments)
     }
 }
 
-/// `op.failed(op, target, error, args, kwargs)`.
+/// Calls `op.failed(op, target, error, args, kwargs)`.
 ///
 /// # Safety
 /// As [`failed`], with the exception fetched into `error`.
@@ -295,7 +295,7 @@ unsafe fn ask(
 /// Calls the operator named by the first argument.
 ///
 /// # Safety
-/// `slf` is a [`ByName`]; the rest as in any vectorcall.
+/// `slf` is a [`ByName`], and the other arguments are those of a vectorcall.
 pub(super) unsafe extern "C" fn by_name(
     slf: *mut PyObject,
     args: *const *mut PyObject,
@@ -307,7 +307,7 @@ pub(super) unsafe extern "C" fn by_name(
     // SAFETY: an object of this type is initialised before anybody gets it.
     unsafe {
         if nargs == 0 {
-            // The name as a keyword, or not at all: Python's own rules and messages.
+            // Without a positional name, `plain` applies Python's own rules and messages.
             return vectorcall((*by_name).plain, args, nargsf, kwnames);
         }
         let name = *args;
@@ -323,7 +323,7 @@ pub(super) unsafe extern "C" fn by_name(
         if op.is_null() {
             return ptr::null_mut();
         }
-        // Without the flag: the place before the second argument holds the first.
+        // The flag is dropped, because the place before the second argument holds the first.
         let result = match cast::<Operator>(op).is_null() {
             false => operator(op, args.add(1), nargs - 1, kwnames),
             true => vectorcall(op, args.add(1), nargs - 1, kwnames),

@@ -1,4 +1,4 @@
-//! When an answer is still the right one.
+//! The epoch, by which a call tells whether a remembered function is still the right one.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -9,11 +9,11 @@ use pyo3::prelude::*;
 
 use super::interpreter::PyContextVar_New;
 
-/// Set in [`EPOCH`] while a policy context is entered anywhere in the process. No object holds an
-/// epoch with this bit, so that the same comparison also sends a call to look for its context.
+/// The bit that is set in [`EPOCH`] while a policy context is entered anywhere in the process. No operator
+/// remembers an epoch with this bit, so that the same comparison also makes a call look for its context.
 pub(super) const CONTEXTS: u64 = 1 << 63;
 
-/// Counts the changes of the plan, and those of registries and policies that an adapter has of its own.
+/// The count of changes: of the plan, and of adapters' own registries and policies.
 static EPOCH: AtomicU64 = AtomicU64::new(1);
 static ENTERED: AtomicUsize = AtomicUsize::new(0);
 /// The context variable that holds the override of the current thread or task.
@@ -25,7 +25,7 @@ pub(super) fn now() -> u64 {
     EPOCH.load(Ordering::Acquire)
 }
 
-/// The context variable; a borrowed reference that is never given back.
+/// The context variable, as a borrowed reference that stays valid for the life of the process.
 #[inline]
 pub(super) fn variable() -> *mut ffi::PyObject {
     VARIABLE.load(Ordering::Relaxed)
@@ -37,13 +37,13 @@ fn epoch() -> u64 {
     now() & !CONTEXTS
 }
 
-/// Makes every remembered answer stale, and returns the new epoch.
+/// Makes every remembered function stale, and returns the new epoch.
 #[pyfunction]
 pub(super) fn advance() -> u64 {
     (EPOCH.fetch_add(1, Ordering::AcqRel) + 1) & !CONTEXTS
 }
 
-/// A policy context was entered somewhere. The interpreter's lock serialises this with `leave`.
+/// Counts a policy context that was entered. The interpreter's lock serialises this with `leave`.
 #[pyfunction]
 fn enter() {
     if ENTERED.fetch_add(1, Ordering::AcqRel) == 0 {
@@ -51,7 +51,7 @@ fn enter() {
     }
 }
 
-/// A policy context was left.
+/// Counts a policy context that was left.
 #[pyfunction]
 fn leave() {
     if ENTERED.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -59,7 +59,7 @@ fn leave() {
     }
 }
 
-/// Adds the functions and the context variable to the module, and follows the plan from now on.
+/// Adds the functions and the context variable to the module, and advances the epoch with every plan from now on.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     global().when_changed(|| _ = advance());

@@ -1,9 +1,9 @@
 //! The functions of CPython that the stable ABI of 3.10 does not promise.
 //!
-//! `PyVectorcall_Call`, `PyContextVar_*` and `PyInstanceMethod_New` are exported, with these
-//! signatures, by every version since 3.8. `PyObject_Vectorcall` is an inline function before 3.11 and is looked for at run
-//! time; where it is missing, `PyObject_VectorcallDict`, exported since 3.9, does the same with a
-//! dictionary of keyword arguments.
+//! Every version since 3.8 exports `PyVectorcall_Call`, `PyContextVar_*` and `PyInstanceMethod_New` with these
+//! signatures. `PyObject_Vectorcall` is an inline function before 3.11, and is looked up at run time; where it
+//! is missing, `PyObject_VectorcallDict`, exported since 3.9, does the same with a dictionary of keyword
+//! arguments.
 
 use std::ffi::{c_char, c_int, CStr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -70,7 +70,7 @@ pub(super) fn find(_py: Python<'_>) -> PyResult<()> {
 /// `PyObject_Vectorcall`.
 ///
 /// # Safety
-/// As there: the interpreter's lock is held, and the arguments are what the flags say.
+/// The interpreter's lock is held, and the arguments are those of a vectorcall.
 #[inline]
 pub(super) unsafe fn vectorcall(
     callable: *mut PyObject,
@@ -107,8 +107,7 @@ unsafe extern "C" fn vectorcall_by_dict(
     }
 }
 
-/// The keyword arguments of a vectorcall as a new dictionary, null when there are none. `Err` with
-/// an exception set.
+/// The keyword arguments of a vectorcall as a new dictionary, null without any; `Err` with an exception set.
 ///
 /// # Safety
 /// `args` holds `nargs` values and one for each of `kwnames`, which is null or a tuple.

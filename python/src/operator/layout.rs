@@ -1,4 +1,4 @@
-//! The structures behind the types.
+//! The C structures of the types.
 
 use std::ffi::CStr;
 use std::mem::offset_of;
@@ -12,46 +12,46 @@ use pyo3::ffi::{self, PyObject};
 use super::interpreter::Vectorcall;
 use super::types::{Object, VECTORCALL_OFFSET};
 
-/// An operator, as it is called.
+/// An operator that Python calls.
 #[repr(C)]
 pub(super) struct Operator {
     base: PyObject,
     pub(super) vectorcall: Vectorcall,
-    /// When `target` was found; 0 never was.
+    /// The epoch at which `target` was found; 0 before the first call.
     pub(super) epoch: u64,
     pub(super) target: *mut PyObject,
-    /// Where calls of `target` are counted; null where the adapter chooses.
+    /// The count of `target`'s calls; null where the adapter chooses.
     pub(super) serving: *const Served,
     /// Whether each call of `target` is logged.
     pub(super) logged: bool,
-    /// `resolve(op)` returns the function to call and may remember it with `op.bind`. Null: the plan
-    /// is asked.
+    /// `resolve(op)` returns the function to call, and may remember it with `op.bind`. Null where the plan
+    /// chooses.
     pub(super) resolve: *mut PyObject,
     /// `failed(op, target, error, args, kwargs)`; see [`call`](super::call).
     pub(super) failed: *mut PyObject,
-    /// With its namespace.
+    /// The name with its namespace.
     pub(super) name: *mut PyObject,
-    /// Without it.
+    /// The name without its namespace.
     pub(super) short: *mut PyObject,
-    /// Every implementation that served a call; null where the adapter chooses.
+    /// The counts of the implementations that served calls; null where the adapter chooses.
     pub(super) served: *mut Counts,
 }
 
-/// An implementation, and how many calls it served.
+/// An implementation, and the number of calls it served.
 pub(super) struct Served {
     pub(super) impl_id: Arc<str>,
-    /// What the dispatch log calls it.
+    /// The name in the dispatch log.
     pub(super) backend: Arc<str>,
     calls: AtomicU64,
 }
 
-/// The implementations that the plan chose for an operator. One stays where it is as long as the
-/// operator lives: a call that began with it counts there, whatever is chosen meanwhile.
+/// The implementations that the plan chose for an operator. An entry keeps its address as long as the operator
+/// lives, because a call that began with it counts there, whatever is chosen meanwhile.
 #[derive(Default)]
-#[allow(clippy::vec_box)] // an entry stays where it is when the list grows
+#[allow(clippy::vec_box)] // an entry keeps its address when the list grows
 pub(super) struct Counts(Mutex<Vec<Box<Served>>>);
 
-/// Calls the operator that its first argument names.
+/// An object that, called, calls the operator named by the first argument.
 #[repr(C)]
 pub(super) struct ByName {
     base: PyObject,
@@ -60,15 +60,15 @@ pub(super) struct ByName {
     pub(super) operators: *mut PyObject,
     /// `missing(name)` returns the [`Operator`] of a name that is not in `operators`.
     pub(super) missing: *mut PyObject,
-    /// Takes the call when there is no positional argument.
+    /// The function that takes a call without a positional argument.
     pub(super) plain: *mut PyObject,
 }
 
-/// What the context variable holds: a policy, and what operators resolved to under it.
+/// The value of the context variable: a policy, and the functions that operators resolved to under it.
 #[repr(C)]
 pub(super) struct Override {
     base: PyObject,
-    /// When the entries of `table` were found.
+    /// The epoch at which the entries of `table` were found.
     pub(super) epoch: u64,
     /// [`Operator`] → function.
     pub(super) table: *mut PyObject,
@@ -76,7 +76,7 @@ pub(super) struct Override {
 }
 
 impl Served {
-    /// One call more. The interpreter's lock serialises it.
+    /// Counts one call. The interpreter's lock serialises the counting.
     #[inline]
     pub(super) fn count(&self) {
         let calls = self.calls.load(Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl Served {
 }
 
 impl Counts {
-    /// The place of an implementation, made when it has none.
+    /// The entry of an implementation, made when there is none.
     pub(super) fn of(&self, impl_id: &Arc<str>, backend: &Arc<str>) -> *const Served {
         let mut all = self.0.lock();
         let known = all
@@ -102,7 +102,7 @@ impl Counts {
         ptr::from_ref(&*all[at])
     }
 
-    /// Ids of implementations, with the calls that each served, where it served any.
+    /// The ids of the implementations that served calls, with the numbers of calls.
     pub(super) fn calls(&self) -> Vec<(Arc<str>, u64)> {
         let mut calls: Vec<(Arc<str>, u64)> = Vec::new();
         for served in self.0.lock().iter() {
@@ -116,7 +116,7 @@ impl Counts {
         calls
     }
 
-    /// Every count starts again from zero.
+    /// Sets every count to zero.
     pub(super) fn reset(&self) {
         for served in self.0.lock().iter() {
             served.calls.store(0, Ordering::Relaxed);

@@ -1,13 +1,13 @@
-//! Operators as Python calls them: `flagos.Operator`, and those of adapters that choose by themselves.
+//! Operators that Python calls: `flagos.Operator`, and those of adapters that choose by themselves.
 //!
-//! Each remembers the function it last resolved to and the [epoch] it did that in. A call compares
-//! one number and calls the function with the caller's own arguments: no environment, no lock, no
-//! string. Whatever may change the answer advances the epoch, and the next call asks again: the plan
+//! An operator remembers the function it last resolved to, and the [epoch] of that. A call compares the
+//! epoch and calls the function with the caller's own arguments, without environment, lock or strings. Every
+//! change that may lead to another function advances the epoch, and the next call asks again: the plan
 //! ([plan]), or the adapter's own `resolve`.
 //!
 //! In order, each knowing only those before it: [interpreter], [epoch], [types] (types of Python made
-//! from C structures), [layout] (those structures), [plan], [call] (what happens in a call), [python]
-//! (what Python sees of all this).
+//! from C structures), [layout] (those structures), [plan] (asking the plan), [call] (the call of an
+//! operator), [python] (the classes and functions for Python).
 
 mod call;
 mod epoch;

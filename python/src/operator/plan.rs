@@ -1,4 +1,4 @@
-//! What the plan says of an operator: whom to call, and who takes over when that one declines.
+//! Asking the plan for the implementation of an operator, and for the ones that take over when it declines a call.
 
 use std::ptr;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::errors::{unsupported, IntoPython as _};
 use crate::router::with_router;
 use crate::{dispatch_log, foreign};
 
-/// A function to call, and where its calls are counted.
+/// A function to call, and the count of its calls.
 pub(super) struct Chosen {
-    /// A reference of its own.
+    /// A reference that the receiver owns.
     pub(super) target: *mut PyObject,
     pub(super) serving: *const Served,
 }
@@ -29,7 +29,7 @@ pub(super) struct Chosen {
 #[derive(Clone, Copy)]
 pub(super) struct Arguments {
     pub(super) values: *const *mut PyObject,
-    /// Without `PY_VECTORCALL_ARGUMENTS_OFFSET`.
+    /// The number of positional arguments, without `PY_VECTORCALL_ARGUMENTS_OFFSET`.
     pub(super) positional: usize,
     pub(super) names: *mut PyObject,
 }
@@ -46,7 +46,7 @@ fn current(py: Python<'_>) -> PyResult<Arc<Plan>> {
     with_router(py, "plan", Router::plan)
 }
 
-/// Where the calls that an implementation of `op` serves are counted.
+/// The count of the calls that an implementation of `op` serves.
 fn counts_of(op: *mut Operator, implementation: &Implementation) -> *const Served {
     // SAFETY: an operator that asks the plan has counts for all its life.
     let counts = unsafe { &*(*op).served };
@@ -72,7 +72,7 @@ fn function(
 /// The function that was registered as `impl_id`.
 ///
 /// # Errors
-/// ValueError naming what is registered when nothing is under that id.
+/// ValueError that lists the registered ids, when `impl_id` is none of them.
 pub(super) fn implementation(
     py: Python<'_>,
     op: *mut Operator,
@@ -93,10 +93,10 @@ pub(super) fn implementation(
     })
 }
 
-/// Asks the plan, and remembers the answer as of the epoch read before.
+/// Asks the plan for the function, and remembers it with the epoch that was read before asking.
 ///
 /// # Errors
-/// UnsupportedError with the explanation when the plan has nobody.
+/// UnsupportedError with the explanation when the operator is blocked.
 pub(super) fn choose(py: Python<'_>, op: *mut Operator) -> PyResult<Chosen> {
     let name = name_of(py, op)?;
     loop {
@@ -110,7 +110,7 @@ pub(super) fn choose(py: Python<'_>, op: *mut Operator) -> PyResult<Chosen> {
                 &format!("no implementation of {name} is usable:\n{why}"),
             ));
         };
-        // What is unregistered is out of the plan before its function is gone.
+        // Without a function, the winner was unregistered since. It has left the plan, which is asked again.
         let Some(target) = function(py, entry, winner)? else {
             continue;
         };
@@ -132,10 +132,10 @@ pub(super) fn choose(py: Python<'_>, op: *mut Operator) -> PyResult<Chosen> {
     }
 }
 
-/// Has the next usable implementation serve a call that `declined` refused.
+/// Lets the next usable implementation serve a call that `declined` refused.
 ///
 /// # Errors
-/// What a successor raises, what refuses the fallback, or UnsupportedError with every refusal.
+/// The exception of a successor, the refusal of the fallback, or UnsupportedError with every refusal.
 ///
 /// # Safety
 /// `arguments` are those of the call, which has not returned.

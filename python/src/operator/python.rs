@@ -1,4 +1,4 @@
-//! What Python sees: the class, its methods, and what an adapter makes operators with.
+//! The class `Operator` with its methods, and the functions by which an adapter makes operators.
 
 use std::mem::offset_of;
 use std::ptr;
@@ -15,9 +15,9 @@ use super::types::{allocate, create, expect, member};
 use super::{call, epoch, plan};
 use crate::implementations::register_impl;
 
-/// Every operator that asks the plan, by name; they stay for the life of the process.
+/// Every operator that asks the plan, by name. Operators stay for the life of the process.
 static OPERATORS: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-/// [`construct`] as Python calls it.
+/// [`construct`] as a Python function.
 static CONSTRUCT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 fn operators(py: Python<'_>) -> &Bound<'_, PyDict> {
@@ -28,9 +28,9 @@ fn operators(py: Python<'_>) -> &Bound<'_, PyDict> {
 
 /// The operator `name`, whose implementations the plan chooses from.
 ///
-/// An adapter that chooses by itself gives `resolve` and `failed`: `resolve(op)` returns the function to
-/// call, and `failed(op, target, error, args, kwargs)`, asked when that raises, the result of another
-/// one, or NotImplemented for the error as it was.
+/// An adapter that chooses by itself gives `resolve` and `failed`. `resolve(op)` returns the function to call.
+/// `failed(op, target, error, args, kwargs)` is called when that function raises, and returns the result of
+/// another one, or NotImplemented to raise the error as it was.
 #[pyfunction]
 #[pyo3(name = "Operator", signature = (name, *, resolve=None, failed=None))]
 fn construct<'py>(
@@ -89,7 +89,7 @@ unsafe extern "C" fn describe(slf: *mut PyObject) -> *mut PyObject {
     unsafe { ffi::PyUnicode_FromFormat(c"<operator %S>".as_ptr(), (*slf.cast::<Operator>()).name) }
 }
 
-/// The operator of a method that is about the plan, and its counts.
+/// The operator and its counts, for a method that only operators of the plan have.
 fn of_plan<'py>(op: &'py Bound<'_, PyAny>) -> PyResult<(*mut Operator, &'py Counts)> {
     let pointer = expect::<Operator>(op)?;
     // SAFETY: the counts, where there are any, live as long as the operator.
@@ -104,8 +104,8 @@ fn of_plan<'py>(op: &'py Bound<'_, PyAny>) -> PyResult<(*mut Operator, &'py Coun
 
 /// Registers `fn`.
 ///
-/// `unavailable` is a reason why it can never be chosen, `on_request` one why only a route of the
-/// operator's own chooses it. Both are explained.
+/// `unavailable` is the reason why it can never be chosen, `on_request` the reason why only a route of the
+/// operator's own chooses it. Explanations show both.
 #[pyfunction]
 #[pyo3(signature = (op, r#fn, *, impl_id, kind, vendor=None, backend=None, priority=0, unavailable=None, on_request=None))]
 #[allow(clippy::too_many_arguments)] // a keyword each in Python
@@ -140,7 +140,7 @@ fn offer(
     .map(drop)
 }
 
-/// The implementation that calls go to now.
+/// The id of the implementation that calls go to now.
 #[pyfunction]
 fn winner(op: &Bound<'_, PyAny>) -> PyResult<String> {
     let py = op.py();
@@ -160,7 +160,7 @@ fn implementation(op: &Bound<'_, PyAny>, impl_id: &str) -> PyResult<Py<PyAny>> {
     plan::implementation(op.py(), pointer, impl_id)
 }
 
-/// How many calls each implementation served since the counters were reset.
+/// The number of calls that each implementation served since the counters were reset.
 #[pyfunction]
 #[pyo3(name = "calls")]
 fn calls_of<'py>(op: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
@@ -179,7 +179,7 @@ fn reset(op: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// Remembers what `resolve` found, as of an epoch that was read before.
+/// Remembers the function that `resolve` found, with the epoch that was read before resolving.
 #[pyfunction]
 #[pyo3(name = "bind")]
 fn bind_target(op: &Bound<'_, PyAny>, epoch: u64, target: Bound<'_, PyAny>) -> PyResult<()> {
@@ -194,7 +194,7 @@ fn bind_target(op: &Bound<'_, PyAny>, epoch: u64, target: Bound<'_, PyAny>) -> P
     Ok(())
 }
 
-/// Calls of every operator that asks the plan, by name, where there were any.
+/// The number of calls of every operator that asks the plan and was called, by name.
 pub(crate) fn calls(py: Python<'_>) -> PyResult<Vec<(String, u64)>> {
     let mut all = Vec::new();
     for (name, op) in operators(py).iter() {
@@ -212,8 +212,8 @@ pub(crate) fn reset_calls(py: Python<'_>) -> PyResult<()> {
     operators(py).values().iter().try_for_each(|op| reset(&op))
 }
 
-/// What calls the operator that its first argument names: `operators` has those that were called before,
-/// `missing(name)` gives another one, and `plain` takes a call without a positional argument.
+/// An object that calls the operator named by its first argument. `operators` has those that were called
+/// before, `missing(name)` returns any other, and `plain` takes a call without a positional argument.
 #[pyfunction]
 fn by_name<'py>(
     py: Python<'py>,
@@ -244,7 +244,7 @@ fn policy_override<'py>(py: Python<'py>, policy: Bound<'py, PyAny>) -> PyResult<
     }
 }
 
-/// Remembers what an operator resolved to under an override.
+/// Remembers the function that an operator resolved to under an override.
 #[pyfunction]
 fn bind_under(
     over: &Bound<'_, PyAny>,
@@ -275,7 +275,7 @@ fn method<'py>(function: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     unsafe { Bound::from_owned_ptr_or_err(py, PyInstanceMethod_New(function.as_ptr())) }
 }
 
-/// Adds the class to the module, and what an adapter needs beside it to `submodule`.
+/// Adds the class to the module, and the functions for adapters to `submodule`.
 pub(super) fn register(
     module: &Bound<'_, PyModule>,
     submodule: &Bound<'_, PyModule>,

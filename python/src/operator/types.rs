@@ -1,4 +1,4 @@
-//! Types of Python made from C structures: a few references each, known to the garbage collector.
+//! Types of Python made from C structures, whose references the garbage collector follows.
 
 use std::ffi::{c_int, c_uint, c_void, CStr};
 use std::mem::size_of;
@@ -11,27 +11,27 @@ use pyo3::prelude::*;
 
 use super::interpreter::{PyVectorcall_Call, HAVE_VECTORCALL};
 
-/// A structure behind a type: `repr(C)`, a `PyObject` first, then `vectorcall` where it has one.
+/// The structure of a type: `repr(C)`, with a `PyObject` first, then `vectorcall` if objects can be called.
 pub(super) trait Object: Sized {
-    /// Module and name.
+    /// The type's module and name.
     const NAME: &'static CStr;
     const DOC: &'static CStr;
-    /// Where its references are.
+    /// The offsets of the structure's references.
     const REFERENCES: &'static [usize];
-    /// Whether it can be called, by the pointer right behind its header.
+    /// Whether objects can be called, by the pointer right behind their header.
     const CALLED: bool;
 
     /// The type, null until it is created.
     fn class() -> &'static AtomicPtr<ffi::PyTypeObject>;
 
-    /// Frees what is not a reference.
+    /// Frees the fields that are not references.
     ///
     /// # Safety
-    /// `slf` is of this type, and nobody will see it again.
+    /// `slf` is of this type, and is not used any more.
     unsafe fn free(slf: *mut Self);
 }
 
-/// Where `vectorcall` stands in the types that have one.
+/// The offset of `vectorcall` in types whose objects can be called.
 pub(super) const VECTORCALL_OFFSET: usize = size_of::<PyObject>();
 /// `Py_TPFLAGS_DISALLOW_INSTANTIATION`, the same bit since 3.10.
 const MADE_BY_FUNCTIONS: u64 = 1 << 7;
@@ -129,7 +129,7 @@ pub(super) fn create<'py, T: Object>(
         }
         // SAFETY: all zero is the end of the list.
         members.push(unsafe { std::mem::zeroed() });
-        // The type keeps pointing at them.
+        // Leaked, because the type keeps pointing at the members.
         let members = Box::leak(members.into_boxed_slice());
         slots.push(slot(ffi::Py_tp_members, members.as_mut_ptr().cast()));
         slots.push(slot(0, ptr::null_mut()));
@@ -152,7 +152,7 @@ pub(super) fn create<'py, T: Object>(
     Ok(unsafe { Bound::from_borrowed_ptr(py, class) })
 }
 
-/// A new object, all zero behind its header. The collector knows it already.
+/// A new object, zeroed behind its header, which the garbage collector already follows.
 pub(super) fn allocate<T: Object>(py: Python<'_>) -> PyResult<*mut T> {
     let class = T::class().load(Ordering::Acquire);
     // SAFETY: the type was created when the module was; the result is of the type or null.
@@ -163,7 +163,7 @@ pub(super) fn allocate<T: Object>(py: Python<'_>) -> PyResult<*mut T> {
     }
 }
 
-/// The object as one of the type, or null. None of the types can be derived from.
+/// The object as one of the type, or null. No subclass has to be considered, because the types cannot be derived from.
 #[inline]
 pub(super) fn cast<T: Object>(object: *mut PyObject) -> *mut T {
     // SAFETY: every object has a type.
@@ -174,7 +174,7 @@ pub(super) fn cast<T: Object>(object: *mut PyObject) -> *mut T {
     }
 }
 
-/// The object as one of the type; TypeError for another.
+/// The object as one of the type; TypeError for an object of another type.
 pub(super) fn expect<T: Object>(object: &Bound<'_, PyAny>) -> PyResult<*mut T> {
     let found = cast::<T>(object.as_ptr());
     if !found.is_null() {
