@@ -22,7 +22,9 @@ def holding(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> env
             if isinstance(leaf, torch.Tensor):
                 broken |= _broken_by(leaf, name)
                 types |= {leaf.dtype} if name not in SELECTING else set()
-            elif isinstance(leaf, complex) or (isinstance(leaf, torch.dtype) and leaf not in envelope.TYPES):
+            elif isinstance(leaf, complex) or (
+                isinstance(leaf, torch.dtype) and leaf not in envelope.TYPES
+            ):
                 broken.add("ordinary")
     if len(types) > 1:
         broken.add("uniform")
