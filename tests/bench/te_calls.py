@@ -1,4 +1,4 @@
-"""What a call through the plan costs, beside TransformerEngine-FL's manager: `make bench-te`.
+"""What a call through the plan costs from Python, beside TransformerEngine-FL's manager: `make bench-te`.
 
     python -m tests.bench.te_calls [--rounds N] [--iterations N] [--json] [--write]
 
@@ -25,6 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from flagos import Operator
 from tests.bench import machine
 from tests.bench.timing import Spread, interleaved
 
@@ -128,6 +129,14 @@ def single_calls(rounds: int, iterations: int) -> dict[str, dict[str, Spread]]:
             return inside()
 
     measured["tex.op() in a policy region"] = interleaved({"flagos": in_region}, rounds)
+    offered = Operator("bench::noop")
+    offered.offer(noop, impl_id="bench.noop", kind="reference")
+    for what, arguments in {"()": "", "(8 arguments)": EIGHT}.items():
+        runs = {
+            "flagos": per_call(f"op({arguments})", {"op": offered}, iterations),
+            "the function itself": per_call(f"noop({arguments})", {"noop": noop}, iterations),
+        }
+        measured[f"flagos.Operator{what}"] = interleaved(runs, rounds)
     return measured
 
 
