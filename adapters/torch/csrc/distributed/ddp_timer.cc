@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The times of DistributedDataParallel's statistics: events of the device, as its timer of CUDA has them.
+// Times for DistributedDataParallel's statistics from events of the device, as its timer for CUDA takes them.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
@@ -40,7 +40,7 @@ class DdpTimer final : public c10d::Timer {
     }
     guard()->synchronizeEvent(last);
     const double milliseconds = guard()->elapsedTime(first, last, device_.index());
-    // The events of one that did not run in this step are older.
+    // A part that did not run in this step has an older event at its end: a negative time.
     return milliseconds < 0 ? std::nullopt : std::optional<int64_t>(static_cast<int64_t>(milliseconds * 1e6));
   }
 

@@ -4,7 +4,7 @@
 
 namespace flagos {
 
-// Once.
+// Registers the timer; to be called once.
 void register_ddp_timer();
 
 } // namespace flagos

@@ -36,8 +36,8 @@ class StreamScope {
 
 constexpr auto kLookAfter = std::chrono::milliseconds(100);
 
-// While a graph is captured anywhere in the process, asking for events is forbidden to threads that have not said
-// that they have nothing to do with it (cudaStreamCaptureModeRelaxed).
+// Lets this thread ask for events while another one captures a graph: CUDA forbids it to threads that have not set
+// cudaStreamCaptureModeRelaxed.
 void leave_captures_alone() {
   using Exchange = int (*)(int*);
   const auto exchange = reinterpret_cast<Exchange>(dlsym(RTLD_DEFAULT, "cudaThreadExchangeStreamCaptureMode"));
@@ -62,7 +62,7 @@ std::string Queued::describe() const {
 
 Queued::~Queued() {
   if (end != nullptr && captured) {
-    guard()->destroyEvent(end, device.index()); // the others go back to the group
+    guard()->destroyEvent(end, device.index()); // events outside of graphs go back to the group
   }
 }
 
@@ -92,7 +92,7 @@ bool StreamWork::isSuccess() const {
 }
 
 void StreamWork::synchronize() {
-  std::vector<Operation> operations; // freed without the lock
+  std::vector<Collective> collectives; // freed without the lock
   const std::lock_guard<std::mutex> lock(queued_->mutex);
   if (!queued_->done && queued_->end != nullptr) {
     const c10::Stream current = guard()->getStream(queued_->device);
@@ -101,8 +101,8 @@ void StreamWork::synchronize() {
     }
   }
   // From here on the memory may be used again on the current stream, which comes after the work.
-  operations = std::move(queued_->operations);
-  queued_->operations.clear();
+  collectives = std::move(queued_->collectives);
+  queued_->collectives.clear();
 }
 
 bool StreamWork::wait(std::chrono::milliseconds timeout) {
@@ -132,7 +132,7 @@ c10::intrusive_ptr<c10::ivalue::Future> StreamWork::getFuture() {
   if (future_ == nullptr) {
     future_ = c10::make_intrusive<c10::ivalue::Future>(
         c10::ListType::create(c10::TensorType::get()), std::vector<c10::Device>{queued_->device});
-    // It records where the current streams are: that has to be the stream of the work, not the caller's.
+    // markCompleted records events on the current streams: they have to be on the stream of the work.
     const DeviceScope device(queued_->device.index());
     const StreamScope stream(queued_->stream);
     future_->markCompleted(at::IValue(outputs_));
@@ -184,18 +184,18 @@ void DeviceGroup::connect(c10::Device device, std::chrono::milliseconds timeout)
 void* DeviceGroup::take_event() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (events_.empty()) {
-    return nullptr; // made by the first record
+    return nullptr; // the first record makes one
   }
   void* event = events_.back();
   events_.pop_back();
   return event;
 }
 
-// Multiplies what goes out by the factor, in memory of its own. An address is that of a tensor, or of a part of it.
-static void scale_sends(Operation& operation) {
-  const std::vector<at::Tensor> given = operation.tensors;
+// Replaces the senders by copies multiplied by the factor. An address is that of a tensor, or of a part of it.
+static void scale_sends(Collective& collective) {
+  const std::vector<at::Tensor> given = collective.tensors;
   std::vector<at::Tensor> scaled(given.size());
-  for (const void*& address : operation.send) {
+  for (const void*& address : collective.send) {
     for (size_t i = 0; i < given.size(); ++i) {
       const auto* first = static_cast<const char*>(given[i].const_data_ptr());
       const auto offset = static_cast<const char*>(address) - first;
@@ -203,8 +203,8 @@ static void scale_sends(Operation& operation) {
         continue;
       }
       if (!scaled[i].defined()) {
-        scaled[i] = at::mul(given[i], operation.factor);
-        operation.tensors.push_back(scaled[i]);
+        scaled[i] = at::mul(given[i], collective.factor);
+        collective.tensors.push_back(scaled[i]);
       }
       address = static_cast<const char*>(scaled[i].const_data_ptr()) + offset;
       break;
@@ -212,42 +212,42 @@ static void scale_sends(Operation& operation) {
   }
 }
 
-// Computes what the engine has no reduction for, before the call and after it.
-static void lower(Operation& operation, const FlagosCommEndpoint* comm) {
-  const FlagosCollective call = operation.view();
+// Lets the device scale or divide around the call where the engine lacks the reduction.
+static void lower(Collective& collective, const FlagosCommEndpoint* comm) {
+  const FlagosCollective call = collective.view();
   FlagosCommLowered lowered{};
   check_comm(comm_api->lower(comm, &call, &lowered));
   if (lowered.scale_sends != 0) {
     const at::NoGradGuard no_grad;
-    scale_sends(operation);
+    scale_sends(collective);
   }
   if (lowered.divide_result != 0) {
-    operation.averaged.push_back(operation.result);
+    collective.averaged.push_back(collective.result);
   }
-  operation.reduce = lowered.reduce;
+  collective.reduce = lowered.reduce;
 }
 
 void DeviceGroup::submit(
     const Endpoint& end,
-    const std::vector<Operation>& operations,
+    const std::vector<Collective>& collectives,
     bool grouped,
     const c10::Stream& stream) const {
   std::vector<FlagosCollective> calls;
-  for (const Operation& operation : operations) {
-    calls.push_back(operation.view());
+  for (const Collective& collective : collectives) {
+    calls.push_back(collective.view());
   }
   check_comm(comm_api->submit(
       end.comm, calls.data(), calls.size(), static_cast<int32_t>(grouped), guard()->getStreamNativeHandle(stream)));
   const StreamScope on(stream);
-  for (const Operation& operation : operations) {
-    operation.unstage(end.size);
+  for (const Collective& collective : collectives) {
+    collective.unstage(end.size);
   }
 }
 
 c10::intrusive_ptr<c10d::Work> DeviceGroup::issue(
     c10d::OpType type,
     const char* title,
-    std::vector<Operation> operations,
+    std::vector<Collective> collectives,
     std::vector<at::Tensor> outputs,
     c10::Device device,
     bool async,
@@ -257,28 +257,28 @@ c10::intrusive_ptr<c10d::Work> DeviceGroup::issue(
   open_device();
   const DeviceScope scope(device.index());
   const std::lock_guard<std::mutex> lock(issue_mutex_);
-  const std::chrono::milliseconds timeout = operations.empty() ? std::chrono::milliseconds(0) : operations[0].timeout;
-  const uint64_t sequence = operations.empty() ? 0 : operations.back().sequence;
+  const std::chrono::milliseconds timeout = collectives.empty() ? std::chrono::milliseconds(0) : collectives[0].timeout;
+  const uint64_t sequence = collectives.empty() ? 0 : collectives.back().sequence;
 
   // A transfer outside of a batch concerns two ranks only: they have a communicator of their own.
-  const bool pair = !batched && operations.size() == 1 && is_transfer(operations[0]);
+  const bool pair = !batched && collectives.size() == 1 && is_transfer(collectives[0]);
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !pair || operations[0].root != FLAGOS_COMM_ANY_RANK,
+      !pair || collectives[0].root != FLAGOS_COMM_ANY_RANK,
       "flagos: a receive on a device has to name the rank it is from");
-  Endpoint& end = endpoint(device, pair ? operations[0].root : FLAGOS_COMM_ANY_RANK, timeout);
+  Endpoint& end = endpoint(device, pair ? collectives[0].root : FLAGOS_COMM_ANY_RANK, timeout);
   if (pair) {
-    operations[0].root = 1 - end.rank; // in the communicator of the two
+    collectives[0].root = 1 - end.rank; // in the communicator of the two
   }
 
   const c10::Stream current = guard()->getStream(device);
   const c10::Stream stream = async ? end.stream : current;
   uint64_t number = 0;
-  if (!operations.empty()) {
-    const FlagosCollective last = operations.back().view();
+  if (!collectives.empty()) {
+    const FlagosCollective last = collectives.back().view();
     check_comm(comm_api->record_begin(comm_->get(), &last, static_cast<int32_t>(async), &number));
   }
-  for (Operation& operation : operations) {
-    lower(operation, end.comm);
+  for (Collective& collective : collectives) {
+    lower(collective, end.comm);
   }
   const bool capturing = native.cuda && is_capturing(device.index());
   void* ready = capturing ? nullptr : end.ready;
@@ -291,7 +291,7 @@ c10::intrusive_ptr<c10d::Work> DeviceGroup::issue(
       end.ready = ready;
     }
   }
-  submit(end, operations, /*grouped=*/batched || operations.size() > 1, stream);
+  submit(end, collectives, /*grouped=*/batched || collectives.size() > 1, stream);
 
   auto queued = std::make_shared<Queued>();
   queued->device = device;
@@ -302,12 +302,12 @@ c10::intrusive_ptr<c10d::Work> DeviceGroup::issue(
   queued->captured = capturing;
   queued->title = title;
   queued->sequence = sequence;
-  queued->count = operations.empty() ? 0 : operations.back().count;
+  queued->count = collectives.empty() ? 0 : collectives.back().count;
   queued->group = failure_;
   if (async) {
-    queued->operations = std::move(operations);
+    queued->collectives = std::move(collectives);
   }
-  queued->end = capturing ? nullptr : take_event(); // null: made by the record
+  queued->end = capturing ? nullptr : take_event(); // the record makes one of null
   guard()->record(&queued->end, stream, device.index(), c10::EventFlag::PYTORCH_DEFAULT);
   if (!capturing) {
     const std::lock_guard<std::mutex> queue(mutex_);
@@ -345,8 +345,8 @@ void DeviceGroup::drain() {
 void DeviceGroup::fail(const std::string& why) {
   comm_api->report(comm_->get(), why.c_str());
   if (native.cuda) {
-    // What the device computes from now on is wrong, and the program may not ask this group again. Nothing is given up
-    // before the end: who waits for the device must not go on.
+    // The device computes wrong results from now on, and the program may never ask this group again. The communicators
+    // stay: aborting them would let threads that wait for the device go on.
     std::fprintf(stderr, "[flagos] rank %d: ending the process, because its results cannot be trusted\n", rank_);
     std::fflush(stderr);
     std::abort();
@@ -356,21 +356,21 @@ void DeviceGroup::fail(const std::string& why) {
 
 std::string DeviceGroup::look_at(const std::list<std::shared_ptr<Queued>>& pending) {
   for (const auto& item : pending) {
-    // Otherwise this thread would open the first device, whichever one is used.
+    // Without a current device this thread would open the first one.
     set_current_device(item->device.index());
     static thread_local bool ready = false;
     if (native.cuda && !ready) {
       leave_captures_alone();
       ready = true;
     }
-    std::vector<Operation> finished; // freed without the lock
+    std::vector<Collective> finished; // freed without the lock
     try {
       const std::lock_guard<std::mutex> hold(item->mutex);
       if (guard()->queryEvent(item->end)) {
         item->done = true;
         comm_api->record_end(comm_->get(), item->number, 1);
-        finished = std::move(item->operations);
-        item->operations.clear();
+        finished = std::move(item->collectives);
+        item->collectives.clear();
       } else if (item->timeout.count() > 0 && std::chrono::steady_clock::now() > item->deadline) {
         comm_api->record_end(comm_->get(), item->number, 0);
         return item->describe() + ": not done within " + std::to_string(item->timeout.count()) +

@@ -18,13 +18,13 @@
 #include <string>
 #include <thread>
 
-#include "distributed/operation.h"
+#include "distributed/collective.h"
 
 namespace flagos {
 
 struct Failure;
 
-// Work on a stream: what marks its end, and what has to stay alive until then.
+// Work on a stream: the event at its end, and the tensors that stay alive until then.
 struct Queued {
   Queued() = default;
   ~Queued();
@@ -36,7 +36,7 @@ struct Queued {
   c10::Stream stream{c10::Stream::DEFAULT, c10::Device(c10::DeviceType::CPU)};
   void* end = nullptr;   // an event
   bool captured = false; // part of a graph: the event cannot be asked
-  std::vector<Operation> operations;
+  std::vector<Collective> collectives;
   bool done = false;
   std::chrono::steady_clock::time_point deadline;
   std::chrono::milliseconds timeout{0};
@@ -48,7 +48,7 @@ struct Queued {
   std::string describe() const;
 };
 
-// Why a group does not work any more.
+// Whether a group has failed, and why.
 struct Failure {
   std::atomic<bool> happened{false};
   std::mutex mutex;
@@ -83,8 +83,7 @@ class StreamWork final : public c10d::Work {
   uint64_t getSequencenumber() const override {
     return sequence_;
   }
-  // Complete at once: what is called with it runs on the stream of the work, and who waits for it lets the current
-  // stream wait.
+  // Is complete at once: callbacks run on the stream of the work, and waiting lets the current stream wait.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
@@ -108,7 +107,7 @@ class DeviceGroup {
   c10::intrusive_ptr<c10d::Work> issue(
       c10d::OpType type,
       const char* title,
-      std::vector<Operation> operations,
+      std::vector<Collective> collectives,
       std::vector<at::Tensor> outputs,
       c10::Device device,
       bool async,
@@ -131,13 +130,13 @@ class DeviceGroup {
     c10::Stream stream{c10::Stream::DEFAULT, c10::Device(c10::DeviceType::CPU)};
     void* ready = nullptr;
   };
-  // Of all ranks, or of this one and `peer`.
+  // The communicator of all ranks (`peer` is FLAGOS_COMM_ANY_RANK), or of this one and `peer`.
   Endpoint& endpoint(c10::Device device, int peer, std::chrono::milliseconds timeout);
-  void submit(const Endpoint& end, const std::vector<Operation>& operations, bool grouped, const c10::Stream& stream)
+  void submit(const Endpoint& end, const std::vector<Collective>& collectives, bool grouped, const c10::Stream& stream)
       const;
   void* take_event();
   void watch();
-  // Looks at what is queued. Returns why the group has failed, or an empty text.
+  // Marks the calls that are done. Returns why the group has failed, or an empty text.
   std::string look_at(const std::list<std::shared_ptr<Queued>>& pending);
   void fail(const std::string& why);
 

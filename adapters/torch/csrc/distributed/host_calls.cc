@@ -56,7 +56,7 @@ class HostWork final : public c10d::Work {
 c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFuture() {
   std::unique_lock<std::mutex> lock(state_);
   if (future_ == nullptr) {
-    // Without devices: it completes when the results are there, so that no stream has to wait.
+    // The future has no devices: it completes when the results are there, so that no stream has to wait.
     future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
     if (ended_) {
       const auto future = future_;
@@ -97,7 +97,7 @@ std::function<void()> HostWork::end(std::exception_ptr failure, int source) {
 
 // A call in a lane of the group, with all it needs until it has ended.
 struct QueuedCall {
-  Operation operation;
+  Collective collective;
   FlagosCollective call{};
   c10::intrusive_ptr<HostWork> work;
   int size = 0;
@@ -110,11 +110,11 @@ int32_t call_ended(void* context, int32_t status, int32_t source) noexcept {
   std::exception_ptr failure;
   try {
     check_comm(status);
-    queued->operation.unstage(queued->size);
+    queued->collective.unstage(queued->size);
   } catch (...) {
     failure = std::current_exception();
   }
-  queued->operation = {}; // whoever waits may expect its tensors to be free
+  queued->collective = {}; // whoever waits may expect its tensors to be free
   queued->callbacks = queued->work->end(failure, source);
   if (queued->callbacks == nullptr) {
     return 0;
@@ -129,15 +129,15 @@ void run_callbacks(void* context) noexcept {
   queued->callbacks();
 }
 
-bool run_here(const CommGroup& group, int size, const char* title, const std::vector<Operation>& operations) {
-  if (std::any_of(operations.begin(), operations.end(), is_transfer) || comm_api->host_is_idle(group.get()) == 0) {
+bool run_here(const CommGroup& group, int size, const char* title, const std::vector<Collective>& collectives) {
+  if (std::any_of(collectives.begin(), collectives.end(), is_transfer) || comm_api->host_is_idle(group.get()) == 0) {
     return false;
   }
-  RECORD_USER_SCOPE(title); // as torch records the works of the others
-  for (const Operation& operation : operations) {
-    const FlagosCollective call = operation.view();
+  RECORD_USER_SCOPE(title); // torch records the works of other backends itself
+  for (const Collective& collective : collectives) {
+    const FlagosCollective call = collective.view();
     check_comm(comm_api->host_run(group.get(), &call));
-    operation.unstage(size);
+    collective.unstage(size);
   }
   return true;
 }
@@ -150,28 +150,28 @@ c10::intrusive_ptr<c10d::Work> issue_on_host(
     int size,
     c10d::OpType type,
     const char* title,
-    std::vector<Operation> operations,
+    std::vector<Collective> collectives,
     std::vector<at::Tensor> outputs,
     bool async) {
   check_comm(comm_api->host(group.get()));
-  if (!async && run_here(group, size, title, operations)) {
+  if (!async && run_here(group, size, title, collectives)) {
     return nullptr;
   }
-  const uint64_t sequence = operations.empty() ? 0 : operations.back().sequence;
+  const uint64_t sequence = collectives.empty() ? 0 : collectives.back().sequence;
   auto work = c10::make_intrusive<HostWork>(
-      rank, type, title, std::move(outputs), sequence, std::max<size_t>(operations.size(), 1));
-  if (operations.empty()) {
+      rank, type, title, std::move(outputs), sequence, std::max<size_t>(collectives.size(), 1));
+  if (collectives.empty()) {
     work->end(nullptr, -1); // nobody has its future yet
   }
-  for (Operation& operation : operations) {
+  for (Collective& collective : collectives) {
     auto queued = std::make_unique<QueuedCall>();
-    queued->operation = std::move(operation);
-    queued->call = queued->operation.view();
+    queued->collective = std::move(collective);
+    queued->call = queued->collective.view();
     queued->work = work;
     queued->size = size;
     const FlagosCommWaiter waiter{queued.get(), &call_ended, &run_callbacks};
     check_comm(comm_api->host_queue(group.get(), &queued->call, static_cast<int32_t>(async), &waiter));
-    static_cast<void>(queued.release()); // the waiter's
+    static_cast<void>(queued.release()); // belongs to the waiter now
   }
   if (!async) {
     work->wait();

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "distributed/operation.h"
+#include "distributed/collective.h"
 
 namespace flagos {
 
@@ -18,7 +18,7 @@ c10::intrusive_ptr<c10d::Work> issue_on_host(
     int size,
     c10d::OpType type,
     const char* title,
-    std::vector<Operation> operations,
+    std::vector<Collective> collectives,
     std::vector<at::Tensor> outputs,
     bool async);
 

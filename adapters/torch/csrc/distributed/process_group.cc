@@ -16,7 +16,7 @@ namespace {
 
 using c10d::OpType;
 
-// How many forks lie between this process and the first one that made a group.
+// Forks between this process and the first one that made a group.
 std::atomic<uint64_t> forks{0};
 
 uint64_t count_forks() {
@@ -34,17 +34,16 @@ ProcessGroupFlagos::ProcessGroupFlagos(
     std::chrono::milliseconds timeout,
     GroupSettings settings)
     : Backend(rank, size),
-      store_(std::move(store)),
       settings_(std::move(settings)),
       timeout_(timeout),
       made_after_forks_(count_forks()),
-      comm_(std::make_shared<const CommGroup>(settings_, store_, rank, size, timeout)) {
+      comm_(std::make_shared<const CommGroup>(settings_, store, rank, size, timeout)) {
   init();
 }
 
 ProcessGroupFlagos::~ProcessGroupFlagos() {
   if (forked()) {
-    // The threads are not here, and locks are as the parent happened to hold them: nothing of it may be freed.
+    // The child has no threads of the group, and its locks are as the parent's threads held them: freeing would hang.
     static_cast<void>(device_.release());
     static_cast<void>(new std::shared_ptr<const CommGroup>(std::move(comm_)));
   }
@@ -77,12 +76,12 @@ std::chrono::milliseconds ProcessGroupFlagos::timeout_or_default(std::chrono::mi
   return timeout == c10d::kUnsetTimeout || timeout.count() <= 0 ? timeout_ : timeout;
 }
 
-Operation ProcessGroupFlagos::next(FlagosCommKind kind, std::chrono::milliseconds timeout) {
-  Operation operation;
-  operation.kind = kind;
-  operation.sequence = ++collectives_;
-  operation.timeout = timeout_or_default(timeout);
-  return operation;
+Collective ProcessGroupFlagos::next(FlagosCommKind kind, std::chrono::milliseconds timeout) {
+  Collective collective;
+  collective.kind = kind;
+  collective.sequence = ++collectives_;
+  collective.timeout = timeout_or_default(timeout);
+  return collective;
 }
 
 // Device memory of the host vendor is the host's, unless the engine of a device is asked for by name.
@@ -92,8 +91,8 @@ bool ProcessGroupFlagos::runs_on_host(c10::Device device) const {
 }
 
 ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::issue(
-    const Collective& what,
-    std::vector<Operation> operations,
+    const TorchCollective& what,
+    std::vector<Collective> collectives,
     Tensors outputs,
     c10::Device device,
     bool async) {
@@ -116,20 +115,21 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::issue(
         " and ",
         device);
     coalesced_device_ = device;
-    std::move(operations.begin(), operations.end(), std::back_inserter(coalesced_));
+    std::move(collectives.begin(), collectives.end(), std::back_inserter(coalesced_));
     std::move(outputs.begin(), outputs.end(), std::back_inserter(coalesced_outputs_));
     return nullptr;
   }
   if (runs_on_host(device)) {
     if (!device.is_cpu()) {
-      drain_current_stream(device.index()); // what was queued before has to have happened
+      drain_current_stream(device.index()); // earlier work on the stream comes first
     }
-    return issue_on_host(*comm_, rank_, size_, what.type, what.title, std::move(operations), std::move(outputs), async);
+    return issue_on_host(
+        *comm_, rank_, size_, what.type, what.title, std::move(collectives), std::move(outputs), async);
   }
   return device_group().issue(
       what.type,
       what.title,
-      std::move(operations),
+      std::move(collectives),
       std::move(outputs),
       device,
       async,
@@ -148,16 +148,16 @@ void ProcessGroupFlagos::startCoalescing() {
 ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::endCoalescing() {
   TORCH_CHECK(coalescing_, "flagos: no calls are being coalesced");
   coalescing_ = false;
-  auto operations = std::move(coalesced_);
+  auto collectives = std::move(coalesced_);
   auto outputs = std::move(coalesced_outputs_);
   coalesced_.clear();
   coalesced_outputs_.clear();
-  if (operations.empty()) {
+  if (collectives.empty()) {
     return nullptr;
   }
   return issue(
       {OpType::COALESCED, "flagos:coalesced", FlagosCommKind_Barrier},
-      std::move(operations),
+      std::move(collectives),
       std::move(outputs),
       *coalesced_device_,
       /*async=*/true);

@@ -12,7 +12,7 @@
 namespace flagos {
 
 // A collective of torch: how its work is typed and titled, and the kind of its calls.
-struct Collective {
+struct TorchCollective {
   c10d::OpType type;
   const char* title; // "flagos:" and torch.distributed's name
   FlagosCommKind kind;
@@ -21,8 +21,8 @@ struct Collective {
   }
 };
 
-// The tensors of one call. A list of one tensor where the kind has a part a rank is the parts beside each other. A
-// tensor that is in both lists is worked on in place.
+// The tensors of one call. Where the kind has a part for each rank, a list of one tensor holds the parts beside each
+// other. The call works in place on a tensor that is in both lists.
 struct Arguments {
   at::TensorList send;
   at::TensorList recv;
@@ -111,24 +111,31 @@ class ProcessGroupFlagos final : public c10d::Backend {
  private:
   std::chrono::milliseconds timeout_or_default(std::chrono::milliseconds timeout) const;
   // The next collective of the group, without tensors.
-  Operation next(FlagosCommKind kind, std::chrono::milliseconds timeout);
+  Collective next(FlagosCommKind kind, std::chrono::milliseconds timeout);
   // One call, of tensors on `device`, checked.
-  Operation
-  operation(const Collective& what, const Arguments& arguments, c10::Device device, std::chrono::milliseconds timeout);
+  Collective collective(
+      const TorchCollective& what,
+      const Arguments& arguments,
+      c10::Device device,
+      std::chrono::milliseconds timeout);
   // Runs the calls that are one collective of torch.
   template <class CallOptions>
-  WorkPtr run(const Collective& what, const std::vector<Arguments>& calls, Tensors outputs, const CallOptions& options);
-  WorkPtr transfer(const Collective& what, Tensors& tensors, int rank, int tag);
-  // Runs operations over tensors of one device.
   WorkPtr
-  issue(const Collective& what, std::vector<Operation> operations, Tensors outputs, c10::Device device, bool async);
+  run(const TorchCollective& what, const std::vector<Arguments>& calls, Tensors outputs, const CallOptions& options);
+  WorkPtr transfer(const TorchCollective& what, Tensors& tensors, int rank, int tag);
+  // Runs collectives over tensors of one device.
+  WorkPtr issue(
+      const TorchCollective& what,
+      std::vector<Collective> collectives,
+      Tensors outputs,
+      c10::Device device,
+      bool async);
   bool runs_on_host(c10::Device device) const;
   DeviceGroup& device_group();
   void fail(const std::string& reason);
   // Whether this process is a child of the one that made the group.
   bool forked() const;
 
-  c10::intrusive_ptr<c10d::Store> store_;
   GroupSettings settings_;
   std::chrono::milliseconds timeout_;
   uint64_t made_after_forks_;
@@ -139,7 +146,7 @@ class ProcessGroupFlagos final : public c10d::Backend {
   std::atomic<uint64_t> transfers_{0};
 
   bool coalescing_ = false;
-  std::vector<Operation> coalesced_;
+  std::vector<Collective> coalesced_;
   Tensors coalesced_outputs_;
   std::optional<c10::Device> coalesced_device_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How Python gets a backend of torch.distributed that is written in C++.
+// Hands a backend of torch.distributed that is written in C++ to Python.
 //
 // Python's class of backends belongs to torch's own bindings. They hand out any backend that is attached to a
 // ProcessGroup, and they pass ProcessGroups to operators. So Python makes a ProcessGroup, an operator attaches the

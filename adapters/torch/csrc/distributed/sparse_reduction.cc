@@ -18,7 +18,7 @@ namespace flagos {
 
 namespace {
 
-// A tensor of any sparse shape in as many numbers.
+// Numbers of a header, which describes a sparse tensor of up to kMostDimensions.
 constexpr int64_t kHeader = 68;
 constexpr int64_t kMostDimensions = kHeader - 4;
 
@@ -39,7 +39,7 @@ void gather(
   group.allgather(outputs, inputs, options)->wait();
 }
 
-// Number of elements, type, sparse dimensions, dimensions, sizes.
+// The header: number of elements, type, sparse dimensions, dimensions, sizes.
 at::Tensor header_of(const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(
       tensor.dim() <= kMostDimensions,

@@ -13,8 +13,8 @@ namespace flagos {
 c10::intrusive_ptr<c10d::Work>
 sum_sparse(c10d::Backend& group, at::Tensor& tensor, const c10d::AllreduceOptions& options);
 
-// Has torch.distributed send sparse tensors of the device to their group's backend: torch has that for the CPU's and
-// CUDA's alone.
+// Lets torch.distributed send sparse tensors of the device to their group's backend, as torch does for those of the
+// CPU and of CUDA.
 void register_sparse_reduction();
 
 } // namespace flagos

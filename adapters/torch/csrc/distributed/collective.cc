@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/operation.h"
+#include "distributed/collective.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -12,7 +12,7 @@ bool is_plain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
-// The elements in order, in memory of their own if need be.
+// The tensor itself if its memory holds the elements in order, otherwise a copy.
 at::Tensor plain(const at::Tensor& tensor) {
   return is_plain(tensor) ? tensor : tensor.resolve_conj().resolve_neg().contiguous();
 }
@@ -24,19 +24,19 @@ uint64_t count_of(const at::Tensor& tensor) {
 
 } // namespace
 
-void Operation::part_of(const at::Tensor& tensor) {
+void Collective::part_of(const at::Tensor& tensor) {
   dtype = comm_dtype(tensor.scalar_type());
   count = count_of(tensor);
 }
 
-void Operation::add_send(const at::Tensor& tensor) {
+void Collective::add_send(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   at::Tensor from = plain(tensor);
   send.push_back(from.const_data_ptr());
   tensors.push_back(std::move(from));
 }
 
-void Operation::add_recv(const at::Tensor& tensor) {
+void Collective::add_recv(const at::Tensor& tensor) {
   if (is_plain(tensor)) {
     recv.push_back(tensor.mutable_data_ptr());
     tensors.push_back(tensor);
@@ -50,7 +50,7 @@ void Operation::add_recv(const at::Tensor& tensor) {
   staged.emplace_back(tensor, std::move(to));
 }
 
-void Operation::add_both(const at::Tensor& tensor) {
+void Collective::add_both(const at::Tensor& tensor) {
   add_send(tensor);
   result = tensors.back();
   recv.push_back(result.mutable_data_ptr());
@@ -59,7 +59,7 @@ void Operation::add_both(const at::Tensor& tensor) {
   }
 }
 
-FlagosCollective Operation::view() const {
+FlagosCollective Collective::view() const {
   FlagosCollective call{};
   call.kind = kind;
   call.dtype = dtype;
@@ -79,7 +79,7 @@ FlagosCollective Operation::view() const {
   return call;
 }
 
-void Operation::unstage(int size) const {
+void Collective::unstage(int size) const {
   if (staged.empty() && averaged.empty()) {
     return;
   }
@@ -92,38 +92,38 @@ void Operation::unstage(int size) const {
   }
 }
 
-void set_reduction(Operation& operation, const c10d::ReduceOp& op) {
+void set_reduction(Collective& collective, const c10d::ReduceOp& op) {
   using c10d::ReduceOp;
   switch (op.op_) {
     case ReduceOp::SUM:
-      operation.reduce = FlagosCommReduce_Sum;
+      collective.reduce = FlagosCommReduce_Sum;
       return;
     case ReduceOp::AVG:
-      operation.reduce = FlagosCommReduce_Avg;
+      collective.reduce = FlagosCommReduce_Avg;
       return;
     case ReduceOp::PRODUCT:
-      operation.reduce = FlagosCommReduce_Prod;
+      collective.reduce = FlagosCommReduce_Prod;
       return;
     case ReduceOp::MIN:
-      operation.reduce = FlagosCommReduce_Min;
+      collective.reduce = FlagosCommReduce_Min;
       return;
     case ReduceOp::MAX:
-      operation.reduce = FlagosCommReduce_Max;
+      collective.reduce = FlagosCommReduce_Max;
       return;
     case ReduceOp::BAND:
-      operation.reduce = FlagosCommReduce_BitAnd;
+      collective.reduce = FlagosCommReduce_BitAnd;
       return;
     case ReduceOp::BOR:
-      operation.reduce = FlagosCommReduce_BitOr;
+      collective.reduce = FlagosCommReduce_BitOr;
       return;
     case ReduceOp::BXOR:
-      operation.reduce = FlagosCommReduce_BitXor;
+      collective.reduce = FlagosCommReduce_BitXor;
       return;
     case ReduceOp::PREMUL_SUM: {
       TORCH_CHECK_VALUE(op.supplement_, "flagos: PREMUL_SUM without a factor");
       const auto* factor = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
-      operation.reduce = FlagosCommReduce_PremulSum;
-      operation.factor =
+      collective.reduce = FlagosCommReduce_PremulSum;
+      collective.factor =
           factor->tensor_factor.defined() ? factor->tensor_factor.item().toDouble() : factor->double_factor;
       return;
     }
@@ -132,8 +132,8 @@ void set_reduction(Operation& operation, const c10d::ReduceOp& op) {
   }
 }
 
-bool is_transfer(const Operation& operation) {
-  return operation.kind == FlagosCommKind_Send || operation.kind == FlagosCommKind_Recv;
+bool is_transfer(const Collective& collective) {
+  return collective.kind == FlagosCommKind_Send || collective.kind == FlagosCommKind_Recv;
 }
 
 } // namespace flagos

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch's collectives: each is a description and lists of tensors, checked and run in one way.
+// Every collective of torch is a TorchCollective with lists of tensors, checked and run in one way.
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* name)
   return tensors[0];
 }
 
-// Refuses what has no dense memory, or is on another device than the first one.
+// Refuses tensors without dense memory, and those on another device.
 void check_tensor(const at::Tensor& tensor, c10::Device device, const char* what) {
   TORCH_CHECK_VALUE(
       tensor.layout() == c10::kStrided,
@@ -60,13 +60,13 @@ void check_type(const at::Tensor& tensor, const at::Tensor& first, const char* w
       tensor.scalar_type());
 }
 
-// Parts of different sizes, which no engine takes in one call.
+// Whether parts differ in size, which no engine takes in one call.
 bool is_uneven(const std::vector<at::Tensor>& parts) {
   return std::any_of(
       parts.begin(), parts.end(), [&](const at::Tensor& part) { return part.numel() != parts[0].numel(); });
 }
 
-// `size` parts of a contiguous tensor, whose first dimension need not be a multiple.
+// Checks that `whole` is `size` parts; its first dimension need not be a multiple of `size`.
 void check_parts(const at::Tensor& whole, const at::Tensor& part, int size, const char* what) {
   check_tensor(whole, part.device(), what);
   TORCH_CHECK_VALUE(
@@ -87,7 +87,7 @@ void check_parts(const at::Tensor& whole, const at::Tensor& part, int size, cons
       whole.scalar_type());
 }
 
-// One list with a tensor a rank.
+// The one list of tensors, one for each rank.
 const std::vector<at::Tensor>&
 only_list(const std::vector<std::vector<at::Tensor>>& lists, int size, const char* what, const char* where = "") {
   TORCH_CHECK_VALUE(
@@ -113,9 +113,9 @@ void check_pairs(const std::vector<at::Tensor>& inputs, const std::vector<at::Te
       " outputs");
 }
 
-// Elements for each rank of a tensor that is cut along its first dimension, in the units of `Operation::count`.
+// Elements for each rank of a tensor that is cut along its first dimension, in the units of `Collective::count`.
 std::vector<uint64_t> counts_of_rows(const at::Tensor& tensor, at::IntArrayRef rows_each, int size, const char* what) {
-  Operation whole;
+  Collective whole;
   whole.part_of(tensor);
   std::vector<uint64_t> counts(size);
   const int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 1;
@@ -171,16 +171,16 @@ bool receives_parts(FlagosCommKind kind) {
 
 } // namespace
 
-Operation ProcessGroupFlagos::operation(
-    const Collective& what,
+Collective ProcessGroupFlagos::collective(
+    const TorchCollective& what,
     const Arguments& arguments,
     c10::Device device,
     std::chrono::milliseconds timeout) {
   const char* name = what.name();
-  // A tensor that is one part. The other list is checked against it.
+  // A list with a tensor for each part is checked against this one.
   const at::Tensor& part = receives_parts(what.kind) ? arguments.send[0] : arguments.recv[0];
   check_tensor(part, device, name);
-  Operation call = next(what.kind, timeout);
+  Collective call = next(what.kind, timeout);
   call.root = static_cast<int>(arguments.root);
   if (arguments.reduce != nullptr) {
     set_reduction(call, *arguments.reduce);
@@ -207,9 +207,9 @@ Operation ProcessGroupFlagos::operation(
         check_like(tensor, part, name);
       }
       sends ? call.add_send(tensor) : call.add_recv(tensor);
-      Operation of_this;
-      of_this.part_of(tensor);
-      counts.push_back(of_this.count);
+      Collective measured;
+      measured.part_of(tensor);
+      counts.push_back(measured.count);
     }
     if (is_whole) {
       counts = all_to_all ? counts_of_rows(tensors[0], rows, size_, sends ? "input" : "output")
@@ -227,28 +227,28 @@ Operation ProcessGroupFlagos::operation(
 
 template <class CallOptions>
 ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::run(
-    const Collective& what,
+    const TorchCollective& what,
     const std::vector<Arguments>& calls,
     Tensors outputs,
     const CallOptions& options) {
   const at::TensorList first = calls[0].send.empty() ? calls[0].recv : calls[0].send;
   const c10::Device device = first[0].device();
-  std::vector<Operation> operations;
-  operations.reserve(calls.size());
+  std::vector<Collective> collectives;
+  collectives.reserve(calls.size());
   for (const Arguments& arguments : calls) {
-    operations.push_back(operation(what, arguments, device, options.timeout));
+    collectives.push_back(collective(what, arguments, device, options.timeout));
   }
-  return issue(what, std::move(operations), std::move(outputs), device, options.asyncOp);
+  return issue(what, std::move(collectives), std::move(outputs), device, options.asyncOp);
 }
 
 ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  const Collective what{OpType::BROADCAST, "flagos:broadcast", FlagosCommKind_Broadcast};
+  const TorchCollective what{OpType::BROADCAST, "flagos:broadcast", FlagosCommKind_Broadcast};
   only(tensors, what.name());
   return run(what, {{tensors, tensors, options.rootRank}}, tensors, options);
 }
 
 ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  const Collective what{OpType::ALLREDUCE, "flagos:all_reduce", FlagosCommKind_AllReduce};
+  const TorchCollective what{OpType::ALLREDUCE, "flagos:all_reduce", FlagosCommKind_AllReduce};
   if (only(tensors, what.name()).layout() != c10::kStrided && !coalescing_) {
     return sum_sparse(*this, tensors[0], options);
   }
@@ -268,14 +268,14 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::allreduce_coalesced(
 }
 
 ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  const Collective what{OpType::REDUCE, "flagos:reduce", FlagosCommKind_Reduce};
+  const TorchCollective what{OpType::REDUCE, "flagos:reduce", FlagosCommKind_Reduce};
   only(tensors, what.name());
   return run(what, {{tensors, tensors, options.rootRank, &options.reduceOp}}, tensors, options);
 }
 
 ProcessGroupFlagos::WorkPtr
 ProcessGroupFlagos::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  Collective what{OpType::ALLGATHER, "flagos:all_gather", FlagosCommKind_AllGather};
+  TorchCollective what{OpType::ALLGATHER, "flagos:all_gather", FlagosCommKind_AllGather};
   const at::Tensor& input = only(inputs, what.name());
   const Tensors& parts = only_list(outputs, size_, what.name());
   if (!is_uneven(parts)) {
@@ -301,7 +301,7 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::allgather_into_tensor_coalesced(
     Tensors& outputs,
     Tensors& inputs,
     const c10d::AllgatherOptions& options) {
-  const Collective what{OpType::_ALLGATHER_BASE, "flagos:all_gather_into_tensor", FlagosCommKind_AllGather};
+  const TorchCollective what{OpType::_ALLGATHER_BASE, "flagos:all_gather_into_tensor", FlagosCommKind_AllGather};
   check_pairs(inputs, outputs, what.name());
   std::vector<Arguments> calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -312,7 +312,7 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::allgather_into_tensor_coalesced(
 
 ProcessGroupFlagos::WorkPtr
 ProcessGroupFlagos::allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  const Collective what{OpType::ALLGATHER_COALESCED, "flagos:all_gather_coalesced", FlagosCommKind_AllGather};
+  const TorchCollective what{OpType::ALLGATHER_COALESCED, "flagos:all_gather_coalesced", FlagosCommKind_AllGather};
   // One list a rank, each with one tensor an input.
   TORCH_CHECK_VALUE(
       !inputs.empty() && outputs.size() == static_cast<size_t>(size_),
@@ -338,7 +338,7 @@ ProcessGroupFlagos::allgather_coalesced(TensorLists& outputs, Tensors& inputs, c
 
 ProcessGroupFlagos::WorkPtr
 ProcessGroupFlagos::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  const Collective what{OpType::GATHER, "flagos:gather", FlagosCommKind_Gather};
+  const TorchCollective what{OpType::GATHER, "flagos:gather", FlagosCommKind_Gather};
   only(inputs, what.name());
   const bool is_root = options.rootRank == rank_;
   TORCH_CHECK_VALUE(is_root || outputs.empty(), "flagos: gather takes outputs at the root only");
@@ -348,7 +348,7 @@ ProcessGroupFlagos::gather(TensorLists& outputs, Tensors& inputs, const c10d::Ga
 
 ProcessGroupFlagos::WorkPtr
 ProcessGroupFlagos::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
-  const Collective what{OpType::SCATTER, "flagos:scatter", FlagosCommKind_Scatter};
+  const TorchCollective what{OpType::SCATTER, "flagos:scatter", FlagosCommKind_Scatter};
   only(outputs, what.name());
   const bool is_root = options.rootRank == rank_;
   TORCH_CHECK_VALUE(is_root || inputs.empty(), "flagos: scatter takes inputs at the root only");
@@ -358,7 +358,7 @@ ProcessGroupFlagos::scatter(Tensors& outputs, TensorLists& inputs, const c10d::S
 
 ProcessGroupFlagos::WorkPtr
 ProcessGroupFlagos::reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) {
-  Collective what{OpType::REDUCE_SCATTER, "flagos:reduce_scatter", FlagosCommKind_ReduceScatter};
+  TorchCollective what{OpType::REDUCE_SCATTER, "flagos:reduce_scatter", FlagosCommKind_ReduceScatter};
   const at::Tensor& output = only(outputs, what.name());
   const Tensors& parts = only_list(inputs, size_, what.name());
   if (!is_uneven(parts)) {
@@ -385,7 +385,8 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::reduce_scatter_tensor_coalesced(
     Tensors& outputs,
     Tensors& inputs,
     const c10d::ReduceScatterOptions& options) {
-  const Collective what{OpType::_REDUCE_SCATTER_BASE, "flagos:reduce_scatter_tensor", FlagosCommKind_ReduceScatter};
+  const TorchCollective what{
+      OpType::_REDUCE_SCATTER_BASE, "flagos:reduce_scatter_tensor", FlagosCommKind_ReduceScatter};
   check_pairs(inputs, outputs, what.name());
   std::vector<Arguments> calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -409,7 +410,7 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::alltoall_base(
 
 ProcessGroupFlagos::WorkPtr
 ProcessGroupFlagos::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  const Collective what{OpType::ALLTOALL, "flagos:all_to_all", FlagosCommKind_AllToAll};
+  const TorchCollective what{OpType::ALLTOALL, "flagos:all_to_all", FlagosCommKind_AllToAll};
   TORCH_CHECK_VALUE(
       outputs.size() == static_cast<size_t>(size_) && inputs.size() == static_cast<size_t>(size_),
       "flagos: all_to_all needs ",
@@ -421,7 +422,8 @@ ProcessGroupFlagos::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllT
   return run(what, {{inputs, outputs}}, outputs, options);
 }
 
-ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::transfer(const Collective& what, Tensors& tensors, int rank, int tag) {
+ProcessGroupFlagos::WorkPtr
+ProcessGroupFlagos::transfer(const TorchCollective& what, Tensors& tensors, int rank, int tag) {
   const at::Tensor& tensor = only(tensors, what.name());
   check_tensor(tensor, tensor.device(), what.name());
   TORCH_CHECK_VALUE(
@@ -430,7 +432,7 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::transfer(const Collective& what,
       rank,
       " is not in a group of ",
       size_);
-  Operation call;
+  Collective call;
   call.kind = what.kind;
   call.sequence = ++transfers_;
   call.timeout = timeout_;
@@ -454,7 +456,7 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::recvAnysource(Tensors& tensors, 
 }
 
 ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::barrier(const c10d::BarrierOptions& options) {
-  Collective what{OpType::BARRIER, "flagos:barrier", FlagosCommKind_Barrier};
+  TorchCollective what{OpType::BARRIER, "flagos:barrier", FlagosCommKind_Barrier};
   if (comm_api->host(comm_->get()) == FLAGOS_COMM_OK) {
     // Whoever waits for all ranks wants the work of their devices to be done too.
     if (native.cuda && device_ != nullptr) {
@@ -469,7 +471,7 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::barrier(const c10d::BarrierOptio
   const c10::Device device(kFlagos, index);
   Tensors token{at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device))};
   what.kind = FlagosCommKind_AllReduce;
-  return issue(what, {operation(what, {token, token}, device, options.timeout)}, token, device, options.asyncOp);
+  return issue(what, {collective(what, {token, token}, device, options.timeout)}, token, device, options.asyncOp);
 }
 
 } // namespace flagos

@@ -15,7 +15,7 @@
 
 namespace flagos {
 
-struct Operation {
+struct Collective {
   uint32_t kind = FlagosCommKind_Barrier;
   uint32_t dtype = FlagosCommDType_UInt8;
   uint32_t reduce = 0;
@@ -29,13 +29,13 @@ struct Operation {
   std::vector<void*> recv;
   std::vector<uint64_t> send_counts;
   std::vector<uint64_t> recv_counts;
-  // Own the memory behind the addresses; those that go out come first.
+  // The owners of the memory behind the addresses; senders come first.
   std::vector<at::Tensor> tensors;
-  // Where the last address of `recv` points to.
+  // The tensor behind the last address of `recv`.
   at::Tensor result;
-  // What is written back once the call is done: (the caller's tensor, the staged one).
+  // Copies to make once the call is done: to the caller's tensor, from the staged one.
   std::vector<std::pair<at::Tensor, at::Tensor>> staged;
-  // What is divided by the number of ranks once the call is done, where a library has no average.
+  // Tensors to divide by the number of ranks once the call is done, for a library without an average.
   std::vector<at::Tensor> averaged;
 
   // Sets type and count of a part from one of the tensors.
@@ -47,13 +47,13 @@ struct Operation {
 
   FlagosCollective view() const;
 
-  // Copies staged results to where the caller wants them, on this thread's current device and stream.
+  // Divides and copies results, on this thread's current device and stream.
   void unstage(int size) const;
 };
 
 // The code of a reduction, with its factor.
-void set_reduction(Operation& operation, const c10d::ReduceOp& op);
+void set_reduction(Collective& collective, const c10d::ReduceOp& op);
 
-bool is_transfer(const Operation& operation);
+bool is_transfer(const Collective& collective);
 
 } // namespace flagos
