@@ -300,3 +300,13 @@ print(",".join(sorted({FRAMEWORKS | ADAPTER_PACKAGES!r} & sys.modules.keys())))
     command = [sys.executable, "-c", program]
     output = subprocess.run(command, check=True, capture_output=True, text=True, cwd="/").stdout
     assert output.strip() == ""
+
+
+def test_the_words_of_the_architecture_have_places() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text().split("## Words")[1]
+    rows = re.findall(r"^\| ([a-z][^|]*) \| [^|]+ \| (`[^|]+`) \|$", text, re.MULTILINE)
+    places = {
+        word: [ROOT / place for place in re.findall("`([^`]+)`", cell)] for word, cell in rows
+    }
+    assert {"plan", "twin", "engine", "launch plan"} <= places.keys()
+    assert [word for word, paths in places.items() if not all(p.exists() for p in paths)] == []
