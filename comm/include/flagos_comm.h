@@ -19,17 +19,17 @@
 #define FLAGOS_COMM_OK 0
 
 /**
- * Status: the caller passed something that cannot be served.
+ * Status: an argument is wrong.
  */
 #define FLAGOS_COMM_INVALID_ARGUMENT 1
 
 /**
- * Status: the engine cannot do this; nothing has been sent.
+ * Status: the engine does not support the call, and has sent nothing.
  */
 #define FLAGOS_COMM_UNSUPPORTED 2
 
 /**
- * Status: a rank did not come within the timeout.
+ * Status: a rank did not make its call within the time-out.
  */
 #define FLAGOS_COMM_TIMEOUT 3
 
@@ -59,7 +59,7 @@
 #define FLAGOS_COMM_SYSTEM 8
 
 /**
- * Status: a bug in flagos (a caught panic).
+ * Status: a defect in flagos, such as a caught panic.
  */
 #define FLAGOS_COMM_INTERNAL 9
 
@@ -69,7 +69,7 @@
 #define FLAGOS_COMM_ANY_RANK -1
 
 /**
- * Communicators of a group.
+ * The communicators of a group that a request concerns.
  */
 enum FlagosCommSide
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -77,11 +77,11 @@ enum FlagosCommSide
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The one on host memory.
+   * The communicator on host memory.
    */
   FlagosCommSide_Host = 0,
   /**
-   * Those on devices.
+   * The communicators on devices.
    */
   FlagosCommSide_Devices = 1,
 };
@@ -149,7 +149,7 @@ enum FlagosCommDType
   FlagosCommDType_Float8E4M3FnUz = 17,
   FlagosCommDType_Float8E5M2FnUz = 18,
   /**
-   * Anything else, counted in bytes.
+   * Any other type, counted in bytes.
    */
   FlagosCommDType_Bytes = 19,
 };
@@ -202,15 +202,15 @@ typedef struct FlagosCommGroup FlagosCommGroup;
  */
 typedef struct FlagosCommConfig {
   /**
-   * The name of the engine on devices; NULL or empty lets the vendor decide.
+   * The name of the engine on devices; NULL or empty where the vendor decides.
    */
   const char *engine;
   /**
-   * The file of that engine's library; NULL or empty searches.
+   * The file of that engine's library; NULL or empty where it is searched by name.
    */
   const char *library;
   /**
-   * The vendor whose memory the buffers on devices are.
+   * The vendor of the devices' memory.
    */
   const char *vendor;
   /**
@@ -222,15 +222,15 @@ typedef struct FlagosCommConfig {
    */
   const char *dump;
   /**
-   * This rank.
+   * The number of this rank.
    */
   uint32_t rank;
   /**
-   * Ranks of the group.
+   * The number of ranks in the group.
    */
   uint32_t size;
   /**
-   * How long to wait for the others to connect, in milliseconds.
+   * The longest time to wait for the other ranks to connect, in milliseconds.
    */
   uint64_t timeout_ms;
   /**
@@ -238,15 +238,15 @@ typedef struct FlagosCommConfig {
    */
   uint64_t window;
   /**
-   * Makes a device the current one of the calling thread. Returns as the store's functions do.
+   * Makes a device the current one of the calling thread. Returns a number as the store's functions do.
    */
   int32_t (*use_device)(int32_t device, char *error, uint64_t capacity);
 } FlagosCommConfig;
 
 /**
- * The framework's key-value store, with keys of one group, for any thread. `set` and `get` return 0, or anything else
- * after they have written a message into `error`, which has room for `capacity` bytes: `FLAGOS_COMM_TIMEOUT` says that
- * a key did not come in time, everything else that the store cannot be used.
+ * The framework's key-value store, with keys of one group, for any thread. `set` and `get` return 0 on success. After a
+ * failure they write a message into `error`, which has room for `capacity` bytes, and return `FLAGOS_COMM_TIMEOUT` when
+ * a key did not come in time, any other number when the store cannot be used.
  */
 typedef struct FlagosCommStore {
   /**
@@ -273,14 +273,14 @@ typedef struct FlagosCommStore {
                  char *error,
                  uint64_t capacity);
   /**
-   * Says that nothing needs the store any more.
+   * Called when the store is not needed any more.
    */
   void (*release)(void *context);
 } FlagosCommStore;
 
 /**
- * One call. Lists have one entry a rank where the collective has one part a rank, otherwise one entry; a
- * rank that only sends or only receives in this call gives an empty one.
+ * One call. A list has one entry for each rank where the collective has one part for each rank, otherwise one
+ * entry. It is empty where this rank sends or receives nothing.
  */
 typedef struct FlagosCollective {
   /**
@@ -300,7 +300,7 @@ typedef struct FlagosCollective {
    */
   int32_t root;
   /**
-   * Of a transfer.
+   * The tag of a transfer.
    */
   int32_t tag;
   /**
@@ -328,15 +328,15 @@ typedef struct FlagosCollective {
    */
   uint64_t sequence;
   /**
-   * How long to wait for other ranks, in milliseconds.
+   * The longest time to wait for other ranks, in milliseconds.
    */
   uint64_t timeout_ms;
   /**
-   * What goes out.
+   * The addresses of data to send.
    */
   const void *const *send;
   /**
-   * Where it comes in.
+   * The addresses of received data.
    */
   void *const *recv;
   /**
@@ -350,7 +350,7 @@ typedef struct FlagosCollective {
 } FlagosCollective;
 
 /**
- * Whoever waits for a queued call.
+ * The callbacks for the end of a queued call.
  */
 typedef struct FlagosCommWaiter {
   /**
@@ -358,18 +358,18 @@ typedef struct FlagosCommWaiter {
    */
   void *context;
   /**
-   * The call has ended with a status, whose message is in `last_error`; a receive from any rank with that rank, other
-   * calls with -1. Called once, on a thread of the group. Returns 1 when `after` is to be called.
+   * Called once, on a thread of the group, when the call has ended: with its status, whose message is in `last_error`,
+   * and with the rank that sent to a receive from any rank, or -1. Returns 1 when `after` is to be called.
    */
   int32_t (*ended)(void *context, int32_t status, int32_t source);
   /**
-   * Runs what may wait for other calls of the group.
+   * Runs callbacks of the program, which may wait for other calls of the group.
    */
   void (*after)(void *context);
 } FlagosCommWaiter;
 
 /**
- * A call's reduction as an engine can run it, and what is left to the caller.
+ * A reduction that an engine has for a call, and the work that is left to the caller.
  */
 typedef struct FlagosCommLowered {
   /**
@@ -377,7 +377,7 @@ typedef struct FlagosCommLowered {
    */
   uint32_t reduce;
   /**
-   * 1 when the caller multiplies what goes out by the call's factor.
+   * 1 when the caller multiplies the data to send by the call's factor.
    */
   uint32_t scale_sends;
   /**
@@ -387,12 +387,12 @@ typedef struct FlagosCommLowered {
 } FlagosCommLowered;
 
 /**
- * The functions. Those that return `int32_t` return a status, where nothing else is said; the message is in
- * `last_error`.
+ * The functions. A function returning `int32_t` returns a status unless its comment says otherwise; the message of a
+ * failure is in `last_error`.
  */
 typedef struct FlagosCommApi {
   /**
-   * Bytes of this structure in the library that made it.
+   * Bytes of this structure in the library.
    */
   uint64_t struct_size;
   /**
@@ -408,18 +408,18 @@ typedef struct FlagosCommApi {
    */
   void (*string_free)(char *string);
   /**
-   * Connects this rank to its group on host memory. The store is released when nothing needs it any more, also
-   * after a failure.
+   * Connects this rank to its group on host memory. The store is released when it is not needed any more, also after
+   * a failure.
    */
   int32_t (*group_open)(const struct FlagosCommConfig *config,
                         const struct FlagosCommStore *store,
                         struct FlagosCommGroup **out);
   /**
-   * Closes the group. Calls that are queued on host memory are finished; none is queued on a device any more.
+   * Closes the group. Calls queued on host memory are finished first. No call may be queued on a device.
    */
   void (*group_close)(struct FlagosCommGroup *group);
   /**
-   * Fails with the reason when the ranks share no host memory.
+   * Fails, with the reason, when the ranks share no host memory.
    */
   int32_t (*host)(const struct FlagosCommGroup *group);
   /**
@@ -431,16 +431,16 @@ typedef struct FlagosCommApi {
    */
   int32_t (*host_run)(const struct FlagosCommGroup *group, const struct FlagosCollective *call);
   /**
-   * Queues a call on host memory; it and its lists stay valid until `waiter` is told. A failure of this function
-   * itself is not told to `waiter`.
+   * Queues a call on host memory. The call and its lists stay valid until `waiter` is called. When this function
+   * itself fails, `waiter` is not called.
    */
   int32_t (*host_queue)(const struct FlagosCommGroup *group,
                         const struct FlagosCollective *call,
                         int32_t asynchronous,
                         const struct FlagosCommWaiter *waiter);
   /**
-   * The communicator of all ranks (`peer` is `FLAGOS_COMM_ANY_RANK`), or of this one and `peer`, on `device`; with
-   * this rank and the number of ranks in it. The first call connects it, within `timeout_ms`.
+   * The communicator on `device` of all ranks (`peer` is `FLAGOS_COMM_ANY_RANK`), or of this one and `peer`, with
+   * the number of this rank and of all ranks in it. The first call connects it within `timeout_ms`.
    */
   int32_t (*endpoint)(const struct FlagosCommGroup *group,
                       int32_t device,
@@ -450,13 +450,13 @@ typedef struct FlagosCommApi {
                       int32_t *rank,
                       int32_t *size);
   /**
-   * How the engine runs the reduction of a call.
+   * The reduction that the engine runs for a call, and the work that is left to the caller.
    */
   int32_t (*lower)(const struct FlagosCommEndpoint *endpoint,
                    const struct FlagosCollective *call,
                    struct FlagosCommLowered *out);
   /**
-   * Queues `count` calls on a stream, as one when `grouped` is 1. `stream` is the vendor's own.
+   * Queues `count` calls on a stream, as one group when `grouped` is 1. `stream` is the vendor's own handle.
    */
   int32_t (*submit)(const struct FlagosCommEndpoint *endpoint,
                     const struct FlagosCollective *calls,
@@ -487,14 +487,14 @@ typedef struct FlagosCommApi {
    */
   int32_t (*async_error)(const struct FlagosCommGroup *group, uint32_t side);
   /**
-   * Waits for all ranks and fails with the names of those that are missing: all of them when `wait_for_all` is 1,
-   * otherwise the first. All ranks call it.
+   * Waits for all ranks. Fails with the missing ranks: all of them when `wait_for_all` is 1, otherwise the first. All
+   * ranks call it.
    */
   int32_t (*monitored_barrier)(const struct FlagosCommGroup *group,
                                int64_t timeout_ms,
                                int32_t wait_for_all);
   /**
-   * The last calls and what is known of the ranks, as JSON; to be freed with `string_free`.
+   * The last calls and the state of the ranks, as JSON; free it with `string_free`.
    */
   int32_t (*state_json)(const struct FlagosCommGroup *group, char **out);
 } FlagosCommApi;

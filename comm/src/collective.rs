@@ -5,31 +5,31 @@ use std::time::Duration;
 
 use crate::{DType, Error, ErrorKind, ReduceOp, Result};
 
-/// Which collective. The discriminants are those of the C table.
+/// The kinds of calls. The discriminants are those of the C table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
     /// Every rank gets the reduction of all.
     AllReduce = 0,
-    /// Every rank gets what the root has.
+    /// Every rank gets the root's data.
     Broadcast = 1,
     /// The root gets the reduction of all.
     Reduce = 2,
-    /// Every rank gets what every rank has.
+    /// Every rank gets the data of all ranks.
     AllGather = 3,
-    /// The root gets what every rank has.
+    /// The root gets the data of all ranks.
     Gather = 4,
-    /// Every rank gets its part of what the root has.
+    /// Every rank gets its part of the root's data.
     Scatter = 5,
     /// Every rank gets its part of the reduction of all.
     ReduceScatter = 6,
-    /// Every rank gets its part of what every rank has.
+    /// Every rank gets its part of the data of each rank.
     AllToAll = 7,
-    /// Nobody goes on before all have come.
+    /// No rank goes on before all have made the call.
     Barrier = 8,
-    /// To one rank.
+    /// A transfer to one rank.
     Send = 9,
-    /// From one rank.
+    /// A transfer from one rank.
     Recv = 10,
 }
 
@@ -49,7 +49,7 @@ impl Kind {
         Self::Recv,
     ];
 
-    /// The kind of a code of the C table.
+    /// The kind with this code in the C table.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
         Self::ALL.get(code as usize).copied()
@@ -73,13 +73,13 @@ impl Kind {
         }
     }
 
-    /// Whether it combines values.
+    /// Whether the call reduces values.
     #[must_use]
     pub const fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::Reduce | Self::ReduceScatter)
     }
 
-    /// Whether one rank has another part than the rest.
+    /// Whether one rank, the root, has another part than the others.
     #[must_use]
     pub const fn rooted(self) -> bool {
         matches!(
@@ -91,35 +91,35 @@ impl Kind {
 
 /// A call with all its arguments, checked against the group.
 ///
-/// Pointers, one a rank where a collective has one part a rank, are valid for the counts beside them
-/// until the work is done: on return for `shm`, when the stream got there for the others.
+/// There is one pointer for each rank where a collective has one part for each rank. The buffers are valid for
+/// their counts until the work is done: for `shm` on return, for other engines when the stream has run the call.
 #[derive(Debug, Clone)]
 pub struct Collective<'a> {
-    /// Which one.
+    /// The kind of the call.
     pub kind: Kind,
     /// The elements' type.
     pub dtype: DType,
-    /// How values are combined, where they are.
+    /// The reduction, of kinds that reduce.
     pub reduce: ReduceOp,
-    /// The root; the other rank of a send or a receive, `None` to receive from whoever sends.
+    /// The root, or the other rank of a transfer; `None` to receive from any rank.
     pub root: Option<usize>,
-    /// Which message of a rank a receive takes.
+    /// The tag of a transfer: a receive takes the next message with the same tag.
     pub tag: i32,
-    /// Elements of each part; of [`Kind::AllToAll`], unused.
+    /// Elements of each part. Not used by [`Kind::AllToAll`].
     pub count: usize,
-    /// What [`ReduceOp::PremulSum`] multiplies by.
+    /// The factor of [`ReduceOp::PremulSum`].
     pub factor: f64,
     /// The number of this call in its group, for messages.
     pub sequence: u64,
-    /// How long to wait for other ranks.
+    /// The longest time to wait for other ranks.
     pub timeout: Duration,
-    /// What goes out: one address, or one a rank for reduce-scatter, scatter (at the root) and all-to-all.
+    /// The addresses of data to send: one, or for reduce-scatter, scatter (at the root) and all-to-all one for each rank.
     pub send: &'a [*const u8],
-    /// Where it comes in: one address, or one a rank for all-gather, gather (at the root) and all-to-all.
+    /// The addresses of received data: one, or for all-gather, gather (at the root) and all-to-all one for each rank.
     pub recv: &'a [*mut u8],
-    /// Elements to every rank, for all-to-all.
+    /// Elements to each rank, for all-to-all.
     pub send_counts: &'a [usize],
-    /// Elements from every rank, for all-to-all.
+    /// Elements from each rank, for all-to-all.
     pub recv_counts: &'a [usize],
 }
 
@@ -130,7 +130,7 @@ impl Collective<'_> {
         self.count * self.dtype.size()
     }
 
-    /// Refuses what no engine can serve in a group of `size`, seen from `rank`.
+    /// Fails for a call of `rank` that no engine can serve in a group of `size`.
     pub fn check(&self, rank: usize, size: usize) -> Result<()> {
         let bad = |why: String| {
             Err(Error::new(
@@ -190,7 +190,7 @@ impl Collective<'_> {
     }
 }
 
-/// `all_reduce (sequence 12, sum of 1024 x float32, 4.0 KiB)`.
+/// The call in a message: `all_reduce (sequence 12, sum of 1024 x float32, 4.0 KiB)`.
 impl fmt::Display for Collective<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (sequence {}", self.kind.name(), self.sequence)?;
@@ -221,7 +221,7 @@ impl fmt::Display for Collective<'_> {
     }
 }
 
-/// `512 bytes`, `4.0 KiB`, `64.0 MiB`.
+/// A number of bytes for people: `512 bytes`, `4.0 KiB`, `64.0 MiB`.
 fn size_of_bytes(bytes: usize) -> String {
     match bytes {
         0..1024 => format!("{bytes} bytes"),

@@ -1,4 +1,4 @@
-//! The trait behind which engines are: one rank's end of a group.
+//! The trait that every engine implements: one rank's end of a group.
 
 use std::ffi::c_void;
 
@@ -8,12 +8,12 @@ use crate::{Collective, Kind, ReduceOp, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream(pub *mut c_void);
 
-/// A reduction as an engine can run it, and what is left to the caller.
+/// A reduction that an engine has, and the work that is left to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lowered {
     /// The reduction to call with.
     pub reduce: ReduceOp,
-    /// Whether the caller multiplies what goes out by the call's factor.
+    /// Whether the caller multiplies the data to send by the call's factor.
     pub scale_sends: bool,
     /// Whether the caller divides the result by the number of ranks.
     pub divide_result: bool,
@@ -31,35 +31,35 @@ impl Lowered {
 
 /// One rank's end of a group.
 pub trait Communicator: Send + Sync {
-    /// This rank.
+    /// The number of this rank.
     fn rank(&self) -> usize;
 
-    /// The name of its engine.
+    /// The name of the engine.
     fn engine(&self) -> &'static str;
 
-    /// The library behind it, with its version where it tells one.
+    /// The library of the engine, with its version if the library tells it.
     fn library(&self) -> Option<String>;
 
-    /// Whether calls are queued on a stream and done when the stream got there. Otherwise they are done on
+    /// Whether calls are queued on a stream, and done when the stream has run them. Otherwise calls are done on
     /// return, and several threads may be in calls at once: one in collectives, any number in transfers.
     fn on_streams(&self) -> bool;
 
     /// Runs or queues a call.
     ///
     /// # Safety
-    /// The buffers are valid for the call's counts until it is done; `stream` is one of the buffers' device.
+    /// The buffers are valid for the call's counts until the call is done; `stream` is one of the buffers' device.
     unsafe fn run(&self, call: &Collective<'_>, stream: Stream) -> Result<()>;
 
-    /// Runs a receive without a rank; returns the rank it was from.
+    /// Runs a receive without a rank. Returns the rank that sent.
     ///
     /// # Safety
     /// As [`Communicator::run`].
     unsafe fn receive_any(&self, call: &Collective<'_>) -> Result<usize>;
 
-    /// Whether the engine has this reduction; otherwise [`Communicator::lower`] takes it apart.
+    /// Whether the engine has this reduction. If not, [`Communicator::lower`] tells how to compose it.
     fn reduces(&self, op: ReduceOp) -> bool;
 
-    /// The reduction to call with, and what is left to the caller where the engine lacks the call's own.
+    /// The reduction to call with, and the work left to the caller where the engine lacks the call's reduction.
     fn lower(&self, call: &Collective<'_>) -> Lowered {
         let at_this_rank = call.kind != Kind::Reduce || call.root == Some(self.rank());
         match call.reduce {
@@ -72,22 +72,22 @@ pub trait Communicator: Send + Sync {
                 divide_result: at_this_rank,
                 ..Lowered::as_it_is(ReduceOp::Sum)
             },
-            op => Lowered::as_it_is(op), // the engine refuses it by name
+            op => Lowered::as_it_is(op), // the engine refuses the reduction by its name
         }
     }
 
-    /// Begins calls that may be queued as one, of this thread.
+    /// Begins a group of calls of this thread, which may be queued as one.
     fn group_start(&self) -> Result<()>;
 
-    /// Ends them.
+    /// Ends the group of calls.
     fn group_end(&self) -> Result<()>;
 
-    /// Ends all calls of the group, here and where the engine can on the other ranks, with `reason`.
+    /// Ends all calls of the communicator with `reason`, on this rank and, if the engine can, on the others.
     fn abort(&self, reason: &str);
 
     /// A failure that happened after a call had returned.
     fn async_error(&self) -> Result<()>;
 
-    /// What is known of the ranks, for a report.
+    /// The state of the ranks, as far as it is known, for a report.
     fn state(&self) -> serde_json::Value;
 }

@@ -3,22 +3,22 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a communicator is made of.
+/// The description of a group for one rank.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The engine's name; none lets the memory and the vendor decide.
+    /// The engine's name; without one, memory and vendor decide.
     pub engine: Option<String>,
-    /// The file of the engine's library; none searches.
+    /// The file of the engine's library; without one, the library is searched by name.
     pub library: Option<PathBuf>,
-    /// The vendor whose memory the buffers are: `host`, `cuda`, ...
+    /// The vendor of the buffers' memory: `host`, `cuda`, ...
     pub vendor: String,
-    /// This rank.
+    /// The number of this rank.
     pub rank: usize,
-    /// Ranks of the group.
+    /// The number of ranks in the group.
     pub size: usize,
     /// The name of the group, for messages.
     pub group: String,
-    /// How long to wait for the others to connect.
+    /// The longest time to wait for the other ranks to connect.
     pub timeout: Duration,
     /// Bytes of a window of the engine `shm`, a multiple of 4096.
     pub window: usize,

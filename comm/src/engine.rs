@@ -44,7 +44,7 @@ pub fn choose(config: &Config) -> Result<(&'static str, String)> {
 
 /// Connects this rank to its group. All ranks call it, with the same group and size.
 ///
-/// Fails when the engine cannot be used, with the reason; another one is never taken in its place.
+/// Fails with the reason when the engine cannot be used. No other engine ever takes its place.
 pub fn connect(config: &Config, store: &dyn Store) -> Result<Box<dyn Communicator>> {
     if config.size == 0 || config.rank >= config.size {
         return Err(Error::new(

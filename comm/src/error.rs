@@ -6,15 +6,15 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, in the classes a caller can act upon. The discriminants are the C table's statuses.
+/// The classes of failures, by what a caller can do about them. The discriminants are the C table's statuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum ErrorKind {
     /// The caller passed something that cannot be served.
     InvalidArgument = 1,
-    /// The engine cannot do this; nothing has been sent.
+    /// The engine does not support the call, and has sent nothing.
     Unsupported = 2,
-    /// A rank did not come within the timeout.
+    /// A rank did not make its call within the time-out.
     Timeout = 3,
     /// A rank's process has ended.
     PeerLost = 4,
@@ -30,7 +30,7 @@ pub enum ErrorKind {
     Internal = 9,
 }
 
-/// A failure: its kind, one line that says what happened and what to do, and the rank it is due to.
+/// A failure: its kind, one line with the reason and the next step, and the rank that caused it.
 #[derive(Debug, Clone)]
 pub struct Error {
     kind: ErrorKind,
@@ -48,14 +48,14 @@ impl Error {
         }
     }
 
-    /// Names the rank that caused it.
+    /// The error, with the rank that caused it.
     #[must_use]
     pub fn due_to(mut self, rank: usize) -> Self {
         self.culprit = Some(rank);
         self
     }
 
-    /// Puts what was being done before the message.
+    /// The error, with `what` was being done before the message.
     #[must_use]
     pub fn during(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
@@ -68,7 +68,7 @@ impl Error {
         self.kind
     }
 
-    /// The rank it is due to, when that is known.
+    /// The rank that caused the failure, if it is known.
     #[must_use]
     pub fn culprit(&self) -> Option<usize> {
         self.culprit
@@ -83,7 +83,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Runs `work`; its panic becomes an error.
+/// Runs `work`. A panic becomes an error.
 pub(crate) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
@@ -92,7 +92,7 @@ pub(crate) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// A failure that only a defect of flagos explains.
+/// The error for a failure that only a defect of flagos explains.
 pub(crate) fn defect(what: &str) -> Error {
     Error::new(
         ErrorKind::Internal,
@@ -100,7 +100,7 @@ pub(crate) fn defect(what: &str) -> Error {
     )
 }
 
-/// The failed system call `what`, with `errno`.
+/// The error of the failed system call `what`, with `errno`.
 pub(crate) fn system(what: &str) -> Error {
     Error::new(
         ErrorKind::System,

@@ -1,16 +1,16 @@
 //! Collectives between the processes of one program.
 //!
-//! A [`Communicator`] is one rank's end of a group. Engines make them: [`shm`] is built in and serves
+//! A [`Communicator`] is one rank's end of a group. Engines make communicators: [`shm`] is built in and serves
 //! the processes of one host on host memory; those of [`library`] load a vendor's library at run time
-//! and queue their work on a device's streams. Nothing here knows a framework, a device or the
-//! environment: an adapter hands in pointers, streams, a rendezvous [`Store`] and the engine's name.
+//! and queue their work on a device's streams. This crate knows no framework, no device and no environment: an
+//! adapter passes pointers, streams, a rendezvous [`Store`] and the engine's name.
 //!
-//! * [`collective`] describes one call; [`dtype`] and [`reduce`] what it moves and how it is reduced.
-//! * [`communicator`] is the trait, [`config`] what a communicator is made of, [`engine`] chooses among the engines.
+//! * [`collective`] describes one call, [`dtype`] its elements, and [`reduce`] its reduction.
+//! * [`communicator`] is the trait, [`config`] the description of a group, [`engine`] chooses among the engines.
 //! * [`group`] is a framework's process group: communicators on host and devices, lanes, the flight recorder.
-//! * [`abi`] is the C table of all this.
+//! * [`abi`] is the C table.
 //!
-//! Under `cfg(loom)` only what is checked there is compiled: the flags of [`shm`].
+//! Under `cfg(loom)` only the flags of [`shm`] are compiled, which loom checks.
 
 #[cfg(not(loom))]
 pub mod abi;

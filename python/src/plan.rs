@@ -79,7 +79,7 @@ fn check_lock(py: Python<'_>, path: PathBuf) -> PyResult<()> {
 #[pyfunction]
 fn counters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let mut counted = with_router(py, "counters", |router| Ok(router.counters()))?;
-    // Those of operators that Python calls are not in the core's slots.
+    // Calls of operators that Python calls are not counted in the core's slots.
     for (op, calls) in operator::calls(py)? {
         match counted.iter_mut().find(|c| *c.op == *op) {
             Some(known) => known.calls += calls,

@@ -1,4 +1,4 @@
-//! What asking for the implementation of an operator costs in Rust.
+//! The cost in Rust of asking for the implementation of an operator.
 //!
 //! `cargo bench -p te-fl`. Nanoseconds per question over 139 operators, least / median / greatest of
 //! 500 rounds.

@@ -1,4 +1,4 @@
-//! Calls as C describes them.
+//! Parsing the C description of a call.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::foreign::list;
 use super::types::{FlagosCollective, FLAGOS_COMM_ANY_RANK};
 use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
 
-/// The rank of C's number, none for any.
+/// The rank of C's number; none for any rank.
 pub(super) fn rank(given: i32) -> Result<Option<usize>> {
     if given == FLAGOS_COMM_ANY_RANK {
         return Ok(None);

@@ -77,8 +77,8 @@ pub(super) unsafe extern "C" fn lower(
 }
 
 /// # Safety
-/// `endpoint` is NULL or one of a group that is alive; `calls` is valid for `count` calls, whose buffers are until the
-/// calls are done; `stream` is one of the buffers' device.
+/// `endpoint` is NULL or one of a group that is alive; `calls` is valid for `count` calls, whose buffers are valid
+/// until the calls are done; `stream` is one of the buffers' device.
 pub(super) unsafe extern "C" fn submit(
     endpoint: *const FlagosCommEndpoint,
     calls: *const FlagosCollective,
@@ -100,7 +100,7 @@ pub(super) unsafe extern "C" fn submit(
         }
         communicator.group_start()?;
         let outcome = run();
-        // Ended in any case, or the thread's next calls would wait in the group.
+        // The group is ended also after a failure, or the thread's next calls would be queued in it.
         let ended = communicator.group_end();
         outcome.and(ended)
     })

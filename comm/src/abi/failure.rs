@@ -16,7 +16,7 @@ pub(super) extern "C" fn last_error() -> *const c_char {
     message.unwrap_or(c"the thread is ending".as_ptr())
 }
 
-/// The status of an outcome, whose message is kept.
+/// The status of an outcome. Keeps the message of a failure.
 pub(super) fn code(outcome: Result<()>) -> i32 {
     match outcome {
         Ok(()) => FLAGOS_COMM_OK,
@@ -28,7 +28,7 @@ pub(super) fn code(outcome: Result<()>) -> i32 {
     }
 }
 
-/// The status of an entry.
+/// Runs an entry and returns its status.
 pub(super) fn status(entry: impl FnOnce() -> Result<()>) -> i32 {
     code(catch_panic(entry))
 }

@@ -1,4 +1,4 @@
-//! What the framework hands in: strings, lists, its store, its devices.
+//! The framework's side of the table: strings, lists, its store, its devices.
 
 use std::ffi::{c_char, c_void, CStr, CString};
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use super::types::{FlagosCommConfig, FlagosCommStore, FLAGOS_COMM_TIMEOUT};
 use crate::group::UseDevice;
 use crate::{Config, Error, ErrorKind, Result, Store};
 
-/// Bytes of a window unless the configuration says otherwise.
+/// Bytes of a window without a setting of the configuration.
 const WINDOW: usize = 1 << 20;
-/// Room for a message of a function of the framework.
+/// Bytes of the room for a message of the framework's functions.
 const MESSAGE: usize = 1024;
 
 /// # Safety

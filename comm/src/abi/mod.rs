@@ -1,4 +1,4 @@
-//! The C table: process groups as adapters compiled elsewhere see them.
+//! The C table, by which separately compiled adapters use process groups.
 //!
 //! Each entry checks its pointers, catches panics and turns the outcome into a status; the message waits
 //! in a thread-local for `last_error`.

@@ -7,11 +7,11 @@ pub const FLAGOS_COMM_ABI_VERSION: u32 = 2;
 
 /// Status: success.
 pub const FLAGOS_COMM_OK: i32 = 0;
-/// Status: the caller passed something that cannot be served.
+/// Status: an argument is wrong.
 pub const FLAGOS_COMM_INVALID_ARGUMENT: i32 = 1;
-/// Status: the engine cannot do this; nothing has been sent.
+/// Status: the engine does not support the call, and has sent nothing.
 pub const FLAGOS_COMM_UNSUPPORTED: i32 = 2;
-/// Status: a rank did not come within the timeout.
+/// Status: a rank did not make its call within the time-out.
 pub const FLAGOS_COMM_TIMEOUT: i32 = 3;
 /// Status: a rank's process has ended.
 pub const FLAGOS_COMM_PEER_LOST: i32 = 4;
@@ -23,18 +23,18 @@ pub const FLAGOS_COMM_ABORTED: i32 = 6;
 pub const FLAGOS_COMM_LIBRARY: i32 = 7;
 /// Status: the operating system or the store failed.
 pub const FLAGOS_COMM_SYSTEM: i32 = 8;
-/// Status: a bug in flagos (a caught panic).
+/// Status: a defect in flagos, such as a caught panic.
 pub const FLAGOS_COMM_INTERNAL: i32 = 9;
 
 /// `FlagosCollective::root`: from any rank.
 pub const FLAGOS_COMM_ANY_RANK: i32 = -1;
 
-/// Communicators of a group.
+/// The communicators of a group that a request concerns.
 #[repr(u32)]
 pub enum FlagosCommSide {
-    /// The one on host memory.
+    /// The communicator on host memory.
     Host = 0,
-    /// Those on devices.
+    /// The communicators on devices.
     Devices = 1,
 }
 
@@ -78,7 +78,7 @@ pub enum FlagosCommDType {
     Float8E5M2 = 16,
     Float8E4M3FnUz = 17,
     Float8E5M2FnUz = 18,
-    /// Anything else, counted in bytes.
+    /// Any other type, counted in bytes.
     Bytes = 19,
 }
 
@@ -97,8 +97,8 @@ pub enum FlagosCommReduce {
     PremulSum = 8,
 }
 
-/// One call. Lists have one entry a rank where the collective has one part a rank, otherwise one entry; a
-/// rank that only sends or only receives in this call gives an empty one.
+/// One call. A list has one entry for each rank where the collective has one part for each rank, otherwise one
+/// entry. It is empty where this rank sends or receives nothing.
 #[repr(C)]
 #[derive(Debug)]
 pub struct FlagosCollective {
@@ -110,7 +110,7 @@ pub struct FlagosCollective {
     pub reduce: u32,
     /// The root, or the other rank of a transfer.
     pub root: i32,
-    /// Of a transfer.
+    /// The tag of a transfer.
     pub tag: i32,
     /// Entries of `send`.
     pub sends: u32,
@@ -124,11 +124,11 @@ pub struct FlagosCollective {
     pub factor: f64,
     /// The number of this call in its group, for messages.
     pub sequence: u64,
-    /// How long to wait for other ranks, in milliseconds.
+    /// The longest time to wait for other ranks, in milliseconds.
     pub timeout_ms: u64,
-    /// What goes out.
+    /// The addresses of data to send.
     pub send: *const *const c_void,
-    /// Where it comes in.
+    /// The addresses of received data.
     pub recv: *const *mut c_void,
     /// Elements to each rank, for all-to-all; otherwise NULL.
     pub send_counts: *const u64,
@@ -136,9 +136,9 @@ pub struct FlagosCollective {
     pub recv_counts: *const u64,
 }
 
-/// The framework's key-value store, with keys of one group, for any thread. `set` and `get` return 0, or anything else
-/// after they have written a message into `error`, which has room for `capacity` bytes: `FLAGOS_COMM_TIMEOUT` says that
-/// a key did not come in time, everything else that the store cannot be used.
+/// The framework's key-value store, with keys of one group, for any thread. `set` and `get` return 0 on success. After a
+/// failure they write a message into `error`, which has room for `capacity` bytes, and return `FLAGOS_COMM_TIMEOUT` when
+/// a key did not come in time, any other number when the store cannot be used.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FlagosCommStore {
@@ -163,55 +163,55 @@ pub struct FlagosCommStore {
         error: *mut c_char,
         capacity: u64,
     ) -> i32,
-    /// Says that nothing needs the store any more.
+    /// Called when the store is not needed any more.
     pub release: unsafe extern "C" fn(context: *mut c_void),
 }
 
 /// The description of a group. Strings are NUL-terminated UTF-8, read before `group_open` returns.
 #[repr(C)]
 pub struct FlagosCommConfig {
-    /// The name of the engine on devices; NULL or empty lets the vendor decide.
+    /// The name of the engine on devices; NULL or empty where the vendor decides.
     pub engine: *const c_char,
-    /// The file of that engine's library; NULL or empty searches.
+    /// The file of that engine's library; NULL or empty where it is searched by name.
     pub library: *const c_char,
-    /// The vendor whose memory the buffers on devices are.
+    /// The vendor of the devices' memory.
     pub vendor: *const c_char,
     /// The name of the group, for messages.
     pub group: *const c_char,
     /// The folder for the report of a call that fails; NULL or empty for none.
     pub dump: *const c_char,
-    /// This rank.
+    /// The number of this rank.
     pub rank: u32,
-    /// Ranks of the group.
+    /// The number of ranks in the group.
     pub size: u32,
-    /// How long to wait for the others to connect, in milliseconds.
+    /// The longest time to wait for the other ranks to connect, in milliseconds.
     pub timeout_ms: u64,
     /// Bytes of a window of the engine `shm`; 0 for the default.
     pub window: u64,
-    /// Makes a device the current one of the calling thread. Returns as the store's functions do.
+    /// Makes a device the current one of the calling thread. Returns a number as the store's functions do.
     pub use_device: unsafe extern "C" fn(device: i32, error: *mut c_char, capacity: u64) -> i32,
 }
 
-/// Whoever waits for a queued call.
+/// The callbacks for the end of a queued call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FlagosCommWaiter {
     /// Given back to the functions.
     pub context: *mut c_void,
-    /// The call has ended with a status, whose message is in `last_error`; a receive from any rank with that rank, other
-    /// calls with -1. Called once, on a thread of the group. Returns 1 when `after` is to be called.
+    /// Called once, on a thread of the group, when the call has ended: with its status, whose message is in `last_error`,
+    /// and with the rank that sent to a receive from any rank, or -1. Returns 1 when `after` is to be called.
     pub ended: unsafe extern "C" fn(context: *mut c_void, status: i32, source: i32) -> i32,
-    /// Runs what may wait for other calls of the group.
+    /// Runs callbacks of the program, which may wait for other calls of the group.
     pub after: unsafe extern "C" fn(context: *mut c_void),
 }
 
-/// A call's reduction as an engine can run it, and what is left to the caller.
+/// A reduction that an engine has for a call, and the work that is left to the caller.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FlagosCommLowered {
     /// The `FlagosCommReduce` to call with.
     pub reduce: u32,
-    /// 1 when the caller multiplies what goes out by the call's factor.
+    /// 1 when the caller multiplies the data to send by the call's factor.
     pub scale_sends: u32,
     /// 1 when the caller divides the result by the number of ranks.
     pub divide_result: u32,
@@ -227,11 +227,11 @@ pub struct FlagosCommEndpoint {
     _opaque: [u8; 0],
 }
 
-/// The functions. Those that return `int32_t` return a status, where nothing else is said; the message is in
-/// `last_error`.
+/// The functions. A function returning `int32_t` returns a status unless its comment says otherwise; the message of a
+/// failure is in `last_error`.
 #[repr(C)]
 pub struct FlagosCommApi {
-    /// Bytes of this structure in the library that made it.
+    /// Bytes of this structure in the library.
     pub struct_size: u64,
     /// `FLAGOS_COMM_ABI_VERSION` of that library.
     pub abi_version: u32,
@@ -239,32 +239,32 @@ pub struct FlagosCommApi {
     pub last_error: extern "C" fn() -> *const c_char,
     /// Frees a string of this table.
     pub string_free: unsafe extern "C" fn(string: *mut c_char),
-    /// Connects this rank to its group on host memory. The store is released when nothing needs it any more, also
-    /// after a failure.
+    /// Connects this rank to its group on host memory. The store is released when it is not needed any more, also after
+    /// a failure.
     pub group_open: unsafe extern "C" fn(
         config: *const FlagosCommConfig,
         store: *const FlagosCommStore,
         out: *mut *mut FlagosCommGroup,
     ) -> i32,
-    /// Closes the group. Calls that are queued on host memory are finished; none is queued on a device any more.
+    /// Closes the group. Calls queued on host memory are finished first. No call may be queued on a device.
     pub group_close: unsafe extern "C" fn(group: *mut FlagosCommGroup),
-    /// Fails with the reason when the ranks share no host memory.
+    /// Fails, with the reason, when the ranks share no host memory.
     pub host: unsafe extern "C" fn(group: *const FlagosCommGroup) -> i32,
     /// 1 when no collective on host memory is queued or running, so that `host_run` keeps the order; else 0.
     pub host_is_idle: unsafe extern "C" fn(group: *const FlagosCommGroup) -> i32,
     /// Runs a collective on host memory, on this thread.
     pub host_run:
         unsafe extern "C" fn(group: *const FlagosCommGroup, call: *const FlagosCollective) -> i32,
-    /// Queues a call on host memory; it and its lists stay valid until `waiter` is told. A failure of this function
-    /// itself is not told to `waiter`.
+    /// Queues a call on host memory. The call and its lists stay valid until `waiter` is called. When this function
+    /// itself fails, `waiter` is not called.
     pub host_queue: unsafe extern "C" fn(
         group: *const FlagosCommGroup,
         call: *const FlagosCollective,
         asynchronous: i32,
         waiter: *const FlagosCommWaiter,
     ) -> i32,
-    /// The communicator of all ranks (`peer` is `FLAGOS_COMM_ANY_RANK`), or of this one and `peer`, on `device`; with
-    /// this rank and the number of ranks in it. The first call connects it, within `timeout_ms`.
+    /// The communicator on `device` of all ranks (`peer` is `FLAGOS_COMM_ANY_RANK`), or of this one and `peer`, with
+    /// the number of this rank and of all ranks in it. The first call connects it within `timeout_ms`.
     pub endpoint: unsafe extern "C" fn(
         group: *const FlagosCommGroup,
         device: i32,
@@ -274,13 +274,13 @@ pub struct FlagosCommApi {
         rank: *mut i32,
         size: *mut i32,
     ) -> i32,
-    /// How the engine runs the reduction of a call.
+    /// The reduction that the engine runs for a call, and the work that is left to the caller.
     pub lower: unsafe extern "C" fn(
         endpoint: *const FlagosCommEndpoint,
         call: *const FlagosCollective,
         out: *mut FlagosCommLowered,
     ) -> i32,
-    /// Queues `count` calls on a stream, as one when `grouped` is 1. `stream` is the vendor's own.
+    /// Queues `count` calls on a stream, as one group when `grouped` is 1. `stream` is the vendor's own handle.
     pub submit: unsafe extern "C" fn(
         endpoint: *const FlagosCommEndpoint,
         calls: *const FlagosCollective,
@@ -304,14 +304,14 @@ pub struct FlagosCommApi {
         unsafe extern "C" fn(group: *const FlagosCommGroup, side: u32, reason: *const c_char),
     /// A failure of one `FlagosCommSide` that happened after a call had returned.
     pub async_error: unsafe extern "C" fn(group: *const FlagosCommGroup, side: u32) -> i32,
-    /// Waits for all ranks and fails with the names of those that are missing: all of them when `wait_for_all` is 1,
-    /// otherwise the first. All ranks call it.
+    /// Waits for all ranks. Fails with the missing ranks: all of them when `wait_for_all` is 1, otherwise the first. All
+    /// ranks call it.
     pub monitored_barrier: unsafe extern "C" fn(
         group: *const FlagosCommGroup,
         timeout_ms: i64,
         wait_for_all: i32,
     ) -> i32,
-    /// The last calls and what is known of the ranks, as JSON; to be freed with `string_free`.
+    /// The last calls and the state of the ranks, as JSON; free it with `string_free`.
     pub state_json:
         unsafe extern "C" fn(group: *const FlagosCommGroup, out: *mut *mut c_char) -> i32,
 }

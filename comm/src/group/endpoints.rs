@@ -1,4 +1,4 @@
-//! The communicators of a group on devices: one of all ranks, and one for each pair that transfers.
+//! The communicators of a group on devices: one of all ranks, and one for each pair of ranks with transfers.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -17,20 +17,20 @@ pub type UseDevice = Arc<dyn Fn(i32) -> Result<()> + Send + Sync>;
 
 /// A communicator on a device.
 pub struct Endpoint {
-    /// What calls are queued with.
+    /// The communicator that calls are queued with.
     pub communicator: Box<dyn Communicator>,
-    /// This rank among those of the communicator.
+    /// The number of this rank in the communicator.
     pub rank: usize,
-    /// Ranks of the communicator.
+    /// The number of ranks in the communicator.
     pub size: usize,
 }
 
-/// The communicators on devices that a group has connected. They live as long as it does.
+/// The communicators on devices that a group has connected, which live as long as the group.
 pub struct Endpoints {
     config: Config,
     store: Arc<dyn Store>,
     use_device: UseDevice,
-    /// By the ranks of the communicator and its device.
+    /// Each communicator by its ranks and its device.
     connected: Mutex<BTreeMap<(String, i32), Arc<Endpoint>>>,
     connecting: Mutex<()>,
 }
@@ -46,8 +46,8 @@ impl Endpoints {
         }
     }
 
-    /// The communicator on `device` of all ranks, or of this one and `peer`. The first call connects it, within
-    /// `timeout`; the others do the same.
+    /// The communicator on `device` of all ranks, or of this one and `peer`. The first call connects it within
+    /// `timeout`, and all its ranks make that call.
     pub fn get(
         &self,
         device: i32,
@@ -115,7 +115,7 @@ impl Endpoints {
             .try_for_each(|endpoint| endpoint.communicator.async_error())
     }
 
-    /// A list of what is known of each; null before the first.
+    /// The list of the communicators' states; null before the first is connected.
     pub(super) fn state(&self) -> Value {
         let all = self.all();
         if all.is_empty() {
@@ -127,7 +127,7 @@ impl Endpoints {
     }
 }
 
-/// Connects in a thread of its own: a library that waits for a missing rank cannot be told to stop.
+/// Connects in a thread of its own, because a library that waits for a missing rank cannot be interrupted.
 fn connect_within(
     config: Config,
     store: Within,
@@ -143,7 +143,7 @@ fn connect_within(
         .spawn(move || {
             let connected =
                 use_device(device).and_then(|()| engine::connect(&theirs, &their_store));
-            // Nobody takes what comes too late: it is disconnected.
+            // A communicator that comes too late is dropped with the channel, and so disconnected.
             let _ = sender.send(connected);
         })
         .map_err(|error| {

@@ -1,4 +1,4 @@
-//! The last calls of a group: what they were, and how far they came. Written down when one fails.
+//! The log of a group's last calls and their outcomes, which is written to a file when a call fails.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use serde_json::{json, Value};
 
 use crate::Collective;
 
-/// Calls that are kept.
+/// The number of calls that are kept.
 const KEPT: usize = 128;
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -22,7 +22,7 @@ enum Progress {
     Failed,
 }
 
-/// One call, as the report shows it.
+/// A call in the report.
 #[derive(Debug, Clone, Serialize)]
 struct Entry {
     collective: &'static str,
@@ -39,7 +39,7 @@ struct Entry {
     queued: SystemTime,
 }
 
-/// Seconds since 1970.
+/// Writes a time as seconds since 1970.
 fn seconds<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     to.serialize_f64(since.unwrap_or_default().as_secs_f64())
@@ -62,7 +62,7 @@ pub struct FlightRecorder {
 }
 
 impl FlightRecorder {
-    /// A log of rank `rank` of `group`, whose report goes into `folder`.
+    /// The log of rank `rank` of `group`, whose report goes into `folder`.
     pub fn new(group: String, rank: usize, folder: Option<PathBuf>) -> Self {
         Self {
             group,
@@ -73,7 +73,7 @@ impl FlightRecorder {
         }
     }
 
-    /// Notes a call; returns the number by which its end is noted.
+    /// Notes a call. Returns its number for [`Self::ended`].
     pub fn begin(&self, call: &Collective<'_>, asynchronous: bool) -> u64 {
         let mut log = self.log.lock();
         if log.entries.len() == KEPT {
@@ -93,7 +93,7 @@ impl FlightRecorder {
         log.next - 1
     }
 
-    /// Notes the end of the call with this number, unless newer calls have displaced it.
+    /// Notes the end of the call with this number, unless newer calls have taken its place.
     pub fn ended(&self, number: u64, well: bool) {
         let mut log = self.log.lock();
         let oldest = log.next - log.entries.len() as u64;
@@ -113,8 +113,8 @@ impl FlightRecorder {
         serde_json::to_value(calls).unwrap_or_else(|error| json!(error.to_string()))
     }
 
-    /// Reports a failure, the first time: to standard error, and where there is a folder to
-    /// `<folder>/<group>-rank<rank>.json`, with `state` of the communicator.
+    /// Reports the first failure: to standard error, and with a folder also to `<folder>/<group>-rank<rank>.json`,
+    /// with the `state` of the communicator.
     pub fn report(&self, state: &Value, why: &str) {
         if self.reported.swap(true, Ordering::AcqRel) {
             return;
@@ -134,7 +134,7 @@ impl FlightRecorder {
     }
 }
 
-/// A group's name with `_` for what a file's name should not have.
+/// A group's name as part of a file name, with `_` for characters that a file name should not have.
 fn file_name(group: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     group.chars().map(plain).collect()

@@ -1,5 +1,5 @@
-//! Calls on host memory: one lane for collectives, in order, and one for each rank and direction of transfers, which
-//! must not wait for each other.
+//! Calls on host memory: one lane runs the collectives in order, and each rank and direction of transfers has a lane,
+//! because transfers must not wait for each other.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use crate::communicator::Stream;
 use crate::error::catch_panic;
 use crate::{Collective, Communicator, ErrorKind, Kind, Result};
 
-/// Is told how a queued call ended: for a receive from any rank, with that rank.
+/// The callback with the outcome of a queued call; of a receive from any rank, the rank that sent.
 pub type Ended = Box<dyn FnOnce(Result<Option<usize>>) -> Option<After> + Send>;
 
 /// A call whose lists and buffers stay valid until it has ended.
 pub struct QueuedCall(Collective<'static>);
 
-// SAFETY: the addresses belong to whoever queued the call, who leaves them alone until it has ended.
+// SAFETY: the thread that queued the call owns the buffers, and does not use them until the call has ended.
 unsafe impl Send for QueuedCall {}
 
 impl QueuedCall {
     /// # Safety
-    /// The lists and the buffers of `call` are valid until the call has ended, and used by nobody else.
+    /// The lists and the buffers of `call` are valid until the call has ended, and not used otherwise.
     pub unsafe fn new(call: &Collective<'_>) -> Self {
         // SAFETY: only the lifetime changes; the caller promises that the lists live long enough.
         Self(unsafe { std::mem::transmute::<Collective<'_>, Collective<'static>>(call.clone()) })
     }
 }
 
-/// The communicator with the log of its calls: what a queued call needs, even when the group has gone.
+/// The communicator with the log of its calls, which a queued call keeps alive when the group is closed.
 struct Runner {
     communicator: Box<dyn Communicator>,
     recorder: Arc<FlightRecorder>,
@@ -101,16 +101,16 @@ impl Host {
         unsafe { self.runner.run(call, number) }.map(drop)
     }
 
-    /// Queues a call behind those of its lane. `ended` runs on the lane's thread; it is dropped when this fails.
+    /// Queues a call behind those of its lane. `ended` runs on the lane's thread, and is dropped when this call fails.
     pub fn queue(&self, call: QueuedCall, asynchronous: bool, ended: Ended) -> Result<()> {
         let number = self.runner.recorder.begin(&call.0, asynchronous);
         let (kind, root) = (call.0.kind, call.0.root);
         let runner = self.runner.clone();
         let task = Box::new(move || {
-            let call = call; // the whole, which may change threads
+            let call = call; // moves the whole call, which is `Send`, and not its parts
                              // SAFETY: promised to `QueuedCall::new`.
             let outcome = catch_panic(|| unsafe { runner.run(&call.0, number) });
-            drop(runner); // whoever waits may expect that a group which was closed is gone
+            drop(runner); // before `ended`, after which a closed group must be gone
             ended(outcome)
         });
         if matches!(kind, Kind::Send | Kind::Recv) {

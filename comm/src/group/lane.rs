@@ -1,4 +1,4 @@
-//! Runs tasks one after the other, on threads of its own.
+//! Lanes, which run tasks one after the other on threads of their own.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::{Error, ErrorKind, Result};
 
-/// Tells whoever waits for a task. May run callbacks of the program, which may wait for tasks behind this one.
+/// The notification of a task's end. It may run callbacks of the program, which may wait for tasks behind this one.
 pub type After = Box<dyn FnOnce() + Send>;
-/// A task gives what is to be done once it is over.
+/// A task, which returns the notification of its end.
 pub type Task = Box<dyn FnOnce() -> Option<After> + Send>;
 
 #[derive(Default)]
@@ -17,7 +17,7 @@ struct State {
     tasks: VecDeque<Task>,
     /// Tasks that are queued or running.
     unfinished: usize,
-    /// Whether a task runs; never two do.
+    /// Whether a task runs. Two tasks never run at once.
     running: bool,
     /// Threads that wait for a task, or are about to.
     idle: usize,
@@ -36,13 +36,13 @@ struct Shared {
 pub struct Lane(Arc<Shared>);
 
 impl Lane {
-    /// Queues a task. Fails when there is no thread and none can be started; the task is dropped then.
+    /// Queues a task. Fails, and drops the task, when the lane has no thread and none can be started.
     pub fn push(&self, task: Task) -> Result<()> {
         let mut state = self.0.state.lock();
         state.tasks.push_back(task);
         state.unfinished += 1;
         if state.running {
-            return Ok(()); // its thread looks for the next task
+            return Ok(()); // the thread of the running task takes the next one
         }
         call_a_thread(&self.0, &mut state).map_err(|error| {
             state.tasks.pop_back();
@@ -70,7 +70,7 @@ impl Drop for Lane {
     }
 }
 
-/// Wakes a thread, or starts one, for what is queued.
+/// Wakes a thread for the queued tasks, or starts one.
 fn call_a_thread(shared: &Arc<Shared>, state: &mut State) -> std::io::Result<()> {
     if state.idle > 0 {
         shared.changed.notify_one();
@@ -94,7 +94,7 @@ fn work(shared: &Arc<Shared>) {
         let task = match state.tasks.pop_front() {
             Some(task) if !state.running => task,
             unused => {
-                // The lane is closing: the tasks that are left belong to the thread that runs one.
+                // The lane is closing, and the thread that runs a task runs the remaining ones.
                 if let Some(task) = unused {
                     state.tasks.push_front(task);
                 }
@@ -107,7 +107,7 @@ fn work(shared: &Arc<Shared>) {
         state.running = false;
         if let Some(after) = after {
             if !state.tasks.is_empty() {
-                // Without another thread, this one goes on with the next task after the callbacks.
+                // If no other thread starts, this one goes on with the next task after the callbacks.
                 let _ = call_a_thread(shared, &mut state);
             }
             MutexGuard::unlocked(&mut state, after);

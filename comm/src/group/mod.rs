@@ -1,9 +1,9 @@
-//! One rank's end of a process group of a framework: everything but its tensors, streams and events.
+//! One rank's end of a process group of a framework, without its tensors, streams and events.
 //!
 //! * [`host`] runs calls on host memory, on the calling thread or in a [`lane`].
 //! * [`endpoints`] connects communicators on devices, within a time.
-//! * [`monitored_barrier`] tells who is missing.
-//! * [`flight_recorder`] keeps the last calls, and writes them down when one fails.
+//! * [`monitored_barrier`] names the ranks that are missing.
+//! * [`flight_recorder`] keeps the last calls, and writes them to a file when one fails.
 
 mod endpoints;
 mod flight_recorder;
@@ -29,12 +29,12 @@ use crate::{Collective, Config, ErrorKind, Result, Store};
 use endpoints::Endpoints;
 use host::Host;
 
-/// Communicators a request is about.
+/// The communicators that a request concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The one on host memory.
+    /// The communicator on host memory.
     Host,
-    /// Those on devices.
+    /// The communicators on devices.
     Devices,
 }
 
@@ -49,12 +49,12 @@ pub struct Group {
 }
 
 impl Group {
-    /// Connects the ranks on host memory; devices are connected by the first call that needs them.
+    /// Connects the ranks on host memory. The first call on a device connects them there.
     ///
     /// `config` describes the communicators on devices. A failing call leaves its report in the folder `dump`.
     ///
-    /// Fails when the ranks do not meet in time. Ranks that share no memory form a group all the same: its calls on
-    /// host memory fail then, with the reason.
+    /// Fails when the ranks do not meet in time. Ranks that share no memory form a group too, whose calls on host
+    /// memory fail with the reason.
     pub fn open(
         config: Config,
         dump: Option<PathBuf>,
@@ -83,7 +83,7 @@ impl Group {
         }
     }
 
-    /// The ranks on host memory; fails with the reason when they share none.
+    /// The ranks on host memory. Fails with the reason when they share no memory.
     pub fn host(&self) -> Result<&Host> {
         self.host.as_ref().map_err(Clone::clone)
     }
@@ -98,7 +98,7 @@ impl Group {
         &self.recorder
     }
 
-    /// Notes a call that is queued on a device; returns the number for [`FlightRecorder::ended`].
+    /// Notes a call that is queued on a device. Returns its number for [`FlightRecorder::ended`].
     pub fn record(&self, call: &Collective<'_>, asynchronous: bool) -> u64 {
         self.recorder.begin(call, asynchronous)
     }
@@ -126,7 +126,7 @@ impl Group {
         }
     }
 
-    /// Waits at most `timeout_ms` for the other ranks and names those that are missing: all of them with
+    /// Waits at most `timeout_ms` for the other ranks. The error names the missing ranks: all of them with
     /// `wait_for_all`, otherwise the first. All ranks call it.
     pub fn monitored_barrier(&self, timeout_ms: i64, wait_for_all: bool) -> Result<()> {
         let number = self.monitored_barriers.fetch_add(1, Ordering::Relaxed) + 1;
@@ -134,7 +134,7 @@ impl Group {
         monitored_barrier::run(&store, &self.config, timeout_ms, wait_for_all)
     }
 
-    /// The last calls and what is known of the ranks.
+    /// The last calls, and the state of the ranks as far as it is known.
     pub fn state(&self) -> Value {
         json!({
             "rank": self.config.rank,

@@ -1,4 +1,5 @@
-//! A barrier that tells who is missing: every rank writes that it has come, rank 0 reads, and tells all.
+//! A barrier that names the missing ranks. Every rank writes to the store that it has come; rank 0 reads, and writes
+//! the outcome for all.
 //!
 //! The messages have the words of torch's `ProcessGroupGloo::monitoredBarrier`.
 
@@ -6,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::{Config, Error, ErrorKind, Result, Store};
 
-/// Time in which a rank that has come already is seen.
+/// The least time to wait for a rank, in which one that has come already is noticed.
 const LEAST: Duration = Duration::from_millis(1);
-/// Rank 0 may need all of the time to find out who is missing; the others wait this long for it to tell.
+/// The time that the other ranks wait longer than rank 0, which may need all of its time to find the missing ranks.
 const TO_TELL: Duration = Duration::from_secs(5);
 const VERDICT: &str = "verdict";
 const WELL: &str = "ok";

@@ -44,7 +44,7 @@ fn all_reduce<'a>(send: &'a [*const u8], recv: &'a [*mut u8], sequence: u64) -> 
     }
 }
 
-/// What each rank of a group of threads answers.
+/// The answers of the ranks of a group whose ranks are threads.
 fn ranks<T: Send>(size: usize, work: impl Fn(Group) -> T + Sync) -> Vec<T> {
     let store = Arc::new(Memory::default());
     std::thread::scope(|scope| {
@@ -128,7 +128,7 @@ fn the_flight_recorder_keeps_the_last_calls_and_reports_once() {
     let numbers: Vec<u64> = (0..200)
         .map(|sequence| recorder.begin(&all_reduce(&[], &[], sequence), true))
         .collect();
-    recorder.ended(numbers[10], false); // displaced
+    recorder.ended(numbers[10], false); // newer calls have taken its place
     recorder.ended(numbers[72], true);
     recorder.ended(numbers[199], false);
     recorder.report(&serde_json::json!({"it": "is"}), "a test");

@@ -136,9 +136,9 @@ impl PlanEntry {
         ranked.into_iter().map(|(_, c)| &c.implementation).collect()
     }
 
-    /// Who serves a call that `declined` does not take, in the order in which they are asked: kinds in
+    /// The implementations that may serve a call that `declined` refuses, in the order to ask them: kinds in
     /// the order vendor, reference, flagos, higher priorities first, then the winner and the order of
-    /// registration. The route orders what is chosen; a declined call may go to what it does not name.
+    /// registration. The route decides only about the choice: implementations that it does not name may take over.
     #[must_use]
     pub fn successors(&self, declined: &str) -> Vec<&Arc<Implementation>> {
         let last = |kind| match kind {

@@ -1,7 +1,7 @@
-//! What `FLAGOS_LOG_DISPATCH` prints.
+//! The lines that `FLAGOS_LOG_DISPATCH` prints.
 
-/// The line, with its end, about who serves a call. Operators of ATen go by their names without
-/// namespace, as in configuration.
+/// The line for a call, with its end: the operator and the backend that serves it. Operators of ATen are
+/// named without their namespace, as in configuration.
 #[must_use]
 pub fn dispatch_line(op: &str, backend: &str) -> String {
     let name = op.strip_prefix("aten::").unwrap_or(op);

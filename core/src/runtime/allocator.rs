@@ -210,7 +210,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         Ok(())
     }
 
-    /// What is cached, as JSON in the form of torch's memory snapshot.
+    /// The cached segments and their blocks, as JSON in the form of torch's memory snapshot.
     pub fn snapshot_json(&self, device: usize) -> Result<String> {
         let mut state = self.lock(device)?;
         state.poll(&self.streams, device);

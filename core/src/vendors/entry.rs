@@ -10,7 +10,7 @@ use crate::runtime::Vendor;
 /// The settings of the configuration that concern vendors.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Those of the host vendor.
+    /// The settings of the host vendor.
     pub host: HostSettings,
     /// `CUDA_VISIBLE_DEVICES`; empty hides every device.
     pub cuda_visible_devices: Option<String>,

@@ -224,7 +224,7 @@ fn names_of_a_namespace_without_operators_are_kept() {
     assert_eq!(unmatched[0].1.to_string(), "flagos.toml:2");
 }
 
-/// What takes over from `declined` under a configuration.
+/// The ids of the implementations that take over from `declined` under a configuration.
 fn successors(toml: &str, declined: &str) -> Vec<String> {
     let mut registry = Registry::new();
     for implementation in [
@@ -258,7 +258,7 @@ fn declined_calls_go_to_vendors_then_references_then_flagos() {
         successors("", "triton"),
         ["kernel", "reference", "mine", "gems"]
     );
-    // What the route does not name was not chosen, and serves nevertheless.
+    // An implementation that the route does not name was not chosen, but may take over.
     assert_eq!(
         successors("ops.\"own::op\" = \"impl:gems\"", "gems"),
         ["triton", "kernel", "reference", "mine"]
