@@ -54,7 +54,7 @@ pub enum Group {
     /// TransformerEngine, in the words of TransformerEngine-FL.
     TransformerEngine,
     /// Collectives.
-    Comm,
+    Collectives,
     /// Names of PyTorch-Plugin-FL which flagos recognises and replaces.
     Legacy,
 }
@@ -70,7 +70,7 @@ impl Group {
         Self::Host,
         Self::Cuda,
         Self::TransformerEngine,
-        Self::Comm,
+        Self::Collectives,
         Self::Legacy,
     ];
 }
@@ -114,9 +114,9 @@ declare! {
     BACKEND_CONFIG: "FLAGOS_BACKEND_CONFIG", VarKind::Path, "the `backends.conf` an adapter ships, if any", Configuration,
         "A `backends.conf` (`operator = backend` lines) to read. It must exist. It beats `flagos.toml`.";
     LOCK: "FLAGOS_LOCK", VarKind::Path, "no check", Configuration,
-        "A plan lock file. When the plan differs from it at initialisation or reload, that fails with the difference.";
+        "A plan lock file. Initialisation and reload fail, with the difference, when the plan differs from it.";
     VENDOR: "FLAGOS_VENDOR", VarKind::Text, "the best one found", Configuration,
-        "The vendor whose devices are used: `host`, `cuda`, `ascend`, `metax`, or the name of a vendor library. It fails when that vendor cannot be used.";
+        "The vendor whose devices are used: `host`, `cuda`, `ascend`, `metax`, or the name of a vendor library. Initialisation fails when that vendor cannot be used.";
     ACCELERATOR: "FLAGOS_ACCELERATOR", VarKind::Text, "when the program asks", Configuration,
         "`flagos` makes the device torch's accelerator at `import torch` where torch has the same device under another name (NVIDIA GPUs); otherwise a program's first `import torch_fl` or `flagos` device string does. PyTorch-Plugin-FL's names of chips have no effect: `FLAGOS_VENDOR` chooses at run time.";
 
@@ -125,23 +125,23 @@ declare! {
     STRICT: "FLAGOS_STRICT", VarKind::Flag, "`0`", Routing,
         "Turns a route that cannot be followed, and every CPU fallback, into an error.";
     MAX_CPU_FALLBACK: "FLAGOS_MAX_CPU_FALLBACK", VarKind::Limit, "`unlimited`", Routing,
-        "How many times operators may fall back to the CPU before it is an error.";
+        "How many times operators may fall back to the CPU before a fallback is an error.";
 
     LOG: "FLAGOS_LOG", VarKind::Text, "`warn`", Logging,
-        "The least important level that is reported (`off`, `error`, `warn`, `info`, `debug`, `trace`), or a list with levels per module: `info,flagos_core::runtime=trace`.";
+        "The lowest level that is reported (`off`, `error`, `warn`, `info`, `debug`, `trace`), or a list with levels per module: `info,flagos_core::runtime=trace`.";
     LOG_DISPATCH: "FLAGOS_LOG_DISPATCH", VarKind::Flag, "`0`", Logging,
         "Prints `[flagos dispatch] <op> -> <backend>` for every operator call.";
 
     DISABLE_FLAGGEMS_PY: "FLAGOS_DISABLE_FLAGGEMS_PY", VarKind::Flag, "`0`", FlagGems,
         "Keeps FlagGems' Python kernels out of every route.";
     FLAGGEMS_SOURCE_DIR: "FLAGGEMS_SOURCE_DIR", VarKind::Path, "the installed package", FlagGems,
-        "The `src/flag_gems` folder FlagGems is loaded from.";
+        "The `src/flag_gems` folder that FlagGems is loaded from.";
     FLAGGEMS: "FLAGOS_FLAGGEMS", VarKind::Text, "`off`", FlagGems,
-        "Which of FlagGems' kernels serve without a route: `off`, none; `auto`, those verified on this chip and measured to be no slower than the native ones; `verified`, those verified; `all`, those not known to be wrong.";
+        "The FlagGems kernels that serve without a route: `off`, none; `auto`, those verified on this chip and measured to be no slower than the native ones; `verified`, those verified; `all`, those not known to be wrong.";
     REPLAY: "FLAGOS_REPLAY", VarKind::Flag, "`1`", FlagGems,
         "Whether calls of FlagGems' kernels are recorded, and repeated without Python.";
     VERIFY_REPLAYS: "FLAGOS_VERIFY_REPLAYS", VarKind::Count, "`0`", FlagGems,
-        "Compares one repeated call in so many with a call from Python, bit for bit; a difference is an error. `0`: none.";
+        "Compares every n-th repeated call with a call from Python, bit for bit; a difference is an error. `0` compares none.";
     GEMS_VENDOR: "GEMS_VENDOR", VarKind::Text, "found by FlagGems", FlagGems,
         "The vendor FlagGems generates kernels for.";
     LAUNCHER: "FLAGOS_LAUNCHER", VarKind::Flag, "`1`", FlagGems,
@@ -153,7 +153,7 @@ declare! {
         "`0` lets LightX2V start with a configuration that `flagos lightx2v check` refuses.";
 
     HOST_DEVICES: "FLAGOS_HOST_DEVICES", VarKind::Count, "`1`", Host,
-        "How many devices the host vendor shows.";
+        "The number of devices of the host vendor.";
     HOST_MEMORY: "FLAGOS_HOST_MEMORY", VarKind::Bytes, "the memory of the machine or of its control group", Host,
         "The memory of each host device.";
     HOST_SEED: "FLAGOS_HOST_SEED", VarKind::Count, "`0`", Host,
@@ -164,18 +164,18 @@ declare! {
         "Probabilities of injected failures: `alloc=0.01,copy=0.001`. Sites: `alloc` (device and pinned memory obtained from the system; what the cache serves is not), `copy` (asynchronous copies between the device and pinned memory), `event` (recording one), and `launch` (host functions an adapter queues on a stream; torch's operators run on the calling thread, so none of them is reached).";
 
     CUDA_VISIBLE_DEVICES: "CUDA_VISIBLE_DEVICES", VarKind::Text, "every device", Cuda,
-        "NVIDIA's variable: the devices of this process, by number or UUID, in this order. Set but empty, it hides them all, and `host` is chosen.";
+        "NVIDIA's variable: the devices of this process, by number or UUID, in this order. An empty value hides every device, so that `host` is chosen.";
 
     TE_PREFER: "TE_FL_PREFER", VarKind::Text, "`order` of `flagos.toml`, else `flagos`", TransformerEngine,
-        "Which kind of implementation comes first: `flagos`, `vendor` or `reference`.";
+        "The kind of implementation that comes first: `flagos`, `vendor` or `reference`.";
     TE_PREFER_VENDOR: "TE_FL_PREFER_VENDOR", VarKind::Flag, "not set", TransformerEngine,
         "Older form: `1` means `TE_FL_PREFER=vendor`, `0` means `flagos`. `TE_FL_PREFER` beats it.";
     TE_STRICT: "TE_FL_STRICT", VarKind::Flag, "`FLAGOS_STRICT`", TransformerEngine,
-        "`1`: a failure of the chosen implementation is raised. `0`: the next one is tried where nothing was written.";
+        "`1`: a failure of the chosen implementation is raised. `0`: the next implementation is tried if the failed one has written nothing.";
     TE_ALLOW_VENDORS: "TE_FL_ALLOW_VENDORS", VarKind::Text, "every vendor", TransformerEngine,
-        "The only vendors that may serve: `nvidia,acme`. Upper and lower case are the same, and `nvidia` is `cuda`.";
+        "The only vendors that may serve: `nvidia,acme`. Case does not matter, and `nvidia` means `cuda`.";
     TE_DENY_VENDORS: "TE_FL_DENY_VENDORS", VarKind::Text, "none", TransformerEngine,
-        "Vendors that must not serve. It beats `TE_FL_ALLOW_VENDORS`.";
+        "Vendors that must not serve. This variable beats `TE_FL_ALLOW_VENDORS`.";
     TE_PER_OP: "TE_FL_PER_OP", VarKind::Text, "none", TransformerEngine,
         "Orders of single operators: `rmsnorm_fwd=vendor:acme\\|flagos;gelu=reference`.";
     TE_PLUGIN_MODULES: "TE_FL_PLUGIN_MODULES", VarKind::Text, "none", TransformerEngine,
@@ -183,17 +183,17 @@ declare! {
     TE_SKIP_CUDA: "TE_FL_SKIP_CUDA", VarKind::Flag, "`0`", TransformerEngine,
         "`1`: TransformerEngine's own CUDA kernels are not offered.";
     TE_COMPAT: "TE_FL_COMPAT", VarKind::Flag, "`0`", TransformerEngine,
-        "`1`: fall back as TransformerEngine-FL does. Only `TE_FL_STRICT=0` raises at once, and what failed is not tried again until the policy changes.";
+        "`1`: fall back as TransformerEngine-FL does. Only `TE_FL_STRICT=0` raises at once, and an implementation that failed is not tried again until the policy changes.";
     TE_LOG_LEVEL: "TEFL_LOG_LEVEL", VarKind::Text, "`INFO`", TransformerEngine,
-        "The least important `[TE-FL ...]` line that is printed: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`.";
-    COMM_ENGINE: "FLAGOS_COMM_ENGINE", VarKind::Text, "`shm` for memory of the host, else that of the vendor", Comm,
-        "The engine of collectives over tensors of flagos devices: `shm`, `nccl`, `flagcx`, `hccl`. It fails when that engine cannot be used.";
-    COMM_LIBRARY: "FLAGOS_COMM_LIBRARY", VarKind::Path, "the one that is loaded, or found by name", Comm,
+        "The lowest level of `[TE-FL ...]` lines that are printed: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`.";
+    COMM_ENGINE: "FLAGOS_COMM_ENGINE", VarKind::Text, "`shm` for memory of the host, else that of the vendor", Collectives,
+        "The engine of collectives over tensors of flagos devices: `shm`, `nccl`, `flagcx`, `hccl`. Collectives fail when that engine cannot be used.";
+    COMM_LIBRARY: "FLAGOS_COMM_LIBRARY", VarKind::Path, "the one that is loaded, or found by name", Collectives,
         "The file of the engine's library, such as a `libnccl.so.2` of your own.";
-    COMM_WINDOW: "FLAGOS_COMM_WINDOW", VarKind::Bytes, "`1MiB`", Comm,
-        "Shared memory a rank writes at a time with the engine `shm`, a multiple of 4 KiB. Each rank of a group has two.";
-    COMM_DUMP: "FLAGOS_COMM_DUMP", VarKind::Path, "standard error has one line", Comm,
-        "A folder. When a collective fails, the last calls of its group and what is known of the other ranks are written there.";
+    COMM_WINDOW: "FLAGOS_COMM_WINDOW", VarKind::Bytes, "`1MiB`", Collectives,
+        "The window of the engine `shm`: the shared memory that a rank writes at a time, a multiple of 4 KiB. Each rank of a group has two.";
+    COMM_DUMP: "FLAGOS_COMM_DUMP", VarKind::Path, "standard error has one line", Collectives,
+        "The folder in which a collective that fails leaves its report: the last calls of its group, and the state of the other ranks.";
 
     USE_FLAGGEMS: "FLAGOS_USE_FLAGGEMS", VarKind::Flag, "`1`", Legacy,
         "`0` means `FLAGOS_DISABLE_FLAGGEMS_PY=1`, which replaces it.";

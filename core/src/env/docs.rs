@@ -15,7 +15,7 @@ impl Group {
             Self::Host => "The host device",
             Self::Cuda => "NVIDIA devices",
             Self::TransformerEngine => "TransformerEngine",
-            Self::Comm => "Collectives",
+            Self::Collectives => "Collectives",
             Self::Legacy => "Names of PyTorch-Plugin-FL",
         }
     }
