@@ -14,15 +14,15 @@ use flagos_comm::{Communicator, Error, ErrorKind, Result};
 const ROUNDS: usize = 15;
 
 /// Microseconds of a call in each round.
-fn measure(comm: &dyn Communicator, bytes: usize) -> Result<Vec<f64>> {
+fn measure(communicator: &dyn Communicator, bytes: usize) -> Result<Vec<f64>> {
     let mut data = vec![0f32; bytes / 4];
     let calls = (16 << 20) / bytes.max(1 << 13);
     let mut rounds = vec![];
     for round in 0..=ROUNDS {
-        ranks::all_reduce(comm, &mut [0.0])?; // lets all ranks begin at once
+        ranks::all_reduce(communicator, &mut [0.0])?; // lets all ranks begin at once
         let start = Instant::now();
         for _ in 0..calls {
-            ranks::all_reduce(comm, &mut data)?;
+            ranks::all_reduce(communicator, &mut data)?;
         }
         if round > 0 {
             rounds.push(start.elapsed().as_secs_f64() * 1e6 / calls as f64);
@@ -30,7 +30,7 @@ fn measure(comm: &dyn Communicator, bytes: usize) -> Result<Vec<f64>> {
     }
     // Checks the result: 0 stays 0, and ones add up.
     let mut ones = vec![1f32; bytes / 4];
-    ranks::all_reduce(comm, &mut ones)?;
+    ranks::all_reduce(communicator, &mut ones)?;
     if data.iter().any(|&x| x != 0.0) || ones.iter().any(|&x| x != ones[0] || x < 2.0) {
         return Err(Error::new(ErrorKind::Internal, "a wrong result"));
     }
@@ -52,7 +52,7 @@ fn main() {
     let results: Vec<_> = sizes
         .into_iter()
         .map(|bytes| {
-            let answers = ranks::fork(size, "bench", |comm, _| match measure(comm, bytes) {
+            let answers = ranks::fork(size, "bench", |communicator, _| match measure(communicator, bytes) {
                 Ok(rounds) => serde_json::json!(rounds).to_string(),
                 Err(error) => error.to_string(),
             });

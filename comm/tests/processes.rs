@@ -12,10 +12,10 @@ use ranks::{all_reduce, fork};
 #[test]
 fn processes_add_up() {
     for ranks in [2, 5] {
-        let answers = fork(ranks, "sum", |comm, rank| {
+        let answers = fork(ranks, "sum", |communicator, rank| {
             for round in 0..40 {
                 let mut data = vec![rank as f32; 1 + round * 4001];
-                if let Err(error) = all_reduce(comm, &mut data) {
+                if let Err(error) = all_reduce(communicator, &mut data) {
                     return error.to_string();
                 }
                 let expected = (0..ranks).sum::<usize>() as f32;
@@ -36,14 +36,14 @@ fn processes_add_up() {
 #[test]
 fn a_killed_process_is_named_by_the_others_at_once() {
     let started = Instant::now();
-    let answers = fork(3, "killed", |comm, rank| {
+    let answers = fork(3, "killed", |communicator, rank| {
         let mut data = vec![1.0; 1 << 20];
         for round in 0.. {
             if rank == 1 && round == 5 {
                 // SAFETY: ends this process, as the test is about.
                 unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
             }
-            if let Err(error) = all_reduce(comm, &mut data) {
+            if let Err(error) = all_reduce(communicator, &mut data) {
                 return error.to_string();
             }
         }

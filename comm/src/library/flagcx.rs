@@ -57,7 +57,7 @@ fn meaning(code: flagcx::Result) -> &'static str {
 /// A communicator of FlagCX.
 pub struct FlagCx {
     functions: Functions,
-    comm: Comm,
+    communicator: Comm,
     library: String,
     /// Whether the communicator was ended. In 0.13 `Destroy` after `Abort` or `Finalize` frees memory twice, so that
     /// exactly one of them is called.
@@ -84,7 +84,7 @@ impl FlagCx {
         let (functions, library) = load(config)?;
         let mut flagcx = Self {
             functions,
-            comm: std::ptr::null_mut(),
+            communicator: std::ptr::null_mut(),
             library,
             ended: AtomicBool::new(true),
         };
@@ -93,7 +93,7 @@ impl FlagCx {
         // SAFETY: the id is rank 0's; the caller has made the device current.
         let outcome = unsafe {
             (flagcx.functions.comm_init_rank)(
-                &raw mut flagcx.comm,
+                &raw mut flagcx.communicator,
                 config.size as c_int,
                 &raw const id.0,
                 config.rank as c_int,
@@ -143,10 +143,10 @@ impl FlagCx {
         let last = self
             .functions
             .get_last_error
-            .filter(|_| !self.comm.is_null())
+            .filter(|_| !self.communicator.is_null())
             .and_then(|get| {
                 // SAFETY: the communicator is alive; the string is the library's own.
-                let text = unsafe { get(self.comm) };
+                let text = unsafe { get(self.communicator) };
                 if text.is_null() {
                     return None;
                 }
@@ -234,7 +234,7 @@ impl Dialect for FlagCx {
                 count,
                 DataType(dtype as u32),
                 RedOp(op as u32),
-                self.comm,
+                self.communicator,
                 &raw const stream,
             )
         })
@@ -260,7 +260,7 @@ impl Dialect for FlagCx {
                 DataType(dtype as u32),
                 RedOp(op as u32),
                 root as c_int,
-                self.comm,
+                self.communicator,
                 &raw const stream,
             )
         })
@@ -284,7 +284,7 @@ impl Dialect for FlagCx {
                 count,
                 DataType(dtype as u32),
                 root as c_int,
-                self.comm,
+                self.communicator,
                 &raw const stream,
             )
         })
@@ -306,7 +306,7 @@ impl Dialect for FlagCx {
                 recv.cast(),
                 count,
                 DataType(dtype as u32),
-                self.comm,
+                self.communicator,
                 &raw const stream,
             )
         })
@@ -330,7 +330,7 @@ impl Dialect for FlagCx {
                 count,
                 DataType(dtype as u32),
                 RedOp(op as u32),
-                self.comm,
+                self.communicator,
                 &raw const stream,
             )
         })
@@ -352,7 +352,7 @@ impl Dialect for FlagCx {
                 count,
                 DataType(dtype as u32),
                 peer as c_int,
-                self.comm,
+                self.communicator,
                 &raw const stream,
             )
         })
@@ -374,7 +374,7 @@ impl Dialect for FlagCx {
                 count,
                 DataType(dtype as u32),
                 peer as c_int,
-                self.comm,
+                self.communicator,
                 &raw const stream,
             )
         })
@@ -383,13 +383,15 @@ impl Dialect for FlagCx {
     fn group_start(&self) -> Result<()> {
         // SAFETY: the communicator is alive.
         self.check("GroupStart", unsafe {
-            (self.functions.group_start)(self.comm)
+            (self.functions.group_start)(self.communicator)
         })
     }
 
     fn group_end(&self) -> Result<()> {
         // SAFETY: the communicator is alive.
-        self.check("GroupEnd", unsafe { (self.functions.group_end)(self.comm) })
+        self.check("GroupEnd", unsafe {
+            (self.functions.group_end)(self.communicator)
+        })
     }
 
     fn abort(&self) -> Result<()> {
@@ -398,7 +400,7 @@ impl Dialect for FlagCx {
         }
         match self.functions.comm_abort {
             // SAFETY: ended once, and not used afterwards.
-            Some(abort) => self.check("CommAbort", unsafe { abort(self.comm) }),
+            Some(abort) => self.check("CommAbort", unsafe { abort(self.communicator) }),
             None => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!("{} has no CommAbort", self.library),
@@ -416,7 +418,7 @@ impl Dialect for FlagCx {
         };
         let mut error = flagcx::Result::Success;
         // SAFETY: the communicator is alive; writes one integer.
-        let asked = unsafe { get(self.comm, &raw mut error) };
+        let asked = unsafe { get(self.communicator, &raw mut error) };
         if asked == flagcx::Result::NotSupported {
             return Ok(()); // a heterogeneous group does not tell
         }
@@ -429,7 +431,7 @@ impl Drop for FlagCx {
     fn drop(&mut self) {
         if !self.ended.swap(true, Ordering::AcqRel) {
             // SAFETY: ended once; all of its work has finished.
-            unsafe { (self.functions.comm_destroy)(self.comm) };
+            unsafe { (self.functions.comm_destroy)(self.communicator) };
         }
     }
 }

@@ -41,7 +41,7 @@ thread_local! {
 /// A communicator of HCCL.
 pub struct Hccl {
     functions: Functions,
-    comm: Comm,
+    communicator: Comm,
     rank: u32,
     library: String,
     ended: AtomicBool,
@@ -67,7 +67,7 @@ impl Hccl {
         let (functions, library) = load(config)?;
         let mut hccl = Self {
             functions,
-            comm: std::ptr::null_mut(),
+            communicator: std::ptr::null_mut(),
             rank: config.rank as u32,
             library,
             ended: AtomicBool::new(true),
@@ -89,7 +89,7 @@ impl Hccl {
                 config.size as u32,
                 &raw const info,
                 hccl.rank,
-                &raw mut hccl.comm,
+                &raw mut hccl.communicator,
             )
         };
         hccl.check("CommInitRootInfo", outcome)?;
@@ -191,7 +191,7 @@ impl Dialect for Hccl {
                 count as u64,
                 DataType(dtype as u32),
                 hccl::ReduceOp(op as u32),
-                self.comm,
+                self.communicator,
                 stream,
             )
         })
@@ -216,7 +216,7 @@ impl Dialect for Hccl {
                 DataType(dtype as u32),
                 hccl::ReduceOp(op as u32),
                 root as u32,
-                self.comm,
+                self.communicator,
                 stream,
             )
         })
@@ -249,7 +249,7 @@ impl Dialect for Hccl {
                 count as u64,
                 DataType(dtype as u32),
                 root as u32,
-                self.comm,
+                self.communicator,
                 stream,
             )
         })
@@ -270,7 +270,7 @@ impl Dialect for Hccl {
                 recv.cast(),
                 count as u64,
                 DataType(dtype as u32),
-                self.comm,
+                self.communicator,
                 stream,
             )
         })
@@ -293,7 +293,7 @@ impl Dialect for Hccl {
                 count as u64,
                 DataType(dtype as u32),
                 hccl::ReduceOp(op as u32),
-                self.comm,
+                self.communicator,
                 stream,
             )
         })
@@ -324,7 +324,7 @@ impl Dialect for Hccl {
                 count as u64,
                 DataType(dtype as u32),
                 peer as u32,
-                self.comm,
+                self.communicator,
                 stream,
             )
         })
@@ -355,7 +355,7 @@ impl Dialect for Hccl {
                 count as u64,
                 DataType(dtype as u32),
                 peer as u32,
-                self.comm,
+                self.communicator,
                 stream,
             )
         })
@@ -389,7 +389,7 @@ impl Dialect for Hccl {
             (self.functions.batch_send_recv)(
                 items.as_mut_ptr(),
                 items.len() as u32,
-                self.comm,
+                self.communicator,
                 stream,
             )
         })
@@ -415,7 +415,7 @@ impl Dialect for Hccl {
         let mut error = hccl::Result::Success;
         // SAFETY: the communicator is alive; writes one integer.
         self.check("GetCommAsyncError", unsafe {
-            get(self.comm, &raw mut error)
+            get(self.communicator, &raw mut error)
         })?;
         self.check("an earlier call", error)
     }
@@ -425,7 +425,7 @@ impl Drop for Hccl {
     fn drop(&mut self) {
         if !self.ended.swap(true, Ordering::AcqRel) {
             // SAFETY: ended once; all of its work has finished.
-            unsafe { (self.functions.comm_destroy)(self.comm) };
+            unsafe { (self.functions.comm_destroy)(self.communicator) };
         }
     }
 }

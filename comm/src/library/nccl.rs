@@ -38,7 +38,7 @@ functions! {
 /// A communicator of the library.
 pub struct Nccl {
     functions: Functions,
-    comm: Comm,
+    communicator: Comm,
     library: String,
     ended: std::sync::atomic::AtomicBool,
 }
@@ -99,7 +99,7 @@ impl Nccl {
         let (functions, library) = load(config)?;
         let mut nccl = Self {
             functions,
-            comm: std::ptr::null_mut(),
+            communicator: std::ptr::null_mut(),
             library,
             ended: std::sync::atomic::AtomicBool::new(true),
         };
@@ -115,7 +115,7 @@ impl Nccl {
         // SAFETY: the id is rank 0's; the caller has made the device current.
         let outcome = unsafe {
             (nccl.functions.comm_init_rank)(
-                &raw mut nccl.comm,
+                &raw mut nccl.communicator,
                 config.size as c_int,
                 id,
                 config.rank as c_int,
@@ -145,7 +145,7 @@ impl Nccl {
         });
         let last = self.functions.get_last_error.and_then(|get| {
             // SAFETY: the communicator may be NULL.
-            text(unsafe { get(self.comm) })
+            text(unsafe { get(self.communicator) })
         });
         Err(Error::new(
             ErrorKind::Library,
@@ -231,7 +231,7 @@ impl Dialect for Nccl {
                 scalar.as_mut_ptr().cast(),
                 DataType(code as u32),
                 ScalarResidence::ScalarHostImmediate,
-                self.comm,
+                self.communicator,
             )
         };
         self.check("RedOpCreatePreMulSum", outcome)
@@ -241,7 +241,7 @@ impl Dialect for Nccl {
     fn drop_premul(&self, op: i32) {
         if let Some(destroy) = self.functions.destroy_op {
             // SAFETY: made by `premul`, destroyed once; queued work keeps what it needs.
-            unsafe { destroy(RedOp(op as u32), self.comm) };
+            unsafe { destroy(RedOp(op as u32), self.communicator) };
         }
     }
 
@@ -262,7 +262,7 @@ impl Dialect for Nccl {
                 count,
                 DataType(dtype as u32),
                 RedOp(op as u32),
-                self.comm,
+                self.communicator,
                 stream,
             )
         })
@@ -287,7 +287,7 @@ impl Dialect for Nccl {
                 DataType(dtype as u32),
                 RedOp(op as u32),
                 root as c_int,
-                self.comm,
+                self.communicator,
                 stream,
             )
         })
@@ -310,7 +310,7 @@ impl Dialect for Nccl {
                 count,
                 DataType(dtype as u32),
                 root as c_int,
-                self.comm,
+                self.communicator,
                 stream,
             )
         })
@@ -331,7 +331,7 @@ impl Dialect for Nccl {
                 recv.cast(),
                 count,
                 DataType(dtype as u32),
-                self.comm,
+                self.communicator,
                 stream,
             )
         })
@@ -354,7 +354,7 @@ impl Dialect for Nccl {
                 count,
                 DataType(dtype as u32),
                 RedOp(op as u32),
-                self.comm,
+                self.communicator,
                 stream,
             )
         })
@@ -375,7 +375,7 @@ impl Dialect for Nccl {
                 count,
                 DataType(dtype as u32),
                 peer as c_int,
-                self.comm,
+                self.communicator,
                 stream,
             )
         })
@@ -396,7 +396,7 @@ impl Dialect for Nccl {
                 count,
                 DataType(dtype as u32),
                 peer as c_int,
-                self.comm,
+                self.communicator,
                 stream,
             )
         })
@@ -418,7 +418,7 @@ impl Dialect for Nccl {
         }
         // SAFETY: ended once, and not used afterwards.
         self.check("CommAbort", unsafe {
-            (self.functions.comm_abort)(self.comm)
+            (self.functions.comm_abort)(self.communicator)
         })
     }
 
@@ -428,7 +428,8 @@ impl Dialect for Nccl {
         }
         let mut error = nccl::Result::Success;
         // SAFETY: writes one integer.
-        let asked = unsafe { (self.functions.comm_get_async_error)(self.comm, &raw mut error) };
+        let asked =
+            unsafe { (self.functions.comm_get_async_error)(self.communicator, &raw mut error) };
         self.check("CommGetAsyncError", asked)?;
         self.check("an earlier call", error)
     }
@@ -438,7 +439,7 @@ impl Drop for Nccl {
     fn drop(&mut self) {
         if !self.ended.swap(true, std::sync::atomic::Ordering::AcqRel) {
             // SAFETY: ended once; all of its work has finished.
-            unsafe { (self.functions.comm_destroy)(self.comm) };
+            unsafe { (self.functions.comm_destroy)(self.communicator) };
         }
     }
 }

@@ -60,9 +60,9 @@ pub fn fork(
                 timeout: Duration::from_secs(20),
                 window: 1 << 20,
             };
-            let comm = engine::connect(&config, &Folder(folder.clone()));
-            let answer = match comm {
-                Ok(comm) => work(&*comm, rank),
+            let communicator = engine::connect(&config, &Folder(folder.clone()));
+            let answer = match communicator {
+                Ok(communicator) => work(&*communicator, rank),
                 Err(error) => format!("not connected: {error}"),
             };
             let out = UnixDatagram::unbound().expect("a socket");
@@ -91,7 +91,7 @@ pub fn fork(
 }
 
 /// Adds up `data` of all ranks.
-pub fn all_reduce(comm: &dyn Communicator, data: &mut [f32]) -> Result<()> {
+pub fn all_reduce(communicator: &dyn Communicator, data: &mut [f32]) -> Result<()> {
     let address = data.as_mut_ptr().cast::<u8>();
     let call = Collective {
         kind: Kind::AllReduce,
@@ -109,5 +109,5 @@ pub fn all_reduce(comm: &dyn Communicator, data: &mut [f32]) -> Result<()> {
         recv_counts: &[],
     };
     // SAFETY: the buffer holds `count` elements.
-    unsafe { comm.run(&call, Stream(std::ptr::null_mut())) }
+    unsafe { communicator.run(&call, Stream(std::ptr::null_mut())) }
 }
