@@ -47,7 +47,7 @@ fn group(group: Group) -> &'static str {
         Group::Host => "host",
         Group::Cuda => "cuda",
         Group::TransformerEngine => "transformer_engine",
-        Group::Comm => "comm",
+        Group::Collectives => "comm",
         Group::Legacy => "legacy",
     }
 }

@@ -35,7 +35,7 @@ impl Prefer {
         }
     }
 
-    /// Reads the word, in any case.
+    /// Reads the word, in upper or lower case.
     ///
     /// # Errors
     /// A hint at the valid words, for any other word.

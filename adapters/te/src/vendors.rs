@@ -1,4 +1,4 @@
-//! Names of vendors. TransformerEngine-FL writes them in any case, and names some vendors by their company.
+//! Names of vendors. TransformerEngine-FL writes them in upper or lower case, and names some by their company.
 
 /// Names that configuration may use before an implementation of the vendor is registered.
 pub const KNOWN: [&str; 13] = [

@@ -258,7 +258,7 @@ impl Segment {
         while !reason.is_char_boundary(end) {
             end -= 1;
         }
-        // SAFETY: whoever won the exchange is the only writer, and readers wait for `aborted`.
+        // SAFETY: the thread that won the exchange is the only writer, and readers wait for `aborted`.
         unsafe { (&mut *header.reason.get())[..end].copy_from_slice(&reason.as_bytes()[..end]) };
         header.reason_length.store(end as u32, Release);
         header.aborted.store(mine, Release);

@@ -45,8 +45,8 @@ impl Reason {
         )
     }
 
-    /// Whether the implementation may serve a call that the winner declines. One that is there on
-    /// request is usable, but serves nobody who did not ask for it.
+    /// Whether the implementation may serve a call that the winner declines. An implementation on request is
+    /// usable, but does not take over, because only a route of the operator's own may choose it.
     #[must_use]
     pub const fn may_take_over(&self) -> bool {
         self.is_usable() && !matches!(self, Self::OnRequest(_))

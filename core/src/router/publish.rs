@@ -99,7 +99,7 @@ impl Router {
                 .for_each(rewrite),
             None => plan.iter().for_each(rewrite),
         }
-        // Last: whoever is told, and asks then, finds this plan.
+        // The change is announced last, so that a listener that asks for the plan finds this one.
         self.tell_of_change();
         plan
     }

@@ -36,13 +36,13 @@ impl PoolKind {
 pub(super) enum State {
     /// The slot is empty.
     Vacant,
-    /// In a bin.
+    /// The block is free, and in a bin.
     Free,
-    /// Held by a caller.
+    /// A caller holds the block.
     Allocated,
-    /// Freed by its caller, still used by other streams.
+    /// The caller has freed the block, but other streams still use it.
     Deferred,
-    /// A whole segment on its way back to the vendor.
+    /// The block is a whole segment, on its way back to the vendor.
     Retired,
 }
 

@@ -1,8 +1,8 @@
 //! The interface of a device vendor: memory, streams and events.
 //!
-//! The traits are object-safe, so one process can hold vendors found at run time. Objects are shared
-//! by `Arc`: dropping the last reference destroys a stream or an event, whatever is still queued
-//! keeps its own reference. Every vendor passes the same suite, `tests/vendor_conformance.rs`.
+//! The traits are object-safe, so that one process can hold vendors found at run time. Objects are shared
+//! by `Arc`: dropping the last reference destroys a stream or an event. Queued work keeps references of its own.
+//! Every vendor passes the same suite, `tests/vendor_conformance`.
 
 use std::any::Any;
 use std::ffi::c_void;

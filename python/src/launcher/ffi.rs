@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 pub type Object = *mut ffi::PyObject;
 
 extern "C" {
-    /// Not in the limited API; exported with this signature by every Python since 3.9.
+    /// Exported with this signature by every Python since 3.9, although the limited API lacks it.
     /// (`PyObject_Vectorcall` is an inline function before 3.11.)
     fn PyObject_VectorcallDict(
         callable: Object,

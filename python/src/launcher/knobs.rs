@@ -49,7 +49,7 @@ impl Knobs {
     /// compiles on demand (`compiles`).
     #[inline]
     pub fn check(&self, compiles: bool) -> Result<(), Reason> {
-        // SAFETY: the GIL is held by whoever launches; dictionaries, lists and interned names.
+        // SAFETY: every launch holds the GIL; dictionaries, lists and interned names.
         unsafe {
             if ffi::item(self.drivers.as_ptr(), self.active_name) != self.active.as_ptr() {
                 return Err(Reason::Driver);

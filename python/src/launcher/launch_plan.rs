@@ -135,7 +135,7 @@ impl LaunchPlan {
     #[inline]
     pub fn globals_hold(&self) -> Result<(), Reason> {
         for (dict, name, value) in &self.globals {
-            // SAFETY: the GIL is held by whoever launches; a dictionary and a string.
+            // SAFETY: every launch holds the GIL; a dictionary and a string.
             if unsafe { ffi::item(dict.as_ptr(), name.as_ptr()) } != value.as_ptr() {
                 return Err(Reason::Globals);
             }

@@ -25,8 +25,8 @@ pub(super) unsafe extern "C" fn operator(
 ) -> *mut PyObject {
     let op = slf.cast::<Operator>();
     let epoch = epoch::now();
-    // SAFETY: an object of this type is initialised before anybody gets it; the target may be
-    // replaced while it runs, so the call has a reference of its own.
+    // SAFETY: an object of this type is initialised before Python code gets it. The call owns a reference
+    // to the target, which may be replaced while it runs.
     unsafe {
         let Chosen { target, serving } = if (*op).epoch == epoch {
             remembered(op)
@@ -70,7 +70,7 @@ pub(super) unsafe extern "C" fn operator(
 /// `op` is an [`Operator`] that has resolved.
 #[inline]
 unsafe fn remembered(op: *mut Operator) -> Chosen {
-    // SAFETY: says the caller.
+    // SAFETY: the caller's promise.
     unsafe {
         let (target, serving) = ((*op).target, (*op).serving);
         ffi::Py_INCREF(target);
@@ -89,7 +89,7 @@ unsafe fn find_target(op: *mut Operator, epoch: u64) -> Chosen {
         serving: ptr::null(),
     };
     let plain = epoch & !CONTEXTS;
-    // SAFETY: says the caller; the interpreter's lock is held in any call.
+    // SAFETY: the caller's promise; the interpreter's lock is held in any call.
     unsafe {
         let asks_the_plan = (*op).resolve.is_null();
         if epoch != plain {
@@ -179,7 +179,7 @@ unsafe fn log(op: *mut Operator, serving: &Served, result: *mut PyObject) -> *mu
             Ok(()) => result,
             Err(error) => {
                 error.restore(py);
-                // SAFETY: says the caller.
+                // SAFETY: the caller's promise.
                 unsafe { ffi::Py_DECREF(result) };
                 ptr::null_mut()
             }
@@ -197,7 +197,7 @@ unsafe fn declined(op: *mut Operator, serving: &Served, arguments: Arguments) ->
     Python::attach(|py| {
         let error = PyErr::fetch(py);
         let answer = match is_unsupported(py, &error) {
-            // SAFETY: says the caller.
+            // SAFETY: the caller's promise.
             true => unsafe { plan::take_over(py, op, serving, error, arguments) },
             false => Err(error),
         };
@@ -304,7 +304,7 @@ pub(super) unsafe extern "C" fn by_name(
 ) -> *mut PyObject {
     let by_name = slf.cast::<ByName>();
     let nargs = nargsf & !ARGUMENTS_OFFSET;
-    // SAFETY: an object of this type is initialised before anybody gets it.
+    // SAFETY: an object of this type is initialised before Python code gets it.
     unsafe {
         if nargs == 0 {
             // Without a positional name, `plain` applies Python's own rules and messages.

@@ -81,7 +81,7 @@ pub(super) unsafe fn vectorcall(
     let function = VECTORCALL.load(Ordering::Relaxed);
     // SAFETY: `find` stored a function of this type before any caller could exist.
     let function: Vectorcall = unsafe { std::mem::transmute(function) };
-    // SAFETY: says the caller.
+    // SAFETY: the caller's promise.
     unsafe { function(callable, args, nargsf, kwnames) }
 }
 

@@ -139,7 +139,7 @@ macro_rules! object {
 
             unsafe fn free(slf: *mut Self) {
                 let free: unsafe fn(*mut Self) = $free;
-                // SAFETY: says the caller.
+                // SAFETY: the caller's promise.
                 unsafe { free(slf) }
             }
         }

@@ -165,7 +165,7 @@ pub(super) unsafe fn take_over(
             positional,
             names,
         } = arguments;
-        // SAFETY: says the caller; a result is a reference of its own.
+        // SAFETY: the caller's promise; a result is a reference of its own.
         let result = unsafe {
             let result = vectorcall(target.as_ptr(), values, positional, names);
             Bound::from_owned_ptr_or_err(py, result)

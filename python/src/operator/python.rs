@@ -54,7 +54,7 @@ fn construct<'py>(
     let op = allocate::<Operator>(py)?;
     let reference =
         |object: Option<Bound<'py, PyAny>>| object.map_or(ptr::null_mut(), Bound::into_ptr);
-    // SAFETY: new, and seen by nobody yet but the collector, for which null is nothing.
+    // SAFETY: a new object, which only the collector can see, and the collector skips null.
     let made = unsafe {
         (*op).vectorcall = call::operator;
         (*op).resolve = reference(resolve);

@@ -74,7 +74,7 @@ unsafe extern "C" fn clear<T: Object>(slf: *mut PyObject) -> c_int {
 }
 
 unsafe extern "C" fn deallocate<T: Object>(slf: *mut PyObject) {
-    // SAFETY: nobody has the object any more; the order is that of CPython's own types.
+    // SAFETY: no reference to the object is left; the order is that of CPython's own types.
     unsafe {
         let class = ffi::Py_TYPE(slf);
         ffi::PyObject_GC_UnTrack(slf.cast());

@@ -148,7 +148,7 @@ impl Device {
     }
 
     fn destroy(&self, item: Discarded) -> Result<()> {
-        // SAFETY: whoever discards an item owned it and does not use it any more. CUDA keeps streams
+        // SAFETY: callers discard only items that they own, and do not use them afterwards. CUDA keeps streams
         // and events until their work has run.
         unsafe {
             match item {
@@ -215,7 +215,7 @@ fn describe(api: &Api, device: CUdevice) -> Result<DeviceProperties> {
         // SAFETY: a valid output and a valid device.
         unsafe { cuda!(api, cuDeviceGetAttribute(&mut value, attribute, device)) }.map(|()| value)
     };
-    // SAFETY: the last byte is 0 whatever was written.
+    // SAFETY: CUDA wrote at most 255 bytes, so that the last byte is 0.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) };
     Ok(DeviceProperties {
         name: name.to_string_lossy().into_owned(),

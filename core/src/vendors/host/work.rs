@@ -53,8 +53,8 @@ pub(super) enum Work {
     Wait(Recorded<Work>),
 }
 
-// SAFETY: whoever queues pointers promises, in `Stream::copy` and `Stream::launch`, that another
-// thread may use them until the item has run.
+// SAFETY: the callers of `Stream::copy` and `Stream::launch` promise that another thread may use the pointers
+// until the item has run.
 unsafe impl Send for Work {}
 
 impl Work {
