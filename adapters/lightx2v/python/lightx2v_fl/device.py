@@ -1,4 +1,4 @@
-"""The platform's device class: what LightX2V asks of one."""
+"""Which torch device LightX2V's tensors are on."""
 
 from __future__ import annotations
 
@@ -24,43 +24,3 @@ def device_name(given: str | None = None) -> str:
             f"{'' if given else f'{VARIABLE}='}{name} is no device: write one of {', '.join((FLAGOS, *_NATIVE))}{hint}"
         )
     return name
-
-
-class FlagosDevice:
-    """``PLATFORM=flagos``."""
-
-    name = FLAGOS
-
-    @staticmethod
-    def get_device() -> str:
-        """What LightX2V writes as ``AI_DEVICE``; ``torch.<it>`` is its device module."""
-        name = device_name()
-        if name == FLAGOS:
-            import torch_fl  # noqa: F401  raises the reason when the device cannot be registered
-        return name
-
-    @staticmethod
-    def init_device_env() -> None:
-        """Add our operators to LightX2V's tables. LightX2V calls this for the chosen platform only."""
-        from lightx2v_fl import completions, tables
-
-        tables.install()
-        completions.install()
-
-    @staticmethod
-    def is_available() -> bool:
-        """Whether there is a device."""
-        import torch
-
-        name = device_name()
-        if name == "cpu":
-            return True
-        module = getattr(torch, name, None)
-        return module is not None and bool(module.is_available())
-
-    @staticmethod
-    def init_parallel_env() -> None:
-        """Join the other ranks; LightX2V calls this where its configuration has ``parallel``."""
-        from lightx2v_fl import parallel
-
-        parallel.join(device_name())

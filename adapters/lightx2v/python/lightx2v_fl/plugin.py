@@ -18,7 +18,7 @@ def register() -> None:
     """Add the platform to LightX2V's table. Idempotent; touches nothing else."""
     from lightx2v_platform.registry_factory import PLATFORM_DEVICE_REGISTER
 
-    from lightx2v_fl.device import FlagosDevice
+    from lightx2v_fl.platform import FlagosDevice
 
     present = PLATFORM_DEVICE_REGISTER.get(PLATFORM)
     if present is FlagosDevice:
@@ -50,7 +50,7 @@ def activate() -> None:
         register()
         os.environ["PLATFORM"] = PLATFORM
         return
-    from lightx2v_fl.device import FlagosDevice
+    from lightx2v_fl.platform import FlagosDevice
 
     wanted = FlagosDevice.get_device()
     if chosen != wanted:

@@ -9,7 +9,8 @@ from lightx2v.common.ops.mm.mm_weight import MMWeight, MMWeightQuantTemplate
 from torch import Tensor
 
 from lightx2v_fl import operators
-from lightx2v_fl.operators.quantized import FP8, quantize_fp8, quantize_int8
+from lightx2v_fl.operators.formats import FP8
+from lightx2v_fl.operators.quantized import quantize_fp8, quantize_int8
 
 
 class FlagosLinear(MMWeight):

@@ -16,10 +16,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lightx2v_fl.operators import quantized as formulas
+from lightx2v_fl.operators import formats
 
-GREATEST = {formulas.FP8: formulas.FP8_MAX, torch.int8: formulas.INT8_MAX}
-SMALLEST_SCALE = tl.constexpr(formulas.SMALLEST_SCALE)
+GREATEST = {formats.FP8: formats.FP8_MAX, torch.int8: formats.INT8_MAX}
+SMALLEST_SCALE = tl.constexpr(formats.SMALLEST_SCALE)
 ROUNDER = tl.constexpr(1.5 * 2**23)  # added to a small number, leaves it rounded in the lowest bits
 
 WIDEST = 32768  # of a row that is kept in registers

@@ -15,17 +15,13 @@ import torch
 from torch import Tensor
 
 from flagos import _core
+from lightx2v_fl.operators.formats import FP8, FP8_MAX, INT8_MAX, SMALLEST_SCALE
 from lightx2v_fl.operators.implementations import (
     declare,
     decline,
     flaggems_function,
     native_type,
 )
-
-FP8 = torch.float8_e4m3fn
-FP8_MAX = 448.0  # torch.finfo(FP8).max
-INT8_MAX = 127.0
-SMALLEST_SCALE = 1e-12  # a token of zeros
 
 
 def quantize_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
