@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -284,6 +285,94 @@ def test_the_catalogue_of_adapters_says_what_they_declare() -> None:
     assert extras.keys() == published.keys()
     for extra, (requirement,) in extras.items():
         assert requirement.partition("==")[0] == published[extra]["distribution"]
+
+
+PACKAGES = [
+    path.parent
+    for path in (
+        FLAGOS / "__init__.py",
+        *sorted((ROOT / "adapters").glob("*/python/*/__init__.py")),
+    )
+]
+
+
+def without_types(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes below one, but for those that only type checkers read."""
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING")):
+            yield child
+            yield from without_types(child)
+
+
+def imported(source: str, modules: Collection[str]) -> Iterator[str]:
+    """Those of `modules` that Python source imports, in functions too, or names in a text."""
+    for node in without_types(ast.parse(source)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in modules else node.module for name in whole]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names = [text for argument in node.args if (text := text_of(argument))]
+        elif "." in text_of(node):
+            names = [text_of(node)]
+        yield from (name for name in names if name in modules)
+
+
+def text_of(node: ast.AST) -> str:
+    """What a constant of type text says; nothing for every other node."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def folders(package: Path) -> dict[str, dict[str, set[str]]]:
+    """Each folder of a Python package → its files and folders → those beside them that they import from."""
+    files = {}
+    for file in (*package.rglob("*.py"), *package.rglob("*.pyi")):
+        place = (package.name, *file.relative_to(package).with_suffix("").parts)
+        files[".".join(place[:-1] if place[-1] == "__init__" else place)] = (file, place)
+    found: dict[str, dict[str, set[str]]] = {}
+    for file, place in files.values():
+        # The stub of a native module stands for the module, and imports for type checkers alone.
+        targets = imported(file.read_text(), files.keys()) if file.suffix == ".py" else ()
+        for other in {files[target][1] for target in targets} - {place}:
+            # Where the ways to both part.
+            pairs = enumerate(zip(place, other, strict=False))
+            depth = next(i for i, (a, b) in pairs if a != b)
+            named = found.setdefault(".".join(place[:depth]), {})
+            named.setdefault(place[depth], set()).add(other[depth])
+            named.setdefault(other[depth], set())
+    return found
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_python_modules_of_a_folder_do_not_need_each_other(package: Path) -> None:
+    found = folders(package)
+    assert found or len(list(package.rglob("*.py"))) < 3
+    assert {folder: way for folder, named in found.items() if (way := circle(named))} == {}
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"a": "from p import b", "b": ""}, {}),
+        ({"a": "from p import b", "b": "def f():\n    import p.a"}, {"p": ["a", "b", "a"]}),
+        ({"a": "from p.q import c", "q/c": "import_module('p.a')"}, {"p": ["a", "q", "a"]}),
+        ({"a": "T = {'x': 'p.b'}", "b": "from p.a import T"}, {"p": ["a", "b", "a"]}),
+        ({"q/__init__": "from p.q.c import x", "q/c": "from p.q import y"}, {"p.q": ["__init__", "c", "__init__"]}),
+        ({"a": "if TYPE_CHECKING:\n    from p import b", "b": "from p import a"}, {}),
+    ],
+)  # fmt: skip
+def test_circles_are_found_in_python_packages(
+    tmp_path: Path, files: dict[str, str], found: dict[str, list[str]]
+) -> None:
+    """The check above sees every way in which a module can import another one."""
+    for name, source in {"__init__": "", "q/__init__": "", **files}.items():
+        file = tmp_path / "p" / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(source)
+    named = folders(tmp_path / "p")
+    assert {folder: way for folder, each in named.items() if (way := circle(each))} == found
 
 
 def test_importing_flagos_loads_no_framework() -> None:

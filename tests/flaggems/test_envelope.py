@@ -10,8 +10,9 @@ import torch
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 import torch_fl
-from torch_fl import python_kernels, routing
+from torch_fl import routing
 from torch_fl.flaggems import candidates, cases, check, envelope, samples
+from torch_fl.python_kernels import offers
 
 from .database import DATABASE
 from .served import count, on
@@ -76,7 +77,7 @@ def test_what_is_wrong_exactly_outside_is_strict_within(
     assert found["verdict"] == check.STRICT and found["only"] == only, found
     assert 0 < found["inside"] < found["cases"]
     assert found["outside"] > 0 and "outside" in found["first"]
-    (left,) = python_kernels._offers["aten::exp"].values()
+    (left,) = offers._offers["aten::exp"].values()
     assert left.only == (), "the check leaves it as it was"
 
 

@@ -17,6 +17,7 @@ from adapters.torch.tests import conditions_oracle
 from flagos import _core
 from torch_fl import python_kernels
 from torch_fl.flaggems import envelope
+from torch_fl.python_kernels import offers
 
 aten = torch.ops.aten
 ID = "test.conditions"
@@ -263,7 +264,7 @@ def test_conditions_hold_from_the_next_call_on():
 
 
 def test_conditions_that_outlive_a_change_are_found(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(python_kernels, "_attach_anew", lambda op: None)
+    monkeypatch.setattr(offers, "_attach_anew", lambda op: None)
     assert not follows("exp")
 
 

@@ -8,8 +8,14 @@ device is first used.
 
 from __future__ import annotations
 
+import importlib
 import sys
 import warnings
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch_fl.python_kernels import replay as replay
 
 
 def _autoload() -> None:
@@ -43,7 +49,16 @@ def _register_or_wait() -> None:
     if waiting.is_asked():
         _register.register()
     else:
-        waiting.install()
+        waiting.install(_ask, _device_module)
+
+
+def _ask() -> None:
+    """Register the device, by the program's own import of this package if it has begun."""
+    importlib.import_module(__name__)
+
+
+def _device_module() -> ModuleType:
+    return importlib.import_module("torch_fl.flagos")
 
 
 def _give_up(error: BaseException) -> None:
@@ -124,7 +139,7 @@ def __getattr__(name: str) -> object:
     # `torch_fl.flagos` is `torch.flagos`; it is imported late because its modules need a torch whose
     # import is complete, which it is not while torch autoloads this package.
     if name == "flagos":
-        import importlib
-
-        return importlib.import_module("torch_fl.flagos")
+        return _device_module()
+    if name == "replay":
+        return importlib.import_module("torch_fl.python_kernels.replay")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -110,10 +110,12 @@ def open_extension() -> None:
 def _register_kernels() -> None:
     from flagos import _core
     from torch_fl import _C, _vendor, routing
+    from torch_fl.flaggems import candidates
 
     _core.set_shipped_config(str(Path(__file__).with_name("backends.conf")))
     _C.register(_core.api_capsule(), _vendor.native())
     routing.declare_native_implementations()
+    candidates.register()
 
 
 def _name_device() -> None:

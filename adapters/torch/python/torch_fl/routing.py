@@ -63,9 +63,6 @@ def declare_native_implementations() -> None:
     )
     _registered = tuple(sorted(found))
     plan_listeners.join(TorchListener())
-    from torch_fl.flaggems import candidates
-
-    candidates.register()
 
 
 _COMPOSITE_KEYS = (

@@ -16,13 +16,13 @@ module of this package may be imported before: that asks for the device.
 
 from __future__ import annotations
 
-import importlib
 import importlib.abc
 import importlib.machinery
 import os
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,19 +44,21 @@ def is_asked() -> bool:
     return not _vendor.is_known_to_torch()
 
 
-def install() -> None:
+def install(ask: Callable[[], None], device_module: Callable[[], types.ModuleType]) -> None:
     """Wait for the first use of the device. Registers nothing with torch's dispatcher.
 
-    Raises RuntimeError if this build of torch reads device strings in a way that cannot be noticed.
+    `ask` registers the device; afterwards `device_module` returns the module `torch.flagos`. Raises
+    RuntimeError if this build of torch reads device strings in a way that cannot be noticed.
     """
     from torch_fl import _C
 
     _C.watch_device_names(ask)
-    module = _Waiting()
+    module = _Waiting(ask, device_module)
     setattr(torch, _DEVICE, module)
     sys.modules[_MODULE] = module
-    sys.meta_path.insert(0, _Finder())
-    torch.serialization.register_package(_AFTER_TORCHS_OWN, _tag, _deserialize)
+    sys.meta_path.insert(0, _Finder(ask))
+    deserialize = partial(_deserialize, ask)
+    torch.serialization.register_package(_AFTER_TORCHS_OWN, _tag, deserialize)
     when_imported("torch.distributed.distributed_c10d", _offer_backend)
 
 
@@ -71,16 +73,14 @@ def uninstall() -> None:
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
 
 
-def ask() -> None:
-    """Register the device."""
-    importlib.import_module("torch_fl")
-
-
 class _Waiting(types.ModuleType):
     """Stands in for `torch.flagos`. Counting devices does not register the device, any other use does."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, ask: Callable[[], None], device_module: Callable[[], types.ModuleType]
+    ) -> None:
         super().__init__(_MODULE, __doc__)
+        self._ask, self._device_module = ask, device_module
         self.__path__ = []  # it has submodules, which `_Finder` finds
 
     def is_available(self) -> bool:
@@ -99,12 +99,15 @@ class _Waiting(types.ModuleType):
         # Introspection (inspect, pickle, doctest) probes every module for dunder attributes.
         if name.startswith("__"):
             raise AttributeError(name)
-        ask()
-        return getattr(importlib.import_module("torch_fl.flagos"), name)
+        self._ask()
+        return getattr(self._device_module(), name)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds `torch.flagos.amp` and other submodules by registering the device, which loads them."""
+
+    def __init__(self, ask: Callable[[], None]) -> None:
+        self._ask = ask
 
     def find_spec(
         self,
@@ -115,7 +118,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         """The spec of a module of the device; None for every other name."""
         if not fullname.startswith(f"{_MODULE}."):
             return None
-        ask()
+        self._ask()
         if fullname not in sys.modules:
             return None
         return importlib.machinery.ModuleSpec(fullname, _Loaded(sys.modules[fullname]))
@@ -141,7 +144,7 @@ def _tag(storage: Any) -> None:
     """No location tag: once the device is registered, torch tags its storages itself."""
 
 
-def _deserialize(storage: Any, location: str) -> Any:
+def _deserialize(ask: Callable[[], None], storage: Any, location: str) -> Any:
     """Load a storage that was saved on the device, which registers the device."""
     if location.partition(":")[0] != _DEVICE:
         return None

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 
 import flagos
-from torch_fl import python_kernels, replay, routing
+from torch_fl import python_kernels, routing
 from torch_fl.flaggems import candidates, cases, envelope, samples
 from torch_fl.flaggems.comparison import compare, same_bits, worse
 from torch_fl.flaggems.samples import tensors
 from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
+from torch_fl.python_kernels import replay
 
 # The names of the steps of a case.
 BY_FLAGGEMS = "FlagGems' run of "

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch_fl import _vendor
-from torch_fl.flagos import _utils, amp, graphs, memory, random, tensor_types
+from torch_fl.flagos import _utils, amp, graphs, late_names, memory, random, tensor_types
 from torch_fl.flagos._device import (
     DeviceProperties,
     can_device_access_peer,
@@ -157,9 +156,6 @@ __all__ = [
     "use_mem_pool",
 ]
 
-# Names under which torch._inductor asks a device module for its code generators.
-_CODEGEN = ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen")
-
 # torch reads these with getattr on the device module; they are not part of the public surface.
 _exchange_device = exchange_device
 _maybe_exchange_device = maybe_exchange_device
@@ -171,10 +167,9 @@ def __getattr__(name: str) -> object:
         return is_initialized()
     if name == "default_generators":
         return random.default_generators()
-    if name in _CODEGEN and not _vendor.on_cuda():  # under CUDA Inductor uses its own
-        from torch_fl.compile import inductor
-
-        return getattr(inductor, name)
+    make = late_names.find(name)
+    if make is not None:
+        return make()
     if name in tensor_types.NAMES:
         return globals().setdefault(name, tensor_types.make(name))
     raise AttributeError(f"module 'torch.flagos' has no attribute {name!r}")

@@ -11,6 +11,8 @@ import importlib
 from functools import partial
 
 from flagos.on_import import when_imported
+from torch_fl import _vendor
+from torch_fl.flagos import late_names
 
 _COMPLETIONS = {
     "torch._dynamo.device_interface": "torch_fl.compile.device_interface",
@@ -35,11 +37,21 @@ _COMPLETIONS = {
 }
 """Modules of other libraries, each with the module here whose `register()` completes it."""
 
+_CODE_GENERATORS = ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen")
+"""Names under which torch._inductor asks a device module for its code generators."""
+
 
 def install() -> None:
     """Complete the loaded modules now and the others when they are imported. Imports nothing itself."""
+    if not _vendor.on_cuda():  # under CUDA Inductor uses its own
+        for name in _CODE_GENERATORS:
+            late_names.provide(name, partial(_code_generator, name))
     for module, completion in _COMPLETIONS.items():
         when_imported(module, partial(_complete, completion))
+
+
+def _code_generator(name: str) -> object:
+    return getattr(importlib.import_module("torch_fl.compile.inductor"), name)
 
 
 def _complete(completion: str) -> None:

@@ -1,0 +1,231 @@
+"""A Python function in torch's dispatcher, over the native kernel of its operator.
+
+The native kernel is kept to serve the calls that the function declines. Like torch.library itself,
+attaching must not race with calls of the same operator from other threads.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from flagos import _core
+from torch_fl import _vendor
+
+_KEY = "PrivateUse1"
+
+_lock = threading.RLock()
+_calls: Counter[str] = Counter()
+_running = threading.local()
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A function that may serve an operator."""
+
+    fn: Callable[..., Any]
+    backend: str
+    native: bool  # takes tensors of the native device
+    only: tuple[str, ...]  # conditions; calls that break one go to the native kernel
+
+
+def require_operator(op: str) -> torch._ops.OpOverload:
+    """The overload called `op`. Raises ValueError if torch has no such overload."""
+    namespace, name = op.split("::", 1)
+    base, _, overload = name.partition(".")
+    try:
+        found = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+    except AttributeError as error:
+        raise ValueError(f"torch has no operator {op!r}: {error}") from None
+    assert isinstance(found, torch._ops.OpOverload)
+    return found
+
+
+def calls() -> dict[str, int]:
+    """Calls that Python kernels served, by operator. The slots of operators count all other calls."""
+    with _lock:
+        return dict(_calls)
+
+
+def reset_calls() -> None:
+    """Set the counts to zero."""
+    with _lock:
+        _calls.clear()
+
+
+def attach(op: str, chosen: Offer) -> torch.library.Library:
+    """Put `chosen` over the native kernel of `op`, for as long as the library lives."""
+    overload = require_operator(op)
+    native = torch.library.get_kernel(overload, _KEY)
+    written = [
+        (position, argument.name)
+        for position, argument in enumerate(overload._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    tensors = [
+        (position, argument.name)
+        for position, argument in enumerate(overload._schema.arguments)
+        if str(argument.type) == "Tensor"
+    ]
+
+    def run_natively(keys: torch._C.DispatchKeySet, args: Any, kwargs: dict[str, Any]) -> Any:
+        args, kwargs = _numbers_as_tensors(tensors, args, kwargs)
+        return native.call_boxed(keys, *args, **kwargs)
+
+    def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
+        running: set[str] = _running.__dict__.setdefault("operators", set())
+        if op in running:  # the implementation calls its own operator
+            return run_natively(keys, args, kwargs)
+        targets = [
+            args[position] if position < len(args) else kwargs.get(argument)
+            for position, argument in written
+        ]
+        before = [_versions(target) for target in targets]
+        running.add(op)
+        try:
+            with _counting_writes() if targets else nullcontext():
+                result = chosen.fn(*args, **kwargs)
+        except NotImplementedError as refusal:  # flagos.UnsupportedError is one too
+            if [_versions(target) for target in targets] != before:
+                raise RuntimeError(
+                    f"the implementation of {op} declined the call after it had written to an "
+                    "argument, so no other implementation can take over; it must decline first"
+                ) from refusal
+            declined = str(refusal)
+        else:
+            with _lock:
+                _calls[op] += 1
+            _core.log_dispatch(op, chosen.backend)
+            return result
+        finally:
+            running.discard(op)
+        _core.record_fallback(op, declined or "declined by the implementation")
+        return run_natively(keys, args, kwargs)
+
+    return _put_over_native(op, kernel)
+
+
+def attach_native(op: str, chosen: Offer, recorded: bool) -> torch.library.Library:
+    """Make `chosen` serve `op` with native tensors; its calls are recorded if `recorded`."""
+    from torch_fl.python_kernels import capture
+
+    overload = require_operator(op)
+    arguments = overload._schema.arguments
+    tensor_places = [
+        (position, argument.name)
+        for position, argument in enumerate(arguments)
+        if "Tensor" in str(argument.type)
+    ]
+    # The results if all of them are written arguments.
+    returns = overload._schema.returns
+    written = [
+        (position, argument.name)
+        for position, argument in enumerate(arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    in_place = bool(written) and len(written) == len(returns)
+    native_keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _vendor.native().upper()))
+    fn = chosen.fn
+
+    def value_at(place: tuple[int, str], args: Any, kwargs: Any) -> Any:
+        position, argument = place
+        return args[position] if position < len(args) else kwargs.get(argument)
+
+    def inputs_of(args: Any, kwargs: Any) -> list[torch.Tensor]:
+        found: list[torch.Tensor] = []
+        for place in tensor_places:
+            value = value_at(place, args, kwargs)
+            for leaf in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(leaf, torch.Tensor) and leaf.device.type == _vendor.native():
+                    found.append(leaf)
+        return found
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        result = fn(*args, **kwargs)
+        if not in_place:
+            return result
+        targets = [value_at(place, args, kwargs) for place in written]
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        for target, made in zip(targets, results, strict=False):
+            if isinstance(made, torch.Tensor) and made is not target:
+                target.resize_(made.shape).copy_(made)
+        return targets[0] if len(targets) == 1 else tuple(targets)
+
+    def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
+        words: list[int] | capture.Refusal | None = None
+        inputs: list[torch.Tensor] = []
+        try:
+            if torch.ops.flagos.recording_wanted():
+                inputs = inputs_of(args, kwargs)
+                result, words = capture.record(run, inputs, args, kwargs)
+            else:
+                result = run(*args, **kwargs)
+        except NotImplementedError as refusal:  # flagos.UnsupportedError is one too
+            declined = str(refusal)
+        else:
+            if isinstance(words, capture.Refusal):
+                seen = capture.describe_inputs(inputs)
+                torch.ops.flagos.refuse_recording(f"{words} ({seen})")
+            elif words is not None:
+                torch.ops.flagos.offer_recording(words)
+            _core.log_dispatch(op, chosen.backend)
+            return result
+        _core.record_fallback(op, declined or "declined by the implementation")
+        _core.log_dispatch(op, _vendor.native())
+        given, named = _numbers_as_tensors(tensor_places, args, kwargs)
+        return overload.redispatch(native_keys, *given, **named)
+
+    library = _put_over_native(op, kernel)
+    torch.ops.flagos.attach_kernel(op, chosen.backend, recorded, chosen.only)
+    return library
+
+
+def _counting_writes() -> Any:
+    # Kernels run below torch's layer that counts in-place writes; this lets it count those of the implementation.
+    return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False)
+
+
+def _numbers_as_tensors(
+    tensors: list[tuple[int, str]], args: Any, kwargs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Numbers that stand for tensors, as tensors that promote the same way.
+
+    Where the caller of an operator wrote `x + 1`, a Python kernel is handed the number itself.
+    """
+    args, kwargs = list(args), dict(kwargs)
+    beside = next((a for a in [*args, *kwargs.values()] if isinstance(a, torch.Tensor)), None)
+    for position, name in tensors:
+        place: Any = args if position < len(args) else kwargs
+        key: Any = position if position < len(args) else name
+        if key == name and name not in kwargs:
+            continue
+        number = place[key]
+        if beside is not None and isinstance(number, (bool, int, float, complex)):
+            widest = {float: torch.float64, complex: torch.complex128}.get(type(number))
+            place[key] = torch.tensor(number, dtype=widest).to(torch.result_type(beside, number))
+    return args, kwargs
+
+
+def _versions(target: Any) -> Any:
+    if isinstance(target, torch.Tensor):
+        return target._version if not target.is_inference() else None
+    if isinstance(target, (list, tuple)):
+        return [_versions(item) for item in target]
+    return None
+
+
+def _put_over_native(op: str, kernel: Callable[..., Any]) -> torch.library.Library:
+    """Make `kernel` serve `op` as long as the library lives."""
+    namespace, name = op.split("::", 1)
+    library = torch.library.Library(namespace, "IMPL")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
+        library.impl(name, kernel, _KEY, with_keyset=True, allow_override=True)
+    return library

@@ -1,0 +1,122 @@
+"""Python functions that may serve operators, and the one that serves each.
+
+Like torch.library itself, choosing must not race with calls of the same operator from other threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from torch_fl.python_kernels.attachment import Offer, attach, attach_native, require_operator
+
+_lock = threading.RLock()
+_offers: dict[str, dict[str, Offer]] = {}
+_attached: dict[str, _Attachment] = {}
+_never_recorded: set[str] = set()
+
+
+@dataclass(frozen=True)
+class _Attachment:
+    impl_id: str
+    library: torch.library.Library
+    native: bool
+
+
+def offer(
+    op: str,
+    impl_id: str,
+    fn: Callable[..., Any],
+    backend: str,
+    native: bool = False,
+    only: Iterable[str] = (),
+) -> None:
+    """Remember `fn`, so that `choose` can attach it.
+
+    Calls for which a condition of `only` does not hold (`flaggems.envelope.CONDITIONS`) go to the native kernel and
+    are counted as fallbacks, without entering Python. Raises ValueError for conditions on an `fn` that is not `native`.
+    """
+    if only and not native:
+        raise ValueError(f"{impl_id} of {op} has conditions, which only native implementations do")
+    with _lock:
+        _offers.setdefault(op, {})[impl_id] = Offer(fn, backend, native, tuple(only))
+
+
+def limit(op: str, impl_id: str, only: Iterable[str]) -> None:
+    """Give a native offer other conditions, which apply from the next call on.
+
+    The kernel is attached anew: not while another thread calls the operator. Raises ValueError without
+    such an offer.
+    """
+    with _lock:
+        offers = _offers.get(op, {})
+        if impl_id not in offers or not offers[impl_id].native:
+            raise ValueError(f"{op} has no native implementation {impl_id!r}")
+        offers[impl_id] = replace(offers[impl_id], only=tuple(only))
+        _attach_anew(op)
+
+
+def withdraw(op: str, impl_id: str) -> None:
+    """Forget an offer and detach it."""
+    with _lock:
+        attached = _attached.get(op)
+        if attached is not None and attached.impl_id == impl_id:
+            choose(op, None)
+        _offers.get(op, {}).pop(impl_id, None)
+
+
+def offered_operators() -> list[str]:
+    """Operators that have at least one offer."""
+    with _lock:
+        return [op for op, offers in _offers.items() if offers]
+
+
+def choose(op: str, impl_id: str | None) -> None:
+    """Make the offer `impl_id` serve `op`; if there is no such offer, the native kernel."""
+    with _lock:
+        chosen = _offers.get(op, {}).get(impl_id) if impl_id is not None else None
+        attached = _attached.get(op)
+        if attached is not None:
+            if chosen is not None and attached.impl_id == impl_id:
+                return
+            if attached.native:
+                torch.ops.flagos.detach_kernel(op)
+            attached.library._destroy()
+            del _attached[op]
+        if chosen is not None and impl_id is not None:
+            library = (
+                attach_native(op, chosen, _is_recorded(op)) if chosen.native else attach(op, chosen)
+            )
+            _attached[op] = _Attachment(impl_id, library, chosen.native)
+
+
+def served_natively() -> list[str]:
+    """Operators that an implementation for native tensors serves now."""
+    with _lock:
+        return [op for op, attached in _attached.items() if attached.native]
+
+
+def refuse_recordings(op: str) -> None:
+    """Never record calls of `op`."""
+    require_operator(op)
+    with _lock:
+        _never_recorded.add(op)
+        _attach_anew(op)
+
+
+def _is_recorded(op: str) -> bool:
+    from torch_fl.python_kernels import recording  # with it comes the launcher: only who needs it
+
+    return recording.enabled() and op not in _never_recorded
+
+
+def _attach_anew(op: str) -> None:
+    """Attach again the implementation that serves `op`, without its recordings."""
+    attached = _attached.get(op)
+    if attached is not None:
+        choose(op, None)
+        choose(op, attached.impl_id)

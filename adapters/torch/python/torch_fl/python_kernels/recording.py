@@ -1,0 +1,33 @@
+"""Whether calls of Python implementations are recorded, and checked when they are repeated."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import torch
+
+from torch_fl import _vendor
+from torch_fl.python_kernels import capture
+
+
+def enabled() -> bool:
+    """Whether calls are recorded in this process: they are under CUDA, with CPython 3.12 or newer."""
+    _verify_from_the_start()
+    wanted = os.environ.get("FLAGOS_REPLAY", "1").lower() not in ("0", "false", "off", "no")
+    return wanted and capture.SUPPORTED and _vendor.on_cuda()
+
+
+@cache
+def _verify_from_the_start() -> None:
+    every = os.environ.get("FLAGOS_VERIFY_REPLAYS")
+    if every:
+        verify(int(every))
+
+
+def verify(every: int) -> None:
+    """Compare one replay in `every` with a call of the implementation, bit for bit; 0: none.
+
+    A difference raises RuntimeError. `FLAGOS_VERIFY_REPLAYS` sets it from the start.
+    """
+    torch.ops.flagos.verify_replays(every)
