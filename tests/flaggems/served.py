@@ -10,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import flagos
-from torch_fl import routing
+from torch_fl.aten import routing
 
 
 def count(overload: str) -> int:

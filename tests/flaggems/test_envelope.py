@@ -10,7 +10,7 @@ import torch
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 import torch_fl
-from torch_fl import routing
+from torch_fl.aten import routing
 from torch_fl.flaggems import candidates, cases, check, envelope, samples
 from torch_fl.python_kernels import offers
 

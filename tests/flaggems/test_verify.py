@@ -222,11 +222,11 @@ def test_an_answer_that_is_an_argument_is_declined(served_by: Any) -> None:
     x = torch.ones(2, 3)
     ours = x.to("flagos")
     with torch_fl.route({"cat": "flaggems"}):
-        before = torch_fl.routing.counters().get("aten::cat", {}).get("fallbacks", 0)
+        before = torch_fl.counters().get("aten::cat", {}).get("fallbacks", 0)
         made = torch.cat([ours])
         made.add_(1)
         assert ours.cpu().equal(x), "it is another"
-        assert torch_fl.routing.counters()["aten::cat"]["fallbacks"] == before + 1
+        assert torch_fl.counters()["aten::cat"]["fallbacks"] == before + 1
     base = torch.zeros(4)
     assert check.compare([x, base], [x, base], False)[0] == check.STRICT
     found = check.compare([base[:2].clone(), base], [base[:2], base], False)
@@ -452,9 +452,9 @@ def test_what_flaggems_does_not_take_is_served_natively_and_told(served_by: Any)
     x = torch.tensor([float("nan"), 1.0])
     ours = x.to("flagos")
     with torch_fl.route({"exp": "flaggems"}):
-        before = torch_fl.routing.counters().get("aten::exp", {}).get("fallbacks", 0)
+        before = torch_fl.counters().get("aten::exp", {}).get("fallbacks", 0)
         torch.testing.assert_close(ours.exp().cpu(), x.exp(), equal_nan=True)
-        assert torch_fl.routing.counters()["aten::exp"]["fallbacks"] == before + 1
+        assert torch_fl.counters()["aten::exp"]["fallbacks"] == before + 1
     served_by("exp_", kernel)
     with torch_fl.route({"exp_": "flaggems"}), pytest.raises(AssertionError, match="please"):
         ours.exp_()
@@ -1036,7 +1036,7 @@ def test_the_plan_reads_the_tables_that_ship(tmp_path: Path, policy: str) -> Non
         "print('json', json.dumps(torch_fl.explain('exp').data['candidates']))\n"
         "import torch\n"
         "assert torch.ones(0, device='flagos').exp().shape == (0,)\n"
-        "print('declined', torch_fl.routing.counters().get('aten::exp', {}).get('fallbacks'))\n"
+        "print('declined', torch_fl.counters().get('aten::exp', {}).get('fallbacks'))\n"
     )
     environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "home")}
     environment.pop("FLAGOS_FLAGGEMS", None)

@@ -27,7 +27,8 @@ import torch
 import torch_fl
 from tests.bench.machine import driver, gpu, versions
 from tests.bench.timing import Spread, interleaved_samples
-from torch_fl import launcher, replay, routing
+from torch_fl import launcher, replay
+from torch_fl.aten import routing
 from torch_fl.flaggems import candidates
 from torch_fl.flaggems.parts import PARTS
 

@@ -227,9 +227,9 @@ def fails():
     raise LookupError("it failed") from ValueError("the cause")
 
 def loaded():
-    sys.modules["torch_fl.routing"].declare_native_implementations = fails
+    sys.modules["torch_fl.aten.routing"].declare_native_implementations = fails
 
-when_imported("torch_fl.routing", loaded)
+when_imported("torch_fl.aten.routing", loaded)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import torch

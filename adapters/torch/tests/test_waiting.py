@@ -166,7 +166,7 @@ def test_the_modules_are_one(run):
     import torch.flagos.amp as amp
     import torch_fl, torch_fl.flagos
     print(torch.flagos is torch_fl.flagos, amp is torch_fl.flagos.amp, amp.__spec__.name)
-    print(stand_in.amp is amp, stand_in is torch.flagos, torch_fl.routing is not None)
+    print(stand_in.amp is amp, stand_in is torch.flagos, torch_fl.aten.routing is not None)
     """
     printed, _ = _outcome(run, script)
     assert printed == ["True True torch_fl.flagos.amp", "True False True"]

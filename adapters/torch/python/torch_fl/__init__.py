@@ -93,12 +93,7 @@ if not _is_importing("torch"):
     from flagos.routing import route
     from torch_fl import _vendor
     from torch_fl._version import __version__
-    from torch_fl.flaggems import (
-        disable_flaggems,
-        enable_flaggems,
-        is_flaggems_enabled,
-    )
-    from torch_fl.routing import (
+    from torch_fl.aten.routing import (
         counters,
         explain,
         get_registered_ops,
@@ -106,6 +101,11 @@ if not _is_importing("torch"):
         register_impl,
         reset_counters,
         unregister_impl,
+    )
+    from torch_fl.flaggems import (
+        disable_flaggems,
+        enable_flaggems,
+        is_flaggems_enabled,
     )
 
     _build_accelerator = _vendor.accelerator  # PyTorch-Plugin-FL's name for it

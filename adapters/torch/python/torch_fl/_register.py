@@ -109,7 +109,8 @@ def open_extension() -> None:
 
 def _register_kernels() -> None:
     from flagos import _core
-    from torch_fl import _C, _vendor, routing
+    from torch_fl import _C, _vendor
+    from torch_fl.aten import routing
     from torch_fl.flaggems import candidates
 
     _core.set_shipped_config(str(Path(__file__).with_name("backends.conf")))

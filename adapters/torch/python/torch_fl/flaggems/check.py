@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 import flagos
-from torch_fl import python_kernels, routing
+from torch_fl import python_kernels
+from torch_fl.aten import routing
 from torch_fl.flaggems import candidates, cases, envelope, samples
 from torch_fl.flaggems.comparison import compare, same_bits, worse
 from torch_fl.flaggems.samples import tensors
