@@ -20,7 +20,7 @@ import flagos
 from adapters.torch.tests import conditions_oracle
 from flagos import UnsupportedError
 from tests.bench import machine
-from tests.bench.timing import Spread, interleaved_samples, nanoseconds_per_call
+from tests.bench.timing import Measured, lines, measure, nanoseconds_per_call
 from torch_fl import python_kernels
 from torch_fl.flaggems import envelope
 
@@ -72,26 +72,17 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     x = torch.linspace(-1, 1, 64).reshape(8, 8).to("flagos").t()
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Measured] = {}
     with torch.no_grad():
         for overload, call in (("exp", x.exp), ("add.Tensor", lambda: x + x)):
             ways = sides(overload, call, options.iterations)
-            samples = interleaved_samples(ways, options.rounds)
-            for way, times in samples.items():
-                ratios = [a / b for a, b in zip(samples[_IN_PYTHON], times, strict=True)]
-                found.setdefault(overload, {})[way] = (Spread.of(times), Spread.of(ratios))
+            found[overload] = measure(ways, options.rounds)
     if options.json:
-        print(json.dumps(found, default=vars))
+        print(json.dumps({name: one.to_json() for name, one in found.items()}))
         return
     versions = ", ".join(f"{n} {v}" for n, v in machine.versions("torch", "flagos").items())
     print(f"{machine.processor()}, {machine.cores()} cores, {versions}; ns a call")
-    print(f"{'':34}{'least':>8}{'median':>8}{'most':>8}  times faster than in Python (min, max)")
-    for overload, ways in found.items():
-        for way, (time, ratio) in ways.items():
-            print(
-                f"{overload + ', ' + way:34}{time.least:8.0f}{time.median:8.0f}{time.greatest:8.0f}"
-                f"  {ratio.median:.1f} ({ratio.least:.1f}, {ratio.greatest:.1f})"
-            )
+    print(*lines(found, "ns", "operator", digits=0), sep="\n")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ turn and turn about in one process, in processor time. FlagGems is measured wher
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import operator
 import time
@@ -20,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.machine import cores, processor, versions
-from tests.bench.timing import Spread, interleaved_samples
+from tests.bench.timing import Measured, lines, measure
 from tests.launcher import simulated
 
 
-def nanoseconds_per_call(call: Callable[[], Any], iterations: int) -> float:
+def processor_nanoseconds(call: Callable[[], Any], iterations: int) -> float:
     """Mean processor time of one call: nothing here waits, and others may use the machine."""
     start = time.thread_time_ns()
     for _ in range(iterations):
@@ -54,7 +53,7 @@ def calls(kernels: Any, entry: Any) -> dict[str, Callable[[], Any]]:
     return found
 
 
-def measure(rounds: int, iterations: int) -> dict[str, dict[str, Any]]:
+def measure_all(rounds: int, iterations: int) -> dict[str, Measured]:
     """Nanoseconds of each call on both sides, and the ratios of the rounds."""
     import torch_fl.launcher as launcher
 
@@ -70,38 +69,30 @@ def measure(rounds: int, iterations: int) -> dict[str, dict[str, Any]]:
             from flag_gems.utils.libentry import LibEntry
 
             entry = LibEntry(kernels.add)
-        results = {}
+        results: dict[str, Measured] = {}
         for name, call in calls(kernels, entry).items():
 
             def theirs(call: Callable[[], Any] = call) -> float:
                 launcher.uninstall()
                 call()
-                return nanoseconds_per_call(call, iterations)
+                return processor_nanoseconds(call, iterations)
 
             def ours(call: Callable[[], Any] = call) -> float:
                 launcher.install()
                 for _ in range(4):
                     call()
                 before = launcher.statistics()["native"]
-                spent = nanoseconds_per_call(call, iterations)
-                assert launcher.statistics()["native"] == before + iterations
+                spent = processor_nanoseconds(call, iterations)
+                assert launcher.statistics()["native"] == before + iterations, launcher.statistics()
                 return spent
 
-            gc.collect()
-            gc.disable()
-            samples = interleaved_samples({"python": theirs, "rust": ours}, rounds)
-            gc.enable()
-            ratios = [a / b for a, b in zip(samples["python"], samples["rust"], strict=True)]
-            results[name] = {
-                "python_ns": vars(Spread.of(samples["python"])),
-                "rust_ns": vars(Spread.of(samples["rust"])),
-                "ratio": vars(Spread.of(ratios)),
-            }
+            theirs()  # compiles
+            results[name] = measure({"rust": ours, "python": theirs}, rounds, collected=False)
         launcher.install()
     return results
 
 
-def reading(rounds: int, iterations: int) -> dict[str, dict[str, float]]:
+def reading(rounds: int, iterations: int) -> Measured:
     """Nanoseconds for address and dtype of a tensor: through torch's C functions, and through Python."""
     import torch
 
@@ -109,15 +100,12 @@ def reading(rounds: int, iterations: int) -> dict[str, dict[str, float]]:
 
     tensor = simulated.tensor(64, torch.float32)
     sides = {
-        "C": lambda: nanoseconds_per_call(lambda: _core.launch_read_tensor(tensor), iterations),
-        "Python": lambda: nanoseconds_per_call(
+        "C": lambda: processor_nanoseconds(lambda: _core.launch_read_tensor(tensor), iterations),
+        "Python": lambda: processor_nanoseconds(
             lambda: (tensor.data_ptr(), tensor.dtype), iterations
         ),
     }
-    return {
-        name: vars(Spread.of(samples))
-        for name, samples in interleaved_samples(sides, rounds).items()
-    }
+    return measure(sides, rounds)
 
 
 def main() -> None:
@@ -128,21 +116,15 @@ def main() -> None:
     options = parser.parse_args()
     if reason := simulated.unavailable():
         raise SystemExit(f"nothing was measured: {reason}")
-    results = measure(options.rounds, options.iterations)
+    results = measure_all(options.rounds, options.iterations)
     read = reading(options.rounds, options.iterations)
-    print(f"{'launch':26} {'Python µs':>10} {'Rust µs':>10}   times faster (least to greatest)")
-    for name, row in results.items():
-        python, rust, ratio = row["python_ns"], row["rust_ns"], row["ratio"]
-        span = f"{ratio['median']:.1f} ({ratio['least']:.1f} to {ratio['greatest']:.1f})"
-        print(f"{name:26} {python['median'] / 1e3:10.2f} {rust['median'] / 1e3:10.2f}   {span}")
-    print(
-        "a tensor's address and dtype: "
-        + ", ".join(f"{name} {spread['median']:.0f} ns" for name, spread in read.items())
-    )
+    print(*lines(results, "µs", "launch", 1e-3, 2), sep="\n")
+    print(*lines({"a tensor's address and dtype": read}, "ns", digits=0), sep="\n")
     if options.json:
         machine = {"processor": processor(), "cores": cores()}
         machine |= versions("torch", "triton", "flag_gems", "flagos")
-        figures = {"machine": machine, "launches": results, "tensors": read}
+        figures = {"machine": machine, "tensors": read.to_json()}
+        figures["launches"] = {name: one.to_json() for name, one in results.items()}
         options.json.write_text(json.dumps(figures, indent=1))
 
 

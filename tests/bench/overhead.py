@@ -12,18 +12,25 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import math
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.bench import machine
-from tests.bench.timing import Spread, interleaved, nanoseconds_per_call, seconds_of_command
+from tests.bench.timing import (
+    Measured,
+    Spread,
+    geometric_mean,
+    measure,
+    nanoseconds_per_call,
+    seconds_of_command,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,13 +40,12 @@ class Overhead:
     """Cost of one operator on both devices, in nanoseconds per call."""
 
     operator: str
-    cpu: Spread
-    flagos: Spread
+    measured: Measured
 
     @property
     def ratio(self) -> float:
         """Median on flagos over median on the CPU."""
-        return self.flagos.median / self.cpu.median
+        return self.measured.spread("flagos").median / self.measured.spread("cpu").median
 
 
 def from_python(rounds: int, iterations: int) -> list[Overhead]:
@@ -52,14 +58,11 @@ def from_python(rounds: int, iterations: int) -> list[Overhead]:
     with torch.no_grad():
         on_cpu, on_flagos = operators.calls("cpu"), operators.calls("flagos")
         for name in on_cpu:
-            spreads = interleaved(
-                {
-                    "cpu": partial(nanoseconds_per_call, on_cpu[name], iterations),
-                    "flagos": partial(nanoseconds_per_call, on_flagos[name], iterations),
-                },
-                rounds,
-            )
-            measured.append(Overhead(name, spreads["cpu"], spreads["flagos"]))
+            sides = {
+                "cpu": partial(nanoseconds_per_call, on_cpu[name], iterations),
+                "flagos": partial(nanoseconds_per_call, on_flagos[name], iterations),
+            }
+            measured.append(Overhead(name, measure(sides, rounds)))
     return measured
 
 
@@ -72,26 +75,17 @@ def from_cpp(rounds: int, iterations: int) -> list[Overhead] | None:
         return None
     measured = []
     for name in operators.calls("cpu"):
-        spreads = interleaved(
-            {device: partial(loop, name, device, iterations) for device in ("cpu", "flagos")},
-            rounds,
-        )
-        measured.append(Overhead(name, spreads["cpu"], spreads["flagos"]))
+        sides = {device: partial(loop, name, device, iterations) for device in ("cpu", "flagos")}
+        measured.append(Overhead(name, measure(sides, rounds)))
     return measured
 
 
-def geometric_mean(ratios: Iterable[float]) -> float:
-    """The mean for ratios: twice as slow and twice as fast cancel out."""
-    logarithms = [math.log(ratio) for ratio in ratios]
-    return math.exp(sum(logarithms) / len(logarithms))
-
-
-def import_times(rounds: int) -> dict[str, Spread]:
+def import_times(rounds: int) -> Measured:
     """Seconds that a new process needs for `import torch`, with and without the plugin."""
     command = [sys.executable, "-c", "import torch"]
     environment = {**os.environ}
     without = {**environment, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    return interleaved(
+    return measure(
         {
             "import torch, without the plugin": lambda: seconds_of_command(command, without),
             "import torch, with the plugin": lambda: seconds_of_command(command, environment),
@@ -100,10 +94,10 @@ def import_times(rounds: int) -> dict[str, Spread]:
     )
 
 
-def command_times(rounds: int) -> dict[str, Spread]:
+def command_times(rounds: int) -> Measured:
     """Seconds of `flagos devices`, next to those of a Python that does nothing."""
     flagos = shutil.which("flagos", path=str(Path(sys.executable).parent)) or "flagos"
-    return interleaved(
+    return measure(
         {
             "flagos devices": lambda: seconds_of_command([flagos, "devices"], os.environ),
             "python -c pass": lambda: seconds_of_command(
@@ -154,7 +148,11 @@ def overhead_section(title: str, measured: list[Overhead]) -> Iterator[str]:
     yield ""
     yield from table(
         (
-            (item.operator, nanoseconds(item.cpu), nanoseconds(item.flagos), f"{item.ratio:.2f}")
+            (
+                item.operator,
+                *map(nanoseconds, item.measured.spreads().values()),
+                f"{item.ratio:.2f}",
+            )
             for item in measured
         ),
         ("operator", "cpu, ns", "flagos, ns", "ratio"),
@@ -168,14 +166,14 @@ def overhead_section(title: str, measured: list[Overhead]) -> Iterator[str]:
     yield ""
 
 
-def seconds_section(title: str, spreads: dict[str, Spread]) -> Iterator[str]:
+def seconds_section(title: str, measured: Measured) -> Iterator[str]:
     """One table of whole commands."""
     yield f"### {title}"
     yield ""
     yield from table(
         (
             (name, f"{spread.least:.3f} / {spread.median:.3f} / {spread.greatest:.3f}")
-            for name, spread in spreads.items()
+            for name, spread in measured.spreads().items()
         ),
         ("what", "seconds"),
     )
@@ -191,8 +189,24 @@ class Report:
     python: list[Overhead]
     cpp: list[Overhead] | None
     allocator: list[str]
-    imports: dict[str, Spread]
-    commands: dict[str, Spread]
+    imports: Measured
+    commands: Measured
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that was measured, in the form of `Measured`."""
+
+        def operators(found: list[Overhead] | None) -> Any:
+            return found and {item.operator: item.measured.to_json() for item in found}
+
+        return {
+            "rounds": self.rounds,
+            "iterations": self.iterations,
+            "python": operators(self.python),
+            "cpp": operators(self.cpp),
+            "allocator": self.allocator,
+            "imports": self.imports.to_json(),
+            "commands": self.commands.to_json(),
+        }
 
     def markdown(self) -> str:
         """The report as it is kept in docs/benchmarks."""
@@ -219,10 +233,7 @@ class Report:
             lines += ["```text", *self.allocator, "```", ""]
         else:
             lines += ["Not measured: cargo is not installed.", ""]
-        with_plugin, without = (
-            self.imports["import torch, with the plugin"],
-            self.imports["import torch, without the plugin"],
-        )
+        without, with_plugin = self.imports.spreads().values()
         lines += seconds_section("Import", self.imports)
         lines += [
             f"Difference of the medians: **{with_plugin.median - without.median:+.3f} s**.",
@@ -232,7 +243,7 @@ class Report:
         return "\n".join(lines).rstrip() + "\n"
 
 
-def measure(rounds: int, iterations: int) -> Report:
+def measure_all(rounds: int, iterations: int) -> Report:
     """Runs every measurement.
 
     One thread within operators: waking a second one costs more than these operators do, and as much
@@ -263,8 +274,8 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="keep the report in docs/benchmarks")
     options = parser.parse_args()
 
-    report = measure(options.rounds, options.iterations)
-    print(json.dumps(asdict(report), indent=2) if options.json else report.markdown())
+    report = measure_all(options.rounds, options.iterations)
+    print(json.dumps(report.to_json(), indent=2) if options.json else report.markdown())
     if options.write:
         path = ROOT / "docs" / "benchmarks" / f"{datetime.date.today()}-host.md"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,13 +21,12 @@ import threading
 import time
 import timeit
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from flagos import Operator
 from tests.bench import machine
-from tests.bench.timing import Spread, interleaved
+from tests.bench.timing import Measured, Spread, measure
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATORS = 139
@@ -93,7 +92,7 @@ def per_call(
     return lambda: timer.timeit(iterations) / iterations / calls * 1e9
 
 
-def single_calls(rounds: int, iterations: int) -> dict[str, dict[str, Spread]]:
+def single_calls(rounds: int, iterations: int) -> dict[str, Measured]:
     """Nanoseconds of one call, by what is called and by side."""
     sides: dict[str, dict[str, Any]] = {"flagos": {}}
     m, tex = ours()
@@ -110,7 +109,7 @@ def single_calls(rounds: int, iterations: int) -> dict[str, dict[str, Spread]]:
         f"{OPERATORS} operators in turn, 8 arguments": (every, OPERATORS),
         "manager.resolve(op)": ('m.resolve("noop_0")', 1),
     }
-    measured: dict[str, dict[str, Spread]] = {}
+    measured: dict[str, Measured] = {}
     for what, (statement, calls) in statements.items():
         # The slower ones need not be repeated as often.
         count = max(1, iterations // calls // (50 if "resolve" in what else 1))
@@ -118,7 +117,7 @@ def single_calls(rounds: int, iterations: int) -> dict[str, dict[str, Spread]]:
         if calls == 1 and "resolve" not in what:
             direct = f"noop({EIGHT})" if "8" in what else "noop()"
             runs["the function itself"] = per_call(direct, {"noop": noop}, count)
-        measured[what] = interleaved(runs, rounds)
+        measured[what] = measure(runs, rounds)
     from te_fl.core import with_preference
 
     inside = per_call("tex.noop_0()", sides["flagos"], iterations)
@@ -128,7 +127,7 @@ def single_calls(rounds: int, iterations: int) -> dict[str, dict[str, Spread]]:
             tex.noop_0()
             return inside()
 
-    measured["tex.op() in a policy region"] = interleaved({"flagos": in_region}, rounds)
+    measured["tex.op() in a policy region"] = measure({"flagos": in_region}, rounds)
     offered = Operator("bench::noop")
     offered.offer(noop, impl_id="bench.noop", kind="reference")
     for what, arguments in {"()": "", "(8 arguments)": EIGHT}.items():
@@ -136,11 +135,11 @@ def single_calls(rounds: int, iterations: int) -> dict[str, dict[str, Spread]]:
             "flagos": per_call(f"op({arguments})", {"op": offered}, iterations),
             "the function itself": per_call(f"noop({arguments})", {"noop": noop}, iterations),
         }
-        measured[f"flagos.Operator{what}"] = interleaved(runs, rounds)
+        measured[f"flagos.Operator{what}"] = measure(runs, rounds)
     return measured
 
 
-def threads(count: int = 4) -> dict[str, dict[str, Spread]]:
+def threads(count: int = 4) -> dict[str, Measured]:
     """Million calls a second of all threads together, alone and `count` at once."""
     _, tex = ours()
     op = tex.noop_0
@@ -148,7 +147,7 @@ def threads(count: int = 4) -> dict[str, dict[str, Spread]]:
     iterations, rounds = 1_000_000, 7
 
     def throughput(function: Callable[[], object], workers: int) -> Callable[[], float]:
-        def measure() -> float:
+        def taken() -> float:
             def work() -> None:
                 for _ in range(iterations // workers):
                     function()
@@ -161,10 +160,10 @@ def threads(count: int = 4) -> dict[str, dict[str, Spread]]:
                 thread.join()
             return iterations / (time.perf_counter() - begin) / 1e6
 
-        return measure
+        return taken
 
     return {
-        what: interleaved(
+        what: measure(
             {"1 thread": throughput(call, 1), f"{count} threads": throughput(call, count)}, rounds
         )
         for what, call in {"tex.op()": op, "the function itself": noop}.items()
@@ -188,8 +187,8 @@ def spread(value: Spread | None, digits: int = 0) -> str:
 
 
 def report(
-    calls: dict[str, dict[str, Spread]],
-    scaling: dict[str, dict[str, Spread]],
+    calls: dict[str, Measured],
+    scaling: dict[str, Measured],
     rust: str | None,
     options: argparse.Namespace,
 ) -> str:
@@ -204,7 +203,7 @@ def report(
         "",
         "Made by `make bench-te`: an implementation that does nothing, called through the plan; "
         f"{options.rounds} interleaved rounds of {options.iterations} calls, the loop around them "
-        "included; least / median / greatest of the rounds; the ratio is of medians. "
+        "included; least / median / greatest of the rounds; the ratio is the median of the rounds'. "
         "TE-FL: TransformerEngine-FL's own manager and module, in the same process.",
         "",
         "### One call, ns",
@@ -213,14 +212,15 @@ def report(
         "|---|--:|--:|--:|--:|",
     ]
     for what, sides in calls.items():
-        mine, other = sides["flagos"], sides.get("TE-FL")
-        ratio = f"{other.median / mine.median:.1f}" if other is not None else ""
-        itself = spread(sides.get("the function itself"))
+        taken = sides.spreads()
+        mine, other = taken["flagos"], taken.get("TE-FL")
+        ratio = f"{sides.ratio('TE-FL', 'flagos').median:.1f}" if other is not None else ""
+        itself = spread(taken.get("the function itself"))
         lines.append(f"| `{what}` | {spread(mine)} | {spread(other)} | {ratio} | {itself} |")
     lines += ["", "### Threads, million calls a second together", ""]
     lines += ["| call | 1 thread | 4 threads |", "|---|--:|--:|"]
     for what, sides in scaling.items():
-        one, several = sides.values()
+        one, several = sides.spreads().values()
         lines.append(f"| `{what}` | {spread(one, 2)} | {spread(several, 2)} |")
     lines += [
         "",
@@ -248,7 +248,7 @@ def main() -> None:
     text = report(calls, scaling, rust, options)
     if options.json:
         as_data = {
-            name: {what: {s: asdict(v) for s, v in sides.items()} for what, sides in part.items()}
+            name: {what: sides.to_json() for what, sides in part.items()}
             for name, part in {"calls": calls, "threads": scaling}.items()
         }
         print(json.dumps({**as_data, "rust": rust}, indent=1))

@@ -1,16 +1,19 @@
-"""Repeated measurement of things that are compared with each other.
+"""The one way in which benchmarks measure: sides that are compared take turns, round by round.
 
-Two sides are measured turn and turn about in one process, so that a slow moment of the machine
-falls on both; a comparison is the ratio of their medians.
+A slow moment of the machine falls on every side of a round. So a comparison is the ratio of two sides in each
+round: least, median and greatest. `Measured` has the numbers, their JSON and their lines for people.
 """
 
 from __future__ import annotations
 
+import gc
+import math
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -27,40 +30,106 @@ class Spread:
         """The spread of at least one sample."""
         return cls(min(samples), statistics.median(samples), max(samples))
 
-
-def interleaved(
-    sides: Mapping[str, Callable[[], float]], rounds: int, warmup: int = 1
-) -> dict[str, Spread]:
-    """The spread of each side over the rounds of `interleaved_samples`."""
-    samples = interleaved_samples(sides, rounds, warmup)
-    return {name: Spread.of(values) for name, values in samples.items()}
+    def shown(self, digits: int = 2) -> str:
+        """`median (least to greatest)`."""
+        numbers = (f"{x:.{digits}f}" for x in (self.median, self.least, self.greatest))
+        return "{} ({} to {})".format(*numbers)
 
 
-def interleaved_samples(
-    sides: Mapping[str, Callable[[], float]], rounds: int, warmup: int = 1
-) -> dict[str, list[float]]:
+@dataclass(frozen=True)
+class Measured:
+    """What each side measured, round by round. The first side is the reference of the others."""
+
+    samples: Mapping[str, Sequence[float]]
+
+    @property
+    def reference(self) -> str:
+        """The name of the first side."""
+        return next(iter(self.samples))
+
+    def spread(self, side: str) -> Spread:
+        """The measurements of one side."""
+        return Spread.of(self.samples[side])
+
+    def spreads(self) -> dict[str, Spread]:
+        """The measurements of every side."""
+        return {side: self.spread(side) for side in self.samples}
+
+    def ratio(self, side: str, over: str | None = None) -> Spread:
+        """One side over another, the reference unless `over` names it, in each round."""
+        others = self.samples[self.reference if over is None else over]
+        return Spread.of([a / b for a, b in zip(self.samples[side], others, strict=True)])
+
+    def to_json(self) -> dict[str, Any]:
+        """`sides`: the spread of each; `ratios`: the spread of each but the reference over the reference."""
+        others = [side for side in self.samples if side != self.reference]
+        return {
+            "sides": {side: asdict(spread) for side, spread in self.spreads().items()},
+            "reference": self.reference,
+            "ratios": {side: asdict(self.ratio(side)) for side in others},
+        }
+
+
+def measure(
+    sides: Mapping[str, Callable[[], float]],
+    rounds: int,
+    warmup: int = 1,
+    before: Callable[[], object] = lambda: None,
+    collected: bool = True,
+) -> Measured:
     """Calls each side once a round, starting with another one each time.
 
-    A side returns its measurement. The first `warmup` rounds are not counted.
+    A side returns its measurement; `before` is called before each. The first `warmup` rounds are not counted. With
+    `collected` unset, Python's garbage collector rests meanwhile.
     """
     samples: dict[str, list[float]] = {name: [] for name in sides}
     names = list(sides)
-    for round_ in range(warmup + rounds):
-        shift = round_ % len(names)
-        for name in names[shift:] + names[:shift]:
-            sample = sides[name]()
-            if round_ >= warmup:
-                samples[name].append(sample)
-    return samples
+    with _collector(collected):
+        for round_ in range(warmup + rounds):
+            shift = round_ % len(names)
+            for name in names[shift:] + names[:shift]:
+                before()
+                sample = sides[name]()
+                if round_ >= warmup:
+                    samples[name].append(sample)
+    return Measured(samples)
 
 
-def nanoseconds_per_call(call: Callable[[], object], iterations: int) -> float:
-    """Mean time of one call, in nanoseconds, over a loop of `iterations`."""
+@contextmanager
+def _collector(runs: bool) -> Iterator[None]:
+    gc.collect()
+    if not runs:
+        gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def nanoseconds_per_call(
+    call: Callable[[], object], iterations: int, wait: Callable[[], object] = lambda: None
+) -> float:
+    """Mean time of one call, in nanoseconds, over a loop of `iterations`.
+
+    `wait` is called before and after, outside of the time: where calls are submitted to a device, it waits for it.
+    """
     repeated = range(iterations)
+    wait()
     start = time.perf_counter_ns()
     for _ in repeated:
         call()
-    return (time.perf_counter_ns() - start) / iterations
+    spent = time.perf_counter_ns() - start
+    wait()
+    return spent / iterations
+
+
+def seconds_of(work: Callable[[], object], wait: Callable[[], object] = lambda: None) -> float:
+    """Wall time of `work`, until `wait` says that a device has finished it, in seconds."""
+    wait()
+    start = time.perf_counter()
+    work()
+    wait()
+    return time.perf_counter() - start
 
 
 def microseconds_per_replay(graph: Any) -> float:
@@ -77,6 +146,47 @@ def microseconds_per_replay(graph: Any) -> float:
 
 def seconds_of_command(command: Sequence[str], environment: Mapping[str, str]) -> float:
     """Wall time of one run of a command, in seconds. Raises CalledProcessError when it fails."""
-    start = time.perf_counter()
-    subprocess.run(command, env=dict(environment), check=True, capture_output=True)
-    return time.perf_counter() - start
+    return seconds_of(
+        lambda: subprocess.run(command, env=dict(environment), check=True, capture_output=True)
+    )
+
+
+def geometric_mean(ratios: Iterable[float]) -> float:
+    """The mean for ratios: twice as slow and twice as fast cancel out."""
+    return math.exp(statistics.fmean(math.log(ratio) for ratio in ratios))
+
+
+def columns(rows: Iterable[Sequence[str]], header: Sequence[str]) -> Iterator[str]:
+    """Lines of text for people; every column but the first is aligned right."""
+    lines = [header, *rows]
+    widths = [max(len(row[column]) for row in lines) for column in range(len(header))]
+    for row in lines:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        yield "  ".join(cells).rstrip()
+
+
+def lines(
+    measured: Mapping[str, Measured], unit: str, what: str = "", scale: float = 1, digits: int = 1
+) -> Iterator[str]:
+    """A line for each measurement: the median of every side, and the ratios to the first, round by round.
+
+    `scale` turns what was measured into `unit`.
+    """
+    sides = list(dict.fromkeys(side for one in measured.values() for side in one.samples))
+    reference = sides[0]
+    rows = []
+    for name, one in measured.items():
+        medians = {
+            side: f"{spread.median * scale:.{digits}f}" for side, spread in one.spreads().items()
+        }
+        ratios = [one.ratio(side).shown() if side in one.samples else "" for side in sides[1:]]
+        rows.append((name, *(medians.get(side, "") for side in sides), *ratios))
+    yield from columns(
+        rows,
+        (
+            what,
+            *(f"{side} {unit}" for side in sides),
+            *(f"{side} / {reference}" for side in sides[1:]),
+        ),
+    )

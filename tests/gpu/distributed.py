@@ -13,9 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -27,52 +25,35 @@ import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from adapters.torch.tests.launch import free_port
+from tests.bench.timing import Measured, lines, measure, nanoseconds_per_call, seconds_of
 from tests.gpu.overlap import share_beside, spans
 
 SIDES = ("cuda", "flagos")
 ROUNDS = 7
 
 
-def spread(samples: list[float]) -> dict[str, float]:
-    return {"min": min(samples), "median": statistics.median(samples), "max": max(samples)}
+def alternate(sides: dict[str, Callable[[], float]], rounds: int = ROUNDS) -> Measured:
+    """What each side measures, all ranks at once."""
+    return measure(sides, rounds, before=dist.barrier)
 
 
-def alternate(sides: dict[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, Any]:
-    """The spread of each side, and of the ratio flagos / cuda of each round."""
-    samples: dict[str, list[float]] = {side: [] for side in sides}
-    for round_ in range(rounds + 1):
-        for side in SIDES if round_ % 2 else SIDES[::-1]:
-            dist.barrier()
-            value = sides[side]()
-            if round_:
-                samples[side].append(value)
-    ratios = [b / a for a, b in zip(samples["cuda"], samples["flagos"], strict=True)]
-    return {**{side: spread(samples[side]) for side in SIDES}, "ratio": spread(ratios)}
-
-
-def submission(asynchronous: bool) -> dict[str, Any]:
+def submission(asynchronous: bool) -> Measured:
     """Microseconds that a call of all_reduce over 1 KiB takes the host."""
 
     def side(device: str) -> Callable[[], float]:
         x = torch.zeros(256, device=device)
 
-        def run() -> float:
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(200):
-                work = dist.all_reduce(x, async_op=asynchronous)
-                if work is not None:
-                    work.wait()
-            took = time.perf_counter() - start
-            torch.cuda.synchronize()
-            return took / 200 * 1e6
+        def call() -> None:
+            work = dist.all_reduce(x, async_op=asynchronous)
+            if work is not None:
+                work.wait()
 
-        return run
+        return lambda: nanoseconds_per_call(call, 200, torch.cuda.synchronize) * 1e-3
 
     return alternate({side_: side(side_) for side_ in SIDES}, rounds=15)
 
 
-def bandwidth(what: str, size: int) -> dict[str, Any]:
+def bandwidth(what: str, size: int) -> Measured:
     """Bus bandwidth in GB/s of a collective over `size` bytes."""
     ranks = dist.get_world_size()
 
@@ -123,8 +104,8 @@ def qwen3(device: str) -> torch.nn.Module:
     return model
 
 
-def ddp_step() -> dict[str, Any]:
-    """Milliseconds of a step of training, and what its profile shows."""
+def ddp_step() -> tuple[Measured, dict[str, float | str]]:
+    """Milliseconds of a step of training, and how much of its communication runs beside computation."""
     steps: dict[str, Callable[[], None]] = {}
     for device in SIDES:
         model = DDP(qwen3(device))
@@ -139,19 +120,14 @@ def ddp_step() -> dict[str, Any]:
         steps[device] = step
 
     def timed(step: Callable[[], None]) -> Callable[[], float]:
-        def run() -> float:
-            torch.cuda.synchronize()
-            start = time.perf_counter()
+        def three() -> None:
             for _ in range(3):
                 step()
-            torch.cuda.synchronize()
-            return (time.perf_counter() - start) / 3 * 1e3
 
-        return run
+        return lambda: seconds_of(three, torch.cuda.synchronize) / 3 * 1e3
 
     found = alternate({side: timed(steps[side]) for side in SIDES})
-    found["overlap"] = {side: overlap(steps[side]) for side in SIDES}
-    return found
+    return found, {side: overlap(steps[side]) for side in SIDES}
 
 
 def overlap(step: Callable[[], None]) -> float | str:
@@ -192,46 +168,37 @@ def rank_process(rank: int, options: argparse.Namespace, world: int, port: int) 
         dist.all_reduce(a)
         dist.all_reduce(b)
         assert torch.equal(a.cpu(), b.cpu()), dtype
-    report["submission"] = {
-        "sync": submission(False),
-        "async and wait": submission(True),
+    taken = {
+        "submission, sync, us": submission(False),
+        "submission, async and wait, us": submission(True),
     }
-    report["bandwidth"] = {}
     for what in ("all_reduce", "all_gather", "reduce_scatter"):
         size = 1 << 20
         while size <= options.largest:
-            report["bandwidth"][f"{what} {size >> 20} MiB"] = bandwidth(what, size)
+            taken[f"{what} {size >> 20} MiB, GB/s"] = bandwidth(what, size)
             size *= 4
     if options.model:
-        report["DDP step of Qwen3-0.6B, ms"] = ddp_step()
+        taken["DDP step of Qwen3-0.6B, ms"], report["overlap"] = ddp_step()
     dist.barrier()
     if rank == 0:
-        show(report)
+        show(report, taken)
+        report["measured"] = {name: measured.to_json() for name, measured in taken.items()}
         if options.json:
             Path(options.json).write_text(json.dumps(report, indent=2))
     dist.destroy_process_group()
 
 
-def show(report: dict[str, Any]) -> None:
+def show(report: dict[str, Any], taken: dict[str, Measured]) -> None:
     print(f"{report['ranks']} x {report['device']}, torch {report['torch']}, NCCL {report['nccl']}")
-    rows = {
-        **{f"submission, {name}, us": value for name, value in report["submission"].items()},
-        **{f"{name}, GB/s": value for name, value in report["bandwidth"].items()},
+    named = {
+        name: Measured({"ProcessGroupNCCL": one.samples["cuda"], "flagos": one.samples["flagos"]})
+        for name, one in taken.items()
     }
-    step = report.get("DDP step of Qwen3-0.6B, ms")
-    if step is not None:
-        rows["DDP step of Qwen3-0.6B, ms"] = step
-    print(f"{'':36} {'ProcessGroupNCCL':>16} {'flagos':>10}  flagos / ProcessGroupNCCL")
-    for name, value in rows.items():
-        ratio = value["ratio"]
-        print(
-            f"{name:36} {value['cuda']['median']:16.2f} {value['flagos']['median']:10.2f}  "
-            f"{ratio['median']:.3f} ({ratio['min']:.3f} to {ratio['max']:.3f})"
-        )
-    if step is not None:
+    print(*lines(named, "", digits=2), sep="\n")
+    if "overlap" in report:
         shares = ", ".join(
             f"{side} {share:.0%}" if isinstance(share, float) else f"{side} {share}"
-            for side, share in step["overlap"].items()
+            for side, share in report["overlap"].items()
         )
         print(f"communication beside computation: {shares}")
 

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import json
-import math
-import statistics
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,10 @@ import torch
 import torch.nn.functional as F
 
 import torch_fl
+from tests.bench.timing import Measured, geometric_mean, lines, measure
 from torch_fl import launcher, replay
 
-from .submit import _nanoseconds
+from .submit import submitted
 
 _WAYS = ("cuda", "python", "launcher", "replayed")
 
@@ -84,41 +83,33 @@ def as_is(way: str, include: Collection[str] | None = None) -> Iterator[None]:
         launcher.install()
 
 
-def measure(wanted: set[str], rounds: int, iterations: int) -> dict[str, dict[str, Any]]:
-    """Nanoseconds of each operator in each way, and the ratios to torch's own."""
-    results: dict[str, dict[str, Any]] = {}
+def measure_all(
+    wanted: set[str], rounds: int, iterations: int
+) -> tuple[dict[str, Measured], dict[str, str]]:
+    """Nanoseconds of each operator in each way that runs, and by operator why another way does not."""
+    results: dict[str, Measured] = {}
+    errors: dict[str, str] = {}
     tables = {device: operators(device) for device in ("cuda", "flagos")}
     for name in tables["cuda"]:
         if wanted and name not in wanted:
             continue
-        calls = {way: tables["flagos" if way == "replayed" else "cuda"][name] for way in _WAYS}
-        times: dict[str, list[float]] = {way: [] for way in _WAYS}
-        error = ""
-        gc.collect()
-        gc.disable()
-        for turn in range(rounds + 1):
-            for way in _WAYS if turn % 2 else reversed(_WAYS):
-                try:
-                    with as_is(way):
-                        for _ in range(5):
-                            calls[way]()
-                        spent = _nanoseconds(calls[way], iterations)
-                except Exception as failure:
-                    error = f"{way}: {type(failure).__name__}: {failure}"[:300]
-                    continue
-                if turn:  # the first round compiles
-                    times[way].append(spent)
-        gc.enable()
-        row: dict[str, Any] = {f"{way}_ns": statistics.median(t) for way, t in times.items() if t}
-        for way in _WAYS[1:]:
-            if times[way] and times["cuda"]:
-                ratios = [a / b for a, b in zip(times[way], times["cuda"], strict=False)]
-                row[f"{way}_ratio"] = statistics.median(ratios)
-                row[f"{way}_ratio_min"], row[f"{way}_ratio_max"] = min(ratios), max(ratios)
-        if error:
-            row["error"] = error
-        results[name] = row
-    return results
+
+        def side(way: str, call: Callable[[], Any]) -> float:
+            with as_is(way):
+                for _ in range(5):
+                    call()
+                return submitted(call, iterations)
+
+        sides: dict[str, Callable[[], float]] = {}
+        for way in _WAYS:
+            run = partial(side, way, tables["flagos" if way == "replayed" else "cuda"][name])
+            try:
+                run()  # compiles
+                sides[way] = run
+            except Exception as failure:
+                errors[name] = f"{way}: {type(failure).__name__}: {failure}"[:300]
+        results[name] = measure(sides, rounds, collected=False)
+    return results, errors
 
 
 def main() -> None:
@@ -132,19 +123,15 @@ def main() -> None:
     torch_fl.enable_flaggems()
     wanted = set(options.ops.split(",")) - {""}
     with torch.no_grad():
-        results = measure(wanted, options.rounds, options.iterations)
-    print(f"{'operator':11} " + " ".join(f"{way:>9}" for way in _WAYS) + "   ratio of replayed")
-    for name, row in results.items():
-        cells = " ".join(f"{row.get(f'{way}_ns', math.nan):9.0f}" for way in _WAYS)
-        ratio = row.get("replayed_ratio", math.nan)
-        span = f"({row.get('replayed_ratio_min', 0):.2f} to {row.get('replayed_ratio_max', 0):.2f})"
-        print(f"{name:11} {cells}   {ratio:6.3f} {span} {row.get('error', '')}")
+        results, errors = measure_all(wanted, options.rounds, options.iterations)
+    print(*lines(results, "ns", "operator", digits=0), sep="\n")
+    for name, error in errors.items():
+        print(f"{name}: {error}")
     summary = {}
     for a, b in (("replayed", "cuda"), ("python", "replayed"), ("python", "launcher")):
-        rows = [row for row in results.values() if f"{a}_ns" in row and f"{b}_ns" in row]
-        if rows:
-            logs = [math.log(row[f"{a}_ns"] / row[f"{b}_ns"]) for row in rows]
-            summary[f"{a} over {b}"] = math.exp(statistics.fmean(logs))
+        both = [one.ratio(a, b).median for one in results.values() if {a, b} <= one.samples.keys()]
+        if both:
+            summary[f"{a} over {b}"] = geometric_mean(both)
     for what, mean in summary.items():
         print(f"geometric mean {what}: {mean:.3f}")
     recordings = {
@@ -156,7 +143,9 @@ def main() -> None:
         print(f"  {op}: {known}")
     print(launcher.statistics())
     if options.json:
-        document = {"operators": results, "geometric_means": summary, "recordings": recordings}
+        found = {name: measured.to_json() for name, measured in results.items()}
+        document = {"operators": found, "errors": errors, "geometric_means": summary}
+        document["recordings"] = recordings
         options.json.write_text(json.dumps(document, indent=1) + "\n")
 
 

@@ -26,14 +26,25 @@ import torch
 
 import torch_fl
 from tests.bench.machine import driver, gpu, versions
-from tests.bench.timing import Spread, interleaved_samples
+from tests.bench.timing import measure
 from torch_fl import launcher, replay
 from torch_fl.aten import routing
 from torch_fl.flaggems import candidates
 from torch_fl.flaggems.parts import PARTS
 
 from .flaggems import as_is
-from .models import Pair, Size, Trainer, build, drawn, greedy, losses_differ_by, release, timed
+from .models import (
+    Pair,
+    Size,
+    Trainer,
+    build,
+    drawn,
+    greedy,
+    losses_differ_by,
+    per_second,
+    release,
+    timed,
+)
 
 SIDES = ("cuda", "flagos", "python")
 TOLERANCE = 0.02
@@ -62,7 +73,7 @@ def replays_so_far() -> int:
     return sum(known.replays for known in replay.statistics().values())
 
 
-def measure(
+def measured(
     works: dict[str, Callable[[], Any]],
     included: set[str],
     tokens: int,
@@ -89,18 +100,16 @@ def measure(
 
         return run
 
-    seconds = interleaved_samples({name: side(name) for name in works}, rounds, warmup)
-    rate = {name: Spread.of([tokens / s for s in seconds[name]]) for name in works}
-
-    def ratio(a: str, b: str) -> Spread:
-        return Spread.of([x / y for x, y in zip(seconds[a], seconds[b], strict=True)])
-
+    seconds = measure({name: side(name) for name in works}, rounds, warmup)
+    rate = per_second(tokens, seconds)
     ours = set(replay.statistics())
     kept = {op: n for op, n in served.items() if op in ours}
     return {
         "tokens_per_second": {name: asdict(spread) for name, spread in rate.items()},
-        "flagos over cuda, tokens per second": asdict(ratio("cuda", "flagos")),
-        "flagos over FlagGems from Python, tokens per second": asdict(ratio("python", "flagos")),
+        "flagos over cuda, tokens per second": asdict(seconds.ratio("cuda", "flagos")),
+        "flagos over FlagGems from Python, tokens per second": asdict(
+            seconds.ratio("python", "flagos")
+        ),
         "calls by FlagGems in a round": sum(kept.values()),
         "of them replayed": replays[-1],
         "overloads": dict(sorted(kept.items(), key=lambda item: -item[1])),
@@ -113,7 +122,7 @@ def generation(
     """`model.generate`, greedy, one sequence."""
     models = {side: placed(model, side) for side in SIDES}
     writers = {side: greedy(*models[side], size) for side in SIDES}
-    found = measure(dict(writers), included, size.new_tokens, rounds, warmup)
+    found = measured(dict(writers), included, size.new_tokens, rounds, warmup)
     expected, ours = (writers[side].written.cpu()[0] for side in ("cuda", "flagos"))
     differ = (expected != ours).nonzero()
     # Greedy choices between near ties differ when sums are added in another order; all that follows does then.
@@ -151,7 +160,7 @@ def training(
     """Forward, backward and AdamW, on one batch."""
     trainers = {side: Trainer(*placed(model, side), size) for side in SIDES}
     tokens = size.batch * size.length * size.steps
-    found = measure(dict(trainers), included, tokens, rounds, warmup)
+    found = measured(dict(trainers), included, tokens, rounds, warmup)
     for side in ("flagos", "python"):
         found[f"greatest relative difference of a loss, {side}"] = losses_differ_by(
             {name: trainers[name] for name in ("cuda", side)}

@@ -11,12 +11,8 @@ with a number changed as the control that must differ. It ends with 1 when a com
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import math
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +22,8 @@ import torch.nn.functional as F
 
 import torch_fl.launcher as launcher
 from tests.bench.machine import driver, gpu, versions
-from tests.bench.timing import Spread, interleaved_samples
+from tests.bench.timing import Measured, geometric_mean, lines, measure
+from tests.gpu.submit import submitted
 
 Call = Callable[[], Any]
 
@@ -126,49 +123,25 @@ def check(call: Call) -> dict[str, Any]:
     return found
 
 
-def nanoseconds(call: Call, iterations: int) -> float:
-    """Mean time of submitting a call."""
-    torch.cuda.synchronize()
-    start = time.perf_counter_ns()
-    for _ in range(iterations):
-        call()
-    spent = time.perf_counter_ns() - start
-    torch.cuda.synchronize()
-    return spent / iterations
-
-
-def measure(flaggems: Call, own: Call, rounds: int, iterations: int) -> dict[str, Any]:
-    """Nanoseconds of submitting, in three ways, and the ratios of the rounds."""
+def measured(flaggems: Call, own: Call, rounds: int, iterations: int) -> Measured:
+    """Nanoseconds of submitting, in three ways."""
 
     def python() -> float:
         launcher.uninstall()
         flaggems()
-        spent = nanoseconds(flaggems, iterations)
+        spent = submitted(flaggems, iterations)
         launcher.install()
         return spent
 
     def rust() -> float:
         flaggems()
-        return nanoseconds(flaggems, iterations)
+        return submitted(flaggems, iterations)
 
-    gc.collect()
-    gc.disable()
-    samples = interleaved_samples(
-        {"python": python, "rust": rust, "torch": lambda: nanoseconds(own, iterations)}, rounds
-    )
-    gc.enable()
-
-    def ratio(a: str, b: str) -> dict[str, float]:
-        return vars(Spread.of([x / y for x, y in zip(samples[a], samples[b], strict=True)]))
-
-    return {
-        **{f"{name}_ns": statistics.median(times) for name, times in samples.items()},
-        "python_over_rust": ratio("python", "rust"),
-        "rust_over_torch": ratio("rust", "torch"),
-    }
+    sides = {"rust": rust, "python": python, "torch": lambda: submitted(own, iterations)}
+    return measure(sides, rounds, collected=False)
 
 
-def launch_alone(rounds: int, iterations: int) -> dict[str, Any]:
+def launch_alone(rounds: int, iterations: int) -> Measured:
     """One kernel by `kernel[grid](...)`, from Python and from Rust, in nanoseconds."""
     from tests.launcher import kernels
 
@@ -176,7 +149,7 @@ def launch_alone(rounds: int, iterations: int) -> dict[str, Any]:
     call: Call = lambda: kernels.add[(3,)](x, y, out, 48, BLOCK=64)  # noqa: E731
     for _ in range(4):
         call()
-    return measure(call, lambda: torch.add(x, y, out=out), rounds, iterations)
+    return measured(call, lambda: torch.add(x, y, out=out), rounds, iterations)
 
 
 def main() -> None:
@@ -194,35 +167,24 @@ def main() -> None:
     wanted = [name for name in options.ops.split(",") if name] or list(table)
     if unknown := set(wanted) - table.keys():
         sys.exit(f"no such operators: {', '.join(sorted(unknown))}; there are {', '.join(table)}")
-    results: dict[str, Any] = {}
+    checked: dict[str, dict[str, Any]] = {}
+    timed: dict[str, Measured] = {}
     with torch.no_grad():
         alone = launch_alone(options.rounds, options.iterations)
-        print(
-            f"one launch: Python {alone['python_ns'] / 1e3:.2f} µs, Rust {alone['rust_ns'] / 1e3:.2f} µs, "
-            f"torch.add {alone['torch_ns'] / 1e3:.2f} µs"
-        )
-        print(f"{'operator':11} {'Python µs':>10} {'Rust µs':>9} {'torch µs':>9}  Python over Rust")
         for name in wanted:
             flaggems, own = table[name]
             try:
-                row = check(flaggems)
-                row |= measure(flaggems, own, options.rounds, options.iterations)
+                checked[name] = check(flaggems)
+                timed[name] = measured(flaggems, own, options.rounds, options.iterations)
             except Exception as error:
-                row = {"passed": False, "error": f"{type(error).__name__}: {error}"[:300]}
-            results[name] = row
-            if "python_ns" not in row:
-                print(f"{name:11} {row['error']}")
-                continue
-            spread = row["python_over_rust"]
-            span = f"{spread['median']:.2f} ({spread['least']:.2f} to {spread['greatest']:.2f})"
-            times = [row[f"{way}_ns"] / 1e3 for way in ("python", "rust", "torch")]
-            said = "" if row["passed"] else f"  FAILED: {row}"
-            print(f"{name:11} {times[0]:10.2f} {times[1]:9.2f} {times[2]:9.2f}  {span}{said}")
-    timed = [row for row in results.values() if "python_ns" in row]
+                said = f"{type(error).__name__}: {error}"[:300]
+                checked[name] = {"passed": False, "error": said}
+    print(*lines({"one launch": alone, **timed}, "µs", "operator", 1e-3, 2), sep="\n")
+    for name, found in checked.items():
+        if not found["passed"]:
+            print(f"{name} FAILED: {found}")
     summary = {
-        f"{a} over {b}": math.exp(
-            statistics.fmean(math.log(row[f"{a}_ns"] / row[f"{b}_ns"]) for row in timed)
-        )
+        f"{a} over {b}": geometric_mean(one.ratio(a, b).median for one in timed.values())
         for a, b in (("python", "rust"), ("rust", "torch"), ("python", "torch"))
         if timed
     }
@@ -232,9 +194,14 @@ def main() -> None:
     if options.json:
         machine = {"gpu": gpu(), "driver": driver()}
         machine |= versions("torch", "triton", "flag_gems", "flagos", "torch_fl")
-        figures = {"machine": machine, "launch": alone, "operators": results, "summary": summary}
+        operators_found = {
+            name: {**found, **(timed[name].to_json() if name in timed else {})}
+            for name, found in checked.items()
+        }
+        figures = {"machine": machine, "launch": alone.to_json(), "operators": operators_found}
+        figures["summary"] = summary
         options.json.write_text(json.dumps(figures, indent=1))
-    failed = [name for name, row in results.items() if not row["passed"]]
+    failed = [name for name, found in checked.items() if not found["passed"]]
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
 
 

@@ -36,6 +36,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -46,7 +47,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.bench import machine
-from tests.bench.timing import Spread, interleaved_samples
+from tests.bench.timing import Measured, Spread, measure, seconds_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -387,7 +388,7 @@ def measure_lightx2v(
                 process.end()
     # A side that failed later has fewer rounds, and nothing to compare.
     samples = {name: run.samples[name] for name in asked if name in facts and name in run.samples}
-    result = report(samples, facts, predictions, "LightX2V's DiT")
+    result = report(Measured(samples), facts, predictions, "LightX2V's DiT")
     return {**result, "finished": True, "failed": run.failed, "not_measured": run.not_measured}
 
 
@@ -490,44 +491,41 @@ def measure_own(
         before = getattr(module, "memory_allocated", lambda: 0)()
         getattr(module, "reset_peak_memory_stats", lambda: None)()
         with flagos.route(ROUTE_TO_FLAGGEMS if name == "flaggems" else ROUTE_TO_TORCH):
-            wait()
-            start = time.perf_counter()
-            results[name] = runs[name]()
-            wait()
-            seconds = time.perf_counter() - start
+
+            def work() -> None:
+                results[name] = runs[name]()
+
+            seconds = seconds_of(work, wait)
         peak = getattr(module, "max_memory_allocated", lambda: 0)() - before
         facts[name] = {"peak_bytes": peak}
         return seconds
 
-    samples = interleaved_samples(
-        {name: lambda n=name: once(n) for name in runs}, options.rounds, warmup=2
-    )
+    taken = measure({name: lambda n=name: once(n) for name in runs}, options.rounds, warmup=2)
     predictions = {name: result.float().cpu() for name, result in results.items()}
-    return report(samples, facts, predictions, "the DiT of this file, one pass a step")
+    return report(taken, facts, predictions, "the DiT of this file, one pass a step")
 
 
 # ------------------------------------------------------------------------- what is told
 
 
 def report(
-    samples: dict[str, list[float]],
+    taken: Measured,
     facts: dict[str, Any],
     predictions: dict[str, Tensor],
     what: str,
 ) -> dict[str, Any]:
     """Times, ratios to the first side round by round, memory, and whether all computed the same."""
-    if not samples:
+    if not taken.samples:
         return {"measured": what, "reference": None, "sides": {}}
-    reference = next(iter(samples))
+    reference = taken.reference
     sides = {}
-    for name in samples:
-        ratios = [b / a for a, b in zip(samples[reference], samples[name], strict=True)]
+    for name in taken.samples:
         difference = predictions[name] - predictions[reference]
         error = (difference.norm() / predictions[reference].norm()).item()
         peak, least = facts[name]["peak_bytes"], facts[reference]["peak_bytes"]
         sides[name] = {
-            "seconds_per_step": vars(Spread.of(samples[name])),
-            "ratio": vars(Spread.of(ratios)),
+            "seconds_per_step": asdict(taken.spread(name)),
+            "ratio": asdict(taken.ratio(name)),
             "memory_ratio": peak / least if least else None,
             "relative_error": error,
             "same": bool(error <= TOLERANCE.get(name, 0.02)),

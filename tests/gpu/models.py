@@ -36,7 +36,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Qwen3Config, Qwen3ForCausalLM, StaticCache
 
-from tests.bench.timing import Spread, interleaved_samples
+from tests.bench.timing import Measured, Spread, measure, seconds_of
 
 SECONDS_OF_A_PART = 300
 
@@ -115,12 +115,15 @@ def drawn(size: Size, *shape: int) -> Tensor:
 
 def timed(device: str, work: Callable[[], Any]) -> float:
     """Seconds of `work` until the device has finished it."""
-    synchronize = torch.get_device_module(device).synchronize
-    synchronize()
-    start = time.perf_counter()
-    work()
-    synchronize()
-    return time.perf_counter() - start
+    return seconds_of(work, torch.get_device_module(device).synchronize)
+
+
+def per_second(tokens: int, seconds: Measured) -> dict[str, Spread]:
+    """Tokens per second of each side."""
+    return {
+        side: Spread.of([tokens / spent for spent in samples])
+        for side, samples in seconds.samples.items()
+    }
 
 
 @dataclass
@@ -142,18 +145,13 @@ class Comparison:
         warmup: int = 1,
     ) -> Comparison:
         """Measures `rounds` rounds of each side, then asks for the checks."""
-        reference, ours = sides
-        seconds = interleaved_samples(
+        _, ours = sides
+        seconds = measure(
             {device: lambda d=device, w=work: timed(d, w) for device, work in sides.items()},
             rounds,
             warmup,
         )
-        ratios = [b / a for a, b in zip(seconds[reference], seconds[ours], strict=True)]
-        rates = {
-            device: Spread.of([tokens / spent for spent in samples])
-            for device, samples in seconds.items()
-        }
-        return cls(rates, Spread.of(ratios), checks(), {})
+        return cls(per_second(tokens, seconds), seconds.ratio(ours), checks(), {})
 
 
 class Writer:

@@ -26,7 +26,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ from lightx2v_fl.operators import kernels, quantized
 from tests.bench import machine
 from tests.bench.timing import (
     Spread,
-    interleaved_samples,
+    measure,
     microseconds_per_replay,
     nanoseconds_per_call,
 )
@@ -169,34 +168,22 @@ def compare(sides: dict[str, Call], whole_layers: bool) -> list[str]:
     return wrong
 
 
-def measure(what: str, sides: dict[str, Call], rounds: int, device: str) -> dict[str, Any]:
+def measured(what: str, sides: dict[str, Call], rounds: int, device: str) -> dict[str, Any]:
     """Times, ratios to the first side, and who was wrong."""
     wrong = compare(sides, what.startswith("layer")) if device != "cpu" else []
     graphs = {name: timed(call, device) for name, call in sides.items()}
-    samples = interleaved_samples(graphs, rounds, warmup=2)
-    reference = samples[next(iter(samples))]
-    found = {
-        name: {
-            "microseconds": asdict(Spread.of(taken)),
-            "ratio": asdict(Spread.of([b / a for a, b in zip(reference, taken, strict=True)])),
-        }
-        for name, taken in samples.items()
-    }
-    return {"what": what, "sides": found, "wrong": wrong}
+    taken = measure(graphs, rounds, warmup=2)
+    return {"what": what, **taken.to_json(), "wrong": wrong}
 
 
 def show(result: dict[str, Any]) -> None:
     """For people."""
     print(result["what"])
     for name, side in result["sides"].items():
-        columns = [
-            " / ".join(
-                f"{side[column][part]:.{digits}f}" for part in ("least", "median", "greatest")
-            )
-            for column, digits in (("microseconds", 1), ("ratio", 3))
-        ]
+        ratio = result["ratios"].get(name)
+        shown = "" if ratio is None else Spread(**ratio).shown(3)
         wrong = "  WRONG" if name in result["wrong"] else ""
-        print(f"  {name:<20}{columns[0]:>32} us{columns[1]:>30}{wrong}")
+        print(f"  {name:<20}{Spread(**side).shown(1):>32} us{shown:>30}{wrong}")
 
 
 def main() -> int:
@@ -219,15 +206,15 @@ def main() -> int:
         about = {"gpu": machine.gpu(), "driver": machine.driver(), **about}
     begin, results = time.monotonic(), []
     tokens, shapes = (SMALL_TOKENS, SMALL_SHAPES) if options.small else (TOKENS, SHAPES)
-    measured: set[str] = set()
+    done: set[str] = set()
     for inner, outer in shapes:
         layer = Layer(tokens, inner, outer, options.device)
         found = [*parts(layer, options.tiles), *layers(layer)]
         for what, sides in found:
-            if what in measured or (options.device == "cpu" and not what.startswith(ON_CPU)):
+            if what in done or (options.device == "cpu" and not what.startswith(ON_CPU)):
                 continue
-            measured.add(what)
-            results.append(measure(what, sides, options.rounds, options.device))
+            done.add(what)
+            results.append(measured(what, sides, options.rounds, options.device))
             passed = time.monotonic() - begin
             print(f"{passed:6.1f} s  {what}", file=sys.stderr, flush=True)
     if options.json != "-":

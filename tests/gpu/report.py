@@ -55,17 +55,16 @@ def submit_section(measured: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield (
         "64×64 tensors, submitted from Python without waiting for the device; medians, and the ratios "
-        "of flagos to CUDA: of the medians, and the least and greatest of a round."
+        "of flagos to CUDA, round by round: median, least and greatest."
     )
     yield ""
     yield from table(
         (
             (
                 name,
-                f"{row['cuda_ns']:.0f}",
-                f"{row['flagos_ns']:.0f}",
-                f"{row['ratio']:.2f}",
-                f"{row['ratio_min']:.2f} – {row['ratio_max']:.2f}",
+                *(f"{row['sides'][device]['median']:.0f}" for device in ("cuda", "flagos")),
+                f"{row['ratios']['flagos']['median']:.2f}",
+                f"{row['ratios']['flagos']['least']:.2f} – {row['ratios']['flagos']['greatest']:.2f}",
             )
             for name, row in measured["operators"].items()
         ),

@@ -3,23 +3,22 @@
     python -m tests.gpu.submit [--json FILE] [--rounds N]
 
 Each operator is submitted many times without waiting for the device, alternately on both devices;
-the ratio of the two medians is what a program that is bound by its host pays for flagos.
+the ratio of both in each round is what a program that is bound by its host pays for flagos.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import math
-import statistics
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+
+from tests.bench.timing import Measured, geometric_mean, lines, measure, nanoseconds_per_call
 
 _DEVICES = ("cuda", "flagos")
 
@@ -61,42 +60,21 @@ def operators(device: str) -> dict[str, Callable[[], Any]]:
     }
 
 
-def _nanoseconds(call: Callable[[], Any], iterations: int) -> float:
-    torch.cuda.synchronize()
-    start = time.perf_counter_ns()
-    for _ in range(iterations):
-        call()
-    spent = time.perf_counter_ns() - start
-    torch.cuda.synchronize()
-    return spent / iterations
+def submitted(call: Callable[[], Any], iterations: int) -> float:
+    """Nanoseconds of submitting one call to the device."""
+    return nanoseconds_per_call(call, iterations, torch.cuda.synchronize)
 
 
-def measure(rounds: int, iterations: int) -> dict[str, dict[str, Any]]:
-    """Nanoseconds of each operator on each device, round by round, and the ratios of the rounds."""
+def measure_all(rounds: int, iterations: int) -> dict[str, Measured]:
+    """Nanoseconds of each operator on both devices."""
     tables = {device: operators(device) for device in _DEVICES}
-    results: dict[str, dict[str, Any]] = {}
+    results: dict[str, Measured] = {}
     with torch.no_grad():
         for name in tables["cuda"]:
-            times: dict[str, list[float]] = {device: [] for device in _DEVICES}
-            for device in _DEVICES:
-                _nanoseconds(tables[device][name], iterations)
-            gc.collect()
-            gc.disable()
-            for turn in range(rounds):
-                # Who goes first alternates, so that neither profits from the other's warm caches.
-                for device in _DEVICES if turn % 2 else reversed(_DEVICES):
-                    times[device].append(_nanoseconds(tables[device][name], iterations))
-            gc.enable()
-            ratios = [
-                ours / theirs for ours, theirs in zip(times["flagos"], times["cuda"], strict=True)
-            ]
-            results[name] = {
-                "cuda_ns": statistics.median(times["cuda"]),
-                "flagos_ns": statistics.median(times["flagos"]),
-                "ratio": statistics.median(times["flagos"]) / statistics.median(times["cuda"]),
-                "ratio_min": min(ratios),
-                "ratio_max": max(ratios),
+            sides = {
+                device: partial(submitted, tables[device][name], iterations) for device in _DEVICES
             }
+            results[name] = measure(sides, rounds, collected=False)
     return results
 
 
@@ -106,18 +84,14 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=400)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    results = measure(options.rounds, options.iterations)
-    print(f"{'operator':12} {'cuda ns':>9} {'flagos ns':>10} {'ratio':>7} {'min':>6} {'max':>6}")
-    for name, row in results.items():
-        print(
-            f"{name:12} {row['cuda_ns']:9.0f} {row['flagos_ns']:10.0f} {row['ratio']:7.3f} "
-            f"{row['ratio_min']:6.2f} {row['ratio_max']:6.2f}"
-        )
-    ratios = [row["ratio"] for row in results.values()]
-    mean = math.exp(statistics.fmean(math.log(ratio) for ratio in ratios))
+    results = measure_all(options.rounds, options.iterations)
+    print(*lines(results, "ns", "operator", digits=0), sep="\n")
+    ratios = [measured.ratio("flagos").median for measured in results.values()]
+    mean = geometric_mean(ratios)
     print(f"geometric mean {mean:.3f}, highest {max(ratios):.3f}")
     if options.json:
-        document = {"operators": results, "geometric_mean": mean, "highest": max(ratios)}
+        found = {name: measured.to_json() for name, measured in results.items()}
+        document = {"operators": found, "geometric_mean": mean, "highest": max(ratios)}
         options.json.write_text(json.dumps(document, indent=1) + "\n")
 
 

@@ -21,7 +21,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -32,8 +32,8 @@ import torch.nn.functional as F
 
 from tests.bench import machine
 from tests.bench.timing import (
-    Spread,
-    interleaved,
+    lines,
+    measure,
     microseconds_per_replay,
     nanoseconds_per_call,
 )
@@ -278,10 +278,10 @@ def sides_of(case: Case, tex: Any, native: Any, compiled: bool) -> dict[str, Cal
     return sides
 
 
-def measure(case: Case, sides: dict[str, Call], rounds: int, device: str) -> dict[str, Any]:
+def measured(case: Case, sides: dict[str, Call], rounds: int, device: str) -> dict[str, Any]:
     """Differences, and submit and device times by side; what failed, by side, with its reason."""
     result: dict[str, Any] = {
-        "operator": case.name, "error": {}, "failed": {}, "wrong": [], "submit": {}, "device": {},
+        "operator": case.name, "error": {}, "failed": {}, "wrong": [], "submit": None, "device": None,
     }  # fmt: skip
     expected = case.exact()
     for name, call in list(sides.items()):
@@ -302,7 +302,7 @@ def measure(case: Case, sides: dict[str, Call], rounds: int, device: str) -> dic
     if not sides:
         return result
     calls = {name: submit(call, device) for name, call in sides.items()}
-    result["submit"] = interleaved(calls, rounds, warmup=3)
+    result["submit"] = measure(calls, rounds, warmup=3)
     graphs = {}
     for name, call in sides.items() if device == "cuda" else ():
         try:
@@ -310,37 +310,20 @@ def measure(case: Case, sides: dict[str, Call], rounds: int, device: str) -> dic
         except Exception as error:
             result["failed"][name] = f"no graph: {type(error).__name__}: {error}"
     if graphs:
-        result["device"] = interleaved(graphs, rounds, warmup=3)
+        result["device"] = measure(graphs, rounds, warmup=3)
     return result
 
 
-def cell(spread: Spread | None) -> str:
-    if spread is None:
-        return ""
-    return f"{spread.least:.1f} / {spread.median:.1f} / {spread.greatest:.1f}"
-
-
 def table(results: list[dict[str, Any]], what: str) -> list[str]:
-    """Rows of Markdown: every side, and the ratios of flagos to the others."""
-    sides = ["flagos", "eager", "compiled", "TE"]
-    present = [side for side in sides if any(side in result[what] for result in results)]
-    lines = [f"### {what}, µs", "", "| operator | " + " | ".join(present) + " | flagos / eager |"]
-    lines.append("|---|" + "--:|" * (len(present) + 1))
-    for result in results:
-        row = [cell(result[what].get(side)) for side in present]
-        mine, eager = result[what].get("flagos"), result[what].get("eager")
-        ratio = f"{mine.median / eager.median:.2f}" if mine and eager else ""
-        lines.append(f"| {result['operator']} | " + " | ".join(row) + f" | {ratio} |")
-    return [*lines, ""]
+    """Lines of text: every side, and the ratios of the others to flagos."""
+    found = {result["operator"]: result[what] for result in results if result[what] is not None}
+    return [f"{what}:", *lines(found, "µs", "operator"), ""]
 
 
 def plain(result: dict[str, Any]) -> dict[str, Any]:
     """For JSON."""
-    times = {
-        what: {side: asdict(spread) for side, spread in result[what].items()}
-        for what in ("submit", "device")
-    }
-    return {**result, **times}
+    taken = {what: result[what] for what in ("submit", "device")}
+    return {**result, **{what: one and one.to_json() for what, one in taken.items()}}
 
 
 def main() -> int:
@@ -400,7 +383,7 @@ def main() -> int:
                 try:
                     case = make()
                     sides = sides_of(case, tex, native, compiled)
-                    results.append(measure(case, sides, options.rounds, options.device))
+                    results.append(measured(case, sides, options.rounds, options.device))
                     done = f"measured in {time.monotonic() - begin - passed:.1f} s"
                 # One case must not take the others with it.
                 except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.bench.timing import Measured
 from tests.gpu.report import Facts, markdown
 
 FACTS = Facts("2026-11-21", "NVIDIA H200 NVL", "570.1", {"python": "3.12.1", "torch": "2.11.0"})
@@ -13,7 +14,7 @@ def test_the_file_is_named_after_date_and_gpu() -> None:
 
 
 def test_operators_and_models_are_told() -> None:
-    row = {"cuda_ns": 1000.0, "flagos_ns": 1100.0, "ratio": 1.1, "ratio_min": 1, "ratio_max": 1.2}
+    row = Measured({"cuda": [1000.0, 1000.0, 1000.0], "flagos": [1000.0, 1100.0, 1200.0]}).to_json()
     submit = {"operators": {"add": row}, "geometric_mean": 1.1, "highest": 1.1}
     rate = {"least": 1.0, "median": 12345.0, "greatest": 2.0}
     size = dict.fromkeys(("layers", "hidden", "vocabulary", "prompt", "new_tokens"), 7)

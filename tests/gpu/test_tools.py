@@ -89,7 +89,7 @@ def test_the_benchmark_of_transformer_engines_operators_measures_and_notices_a_w
     assert status(*te, "--json", str(found)) == 0
     report = json.loads(found.read_text())
     (result,) = report["results"]
-    assert result["submit"]["flagos"]["median"] > 0 and result["error"]["flagos"] < 0.02
+    assert result["submit"]["sides"]["flagos"]["median"] > 0 and result["error"]["flagos"] < 0.02
     assert report["not_measured"]["device times"] == "they need a CUDA device"
     assert report["not_measured"]["generic_gemm"] == "left out by --only"
     (tmp_path / "wrong_plugin.py").write_text(WRONG)
