@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from . import reference
+from . import pool, reference
 from .databases import DATABASES, Case, all_cases
 from .expectations import Expectations, path_for
-from .pool import Pool
 from .report import markdown, terminal
 from .verdicts import summarize
+from .worker import Checks
 
 _CI_SAMPLES = 6
 _CI_ROTATING_CASES = 500
@@ -138,16 +138,20 @@ def _earlier(path: Path) -> list[dict[str, Any]]:
 
 
 def _run(options: argparse.Namespace, cases: list[Case]) -> list[dict[str, Any]]:
-    arguments = ["--device", options.device, "--reference", options.reference]
-    arguments += ["--plugin", options.plugin, "--variants", options.variants]
-    arguments += ["--sample-limit", str(options.sample_limit)]
-    arguments += ["--close"] if options.close else []
+    checks = Checks(
+        options.device,
+        options.reference,
+        options.plugin,
+        options.sample_limit,
+        tuple(filter(None, options.variants.split(","))),
+        options.close,
+    )
     results: list[dict[str, Any]] = []
     started = time.monotonic()
     failing = 0
     interactive = sys.stderr.isatty()
     step = 1 if interactive else max(1, len(cases) // 20)
-    for result in Pool(arguments, options.jobs, options.time_limit).run(cases):
+    for result in pool.run(checks, cases, options.jobs, options.time_limit):
         results.append(result)
         failing += bool(result["failures"])
         if len(results) % step == 0 or len(results) == len(cases):

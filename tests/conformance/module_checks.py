@@ -10,10 +10,11 @@ import torch
 from torch.testing._internal.common_modules import ModuleInfo, ModuleInput
 from torch.utils import _pytree as pytree
 
+from torch_fl.comparing.transfer import Transfer
+
 from . import reference
 from .observation import tensors_in
 from .op_checks import gradients
-from .transfer import Transfer
 from .twin_run import Call, seed_everything
 
 VARIANTS = ("forward", "backward", "factory", "state_dict")

@@ -11,9 +11,10 @@ from torch.autograd import forward_ad
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
+from torch_fl.comparing.transfer import OnHost, Transfer
+
 from . import reference
 from .observation import tensors_in
-from .transfer import OnHost, Transfer
 from .twin_run import Call
 
 LAYOUTS = (
@@ -270,7 +271,7 @@ def _with_input(sample: SampleInput, change: Callable[[torch.Tensor], torch.Tens
 
 def _out(function: Callable[..., Any], sample: SampleInput, variant: str) -> Call | None:
     """A call with ``out=``; None where the sample cannot have one (a result that is no tensor)."""
-    transfer = Transfer(torch.device(reference.device_type()))
+    transfer = reference.transfer_to(torch.device(reference.device_type()))
     first, args, kwargs = transfer.tree(_inputs(sample))
     try:
         with torch.no_grad():

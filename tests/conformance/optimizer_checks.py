@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch.testing._internal.common_optimizers import OptimizerInfo
 
+from torch_fl.comparing.transfer import Transfer
+
 from . import reference
-from .transfer import Transfer
 from .twin_run import Call
 
 _SHAPES = ((8, 5), (7,), (), (2, 3, 4, 3))

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from torch_fl.comparing.transfer import Transfer, is_named
+
 _device = torch.device("cpu")
 
 
@@ -25,6 +27,9 @@ def device_type() -> str:
 
 def is_named_by(value: Any) -> bool:
     """Whether ``value`` is the reference device, as an object or by its name."""
-    if isinstance(value, str):
-        return value.partition(":")[0] == _device.type
-    return isinstance(value, torch.device) and value.type == _device.type
+    return is_named(_device.type, value)
+
+
+def transfer_to(device: torch.device) -> Transfer:
+    """Copies arguments of the reference device to ``device``."""
+    return Transfer(device, _device.type)

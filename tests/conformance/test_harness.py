@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from .__main__ import main
-from .databases import Case, all_cases, calls_of, variants_of
-from .expectations import Expectations
-from .observation import EXACT, Tolerance
-from .pool import Pool
-from .report import markdown, terminal
-from .transfer import Transfer
-from .twin_run import Call, TwinRun
-from .verdicts import summarize
-from .worker import check_case
+from tests.conformance import pool
+from tests.conformance.__main__ import main
+from tests.conformance.databases import Case, all_cases, calls_of, variants_of
+from tests.conformance.expectations import Expectations
+from tests.conformance.observation import EXACT, Tolerance
+from tests.conformance.report import markdown, terminal
+from tests.conformance.twin_run import Call, TwinRun
+from tests.conformance.verdicts import summarize
+from tests.conformance.worker import Checks, check_case
+from torch_fl.comparing.transfer import Transfer
 
 Function = Callable[..., Any]
 
@@ -140,7 +140,7 @@ def test_a_wrong_gradient_is_seen() -> None:
     _, call = next(iter(calls_of(case, "backward")))
     assert not twins.check(call).mismatches
 
-    from .op_checks import gradients
+    from tests.conformance.op_checks import gradients
 
     runs = 0
 
@@ -268,10 +268,10 @@ def test_a_crash_and_a_hang_cost_only_their_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sabotage.py").write_text(SABOTAGE)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    arguments = ["--device", "cpu", "--reference", "cpu", "--plugin", "sabotage"]
+    monkeypatch.syspath_prepend(tmp_path)
+    checks = Checks("cpu", "cpu", plugin="sabotage", sample_limit=2)
     cases = [Case("op", name, "float32") for name in ("sinh", "cosh", "erfc", "tanh")]
-    results = list(Pool([*arguments, "--sample-limit", "2"], jobs=2, time_limit=15.0).run(cases))
+    results = list(pool.run(checks, cases, jobs=2, time_limit=15.0))
     summary = summarize(results, Expectations(), complete=False)
     assert summary.passed["op"] == 1
     assert not summary.ungenerated, "nothing is left to a process that lost its device"
@@ -285,9 +285,9 @@ def test_a_crash_and_a_hang_cost_only_their_case(
 
 
 def test_a_worker_that_cannot_start_is_an_error() -> None:
-    arguments = ["--device", "cpu", "--reference", "cpu", "--plugin", "no_such_module_here"]
+    checks = Checks("cpu", "cpu", plugin="no_such_module_here")
     with pytest.raises(RuntimeError, match="no_such_module_here"):
-        list(Pool(arguments, jobs=1, time_limit=60.0).run([Case("op", "add", "float32")]))
+        list(pool.run(checks, [Case("op", "add", "float32")], jobs=1, time_limit=60.0))
 
 
 def result(name: str, dtype: str, failing: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from torch_fl.comparing.transfer import Transfer
+
 from .observation import (
     EXACT,
     Mismatch,
@@ -20,7 +22,6 @@ from .observation import (
     tensors_in,
     versions,
 )
-from .transfer import Transfer
 
 # What a body receives: the transfer to its device (for further inputs it makes itself) and its
 # inputs there. It returns whatever shall be compared.
@@ -151,7 +152,7 @@ class TwinRun:
         )
 
     def _run(self, call: Call, device: torch.device) -> _Outcome:
-        transfer = Transfer(device)
+        transfer = Transfer(device, self.reference.type)
         inputs = transfer.tree(call.inputs)
         before = versions(inputs)
         seed_everything(self.seed, device)

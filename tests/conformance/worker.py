@@ -1,25 +1,24 @@
-"""A worker process: checks cases it is sent, and leaves a trace of what it is doing.
+"""What a worker process does: it checks the cases it is given, and says which call it begins.
 
-The parent writes one case as a line of JSON to standard input and reads one line of results from a
-pipe, whose first line says that it is ready. Before every call the worker notes variant and sample
-in the progress file, so that the parent can name the culprit of a crash or of a hang.
+Before every call it tells variant and sample, so that the parent can name the culprit of a crash or of a hang.
 """
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
 import importlib
 import json
-import os
 import resource
-import sys
 import time
 import warnings
+from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import Any
 
 import torch
+
+from torch_fl.comparing.processes import Told
 
 from . import reference
 from .databases import Case, calls_of, preload, variants_of
@@ -28,18 +27,7 @@ from .twin_run import TwinRun, seed_everything
 
 _SAMPLE_SEED = 0
 _FAILURES_KEPT = 3
-PROGRESS_BYTES = 512
-READY = '"ready"'
-
-
-class Progress:
-    """The note about the call in progress, readable after this process is gone."""
-
-    def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT)
-
-    def note(self, text: str) -> None:
-        os.pwrite(self._file, text.encode()[:PROGRESS_BYTES].ljust(PROGRESS_BYTES), 0)
+_RECYCLE_BYTES = 6 << 30
 
 
 def check_case(
@@ -114,44 +102,46 @@ def _require_device(twins: TwinRun) -> None:
         torch.ones(1, device=device).sum().item()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", required=True)
-    parser.add_argument("--reference", required=True)
-    parser.add_argument("--plugin", default="")
-    parser.add_argument("--sample-limit", type=int, default=0)
-    parser.add_argument("--variants", default="")
-    parser.add_argument("--close", action="store_true")
-    parser.add_argument("--results", type=int, required=True, help="descriptor of the result pipe")
-    parser.add_argument("--progress", required=True)
-    options = parser.parse_args()
+@dataclass(frozen=True)
+class Checks:
+    """The task of a worker: a case, by its name as JSON. Sent to the process, which is prepared by the first."""
 
+    device: str
+    reference: str
+    plugin: str = ""
+    sample_limit: int = 0
+    variants: tuple[str, ...] = ()
+    close: bool = False
+
+    def __call__(self, name: str, told: Told) -> dict[str, Any]:
+        """The results of one case."""
+        twins, expectations = _prepared(self)
+        return check_case(
+            Case(**json.loads(name)),
+            twins,
+            expectations,
+            sample_limit=self.sample_limit,
+            only=self.variants,
+            note=lambda text: told(text, None),
+        )
+
+
+@cache
+def _prepared(checks: Checks) -> tuple[TwinRun, Expectations]:
+    """Everything that takes seconds, so that no case is charged for it."""
     faulthandler.enable()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
-    if options.plugin:
-        importlib.import_module(options.plugin)
-    reference.use(options.reference)
-    twins = TwinRun(options.device, options.reference, close=options.close)
-    expectations = Expectations.load(path_for(options.reference))
-    progress = Progress(options.progress)
+    if checks.plugin:
+        importlib.import_module(checks.plugin)
+    reference.use(checks.reference)
+    twins = TwinRun(checks.device, checks.reference, close=checks.close)
+    expectations = Expectations.load(path_for(checks.reference))
     preload()
-    only = tuple(filter(None, options.variants.split(",")))
-    with os.fdopen(options.results, "w", buffering=1) as results:
-        results.write(READY + "\n")
-        for line in sys.stdin:
-            result = check_case(
-                Case(**json.loads(line)),
-                twins,
-                expectations,
-                sample_limit=options.sample_limit,
-                only=only,
-                note=progress.note,
-            )
-            result["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-            results.write(json.dumps(result) + "\n")
+    return twins, expectations
 
 
-if __name__ == "__main__":
-    main()
+def has_memory_left() -> bool:
+    """Whether this process, which caches more with every case, may check another."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 <= _RECYCLE_BYTES

@@ -26,13 +26,13 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput, UnaryUfuncI
 
 import torch_fl
 from torch_fl import replay
+from torch_fl.comparing import processes
 from torch_fl.flaggems import (
     candidates,
     cases,
     check,
     comparison,
     envelope,
-    isolated,
     package,
     samples,
     tables,
@@ -366,7 +366,7 @@ def test_only_what_stops_in_flaggems_is_its_fault() -> None:
     ]
     strict = {"verdict": check.STRICT, "cases": 2, "first": None}
     for step in steps:
-        one = isolated.Ended("exp", 1.0, failure="it died", step=step, so_far=dict(strict))
+        one = processes.Ended("exp", 1.0, failure="it died", step=step, so_far=dict(strict))
         found = verify._verdict(one)
         expected = check.FAILED if step.startswith("FlagGems' run of exp") else check.UNTESTED
         assert found["verdict"] == expected and found["first"] == f"it died in {step}"
@@ -374,7 +374,7 @@ def test_only_what_stops_in_flaggems_is_its_fault() -> None:
 
 def test_what_is_late_is_wrong_only_by_itself() -> None:
     step = "FlagGems' run of mm (function) float32, sample 0"
-    late = isolated.Ended("mm", 1.0, failure="it took longer than 1 s", late=True, step=step)
+    late = processes.Ended("mm", 1.0, failure="it took longer than 1 s", late=True, step=step)
     beside = verify._verdict(late)
     assert beside["verdict"] == check.UNTESTED and "beside other processes" in beside["first"]
     assert verify._cut(beside), "--resume tries it again"
@@ -391,7 +391,7 @@ def test_the_verdict_on_the_samples_as_they_are(served_by: Any) -> None:
     assert check.check("exp", where, 1)["plain"] == check.FAILED
     # What ends in a variation has not seen all samples.
     step = "FlagGems' run of exp (function) float32, sample 0, not contiguous"
-    died = isolated.Ended("exp", 1.0, failure="it died", step=step, so_far={**found})
+    died = processes.Ended("exp", 1.0, failure="it died", step=step, so_far={**found})
     assert verify._verdict(died)["plain"] == check.UNTESTED
 
 
@@ -510,7 +510,7 @@ def test_a_device_lost_by_the_native_kernel_says_nothing_of_flaggems(
     found = check.check("exp", where, 1)
     case = "exp (function) float32, sample 0, with NaN and infinities"
     assert found["loss"].case == case and found["plain"] == check.UNTESTED
-    lost = verify._verdict(isolated.Ended("exp", 1.0, found))
+    lost = verify._verdict(processes.Ended("exp", 1.0, found))
     assert lost["verdict"] == check.UNTESTED and case in lost["first"]
     by_itself = check.check("exp", where, 1, losses=[found["loss"]])
     assert by_itself["loss"].case == case and by_itself["loss"].sure
@@ -542,7 +542,7 @@ def test_a_device_lost_by_flaggems_is_a_case_that_failed(monkeypatch: pytest.Mon
     case = "exp (function) float32, sample 1"
     assert found["loss"].case == case and not found["loss"].native and len(runs) == 1
     assert found["loss"].broken == {"nonempty"}
-    lost = verify._verdict(isolated.Ended("exp", 1.0, found))
+    lost = verify._verdict(processes.Ended("exp", 1.0, found))
     assert lost["verdict"] == check.FAILED and "illegal memory access" in lost["first"]
     again = check.check("exp", where, 3, losses=[found["loss"]])
     assert "loss" not in again and again["plain"] == check.FAILED, again
@@ -805,7 +805,7 @@ def test_what_is_made_like_a_tensor_is_on_its_device(served_by: Any) -> None:
 # ---- processes
 
 
-def _task(name: str, told: isolated.Told) -> Any:
+def _task(name: str, told: processes.Told) -> Any:
     told("the first step", {"found": 1})
     faulthandler.disable()
     if name == "crashes":
@@ -827,7 +827,7 @@ def _task(name: str, told: isolated.Told) -> Any:
 
 def test_how_tasks_end(capfd: pytest.CaptureFixture[str]) -> None:
     names = ["one", "crashes", "hangs", "leaves", "raises", "slow", "two"]
-    ended = {one.name: one for one in isolated.run([*names], _task, 3, step_seconds=3)}
+    ended = {one.name: one for one in processes.run([*names], _task, 3, step_seconds=3)}
     assert sorted(ended) == sorted(names)
     assert {ended[name].result for name in ("one", "two", "slow")} == {"ONE", "TWO", "SLOW"}
     assert ended["crashes"].failure == "the process ended with SIGSEGV"
@@ -840,7 +840,7 @@ def test_how_tasks_end(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_nothing_is_lost_when_the_time_is_up() -> None:
     names = ["one", "hangs", "two", "hangs too"]
-    ended = {one.name: one for one in isolated.run([*names], _task, 1, 600, seconds=3)}
+    ended = {one.name: one for one in processes.run([*names], _task, 1, 600, seconds=3)}
     assert sorted(ended) == sorted(names)
     assert ended["one"].result == "ONE"
     assert ended["hangs"].over and ended["hangs"].seconds > 0 and ended["two"].over
@@ -849,7 +849,7 @@ def test_nothing_is_lost_when_the_time_is_up() -> None:
 def test_what_is_put_back_runs_before_the_rest_has_ended() -> None:
     todo = ["leaves", "slow"]
     order = []
-    for one in isolated.run(todo, _task, 2, 600):
+    for one in processes.run(todo, _task, 2, 600):
         order.append(one.name)
         if order == ["leaves"]:
             todo.insert(0, "one")
@@ -857,7 +857,7 @@ def test_what_is_put_back_runs_before_the_rest_has_ended() -> None:
 
 
 def test_closing_kills_what_runs() -> None:
-    running = isolated.run(["one", "hangs"], _task, 2, 600)
+    running = processes.run(["one", "hangs"], _task, 2, 600)
     assert next(running).name == "one"
     assert multiprocessing.active_children()
     running.close()

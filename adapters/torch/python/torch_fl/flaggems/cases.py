@@ -18,7 +18,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from torch_fl import _vendor, python_kernels
-from torch_fl.flaggems import envelope, interpreted, isolated, samples
+from torch_fl.comparing import processes
+from torch_fl.flaggems import envelope, interpreted, samples
 from torch_fl.flaggems.parts import CALLED_BY
 from torch_fl.flaggems.samples import tensors
 
@@ -144,7 +145,7 @@ def calling(
     samples: int = 40,
     seconds: float = float("inf"),
     stop: Callable[[], bool] = lambda: False,
-) -> tuple[dict[str, Where], list[isolated.Ended]]:
+) -> tuple[dict[str, Where], list[processes.Ended]]:
     """For each overload the entries of the database whose samples call it, with the form. Runs on the CPU.
 
     An overload that its own entries do not call in any form is called itself with their samples (`relu_` with those
@@ -159,11 +160,11 @@ def calling(
     torch.set_num_threads(1)
     try:
         # Forked even for one entry: a process that has used autograd cannot fork one that uses it.
-        def share(job: str, told: isolated.Told) -> dict[str, Where]:
+        def share(job: str, told: processes.Told) -> dict[str, Where]:
             return _calling(names[int(job) :: jobs], wanted, samples, told)
 
         shares = [str(job) for job in range(jobs)]
-        ended = list(isolated.run(shares, share, jobs, _ENTRY_SECONDS, seconds, stop))
+        ended = list(processes.run(shares, share, jobs, _ENTRY_SECONDS, seconds, stop))
         found: dict[str, Where] = defaultdict(list)
         for one in ended:
             for overload, where in (one.result or one.so_far or {}).items():
@@ -171,13 +172,13 @@ def calling(
         for overload in CALLED_BY.keys() & wanted:
             found[overload] = [CALLED_BY[overload]]
 
-        def itself(overload: str, told: isolated.Told) -> Where:
+        def itself(overload: str, told: processes.Told) -> Where:
             return _called_itself(overload, samples, told)
 
         all_looked = all(one.result is not None for one in ended)
         missing = sorted(n for n in wanted if not any(_own(n, entry) for entry, _ in found[n]))
         left = seconds - (time.monotonic() - began)
-        for one in isolated.run(
+        for one in processes.run(
             missing if all_looked else [], itself, jobs, _ENTRY_SECONDS, left, stop
         ):
             ended.append(one)
@@ -193,7 +194,7 @@ def calling(
 
 
 def _calling(
-    names: list[str], wanted: set[str], samples: int, told: isolated.Told
+    names: list[str], wanted: set[str], samples: int, told: processes.Told
 ) -> dict[str, Where]:
     found: dict[str, Where] = defaultdict(list)
     for name in names:
@@ -218,7 +219,7 @@ def _calling(
     return dict(found)
 
 
-def _called_itself(overload: str, samples: int, told: isolated.Told) -> Where:
+def _called_itself(overload: str, samples: int, told: processes.Told) -> Where:
     found: Where = []
     for name, op in database().items():
         if not _own(overload, name):

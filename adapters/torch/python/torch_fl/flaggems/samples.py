@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from torch_fl.comparing.transfer import Transfer
+
 
 def variations(
     op: Any, dtype: torch.dtype, sample: Any, number: int, grad: bool
@@ -74,28 +76,8 @@ def on_flagos(sample: Any) -> Any:
 
     A device among its arguments is flagos as well.
     """
-    storages: dict[int, torch.Tensor] = {}
-
-    def moved(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
-            return tensor.detach().to("flagos").requires_grad_(tensor.requires_grad)
-        storage = tensor.untyped_storage()
-        if storage._cdata not in storages:
-            flat = torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload, unused-ignore]
-            storages[storage._cdata] = flat.to("flagos")
-        made = torch.empty(0, dtype=tensor.dtype, device="flagos")
-        made.set_(
-            storages[storage._cdata].untyped_storage(),
-            tensor.storage_offset(),
-            tensor.shape,
-            tensor.stride(),
-        )
-        return made.requires_grad_(tensor.requires_grad)
-
-    made = sample.transform(lambda x: moved(x) if isinstance(x, torch.Tensor) else x)
-    if made.kwargs.get("device") is not None:
-        made.kwargs = {**made.kwargs, "device": "flagos"}
-    return made
+    input, args, kwargs = Transfer(torch.device("flagos")).tree(parts(sample))
+    return _sample(input, args, kwargs)
 
 
 def parts(sample: Any) -> tuple[Any, ...]:

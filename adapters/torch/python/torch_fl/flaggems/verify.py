@@ -43,7 +43,8 @@ from typing import Any
 import torch
 
 from torch_fl import flagos
-from torch_fl.flaggems import candidates, cases, envelope, isolated, package, tables, tune
+from torch_fl.comparing import processes
+from torch_fl.flaggems import candidates, cases, envelope, package, tables, tune
 from torch_fl.flaggems.check import BY_FLAGGEMS, BY_ITSELF, BY_NATIVE, Loss, check
 from torch_fl.flaggems.command import at_least_one, matches, not_negative, one_interrupt
 from torch_fl.flaggems.comparison import ORDER
@@ -119,7 +120,7 @@ def verify(
 
         losses: dict[str, list[Loss]] = defaultdict(list)
 
-        def task(name: str, told: isolated.Told) -> dict[str, Any]:
+        def task(name: str, told: processes.Told) -> dict[str, Any]:
             with package.tuned_among(configs):
                 return _checked(name, where[name], samples, each, told, losses[name])
 
@@ -132,7 +133,7 @@ def verify(
                 todo, alone = alone, []
             limit = _ALONE_SECONDS if by_itself else _CASE_SECONDS
             left = seconds - (time.monotonic() - began)
-            running = isolated.run(todo, task, 1 if by_itself else jobs, limit, left, stop)
+            running = processes.run(todo, task, 1 if by_itself else jobs, limit, left, stop)
             with closing(running) as ended:
                 for one in ended:
                     if not (by_itself and one.over):  # else it is late without other tasks too
@@ -182,13 +183,13 @@ def _require_usable() -> None:
 def _require_device() -> None:
     """Raise RuntimeError if a process forked now cannot use the device, so that none could."""
 
-    def answers(_: str, __: isolated.Told) -> str:
+    def answers(_: str, __: processes.Told) -> str:
         try:
             return str(torch.ones(2, device="flagos").sum().item())
         except Exception as error:
             return f"{type(error).__name__}: {error}"
 
-    (one,) = isolated.run(["a first sum"], answers, 1, _CASE_SECONDS)
+    (one,) = processes.run(["a first sum"], answers, 1, _CASE_SECONDS)
     if one.result != "2.0":
         raise RuntimeError(f"a forked process cannot use the device: {one.failure or one.result}")
 
@@ -208,7 +209,7 @@ def _checked(
     where: list[tuple[str, str]],
     samples: int | None,
     each: float,
-    told: isolated.Told,
+    told: processes.Told,
     losses: list[Loss],
 ) -> dict[str, Any]:
     try:
@@ -219,7 +220,7 @@ def _checked(
         return _untested(f"it could not be checked: {type(error).__name__} in {last.name}: {said}")
 
 
-def _loss(one: isolated.Ended) -> Loss | None:
+def _loss(one: processes.Ended) -> Loss | None:
     """The case in which the process ended, for the next process."""
     for step, sure in ((BY_NATIVE, False), (BY_ITSELF, True)):
         if one.failure is not None and one.step.startswith(step):
@@ -235,7 +236,7 @@ def _by_flaggems_after_all(loss: Loss, known: list[Loss]) -> bool:
     return loss.native and not loss.sure and loss.case in suspects
 
 
-def _verdict(one: isolated.Ended, by_itself: bool = False) -> dict[str, Any]:
+def _verdict(one: processes.Ended, by_itself: bool = False) -> dict[str, Any]:
     """The verdict of a task that ended, of its own accord or otherwise, `by_itself` or beside other tasks."""
     so_far = {"plain": UNTESTED, **(one.so_far or _untested(_NO_TIME))}
     if so_far["plain"] != FAILED:

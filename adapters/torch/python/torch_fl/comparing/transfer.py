@@ -1,4 +1,4 @@
-"""Rebuilding sample inputs on a device without losing what a kernel can see of them."""
+"""Rebuilding arguments on a device without losing what a kernel can see of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from . import reference
-
 _COMPRESSED_ROWS = (torch.sparse_csr, torch.sparse_bsr)
 _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
+def is_named(device_type: str, value: Any) -> bool:
+    """Whether ``value`` is a device of that type, as an object or by its name."""
+    if isinstance(value, str):
+        return value.partition(":")[0] == device_type
+    return isinstance(value, torch.device) and value.type == device_type
 
 
 @dataclass(frozen=True)
@@ -22,23 +27,24 @@ class OnHost:
 
 
 class Transfer:
-    """Copies trees of tensors of the reference device to one device.
+    """Copies trees of tensors of one type of device, `source`, to one device.
 
     Sizes, strides, storage offsets, conjugate and negative bits and ``requires_grad`` are kept, and so
     are relations: tensors that share a storage share one afterwards, and an object that
-    occurs twice stays one object. The result never shares memory with the source, also when the
-    target is the reference itself, so that both devices are fed in the same way.
+    occurs twice stays one object. The result never shares memory with the original, also when the
+    device is the source itself, so that both devices are fed in the same way.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, source: str = "cpu") -> None:
         self.device = device
+        self._source = source
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._tensors: dict[int, torch.Tensor] = {}
         # Ids above stay valid only while their objects live.
         self._alive: list[Any] = []
 
     def tree(self, value: Any) -> Any:
-        """Returns ``value`` with tensors and names of the reference device replaced."""
+        """Returns ``value`` with tensors and names of the source replaced."""
         return pytree.tree_map(self._leaf, value)
 
     def _leaf(self, value: Any) -> Any:
@@ -46,19 +52,19 @@ class Transfer:
             return self.tensor(value)
         if isinstance(value, OnHost):
             return value.tensor.clone()
-        if reference.is_named_by(value):
+        if is_named(self._source, value):
             return self.device
         if isinstance(value, slice):
             return slice(self._leaf(value.start), self._leaf(value.stop), self._leaf(value.step))
         return value
 
     def tensor(self, source: torch.Tensor) -> torch.Tensor:
-        """Returns the counterpart of one tensor of the reference device.
+        """Returns the counterpart of one tensor of the source.
 
-        Beside another reference device, host tensors stay there, as copies. Tensors of other devices
+        Beside another source, host tensors stay there, as copies. Tensors of other devices
         are passed through.
         """
-        if source.device.type not in ("cpu", reference.device_type()):
+        if source.device.type not in ("cpu", self._source):
             return source
         known = self._tensors.get(id(source))
         if known is not None:
@@ -77,7 +83,7 @@ class Transfer:
         return result
 
     def _target(self, source: torch.Tensor) -> torch.device:
-        return self.device if source.device.type == reference.device_type() else source.device
+        return self.device if source.device.type == self._source else source.device
 
     def _rebuild(self, source: torch.Tensor) -> torch.Tensor:
         if source.layout == torch.sparse_coo:
@@ -113,7 +119,7 @@ class Transfer:
         known = self._storages.get(storage._cdata)
         if known is not None:
             return known
-        given = torch.empty(0, dtype=torch.uint8, device=source.device).set_(storage)
+        given = torch.empty(0, dtype=torch.uint8, device=source.device).set_(storage)  # type: ignore[call-overload, unused-ignore]
         copy = torch.empty(storage.nbytes(), dtype=torch.uint8, device=self._target(source))
         copy.copy_(given)
         result = copy.untyped_storage()

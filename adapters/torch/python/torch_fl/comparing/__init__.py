@@ -1,0 +1,4 @@
+"""What it takes to compare a device with its native one: arguments rebuilt there, and processes that may die.
+
+`flagos verify` and the conformance sweep are made of it.
+"""
