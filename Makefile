@@ -39,7 +39,7 @@ TE_SOURCES := $(call find_sources,$(addprefix adapters/te/,pyproject.toml README
 
 .PHONY: help
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' Makefile
 
 # ---------------------------------------------------------------------------------------- set-up
 
@@ -162,8 +162,20 @@ demo-ddp: setup ## the same training by two processes under torchrun, compared w
 
 # ------------------------------------------------------------------------------------------ test
 
+# The parts of CI, the fast ones first. Each can be run alone, and `make test PARTS="test-torch test-te"` runs some.
+PARTS ?= setup-dev lint test-rust test-python test-torch test-te test-lightx2v test-distributed \
+  test-torchs-distributed test-flaggems test-whole conformance-ci
+
 .PHONY: test
-test: lint test-rust test-python conformance-ci ## everything CI runs
+test: ## everything CI runs, part by part; tells at the end how long each took
+	@failed=""; times=""; \
+	for part in $(PARTS); do \
+	  begun=$$SECONDS; ended=ok; \
+	  "$(MAKE)" "$$part" || { ended=FAILED; failed="$$failed $$part"; }; \
+	  times="$$times$$(printf '%6d s  %-24s %s' $$((SECONDS - begun)) "$$part" "$$ended")"$$'\n'; \
+	done; \
+	printf '\n%s%6d s  in all\n' "$$times" "$$SECONDS"; \
+	[ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 # The extension modules have no Rust tests: they are tested from Python.
 CARGO_TEST := --workspace $(addprefix --exclude ,flagos-bindings flagos-py torch-fl) --locked
@@ -181,11 +193,16 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the core
 # thread's, so two files run at once; ranks that wait for each other have the machine for themselves.
 TWO := -n 2 --dist loadfile
 DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py several_hosts.py)
-PYTHON_TESTS := test-wheel test-adapter test-distributed test-te test-lightx2v test-whole
-.PHONY: test-python test-flaggems $(PYTHON_TESTS)
-test-python: $(PYTHON_TESTS) test-torchs-distributed test-flaggems ## tests of the wheels, the adapters, whole models and the layout
-test-wheel: FOLDER := python/tests
-test-adapter: FOLDER := adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED))
+PYTHON_TESTS := test-python test-torch test-distributed test-te test-lightx2v test-whole
+.PHONY: $(PYTHON_TESTS)
+test-python: ## the wheel flagos: native module, Python API, command line
+test-torch: ## the device in torch, without the collectives
+test-distributed: ## the backend of torch.distributed, with ranks as processes
+test-te: ## the TransformerEngine adapter
+test-lightx2v: ## the LightX2V adapter
+test-whole: ## tests/: whole models, launches, the fuzzer, the conformance harness, the layout
+test-python: FOLDER := python/tests
+test-torch: FOLDER := adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED))
 test-distributed: FOLDER := $(DISTRIBUTED)
 test-te: FOLDER := adapters/te/tests $(TWO)
 test-lightx2v: FOLDER := adapters/lightx2v/tests $(TWO)
@@ -194,7 +211,7 @@ $(PYTHON_TESTS): setup-dev
 	"$(PY)" -m pytest $(FOLDER) $(ARGS)
 
 .PHONY: test-torchs-distributed
-test-torchs-distributed: setup-dev
+test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, with the backend flagos
 	"$(PY)" -m tests.torchs_distributed --alone $(ARGS)
 
 .PHONY: test-comm
@@ -203,8 +220,9 @@ test-comm: setup-dev ## what CI has no time for of torch.distributed: 4 and 8 ra
 	"$(PY)" -m tests.torchs_distributed
 
 # Once interpreted, on the host's tensors, and once compiled, over a simulated driver.
+.PHONY: test-flaggems
 test-flaggems: export PYTHONPATH := $(FLAGGEMS)
-test-flaggems: setup-dev $(STAMPS)/flaggems
+test-flaggems: setup-dev $(STAMPS)/flaggems ## FlagGems' operators interpreted, and their launches over a simulated driver
 	TRITON_INTERPRET=1 "$(PY)" -m pytest tests/flaggems $(TWO) $(ARGS)
 	"$(PY)" -m pytest tests/launcher/test_flaggems.py $(ARGS)
 

@@ -1,6 +1,6 @@
 """What CI has no time for, of the backend `flagos` of torch.distributed: `make test-comm`.
 
-The name of this file keeps it out of `make test-adapter`.
+The name of this file keeps it out of `make test-torch`.
 """
 
 from __future__ import annotations
