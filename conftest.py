@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -75,6 +75,15 @@ def native() -> str:
     from torch_fl import _vendor
 
     return _vendor.native()
+
+
+@pytest.fixture(scope="session")
+def one_result() -> Iterator[None]:
+    """Kernels that give the same bits each time, in full precision: cuDNN chooses among several otherwise."""
+    import torch
+
+    with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
+        yield
 
 
 @cache

@@ -6,7 +6,6 @@ random numbers, an untied weight, another decomposition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -21,12 +20,7 @@ NEW_TOKENS = 24
 
 pytest.importorskip("torch_fl", reason="the torch adapter is not installed")
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_result() -> Iterator[None]:
-    """CUDA's convolutions choose among kernels that differ in low bits: only deterministic ones."""
-    with torch.backends.cudnn.flags(deterministic=True, benchmark=False, allow_tf32=False):
-        yield
+pytestmark = pytest.mark.usefixtures("one_result")
 
 
 @dataclass
