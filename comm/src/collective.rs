@@ -146,7 +146,7 @@ impl Collective<'_> {
                 return bad("a rank cannot send to or receive from itself".into());
             }
         } else if self.kind.rooted() || self.kind == Kind::Send {
-            return bad("it needs the number of a rank".into());
+            return bad("the number of a rank is missing".into());
         }
         if self.kind.reduces() {
             self.reduce.check(self.dtype)?;
@@ -173,7 +173,7 @@ impl Collective<'_> {
         let null = |count: usize, address: *const u8| count != 0 && address.is_null();
         let any_null = if self.kind == Kind::AllToAll {
             if self.send_counts.len() != size || self.recv_counts.len() != size {
-                return bad(format!("it needs {size} counts each way"));
+                return bad(format!("{size} counts each way are needed"));
             }
             let out = self.send.iter().zip(self.send_counts);
             let back = self.recv.iter().zip(self.recv_counts);

@@ -127,7 +127,7 @@ pub(crate) fn share(
                 Ok(None) => std::thread::sleep(AGAIN),
                 Err(error) => {
                     let heard = heard.map_or(String::new(), |why| {
-                        format!(" (the last that rank 0 told any rank is: {why})")
+                        format!(" (the last answer of rank 0 to any rank was: {why})")
                     });
                     let kind = error.kind();
                     let error = Error::new(
@@ -236,7 +236,7 @@ fn parse(bytes: &[u8]) -> Result<Told> {
         Error::new(
             ErrorKind::Mismatch,
             format!(
-                "rank 0 answered what cannot be read ({error}): do all ranks run the same flagos?"
+                "the answer of rank 0 cannot be read ({error}): do all ranks run the same flagos?"
             ),
         )
     })

@@ -36,13 +36,13 @@ class InvalidArgumentError(FlagosError, ValueError):
     """An argument is out of range, or a name is not known."""
 
 class OutOfMemoryError(FlagosError, RuntimeError):
-    """The device has no memory left for the request; the message says what holds it."""
+    """The device has no memory left for the request; the message lists the memory in use."""
 
 class DeviceError(FlagosError, RuntimeError):
     """The device, its driver or a piece of queued work failed."""
 
 class UnsupportedError(FlagosError, NotImplementedError):
-    """Not supported here; nothing was changed by asking."""
+    """Not supported here; the call has changed nothing."""
 
 class ForkedError(FlagosError, RuntimeError):
     """The process is a forked child of one that had initialised flagos."""

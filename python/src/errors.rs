@@ -47,7 +47,7 @@ impl Classes {
             )?,
             out_of_memory: derived(
                 "OutOfMemoryError",
-                "The device has no memory left for the request; the message says what holds it.",
+                "The device has no memory left for the request; the message lists the memory in use.",
                 "RuntimeError",
             )?,
             device: derived(
@@ -57,7 +57,7 @@ impl Classes {
             )?,
             unsupported: derived(
                 "UnsupportedError",
-                "Not supported here; nothing was changed by asking.",
+                "Not supported here; the call has changed nothing.",
                 "NotImplementedError",
             )?,
             forked: derived(

@@ -83,7 +83,7 @@ fn failed(what: &str, key: &str, (status, text): (i32, String)) -> Error {
     if status == FLAGOS_COMM_TIMEOUT {
         return Error::new(
             ErrorKind::Timeout,
-            format!("nobody has written {key}: {text}"),
+            format!("no rank has written {key}: {text}"),
         );
     }
     Error::new(

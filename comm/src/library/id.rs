@@ -24,7 +24,7 @@ pub(super) fn share_id<const N: usize>(
     let bytes: [u8; N] = bytes.try_into().map_err(|_| {
         Error::new(
             ErrorKind::Mismatch,
-            format!("rank 0 told an id of {told} bytes, those of {engine} have {N}"),
+            format!("rank 0 sent an id of {told} bytes, ids of {engine} have {N}"),
         )
     })?;
     Ok(bytes.map(|byte| byte as c_char))

@@ -640,7 +640,7 @@ impl Steps<'_> {
         if out != back {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                format!("it sends {out} elements to itself and expects {back}"),
+                format!("rank {mine} sends {out} elements to itself and expects {back}"),
             ));
         }
         // SAFETY: both hold that many elements.

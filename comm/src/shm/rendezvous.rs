@@ -24,7 +24,7 @@ pub(super) fn host() -> Result<String> {
     let unreadable = |path: &str, error: std::io::Error| {
         Error::new(
             ErrorKind::System,
-            format!("{path} cannot be read, by which processes of one host are told: {error}"),
+            format!("{path}, which identifies the host, cannot be read: {error}"),
         )
     };
     let (boot, namespace) = ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid");
@@ -137,7 +137,7 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
                 look = Instant::now() + LOOK_AFTER;
             }
             if gone && !reached(control.attached.get(), 1) {
-                let why = "its process has ended while the group was made";
+                let why = "its process has ended while the group was connecting";
                 let told = store.set(&unattached(&place), format!("{other} {why}").as_bytes());
                 let told = told.err().map_or(String::new(), |it| format!(" ({it})"));
                 return Err(Error::new(
@@ -182,7 +182,7 @@ fn open(place: &[u8], size: usize) -> Result<Segment> {
     let [process, descriptor, window] = numbers[..] else {
         return Err(Error::new(
             ErrorKind::Mismatch,
-            format!("rank 0 told the place of its memory as {place:?}: do all ranks run the same flagos?"),
+            format!("rank 0 sent {place:?} as the place of its memory: do all ranks run the same flagos?"),
         ));
     };
     let path = format!("/proc/{process}/fd/{descriptor}");

@@ -125,7 +125,7 @@ fn length(size: usize, window: usize) -> Result<usize> {
         Error::new(
             ErrorKind::InvalidArgument,
             format!(
-                "windows of {window} bytes for {size} ranks cannot be had: FLAGOS_COMM_WINDOW takes multiples of 4096 up \
+                "windows of {window} bytes for {size} ranks are impossible: FLAGOS_COMM_WINDOW takes multiples of 4096 up \
                  to {MOST_WINDOW_BYTES}"
             ),
         )

@@ -62,7 +62,7 @@ fn parameter((index, param): (usize, &FlagosLaunchParam)) -> Result<Parameter> {
     // SAFETY: the caller of `create` promises that it is NULL or valid.
     if let Some(map) = unsafe { param.map.as_ref() } {
         if param.pointer < 0 || param.size != ENCODED_BYTES {
-            return wrong("a tensor map has a pointer, and 128 bytes".to_string());
+            return wrong("a tensor map needs a pointer and a size of 128 bytes".to_string());
         }
         return Ok(Parameter::TensorMap {
             index: param.pointer as usize,
@@ -83,12 +83,14 @@ fn parameter((index, param): (usize, &FlagosLaunchParam)) -> Result<Parameter> {
             size,
             value: param.value,
         }),
-        (pointer, _) if pointer < 0 => wrong(format!("pointer {pointer}; -1 means none")),
+        (pointer, _) if pointer < 0 => {
+            wrong(format!("pointer {pointer} is not an index; -1 means none"))
+        }
         (pointer, 8) => Ok(Parameter::Pointer {
             index: pointer as usize,
             offset: param.value,
         }),
-        (_, size) => wrong(format!("a pointer of {size} bytes; it has 8")),
+        (_, size) => wrong(format!("a pointer of {size} bytes; pointers have 8")),
     }
 }
 

@@ -79,9 +79,9 @@ pub(crate) fn remedy(error: &io::Error, path: &Path, otherwise: &str) -> String 
         .and_then(|inner| inner.downcast_ref::<Refused>());
     let path = path.display();
     match refused {
-        Some(Refused::WorldWritable) => format!("check what it says, then `chmod o-w {path}`"),
+        Some(Refused::WorldWritable) => format!("check its content, then `chmod o-w {path}`"),
         Some(Refused::OwnedBy(_)) => {
-            format!("check what it says, then name it: FLAGOS_CONFIG={path}; or start elsewhere")
+            format!("check its content, then name it: FLAGOS_CONFIG={path}; or start elsewhere")
         }
         _ => otherwise.to_owned(),
     }

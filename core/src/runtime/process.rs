@@ -42,7 +42,7 @@ fn why_none(operation: &'static str) -> Error {
         return Error::forked(operation);
     }
     Error::not_initialized(operation, "flagos has not been initialised")
-        .with_hint("call init first and look at what it returns")
+        .with_hint("call init first and check its status")
 }
 
 /// The count of unfinished work, which the vendor keeps once it is opened. The count exists before the

@@ -96,7 +96,10 @@ pub trait Vendor: Send + Sync {
         handle: *mut c_void,
     ) -> Result<Arc<dyn Stream>> {
         let _ = (device, handle);
-        let message = format!("the vendor `{}` has no streams of others", self.name());
+        let message = format!(
+            "the vendor `{}` cannot use the streams of other libraries",
+            self.name()
+        );
         Err(Error::unsupported("external_stream", message))
     }
 

@@ -20,7 +20,7 @@ macro_rules! reasons {
 
 reasons! {
     New: "a call of this kind was not seen twice yet",
-    Arguments: "an argument of a type that is not known here",
+    Arguments: "an argument of an unknown type",
     Signature: "arguments that do not match the kernel's parameters",
     Kernel: "a kernel that needs Triton's launcher (see `kernels`)",
     Grid: "a grid that is not a tuple of one to three numbers",
@@ -32,7 +32,7 @@ reasons! {
     Globals: "a global the kernel uses has changed",
     Warmup: "a warm-up, which launches nothing",
     Driver: "Triton's active driver is another one",
-    Replaced: "run() was replaced by somebody else",
+    Replaced: "run() was replaced by other code",
     Refused: "the native launch failed",
 }
 

@@ -181,7 +181,7 @@ object!(
 object!(
     Override,
     c"flagos._core.operator.Override",
-    c"A policy for a region, and what operators resolved to under it.",
+    c"The policy of a region, and the functions that operators resolved to under it.",
     false,
     [table, policy],
     |_| {}

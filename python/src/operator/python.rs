@@ -96,7 +96,7 @@ fn of_plan<'py>(op: &'py Bound<'_, PyAny>) -> PyResult<(*mut Operator, &'py Coun
     match unsafe { (*pointer).served.as_ref() } {
         Some(counts) => Ok((pointer, counts)),
         None => Err(PyTypeError::new_err(format!(
-            "{} does not ask the plan, but who made it",
+            "the adapter of {} chooses its implementations, and not the plan",
             op.repr()?
         ))),
     }

@@ -81,7 +81,11 @@ impl CudaVendor {
                 .with_hint("check CUDA_VISIBLE_DEVICES and `nvidia-smi`"));
         }
         if count != expected {
-            tracing::warn!(expected, count, "CUDA shows another number of devices");
+            tracing::warn!(
+                expected,
+                count,
+                "CUDA and NVIDIA's management library show different numbers of devices"
+            );
         }
         let devices = (0..count).map(|index| Device::new(api, index, count).map(Arc::new));
         let devices = devices.collect::<Result<Box<[_]>>>()?;
