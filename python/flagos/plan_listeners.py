@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
-class Offer:
+class Implementation:
     """A Python implementation of an operator."""
 
     op: str
@@ -31,10 +31,10 @@ class PlanListener(Protocol):
     def require(self, op: str) -> None:
         """An implementation of ``op`` is about to be registered: raise when there is no such operator."""
 
-    def offered(self, offer: Offer) -> None:
+    def registered(self, implementation: Implementation) -> None:
         """An implementation was registered."""
 
-    def withdrawn(self, op: str, impl_id: str) -> None:
+    def unregistered(self, op: str, impl_id: str) -> None:
         """An implementation was unregistered."""
 
     def published(self) -> None:
@@ -43,15 +43,15 @@ class PlanListener(Protocol):
 
 _lock = threading.RLock()
 _listeners: list[PlanListener] = []
-_offers: dict[tuple[str, str], Offer] = {}
+_implementations: dict[tuple[str, str], Implementation] = {}
 
 
 def join(listener: PlanListener) -> None:
     """Add ``listener`` and tell it of what is registered already."""
     with _lock:
         _listeners.append(listener)
-        for offer in _offers.values():
-            listener.offered(offer)
+        for implementation in _implementations.values():
+            listener.registered(implementation)
 
 
 def require(op: str) -> None:
@@ -61,20 +61,20 @@ def require(op: str) -> None:
             listener.require(op)
 
 
-def offered(offer: Offer) -> None:
+def registered(implementation: Implementation) -> None:
     """Tell everybody of a new implementation."""
     with _lock:
-        _offers[offer.op, offer.impl_id] = offer
+        _implementations[implementation.op, implementation.impl_id] = implementation
         for listener in _listeners:
-            listener.offered(offer)
+            listener.registered(implementation)
 
 
-def withdrawn(op: str, impl_id: str) -> None:
+def unregistered(op: str, impl_id: str) -> None:
     """Tell everybody that an implementation is gone."""
     with _lock:
-        _offers.pop((op, impl_id), None)
+        _implementations.pop((op, impl_id), None)
         for listener in _listeners:
-            listener.withdrawn(op, impl_id)
+            listener.unregistered(op, impl_id)
 
 
 def published() -> None:

@@ -46,7 +46,8 @@ def register(
         priority=priority,
         on_request=on_request,
     )
-    plan_listeners.offered(plan_listeners.Offer(op, impl_id, fn, backend or impl_id, native))
+    made = plan_listeners.Implementation(op, impl_id, fn, backend or impl_id, native)
+    plan_listeners.registered(made)
     plan_listeners.published()
     return token
 
@@ -54,7 +55,7 @@ def register(
 def unregister(op: str, impl_id: str) -> None:
     """Takes back an implementation of ``op``."""
     _core.unregister(op, impl_id)
-    plan_listeners.withdrawn(op, impl_id)
+    plan_listeners.unregistered(op, impl_id)
     plan_listeners.published()
 
 

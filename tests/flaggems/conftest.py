@@ -32,13 +32,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def served_by(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Has FlagGems' function for an overload be another one."""
-    from torch_fl.flaggems import candidates, package
+    from torch_fl.flaggems import implementations, package
 
     package.function("silu")
     functions = dict(package._functions or {})
     monkeypatch.setattr(package, "_functions", functions)
     monkeypatch.setattr(
-        candidates.Function, "_found", lambda self: package.function(self._overload)
+        implementations.Function, "_found", lambda self: package.function(self._overload)
     )
     return functions.__setitem__
 

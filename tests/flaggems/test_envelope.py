@@ -11,8 +11,8 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 import torch_fl
 from torch_fl.aten import routing
-from torch_fl.flaggems import candidates, cases, check, envelope, samples
-from torch_fl.python_kernels import offers
+from torch_fl.flaggems import cases, check, envelope, implementations, samples
+from torch_fl.python_kernels import implementations as python_implementations
 
 from .database import DATABASE
 from .served import count, on
@@ -77,7 +77,7 @@ def test_what_is_wrong_exactly_outside_is_strict_within(
     assert found["verdict"] == check.STRICT and found["only"] == only, found
     assert 0 < found["inside"] < found["cases"]
     assert found["outside"] > 0 and "outside" in found["first"]
-    (left,) = offers._offers["aten::exp"].values()
+    (left,) = python_implementations._implementations["aten::exp"].values()
     assert left.only == (), "the check leaves it as it was"
 
 
@@ -160,11 +160,11 @@ def limited() -> Any:
 
     def limit(overload: str, *only: str) -> None:
         names.add(overload)
-        candidates.limit(overload, only)
+        implementations.limit(overload, only)
 
     yield limit
     for name in names:
-        candidates.limit(name, ())
+        implementations.limit(name, ())
 
 
 def test_calls_outside_are_served_natively_and_counted(served_by: Any, limited: Any) -> None:
@@ -184,7 +184,7 @@ def test_calls_outside_are_served_natively_and_counted(served_by: Any, limited: 
 
 def test_conditions_hold_for_interpreted_kernels(limited: Any) -> None:
     """Its own kernel, with conditions that change: only calls that it serves come to FlagGems' function."""
-    function, x = candidates.function("exp"), torch.linspace(-1, 1, 6).reshape(2, 3)
+    function, x = implementations.function("exp"), torch.linspace(-1, 1, 6).reshape(2, 3)
     kinds = {"nonempty": x[:0], "dimensioned": x.sum(), "contiguous": x.t(), "": x}
     told: list[envelope.Holding] = []
     function.told = told.append

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import flagos
-from torch_fl.flaggems import candidates, meta
+from torch_fl.flaggems import implementations, meta
 
 from .served import by_flaggems, count, on
 
@@ -217,8 +217,8 @@ def test_every_out_of_flaggems_can_be_judged() -> None:
 
     outs = [
         operator
-        for name in candidates.registered()
-        if candidates.usable(name)
+        for name in implementations.registered()
+        if implementations.usable(name)
         for operator in [python_kernels.require_operator(f"aten::{name}")]
         if any(argument.is_out for argument in operator._schema.arguments)
     ]

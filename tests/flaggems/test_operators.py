@@ -13,7 +13,7 @@ import torch
 
 import flagos
 import torch_fl
-from torch_fl.flaggems import candidates, parts, tune
+from torch_fl.flaggems import implementations, parts, tune
 
 from .conftest import unavailable
 from .served import assert_same, by_flaggems, compare, count
@@ -33,7 +33,7 @@ COMPOSED = {"_fused_rms_norm", "log_sigmoid", "square"}  # never routed here
 
 def measured() -> list[str]:
     """What `flagos tune` calls and this FlagGems has, which is the allow-list."""
-    return sorted((tune.measured() & set(candidates.registered())) - TAKES_LONG)
+    return sorted((tune.measured() & set(implementations.registered())) - TAKES_LONG)
 
 
 def called(name: str) -> None:

@@ -28,11 +28,11 @@ import torch_fl
 from torch_fl import replay
 from torch_fl.comparing import processes
 from torch_fl.flaggems import (
-    candidates,
     cases,
     check,
     comparison,
     envelope,
+    implementations,
     package,
     samples,
     tables,
@@ -525,7 +525,7 @@ def test_a_device_lost_by_flaggems_is_a_case_that_failed(monkeypatch: pytest.Mon
 
     def loses(call: Any, sample: Any) -> Any:
         made = outcome(call, sample)
-        told = candidates.function("exp").told
+        told = implementations.function("exp").told
         if sample.input.numel() == 0 and told is not None and told.__self__:  # it was called
             runs.append(sample)
             return [], RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -794,12 +794,14 @@ def test_what_is_made_like_a_tensor_is_on_its_device(served_by: Any) -> None:
         return torch.zeros(x.shape)
 
     served_by("zeros_like", like)
-    function = candidates.Function("zeros_like")
-    function._given_device = candidates._takes_a_device("zeros_like")
+    function = implementations.Function("zeros_like")
+    function._given_device = implementations._takes_a_device("zeros_like")
     function(torch.ones(2))
     function(torch.ones(2), device="meta")
     assert given == [torch.device("cpu"), "meta"]
-    assert not candidates._takes_a_device("exp") and not candidates._takes_a_device("arange")
+    assert not implementations._takes_a_device("exp") and not implementations._takes_a_device(
+        "arange"
+    )
 
 
 # ---- processes
@@ -979,7 +981,7 @@ def test_a_broken_table_is_named(command: Any, capsys: pytest.CaptureFixture[str
 def test_what_is_missing_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(candidates, "why_unusable", lambda: "FlagGems needs Triton")
+    monkeypatch.setattr(implementations, "why_unusable", lambda: "FlagGems needs Triton")
 
     def version_of(name: str) -> str:
         raise PackageNotFoundError(name)

@@ -22,7 +22,7 @@ from unittest import mock
 import torch
 
 from tests.flaggems.database import DATABASE
-from torch_fl.flaggems import candidates, cases, check, package, tables, tune, verify
+from torch_fl.flaggems import cases, check, implementations, package, tables, tune, verify
 
 WHERE = {
     "silu": [("nn.functional.silu", "function"), ("nn.functional.silu", "gradient")],
@@ -118,7 +118,7 @@ def kernels_that_crash_and_hang() -> None:
         mock.patch.object(verify, "_KEEP_EVERY", 0.0),
     ):
         verdicts = run(told, known=known, kept=lambda made: kept.append(dict(made)))
-    assert set(verdicts) == set(candidates.registered()), "every overload has a verdict"
+    assert set(verdicts) == set(implementations.registered()), "every overload has a verdict"
     for name, why in (
         ("neg", "SIGSEGV in FlagGems' run of neg (function) float32, sample 0"),
         ("abs", "longer than 6 s in FlagGems' run of abs (function)"),  # by itself
@@ -269,7 +269,7 @@ def an_interrupt_keeps_what_there_is() -> None:
             code, out, err = command("--out", str(path))
         assert code == 0 and str(tables.partial(path)) in err and "UNTESTED" in out
         made = json.loads(tables.partial(path).read_text())
-        assert len(made["overloads"]) == len(candidates.registered()) and not path.exists()
+        assert len(made["overloads"]) == len(implementations.registered()) and not path.exists()
 
 
 CHECKS: list[Callable[[], None]] = [

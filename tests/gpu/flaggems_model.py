@@ -29,7 +29,7 @@ from tests.bench.machine import driver, gpu, versions
 from tests.bench.timing import measure
 from torch_fl import launcher, replay
 from torch_fl.aten import routing
-from torch_fl.flaggems import candidates
+from torch_fl.flaggems import implementations
 from torch_fl.flaggems.parts import PARTS
 
 from .flaggems import as_is
@@ -57,8 +57,10 @@ def device_of(side: str) -> str:
 
 def functions(routed: Collection[str]) -> set[str]:
     """FlagGems' functions of which every overload that can be routed is."""
-    known = {op: name for op, name in candidates.registered().items() if op not in PARTS}
-    left_out = {name for op, name in known.items() if candidates.usable(op) and op not in routed}
+    known = {op: name for op, name in implementations.registered().items() if op not in PARTS}
+    left_out = {
+        name for op, name in known.items() if implementations.usable(op) and op not in routed
+    }
     return {known[op] for op in routed if op in known} - left_out
 
 

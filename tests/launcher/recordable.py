@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_fl.launcher as launcher
 from tests.launcher import simulated
-from torch_fl.flaggems import candidates, cases, envelope, package, samples
+from torch_fl.flaggems import cases, envelope, implementations, package, samples
 from torch_fl.python_kernels import capture
 
 _SECONDS = 40  # for one overload
@@ -103,8 +103,8 @@ def main() -> None:
     torch.set_num_threads(1)
     names = {
         name
-        for name in candidates.registered()
-        if candidates._never_routed(name) is None and fnmatchcase(name, options.ops)
+        for name in implementations.registered()
+        if implementations._never_routed(name) is None and fnmatchcase(name, options.ops)
     }
     made = arguments(names)
     results: dict[str, str] = {}

@@ -17,7 +17,7 @@ from adapters.torch.tests import conditions_oracle
 from flagos import _core
 from torch_fl import python_kernels
 from torch_fl.flaggems import envelope
-from torch_fl.python_kernels import offers
+from torch_fl.python_kernels import implementations
 
 aten = torch.ops.aten
 ID = "test.conditions"
@@ -264,7 +264,7 @@ def test_conditions_hold_from_the_next_call_on():
 
 
 def test_conditions_that_outlive_a_change_are_found(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(offers, "_attach_anew", lambda op: None)
+    monkeypatch.setattr(implementations, "_attach_anew", lambda op: None)
     assert not follows("exp")
 
 
@@ -329,7 +329,7 @@ def test_threads_call_on_both_sides_of_a_condition():
 
 def test_only_native_implementations_have_conditions():
     with pytest.raises(ValueError, match=r"mine of aten::exp has conditions"):
-        python_kernels.offer("aten::exp", "mine", torch.exp, "mine", only=["ordinary"])
+        python_kernels.register("aten::exp", "mine", torch.exp, "mine", only=["ordinary"])
     with pytest.raises(ValueError, match="no native implementation 'nobody'"):
         python_kernels.limit("aten::exp", "nobody", ["ordinary"])
 

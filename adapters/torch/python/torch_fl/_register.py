@@ -111,12 +111,12 @@ def _register_kernels() -> None:
     from flagos import _core
     from torch_fl import _C, _vendor
     from torch_fl.aten import routing
-    from torch_fl.flaggems import candidates
+    from torch_fl.flaggems import implementations
 
     _core.set_shipped_config(str(Path(__file__).with_name("backends.conf")))
     _C.register(_core.api_capsule(), _vendor.native())
     routing.declare_native_implementations()
-    candidates.register()
+    implementations.register()
 
 
 def _name_device() -> None:

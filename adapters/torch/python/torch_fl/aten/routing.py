@@ -43,8 +43,8 @@ def declare_native_implementations() -> None:
 
     # The extension lists its kernels for strided tensors only. Those for sparse and quantized tensors are known by
     # the slots that they took.
-    offered = _C.registered_ops()
-    found = {name for name, _ in offered}
+    registered = _C.registered_ops()
+    found = {name for name, _ in registered}
     for namespace in ("aten", "quantized"):
         prefix = f"{namespace}::"
         found.update(_core.ops(prefix))
@@ -57,7 +57,7 @@ def declare_native_implementations() -> None:
         _core.register_impls(
             namespace, names, f"{native}.native", "vendor", vendor=_vendor.vendor(), backend=native
         )
-    on_cpu_too = [name.removeprefix(_NAMESPACE) for name, too in offered if too]
+    on_cpu_too = [name.removeprefix(_NAMESPACE) for name, too in registered if too]
     _core.register_impls(
         "aten", on_cpu_too, "cpu.fallback", "reference", backend="cpu", cpu_fallback=True
     )
@@ -127,7 +127,7 @@ def register_impl(
     vendor: str | None = None,
     priority: int = 0,
 ) -> None:
-    """Offer the Python function `fn` as an implementation of `op` on the device.
+    """Register the Python function `fn` as an implementation of `op` on the device.
 
     `fn` has the signature of the operator's overload, and gets and returns flagos tensors. The plan
     decides whether it is used; by default an implementation of kind `flagos` is preferred to the
@@ -149,7 +149,7 @@ def register_impl(
 
 
 def unregister_impl(op: str, impl_id: str) -> None:
-    """Withdraw an implementation that `register_impl` offered."""
+    """Take back an implementation that `register_impl` registered."""
     flagos.unregister(_qualified(op), impl_id)
 
 
@@ -171,18 +171,23 @@ class TorchListener:
         if op.startswith(_NAMESPACE):
             python_kernels.require_operator(op)
 
-    def offered(self, offer: plan_listeners.Offer) -> None:
+    def registered(self, implementation: plan_listeners.Implementation) -> None:
         """Remember an implementation of an operator of torch's."""
-        if offer.op.startswith(_NAMESPACE):
-            python_kernels.offer(
-                offer.op, offer.impl_id, offer.fn, offer.backend, offer.native, offer.only
+        if implementation.op.startswith(_NAMESPACE):
+            python_kernels.register(
+                implementation.op,
+                implementation.impl_id,
+                implementation.fn,
+                implementation.backend,
+                implementation.native,
+                implementation.only,
             )
 
-    def withdrawn(self, op: str, impl_id: str) -> None:
+    def unregistered(self, op: str, impl_id: str) -> None:
         """Detach an implementation for good."""
-        python_kernels.withdraw(op, impl_id)
+        python_kernels.unregister(op, impl_id)
 
     def published(self) -> None:
         """Attach the Python implementations the plan chooses, and detach those it no longer does."""
-        for op in python_kernels.offered_operators():
+        for op in python_kernels.implemented_operators():
             python_kernels.choose(op, _core.explain(op)["winner"])

@@ -1,6 +1,6 @@
 """FlagGems' Triton kernels as implementations of operators on the flagos device.
 
-Every overload of the installed FlagGems is a candidate: named by a route, or switched on here, it serves
+Every overload of the installed FlagGems is an implementation: named by a route, or switched on here, it serves
 its operator. By default native kernels do. `FLAGOS_FLAGGEMS=auto` has those serve that were verified on this
 chip (`flagos verify`) and measured to be no slower than the native ones (`flagos tune`); `flagos explain` says
 why any other does not.
@@ -14,8 +14,8 @@ from collections.abc import Iterable
 
 import flagos
 from flagos import _core, plan_listeners
-from torch_fl.flaggems import candidates
-from torch_fl.flaggems.candidates import BACKEND, family
+from torch_fl.flaggems import implementations
+from torch_fl.flaggems.implementations import BACKEND, family
 
 __all__ = ["disable_flaggems", "enable_flaggems", "is_flaggems_enabled", "overloads"]
 
@@ -29,7 +29,7 @@ def is_flaggems_enabled() -> bool:
 
 def overloads() -> list[str]:
     """The overloads of the installed FlagGems, such as `add.Tensor`, sorted; none without FlagGems."""
-    return sorted(candidates.registered())
+    return sorted(implementations.registered())
 
 
 def enable_flaggems(
@@ -42,13 +42,15 @@ def enable_flaggems(
     FlagGems' functions; what is named is routed even when it is known to be wrong. `exclude` takes the
     same names. Raises ValueError for a name FlagGems does not have, RuntimeError without FlagGems.
     """
-    found = candidates.registered()
+    found = implementations.registered()
     if not found:
-        raise RuntimeError(f"FlagGems cannot be used: {candidates.missing()}")
+        raise RuntimeError(f"FlagGems cannot be used: {implementations.missing()}")
     wanted = set(found) if include is None else _matching(include, found)
     if include is None:
         wanted = {
-            name for name in wanted if candidates.usable(name) and not candidates.failed(name)
+            name
+            for name in wanted
+            if implementations.usable(name) and not implementations.failed(name)
         }
     unwanted = set() if exclude is None else _matching(exclude, found)
     chosen = sorted(wanted - unwanted)
@@ -60,7 +62,7 @@ def enable_flaggems(
 
 def disable_flaggems() -> None:
     """Take back every `enable_flaggems`."""
-    for name in candidates.registered():
+    for name in implementations.registered():
         _core.clear_route(f"aten::{name}")
     plan_listeners.published()
 

@@ -15,7 +15,7 @@ import torch
 import flagos
 from torch_fl import python_kernels
 from torch_fl.aten import routing
-from torch_fl.flaggems import candidates, cases, envelope, samples
+from torch_fl.flaggems import cases, envelope, implementations, samples
 from torch_fl.flaggems.comparison import compare, same_bits, worse
 from torch_fl.flaggems.samples import tensors
 from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
@@ -141,7 +141,7 @@ def check(
             if only:
                 tally.strict_within(only)
     finally:
-        candidates.limit(overload, ())
+        implementations.limit(overload, ())
     return tally.result()
 
 
@@ -264,7 +264,7 @@ class _Tally:
 
 def _limit(overload: str, only: frozenset[str]) -> None:
     """Route the overload as it would be routed in use if it were STRICT within `only`."""
-    candidates.limit(overload, only | {envelope.ORDINARY})
+    implementations.limit(overload, only | {envelope.ORDINARY})
 
 
 def _telling(overload: str) -> frozenset[str]:
@@ -315,7 +315,7 @@ def _envelope(
                 return only
         return None
     finally:
-        candidates.limit(overload, ())
+        implementations.limit(overload, ())
 
 
 def _in_turns(
@@ -346,11 +346,14 @@ def _judge(
     with flagos.route({op_name: "vendor"}):
         expected, error = _outcome(case.call, case.sample)
     if error is not None:
-        case.why, case.lost = f"the native kernel raised {candidates.said(error)}", _loses(error)
+        case.why, case.lost = (
+            f"the native kernel raised {implementations.said(error)}",
+            _loses(error),
+        )
         return
     step(f"{BY_FLAGGEMS}{case.name}")
-    function = candidates.function(op_name.removeprefix("aten::"))
-    with flagos.route({op_name: candidates.BACKEND}):
+    function = implementations.function(op_name.removeprefix("aten::"))
+    with flagos.route({op_name: implementations.BACKEND}):
         served = _calls(op_name)
         function.told = case.calls.append
         try:
@@ -362,7 +365,7 @@ def _judge(
             found["declined"] = found.get("declined", 0) + 1
             found.setdefault("declines", f"{case.name}: {declined[0]}")
         if error is not None:
-            case.verdict, case.why, case.lost = FAILED, candidates.said(error), _loses(error)
+            case.verdict, case.why, case.lost = FAILED, implementations.said(error), _loses(error)
             return
         verdict, why = compare(expected, actual, random)
         if _calls(op_name) == served:
@@ -382,7 +385,7 @@ def _judge(
 
 
 @contextmanager
-def _declined_by(function: candidates.Function) -> Iterator[list[str]]:
+def _declined_by(function: implementations.Function) -> Iterator[list[str]]:
     """Context manager that collects the reasons of calls declined inside it."""
     reasons: list[str] = []
     function.declined = reasons.append
@@ -429,13 +432,13 @@ def _replays_alike(
     Bit for bit, unless the case does not repeat itself on native kernels either (an operator beside this one may
     add in any order): then within tolerances.
     """
-    function = candidates.function(op_name.removeprefix("aten::"))
+    function = implementations.function(op_name.removeprefix("aten::"))
     for _ in range(_CALLS - 1):
         with _declined_by(function) as said:
             again, error = _outcome(case.call, case.sample)
         if error is not None:
             case.lost = _loses(error)
-            return f"a repeated call raised {candidates.said(error)}"
+            return f"a repeated call raised {implementations.said(error)}"
         if len(said) != declined:
             return f"a repeated call is declined otherwise: {(said or ['not at all'])[0]}"
         if same_bits(first, again):

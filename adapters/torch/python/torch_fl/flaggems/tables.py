@@ -31,7 +31,7 @@ AS_FAST = 1.05
 
 
 def policy() -> str:
-    """Which candidates serve by default: the value of FLAGOS_FLAGGEMS. Raises ValueError for another."""
+    """Which implementations serve by default: the value of FLAGOS_FLAGGEMS. Raises ValueError for another."""
     value = os.environ.get(_POLICY) or POLICIES[0]
     if value not in POLICIES:
         raise ValueError(f"{_POLICY}={value}: expected one of {', '.join(POLICIES)}")

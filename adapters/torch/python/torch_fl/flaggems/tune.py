@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 import flagos
-from torch_fl.flaggems import candidates, tables
+from torch_fl.flaggems import implementations, tables
 from torch_fl.flaggems.command import at_least_one, matches, not_negative, one_interrupt
 
 Call = Callable[[], Any]
@@ -277,9 +277,9 @@ def measure(
         name
         for name in made[classes[0][0]]
         if matches(name, pattern)
-        and name in candidates.registered()
-        and candidates.usable(name)
-        and not candidates.failed(name)
+        and name in implementations.registered()
+        and implementations.usable(name)
+        and not implementations.failed(name)
         and name not in found
     ]
     names.sort(key=lambda name: verdicts.get(name, {}).get("verdict") != tables.STRICT)
@@ -311,7 +311,7 @@ def measure(
 
 def _ratio(name: str, call: Call, rounds: int, iterations: int) -> float:
     """The median time of FlagGems' calls over that of the native ones. Raises UnsupportedError for a declined call."""
-    times: dict[str, list[float]] = {"vendor": [], candidates.BACKEND: []}
+    times: dict[str, list[float]] = {"vendor": [], implementations.BACKEND: []}
     declined = _declined(name)
     with torch.no_grad():
         for turn in range(rounds + 1):
@@ -324,7 +324,7 @@ def _ratio(name: str, call: Call, rounds: int, iterations: int) -> float:
                     times[selector].append(spent)
     if _declined(name) > declined:
         raise flagos.UnsupportedError("FlagGems declines the call")
-    return statistics.median(times[candidates.BACKEND]) / statistics.median(times["vendor"])
+    return statistics.median(times[implementations.BACKEND]) / statistics.median(times["vendor"])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -343,8 +343,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="the table; by default where the plan reads it")
     parser.add_argument("--json", action="store_true", help="print the table, too")
     options = parser.parse_args(arguments)
-    if not any(candidates.usable(name) for name in candidates.registered()):
-        reason = candidates.missing() if not candidates.registered() else candidates.why_unusable()
+    if not any(implementations.usable(name) for name in implementations.registered()):
+        reason = (
+            implementations.missing()
+            if not implementations.registered()
+            else implementations.why_unusable()
+        )
         print(f"error: FlagGems cannot be used: {reason}", file=sys.stderr)
         return 1
     kind = "speed"

@@ -44,7 +44,7 @@ import torch
 
 from torch_fl import flagos
 from torch_fl.comparing import processes
-from torch_fl.flaggems import candidates, cases, envelope, package, tables, tune
+from torch_fl.flaggems import cases, envelope, implementations, package, tables, tune
 from torch_fl.flaggems.check import BY_FLAGGEMS, BY_ITSELF, BY_NATIVE, Loss, check
 from torch_fl.flaggems.command import at_least_one, matches, not_negative, one_interrupt
 from torch_fl.flaggems.comparison import ORDER
@@ -86,12 +86,12 @@ def verify(
     if torch.cuda.is_initialized() or flagos.is_initialized():
         raise RuntimeError("the device is in use in this process already: verify in a fresh one")
     _require_usable()
-    names = [name for name in candidates.registered() if matches(name, pattern)]
+    names = [name for name in implementations.registered() if matches(name, pattern)]
     if not names:
         raise RuntimeError(f"no overload of FlagGems matches {pattern!r}: `flagos ops` lists them")
     verdicts: Verdicts = {name: _untested(_NO_TIME) for name in names}
     for name in names:
-        if not candidates.usable(name):
+        if not implementations.usable(name):
             verdicts[name] = _untested("it is never routed")
         elif (before := (known or {}).get(name)) is not None and not _cut(before):
             verdicts[name] = before
@@ -174,8 +174,8 @@ def verify(
 
 def _require_usable() -> None:
     """Raise RuntimeError with advice."""
-    found = candidates.registered()
-    reason = candidates.why_unusable() if found else candidates.missing()
+    found = implementations.registered()
+    reason = implementations.why_unusable() if found else implementations.missing()
     if reason:
         raise RuntimeError(f"FlagGems cannot be used: {reason}")
 

@@ -27,7 +27,7 @@ _running = threading.local()
 
 
 @dataclass(frozen=True)
-class Offer:
+class Implementation:
     """A function that may serve an operator."""
 
     fn: Callable[..., Any]
@@ -60,7 +60,7 @@ def reset_calls() -> None:
         _calls.clear()
 
 
-def attach(op: str, chosen: Offer) -> torch.library.Library:
+def attach(op: str, chosen: Implementation) -> torch.library.Library:
     """Put `chosen` over the native kernel of `op`, for as long as the library lives."""
     overload = require_operator(op)
     native = torch.library.get_kernel(overload, _KEY)
@@ -112,7 +112,7 @@ def attach(op: str, chosen: Offer) -> torch.library.Library:
     return _put_over_native(op, kernel)
 
 
-def attach_native(op: str, chosen: Offer, recorded: bool) -> torch.library.Library:
+def attach_native(op: str, chosen: Implementation, recorded: bool) -> torch.library.Library:
     """Make `chosen` serve `op` with native tensors; its calls are recorded if `recorded`."""
     from torch_fl.python_kernels import capture
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from torch_fl.python_kernels import offers
+from torch_fl.python_kernels import implementations
 from torch_fl.python_kernels.recording import enabled, verify
 
 __all__ = ["Recordings", "enabled", "forget", "refuse", "statistics", "verify"]
@@ -36,7 +36,7 @@ class Recordings:
 def statistics() -> dict[str, Recordings]:
     """Every operator that a Python implementation of the native kind serves now."""
     found = {}
-    for op in offers.served_natively():
+    for op in implementations.served_natively():
         replayed, undecided, refused, replays, reasons = torch.ops.flagos.recordings(op)
         found[op] = Recordings(replayed, undecided, refused, replays, tuple(sorted(set(reasons))))
     return found
@@ -49,4 +49,4 @@ def forget() -> None:
 
 def refuse(op: str) -> None:
     """Serve `op` (such as `aten::mm`) without recordings from now on."""
-    offers.refuse_recordings(op)
+    implementations.refuse_recordings(op)

@@ -12,10 +12,15 @@ from typing import Any
 
 import torch
 
-from torch_fl.python_kernels.attachment import Offer, attach, attach_native, require_operator
+from torch_fl.python_kernels.attachment import (
+    Implementation,
+    attach,
+    attach_native,
+    require_operator,
+)
 
 _lock = threading.RLock()
-_offers: dict[str, dict[str, Offer]] = {}
+_implementations: dict[str, dict[str, Implementation]] = {}
 _attached: dict[str, _Attachment] = {}
 _never_recorded: set[str] = set()
 
@@ -27,7 +32,7 @@ class _Attachment:
     native: bool
 
 
-def offer(
+def register(
     op: str,
     impl_id: str,
     fn: Callable[..., Any],
@@ -43,42 +48,44 @@ def offer(
     if only and not native:
         raise ValueError(f"{impl_id} of {op} has conditions, which only native implementations do")
     with _lock:
-        _offers.setdefault(op, {})[impl_id] = Offer(fn, backend, native, tuple(only))
+        _implementations.setdefault(op, {})[impl_id] = Implementation(
+            fn, backend, native, tuple(only)
+        )
 
 
 def limit(op: str, impl_id: str, only: Iterable[str]) -> None:
-    """Give a native offer other conditions, which apply from the next call on.
+    """Give a native implementation other conditions, which apply from the next call on.
 
     The kernel is attached anew: not while another thread calls the operator. Raises ValueError without
-    such an offer.
+    such an implementation.
     """
     with _lock:
-        offers = _offers.get(op, {})
-        if impl_id not in offers or not offers[impl_id].native:
+        found = _implementations.get(op, {})
+        if impl_id not in found or not found[impl_id].native:
             raise ValueError(f"{op} has no native implementation {impl_id!r}")
-        offers[impl_id] = replace(offers[impl_id], only=tuple(only))
+        found[impl_id] = replace(found[impl_id], only=tuple(only))
         _attach_anew(op)
 
 
-def withdraw(op: str, impl_id: str) -> None:
-    """Forget an offer and detach it."""
+def unregister(op: str, impl_id: str) -> None:
+    """Forget an implementation and detach it."""
     with _lock:
         attached = _attached.get(op)
         if attached is not None and attached.impl_id == impl_id:
             choose(op, None)
-        _offers.get(op, {}).pop(impl_id, None)
+        _implementations.get(op, {}).pop(impl_id, None)
 
 
-def offered_operators() -> list[str]:
-    """Operators that have at least one offer."""
+def implemented_operators() -> list[str]:
+    """Operators that have at least one implementation."""
     with _lock:
-        return [op for op, offers in _offers.items() if offers]
+        return [op for op, found in _implementations.items() if found]
 
 
 def choose(op: str, impl_id: str | None) -> None:
-    """Make the offer `impl_id` serve `op`; if there is no such offer, the native kernel."""
+    """Make the implementation `impl_id` serve `op`; if there is none, the native kernel."""
     with _lock:
-        chosen = _offers.get(op, {}).get(impl_id) if impl_id is not None else None
+        chosen = _implementations.get(op, {}).get(impl_id) if impl_id is not None else None
         attached = _attached.get(op)
         if attached is not None:
             if chosen is not None and attached.impl_id == impl_id:

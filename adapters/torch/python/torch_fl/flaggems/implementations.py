@@ -122,12 +122,12 @@ def said(error: Exception) -> str:
 
 
 def registered() -> dict[str, str]:
-    """The overloads that are candidates, with the names of FlagGems' functions."""
+    """The overloads that are registered, with the names of FlagGems' functions."""
     return dict(_registered)
 
 
 def missing() -> str:
-    """The reason why there is no candidate."""
+    """The reason why there is no implementation."""
     return _missing
 
 
@@ -201,8 +201,8 @@ def register() -> None:
         )
         _registered[overload] = name
         if unusable is None:
-            plan_listeners.offered(
-                plan_listeners.Offer(
+            plan_listeners.registered(
+                plan_listeners.Implementation(
                     op, f"{BACKEND}.{name}", function, BACKEND, native=True, only=tuple(only)
                 )
             )
