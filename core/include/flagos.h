@@ -616,6 +616,11 @@ typedef struct FlagosApi {
    * Frees a launch that no thread runs; queued work is not affected. NULL is ignored.
    */
   void (*launch_free)(struct FlagosLaunch *launch);
+  /**
+   * Writes the line about who serves a call to stderr. The slot says whether that is wanted
+   * (`FLAGOS_FLAG_LOG`).
+   */
+  void (*op_log_dispatch)(const char *name, const char *backend);
 } FlagosApi;
 
 #endif  /* FLAGOS_H */

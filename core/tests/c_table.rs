@@ -436,6 +436,8 @@ mod inside {
             assert!((table.op_slot)(c"not a name!".as_ptr()).is_null());
             assert!((table.op_slot)(c"\xff".as_ptr()).is_null());
             (table.string_free)(null_mut());
+            (table.op_log_dispatch)(null(), c"cpu".as_ptr());
+            (table.op_log_dispatch)(c"aten::mm".as_ptr(), c"\xff".as_ptr());
         }
         (table.mem_free)(usize::MAX as *mut c_void);
         assert!(!message().is_empty());

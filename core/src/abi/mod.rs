@@ -64,6 +64,7 @@ pub static API: FlagosApi = FlagosApi {
     launch_create: launches::create,
     launch_run: launches::run,
     launch_free: launches::free,
+    op_log_dispatch: operators::log_dispatch,
 };
 
 /// The table, valid for the life of the process.

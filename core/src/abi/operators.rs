@@ -1,12 +1,13 @@
 //! Entries about operators.
 
 use std::ffi::c_char;
+use std::io::Write as _;
 
 use crate::error::Error;
 use crate::router;
 use crate::runtime::process;
 
-use super::status::{catch, fail, give_string, status, text};
+use super::status::{catch, fail, give_string, quietly, status, text};
 use super::types::FlagosOpSlot;
 
 /// `FlagosApi::op_slot`.
@@ -44,6 +45,21 @@ pub(super) unsafe extern "C" fn record_fallback(name: *const c_char, reason: *co
         let (name, reason) = unsafe { (text(name)?, text(reason)?) };
         router::global().record_fallback(name, reason)
     })
+}
+
+/// `FlagosApi::op_log_dispatch`.
+///
+/// # Safety
+/// `name` and `backend` are NULL or NUL-terminated strings.
+pub(super) unsafe extern "C" fn log_dispatch(name: *const c_char, backend: *const c_char) {
+    quietly(|| {
+        // SAFETY: the caller's promise.
+        let (name, backend) = unsafe { (text(name)?, text(backend)?) };
+        // One write, so that lines of several threads do not mix. Nobody is told when it fails.
+        let line = router::dispatch_line(name, backend);
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        Ok(())
+    });
 }
 
 /// `FlagosApi::op_blocked_reason`.

@@ -374,6 +374,9 @@ pub struct FlagosApi {
     ) -> i32,
     /// Frees a launch that no thread runs; queued work is not affected. NULL is ignored.
     pub launch_free: unsafe extern "C" fn(launch: *mut FlagosLaunch),
+    /// Writes the line about who serves a call to stderr. The slot says whether that is wanted
+    /// (`FLAGOS_FLAG_LOG`).
+    pub op_log_dispatch: unsafe extern "C" fn(name: *const c_char, backend: *const c_char),
 }
 
 // The header's slot has the layout of the registry's.

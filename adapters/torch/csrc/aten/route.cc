@@ -3,20 +3,7 @@
 
 #include "runtime/native.h"
 
-#include <cstdio>
-#include <cstring>
-
 namespace flagos {
-
-namespace {
-
-// Legacy names have no namespace for ATen: `add.Tensor`, but `te::rmsnorm_fwd`.
-const char* short_name(const char* name) {
-  constexpr size_t kAten = 6;
-  return std::strncmp(name, "aten::", kAten) == 0 ? name + kAten : name;
-}
-
-} // namespace
 
 bool enter_op_slowly(FlagosOpSlot* slot, const char* name) {
   const uint32_t route = __atomic_load_n(&slot->route, __ATOMIC_ACQUIRE);
@@ -33,15 +20,9 @@ bool enter_op_slowly(FlagosOpSlot* slot, const char* name) {
     check(core->op_record_fallback(name, "the plan routes it to the CPU"));
   }
   if (logs_dispatch(slot)) {
-    log_dispatch(name, on_cpu ? "cpu" : native.name);
+    core->op_log_dispatch(name, on_cpu ? "cpu" : native.name);
   }
   return on_cpu;
-}
-
-void log_dispatch(const char* name, const char* backend) {
-  // One write per line, so that lines of several threads do not mix.
-  const std::string line = std::string("[flagos dispatch] ") + short_name(name) + " -> " + backend + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 bool capturing = false;

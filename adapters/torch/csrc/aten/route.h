@@ -25,9 +25,6 @@ inline bool logs_dispatch(const FlagosOpSlot* slot) {
   return C10_UNLIKELY((__atomic_load_n(&slot->flags, __ATOMIC_RELAXED) & FLAGOS_FLAG_LOG) != 0);
 }
 
-// One line about who serves a call: `[flagos dispatch] add.Tensor -> cuda`.
-void log_dispatch(const char* name, const char* backend);
-
 // While a graph is captured, says which operator an error came from; to be called with the error in flight.
 void name_while_capturing(c10::Error& error, const char* name);
 

@@ -143,7 +143,7 @@ class RoutedKernel final : public c10::OperatorKernel {
   void decline(const c10::OperatorHandle& op, torch::jit::Stack* stack, uint32_t broken) {
     check(core->op_record_fallback(name_.c_str(), only_.reason(broken).c_str()));
     if (logs_dispatch(slot_)) {
-      log_dispatch(name_.c_str(), native.name);
+      core->op_log_dispatch(name_.c_str(), native.name);
     }
     serve_natively(op, native.keys, stack, traits_);
   }
@@ -180,7 +180,7 @@ class RoutedKernel final : public c10::OperatorKernel {
       const Program& program) {
     const uint64_t replays = recorded.replays.fetch_add(1, std::memory_order_relaxed) + 1;
     if (logs_dispatch(slot_)) {
-      log_dispatch(name_.c_str(), backend_.c_str());
+      core->op_log_dispatch(name_.c_str(), backend_.c_str());
     }
     const uint64_t every = verify_every.load(std::memory_order_relaxed);
     if (C10_UNLIKELY(every != 0 && replays % every == 0 && !signature.aliased && !is_capturing(signature.device))) {
