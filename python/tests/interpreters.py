@@ -30,7 +30,7 @@ class Result:
 
     @property
     def json(self) -> Any:
-        """What ``--json`` printed."""
+        """The JSON that ``--json`` printed."""
         return json.loads(self.out)
 
 

@@ -27,7 +27,7 @@ except flagos.ConfigError as error:
 
 
 def outcome(interpreter: Interpreter, **variables: str) -> str:
-    """What the program printed."""
+    """The program's standard output."""
     result = interpreter.program(PROGRAM, **variables)
     assert result.status == 0, result.err
     return result.out.strip()

@@ -16,7 +16,7 @@ import torch
 TORCH = Path(torch.__file__).parent
 SOURCE = Path(__file__).with_name("operators.cc")
 BUILT = Path(__file__).resolve().parents[2] / "target" / "bench"
-# Those that adapters/torch/build.rs compiles the shim with.
+# The flags with which adapters/torch/build.rs compiles the shim.
 FLAGS = [
     "-std=c++17",
     "-O2",

@@ -1,4 +1,4 @@
-"""What a call costs that a FlagGems kernel declines by its conditions: `python -m tests.bench.declined`.
+"""The cost of a call that a FlagGems kernel declines by its conditions: `python -m tests.bench.declined`.
 
     python -m tests.bench.declined [--rounds N] [--iterations N] [--json]
 

@@ -1,4 +1,4 @@
-"""What a launch costs the host: Triton's `kernel[grid](...)` and FlagGems' `LibEntry`, theirs and from Rust.
+"""The host's cost of a launch: Triton's `kernel[grid](...)` and FlagGems' `LibEntry`, theirs and from Rust.
 
     python -m tests.bench.launch [--rounds N] [--iterations N] [--json FILE]
 
@@ -32,7 +32,7 @@ def processor_nanoseconds(call: Callable[[], Any], iterations: int) -> float:
 
 
 def calls(kernels: Any, entry: Any) -> dict[str, Callable[[], Any]]:
-    """What is launched, by name."""
+    """The launches, by name."""
     import torch
 
     x, y, out = (simulated.tensor(64, torch.float32) for _ in range(3))

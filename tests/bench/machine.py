@@ -1,4 +1,4 @@
-"""What a measurement was taken on."""
+"""The machine and the versions of a measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the flagos device costs over the CPU on the host vendor: `make bench`.
+"""The overhead of the flagos device over the CPU on the host vendor: `make bench`.
 
     python -m tests.bench.overhead [--rounds N] [--iterations N] [--json] [--write]
 
@@ -109,7 +109,7 @@ def command_times(rounds: int) -> Measured:
 
 
 def allocator() -> list[str]:
-    """What the Rust allocator's own bench prints; empty when cargo is not installed."""
+    """The lines that the Rust allocator's own bench prints; none when cargo is not installed."""
     if shutil.which("cargo") is None:
         return []
     command = ["cargo", "bench", "-p", "flagos-core", "--locked", "--bench", "allocator"]

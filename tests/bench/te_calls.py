@@ -1,4 +1,4 @@
-"""What a call through the plan costs from Python, beside TransformerEngine-FL's manager: `make bench-te`.
+"""The cost of a call through the plan from Python, beside TransformerEngine-FL's manager: `make bench-te`.
 
     python -m tests.bench.te_calls [--rounds N] [--iterations N] [--json] [--write]
 
@@ -171,7 +171,7 @@ def threads(count: int = 4) -> dict[str, Measured]:
 
 
 def in_rust() -> str | None:
-    """What `cargo bench -p te-fl` prints; `None` without cargo."""
+    """The output of `cargo bench -p te-fl`; `None` without cargo."""
     if shutil.which("cargo") is None:
         return None
     command = ["cargo", "bench", "--locked", "-p", "te-fl", "--bench", "resolve"]

@@ -38,7 +38,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Measured:
-    """What each side measured, round by round. The first side is the reference of the others."""
+    """The measurements of each side, round by round. The first side is the reference of the others."""
 
     samples: Mapping[str, Sequence[float]]
 

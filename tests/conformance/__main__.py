@@ -74,7 +74,7 @@ def select(options: argparse.Namespace) -> list[Case]:
         cases = _ci_sample(cases, options.ci_seed)
     if not cases:
         raise SystemExit("no case matches --db, --ops and --dtypes")
-    # What matters most first.
+    # float32 first: it matters most.
     return sorted(cases, key=lambda case: case.dtype != "float32")
 
 

@@ -1,4 +1,4 @@
-"""What is known to differ, and why: the contents of ``expected.toml`` (``expected.cuda.toml``...).
+"""Known differences, each with its reason: the contents of ``expected.toml`` (``expected.cuda.toml``...).
 
 Two kinds of entries. A ``[[tolerance]]`` says how an operator is compared where the reference is no
 standard: results that are not deterministic on the reference itself or undefined by contract, and

@@ -1,4 +1,4 @@
-"""What a program can observe of tensors after a call, and how two such observations differ."""
+"""Observations: everything a program can see of tensors after a call, and how two of them differ."""
 
 from __future__ import annotations
 

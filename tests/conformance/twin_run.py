@@ -23,7 +23,7 @@ from .observation import (
     versions,
 )
 
-# What a body receives: the transfer to its device (for further inputs it makes itself) and its
+# A body receives the transfer to its device (for further inputs it makes itself) and its
 # inputs there. It returns whatever shall be compared.
 Body = Callable[[Transfer, Any], Any]
 

@@ -1,4 +1,4 @@
-"""What a worker process does: it checks the cases it is given, and says which call it begins.
+"""The task of a worker process: to check the cases it is given, and to say which call it begins.
 
 Before every call it tells variant and sample, so that the parent can name the culprit of a crash or of a hang.
 """
@@ -128,7 +128,7 @@ class Checks:
 
 @cache
 def _prepared(checks: Checks) -> tuple[TwinRun, Expectations]:
-    """Everything that takes seconds, so that no case is charged for it."""
+    """Imports and reads everything that takes seconds, so that no case is charged for it."""
     faulthandler.enable()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

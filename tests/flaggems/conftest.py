@@ -45,7 +45,7 @@ def served_by(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture(autouse=True)
 def nothing_routed() -> object:
-    """Each test routes for itself."""
+    """Takes FlagGems' routes away, so that each test makes its own."""
     import torch_fl
 
     yield

@@ -25,7 +25,7 @@ def _samples(*_: Any, **__: Any) -> Any:
 
 
 def _matrices(op: Any, device: str, dtype: Any, *_: Any, **__: Any) -> Any:
-    """Each but the first is outside one condition."""
+    """Samples of which each but the first is outside one condition."""
     for shape in ((2, 8), (0, 8), (2, 3)):
         yield SampleInput(torch.ones(shape, dtype=dtype))
 
@@ -64,7 +64,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_wrong_exactly_outside_is_strict_within(
     served_by: Any, monkeypatch: pytest.MonkeyPatch, only: list[str]
 ) -> None:
-    if "aligned" in only:  # which is about products
+    if "aligned" in only:  # verified for products alone
         monkeypatch.setitem(samples.PRODUCTS, "exp", [(16, 32)])
 
     def kernel(x: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,7 @@ OUTS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 def said(call: Any, *args: Any, **kwargs: Any) -> Any:
-    """What a call returns, on the CPU, or the type of its error."""
+    """The result of a call on the CPU, or the type of its error."""
     try:
         return call(*args, **kwargs).cpu()
     except Exception as error:

@@ -22,17 +22,17 @@ aten = torch.ops.aten
 
 #: What is measured and cannot be compared here, each with what it says; whatever else is, is compared.
 CANNOT = {
-    "_fused_rms_norm_backward": "from the 'CPU' backend",  # which decomposes it
+    "_fused_rms_norm_backward": "from the 'CPU' backend",  # the CPU decomposes the operator
     "logical_not": "cannot reshape",  # `not` of a block, which only the compiler knows
     "native_layer_norm": "do not match: torch.Size([8]) != torch.Size([8, 1])",  # its own mistake
-    "where.self": "not served by flaggems",  # it insists on a GPU, and declines the others
+    "where.self": "not served by flaggems",  # FlagGems insists on a GPU, and declines other devices
 }
 TAKES_LONG = {"sort"}  # 4 s
 COMPOSED = {"_fused_rms_norm", "log_sigmoid", "square"}  # never routed here
 
 
 def measured() -> list[str]:
-    """What `flagos tune` calls and this FlagGems has, which is the allow-list."""
+    """The overloads that `flagos tune` calls and this FlagGems has: the allow-list."""
     return sorted((tune.measured() & set(implementations.registered())) - TAKES_LONG)
 
 
@@ -57,7 +57,7 @@ def test_values_are_the_cpus(name: str) -> None:
 
 
 def test_the_list_is_long() -> None:
-    """So that a table that is read wrongly is not taken for a pass."""
+    """The control: a table that is read wrongly does not pass."""
     assert len(measured()) > 110
 
 
@@ -97,7 +97,7 @@ def test_arguments_of_every_kind(kind: str) -> None:
 
 @pytest.mark.parametrize("eps", [None, 1e-3])
 def test_the_parts_of_rms_norm(eps: float | None) -> None:
-    """They are operators on a GPU only; here their functions are called, by the arguments torch gives them."""
+    """FlagGems registers these on a GPU only; here their functions are called, with torch's arguments."""
     x, w = X.reshape(2, 2, 6).div(50).requires_grad_(), torch.linspace(0.5, 1.5, 6).requires_grad_()
     y = torch.nn.functional.rms_norm(x, (6,), w, eps)
     y.backward(gradient := torch.linspace(-1, 1, 24).reshape(2, 2, 6))
@@ -129,7 +129,7 @@ def test_an_operand_and_its_transpose_in_the_same_memory() -> None:
 
 
 def test_enabled_for_all() -> None:
-    """Without names: an expression of many operators."""
+    """All overloads are enabled where no names are given; the expression calls many of them."""
     chosen = torch_fl.enable_flaggems()
     assert len(chosen) > 300 and torch_fl.is_flaggems_enabled()
     names = ("add.Tensor", "exp", "sum.dim_IntList", "div.Tensor", "cat")

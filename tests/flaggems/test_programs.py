@@ -57,7 +57,7 @@ def test_gradients_are_the_cpus(name: str) -> None:
 
 
 def test_a_gradient_of_another_function_is_found() -> None:
-    """Without this, everything above could pass because nothing is compared."""
+    """The control: the comparisons above find a wrong gradient."""
     expected = gradients(F.silu, (X,), "cpu")
     with by_flaggems("gelu"):
         actual = gradients(F.gelu, (X,), "flagos")
@@ -66,7 +66,7 @@ def test_a_gradient_of_another_function_is_found() -> None:
 
 
 def test_what_torch_composes_keeps_its_gradient() -> None:
-    """One kernel for all of `square` would have none."""
+    """torch derives the gradient of `square` from its parts, which one kernel for all of it would hide."""
     torch_fl.enable_flaggems()
     before = count("mul.Tensor") + count("pow.Tensor_Scalar")
     assert_same(gradients(torch.square, (X,), "flagos"), gradients(torch.square, (X,), "cpu"))
@@ -85,7 +85,9 @@ def test_training_steps() -> None:
     for device in ("cpu", "flagos"):
         model = network().to(device)
         if device == "flagos":
-            torch_fl.enable_flaggems(exclude=["select_backward"])  # it insists on CUDA
+            torch_fl.enable_flaggems(
+                exclude=["select_backward"]
+            )  # FlagGems' kernel insists on CUDA
             before = {name: count(name) for name in ("addmm", "mm", "silu", "silu_backward")}
         step = torch.optim.SGD(model.parameters(), lr=0.5, foreach=False)
         x, losses[device] = X.to(device), []
@@ -101,7 +103,7 @@ def test_training_steps() -> None:
 
 
 def test_autocast_chooses_the_type_that_flaggems_is_given() -> None:
-    """Of exact types alone: the interpreter cuts bfloat16's numbers instead of rounding them."""
+    """Programs of exact types alone: the interpreter cuts bfloat16's numbers instead of rounding them."""
     half = torch.linspace(-2, 2, 16).reshape(4, 4).to(torch.float16)
     with by_flaggems("_softmax"), torch.autocast("flagos", dtype=torch.float16):
         made = F.softmax(half.to("flagos"), -1)

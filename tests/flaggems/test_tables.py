@@ -205,7 +205,7 @@ def test_showing_a_broken_table_says_so(capsys: pytest.CaptureFixture[str]) -> N
 def test_with_a_broken_table_the_device_is_registered(kind: str, text: str, said: str) -> None:
     path = _path(kind)
     _put(path, text)
-    if kind == "speed":  # which is read of what is STRICT
+    if kind == "speed":  # speeds are read of STRICT overloads alone
         verdicts = {"exp": STRICT, "sin": STRICT}
         tables.write(_path("verdicts"), tables.table(verdicts))
     # Candidates are registered when torch_fl is imported, so the chip is told before.

@@ -102,7 +102,7 @@ print(len(asked))
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_the_database_is_imported_without_asking_cuda(answered: bool) -> None:
-    """Whoever asks opens the driver, and no process forked afterwards could use it. The control is not answered."""
+    """A process that asks opens the driver, and its forks could not use it. The control asks by itself."""
     command = [sys.executable, "-c", _ASKS_NOTHING, *(["answered"] if answered else [])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -389,7 +389,7 @@ def test_the_verdict_on_the_samples_as_they_are(served_by: Any) -> None:
     assert found["verdict"] == check.FAILED and found["plain"] == check.STRICT, found
     served_by("exp", lambda x: torch.exp(x) * 1.001)
     assert check.check("exp", where, 1)["plain"] == check.FAILED
-    # What ends in a variation has not seen all samples.
+    # A task that ends in a variation has not seen all samples.
     step = "FlagGems' run of exp (function) float32, sample 0, not contiguous"
     died = processes.Ended("exp", 1.0, failure="it died", step=step, so_far={**found})
     assert verify._verdict(died)["plain"] == check.UNTESTED
@@ -434,7 +434,7 @@ def test_replays_are_like_a_call_that_does_not_repeat_itself(
 
 
 def test_what_flaggems_does_not_take_is_served_natively_and_told(served_by: Any) -> None:
-    """What it raises for itself; not what torch raises in it, and not where it may have written already."""
+    """FlagGems declines by its own errors; torch's errors, and errors after a possible write, are the caller's."""
 
     def kernel(x: torch.Tensor) -> torch.Tensor:
         if x.isnan().any():
@@ -520,13 +520,14 @@ def test_a_device_lost_by_the_native_kernel_says_nothing_of_flaggems(
 
 
 def test_a_device_lost_by_flaggems_is_a_case_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a process of its own each time, so that what is right can be told from it by conditions."""
+    """Each loss ends its process; the next process learns of it, so that conditions can be found."""
     outcome, runs = check._outcome, []
 
     def loses(call: Any, sample: Any) -> Any:
         made = outcome(call, sample)
         told = implementations.function("exp").told
-        if sample.input.numel() == 0 and told is not None and told.__self__:  # it was called
+        called = told is not None and bool(told.__self__)
+        if called and sample.input.numel() == 0:
             runs.append(sample)
             return [], RuntimeError("CUDA error: an illegal memory access was encountered")
         return made
@@ -571,7 +572,7 @@ def test_a_device_lost_in_a_repeated_call_is_known(
 def test_a_loss_that_was_not_come_to_again_leaves_no_conditions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It could be within them: only when it is run again with the conditions is that known."""
+    """The loss could be within the conditions: only another run with them tells."""
     loss = check.Loss("exp (function) float32, sample 2", False, "lost", frozenset(["nonempty"]))
     monkeypatch.setattr(check.time, "monotonic", count(step=1).__next__)
     where = [("exp", "function")]
@@ -711,7 +712,7 @@ def test_sparse_results_are_compared(layout: torch.layout) -> None:
 
 
 def test_how_many_samples_are_taken() -> None:
-    """All of the entry that is about an overload, many of few others, and some of many."""
+    """All samples of the overload's own entry; of other entries many where these are few, else some."""
     others = [f"other {n}" for n in range(100)]
     made = {name: SimpleNamespace(name=name, aten_name=name) for name in ["exp", "silu", *others]}
     made["silu"].name = "nn.functional.silu"
@@ -763,7 +764,7 @@ def test_what_one_thread_tunes_another_reads() -> None:
 
 
 def test_few_configurations_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each call that is tuned: the first that fit."""
+    """Each call that is tuned tries the first configurations that fit."""
     from triton.runtime.autotuner import Autotuner
 
     times = {0: float("inf"), 1: 3.0, 2: 2.0, 3: 1.0}
@@ -915,7 +916,7 @@ def test_what_was_not_asked_for_or_reached_stays_in_the_table(command: Any) -> N
 
     def finds(kept: Any) -> Any:
         kept({"neg": _strict(2)})
-        during.append(tables.continued(path, **_about()))  # what --resume would go on from
+        during.append(tables.continued(path, **_about()))  # --resume would go on from it
         return {"neg": _strict(2)}
 
     assert run(finds, "--ops", "neg", "--resume") == 0
@@ -1042,7 +1043,7 @@ def test_the_plan_reads_the_tables_that_ship(tmp_path: Path, policy: str) -> Non
     )
     environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "home")}
     environment.pop("FLAGOS_FLAGGEMS", None)
-    if policy != "off":  # which is the default
+    if policy != "off":  # the default
         environment["FLAGOS_FLAGGEMS"] = policy
     ran = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True
@@ -1053,15 +1054,15 @@ def test_the_plan_reads_the_tables_that_ship(tmp_path: Path, policy: str) -> Non
     assert served == ({"exp"} if policy == "auto" else set())
     assert policy == "off" or lines["declined"] == "1", "its only condition is not empty"
     for op, said in SAID.items():
-        # What is wrong is told first, whatever the policy.
+        # A wrong result is told first, whatever the policy.
         assert (said if policy == "auto" or op == "cos" else OFF) in lines[op], lines[op]
         assert lines[op].count(said) <= 1, lines[op]
-        # Of the types that were verified, where it was found right.
+        # A kernel that was found right serves the verified types only.
         assert ("only when tensors, dtypes and numbers are of verified types" in lines[op]) == (
             op in ("sin", "abs")
         )
     assert "STRICT on A chip, in 3 cases" in lines["sin"] and "verdict: FAILED" not in lines["cos"]
-    # Which calls it serves is told whether it serves or not, and on what that rests.
+    # The conditions are told whether or not the kernel serves, with the verdict they rest on.
     for said in (
         "and no tensor is without elements; other calls go to the native kernel",
         "verdict: STRICT on A chip within these conditions, in 2 cases; wrong outside: sample 1: empty",
@@ -1103,7 +1104,7 @@ def test_the_table_is_shown(
 
 
 def test_what_is_known_of_the_h200_ships() -> None:
-    """As of a process on that chip, with the version of FlagGems that was verified."""
+    """The tables that a process on that chip reads, with the version of FlagGems that was verified."""
     program = (
         "import sys\n"
         "from flagos.on_import import when_imported\n"

@@ -57,7 +57,7 @@ def operators_are_found_by_their_calls() -> None:
         assert found["silu_backward"] == [("nn.functional.silu", "gradient")], found
         assert ("exp", "gradient") in found["mul.Tensor"], found
         assert "std.correction" not in found
-        # What none calls is called itself.
+        # An overload that no sample calls is called itself.
         for overload, entry in (("silu_", "nn.functional.silu"), ("mul.Scalar", "mul")):
             assert found[overload] == [(entry, overload)], found
 
@@ -166,7 +166,7 @@ def what_the_native_kernel_loses_is_left_out() -> None:
     last = f"sample {verify._LOSSES - 1}"
     assert verdicts["neg"]["first"] == f"the native kernel lost the device in {last}"
     assert "loss" not in verdicts["neg"], "it is no part of a table"
-    # What an interrupt kept from being run again is not the last word.
+    # A verdict whose second run was interrupted is not final.
     seen: list[bool] = []
     with mock.patch.object(verify, "check", loses), mock.patch.object(verify, "_KEEP_EVERY", 0.0):
 

@@ -1,4 +1,4 @@
-"""What ``--control`` breaks on the device's side, so that it is seen that the check can fail."""
+"""Faults that ``--control`` puts into the device's side, to show that the check can fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Control:
         return False
 
     def ends(self, step: Step, names: dict[str, Any], error: str | None) -> str | None:
-        """What a step ends with that ended with ``error``; results may be changed here."""
+        """The end of a step that ended with ``error``; a control may change results here."""
         return error
 
 

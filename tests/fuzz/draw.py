@@ -128,7 +128,7 @@ class Draw:
         return ":".join("" if part is None else str(part) for part in (start, stop, step))
 
     def index(self, name: str) -> str:
-        """What may stand in the brackets after a tensor."""
+        """An index expression, for the brackets after a tensor."""
         shape = self.shape_of(name)
         parts = [self._index_part(size) for size in shape[: self.rng.randrange(len(shape) + 1)]]
         if self.chance(0.15):

@@ -1,4 +1,4 @@
-"""What is not compared, or not called at all, each with its reason."""
+"""Operators that are not compared, or not called at all, each with its reason."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-# What every step may name, besides `dev` and the results of earlier steps.
+# The names that every step may use, besides `dev` and the results of earlier steps.
 PREAMBLE = """\
 import contextlib, copy, io, math, pickle, threading
 import torch
@@ -38,7 +38,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Difference:
-    """What differed after a step, and where the program was."""
+    """A difference after a step, and where the program was."""
 
     step: str  # the step's name
     kind: str  # value, stride, error, ...

@@ -29,7 +29,7 @@ _PERTURB = -6  # mallopt's M_PERTURB: memory is filled when it is given out and 
 
 @dataclass
 class Outcome:
-    """What became of a program: it ends with its first difference."""
+    """The outcome of a program, which ends with its first difference."""
 
     steps: list[Step] = field(default_factory=list)
     raised: list[int] = field(default_factory=list)  # steps that raised on either side
@@ -91,7 +91,7 @@ def run(
         if len(sides) == 1:
             continue
         found = list(_differences(ends, states, randoms, sides[1].device))
-        # What may differ does so from now on.
+        # A name that may differ is not compared from now on.
         expected = [each for each in found if known.is_expected(step.name, each)]
         forgiven |= {_place(each) for each in expected}
         wrong = [each for each in found if _place(each) not in forgiven]
@@ -188,7 +188,7 @@ def _leaf(value: Any, identities: dict[int, int], storages: dict[int, int]) -> A
 
 
 def _place(mismatch: Mismatch) -> str:
-    """Which fact of which name."""
+    """The fact that differs, and of which name."""
     return f"{mismatch.kind} {mismatch.message.partition(':')[0]}"
 
 

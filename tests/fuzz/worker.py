@@ -25,9 +25,9 @@ from .program import TRIED, Step
 from .twins import run
 
 _PROGRAMS = 400  # of one process
-_ADDRESSES = 10 << 30  # what asks for more fails instead of taking long
+_ADDRESSES = 10 << 30  # bytes; a larger request fails instead of taking long
 _RENEW = 77  # how a process ends that has run them
-# What steps import, here before the processes part.
+# Modules that steps import, imported before the process forks.
 _SLOW = ("torch._dynamo", "torch.distributed.fsdp", "torch.nested", "torch.func", "numpy")
 
 

@@ -63,7 +63,7 @@ def _run_sample(op: Any, sample: Any) -> str:
             ones = [torch.ones_like(tensor) for tensor in outputs]
             gradients = torch.autograd.grad(outputs, targets, ones, allow_unused=True)
         return _digest((output, gradients))
-    except Exception as error:  # what is refused has to be refused alike
+    except Exception as error:  # a refusal has to be the same with and without flagos
         return type(error).__name__
 
 
@@ -77,7 +77,7 @@ def _worker(options: argparse.Namespace) -> None:
     for op in op_db:
         name = op.full_name
         if not fnmatchcase(name, options.ops) or "empty" in name:
-            continue  # what is uninitialised differs from itself
+            continue  # uninitialised memory differs from itself
         if torch.float32 not in op.supported_dtypes(options.device):
             continue
         backward = torch.float32 in op.supported_backward_dtypes(options.device)

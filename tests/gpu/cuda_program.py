@@ -495,7 +495,7 @@ def _run(parts: dict[str, Part], wanted: list[str]) -> None:
         torch.manual_seed(0)
         try:
             work(functools.partial(_say, name))
-        except Exception as error:  # what fails has to fail alike
+        except Exception as error:  # a failure has to be the same with and without flagos
             _say(
                 name,
                 "RAISED",

@@ -33,7 +33,7 @@ ROUNDS = 7
 
 
 def alternate(sides: dict[str, Callable[[], float]], rounds: int = ROUNDS) -> Measured:
-    """What each side measures, all ranks at once."""
+    """Measures each side, all ranks at once."""
     return measure(sides, rounds, before=dist.barrier)
 
 
@@ -160,7 +160,7 @@ def rank_process(rank: int, options: argparse.Namespace, world: int, port: int) 
         "torch": torch.__version__,
         "nccl": ".".join(map(str, torch.cuda.nccl.version())),
     }
-    # What is measured is right: both sides reduce the same values to the same bits.
+    # Both sides are right: they reduce the same values to the same bits.
     for dtype in (torch.float32, torch.bfloat16, torch.int64):
         # Sums of so small numbers are exact in bfloat16, in whatever order 8 ranks are added.
         values = torch.arange(100_003, device="cuda").remainder(17).add(rank).to(dtype)

@@ -1,4 +1,4 @@
-"""What an operator served by FlagGems costs the host: from Python, with the launcher, and replayed.
+"""The host's cost of an operator served by FlagGems: from Python, with the launcher, and replayed.
 
     python -m tests.gpu.flaggems [--json FILE] [--rounds N] [--ops NAME,...]
 

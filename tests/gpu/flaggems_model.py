@@ -48,7 +48,7 @@ from .models import (
 
 SIDES = ("cuda", "flagos", "python")
 TOLERANCE = 0.02
-"""Of a loss, relative: bfloat16 has 8 bits (0.4 %), and the sums of 28 layers are added in another order."""
+"""Relative, of a loss: bfloat16 has 8 bits (0.4 %), and the sums of 28 layers are added in another order."""
 
 
 def device_of(side: str) -> str:

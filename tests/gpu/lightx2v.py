@@ -1,4 +1,4 @@
-"""What LightX2V costs on flagos beside CUDA: a DiT of the shape of Wan 2.1 1.3B, with random weights.
+"""LightX2V on flagos beside CUDA, time and memory: a DiT of the shape of Wan 2.1 1.3B, with random weights.
 
     LIGHTX2V_PATH=<checkout> python -m tests.gpu.lightx2v [--rounds N] [--seconds S] [--sides A,B]
         [--json FILE] [--small]
@@ -83,7 +83,7 @@ def has_flaggems() -> bool:
 
 
 def missing_packages(checkout: str | None) -> str | None:
-    """What keeps LightX2V's DiT from being imported, and what to do; ``None`` when nothing does."""
+    """Why LightX2V's DiT cannot be imported, and what to do; ``None`` when it can."""
     if not checkout or not (Path(checkout) / "lightx2v_platform").is_dir():
         return (
             f"LIGHTX2V_PATH={checkout or ''} is no checkout of LightX2V: it has the folders lightx2v "
@@ -167,7 +167,7 @@ class Side:
         """Seconds of one denoising step, until the device has finished it."""
         wait = getattr(self.device, "synchronize", lambda: None)
         wait()
-        if self.step == 1:  # what loading the weights took is over
+        if self.step == 1:  # the memory of loading the weights is free again
             getattr(self.device, "reset_peak_memory_stats", lambda: None)()
         start = time.perf_counter()
         self.scheduler.step_pre(self.step)
@@ -178,7 +178,7 @@ class Side:
         return time.perf_counter() - start
 
     def facts(self) -> dict[str, Any]:
-        """What it used, and who served it."""
+        """The peak of memory, and the implementations that served the operators."""
         peak = getattr(self.device, "max_memory_allocated", lambda: 0)()
         providers: dict[str, Any] = {}
         if os.environ["PLATFORM"] == "flagos":
@@ -309,7 +309,7 @@ class Run:
         print(f"{self.passed():6.1f} s  {what}", file=sys.stderr, flush=True)
 
     def attempt(self, name: str, step: Callable[[Process], Any]) -> Any:
-        """What a side answers; ``None`` when it failed, and it is left out from then on."""
+        """The answer of a side; ``None`` when it failed, and the side is left out from then on."""
         try:
             return step(self.processes[name])
         except (RuntimeError, OSError, ValueError) as error:
@@ -396,7 +396,7 @@ def measure_lightx2v(
 
 
 class TorchKernels:
-    """What LightX2V's operators are in torch."""
+    """LightX2V's operators, written in torch."""
 
     linear = staticmethod(lambda x, w, b: torch.addmm(b, x, w))
     rms_norm = staticmethod(lambda x, w, eps: F.rms_norm(x, (x.shape[-1],), w, eps))
@@ -487,7 +487,7 @@ def measure_own(
     def once(name: str) -> float:
         module = torch.get_device_module(ours if name == "flaggems" else name)
         wait = getattr(module, "synchronize", lambda: None)
-        # What the others hold stays allocated: the peak is above that.
+        # The other sides' memory stays allocated: the peak is above it.
         before = getattr(module, "memory_allocated", lambda: 0)()
         getattr(module, "reset_peak_memory_stats", lambda: None)()
         with flagos.route(ROUTE_TO_FLAGGEMS if name == "flaggems" else ROUTE_TO_TORCH):

@@ -1,4 +1,4 @@
-"""What a whole model costs: a Qwen3 of the size of the published 0.6B, on CUDA and on flagos.
+"""The speed of a whole model: a Qwen3 of the size of the published 0.6B, on CUDA and on flagos.
 
     python -m tests.gpu.models [--parts eager,compile,graph] [--json FILE] [--small]
 
@@ -401,7 +401,7 @@ def run(part: str, pair: Pair, size: Size, rounds: int) -> Iterator[tuple[str, d
 
 
 def run_apart(part: str, arguments: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The same in a process of its own, which may crash or hang."""
+    """Runs a workload in a process of its own, which may crash or hang."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "part.json")

@@ -1,4 +1,4 @@
-"""What LightX2V's 8-bit linear layers cost on an NVIDIA device, and their parts: Triton's kernels beside torch's.
+"""The time of LightX2V's 8-bit linear layers on an NVIDIA device, and of their parts: Triton's kernels beside torch's.
 
     python -m tests.gpu.quantized [--rounds N] [--tiles] [--json [FILE]]
 
@@ -78,7 +78,7 @@ class Layer:
 
 
 def parts(layer: Layer, tiles: bool) -> Iterator[tuple[str, dict[str, Call]]]:
-    """What is compared, with its sides, of which the first is what it is compared with."""
+    """Each part of a layer with its sides; the first side is the reference."""
     x, kind = layer.x, layer.x.dtype
     for name, dtype in DTYPES.items():
         yield (
@@ -129,7 +129,7 @@ def layers(layer: Layer) -> Iterator[tuple[str, dict[str, Call]]]:
 
 
 def bits(result: Any) -> list[Tensor]:
-    """What can be compared, whatever it is of."""
+    """The tensors of a result, those of 8 bits as integers, which torch can compare."""
     found = result if isinstance(result, tuple) else (result,)
     return [part.view(torch.int8) if part.dtype in DTYPES.values() else part for part in found]
 
@@ -142,7 +142,7 @@ def timed(call: Call, device: str) -> Callable[[], float]:
     """Microseconds of the device (on the CPU, of the clock) for one call."""
     if device == "cpu":
         return lambda: nanoseconds_per_call(call, 1) / 1e3
-    for _ in range(2):  # what compiles or is made once is over before the capture
+    for _ in range(2):  # compilation and caches come before the capture
         call()
     torch.flagos.synchronize()
     graph = torch.flagos.Graph()

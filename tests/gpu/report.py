@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Facts:
-    """What the numbers were measured on."""
+    """The machine and the versions that were measured."""
 
     date: str
     gpu: str
@@ -50,7 +50,7 @@ class Facts:
 
 
 def submit_section(measured: dict[str, Any]) -> Iterator[str]:
-    """What submitting one operator costs the host."""
+    """The host's cost of submitting an operator."""
     yield "## Submitting operators"
     yield ""
     yield (

@@ -118,7 +118,7 @@ class Worker:
             torch.cuda._sleep(self._random.randrange(1, 2_000_000))
 
     def waiting_streams(self) -> None:
-        """What is written on one stream is read on another one, which waits by stream or by event."""
+        """One stream writes, and another one reads after it has waited, by stream or by event."""
         value, count = self._random.randrange(1, 100), self._random.randrange(1, 1 << 14)
         main = torch.flagos.current_stream()
         with self._turns.shared():
@@ -278,7 +278,7 @@ class Worker:
         assert not torch.equal(draws[0], draws[1]), "two replays drew the same numbers"
 
     def views_of_cuda(self) -> None:
-        """What is written through a view on CUDA is seen on flagos, and the other way round."""
+        """A write through a view on CUDA is seen on flagos, and the other way round."""
         value = self._random.randrange(1, 100)
         with self._turns.shared():
             ours = torch.full((1000,), float(value), device="flagos")
@@ -290,7 +290,7 @@ class Worker:
         assert total == 4 * (value + 1) * 1000
 
     def leak(self) -> None:
-        """What `--sabotage leak` does now and then."""
+        """Keeps memory for ever: called now and then with `--sabotage leak`."""
         self.kept.append(torch.empty(MIB, device="flagos"))
 
 

@@ -1,4 +1,4 @@
-"""What an operator costs the host: flagos over CUDA against CUDA itself, in one process.
+"""The host's cost of an operator: flagos over CUDA against CUDA itself, in one process.
 
     python -m tests.gpu.submit [--json FILE] [--rounds N]
 

@@ -41,7 +41,7 @@ from tests.bench.timing import (
 Call = Callable[[], Any]
 CALLS = 10
 EPS = 1e-5
-# Of a result in bfloat16, from float64.
+# The greatest relative difference of a result in bfloat16 from float64.
 TOLERANCE = 2e-2
 
 
@@ -61,7 +61,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a model of about 7 billion parameters: 4096 tokens of 4096."""
+    """The sizes of a model of about 7 billion parameters: 4096 tokens of 4096."""
 
     tokens: int = 4096
     hidden: int = 4096
@@ -74,7 +74,7 @@ SMALL = Sizes(64, 64, 96, 32, 2)
 
 
 def cases(sizes: Sizes, device: str) -> dict[str, Callable[[], Case]]:
-    """What makes each case, by its operator: memory is only taken for what is measured."""
+    """A function that makes each case, by its operator: memory is taken only for the one that is measured."""
 
     def randn(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
         return torch.randn(*shape, device=device, dtype=dtype)
@@ -224,7 +224,7 @@ def native_module() -> Any:
         try:
             import_module("transformer_engine.pytorch")
             return import_module(name)
-        # Not installed, or its libraries do not load: anything may come.
+        # A package without its libraries may raise any error.
         except Exception as error:
             reasons.append(f"{name}: {type(error).__name__}: {error}")
     return "; ".join(reasons)

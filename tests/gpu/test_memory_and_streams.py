@@ -188,7 +188,7 @@ def test_a_stream_another_library_made() -> None:
         assert torch.cuda.current_stream().cuda_stream == theirs.cuda_stream
         spin(20)
         x += 1
-    assert not theirs.query()  # it went there
+    assert not theirs.query()  # the work went to this stream
     theirs.synchronize()
     assert x.sum().item() == 1 << 20
 
@@ -277,7 +277,7 @@ def test_cuda_and_flagos_tensors_do_not_mix() -> None:
 
 
 def test_a_generator_of_cuda_draws_for_flagos() -> None:
-    """As it does where a plugin boxes calls to cuda."""
+    """A plugin that boxes calls to cuda accepts CUDA's generators, and so does flagos."""
     ours = torch.Generator(device="flagos").manual_seed(9)
     theirs = torch.Generator(device="cuda").manual_seed(9)
     drawn = torch.empty(64, device="flagos").normal_(generator=theirs)

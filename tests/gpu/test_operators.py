@@ -14,7 +14,7 @@ pytestmark = pytest.mark.cuda
 
 
 def both(body: Callable[[str], Any]) -> tuple[Any, Any]:
-    """What `body(device)` gives on CUDA and on flagos, from the same seed, on the host."""
+    """The results of `body(device)` on CUDA and on flagos, from the same seed, copied to the host."""
     results = []
     for device in ("cuda", "flagos"):
         torch.manual_seed(0)

@@ -155,7 +155,7 @@ torch.testing.assert_close(found, model(x))
 
 
 def test_a_program_exported_on_cuda_takes_flagos_memory(tmp_path: Path) -> None:
-    """What the refusal above tells to do. Skipped where torch cannot do it with CUDA alone."""
+    """Follows the advice of the refusal above. Skipped where torch cannot do it with CUDA alone."""
 
     def run(device: str, **variables: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", _AHEAD_OF_TIME, device, str(tmp_path / f"{device}.pt2")]

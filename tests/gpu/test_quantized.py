@@ -41,13 +41,13 @@ def kernels() -> Any:
 
 
 def bits(q: Tensor) -> Tensor:
-    """As integers, of which one stands for NaN."""
+    """The bits of `q` as integers, of which one stands for every NaN."""
     whole = q.to("cuda").view(torch.uint8)
     return whole if q.dtype == INT8 else whole.where(~q.to("cuda").float().isnan(), 0x7F)
 
 
 def check(kernels: Any, x: Tensor, dtype: torch.dtype) -> None:
-    """Of x on cuda, and of the same memory on flagos."""
+    """Quantizes x on cuda, and the same memory on flagos, as the formula does."""
     expected, scale = FORMULA[dtype](x)
     for where in (x, x.to("flagos")):
         found, of_rows = kernels.quantize(where, dtype)

@@ -22,7 +22,7 @@ _PROGRAM = "tests.gpu.cuda_program"
 
 
 def _environment(beside: bool) -> dict[str, str]:
-    """Without flagos means without its wheels where PYTHONPATH brings them, and without the entry point."""
+    """The program's environment: beside flagos, or without its wheels on PYTHONPATH and its entry point."""
     environment = {
         **os.environ,
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
@@ -37,7 +37,7 @@ def _environment(beside: bool) -> dict[str, str]:
 
 
 def _lines(beside: bool, ranks: int, control: bool, parts: list[str], seconds: float) -> list[str]:
-    """What the program prints, in one process (`ranks` 0) or under torchrun."""
+    """The output of the program, in one process (`ranks` 0) or under torchrun."""
     command = [sys.executable, "-m", _PROGRAM, *parts]
     if ranks:
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]

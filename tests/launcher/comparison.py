@@ -1,4 +1,4 @@
-"""The same call on both paths: what the driver was given, what was returned, what was raised."""
+"""The same call on both paths: the driver's arguments, the result and the error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.launcher import simulated
 
 @dataclass
 class Outcome:
-    """What a call did."""
+    """The launches of a call, its result or its error, and how many launches were native."""
 
     launches: list[str]
     result: Any

@@ -1,10 +1,10 @@
-"""Which of FlagGems' overloads can be recorded, on a machine without a device, and why the others cannot.
+"""Tells which of FlagGems' overloads can be recorded, on a machine without a device, and why others cannot.
 
     python -m tests.launcher.recordable [--ops PATTERN] [--json FILE]
 
 Each is called with the arguments that a sample of torch's operator database calls it with, under the
 recorder and over the simulated driver: kernels are compiled and their launches noted, but nothing is
-computed. What depends on values is therefore only seen where it asks for them.
+computed. A kernel that depends on values is therefore only seen where it asks for them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def arguments(wanted: set[str]) -> dict[str, Any]:
 
 
 def recorded(overload: str, args: Any, kwargs: Any) -> str:
-    """What keeps a call from being repeated; empty when nothing does."""
+    """Why a call cannot be repeated; empty when it can."""
     function = package.function(overload)
     inputs = samples.tensors((args, kwargs))
     function(*args, **kwargs)  # compiles

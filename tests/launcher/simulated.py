@@ -70,7 +70,7 @@ class Library:
 
     @contextmanager
     def launches(self) -> Iterator[list[str]]:
-        """What the driver was given by every launch in the block, as text."""
+        """The driver's arguments of every launch in the block, as text."""
         found: list[str] = []
         self.cuda.simulated_record(True)
         try:

@@ -47,7 +47,7 @@ def gems(driver: Any) -> Iterator[Any]:
 
 
 def without_addresses(launches: list[str]) -> list[str]:
-    """Each address is another at every call: they are numbered in the order they come in."""
+    """Numbers addresses in the order of their appearance, as they change from call to call."""
     seen: dict[str, int] = {}
 
     def number(match: re.Match[str]) -> str:

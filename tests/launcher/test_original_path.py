@@ -281,7 +281,7 @@ def test_recorders_are_told_of_every_launch(launcher: Any, kernels: Any, out: An
         thread.start()
         thread.join()
     call()
-    # Those of this thread while it was recording.
+    # The launches of this thread while it was recording.
     assert len(told) == 4
     expected = (found.result, (2, 4, 1), 0, (out, 1, 4, 3, None, 0.5, 7, None, False))
     for kernel, grid, stream, args in told:
@@ -373,7 +373,7 @@ def test_a_forked_child_takes_the_original_path(launcher: Any, kernels: Any, out
 
 
 def test_nothing_is_kept_alive(launcher: Any, kernels: Any) -> None:
-    """Neither tensors, nor what a grid function holds."""
+    """A launch keeps neither its tensors nor its grid function alive."""
 
     class Holder:
         blocks = 2

@@ -122,7 +122,7 @@ def test_tensors_are_passed_by_address(
 
 
 class Pointer:
-    """What FlagGems' strided buffers are to Triton."""
+    """A double of FlagGems' strided buffers, as Triton sees them."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor, self.dtype = tensor, tensor.dtype
@@ -264,7 +264,7 @@ def test_shared_memory_is_asked_for(launcher: Any, driver: Any) -> None:
 
 
 def test_the_comparison_sees_a_difference(launcher: Any, kernels: Any, out: Any) -> None:
-    """Without this, everything above could pass because nothing is compared."""
+    """The control: the comparisons above find a wrong parameter."""
     import itertools
 
     counter = itertools.count(2)

@@ -28,7 +28,7 @@ def finished() -> tuple[int, dict[str, Any]]:
     return demo()
 
 
-@pytest.mark.host  # it compares with the CPU, whatever serves flagos
+@pytest.mark.host  # the demonstration compares with the CPU on every vendor
 def test_the_demonstration_is_the_same_on_flagos_and_cpu(
     finished: tuple[int, dict[str, Any]],
 ) -> None:

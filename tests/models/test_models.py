@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_result")
 
 @dataclass
 class Observation:
-    """What a training run leaves behind, on the CPU."""
+    """The results of a training run, on the CPU."""
 
     first_logits: Tensor
     losses: Tensor  # [STEPS]

@@ -72,7 +72,7 @@ def test_threads_share_parameters_on_flagos() -> None:
     weights = [integers(8, 8, seed=1), integers(6, 8, seed=2), integers(8, seed=3)]
     inputs = [integers(4, 8, seed=10 + index) for index in range(THREADS)]
 
-    # What each thread must find, computed on the CPU by one thread.
+    # The expected results of each thread, computed on the CPU by one thread.
     expected = []
     for own in inputs:
         leaves = [weight.clone().requires_grad_() for weight in weights]

@@ -28,7 +28,7 @@ import transformers
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-# What makes an architecture small, where its configuration has the field.
+# Values that make an architecture small, where its configuration has the field.
 SMALL: dict[str, Any] = {
     "vocab_size": 128, "hidden_size": 64, "d_model": 64, "n_embd": 64, "embedding_size": 64, "embed_dim": 64,
     "intermediate_size": 96, "ffn_dim": 96, "d_ff": 96, "n_inner": 96, "moe_intermediate_size": 48,
@@ -101,7 +101,7 @@ def tensors(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def run(kind: str, name: str, config: Any, device: str) -> list[tuple[str, torch.Tensor | str]]:
-    """What the program shows, in order; the errors it raises are part of it."""
+    """The results that the program shows, in order; the errors it raises are part of them."""
     shown: list[tuple[str, torch.Tensor | str]] = []
     torch.manual_seed(0)
     model = getattr(transformers, name)(config)

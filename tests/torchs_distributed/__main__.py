@@ -107,7 +107,7 @@ def told(end: dict[str, Any]) -> str:
 
 
 def judge(ours: Ends, theirs: Ends | None, reasons: dict[str, str]) -> list[str]:
-    """What is wrong: a line each. Without gloo's ends, what it may have failed is not held against us."""
+    """A line for each thing wrong. Without gloo's ends, a test that gloo may fail too is not counted."""
     wrong = []
     for name, end in ours.items():
         passed = end["end"] == "passed"

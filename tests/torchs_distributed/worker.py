@@ -15,7 +15,7 @@ import time
 import unittest
 from typing import Any
 
-RANKS = 3  # what torch runs gloo with
+RANKS = 3  # as torch's own runs of gloo
 TIMEOUT = 100  # seconds until a test that hangs is given up
 
 

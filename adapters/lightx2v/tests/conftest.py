@@ -1,4 +1,4 @@
-"""What the tests of the LightX2V adapter share."""
+"""Fixtures of the LightX2V adapter's tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="session")
 def lightx2v() -> None:
-    """In this process, LightX2V's double under PLATFORM=flagos."""
+    """Puts LightX2V's double under PLATFORM=flagos into this process."""
     os.environ["PLATFORM"] = "flagos"
     sys.path.insert(0, str(SEAM))
     import lightx2v as double

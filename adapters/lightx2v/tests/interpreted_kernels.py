@@ -61,7 +61,7 @@ def as_on_a_device() -> Iterator[None]:
 
 
 def bits(q: Tensor) -> Tensor:
-    """As integers, of which one stands for NaN: its sign is not told by a formula."""
+    """The bits of `q` as integers, of which one stands for every NaN: a formula does not define NaN's sign."""
     whole = q.view(torch.uint8)
     return whole if q.dtype == INT8 else whole.where(~q.float().isnan(), 0x7F)
 

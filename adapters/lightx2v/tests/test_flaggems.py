@@ -158,7 +158,7 @@ def case(name: str) -> tuple[Any, ...]:
 
 
 def flaggems_of(name: str) -> Callable[..., Any]:
-    """What the operator would call were FlagGems there."""
+    """The operator's implementation by FlagGems."""
     operator: Operator = getattr(operators, name)
     return operator.implementation(f"flaggems.{name}")
 

@@ -27,7 +27,7 @@ def test_entries_are_shown_by_the_class_they_stand_for() -> None:
     entry = table("ROPE_REGISTER")["flagos_rope"]
     assert repr(entry) == "<lightx2v_fl.modules.rope.FlagosRope>"
     assert entry.__name__ == "FlagosRope" and callable(entry)
-    assert entry._rotate is entry.target._rotate  # what LightX2V asks of a class
+    assert entry._rotate is entry.target._rotate  # LightX2V asks the class for it
 
 
 def test_linear(device: str) -> None:
@@ -183,7 +183,7 @@ class TestRope:
 
 
 class TestAttention:
-    """One sequence, batches, packed sequences, and what changes the result."""
+    """Attention of one sequence, of batches and of packed sequences, with the options that change its result."""
 
     def attention(self) -> Any:
         return table("ATTN_WEIGHT_REGISTER")["flagos_flash_attn"]()

@@ -129,7 +129,9 @@ def moe_case(activation: str = "swiglu") -> tuple[Any, tuple[Any, ...], Tensor]:
         drawn(experts, width, inner, seed=2),
     )
     b1, b2 = drawn(experts, middle, seed=3), drawn(experts, width, seed=4)
-    chosen = torch.tensor([[0, 1], [1, 3], [3, 0], [0, 1], [1, 0], [3, 1]])  # nobody asks expert 2
+    chosen = torch.tensor(
+        [[0, 1], [1, 3], [3, 0], [0, 1], [1, 0], [3, 1]]
+    )  # no token goes to expert 2
     scales = drawn(tokens, 2, seed=5).softmax(-1)
     expected = torch.zeros(tokens, width, dtype=torch.float64)
     for token in range(tokens):

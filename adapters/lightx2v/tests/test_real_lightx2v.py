@@ -71,7 +71,7 @@ def reports(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
 
 
 class Results:
-    """What each job predicted, and what it reported."""
+    """The prediction and the report of each job."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -94,7 +94,7 @@ class Results:
         return result
 
     def error(self, name: str, reference: str = "flagos") -> float:
-        """Of the predictions of all steps; the latents, which come last, hardly show them."""
+        """The relative difference of the predictions of all steps; the latents, which come last, hardly show them."""
         expected = self[reference][:-1]
         return float((self[name][:-1] - expected).norm() / expected.norm())
 
@@ -275,7 +275,7 @@ print(json.dumps(found))
 
 
 def platforms() -> list[str]:
-    """Those in LightX2V's tree, by the names they are registered by."""
+    """The classes in LightX2V's tree, by the names they are registered by."""
     if "LIGHTX2V_PATH" not in os.environ:
         return ["cuda"]
     found = registered(checkout() / "lightx2v_platform" / "base")
@@ -325,7 +325,7 @@ def source_of(path: str) -> ast.Module:
     ],
 )
 def test_the_double_has_lightx2vs_signatures(path: str) -> None:
-    """Of the classes and functions both have; `*args` of the double stands for anything."""
+    """Compares signatures of classes and functions that both have; `*args` of the double stands for anything."""
 
     def signatures(tree: ast.Module) -> dict[str, list[str]]:
         found = {}

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-# So sharp that bfloat16's rounding moves the prediction by 0.02, and a mistake in a block by ten times that.
+# Weights so sharp that bfloat16's rounding moves the prediction by 0.02, and a mistake in a block by ten times that.
 GATES = 1.5
 SHARPNESS = 2.5
 
@@ -66,7 +66,7 @@ TYPES_OF_TORCH = {
 
 
 def model_config(job: dict[str, Any]) -> dict[str, Any]:
-    """What LightX2V has in its configuration by the time it builds the model."""
+    """LightX2V's configuration at the time it builds the model."""
     config = {
         "model_cls": "wan2.1",
         "task": "t2v",
@@ -183,7 +183,7 @@ FAULTS = {"wrong_rope": wrong_rope, "no_rms_norm": no_rms_norm}
 
 
 def inputs(job: dict[str, Any], device: str) -> dict[str, Any]:
-    """What the text encoder would give for the prompt and for the negative one."""
+    """Outputs in place of the text encoder's, for the prompt and for the negative prompt."""
     generator = torch.Generator().manual_seed(job["seed"] + 2)
     shape = (1, job["text_len"], job["text_dim"])
     contexts = [torch.randn(shape, generator=generator).to(device, torch.bfloat16) for _ in "ab"]
@@ -291,7 +291,7 @@ def encode_text(job: dict[str, Any]) -> dict[str, Any]:
         raise TypeError(f"sgl_kernel has no kernel for tensors on {x.device}")
 
     torch.set_grad_enabled(False)
-    # As where sgl-kernel is installed, which LightX2V's requirements ask for.
+    # LightX2V's requirements ask for sgl-kernel: its double is registered as if it were installed.
     rms_norm_weight.sgl_kernel = type(sys)("sgl_kernel")
     rms_norm_weight.sgl_kernel.rmsnorm = rmsnorm
     t5.whole = whole = getattr(t5, "whole", t5.umt5_xxl)  # of an earlier job

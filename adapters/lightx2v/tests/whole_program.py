@@ -44,7 +44,7 @@ def prepare(folder: Path, configuration: Path) -> None:
 
 
 def contexts(runner: Any, input_info: Any) -> dict[str, torch.Tensor]:
-    """In place of what the text encoder makes of the two prompts."""
+    """Stands for the text encoder's outputs of the two prompts."""
     from lightx2v_platform.base.global_var import AI_DEVICE
 
     generator = torch.Generator().manual_seed(1)

@@ -10,7 +10,7 @@ import torch
 from te_fl.core import enums
 from te_fl.core.signatures import OPERATORS
 
-# Of TransformerEngine-FL's interface alone.
+# Names of TransformerEngine-FL's interface alone.
 _NOT_HERE = {
     "convert_host_pointers_to_tensor", "create_comm_overlap", "create_comm_overlap_helper",
     "create_comm_overlap_p2p", "create_fp8_tensor_meta", "get_attention_backend",

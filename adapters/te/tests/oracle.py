@@ -36,7 +36,7 @@ def wide(x: torch.Tensor, grad: bool = False) -> torch.Tensor:
 
 
 def non_contiguous(x: torch.Tensor) -> torch.Tensor:
-    """The same values in every second place of something larger."""
+    """The same values in every second place of a larger tensor: not contiguous."""
     spread = torch.stack((x, torch.full_like(x, float("nan"))), -1).flatten(-2)
     view = spread[..., ::2]
     assert x.numel() < 2 or not view.is_contiguous()

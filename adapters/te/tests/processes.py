@@ -13,7 +13,7 @@ EXAMPLES = ROOT / "adapters" / "te" / "examples"
 
 
 def run(program: str | Path, *paths: Path, fails: bool = False, **variables: str) -> str:
-    """What a program (text, or a file) prints, and then what it wrote to standard error.
+    """Standard output of a program (text, or a file), followed by its standard error.
 
     ``paths`` come first on the module path. Variables of flagos and TE-FL are those given, and no others.
     """
@@ -26,7 +26,7 @@ def run(program: str | Path, *paths: Path, fails: bool = False, **variables: str
     environment = {**kept, **variables, "PYTHONPATH": os.pathsep.join(filter(None, search))}
     # `import torch` alone must not bring a device into it.
     environment.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-    # Not in the folder of these sources, where more can be imported than in a user's.
+    # The program runs in another folder: the folder of these sources has modules that a user's has not.
     script = "import os; os.chdir('/')\n"
     if isinstance(program, Path):
         script += f"import runpy, sys\nsys.argv = [{str(program)!r}]\n"

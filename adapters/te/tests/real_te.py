@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-warnings.simplefilter("ignore")  # it says that its native library is not there
+warnings.simplefilter("ignore")  # of a native library that is missing
 import transformer_engine.common as common  # noqa: E402
 
 common._get_shared_object_file = lambda library: Path(__file__).with_name("native_stock.py")

@@ -1,4 +1,4 @@
-"""What happens when an implementation fails."""
+"""An implementation that fails: errors, fallbacks and retries."""
 
 from __future__ import annotations
 
@@ -258,5 +258,5 @@ def test_an_error_over_an_inference_tensor_is_raised_as_it_is() -> None:
     m = manager(impl("first", fn=Failing(KeyError("mine"))), impl("r", "reference"))
     with torch.inference_mode():
         x = torch.ones(2)
-    with pytest.raises(KeyError, match="mine"):  # it may have been written to: nobody can tell
+    with pytest.raises(KeyError, match="mine"):  # the argument may have been written to
         m.call("my_op", x)

@@ -18,7 +18,7 @@ PROGRAM = """
 
 
 def configured(tmp_path: Path, text: str, **variables: str) -> list[str]:
-    """What serves gelu and silu, and what decided."""
+    """The implementations that serve gelu and silu, and the setting that decided."""
     file = tmp_path / "flagos.toml"
     file.write_text(text)
     out = run(PROGRAM, FLAGOS_CONFIG=str(file), TEFL_LOG_LEVEL="ERROR", **variables)

@@ -89,7 +89,7 @@ def test_16_bits_are_rounded_once(dtype: torch.dtype, scale: float) -> None:
     rounding = torch.finfo(dtype).eps
     error = (softmax.scaled_softmax_forward(x, scale).double() - y).abs()
     assert (error <= 0.52 * rounding * y + 1e-6).all()
-    # The same in 16 bits throughout is further off.
+    # The control: a softmax in 16 bits throughout is further off.
     rough = torch.softmax((x * torch.tensor(0.7).to(dtype)).double(), -1)
     assert not ((rough - torch.softmax(wx * 0.7, -1)).abs() <= 0.52 * rounding * y + 1e-6).all()
     kept = y.detach().to(dtype)

@@ -9,7 +9,7 @@ from adapters.te.tests.processes import run
 HERE = Path(__file__).parent
 DOUBLE = HERE / "native_double.py"
 
-# What TransformerEngine does around its native module: load it under its name, give it a second one, and
+# TransformerEngine's own steps around its native module: load it under its name, give it a second one, and
 # hand over; when the plugin fails, everything is as if it had not been asked for, with a warning.
 LOADER = f"""
     import importlib, importlib.util, os, sys, warnings

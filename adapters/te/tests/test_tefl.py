@@ -25,7 +25,7 @@ def checkout(request: pytest.FixtureRequest) -> Path:
 
 
 def metadata(folder: Path, name: str, version: str, entry_points: str = "") -> Path:
-    """What importlib.metadata finds of an installed distribution."""
+    """A distribution as importlib.metadata finds it."""
     info = folder / f"{name}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
@@ -69,7 +69,7 @@ def test_it_discovers_us_by_our_entry_point(checkout: Path, tmp_path: Path) -> N
     assert f'[project.entry-points."te_fl.plugin"]\n{line}' in project
     entry = "[te_fl.plugin]\n" + line.replace('"', "") + "\n"
     site = metadata(tmp_path / "ours", "te_fl", "0.0", entry)
-    # Both ways at once register once.
+    # A plugin found in both ways is registered once.
     out = in_checkout(checkout, tmp_path, LISTED, site, TE_FL_PLUGIN_MODULES="te_fl")
     assert "chosen default.flagos_rs" in out and "Duplicate" not in out
     out = in_checkout(checkout, tmp_path / "alone", LISTED, site)
@@ -142,7 +142,7 @@ def test_its_numeric_suites_pass_for_our_operators_and_fail_for_wrong_ones(
 POLICY = """
     import sys, unittest
     import te_fl.core
-    # What the tests import is ours.
+    # The tests import our module under TransformerEngine-FL's name.
     for name in ("transformer_engine", "transformer_engine.plugin"):
         sys.modules[name] = type(sys)(name)
     sys.modules["transformer_engine.plugin.core"] = te_fl.core

@@ -1,4 +1,4 @@
-"""What the tests of the device share."""
+"""Fixtures of the device's tests."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _ask(kind: str, request: dict[str, Any]) -> list[Any]:
 def launch(
     program: str, *arguments: str, ranks: int = 2, timeout: float = 170, **variables: str
 ) -> list[Rank]:
-    """Every rank's end. Those that still run after `timeout` seconds are killed."""
+    """Every rank's end. Ranks that still run after `timeout` seconds are killed."""
     request = {
         "program": str(HERE / "ranks" / program),
         "arguments": arguments,
@@ -86,7 +86,7 @@ def run_script(
     fresh: bool = False,
     timeout: float = 300,
 ) -> subprocess.CompletedProcess[str]:
-    """What `python -c script` does in this environment; of `variables`, None removes one.
+    """Runs `python -c script` in this environment; a variable of value None is removed.
 
     With `fresh=True` it is a new interpreter; otherwise torch has been imported, and no backend. The test
     fails unless the script ends well, or badly with `fails=True`. Until it has ended, `timeout` seconds may pass.

@@ -1,4 +1,4 @@
-"""What CI has no time for, of the backend `flagos` of torch.distributed: `make test-comm`.
+"""Tests of the backend `flagos` of torch.distributed that take too long for CI: `make test-comm`.
 
 The name of this file keeps it out of `make test-torch`.
 """

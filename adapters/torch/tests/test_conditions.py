@@ -182,7 +182,7 @@ def test_a_call_is_held_against_conditions_as_by_the_oracle(name: str):
 
 
 def test_the_calls_tell_every_condition_from_every_other():
-    """So that one evaluated in place of another, never or always, is found above."""
+    """The control: a condition that is evaluated in place of another, never or always, is found above."""
     seen = [held(name) for name in CALLS]
     for one, other in permutations(envelope.CONDITIONS, 2):
         assert any(one in holding and other not in holding for holding in seen), (one, other)

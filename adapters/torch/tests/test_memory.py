@@ -1,4 +1,4 @@
-"""What the allocator reports."""
+"""The allocator's statistics, limits and errors."""
 
 from __future__ import annotations
 

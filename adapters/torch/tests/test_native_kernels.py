@@ -142,7 +142,7 @@ def test_nothing_is_recorded_without_launches():
 
 
 class TestRecorder:
-    """What a recording notices, on the tensors of the CPU: everything but launches."""
+    """The recorder on tensors of the CPU, where it notices everything but launches."""
 
     def record(self, fn: Any, *args: Any) -> Any:
         inputs = [value for value in args if isinstance(value, torch.Tensor)]
@@ -208,7 +208,7 @@ def test_histograms_of_integers_are_counted_as_on_cuda(dtype):
     x = torch.tensor([1, 2, 2, 3, 9, 0, 100], dtype=dtype, device="flagos")
     counts = torch.histc(x, bins=4, min=0, max=3)
     assert counts.dtype == dtype and counts.tolist() == [1, 1, 2, 1]
-    # Without bounds, those of the values; the last bin has its end.
+    # Without bounds, the least and greatest value are the bounds; the last bin includes its end.
     assert torch.histc(x, bins=10).tolist() == [6, 0, 0, 0, 0, 0, 0, 0, 0, 1]
     assert torch.histc(x[:0], bins=3).tolist() == [0, 0, 0]
     assert torch.histc(x[1:3], bins=2).tolist() == [0, 2]

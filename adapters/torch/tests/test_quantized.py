@@ -430,7 +430,7 @@ def test_it_computes_what_the_cpu_computes(name, case):
         assert equal(a, b)
     if isinstance(got, torch.Tensor):
         assert got.device.type == "flagos"
-    for argument, before in zip(there, here, strict=True):  # what is written in place
+    for argument, before in zip(there, here, strict=True):  # arguments that are written in place
         if isinstance(argument, torch.Tensor):
             assert all(equal(a, b) for a, b in zip(parts(before), parts(argument), strict=True))
             assert argument.device.type == "flagos"

@@ -1,4 +1,4 @@
-"""Which implementation serves an operator, and how to change it."""
+"""Routes: which implementation serves an operator, and how a program changes it."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ class TestCompositeOperators:
             pass
 
     def test_no_other_operator_runs_whatever_its_route_says(self):
-        """What is in the plan has a kernel of ours, for one layout at least."""
+        """Every operator of the plan has a kernel of ours, for one layout at least."""
         keys = ("", "Sparse", "SparseCsr", "Quantized", "NestedTensor")
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
         ours = ("aten::", "quantized::")  # beside them, those of adapters this process has loaded

@@ -63,7 +63,7 @@ def test_a_device_that_is_not_there_is_explained():
 
 
 def test_a_checkpoint_of_cuda_loads(monkeypatch):
-    # What torch writes for a CUDA tensor differs from a CPU one only in the location.
+    # torch writes a CUDA tensor as one of the CPU, but for the location.
     monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
     file = saved(torch.arange(3.0))
     assert torch.load(file, map_location="flagos").tolist() == [0, 1, 2]

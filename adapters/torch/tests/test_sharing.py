@@ -43,7 +43,7 @@ def _in_child(work, *arguments):
 def _run(strategy, work, answers, done, arguments):
     mp.set_sharing_strategy(strategy)
     work(answers, *arguments)
-    done.wait(TIMEOUT)  # what was sent by descriptor is fetched from this process
+    done.wait(TIMEOUT)  # the parent fetches descriptors from this process
 
 
 def _double(answers, x):

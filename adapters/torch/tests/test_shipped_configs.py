@@ -22,7 +22,7 @@ print(torch.ones(2, device="flagos").add_(1).tolist())
 def test_every_file_is_in_the_package_and_is_followed(run_python):
     names = sorted(file.name for file in FOLDER.glob("*.conf"))
     assert "backends_cuda.conf" in names and "backends_flaggems.conf" in names
-    # What a file for another chip has no kernel for here is blocked; the host's kernels are the CPU's, which all name.
+    # A file for another chip blocks operators that have no kernel of that chip here. All files name the CPU's kernels.
     vendor = torch.flagos.get_device_properties(0).vendor
     others = {"ascend", "metax"} - {vendor} if vendor != "host" else set()
     for name in names:

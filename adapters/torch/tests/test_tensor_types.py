@@ -1,4 +1,4 @@
-"""What `x.type()` names."""
+"""The type names of `x.type()`, such as `torch.flagos.FloatTensor`, and devices in `DataParallel`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_pools_and_histories_are_cudas(tmp_path):
     ):
         with pytest.raises(UnsupportedError, match=r"CUDA's allocator's.*memory_snapshot"):
             call()
-    torch.flagos.memory._record_memory_history(enabled=None)  # there is nothing to end
+    torch.flagos.memory._record_memory_history(enabled=None)  # no history was begun
     x = torch.empty(1000, device="flagos")
     torch.flagos.memory._dump_snapshot(str(tmp_path / "held.pickle"))
     held = pickle.loads((tmp_path / "held.pickle").read_bytes())

@@ -33,7 +33,7 @@ def run(run_python):
 
 
 def _outcome(run, script, **environment):
-    """What `script` printed, and the device's state after it."""
+    """The lines that `script` printed, and the device's state after it."""
     whole = f"{STATE}\n{textwrap.dedent(script)}\nprint(state())"
     *printed, state = run(whole, **environment).stdout.splitlines()
     return printed, state

@@ -32,7 +32,7 @@ import torch.distributed as dist
 
 RUNS_PROGRAMS = os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD") == "1"
 
-# What they import, or torch when it is used first: most of the time of a rank. Not where one of these might open
+# Modules that the programs, or torch at first use, import: most of the time of a rank. Not where one might open
 # NVIDIA's driver, which does not survive a fork.
 if RUNS_PROGRAMS and not os.path.exists("/dev/nvidiactl"):
     import fsspec.implementations.local  # noqa: F401
@@ -48,7 +48,7 @@ PR_SET_PDEATHSIG = 1
 
 @contextmanager
 def store() -> Iterator[dict[str, str]]:
-    """What tells ranks of a store that is there for the time of the context."""
+    """The variables that tell ranks of a store, which lives for the time of the context."""
     answer, told = os.pipe()
     child = os.fork()
     if child == 0:
@@ -123,7 +123,7 @@ def wait_for(children: list[int], timeout: float) -> dict[int, int]:
 
 
 def written(file: IO[bytes]) -> str:
-    """All that processes wrote into a file."""
+    """The text that processes wrote into a file."""
     file.seek(0)
     return file.read().decode(errors="replace")
 
@@ -138,13 +138,13 @@ def serve(request: dict[str, Any]) -> list[tuple[int, str]]:
 
 
 def import_backends() -> None:
-    """What the import of torch ends with: the devices that are installed."""
+    """Registers the devices that are installed, as the import of torch does at its end."""
     if torch._is_device_backend_autoload_enabled():
         torch._import_device_backends()
 
 
 def become_interpreter(request: dict[str, Any], output: IO[bytes], errors: IO[bytes]) -> str:
-    """In the child: everything `python -c` would find; returns the script."""
+    """Gives the child all that `python -c` would find; returns the script."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output.fileno(), 1)
     os.dup2(errors.fileno(), 2)
@@ -159,7 +159,7 @@ def become_interpreter(request: dict[str, Any], output: IO[bytes], errors: IO[by
 
 
 def main() -> str | None:
-    """Serves; returns in children only, with the script to run. What is left of the child's life is that script's."""
+    """Serves; returns in children only, with the script to run. The rest of the child's life is that script's."""
     answers = os.fdopen(os.dup(1), "w")
     while line := sys.stdin.readline():
         request = json.loads(line)

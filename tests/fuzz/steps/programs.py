@@ -1,4 +1,4 @@
-"""What programs do around operators: lists, optimizers, transforms, modes, threads, streams."""
+"""Programs around operators: lists, optimizers, transforms, modes, threads, streams."""
 
 # ruff: noqa: E501 - the texts of steps stay whole
 
@@ -192,7 +192,7 @@ def mode(draw: Draw) -> tuple[str, str]:
             ("saved", "", "torch.autograd.graph.allow_mutation_on_saved_tensors()"),
         )
     )
-    if name == "autocast":  # which operators it casts depends on the device
+    if name == "autocast":  # each device has its own list of operators
         body = f"{t} = {x} @ {x}.mT"
     return f"mode.{name}", f"{before}with {context}:\n    {body}"
 

@@ -133,7 +133,7 @@ def trainer() -> None:
             os.environ["WORLD_SIZE"]
         )
         run.train()
-    # What every rank has learnt is the same.
+    # Every rank has the same weights.
     parameters = torch.cat([p.detach().float().flatten() for p in run.model.parameters()])
     every = PartialState().device
     gathered = [torch.empty_like(parameters) for _ in range(arguments.world_size)]

@@ -1,4 +1,4 @@
-"""What torch.distributed offers beyond single collectives. Run once a rank; the parts named, or all."""
+"""torch.distributed beyond single collectives. Run once a rank; the parts named, or all."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def groups(device: str) -> None:
 
 
 def by_name(device: str) -> None:
-    """What torch has for backends of its own alone."""
+    """Functions that torch has for its own backends alone."""
     rank, size = dist.get_rank(), dist.get_world_size()
     parts = [[0], list(range(1, size))]
     part = dist.split_group(split_ranks=parts)
@@ -148,7 +148,7 @@ def by_name(device: str) -> None:
 
 def sparse(device: str) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
-    # As many values as the rank: none on the first.
+    # A rank gives as many values as its number: the first gives none.
     places = torch.arange(rank).reshape(1, -1)
     x = torch.sparse_coo_tensor(places, torch.ones(rank, 3), (size, 3), device=device)
     dist.all_reduce(x)

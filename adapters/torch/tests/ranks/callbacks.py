@@ -28,12 +28,12 @@ def chained(device: str) -> None:
         return work
 
     for _ in range(5):
-        # One after the other: what callbacks call has to be in the same order on every rank.
+        # One after the other, so that callbacks make their calls in the same order on every rank.
         for start in range(3):
             x = torch.full((1000,), float(start), device=device)
             future = dist.all_reduce(x, async_op=True).get_future().then(then(depth))
             assert future.wait().eq(start).all()
-    # Without waiting in between, where the callbacks themselves call nothing.
+    # No waiting in between: these callbacks make no calls.
     futures = [
         dist.all_reduce(torch.ones(100, device=device), async_op=True)
         .get_future()

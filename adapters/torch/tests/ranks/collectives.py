@@ -22,7 +22,7 @@ DTYPES = [
     torch.bool,
 ]
 ONLY_MOVED = [torch.int16, torch.complex64, torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16]
-# Nothing, one element, an odd number, more than one step of the engine.
+# Sizes: none, one element, an odd number, more than one step of the engine.
 SIZES = [0, 1, 37, int(sys.argv[2]) if len(sys.argv) > 2 else 300_007]
 OPS = [dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX]
 BITWISE = [dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR]
@@ -179,7 +179,7 @@ def check_movement(device: str, group, gloo, ranks: list[int]) -> None:
 
 
 def check_averages(device: str, group) -> None:
-    """What gloo does not have, against a sum."""
+    """Reductions that gloo lacks, compared with a sum."""
     n = group.size()
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int32):
         inputs = [values(dtype, 1000, rank) * 8 for rank in range(n)]

@@ -122,7 +122,7 @@ def collectives(engine: str) -> None:
 
 
 def child_may_destroy_the_group() -> None:
-    """Without the watchdog, which a forked child does not have; the parent's group stays as it is."""
+    """A forked child has no watchdog, and ends without it; the parent's group stays as it is."""
     child = os.fork()
     if child == 0:
         dist.destroy_process_group()
@@ -168,7 +168,7 @@ def gradients(hook=None) -> float:
 
 
 def on_the_compute_stream(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """What a plugin does wrong that completes its futures where the gradients are computed."""
+    """The control: completes its future on the stream of the gradients, as a wrong plugin would."""
     buffer = bucket.buffer().div_(dist.get_world_size())
     unawaited.append(dist.all_reduce(buffer, async_op=True))
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()

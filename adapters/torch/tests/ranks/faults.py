@@ -65,7 +65,7 @@ def other_op(rank: int, device: str) -> None:
 
 def other_root(rank: int, device: str) -> None:
     """Every rank gives what it has: nobody would have to wait."""
-    for _ in range(2):  # who came first hears of it at its next call
+    for _ in range(2):  # the first rank is told at its next call
         dist.broadcast(torch.full((1000,), float(rank), device=device), rank)
 
 
@@ -149,7 +149,7 @@ def another_user(rank: int, device: str) -> None:
 
 
 def killed_all(rank: int, device: str) -> None:
-    """Nobody is left to clean up."""
+    """All ranks are killed, so that none is left to remove the shared memory."""
     dist.all_reduce(torch.ones(1 << 20, device=device))
     dist.barrier()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -171,7 +171,7 @@ def main() -> None:
     sys.stdout.flush()
     if what in ("missing", "connecting", "monitored"):
         dist.distributed_c10d._get_default_store().set(f"failed/{dist.get_rank()}", "")
-    os._exit(0)  # not the business of this test: how torch ends after a failure
+    os._exit(0)  # this test is not about how torch ends after a failure
 
 
 if __name__ == "__main__":

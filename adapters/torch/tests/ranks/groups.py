@@ -31,7 +31,7 @@ class Pair:
 
 @dataclass
 class Call:
-    """What a rank does in one call, and what it has to get."""
+    """One call of a rank, and the result that it must get."""
 
     where: str
     start: Callable[[], dist.Work]
@@ -104,7 +104,7 @@ def main() -> None:
     turns = [which for which, calls in enumerate(lists) for _ in calls]
     order.shuffle(turns)
     left = [iter(calls) for calls in lists]
-    # Who waited in between, for calls that others make later, would wait for ever: that is the program's fault.
+    # A rank that waited here for calls that other ranks make later would wait for ever, by the program's fault.
     works = [next(left[which]).start() for which in turns]
     order.shuffle(works)
     for work in works:

@@ -74,7 +74,7 @@ def check_collectives() -> None:
 
 
 def shm_serves_one_host_only() -> None:
-    """It is refused with the reason, for tensors on the CPU and where it is asked for by name."""
+    """The engine shm is refused with the reason, for tensors on the CPU and where it is asked for by name."""
     message = "serves processes of one host; rank 1 is on another one than rank 0"
     group = dist.new_group(backend="flagos")
     with pytest.raises(NotImplementedError, match=message):

@@ -93,11 +93,11 @@ def main() -> None:
         dist.barrier()
         dist.destroy_process_group()
         opened.append(count_of("fd"))
-    # What the first lives open stays open: libraries and the device.
+    # The first lives open libraries and the device, which stay open.
     assert mapped() == 0, f"{mapped()} mappings of shared memory are left"
     assert count_of("fd") <= opened[min(2, times - 1)] + 2, f"descriptors: {opened}"
     deadline = time.monotonic() + 60
-    while count_of("task") > threads + 3:  # they end by themselves, a moment later
+    while count_of("task") > threads + 3:  # threads of torch end by themselves, a moment later
         assert time.monotonic() < deadline, f"{count_of('task')} threads are left"
         time.sleep(0.01)
     print(f"{times} lives")

@@ -1,4 +1,4 @@
-"""What the templates of weights have in common: names, loading, and moving between host and device."""
+"""The base of the weights' templates: names, loading, and moving between host and device."""
 
 import torch
 from lightx2v_platform.base.global_var import AI_DEVICE
