@@ -4,17 +4,13 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::flag::reached;
 use super::member::Member;
-use super::segment::{Call, WINDOWS};
+use super::steps::{copy, Progress, Steps, ALIGN};
 use crate::reduce::reduce;
-use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
+use crate::{Collective, Error, ErrorKind, Kind, Result};
 
 /// The most bytes that a rank reads in an all-reduce of one step, in which every rank reduces all elements.
 const ONE_STEP_BYTES: usize = 96 << 10;
-
-/// The alignment of a window's parts.
-const ALIGN: usize = 64;
 
 /// The smallest window that has a part for each of `size` ranks and the table of an all-to-all.
 pub(super) fn least_window(size: usize) -> usize {
@@ -24,42 +20,6 @@ pub(super) fn least_window(size: usize) -> usize {
 /// The size of the table at the beginning of an all-to-all's window, which has the number of bytes for each rank.
 fn table(size: usize) -> usize {
     (size * size_of::<u64>()).next_multiple_of(ALIGN)
-}
-
-/// The steps of one collective.
-struct Steps<'a> {
-    member: &'a Member,
-    call: &'a Collective<'a>,
-    deadline: Instant,
-    /// The number of the current step.
-    now: u32,
-    first: bool,
-    /// The most bytes this rank sends to one rank, for all-to-all.
-    longest: usize,
-    /// The factor of each rank, for [`ReduceOp::PremulSum`].
-    factors: Vec<f64>,
-    /// The call that is still to be compared with the calls of other ranks.
-    open: Described,
-}
-
-/// A call of this rank that has not been compared with every rank's. A rank that only gives, such as the root of a
-/// broadcast, waits for no other rank. A rank that made another call is noticed later: when this rank has finished, or
-/// when it waits for that rank.
-#[derive(Default)]
-struct Described {
-    /// The step in which this rank published the description of the call.
-    step: u32,
-    call: Call,
-    /// For each rank, whether its call has not been compared yet.
-    unseen: Vec<bool>,
-}
-
-/// The progress of a rank over all its calls.
-#[derive(Default)]
-struct Progress {
-    /// The last step of this rank.
-    step: u32,
-    open: Described,
 }
 
 /// The collectives of one rank, which go one after the other.
@@ -78,21 +38,11 @@ impl Collectives {
         deadline: Instant,
     ) -> Result<()> {
         let mut progress = self.0.lock();
-        let mut steps = Steps {
-            member,
-            call,
-            deadline,
-            now: progress.step,
-            first: true,
-            longest: 0,
-            factors: vec![],
-            open: std::mem::take(&mut progress.open),
-        };
+        let mut steps = Steps::new(member, call, deadline, &mut progress);
         // SAFETY: the caller's promise.
         unsafe {
             match call.kind {
-                Kind::AllReduce => steps.all_reduce()?,
-                Kind::Reduce => steps.all_reduce()?,
+                Kind::AllReduce | Kind::Reduce => steps.all_reduce()?,
                 Kind::Broadcast => steps.broadcast()?,
                 Kind::AllGather | Kind::Gather => steps.gather()?,
                 Kind::Scatter => steps.scatter()?,
@@ -107,213 +57,11 @@ impl Collectives {
                 }
             }
         }
-        steps.compare_those_who_came()?;
-        progress.step = steps.now;
-        progress.open = steps.open;
-        Ok(())
-    }
-}
-
-/// Copies bytes between memory of this process and a window.
-///
-/// # Safety
-/// Both are valid for `bytes` and do not overlap, unless they are the same.
-unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
-    if bytes != 0 && !std::ptr::eq(from, to) {
-        // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+        steps.end(&mut progress)
     }
 }
 
 impl Steps<'_> {
-    fn mine(&self) -> usize {
-        self.member.rank
-    }
-
-    /// Begins a step. Returns this rank's window, which no rank reads any more.
-    fn begin(&mut self) -> Result<*mut u8> {
-        self.now = self.now.wrapping_add(1);
-        let member = self.member;
-        let before = self.now.wrapping_sub(WINDOWS as u32 - 1);
-        for other in member.others() {
-            member.wait(
-                &member.segment.control(other).step,
-                before,
-                other,
-                self.deadline,
-            )?;
-        }
-        // All ranks have published the step before this one, and none can be beyond the next.
-        for other in member.others() {
-            self.compare(other)?;
-        }
-        if self.first {
-            let slot = &member.segment.control(self.mine()).call[self.now as usize % WINDOWS];
-            let call = self.describe();
-            // SAFETY: only this rank writes, and the others have read what was here two steps ago.
-            unsafe { *slot.get() = call };
-            self.open.step = self.now;
-            self.open.call = call;
-            self.open.unseen.clear();
-            self.open.unseen.resize(member.size, true);
-        }
-        Ok(member.segment.window(self.mine(), self.now))
-    }
-
-    fn describe(&self) -> Call {
-        let call = self.call;
-        let count = if call.kind == Kind::AllToAll {
-            0
-        } else {
-            call.count as u64
-        };
-        Call {
-            kind: call.kind as u32,
-            dtype: if call.kind == Kind::Barrier {
-                0
-            } else {
-                call.dtype as u32
-            },
-            reduce: if call.kind.reduces() {
-                call.reduce as u32
-            } else {
-                0
-            },
-            root: call.root.map_or(u32::MAX, |root| root as u32),
-            count,
-            sequence: call.sequence,
-            factor: call.factor.to_bits(),
-            longest: self.longest as u64,
-        }
-    }
-
-    /// Publishes the step: the window is written, and earlier steps are read.
-    fn publish(&self) {
-        self.member
-            .segment
-            .control(self.mine())
-            .step
-            .publish(self.now);
-    }
-
-    /// Waits for the contribution of `other` to this step. Returns its window.
-    fn arrived(&mut self, other: usize) -> Result<*const u8> {
-        let control = self.member.segment.control(other);
-        self.member
-            .wait(&control.step, self.now, other, self.deadline)?;
-        self.compare(other)?;
-        Ok(self.member.segment.window(other, self.now))
-    }
-
-    fn call_of(&self, other: usize) -> Call {
-        let slot = &self.member.segment.control(other).call[self.now as usize % WINDOWS];
-        // SAFETY: `other` has published this step, and does not write here before this rank has gone on.
-        unsafe { *slot.get() }
-    }
-
-    /// Compares the call with those of the ranks that have published its step already. Of two ranks that wait for no other,
-    /// one sees the other's call: publishing a step and reading the others' steps are sequentially consistent.
-    fn compare_those_who_came(&mut self) -> Result<()> {
-        let (member, step) = (self.member, self.open.step);
-        for other in member.others() {
-            if reached(member.segment.control(other).step.get(), step) {
-                self.compare(other)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Fails when `other` made another call than this rank. `other` has published the step of the description.
-    fn compare(&mut self, other: usize) -> Result<()> {
-        let unseen = self.open.unseen.get_mut(other);
-        if !unseen.is_some_and(std::mem::take) {
-            return Ok(());
-        }
-        let slot = &self.member.segment.control(other).call[self.open.step as usize % WINDOWS];
-        // SAFETY: `other` has published that step, and describes no call two steps later before this rank has gone on.
-        let (here, there) = (self.open.call, unsafe { *slot.get() });
-        let same = |call: Call| Call {
-            factor: 0,
-            longest: 0,
-            sequence: 0,
-            ..call
-        };
-        if same(here) == same(there) {
-            return Ok(());
-        }
-        let before = if here == self.describe() {
-            String::new()
-        } else {
-            format!(
-                " of this rank's {} (sequence {})",
-                Kind::from_code(here.kind).map_or("?", Kind::name),
-                here.sequence
-            )
-        };
-        let kind = Kind::from_code(there.kind).map_or("?", Kind::name);
-        let dtype = DType::from_code(there.dtype).map_or("?", DType::name);
-        let reduced = match Kind::from_code(there.kind) {
-            Some(kind) if kind.reduces() => {
-                format!(
-                    ", {}",
-                    ReduceOp::from_code(there.reduce).map_or("?", ReduceOp::name)
-                )
-            }
-            _ => String::new(),
-        };
-        let root = if there.root == u32::MAX {
-            String::new()
-        } else {
-            format!(", root {}", there.root)
-        };
-        Err(Error::new(
-            ErrorKind::Mismatch,
-            format!(
-                "rank {other} called {kind} of {} x {dtype}{reduced}{root} (sequence {}) instead{before}: all ranks must call \
-                 the same collectives in the same order, with the same types and sizes",
-                there.count, there.sequence
-            ),
-        )
-        .due_to(other))
-    }
-
-    /// Waits for the contributions of all ranks; in the first step, reads their factors.
-    fn all_arrived(&mut self) -> Result<()> {
-        for other in self.member.others() {
-            self.arrived(other)?;
-        }
-        if self.first && self.call.kind.reduces() && self.call.reduce == ReduceOp::PremulSum {
-            self.factors = (0..self.member.size)
-                .map(|rank| f64::from_bits(self.call_of(rank).factor))
-                .collect();
-        }
-        self.first = false;
-        Ok(())
-    }
-
-    /// The addresses of all ranks' contributions, at `offset` of their windows; `own` is this rank's.
-    fn inputs(&self, own: *const u8, offset: usize) -> Vec<*const u8> {
-        (0..self.member.size)
-            .map(|rank| {
-                if rank == self.mine() {
-                    own
-                } else {
-                    // The offset is within a window.
-                    self.member
-                        .segment
-                        .window(rank, self.now)
-                        .wrapping_add(offset)
-                        .cast_const()
-                }
-            })
-            .collect()
-    }
-
-    /// Bytes of a window's part, of which each rank has one.
-    fn part(&self) -> usize {
-        self.member.segment.window_bytes() / self.member.size / ALIGN * ALIGN
-    }
-
     fn barrier(&mut self) -> Result<()> {
         self.begin()?;
         self.publish();
@@ -646,14 +394,5 @@ impl Steps<'_> {
         // SAFETY: both hold that many elements.
         unsafe { copy(call.send[mine], call.recv[mine], out * element) };
         Ok(())
-    }
-
-    /// The `longest` of `other`, which it publishes in the first step only; 0 in later steps.
-    fn longest_of(&self, other: usize) -> usize {
-        if self.first {
-            self.call_of(other).longest as usize
-        } else {
-            0
-        }
     }
 }

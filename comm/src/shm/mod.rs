@@ -25,6 +25,8 @@ mod peers;
 mod rendezvous;
 #[cfg(not(loom))]
 mod segment;
+#[cfg(not(loom))]
+mod steps;
 
 #[cfg(not(loom))]
 pub use {communicator::Shm, rendezvous::connect};
