@@ -294,7 +294,7 @@ def _envelope(
     began = time.monotonic()
     unrecorded: dict[str, Any] = {"replayed": 0}
     try:
-        for only in envelope.candidates(conditions):
+        for only in envelope.condition_sets(conditions):
             if not guards <= only or not any(case.within(only) for case in right):
                 continue  # the device would be lost again, or no case would be left
             if any(case.within(only) for case in wrong):

@@ -39,7 +39,7 @@ Holding = frozenset[str]
 """The conditions that hold for one call."""
 
 
-def candidates(conditions: Iterable[str]) -> Iterator[frozenset[str]]:
+def condition_sets(conditions: Iterable[str]) -> Iterator[frozenset[str]]:
     """All sets of conditions, smaller sets and simpler conditions first."""
     simplest_first = ordered(conditions)
     for size in range(1, len(simplest_first) + 1):
