@@ -167,26 +167,35 @@ def columns(rows: Iterable[Sequence[str]], header: Sequence[str]) -> Iterator[st
 
 
 def lines(
-    measured: Mapping[str, Measured], unit: str, what: str = "", scale: float = 1, digits: int = 1
+    measured: Mapping[str, Measured],
+    unit: str,
+    what: str = "",
+    scale: float = 1,
+    digits: int = 1,
+    spreads: bool = False,
 ) -> Iterator[str]:
-    """A line for each measurement: the median of every side, and the ratios to the first, round by round.
+    """A line for each measurement: every side, and the ratios to the first side, round by round.
 
-    `scale` turns what was measured into `unit`.
+    A side is shown by its median, or with `spreads` by least / median / greatest. `scale` turns what was measured
+    into `unit`.
     """
     sides = list(dict.fromkeys(side for one in measured.values() for side in one.samples))
     reference = sides[0]
-    rows = []
-    for name, one in measured.items():
-        medians = {
-            side: f"{spread.median * scale:.{digits}f}" for side, spread in one.spreads().items()
-        }
-        ratios = [one.ratio(side).shown() if side in one.samples else "" for side in sides[1:]]
-        rows.append((name, *(medians.get(side, "") for side in sides), *ratios))
-    yield from columns(
-        rows,
-        (
-            what,
-            *(f"{side} {unit}" for side in sides),
-            *(f"{side} / {reference}" for side in sides[1:]),
-        ),
-    )
+
+    def cell(one: Measured, side: str) -> str:
+        if side not in one.samples:
+            return ""
+        spread = one.spread(side)
+        shown = (spread.least, spread.median, spread.greatest) if spreads else (spread.median,)
+        return " / ".join(f"{x * scale:.{digits}f}" for x in shown)
+
+    def ratio(one: Measured, side: str) -> str:
+        known = {side, reference} <= one.samples.keys()
+        return one.ratio(side, reference).shown() if known else ""
+
+    rows = [
+        (name, *(cell(one, side) for side in sides), *(ratio(one, side) for side in sides[1:]))
+        for name, one in measured.items()
+    ]
+    ratios = (f"{side} / {reference}" for side in sides[1:])
+    yield from columns(rows, (what, *(f"{side} {unit}" for side in sides), *ratios))

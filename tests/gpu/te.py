@@ -32,6 +32,7 @@ import torch.nn.functional as F
 
 from tests.bench import machine
 from tests.bench.timing import (
+    Measured,
     lines,
     measure,
     microseconds_per_replay,
@@ -315,9 +316,16 @@ def measured(case: Case, sides: dict[str, Call], rounds: int, device: str) -> di
 
 
 def table(results: list[dict[str, Any]], what: str) -> list[str]:
-    """Lines of text: every side, and the ratios of the others to flagos."""
-    found = {result["operator"]: result[what] for result in results if result[what] is not None}
-    return [f"{what}:", *lines(found, "µs", "operator"), ""]
+    """Lines of text: every side, and its ratio to eager torch."""
+    order = ("eager", "flagos", "compiled", "TE")
+    found = {
+        result["operator"]: Measured(
+            {side: result[what].samples[side] for side in order if side in result[what].samples}
+        )
+        for result in results
+        if result[what] is not None
+    }
+    return [f"{what}:", *lines(found, "µs", "operator", spreads=True), ""]
 
 
 def plain(result: dict[str, Any]) -> dict[str, Any]:
@@ -327,7 +335,7 @@ def plain(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Measures and prints Markdown; 1 when an operator of ours failed or is wrong."""
+    """Measures and prints tables; 1 when an operator of ours failed or is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=20, help="interleaved rounds (default: 20)")
     parser.add_argument("--seconds", type=float, default=300, help="the budget (default: 300)")

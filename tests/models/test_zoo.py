@@ -7,10 +7,13 @@ import torch
 
 from tests.models import zoo
 
-DEVICES = "cpu", "flagos"
+
+@pytest.fixture
+def devices(native):
+    return native, "flagos"
 
 
-@pytest.mark.host
+@pytest.mark.host  # other vendors add in an order of their own
 @pytest.mark.parametrize(
     ("kind", "name", "model_type"),
     [
@@ -20,11 +23,11 @@ DEVICES = "cpu", "flagos"
         ("sees", "ConvNextForImageClassification", "convnext"),
     ],
 )
-def test_models_of_transformers_are_those_of_the_cpu(kind, name, model_type):
-    assert zoo.judge(kind, name, model_type, "default", DEVICES)[0] == "same"
+def test_models_of_transformers_are_those_of_the_cpu(kind, name, model_type, devices):
+    assert zoo.judge(kind, name, model_type, "default", devices)[0] == "same"
 
 
-def test_a_difference_in_the_last_bit_is_seen(monkeypatch):
+def test_a_difference_in_the_last_bit_is_seen(monkeypatch, devices):
     def run(kind, name, config, device):
         shown = real(kind, name, config, device)
         if device == "flagos":
@@ -36,12 +39,12 @@ def test_a_difference_in_the_last_bit_is_seen(monkeypatch):
 
     real = zoo.run
     monkeypatch.setattr(zoo, "run", run)
-    verdict, why = zoo.judge("fills", "BertForMaskedLM", "bert", "default", DEVICES)
+    verdict, why = zoo.judge("fills", "BertForMaskedLM", "bert", "default", devices)
     assert verdict == "differs" and why.startswith("training.weight.")
 
 
-def test_what_cannot_be_built_is_not_counted_as_the_same():
-    assert zoo.judge("writes", "FuyuForCausalLM", "fuyu", "default", DEVICES)[0] == "not built"
+def test_what_cannot_be_built_is_not_counted_as_the_same(devices):
+    assert zoo.judge("writes", "FuyuForCausalLM", "fuyu", "default", devices)[0] == "not built"
 
 
 def test_nan_is_no_number_and_zeros_have_signs():
