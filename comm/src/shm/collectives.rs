@@ -31,6 +31,7 @@ impl Collectives {
     ///
     /// # Safety
     /// The buffers of `call` are valid for its counts.
+    #[inline]
     pub(super) unsafe fn run(
         &self,
         member: &Member,

@@ -50,12 +50,14 @@ impl Member {
     }
 
     /// The other ranks, beginning with the next one, so that not all ranks read from one rank at once.
+    #[inline]
     pub(super) fn others(&self) -> impl Iterator<Item = usize> {
         let (rank, size) = (self.rank, self.size);
         (1..size).map(move |distance| (rank + distance) % size)
     }
 
     /// Waits until a flag that `peer` advances has reached `target`.
+    #[inline]
     pub(super) fn wait(
         &self,
         flag: &Flag,
@@ -97,6 +99,7 @@ impl Member {
     }
 
     /// Fails when a rank has aborted the group.
+    #[inline]
     pub(super) fn check_abort(&self) -> Result<()> {
         match self.segment.aborted() {
             None => Ok(()),

@@ -51,6 +51,7 @@ pub(super) struct Progress {
 ///
 /// # Safety
 /// Both are valid for `bytes` and do not overlap, unless they are the same.
+#[inline]
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     if bytes != 0 && !std::ptr::eq(from, to) {
         // SAFETY: the caller's promise.
@@ -60,6 +61,7 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 
 impl<'a> Steps<'a> {
     /// The first steps of a call, which go on behind `progress`.
+    #[inline]
     pub(super) fn new(
         member: &'a Member,
         call: &'a Collective<'a>,
@@ -79,6 +81,7 @@ impl<'a> Steps<'a> {
     }
 
     /// Ends the call, and notes its last step in `progress`.
+    #[inline]
     pub(super) fn end(mut self, progress: &mut Progress) -> Result<()> {
         self.compare_those_who_came()?;
         progress.step = self.now;
@@ -86,11 +89,13 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
+    #[inline]
     pub(super) fn mine(&self) -> usize {
         self.member.rank
     }
 
     /// Begins a step. Returns this rank's window, which no rank reads any more.
+    #[inline]
     pub(super) fn begin(&mut self) -> Result<*mut u8> {
         self.now = self.now.wrapping_add(1);
         let member = self.member;
@@ -120,6 +125,7 @@ impl<'a> Steps<'a> {
         Ok(member.segment.window(self.mine(), self.now))
     }
 
+    #[inline]
     fn describe(&self) -> Call {
         let call = self.call;
         let count = if call.kind == Kind::AllToAll {
@@ -148,6 +154,7 @@ impl<'a> Steps<'a> {
     }
 
     /// Publishes the step: the window is written, and earlier steps are read.
+    #[inline]
     pub(super) fn publish(&self) {
         self.member
             .segment
@@ -157,6 +164,7 @@ impl<'a> Steps<'a> {
     }
 
     /// Waits for the contribution of `other` to this step. Returns its window.
+    #[inline]
     pub(super) fn arrived(&mut self, other: usize) -> Result<*const u8> {
         let control = self.member.segment.control(other);
         self.member
@@ -165,6 +173,7 @@ impl<'a> Steps<'a> {
         Ok(self.member.segment.window(other, self.now))
     }
 
+    #[inline]
     fn call_of(&self, other: usize) -> Call {
         let slot = &self.member.segment.control(other).call[self.now as usize % WINDOWS];
         // SAFETY: `other` has published this step, and does not write here before this rank has gone on.
@@ -173,6 +182,7 @@ impl<'a> Steps<'a> {
 
     /// Compares the call with those of the ranks that have published its step already. Of two ranks that wait for no other,
     /// one sees the other's call: publishing a step and reading the others' steps are sequentially consistent.
+    #[inline]
     fn compare_those_who_came(&mut self) -> Result<()> {
         let (member, step) = (self.member, self.open.step);
         for other in member.others() {
@@ -184,6 +194,7 @@ impl<'a> Steps<'a> {
     }
 
     /// Fails when `other` made another call than this rank. `other` has published the step of the description.
+    #[inline]
     fn compare(&mut self, other: usize) -> Result<()> {
         let unseen = self.open.unseen.get_mut(other);
         if !unseen.is_some_and(std::mem::take) {
@@ -238,6 +249,7 @@ impl<'a> Steps<'a> {
     }
 
     /// Waits for the contributions of all ranks; in the first step, reads their factors.
+    #[inline]
     pub(super) fn all_arrived(&mut self) -> Result<()> {
         for other in self.member.others() {
             self.arrived(other)?;
@@ -252,6 +264,7 @@ impl<'a> Steps<'a> {
     }
 
     /// The addresses of all ranks' contributions, at `offset` of their windows; `own` is this rank's.
+    #[inline]
     pub(super) fn inputs(&self, own: *const u8, offset: usize) -> Vec<*const u8> {
         (0..self.member.size)
             .map(|rank| {
@@ -270,11 +283,13 @@ impl<'a> Steps<'a> {
     }
 
     /// Bytes of a window's part, of which each rank has one.
+    #[inline]
     pub(super) fn part(&self) -> usize {
         self.member.segment.window_bytes() / self.member.size / ALIGN * ALIGN
     }
 
     /// The `longest` of `other`, which it publishes in the first step only; 0 in later steps.
+    #[inline]
     pub(super) fn longest_of(&self, other: usize) -> usize {
         if self.first {
             self.call_of(other).longest as usize
