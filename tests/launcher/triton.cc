@@ -1,4 +1,4 @@
-// What Triton's driver calls beside what flagos calls. Appended to the simulated driver of the core's tests.
+// Functions that Triton's driver calls, and flagos does not. Appended to the simulated driver of the core's tests.
 extern "C" {
 
 Code cuFuncGetAttribute(int* value, int attribute, Function*) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the dialects share: a communicator, its groups of calls, and the calls themselves in the library's own codes.
+// Shared by the dialects: a communicator, its groups of calls, and the calls themselves in the library's own codes.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks on several hosts share instead of memory: a connection of each to the first.
+// Ranks on several hosts share no memory: each has a connection to the first.
 #pragma once
 
 #include <atomic>

@@ -1,10 +1,10 @@
 // Programs and launches. Of a program, PTX or a cubin, only the names and parameters of its kernels are read.
-// What the two kernels of the tests do is known here by their names; the others do nothing.
+// The two kernels of the tests are known by their names; any other kernel does nothing.
 #include <elf.h>
 
 namespace {
 
-// What the last launch was given, and all of them as text while `recording`.
+// The arguments of the last launch, and of all launches as text while `recording`.
 bool recording = false;
 int refusals = 0;
 auto& launches = *new std::vector<std::string>;
@@ -69,7 +69,7 @@ static_assert(sizeof(Attribute) == 72 && sizeof(Config) == 56, "as in cuda.h");
 
 static std::vector<Attribute> last_attributes;
 
-// What the last launch was given, for the tests: how many attributes, and the first two numbers of one.
+// The arguments of the last launch, for the tests: how many attributes, and the first two numbers of one.
 unsigned simulated_attributes() {
   std::lock_guard<std::mutex> lock(mutex);
   return last_attributes.size();

@@ -100,7 +100,7 @@ auto& streams = *new std::map<Stream*, std::shared_ptr<Stream>>;
 thread_local Context* current = nullptr;
 thread_local bool in_function = false;
 
-// What every call but cuInit begins with.
+// The checks that every call but cuInit begins with.
 Code enter() {
   if (!initialized)
     return kNotInitialized;
