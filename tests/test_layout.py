@@ -399,3 +399,42 @@ def test_the_words_of_the_architecture_have_places() -> None:
     }
     assert {"plan", "twin", "engine", "launch plan"} <= places.keys()
     assert [word for word, paths in places.items() if not all(p.exists() for p in paths)] == []
+
+
+# The rooms of the torch shim, each with the other rooms that its files may include. Files in no room (the registration,
+# the library, the benchmark) lie above all of them, `shim.h` below.
+SHIM = ROOT / "adapters" / "torch" / "csrc"
+SHIM_ROOMS: dict[str, set[str]] = {
+    "runtime": set(),
+    "aten": {"runtime"},
+    "python_kernels": {"runtime", "aten"},
+    "cuda": {"runtime", "aten"},
+    "distributed": {"runtime"},
+}
+
+
+def shim_includes() -> dict[str, set[str]]:
+    """The shim's files, as `room/name` → those they include. A header and its source are one file."""
+    files = {path.relative_to(SHIM).with_suffix("") for path in SHIM.rglob("*.[ch]*")}
+    included: dict[str, set[str]] = {str(file): set() for file in files}
+    for path in SHIM.rglob("*.[ch]*"):
+        name = str(path.relative_to(SHIM).with_suffix(""))
+        for header in re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE):
+            if (SHIM / header).exists() and (other := header.removesuffix(".h")) != name:
+                included[name].add(other)
+    return included
+
+
+def test_rooms_of_the_torch_shim_include_only_what_lies_below() -> None:
+    included = shim_includes()
+    rooms = {name.split("/")[0] for name in included if "/" in name}
+    assert rooms == SHIM_ROOMS.keys(), "a new room belongs into SHIM_ROOMS of this test"
+    above = {
+        f"{name} includes {other}"
+        for name, others in included.items()
+        if (room := name.split("/")[0]) in SHIM_ROOMS
+        for other in others
+        if other != "shim" and other.split("/")[0] not in SHIM_ROOMS[room] | {room}
+    }
+    assert above == set()
+    assert circle(included) == []

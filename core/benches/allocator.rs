@@ -38,17 +38,15 @@ fn system_pair(nbytes: usize) {
 }
 
 fn alloc(nbytes: usize) -> *mut c_void {
-    let (mut data, mut block) = (null_mut(), null_mut());
-    // SAFETY: valid outputs.
-    let status = unsafe { (api().mem_alloc)(0, 0, nbytes, &mut data, &mut block) };
+    let mut data = null_mut();
+    // SAFETY: a valid output.
+    let status = unsafe { (api().mem_alloc_at)(0, 0, nbytes, &mut data) };
     assert_eq!(status, FLAGOS_OK);
-    black_box(data);
-    block
+    black_box(data)
 }
 
 fn pair(nbytes: usize) {
-    let block = alloc(nbytes);
-    (api().mem_free)(black_box(block));
+    (api().mem_free_at)(alloc(nbytes));
 }
 
 fn line(name: &str, [least, median, most]: [f64; 3], system: f64) {
@@ -97,14 +95,14 @@ fn main() {
             held.iter().enumerate().partition(|(i, _)| i % 2 == 1);
         freed
             .into_iter()
-            .for_each(|(_, block)| (api().mem_free)(*block));
+            .for_each(|(_, data)| drop((api().mem_free_at)(*data)));
         line(
             &format!("flagos, {name}, used cache"),
             measure(|| pair(nbytes)),
             system[1],
         );
         kept.into_iter()
-            .for_each(|(_, block)| (api().mem_free)(*block));
+            .for_each(|(_, data)| drop((api().mem_free_at)(*data)));
         (api().mem_empty_cache)(-1);
     }
     for threads in [2, 8] {

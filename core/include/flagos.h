@@ -101,6 +101,36 @@
 #define FLAGOS_LAUNCH_PDL 2
 
 /**
+ * `FlagosStep::kind`: a launch of a kernel.
+ */
+#define FLAGOS_STEP_LAUNCH 0
+
+/**
+ * `FlagosStep::kind`: every element of `target` becomes the number.
+ */
+#define FLAGOS_STEP_FILL 1
+
+/**
+ * `FlagosStep::kind`: `target` becomes a copy of `source`.
+ */
+#define FLAGOS_STEP_COPY 2
+
+/**
+ * `FlagosStep::number_kind`: `integer`.
+ */
+#define FLAGOS_NUMBER_INTEGER 0
+
+/**
+ * `FlagosStep::number_kind`: `real`.
+ */
+#define FLAGOS_NUMBER_DOUBLE 1
+
+/**
+ * `FlagosStep::number_kind`: a boolean, 0 or 1 in `integer`.
+ */
+#define FLAGOS_NUMBER_BOOL 2
+
+/**
  * A launch made by `launch_create`.
  */
 typedef struct FlagosLaunch FlagosLaunch;
@@ -418,6 +448,136 @@ typedef struct FlagosLaunchDesc {
 } FlagosLaunchDesc;
 
 /**
+ * Memory that a recorded call allocates.
+ */
+typedef struct FlagosBlock {
+  /**
+   * Bytes.
+   */
+  int64_t nbytes;
+  /**
+   * 1: some result lies in it.
+   */
+  uint32_t returned;
+} FlagosBlock;
+
+/**
+ * A tensor in a recording.
+ */
+typedef struct FlagosPlace {
+  /**
+   * `i`: the memory of the i-th tensor among the arguments; `-1 - k`: the k-th block.
+   */
+  int64_t memory;
+  /**
+   * Bytes from the argument's first element, or from the beginning of the block.
+   */
+  int64_t offset;
+  /**
+   * The framework's number of the dtype.
+   */
+  uint32_t dtype;
+  /**
+   * Dimensions.
+   */
+  uint32_t rank;
+  /**
+   * Elements along each dimension.
+   */
+  const int64_t *sizes;
+  /**
+   * Elements from one index to the next along each dimension.
+   */
+  const int64_t *strides;
+} FlagosPlace;
+
+/**
+ * A piece of work of a recorded call.
+ */
+typedef struct FlagosStep {
+  /**
+   * One of `FLAGOS_STEP_*`, which says which of the following fields mean something.
+   */
+  uint32_t kind;
+  /**
+   * The launch, to be run with the addresses of these memories.
+   */
+  const struct FlagosLaunch *launch;
+  /**
+   * As in `FlagosPlace`.
+   */
+  const int64_t *memories;
+  /**
+   * How many there are.
+   */
+  size_t num_memories;
+  /**
+   * The tensor that is written.
+   */
+  struct FlagosPlace target;
+  /**
+   * The tensor that is read.
+   */
+  struct FlagosPlace source;
+  /**
+   * One of `FLAGOS_NUMBER_*`.
+   */
+  uint32_t number_kind;
+  /**
+   * An integer or a boolean.
+   */
+  int64_t integer;
+  /**
+   * A floating-point number.
+   */
+  double real;
+} FlagosStep;
+
+/**
+ * A tensor that a recorded call returns.
+ */
+typedef struct FlagosOutput {
+  /**
+   * The index of the argument that is returned, or -1.
+   */
+  int64_t argument;
+  /**
+   * Where there is no argument: the new tensor, in a block.
+   */
+  struct FlagosPlace place;
+} FlagosOutput;
+
+/**
+ * A recording read by `recording_read`. Immutable.
+ */
+typedef struct FlagosRecording {
+  /**
+   * The memory to allocate.
+   */
+  const struct FlagosBlock *blocks;
+  /**
+   * How many blocks there are.
+   */
+  size_t num_blocks;
+  /**
+   * The work, in order.
+   */
+  const struct FlagosStep *steps;
+  /**
+   * How many steps there are.
+   */
+  size_t num_steps;
+  /**
+   * The results, in order.
+   */
+  const struct FlagosOutput *results;
+  /**
+   * How many results there are.
+   */
+  size_t num_results;
+} FlagosRecording;
+
+/**
  * The table. Every function may be called from any thread. A function returning `int32_t` returns a
  * `FLAGOS_*` status unless its comment says otherwise; after a failure `last_error` has the message.
  * Streams: 0 is the default stream of each device; other ids come from `stream_create`.
@@ -621,6 +781,33 @@ typedef struct FlagosApi {
    * (`FLAGOS_FLAG_LOG`).
    */
   void (*op_log_dispatch)(const char *name, const char *backend);
+  /**
+   * As `mem_alloc`, for callers that keep the address alone: only `mem_free_at` frees such a block.
+   */
+  int32_t (*mem_alloc_at)(int32_t device, uint64_t stream, size_t nbytes, void **data);
+  /**
+   * Gives back the block of `mem_alloc_at` that begins at an address, from any thread. 1 when there is
+   * one, which a forked child only forgets; else 0; not a status.
+   */
+  int32_t (*mem_free_at)(void *data);
+  /**
+   * Notes that work queued on `stream` uses the block of `mem_alloc_at` that begins at an address.
+   * Other addresses are ignored.
+   */
+  int32_t (*mem_record_stream_at)(const void *data, uint64_t stream);
+  /**
+   * Reads a recording, and prepares its launches as `launch_create` does. `num_inputs` tensors are among
+   * the arguments of the call, numbers of dtypes are below `num_dtypes`.
+   */
+  int32_t (*recording_read)(const int64_t *words,
+                            size_t num_words,
+                            size_t num_inputs,
+                            uint32_t num_dtypes,
+                            struct FlagosRecording **out);
+  /**
+   * Frees a recording that nobody runs any more; queued work is not affected. NULL is ignored.
+   */
+  void (*recording_free)(struct FlagosRecording *recording);
 } FlagosApi;
 
 #endif  /* FLAGOS_H */

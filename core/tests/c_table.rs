@@ -54,6 +54,7 @@ alone! {
     wrong_configuration_is_a_status("FLAGOS_HOST_MEMORY" = "much");
     unknown_variables_are_a_status("FLAGOS_HOST_MEMROY" = "1G");
     memory_is_counted("FLAGOS_HOST_MEMORY" = "64M");
+    memory_is_known_by_its_address("FLAGOS_HOST_DEVICES" = "2");
     out_of_memory_has_a_table("FLAGOS_HOST_MEMORY" = "64M");
     streams_and_events_work();
     pinned_memory_is_known();
@@ -61,6 +62,7 @@ alone! {
     wrong_arguments_are_refused();
     blocked_operators_say_why("FLAGOS_OP_mm" = "cuda");
     a_forked_child_is_told();
+    a_forked_child_knows_its_parents_addresses();
     a_child_forked_before_init_is_free();
 }
 
@@ -104,6 +106,36 @@ mod inside {
         // SAFETY: valid outputs.
         ok(unsafe { (table().mem_alloc)(device, 0, nbytes, &mut data, &mut block) });
         (data, block)
+    }
+
+    fn alloc_at(device: i32, nbytes: usize) -> *mut c_void {
+        let mut data = null_mut();
+        // SAFETY: a valid output.
+        ok(unsafe { (table().mem_alloc_at)(device, 0, nbytes, &mut data) });
+        data
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn memory_is_known_by_its_address() {
+        init();
+        let table = table();
+        let (first, second) = (alloc_at(0, 4096), alloc_at(1, 4096));
+        assert_eq!(alloc_at(0, 0), null_mut());
+        let counts = || [0, 1].map(|device| stats(device).allocation.all.current);
+        assert_eq!(counts(), [1, 1]);
+        ok((table.mem_record_stream_at)(second, 0));
+        for other in [null_mut(), first.wrapping_byte_add(512)] {
+            ok((table.mem_record_stream_at)(other, 0));
+            assert_eq!((table.mem_free_at)(other), 0);
+        }
+        assert_eq!((table.mem_free_at)(first), 1);
+        assert_eq!((table.mem_free_at)(first), 0);
+        assert_eq!(counts(), [0, 1]);
+        assert_eq!(alloc_at(0, 4096), first, "cached");
+        let by_handle = alloc(0, 4096);
+        assert_eq!((table.mem_free_at)(by_handle.0), 0, "named by its handle");
+        (table.mem_free)(by_handle.1);
     }
 
     fn stats(device: i32) -> FlagosMemoryStats {
@@ -416,6 +448,8 @@ mod inside {
                 (table.mem_alloc)(-1, 0, 1, &mut data, &mut null_mut()),
                 (table.mem_alloc)(9, 0, 1, &mut data, &mut null_mut()),
                 (table.mem_alloc)(0, 99, 1, &mut data, &mut null_mut()),
+                (table.mem_alloc_at)(0, 0, 1, null_mut()),
+                (table.mem_alloc_at)(9, 0, 1, &mut data),
                 (table.mem_stats)(0, null_mut()),
                 (table.mem_record_stream)(null_mut(), 0),
                 (table.mem_record_stream)(usize::MAX as *mut c_void, 0),
@@ -429,7 +463,7 @@ mod inside {
                 (table.device_properties)(0, null_mut()),
             ]
         };
-        assert_eq!(statuses, [FLAGOS_INVALID_ARGUMENT; 15]);
+        assert_eq!(statuses, [FLAGOS_INVALID_ARGUMENT; 17]);
         // SAFETY: as above.
         unsafe {
             assert!((table.op_slot)(null()).is_null());
@@ -545,6 +579,26 @@ mod inside {
         ok((table.device_sync)(0));
         (table.mem_free)(block);
         assert_eq!(alloc(0, 4096).0, data, "the parent goes on");
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn a_forked_child_knows_its_parents_addresses() {
+        init();
+        let data = alloc_at(0, 4096);
+        let mut own = 0_u8;
+        let own = std::ptr::from_mut(&mut own).cast();
+        let code = in_child(|| {
+            let mut out = null_mut();
+            // SAFETY: a valid output.
+            let refused = unsafe { (table().mem_alloc_at)(0, 0, 64, &mut out) };
+            refused == FLAGOS_FORKED
+                && (table().mem_free_at)(own) == 0
+                && (table().mem_free_at)(data) == 1
+                && (table().mem_free_at)(data) == 0
+        });
+        assert_eq!(code, 0);
+        assert_eq!((table().mem_free_at)(data), 1, "the parent still has it");
     }
 
     #[test]

@@ -4,18 +4,19 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <iterator>
+
+#include "aten/alias.h"
 #include "aten/route.h"
-#include "aten/twin.h"
-#include "cuda/to.h"
 #include "python_kernels/routed.h"
 #include "runtime/generator.h"
-#include "runtime/stream.h"
 
 namespace flagos {
 
 namespace {
 
-// The twin of a flagos storage, to be moved or sent elsewhere.
+// The twin of a flagos storage, for sharing it with another process.
 c10::StorageImpl* own_twin(const c10::Storage& storage) {
   TORCH_CHECK(storage.device_type() == kFlagos, "flagos: expected storage of a flagos device, got ", storage.device());
   c10::StorageImpl* twin = twin_of(storage.data_ptr());
@@ -23,7 +24,7 @@ c10::StorageImpl* own_twin(const c10::Storage& storage) {
   return twin;
 }
 
-// A native tensor of all bytes of a flagos storage, over its twin.
+// A native tensor of all bytes of a flagos storage.
 at::Tensor native_bytes(const c10::Storage& storage) {
   c10::StorageImpl* twin = own_twin(storage);
   auto bytes = at::detail::make_tensor<c10::TensorImpl>(
@@ -34,11 +35,11 @@ at::Tensor native_bytes(const c10::Storage& storage) {
   return bytes;
 }
 
-// To be called when the twin's bytes have been moved to shared memory, where they must stay.
+// To be called when torch has moved the twin's bytes to shared memory: points the flagos storage to them for good.
 void follow_twin(const c10::Storage& storage) {
   c10::StorageImpl* twin = own_twin(storage);
   refresh_from_twin(storage.unsafeGetStorageImpl(), twin, storage.device().index());
-  // torch leaves the twin resizable, without an allocator to resize it with.
+  // torch leaves the twin resizable although it has no allocator any more.
   twin->set_resizable(false);
   storage.unsafeGetStorageImpl()->set_resizable(false);
 }
@@ -54,7 +55,15 @@ at::Tensor adopt_native(const at::Tensor& native, int64_t device) {
   return view_of(native, wrap_storage(native.storage(), static_cast<c10::DeviceIndex>(device)));
 }
 
-// Statistics of pinned memory, under the names of torch.cuda's.
+template <class Map>
+std::vector<at::Tensor> each_of(at::TensorList tensors, Map map) {
+  std::vector<at::Tensor> mapped;
+  mapped.reserve(tensors.size());
+  std::transform(tensors.begin(), tensors.end(), std::back_inserter(mapped), map);
+  return mapped;
+}
+
+// Statistics of pinned memory under the names that torch.cuda uses.
 c10::Dict<std::string, int64_t> host_memory_stats() {
   const at::HostStats stats = at::getHostAllocator(kFlagos)->get_stats();
   c10::Dict<std::string, int64_t> named;
@@ -90,27 +99,18 @@ void register_library() {
     check_device_index(device);
     return default_generator(static_cast<c10::DeviceIndex>(device));
   });
-  // Errors of operators name them between the two calls of torch.flagos.graph.
+  // torch.flagos.graph sets it while it captures: errors then tell the operator.
   library.def(
       "set_capturing(bool capturing) -> ()", [](bool now) { __atomic_store_n(&capturing, now, __ATOMIC_RELAXED); });
-  // Lists of tensors under the other name of their device, around compiled graphs; autograd does not know of it.
+  // Around compiled graphs: each flagos tensor as a CUDA one over the same memory, or the reverse, without autograd.
   library.def("as_cuda(Tensor[] tensors) -> Tensor[]", [](at::TensorList tensors) {
-    std::vector<at::Tensor> views;
-    views.reserve(tensors.size());
-    for (const at::Tensor& tensor : tensors) {
-      views.push_back(is_flagos(tensor) ? share_with_cuda(tensor) : tensor);
-    }
-    return views;
+    return each_of(tensors, [](const at::Tensor& tensor) { return is_flagos(tensor) ? shared_alias(tensor) : tensor; });
   });
   library.def("as_flagos(Tensor[] tensors) -> Tensor[]", [](at::TensorList tensors) {
-    std::vector<at::Tensor> views;
-    views.reserve(tensors.size());
-    for (const at::Tensor& tensor : tensors) {
-      views.push_back(tensor.is_cuda() ? share_with_flagos(tensor) : tensor);
-    }
-    return views;
+    return each_of(
+        tensors, [](const at::Tensor& tensor) { return tensor.is_cuda() ? share_with_flagos(tensor) : tensor; });
   });
-  // The native generator behind one of flagos, for graphs of the native device.
+  // The native generator inside a flagos one, for graphs of the native device.
   library.def(
       "native_generator(Generator? generator) -> Generator?",
       [](const at::Generator& generator) -> at::Generator { return native_generator(generator); });
@@ -119,12 +119,12 @@ void register_library() {
     check_device_index(device);
     return static_cast<int64_t>(current_stream(static_cast<c10::DeviceIndex>(device)));
   });
-  // Code that reads device memory on the calling thread (compiled host kernels) waits for queued work with this.
+  // Waits for queued work. Compiled host kernels call it before they read device memory on the calling thread.
   library.def("drain(int device) -> ()", [](int64_t device) {
     check_device_index(device);
     drain_current_stream(static_cast<c10::DeviceIndex>(device));
   });
-  // What sharing memory between processes is made of: see torch_fl/sharing.py.
+  // The parts of sharing memory between processes.
   library.def("native_bytes(Storage storage) -> Tensor", &native_bytes);
   library.def("follow_twin(Storage storage) -> ()", &follow_twin);
   library.def("adopt_native(Tensor native, int device) -> Tensor", &adopt_native);

@@ -7,33 +7,33 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "aten/attention.h"
 #include "aten/boxed.h"
 #include "aten/register.h"
 #include "cuda/register.h"
 #include "library.h"
-#include "runtime/allocator.h"
 #include "runtime/device_names.h"
-#include "runtime/guard.h"
+#include "runtime/native.h"
 #include "runtime/register.h"
-#include "runtime/stream.h"
 #include "shim.h"
 
 namespace flagos {
 
 namespace {
 
+// Every operator with a kernel on flagos.
 std::vector<std::string>& registered_ops() {
   static std::vector<std::string> names;
   return names;
 }
 
-// Those from here on are served by typed and boxed twins; what comes before has code of its own.
-size_t first_twin = 0;
+// From this index on operators have typed and boxed kernels; those before have kernels of their own.
+size_t first_native = 0;
 
-// Whether a twin may as well run on copies on the CPU, when the plan says so. There, on the host vendor, it runs
+// Whether the plan may route the operator to copies of its arguments on the CPU. On the host vendor it runs there
 // anyway.
 bool runs_on_cpu_too(size_t index) {
-  if (!native.cuda || index < first_twin) {
+  if (!native.cuda || index < first_native) {
     return false;
   }
   const std::string& name = registered_ops()[index];
@@ -44,7 +44,7 @@ bool runs_on_cpu_too(size_t index) {
   return op.has_value() && has_kernel(*op, c10::DispatchKey::CPU);
 }
 
-// Composite operators that must see flagos tensors as they are: they ask for devices, or only make views.
+// Composites that must get the flagos tensors themselves, because they ask for devices or only make views.
 const std::unordered_set<std::string>& left_to_torch() {
   static const std::unordered_set<std::string> names = {
       "aten::_to_copy",
@@ -80,8 +80,9 @@ bool writes_a_list(const c10::FunctionSchema& schema) {
   return false;
 }
 
-// A native kernel to redispatch to: the key's own, or for dense tensors a composite one that is not CompositeImplicit.
-// Composites that make views or fill lists of outputs do their bookkeeping (aliasing, versions) on flagos tensors.
+// Whether the boxed kernel has a native kernel to redispatch to: one of the key's own, or, for dense tensors, a
+// composite that is not CompositeImplicit. Composites that make views or fill lists of outputs must get the flagos
+// tensors, to do their bookkeeping (aliasing, versions) on them.
 bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c10::DispatchKey native_key) {
   if (op.hasKernelForDispatchKey(native_key)) {
     return true;
@@ -97,7 +98,7 @@ bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c
   return has_kernel(op, native_key);
 }
 
-// The boxed twin for every operator of a namespace that `native_key` serves and nothing better was registered for.
+// Registers the boxed kernel for every operator of a namespace that `native_key` serves and that has no kernel yet.
 void register_boxed(const std::string& name_space, c10::DispatchKey key, c10::DispatchKey native_key) {
   auto* library = new torch::Library(torch::Library::IMPL, name_space, key, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
@@ -112,7 +113,7 @@ void register_boxed(const std::string& name_space, c10::DispatchKey key, c10::Di
     }
     library->impl(
         full.c_str(),
-        torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedTwin>(*op, c10::DispatchKeySet(native_key))));
+        torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(*op, c10::DispatchKeySet(native_key))));
     if (key == c10::DispatchKey::PrivateUse1) {
       registered_ops().push_back(full);
     }
@@ -123,32 +124,33 @@ void register_operators() {
   auto* library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   auto* autograd =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
-  register_factories_and_views(*library, registered_ops());
-  register_copies(*library, registered_ops());
-  register_attention(*library, *autograd, registered_ops());
+  Registrar registrar(*library, *autograd, registered_ops());
+  register_factories_and_views(registrar);
+  register_copies(registrar);
+  register_attention(registrar, native.cuda ? cuda_attention() : host_attention());
   if (native.cuda) {
-    register_to(*library, *autograd, registered_ops());
-    register_rnn_cudnn(*library, *autograd, registered_ops());
-    register_cudnn_choices(*library, *autograd, registered_ops());
-    register_fft_half(*library, *autograd);
+    register_to(registrar);
+    register_rnn_cudnn(registrar);
+    register_cudnn_choices(registrar);
+    register_fft_half(registrar);
   } else {
-    register_rnn(*library, *autograd, registered_ops());
-    register_dropout(*library, *autograd, registered_ops());
-    register_histc(*library, registered_ops());
-    register_sync_batch_norm(*library, registered_ops());
+    register_rnn(registrar);
+    register_dropout(registrar);
+    register_histc(registrar);
+    register_sync_batch_norm(registrar);
   }
-  first_twin = registered_ops().size();
-  register_typed_pointwise(*library, registered_ops());
-  register_typed_reductions(*library, registered_ops());
-  register_typed_linear(*library, registered_ops());
-  register_typed_gradients(*library, registered_ops());
+  first_native = registered_ops().size();
+  register_typed_pointwise(registrar);
+  register_typed_reductions(registrar);
+  register_typed_linear(registrar);
+  register_typed_gradients(registrar);
 
   register_boxed("aten", c10::DispatchKey::PrivateUse1, native.dense);
   register_boxed("aten", c10::DispatchKey::SparsePrivateUse1, native.sparse);
   register_boxed("aten", c10::DispatchKey::SparseCsrPrivateUse1, native.compressed);
   register_boxed("aten", c10::DispatchKey::QuantizedPrivateUse1, native.quantized);
   register_boxed("aten", c10::DispatchKey::NestedTensorPrivateUse1, native.nested);
-  // Some take packed parameters and dense tensors only.
+  // Quantized operators that take dense tensors, and parameters packed in an object, are dispatched as dense.
   register_boxed("quantized", c10::DispatchKey::PrivateUse1, native.dense);
   register_boxed("quantized", c10::DispatchKey::QuantizedPrivateUse1, native.quantized);
 
@@ -169,18 +171,22 @@ void register_all(const FlagosApi* api, bool on_cuda) {
   if (registered) {
     return;
   }
-  // What torch was told cannot be taken back, so there is no second try.
+  // A registration with torch cannot be taken back, so there is no second try.
   TORCH_CHECK(failure.empty(), failure);
   failure = "flagos could not be registered earlier in this process; the first error says why";
   core = api;
   if (on_cuda) {
     choose_cuda();
-    teach_engine();
-    register_engine();
+    teach_autograd_engine();
+    register_autograd_engine();
   }
   register_hooks(); // first: it refuses when another plugin owns the key
-  register_guard();
-  register_allocators();
+  if (on_cuda) {
+    register_cuda_device();
+  } else {
+    register_host_guard();
+    register_host_allocators();
+  }
   register_profiler();
   register_library();
   register_autocast();
@@ -188,7 +194,7 @@ void register_all(const FlagosApi* api, bool on_cuda) {
   registered = true;
 }
 
-// What `work` throws, to be freed with flagos_shim_free, or NULL.
+// The message of the exception that `work` throws, to be freed with flagos_shim_free; NULL if it throws none.
 template <class Work>
 char* message_of(Work work) {
   try {

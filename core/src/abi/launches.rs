@@ -27,30 +27,38 @@ pub(super) unsafe extern "C" fn create(
         let desc = unsafe { &*desc };
         // SAFETY: the caller's promise.
         let params = unsafe { slice(desc.params, desc.num_params, "params")? };
-        let flags = desc.flags;
-        let unknown = flags & !(FLAGOS_LAUNCH_COOPERATIVE | FLAGOS_LAUNCH_PDL);
-        if unknown != 0 {
-            let message = format!("unknown flags {unknown:#x}");
-            return Err(Error::invalid_argument("launch_create", message));
-        }
+        let shape = Shape {
+            block: desc.block,
+            cluster: desc.cluster,
+            shared_bytes: desc.shared_bytes,
+            ..Shape::default()
+        };
         let parameters = params.iter().enumerate().map(parameter);
         let parameters = parameters.collect::<Result<Vec<_>>>()?;
         let spec = LaunchSpec {
             function: desc.function,
             grid: desc.grid,
-            shape: Shape {
-                block: desc.block,
-                cluster: desc.cluster,
-                shared_bytes: desc.shared_bytes,
-                cooperative: flags & FLAGOS_LAUNCH_COOPERATIVE != 0,
-                pdl: flags & FLAGOS_LAUNCH_PDL != 0,
-            },
+            shape: with_flags(shape, desc.flags)?,
             parameters: &parameters,
         };
         // SAFETY: the caller's promise.
         let launch = unsafe { Launch::new(&spec)? };
         // SAFETY: the caller's promise.
         unsafe { give(out, Box::into_raw(Box::new(FlagosLaunch { launch }))) }
+    })
+}
+
+/// The shape with the attributes that the bits `FLAGOS_LAUNCH_*` name.
+pub(super) fn with_flags(shape: Shape, flags: u32) -> Result<Shape> {
+    let unknown = flags & !(FLAGOS_LAUNCH_COOPERATIVE | FLAGOS_LAUNCH_PDL);
+    if unknown != 0 {
+        let message = format!("unknown flags {unknown:#x}");
+        return Err(Error::invalid_argument("launch_create", message));
+    }
+    Ok(Shape {
+        cooperative: flags & FLAGOS_LAUNCH_COOPERATIVE != 0,
+        pdl: flags & FLAGOS_LAUNCH_PDL != 0,
+        ..shape
     })
 }
 
@@ -98,7 +106,7 @@ fn parameter((index, param): (usize, &FlagosLaunchParam)) -> Result<Parameter> {
 ///
 /// # Safety
 /// `data` is NULL, or the address of `length` values that live for `'a`.
-unsafe fn slice<'a, T>(data: *const T, length: usize, what: &str) -> Result<&'a [T]> {
+pub(super) unsafe fn slice<'a, T>(data: *const T, length: usize, what: &str) -> Result<&'a [T]> {
     match (data.is_null(), length) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(null(what)),

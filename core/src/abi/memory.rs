@@ -48,6 +48,49 @@ pub(super) unsafe extern "C" fn alloc(
     })
 }
 
+/// `FlagosApi::mem_alloc_at`.
+///
+/// # Safety
+/// `data` is NULL or valid for writing.
+pub(super) unsafe extern "C" fn alloc_at(
+    device: i32,
+    stream: u64,
+    nbytes: usize,
+    data: *mut *mut c_void,
+) -> i32 {
+    status(|| {
+        if data.is_null() {
+            return Err(null("an output of mem_alloc_at"));
+        }
+        let found = memory("mem_alloc_at")?.alloc(device_index(device)?, stream, nbytes)?;
+        let address = found.map_or(std::ptr::null_mut(), |found| found.data.as_ptr());
+        if let Some(found) = found {
+            process::live().insert(address as usize, found.block);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { give(data, address.cast()) }
+    })
+}
+
+/// `FlagosApi::mem_free_at`.
+pub(super) extern "C" fn free_at(data: *mut c_void) -> i32 {
+    let Some(block) = process::live().remove(data as usize) else {
+        return 0;
+    };
+    if let Some(runtime) = process::get() {
+        quietly(|| runtime.memory().free(block));
+    }
+    1
+}
+
+/// `FlagosApi::mem_record_stream_at`.
+pub(super) extern "C" fn record_stream_at(data: *const c_void, stream: u64) -> i32 {
+    status(|| match process::live().find(data as usize) {
+        Some(block) => memory("mem_record_stream_at")?.record_stream(block, stream),
+        None => Ok(()),
+    })
+}
+
 /// `FlagosApi::mem_free`.
 pub(super) extern "C" fn free(block: *mut c_void) {
     // A forked child has no runtime: the parent's locks may be held, and its memory is a copy.

@@ -10,6 +10,7 @@ mod launches;
 mod memory;
 mod operators;
 mod pinned;
+mod recordings;
 mod status;
 mod streams;
 mod types;
@@ -65,6 +66,11 @@ pub static API: FlagosApi = FlagosApi {
     launch_run: launches::run,
     launch_free: launches::free,
     op_log_dispatch: operators::log_dispatch,
+    mem_alloc_at: memory::alloc_at,
+    mem_free_at: memory::free_at,
+    mem_record_stream_at: memory::record_stream_at,
+    recording_read: recordings::read,
+    recording_free: recordings::free,
 };
 
 /// The table, valid for the life of the process.

@@ -237,6 +237,95 @@ pub struct FlagosLaunchDesc {
     pub num_params: usize,
 }
 
+/// `FlagosStep::kind`: a launch of a kernel.
+pub const FLAGOS_STEP_LAUNCH: u32 = 0;
+/// `FlagosStep::kind`: every element of `target` becomes the number.
+pub const FLAGOS_STEP_FILL: u32 = 1;
+/// `FlagosStep::kind`: `target` becomes a copy of `source`.
+pub const FLAGOS_STEP_COPY: u32 = 2;
+
+/// `FlagosStep::number_kind`: `integer`.
+pub const FLAGOS_NUMBER_INTEGER: u32 = 0;
+/// `FlagosStep::number_kind`: `real`.
+pub const FLAGOS_NUMBER_DOUBLE: u32 = 1;
+/// `FlagosStep::number_kind`: a boolean, 0 or 1 in `integer`.
+pub const FLAGOS_NUMBER_BOOL: u32 = 2;
+
+/// Memory that a recorded call allocates.
+#[repr(C)]
+pub struct FlagosBlock {
+    /// Bytes.
+    pub nbytes: i64,
+    /// 1: some result lies in it.
+    pub returned: u32,
+}
+
+/// A tensor in a recording.
+#[repr(C)]
+pub struct FlagosPlace {
+    /// `i`: the memory of the i-th tensor among the arguments; `-1 - k`: the k-th block.
+    pub memory: i64,
+    /// Bytes from the argument's first element, or from the beginning of the block.
+    pub offset: i64,
+    /// The framework's number of the dtype.
+    pub dtype: u32,
+    /// Dimensions.
+    pub rank: u32,
+    /// Elements along each dimension.
+    pub sizes: *const i64,
+    /// Elements from one index to the next along each dimension.
+    pub strides: *const i64,
+}
+
+/// A piece of work of a recorded call.
+#[repr(C)]
+pub struct FlagosStep {
+    /// One of `FLAGOS_STEP_*`, which says which of the following fields mean something.
+    pub kind: u32,
+    /// The launch, to be run with the addresses of these memories.
+    pub launch: *const FlagosLaunch,
+    /// As in `FlagosPlace`.
+    pub memories: *const i64,
+    /// How many there are.
+    pub num_memories: usize,
+    /// The tensor that is written.
+    pub target: FlagosPlace,
+    /// The tensor that is read.
+    pub source: FlagosPlace,
+    /// One of `FLAGOS_NUMBER_*`.
+    pub number_kind: u32,
+    /// An integer or a boolean.
+    pub integer: i64,
+    /// A floating-point number.
+    pub real: f64,
+}
+
+/// A tensor that a recorded call returns.
+#[repr(C)]
+pub struct FlagosOutput {
+    /// The index of the argument that is returned, or -1.
+    pub argument: i64,
+    /// Where there is no argument: the new tensor, in a block.
+    pub place: FlagosPlace,
+}
+
+/// A recording read by `recording_read`. Immutable.
+#[repr(C)]
+pub struct FlagosRecording {
+    /// The memory to allocate.
+    pub blocks: *const FlagosBlock,
+    /// How many blocks there are.
+    pub num_blocks: usize,
+    /// The work, in order.
+    pub steps: *const FlagosStep,
+    /// How many steps there are.
+    pub num_steps: usize,
+    /// The results, in order.
+    pub results: *const FlagosOutput,
+    /// How many results there are.
+    pub num_results: usize,
+}
+
 /// A launch made by `launch_create`.
 pub struct FlagosLaunch {
     pub(super) launch: crate::kernels::Launch,
@@ -377,6 +466,30 @@ pub struct FlagosApi {
     /// Writes the line about who serves a call to stderr. The slot says whether that is wanted
     /// (`FLAGOS_FLAG_LOG`).
     pub op_log_dispatch: unsafe extern "C" fn(name: *const c_char, backend: *const c_char),
+    /// As `mem_alloc`, for callers that keep the address alone: only `mem_free_at` frees such a block.
+    pub mem_alloc_at: unsafe extern "C" fn(
+        device: i32,
+        stream: u64,
+        nbytes: usize,
+        data: *mut *mut c_void,
+    ) -> i32,
+    /// Gives back the block of `mem_alloc_at` that begins at an address, from any thread. 1 when there is
+    /// one, which a forked child only forgets; else 0; not a status.
+    pub mem_free_at: extern "C" fn(data: *mut c_void) -> i32,
+    /// Notes that work queued on `stream` uses the block of `mem_alloc_at` that begins at an address.
+    /// Other addresses are ignored.
+    pub mem_record_stream_at: extern "C" fn(data: *const c_void, stream: u64) -> i32,
+    /// Reads a recording, and prepares its launches as `launch_create` does. `num_inputs` tensors are among
+    /// the arguments of the call, numbers of dtypes are below `num_dtypes`.
+    pub recording_read: unsafe extern "C" fn(
+        words: *const i64,
+        num_words: usize,
+        num_inputs: usize,
+        num_dtypes: u32,
+        out: *mut *mut FlagosRecording,
+    ) -> i32,
+    /// Frees a recording that nobody runs any more; queued work is not affected. NULL is ignored.
+    pub recording_free: unsafe extern "C" fn(recording: *mut FlagosRecording),
 }
 
 // The header's slot has the layout of the registry's.

@@ -6,6 +6,8 @@
 
 mod launch;
 mod parameters;
+mod recording;
 
 pub use launch::{Launch, LaunchSpec};
 pub use parameters::{Parameter, Parameters};
+pub use recording::{Block, Limits, Number, Output, Place, RecordedLaunch, Recording, Step};

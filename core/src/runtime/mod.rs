@@ -8,6 +8,7 @@ mod bins;
 mod block;
 mod deferred;
 mod device_state;
+mod live;
 mod pinned;
 mod pool;
 pub mod process;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 
 pub use allocator::{Allocation, CachingAllocator};
 pub use block::{BlockHandle, PoolKind};
+pub use live::LiveBlocks;
 pub use pinned::{PinnedAllocation, PinnedAllocator};
 pub use stats::{DurationStat, MemoryStats, PinnedStats, Stat, StatArray};
 pub use streams::Streams;

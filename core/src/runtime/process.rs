@@ -2,15 +2,17 @@
 //!
 //! A child inherits the memory of its parent but none of its threads: locks may be held for ever and
 //! streams no longer run. So a child of a process that had initialised gets `Forked` from every call,
-//! and giving memory back does nothing.
+//! and giving memory back does nothing. Only the table of live blocks still answers there, because a
+//! caller has to know whether an address is one of them.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 
+use super::live::LiveBlocks;
 use super::sync::AtomicU64;
 use super::Runtime;
 
@@ -43,6 +45,13 @@ fn why_none(operation: &'static str) -> Error {
     }
     Error::not_initialized(operation, "flagos has not been initialised")
         .with_hint("call init first and check its status")
+}
+
+/// The live blocks that callers name by their addresses.
+#[inline]
+pub fn live() -> &'static LiveBlocks {
+    static LIVE: LazyLock<LiveBlocks> = LazyLock::new(LiveBlocks::default);
+    &LIVE
 }
 
 /// The count of unfinished work, which the vendor keeps once it is opened. The count exists before the
@@ -97,10 +106,12 @@ impl Drop for Starting {
 
 fn watch_forks() -> Result<()> {
     static REGISTERED: OnceLock<i32> = OnceLock::new();
-    // SAFETY: `in_forked_child` is an `extern "C"` function that lives as long as the library, only
-    // touches atomics, and is thus fit to run between fork and exec.
-    let code = *REGISTERED
-        .get_or_init(|| unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) });
+    let _made = live(); // not during a fork
+                        // SAFETY: these are `extern "C"` functions that live as long as the library. In the child only
+                        // atomics and locks that this thread holds are touched, as is fit between fork and exec.
+    let code = *REGISTERED.get_or_init(|| unsafe {
+        libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_forked_child))
+    });
     if code == 0 {
         return Ok(());
     }
@@ -108,7 +119,18 @@ fn watch_forks() -> Result<()> {
     Err(Error::device("init", "forks cannot be watched").with_source(source))
 }
 
+extern "C" fn before_fork() {
+    live().hold_for_fork();
+}
+
+extern "C" fn in_parent() {
+    // SAFETY: this thread ran `before_fork`.
+    unsafe { live().release_after_fork() };
+}
+
 extern "C" fn in_forked_child() {
+    // SAFETY: the thread that forked ran `before_fork`, and is alone here.
+    unsafe { live().release_after_fork_in_child() };
     let runtime = RUNTIME.swap(std::ptr::null_mut(), Ordering::SeqCst);
     // SAFETY: as in `get`.
     if let Some(runtime) = unsafe { runtime.as_ref() } {

@@ -12,16 +12,14 @@
 
 #include "aten/cpu.h"
 #include "aten/layout.h"
-#include "aten/twin.h"
-#include "cuda/to.h"
 #include "runtime/generator.h"
 
 namespace flagos {
 
 namespace {
 
-// Arguments that may be CPU tensors beside flagos ones, as on any accelerator. Lists of optional tensors are indices,
-// which may always be.
+// Arguments that may be CPU tensors beside flagos ones, as on any accelerator. Indices, which are lists of optional
+// tensors, may be anyway.
 const std::unordered_map<std::string, std::vector<std::string>>& cpu_arguments() {
   static const std::unordered_map<std::string, std::vector<std::string>> names = {
       {"aten::_ctc_loss.Tensor", {"input_lengths", "target_lengths"}},
@@ -53,35 +51,39 @@ uint64_t cpu_argument_bits(const c10::OperatorHandle& op, const std::string& nam
 
 struct Binding {
   at::Tensor original; // on flagos
-  at::Tensor alias;    // its native twin
+  at::Tensor alias;
 };
 
-// A tensor that is written, wherever it is, and the version it had before. Those of inference mode have none.
+// A written tensor on any device and its version before the call. Inference tensors have no version.
 struct Written {
   at::Tensor tensor;
   uint32_t version;
 };
 
 struct StorageBinding {
-  c10::Storage original;
-  c10::Storage alias;
+  c10::Storage original; // on flagos
+  c10::Storage alias;    // its native storage
 };
 
-// One call of one operator: what went in as what, so that what comes out can be recognised.
+// One call of one operator: binds the arguments to aliases, and finds the arguments again among the results.
 class Call final : public StorageSource {
  public:
   Call(bool shows_requires_grad, bool counts_versions)
       : shows_requires_grad_(shows_requires_grad), counts_versions_(counts_versions) {}
 
-  // Where the tensors of an argument may be: with the others, there or on the CPU, or on any device.
-  enum class Place : uint8_t { kSame, kIndex, kAnywhere };
+  // Where the tensors of an argument may be.
+  enum class Place : uint8_t {
+    kSame,  // on the device of the other arguments; CPU scalars too
+    kIndex, // there or on the CPU
+    kAnywhere,
+  };
 
   void convert_argument(c10::IValue& value, bool written, Place place) {
     place_ = place;
     if (value.isTensor()) {
       const at::Tensor tensor = std::move(value).toTensor();
       if (written && tensor.defined() && !is_flagos(tensor)) {
-        elsewhere_ = tensor.device(); // a written tensor must be on the device even when it is a scalar
+        elsewhere_ = tensor.device(); // a written tensor must be on flagos even when it is a scalar
       }
       value = argument(tensor, written);
     } else if (value.isTensorList()) {
@@ -122,7 +124,8 @@ class Call final : public StorageSource {
     }
   }
 
-  // To be called after all arguments: the device the outputs belong to, or nullopt when they stay native.
+  // To be called after all arguments: throws if they are on several devices, decides which device the results are on,
+  // and replaces flagos generators by native ones.
   void settle() {
     if (elsewhere_.has_value() && (device_.has_value() || index_device_.has_value())) {
       raise_mixed_devices(device_.has_value() ? *device_ : *index_device_, *elsewhere_);
@@ -170,7 +173,7 @@ class Call final : public StorageSource {
     }
   }
 
-  // Shows the arguments what the kernel did to their aliases.
+  // Gives written arguments what the kernel changed in their aliases.
   void settle_written(const Traits& traits) {
     if (!traits.mutates) {
       return;
@@ -184,8 +187,8 @@ class Call final : public StorageSource {
   }
 
  private:
-  // For operators whose version counters torch leaves to the kernels; CUDA's count what they write to a list, but for
-  // those that take it tensor by tensor. Views share a counter, so all are asked before one is counted.
+  // Raises the version counters that the kernel did not raise: CUDA's kernels of lists raise those of the list, but not
+  // where they fall back to one tensor at a time. Views share a counter, so all counters are read before one is raised.
   void bump_versions() {
     c10::SmallVector<c10::TensorImpl*, 6> uncounted;
     for (const Written& written : written_) {
@@ -200,8 +203,8 @@ class Call final : public StorageSource {
   }
 
  public:
-  // The flagos storage to use for `native`: that of an argument when the bytes are an argument's. Once the kernel
-  // has run.
+  // The flagos storage for `native`: an argument's when the bytes are that argument's, else a new one. To be called
+  // after the kernel.
   c10::Storage flagos_storage(const c10::Storage& native) override {
     const c10::StorageImpl* impl = native.unsafeGetStorageImpl();
     c10::Storage known = bindings_.size() + outputs_.size() <= kFew ? search_storage(impl) : look_up_storage(impl);
@@ -213,15 +216,15 @@ class Call final : public StorageSource {
   }
 
  private:
-  // So many tensors are compared one by one; the hundreds of an optimizer's lists are looked up.
+  // Up to this number tensors are compared one by one. Beyond, as in an optimizer's lists, they are looked up.
   static constexpr size_t kFew = 16;
 
   using Places = ska::flat_hash_map<const c10::TensorImpl*, uint32_t>; // in `bindings_`
   struct Directory {
     Places originals;
     Places aliases;
-    ska::flat_hash_map<const c10::StorageImpl*, c10::Storage> storages; // flagos's, of the native ones
-    size_t outputs = 0; // of those in `outputs_`, how many are among them
+    ska::flat_hash_map<const c10::StorageImpl*, c10::Storage> storages; // flagos storages by native one
+    size_t outputs = 0;                                                 // how many of `outputs_` are in `storages`
   };
   Directory& directory() {
     if (directory_ == nullptr) {
@@ -230,7 +233,7 @@ class Call final : public StorageSource {
     return *directory_;
   }
 
-  // The flagos storage that goes with a native one; none when it is new.
+  // The flagos storage of a native one; undefined when the native one is new.
   c10::Storage search_storage(const c10::StorageImpl* native) const {
     for (const Binding& binding : bindings_) {
       if (binding.alias.has_storage() && binding.alias.storage().unsafeGetStorageImpl() == native &&
@@ -273,7 +276,7 @@ class Call final : public StorageSource {
     return found == known.storages.end() ? c10::Storage() : found->second;
   }
 
-  // The binding whose original, or alias, is this tensor; null when there is none.
+  // The binding whose original or alias, as `side` says, is this tensor; null when there is none.
   Binding* bound(at::Tensor Binding::* side, Places Directory::* places_of, const at::Tensor& tensor) {
     if (C10_LIKELY(bindings_.size() <= kFew)) {
       for (Binding& binding : bindings_) {
@@ -294,7 +297,7 @@ class Call final : public StorageSource {
     return found == places.end() ? nullptr : &bindings_[found->second];
   }
 
-  // A kernel may have given the alias another storage; then it is no longer the twin.
+  // Whether `native` is still the storage of `original`: a kernel may have given the alias another one.
   static bool shares_twin(const at::Tensor& original, const c10::StorageImpl* native) {
     const c10::StorageImpl* storage = original.storage().unsafeGetStorageImpl();
     return twin_of(storage->data_ptr()) == native || native->data_ptr().get_context() == storage;
@@ -308,14 +311,15 @@ class Call final : public StorageSource {
     }
   }
 
-  // CUDA kernels that write lists count the writes themselves: `counted` aliases share the version counter.
+  // The alias of a flagos tensor, any other tensor itself. `counted` aliases share the version counter of the argument,
+  // for CUDA kernels that write lists and raise the counters themselves.
   at::Tensor argument(const at::Tensor& tensor, bool written, bool counted = false) {
     if (!tensor.defined()) {
       return tensor;
     }
     if (written && counts_versions_) {
       const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
-      // CUDA's kernels of lists write to them.
+      // torch lets CUDA's kernels of lists write to inference tensors.
       TORCH_CHECK(
           counter.enabled() || native.cuda || c10::InferenceMode::is_enabled(),
           "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a "
@@ -338,7 +342,7 @@ class Call final : public StorageSource {
     if (const Binding* seen = bound(&Binding::original, &Directory::originals, tensor)) {
       return seen->alias;
     }
-    bindings_.push_back({tensor, twin(tensor, counted)});
+    bindings_.push_back({tensor, make_alias(tensor, counted)});
     at::Tensor& alias = bindings_.back().alias;
     if (C10_UNLIKELY(shows_requires_grad_) && tensor.requires_grad()) {
       alias = with_requires_grad(alias);
@@ -346,13 +350,13 @@ class Call final : public StorageSource {
     return alias;
   }
 
-  at::Tensor twin(const at::Tensor& tensor, bool counted) {
+  at::Tensor make_alias(const at::Tensor& tensor, bool counted) {
     if (C10_LIKELY(tensor.key_set().has(c10::DispatchKey::PrivateUse1))) { // dense
       if (const at::Tensor* pooled = aliases_.pooled(tensor, counted)) {
         return *pooled;
       }
     }
-    return counted && tensor.layout() == c10::kStrided && tensor.has_storage() ? share_with_cuda(tensor)
+    return counted && tensor.layout() == c10::kStrided && tensor.has_storage() ? shared_alias(tensor)
                                                                                : alias_of(tensor);
   }
 
@@ -369,12 +373,12 @@ class Call final : public StorageSource {
     return wrap_result(std::move(tensor), *this);
   }
 
-  Aliases aliases_; // outlives what holds them
+  Aliases aliases_; // first, so that the bindings, which hold aliases, are destroyed before it
   bool shows_requires_grad_;
   bool counts_versions_;
   Place place_ = Place::kSame; // of the argument being converted
   c10::SmallVector<Binding, 6> bindings_;
-  c10::SmallVector<Written, 2> written_; // where versions are counted
+  c10::SmallVector<Written, 2> written_; // filled only for operators that count versions
   c10::SmallVector<StorageBinding, 1> storages_;
   c10::SmallVector<StorageBinding, 2> outputs_;
   std::unique_ptr<Directory> directory_;
@@ -383,13 +387,13 @@ class Call final : public StorageSource {
   std::optional<c10::Device> elsewhere_;    // of an argument that is not on flagos
   std::optional<c10::Device> index_device_; // of flagos indices
   std::optional<c10::Device> requested_;    // by a device argument
-  std::optional<c10::DeviceIndex> output_;
+  std::optional<c10::DeviceIndex> output_;  // of the results; none when they stay native
 };
 
 } // namespace
 
-// Whether torch counts what the operator writes in no kernel of its own. Lists are written tensor by tensor. Composites
-// that copy into `out` count by that copy, which runs below the counting here.
+// Whether torch raises the version counters of what the operator writes in no kernel of its own. It does not for lists,
+// nor for composites that copy into `out`: there the copy would count, but here it runs below the counting.
 static bool leaves_versions_to_kernel(const c10::OperatorHandle& op, const std::string& name) {
   if (name.rfind("aten::_foreach_", 0) == 0) {
     return true;
@@ -401,7 +405,7 @@ static bool leaves_versions_to_kernel(const c10::OperatorHandle& op, const std::
 
 Traits traits_of(const c10::OperatorHandle& op) {
   const std::string name = c10::toString(op.operator_name());
-  // cuDNN's layout of recurrent parameters gives them another storage, which its schema does not say.
+  // _cudnn_rnn_flatten_weight gives its arguments another storage, which its schema does not say.
   return {
       op.schema().is_mutable() || name == "aten::_cudnn_rnn_flatten_weight",
       cpu_argument_bits(op, name),
@@ -414,7 +418,7 @@ void serve(
     const Traits& traits,
     c10::function_ref<void(torch::jit::Stack*)> run,
     bool shows_requires_grad) {
-  open_device(); // factories reach the native device from here
+  open_device(); // an operator without tensor arguments may be the first to use the device
   const size_t num_arguments = op.schema().arguments().size();
   Call call(shows_requires_grad, traits.counts_versions);
   const size_t first = stack->size() - num_arguments;
@@ -434,8 +438,8 @@ void serve(
     try {
       run(stack);
     } catch (...) {
-      // What it was to write may have been resized or written before: memory that was given back must not be
-      // reached through it, and what autograd has saved of it is not to be trusted.
+      // The kernel may have resized or written an argument before it failed: the argument must not keep memory that was
+      // freed, and its version must tell autograd.
       call.settle_written(traits);
       throw;
     }
@@ -452,7 +456,7 @@ void serve_natively(
     c10::DispatchKeySet native_keys,
     torch::jit::Stack* stack,
     const Traits& traits) {
-  // Kernels for compressed sparse tensors ask their arguments whether to keep what the backward pass needs.
+  // Kernels for compressed sparse tensors keep buffers for the backward pass if their arguments require a gradient.
   const bool shows_requires_grad = native_keys.has(native.compressed);
   serve(
       op,
@@ -462,13 +466,13 @@ void serve_natively(
       shows_requires_grad);
 }
 
-BoxedTwin::BoxedTwin(const c10::OperatorHandle& op, c10::DispatchKeySet native_keys)
+BoxedKernel::BoxedKernel(const c10::OperatorHandle& op, c10::DispatchKeySet native_keys)
     : name_(c10::toString(op.operator_name())),
       slot_(op_slot(name_)),
       native_keys_(native_keys),
       traits_(traits_of(op)) {}
 
-void BoxedTwin::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+void BoxedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(enter_op(slot_, name_.c_str()))) {
     run_on_cpu(op, stack);
     return;
@@ -508,7 +512,7 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
   }
   enter_op(slot, name.c_str());
   const bool mutates = op.schema().is_mutable();
-  // torch.library.custom_op counts by a kernel of its own.
+  // torch.library.custom_op registers an ADInplaceOrView kernel that raises the counters.
   const bool counts = mutates && !op.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
   const Traits traits{mutates, /*cpu_arguments=*/0, counts};
   serve_natively(op, native.keys, stack, traits);

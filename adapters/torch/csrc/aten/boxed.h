@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The boxed twin: serves any operator natively from its schema alone.
+// The boxed kernel: serves any operator natively, knowing only its schema.
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
@@ -12,14 +12,14 @@
 
 namespace flagos {
 
-// What the schema and torch's conventions say of an operator.
+// Properties of an operator that follow from its schema and from torch's conventions.
 struct Traits {
   bool mutates;           // some argument is written
   uint64_t cpu_arguments; // bit i: argument i may be a CPU tensor beside flagos ones
-  bool counts_versions;   // torch leaves the version counters of what it writes to the kernel
+  bool counts_versions;   // the kernel, not torch, raises the version counters of written arguments
 };
 
-// Leads to torch's composite: nobody registers anything else under it.
+// Redispatching to this key runs torch's composite, since nobody registers kernels under it.
 constexpr c10::DispatchKeySet kComposite(c10::DispatchKey::AutogradLazy);
 
 // The operator of a qualified name, such as `aten::add.Tensor`.
@@ -31,8 +31,9 @@ inline std::optional<c10::OperatorHandle> find_operator(const std::string& name)
 
 Traits traits_of(const c10::OperatorHandle& op);
 
-// Replaces the flagos arguments of a call by their native twins, has `run` do the work on the stack, below autograd,
-// and shows what it leaves there under flagos again.
+// Replaces the flagos arguments on the stack by their aliases, calls `run` on the stack, below autograd, and turns the
+// native results that it leaves there into flagos tensors. With `shows_requires_grad` aliases tell whether their
+// arguments require a gradient.
 void serve(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack,
@@ -40,23 +41,23 @@ void serve(
     c10::function_ref<void(torch::jit::Stack*)> run,
     bool shows_requires_grad = false);
 
-// The same with the work done by the operator's own kernel under `native_keys`.
+// The same with torch's own kernel under `native_keys`.
 void serve_natively(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet native_keys,
     torch::jit::Stack* stack,
     const Traits& traits);
 
-// Whether `key` has a kernel of its own for the operator, or torch one for every device.
+// Whether `key` has a kernel of its own for the operator, or torch has one for every device.
 inline bool has_kernel(const c10::OperatorHandle& op, c10::DispatchKey key) {
   return op.hasKernelForDispatchKey(key) || op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
-// Kernel of one operator under one dispatch key; `native_keys` is where it is redispatched.
-class BoxedTwin final : public c10::OperatorKernel {
+// The boxed kernel of one operator under one dispatch key. It redispatches to `native_keys`.
+class BoxedKernel final : public c10::OperatorKernel {
  public:
-  BoxedTwin(const c10::OperatorHandle& op, c10::DispatchKeySet native_keys);
+  BoxedKernel(const c10::OperatorHandle& op, c10::DispatchKeySet native_keys);
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
  private:
@@ -66,7 +67,7 @@ class BoxedTwin final : public c10::OperatorKernel {
   Traits traits_;
 };
 
-// For operators registered by others (custom operators with a CPU kernel): the backend fallback.
+// The fallback for operators that others register, such as custom operators with a CPU kernel.
 void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 } // namespace flagos

@@ -3,23 +3,15 @@
 
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty.h>
 
 #include "aten/layout.h"
-#include "aten/route.h"
 
 namespace flagos {
 
 namespace {
 
-FlagosOpSlot* copy_slot = nullptr;
-FlagosOpSlot* copy_from_slot = nullptr;
-FlagosOpSlot* copy_resize_slot = nullptr;
-FlagosOpSlot* record_slot = nullptr;
-FlagosOpSlot* lazy_slot = nullptr;
-
-// One side of a copy as native kernels see it, for the length of the copy.
+// One side of a copy for a native kernel: the alias of a flagos tensor, any other tensor itself.
 class NativeSide {
  public:
   explicit NativeSide(const at::Tensor& tensor) {
@@ -41,7 +33,7 @@ class NativeSide {
   at::Tensor native_;
 };
 
-// One memcpy does it: same type, same shape and strides without holes, no lazy conjugation on one side only.
+// Whether one memcpy copies the tensor: both sides have the same dtype, sizes, strides without holes, and lazy bits.
 bool is_plain(const at::Tensor& to, const at::Tensor& from) {
   return to.layout() == c10::kStrided && from.layout() == c10::kStrided && to.dtype() == from.dtype() &&
       to.sizes() == from.sizes() && to.strides() == from.strides() && to.is_non_overlapping_and_dense() &&
@@ -49,7 +41,7 @@ bool is_plain(const at::Tensor& to, const at::Tensor& from) {
       to.numel() != 0;
 }
 
-// Queues the copy on the current stream if one side is pinned host memory; false when it has to be done at once.
+// Queues the copy on the current stream if one side is pinned host memory; returns false if it cannot be queued.
 bool copy_asynchronously(at::Tensor& to, const at::Tensor& from) {
   const bool to_device = is_flagos(to);
   if (to_device == is_flagos(from) || !is_plain(to, from)) {
@@ -75,7 +67,7 @@ void check_side(const at::Tensor& side) {
       "; go through the CPU: tensor.cpu()");
 }
 
-// Sparse destinations get new parts, which are wrapped.
+// The storages of the new parts that a copy gives to a sparse destination.
 class CopySource final : public StorageSource {
  public:
   explicit CopySource(c10::DeviceIndex device) : device_(device) {}
@@ -90,7 +82,7 @@ class CopySource final : public StorageSource {
   c10::DeviceIndex device_;
 };
 
-// torch's own copy. That of CUDA knows pinned memory, peers and streams.
+// Copies with torch's own kernel. CUDA's handles pinned memory, peer devices and streams itself.
 void copy_natively(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   NativeSide native_to(to);
   NativeSide native_from(from);
@@ -127,30 +119,30 @@ void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
 }
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
-  enter_op(copy_slot, "aten::copy_");
+  Slot<at::_ops::copy_>::enter();
   copy(self, src, non_blocking);
   return self;
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
-  enter_op(copy_from_slot, "aten::_copy_from");
+  Slot<at::_ops::_copy_from>::enter();
   at::Tensor to = dst;
   copy(to, self, non_blocking);
   return to;
 }
 
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
-  enter_op(copy_resize_slot, "aten::_copy_from_and_resize");
+  Slot<at::_ops::_copy_from_and_resize>::enter();
   at::Tensor to = dst;
   to.resize_(self.sizes());
   copy(to, self, /*non_blocking=*/false);
   return to;
 }
 
-// Memory that is copied when it is first written needs storages of torch's own allocators. Here it is copied
-// at once: the same values, strides and offset, in a storage of its own.
+// torch's copy-on-write storages need torch's own allocators, so this copies at once: all bytes of the storage, with
+// the same strides and offset.
 at::Tensor lazy_clone(const at::Tensor& self) {
-  enter_op(lazy_slot, "aten::_lazy_clone");
+  Slot<at::_ops::_lazy_clone>::enter();
   const auto bytes = static_cast<int64_t>(self.storage().nbytes());
   const auto as_bytes = self.options().dtype(at::kByte);
   const at::Tensor from = at::empty({0}, as_bytes).set_(self.storage(), 0, {bytes}, {1});
@@ -159,7 +151,7 @@ at::Tensor lazy_clone(const at::Tensor& self) {
 }
 
 void record_stream(at::Tensor& self, c10::Stream stream) {
-  enter_op(record_slot, "aten::record_stream");
+  Slot<at::_ops::record_stream>::enter();
   TORCH_CHECK(
       stream.device_type() == kFlagos || (native.cuda && stream.device_type() == native.type),
       "flagos: record_stream needs a flagos stream, got one of ",
@@ -169,17 +161,12 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
 
 } // namespace
 
-void register_copies(torch::Library& library, std::vector<std::string>& registered) {
-  copy_slot = op_slot("aten::copy_");
-  copy_from_slot = op_slot("aten::_copy_from");
-  copy_resize_slot = op_slot("aten::_copy_from_and_resize");
-  record_slot = op_slot("aten::record_stream");
-  lazy_slot = op_slot("aten::_lazy_clone");
-  library.impl("copy_", TORCH_FN(copy_));
-  library.impl("_copy_from", TORCH_FN(copy_from));
-  library.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
-  library.impl("record_stream", TORCH_FN(record_stream));
-  library.impl("_lazy_clone", TORCH_FN(lazy_clone));
+void register_copies(Registrar& registrar) {
+  registrar.kernel<at::_ops::copy_>(TORCH_FN(copy_));
+  registrar.kernel<at::_ops::_copy_from>(TORCH_FN(copy_from));
+  registrar.kernel<at::_ops::_copy_from_and_resize>(TORCH_FN(copy_from_and_resize));
+  registrar.kernel<at::_ops::record_stream>(TORCH_FN(record_stream));
+  registrar.kernel<at::_ops::_lazy_clone>(TORCH_FN(lazy_clone));
   // Quantized, sparse and nested tensors move between devices too.
   for (const auto key :
        {c10::DispatchKey::SparsePrivateUse1,
@@ -188,10 +175,6 @@ void register_copies(torch::Library& library, std::vector<std::string>& register
         c10::DispatchKey::NestedTensorPrivateUse1}) {
     auto* other = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
     other->impl("copy_", TORCH_FN(copy_));
-  }
-  for (const char* name :
-       {"aten::copy_", "aten::_copy_from", "aten::_copy_from_and_resize", "aten::record_stream", "aten::_lazy_clone"}) {
-    registered.emplace_back(name);
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "aten/twin.h"
+#include "aten/alias.h"
 
 namespace flagos {
 
@@ -41,7 +41,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
         return;
       }
       device = device.value_or(tensor.device());
-      // torch leaves the counters of lists to their kernels, and these write to copies.
+      // torch leaves the version counters of lists to the kernels, and the CPU's kernel raises those of the copies.
       if (written && value.isTensorList() && !tensor.is_inference()) {
         tensor.unsafeGetTensorImpl()->bump_version();
       }
@@ -51,7 +51,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (!device.has_value()) {
     return;
   }
-  // A scalar on the CPU may come first, and torch takes the device of the first tensor.
+  // torch moves results to the device of the first tensor, which may be a CPU scalar.
   const auto& returns = op.schema().returns();
   for (size_t i = 0; i < returns.size(); ++i) {
     c10::IValue& value = (*stack)[stack->size() - returns.size() + i];

@@ -5,20 +5,17 @@
 #include <ATen/ops/native_dropout.h>
 #include <ATen/ops/zeros.h>
 
-#include "aten/route.h"
-
 namespace flagos {
 
 namespace {
 
-constexpr const char* kName = "aten::dropout";
-FlagosOpSlot* dropout_slot;
-FlagosOpSlot* fused_slot;
+FlagosOpSlot* fused_slot; // of native_dropout
 
-// The arithmetic of the CPU (aten/src/ATen/native/Dropout.cpp): 1 / (1 - p) is divided in the tensor's type, while the
-// fused kernel divides in double precision, which differs in the last bit for some p.
+// The CPU's arithmetic (aten/src/ATen/native/Dropout.cpp), which computes 1 / (1 - p) in the tensor's dtype. The fused
+// kernel computes it in double precision, which differs in the last bit for some p, so it only serves where the plan
+// routes it elsewhere.
 at::Tensor dropout(const at::Tensor& input, double p, bool train) {
-  enter_op(dropout_slot, kName);
+  Slot<at::_ops::dropout>::enter();
   const bool fused_is_routed = __atomic_load_n(&fused_slot->route, __ATOMIC_RELAXED) != 0;
   if (train && fused_is_routed) {
     return std::get<0>(at::native_dropout(input, p, train));
@@ -35,13 +32,9 @@ at::Tensor dropout(const at::Tensor& input, double p, bool train) {
 
 } // namespace
 
-void register_dropout(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered) {
-  dropout_slot = op_slot(kName);
+void register_dropout(Registrar& registrar) {
   fused_slot = op_slot("aten::native_dropout");
-  // A composite: below autograd in inference mode, above it otherwise.
-  library.impl("dropout", TORCH_FN(dropout));
-  autograd.impl("dropout", TORCH_FN(dropout));
-  registered.emplace_back(kName);
+  registrar.composite<at::_ops::dropout>(TORCH_FN(dropout));
 }
 
 } // namespace flagos

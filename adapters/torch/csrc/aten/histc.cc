@@ -2,20 +2,20 @@
 #include "aten/register.h"
 
 #include <ATen/ops/bincount.h>
-#include <ATen/ops/histc_ops.h>
 #include <ATen/ops/zeros.h>
 
-#include "aten/typed/register.h"
+#include "aten/typed/typed.h"
 
 namespace flagos {
 
 namespace {
 
+// CUDA has a histogram of integers, torch's CPU none.
 bool is_counted_here(const at::Tensor& self) {
   return is_flagos(self) && c10::isIntegralType(self.scalar_type(), /*includeBool=*/false);
 }
 
-// What CUDA counts (aten/src/ATen/native/cuda/SummaryOps.cu): in integers of 64 bits, with bounds cut to such.
+// Counts as CUDA does (aten/src/ATen/native/cuda/SummaryOps.cu): in 64-bit integers, with bounds truncated to them.
 at::Tensor count(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
   TORCH_CHECK(bins > 0, "bins must be > 0");
   int64_t low = min.to<int64_t>();
@@ -39,21 +39,19 @@ at::Tensor count(const at::Tensor& self, int64_t bins, const at::Scalar& min, co
 }
 
 at::Tensor histc(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
-  using Native = Typed<at::_ops::histc>;
   if (!is_counted_here(self)) {
-    return Native::call(self, bins, min, max);
+    return Typed<at::_ops::histc>::call(self, bins, min, max);
   }
-  enter_op(Native::slot, Native::name);
+  Slot<at::_ops::histc>::enter();
   return count(self, bins, min, max);
 }
 
 at::Tensor&
 histc_out(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max, at::Tensor& out) {
-  using Native = Typed<at::_ops::histc_out>;
   if (!is_counted_here(self)) {
-    return Native::call(self, bins, min, max, out);
+    return Typed<at::_ops::histc_out>::call(self, bins, min, max, out);
   }
-  enter_op(Native::slot, Native::name);
+  Slot<at::_ops::histc_out>::enter();
   TORCH_CHECK(
       out.scalar_type() == self.scalar_type(),
       "torch.histogram: input tensor and hist tensor should have the same dtype, but got input ",
@@ -67,12 +65,9 @@ histc_out(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at:
 
 } // namespace
 
-void register_histc(torch::Library& library, std::vector<std::string>& registered) {
-  const auto add = [&](auto op, const char* name, auto kernel) {
-    register_kernel<decltype(op)>(library, registered, name, kernel);
-  };
-  add(at::_ops::histc{}, "aten::histc", TORCH_FN(histc));
-  add(at::_ops::histc_out{}, "aten::histc.out", TORCH_FN(histc_out));
+void register_histc(Registrar& registrar) {
+  registrar.kernel<at::_ops::histc>(TORCH_FN(histc));
+  registrar.kernel<at::_ops::histc_out>(TORCH_FN(histc_out));
 }
 
 } // namespace flagos

@@ -28,7 +28,7 @@ bool is_compressed(c10::Layout layout) {
       layout == c10::kSparseBsc;
 }
 
-// A sparse COO tensor of `key` whose parts are `map` of the parts of `from`. The parts' autograd is their owner's.
+// A sparse COO tensor of `key` whose parts are `map` of the parts of `from`.
 template <class Map>
 at::Tensor map_sparse(const at::Tensor& from, c10::DispatchKey key, Map map) {
   const auto* impl = sparse_impl(from);
@@ -87,7 +87,7 @@ void sync_dense(const at::Tensor& original, const at::Tensor& alias, StorageSour
   const c10::StorageImpl* storage = original.storage().unsafeGetStorageImpl();
   const c10::StorageImpl* native = alias.storage().unsafeGetStorageImpl();
   const bool same = twin_of(storage->data_ptr()) == native || native->data_ptr().get_context() == storage;
-  if (C10_UNLIKELY(!same)) { // set_: the tensor now looks at other bytes
+  if (C10_UNLIKELY(!same)) { // set_ gave the alias another storage
     impl->set_storage_keep_dtype(source.flagos_storage(alias.storage()));
   }
   sync_mutated(impl, alias.unsafeGetTensorImpl(), source.device());
@@ -117,7 +117,7 @@ at::Tensor alias_of(const at::Tensor& tensor) {
 
 at::Tensor with_requires_grad(const at::Tensor& alias) {
   at::Tensor shown = alias;
-  if (alias.layout() == c10::kStrided) { // dense aliases have no autograd keys
+  if (alias.layout() == c10::kStrided) { // dense aliases lack the autograd keys that requires_grad needs
     const c10::TensorImpl* from = alias.unsafeGetTensorImpl();
     shown = at::detail::make_tensor<c10::TensorImpl>(
         c10::Storage(alias.storage()), c10::DispatchKeySet(native.dense), from->dtype());

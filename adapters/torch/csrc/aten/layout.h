@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Aliasing and wrapping for every tensor layout: dense, quantized, nested, sparse COO and compressed sparse.
+// Aliases and results of every layout: dense, quantized, nested, sparse COO and compressed sparse.
 #pragma once
 
-#include "aten/twin.h"
+#include "aten/alias.h"
 
 namespace flagos {
 
-// Knows which flagos storage belongs to a native one during a call.
+// Finds the flagos storage of a native one during a call.
 class StorageSource {
  public:
   virtual ~StorageSource() = default;
@@ -14,16 +14,16 @@ class StorageSource {
   virtual c10::DeviceIndex device() const = 0;
 };
 
-// The native twin of a flagos tensor of any layout.
+// A new alias of a flagos tensor of any layout.
 at::Tensor alias_of(const at::Tensor& tensor);
 
-// `alias`, or another one over the same bytes, that says it requires a gradient.
+// A native tensor over the bytes of `alias` that requires a gradient.
 at::Tensor with_requires_grad(const at::Tensor& alias);
 
-// The flagos tensor of a native result of any layout; layouts that only the CPU has (mkldnn) are returned as they are.
+// The flagos tensor of a native result of any layout. Returns layouts that only the CPU has (mkldnn) unchanged.
 at::Tensor wrap_result(at::Tensor native, StorageSource& source);
 
-// After a kernel mutated `alias`: gives `original` what changed.
+// After a kernel wrote to `alias`: gives `original` everything that changed.
 void sync_layout(const at::Tensor& original, const at::Tensor& alias, StorageSource& source);
 
 } // namespace flagos

@@ -1,29 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the aten room registers. `library` implements PrivateUse1, `autograd` AutogradPrivateUse1. Each function appends
-// the `aten::name.overload` it registered.
+// The registrations of the aten room.
 #pragma once
 
-#include <torch/library.h>
-
-#include <string>
-#include <vector>
+#include "aten/registrar.h"
 
 namespace flagos {
 
-void register_factories_and_views(torch::Library& library, std::vector<std::string>& registered);
-void register_copies(torch::Library& library, std::vector<std::string>& registered);
-void register_attention(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered);
+struct NativeAttention;
 
-// On the host vendor: composites in which torch asks for the CPU or for CUDA by name, with the CPU's arithmetic.
-void register_dropout(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered);
-void register_rnn(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered);
-// On the host vendor: what torch has kernels of for accelerators alone.
-void register_histc(torch::Library& library, std::vector<std::string>& registered);
-void register_sync_batch_norm(torch::Library& library, std::vector<std::string>& registered);
+void register_factories_and_views(Registrar& registrar);
+void register_copies(Registrar& registrar);
+void register_attention(Registrar& registrar, const NativeAttention& native);
 
-void register_typed_pointwise(torch::Library& library, std::vector<std::string>& registered);
-void register_typed_reductions(torch::Library& library, std::vector<std::string>& registered);
-void register_typed_linear(torch::Library& library, std::vector<std::string>& registered);
-void register_typed_gradients(torch::Library& library, std::vector<std::string>& registered);
+// On the host vendor: the CPU's arithmetic for composites in which torch asks whether a tensor is on the CPU or CUDA.
+void register_dropout(Registrar& registrar);
+void register_rnn(Registrar& registrar);
+// On the host vendor: operators of which torch has kernels for accelerators only.
+void register_histc(Registrar& registrar);
+void register_sync_batch_norm(Registrar& registrar);
+
+void register_typed_pointwise(Registrar& registrar);
+void register_typed_reductions(Registrar& registrar);
+void register_typed_linear(Registrar& registrar);
+void register_typed_gradients(Registrar& registrar);
 
 } // namespace flagos

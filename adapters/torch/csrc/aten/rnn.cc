@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent layers are composites in which torch asks for the CPU by name: there it multiplies the inputs of all time
-// steps at once, and hands float LSTMs to oneDNN; elsewhere it expects fused cells that the CPU does not have.
-// These composites are the CPU's arithmetic, operator for operator, so that results are the CPU's to the last bit.
+// Recurrent layers on the host vendor. torch's composites ask whether a tensor is on the CPU: only there do they
+// multiply the inputs of all time steps at once and give float LSTMs to oneDNN; elsewhere they call fused cells, which
+// the CPU does not have. The composites here run the CPU's operators in the CPU's order, so results are equal to the
+// last bit.
 #define AT_PER_OPERATOR_HEADERS // the operators of tensors without all of ATen
-
-#include "aten/register.h"
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
@@ -20,7 +19,7 @@
 
 #include <algorithm>
 
-#include "aten/route.h"
+#include "aten/register.h"
 
 namespace flagos {
 
@@ -84,18 +83,18 @@ struct State {
   }
 };
 
-// One step: the input's gates, already multiplied, and the state before give the state after.
-using Cell = State (*)(const at::Tensor& input_gates, const State& state, const Weights& weights);
+// Computes the state after one time step. `input_gates` are the step's inputs, already multiplied by their weights.
+using Step = State (*)(const at::Tensor& input_gates, const State& state, const Weights& weights);
 
-State tanh_cell(const at::Tensor& input_gates, const State& state, const Weights& weights) {
+State tanh_step(const at::Tensor& input_gates, const State& state, const Weights& weights) {
   return {at::tanh(weights.hidden_gates(state.h).add_(input_gates)), {}};
 }
 
-State relu_cell(const at::Tensor& input_gates, const State& state, const Weights& weights) {
+State relu_step(const at::Tensor& input_gates, const State& state, const Weights& weights) {
   return {at::relu(weights.hidden_gates(state.h).add_(input_gates)), {}};
 }
 
-// The gates of a cell, or an error where the weights have another number of rows.
+// Splits the gates of a cell. Throws if the weights have another number of rows.
 std::vector<at::Tensor> chunk_gates(const at::Tensor& gates, int64_t count) {
   auto chunks = gates.unsafe_chunk(count, 1);
   TORCH_CHECK(
@@ -107,7 +106,7 @@ std::vector<at::Tensor> chunk_gates(const at::Tensor& gates, int64_t count) {
   return chunks;
 }
 
-State gru_cell(const at::Tensor& input_gates, const State& state, const Weights& weights) {
+State gru_step(const at::Tensor& input_gates, const State& state, const Weights& weights) {
   const auto input = chunk_gates(input_gates, 3);
   auto hidden = chunk_gates(weights.hidden_gates(state.h), 3);
   const at::Tensor reset = hidden[0].add_(input[0]).sigmoid_();
@@ -116,7 +115,7 @@ State gru_cell(const at::Tensor& input_gates, const State& state, const Weights&
   return {(state.h - fresh).mul_(update).add_(fresh), {}};
 }
 
-State lstm_cell(const at::Tensor& input_gates, const State& state, const Weights& weights) {
+State lstm_step(const at::Tensor& input_gates, const State& state, const Weights& weights) {
   auto gates = chunk_gates(weights.hidden_gates(state.h).add_(input_gates), 4);
   const at::Tensor in = gates[0].sigmoid_();
   const at::Tensor forget = gates[1].sigmoid_();
@@ -130,23 +129,23 @@ State lstm_cell(const at::Tensor& input_gates, const State& state, const Weights
   return {h, c};
 }
 
-// What one layer and direction gives: its outputs as one tensor, and its last state.
+// The outputs of one direction of one layer, as one tensor, and its last state.
 struct LayerResult {
   at::Tensor output;
   State last;
 };
 
 // input: [steps, batch, features].
-LayerResult run_full(const at::Tensor& input, State state, const Weights& weights, Cell cell, bool reverse) {
-  auto steps = weights.input_gates(input).unbind(0);
-  TORCH_CHECK(!steps.empty(), "Expected sequence length to be larger than 0 in RNN");
+LayerResult run_full(const at::Tensor& input, State state, const Weights& weights, Step step, bool reverse) {
+  auto gates = weights.input_gates(input).unbind(0);
+  TORCH_CHECK(!gates.empty(), "Expected sequence length to be larger than 0 in RNN");
   if (reverse) {
-    std::reverse(steps.begin(), steps.end());
+    std::reverse(gates.begin(), gates.end());
   }
   std::vector<at::Tensor> outputs;
-  outputs.reserve(steps.size());
-  for (const at::Tensor& step : steps) {
-    state = cell(step, state, weights);
+  outputs.reserve(gates.size());
+  for (const at::Tensor& input_gates : gates) {
+    state = step(input_gates, state, weights);
     outputs.push_back(state.h);
   }
   if (reverse) {
@@ -155,16 +154,16 @@ LayerResult run_full(const at::Tensor& input, State state, const Weights& weight
   return {at::stack(outputs, 0), state};
 }
 
-// data: the steps of a packed sequence after one another, [sum of batch sizes, features]; sizes never grow.
+// data: the steps of a packed sequence one after the other, [sum of batch sizes, features]. Batch sizes never grow.
 LayerResult run_packed(
     const at::Tensor& data,
     at::ArrayRef<int64_t> sizes,
     const State& initial,
     const Weights& weights,
-    Cell cell) {
+    Step step) {
   const at::Tensor gates = weights.input_gates(data);
   std::vector<at::Tensor> outputs;
-  std::vector<State> finished; // states of sequences that ended, the last ones first
+  std::vector<State> finished; // states of sequences that ended, shortest sequence first
   State state = initial;
   int64_t offset = 0;
   int64_t running = sizes.front();
@@ -174,7 +173,7 @@ LayerResult run_packed(
       state = state.slice(0, size);
       running = size;
     }
-    state = cell(gates.narrow(0, offset, size), state, weights);
+    state = step(gates.narrow(0, offset, size), state, weights);
     offset += size;
     outputs.push_back(state.h);
   }
@@ -188,19 +187,19 @@ LayerResult run_packed_reversed(
     at::ArrayRef<int64_t> sizes,
     const State& initial,
     const Weights& weights,
-    Cell cell) {
+    Step step) {
   const at::Tensor gates = weights.input_gates(data);
   std::vector<at::Tensor> outputs;
   int64_t offset = data.size(0);
   int64_t running = sizes.back();
   State state = initial.slice(0, running);
   for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
-    if (*size > running) { // sequences that end here join
+    if (*size > running) { // sequences that end at this step join
       state = State::concatenate({state, initial.slice(running, *size)});
       running = *size;
     }
     offset -= *size;
-    state = cell(gates.narrow(0, offset, *size), state, weights);
+    state = step(gates.narrow(0, offset, *size), state, weights);
     outputs.push_back(state.h);
   }
   std::reverse(outputs.begin(), outputs.end());
@@ -213,218 +212,219 @@ struct Options {
   double dropout;
   bool train;
   bool bidirectional;
+
+  int64_t directions() const {
+    return bidirectional ? 2 : 1;
+  }
 };
 
+// The output of the last layer and the last states of all layers and directions; `c` is defined for LSTMs only.
 struct StackResult {
   at::Tensor output;
   at::Tensor h;
   at::Tensor c;
 };
 
-// All layers. `sizes` is empty for full sequences, else the batch sizes of a packed one. `cx` is undefined but for
-// LSTMs.
-StackResult run_stack(
-    at::Tensor input,
+// Runs the layers one after the other. `run_layer(input, index, reverse)` runs one direction of one layer, whose
+// weights and state are those at `index`.
+template <class RunLayer>
+StackResult run_layers(at::Tensor input, const Options& options, const RunLayer& run_layer) {
+  std::vector<at::Tensor> h;
+  std::vector<at::Tensor> c;
+  for (int64_t layer = 0; layer < options.num_layers; ++layer) {
+    std::vector<at::Tensor> outputs;
+    for (int64_t direction = 0; direction < options.directions(); ++direction) {
+      const auto index = static_cast<size_t>(layer * options.directions() + direction);
+      LayerResult result = run_layer(input, index, direction == 1);
+      outputs.push_back(result.output);
+      h.push_back(result.last.h);
+      c.push_back(result.last.c);
+    }
+    input = outputs.size() == 1 ? outputs[0] : at::cat(outputs, outputs[0].dim() - 1);
+    if (options.dropout != 0 && options.train && layer < options.num_layers - 1) {
+      input = at::dropout(input, options.dropout, /*train=*/true);
+    }
+  }
+  return {input, at::stack(h, 0), c.front().defined() ? at::stack(c, 0) : at::Tensor()};
+}
+
+// `sizes` is empty for full sequences, [steps, batch, features], else the batch sizes of a packed one. `cx` is defined
+// for LSTMs only.
+StackResult run_steps(
+    const at::Tensor& input,
     at::ArrayRef<int64_t> sizes,
     const at::Tensor& hx,
     const at::Tensor& cx,
     at::TensorList params,
     const Options& options,
-    Cell cell) {
+    Step step) {
   const bool projected = cx.defined() && hx.size(2) != cx.size(2);
   const auto weights = gather_weights(params, options.biased, projected);
-  const int64_t directions = options.bidirectional ? 2 : 1;
   TORCH_CHECK(
-      static_cast<int64_t>(weights.size()) == options.num_layers * directions,
+      static_cast<int64_t>(weights.size()) == options.num_layers * options.directions(),
       "expected weights for ",
-      options.num_layers * directions,
+      options.num_layers * options.directions(),
       " RNN layers and directions, got ",
       weights.size());
   const auto h0 = hx.unbind(0);
   const auto c0 = cx.defined() ? cx.unbind(0) : std::vector<at::Tensor>(h0.size());
-  std::vector<at::Tensor> h;
-  std::vector<at::Tensor> c;
-  for (int64_t layer = 0; layer < options.num_layers; ++layer) {
-    std::vector<at::Tensor> outputs;
-    for (int64_t direction = 0; direction < directions; ++direction) {
-      const auto index = static_cast<size_t>(layer * directions + direction);
-      const State state{h0[index], c0[index]};
-      LayerResult result = sizes.empty() ? run_full(input, state, weights[index], cell, direction == 1)
-          : direction == 1               ? run_packed_reversed(input, sizes, state, weights[index], cell)
-                                         : run_packed(input, sizes, state, weights[index], cell);
-      outputs.push_back(result.output);
-      h.push_back(result.last.h);
-      c.push_back(result.last.c);
-    }
-    input = directions == 1 ? outputs[0] : at::cat(outputs, outputs[0].dim() - 1);
-    if (options.dropout != 0 && options.train && layer < options.num_layers - 1) {
-      input = at::dropout(input, options.dropout, /*train=*/true);
-    }
-  }
-  return {input, at::stack(h, 0), cx.defined() ? at::stack(c, 0) : at::Tensor()};
+  return run_layers(input, options, [&](const at::Tensor& layer_input, size_t index, bool reverse) {
+    const State state{h0[index], c0[index]};
+    return sizes.empty() ? run_full(layer_input, state, weights[index], step, reverse)
+        : reverse        ? run_packed_reversed(layer_input, sizes, state, weights[index], step)
+                         : run_packed(layer_input, sizes, state, weights[index], step);
+  });
 }
 
-StackResult run_full_stack(
+// Whether torch runs this LSTM with oneDNN on the CPU.
+bool uses_onednn(const at::Tensor& input, const at::Tensor& hx, const at::Tensor& cx) {
+  return at::globalContext().userEnabledMkldnn() && at::globalContext().hasMKLDNN() && hx.size(2) == cx.size(2) &&
+      input.scalar_type() == at::kFloat && input.numel() != 0 && input.dim() == 3;
+}
+
+// input: [steps, batch, features].
+StackResult run_onednn_lstm(
+    const at::Tensor& input,
+    const at::Tensor& hx,
+    const at::Tensor& cx,
+    at::TensorList params,
+    const Options& options,
+    bool batch_first) {
+  constexpr int64_t kLstm = 2; // ideep's rnn_kind
+  const auto weights = gather_weights(params, options.biased, /*projected=*/false);
+  const at::Tensor h0 = hx.contiguous();
+  const at::Tensor c0 = cx.contiguous();
+  const auto bias = [](const at::Tensor& given, const at::Tensor& weight) {
+    return given.defined() ? given : at::zeros(weight.sizes(), weight.options());
+  };
+  return run_layers(input.contiguous(), options, [&](const at::Tensor& layer_input, size_t index, bool reverse) {
+    const Weights& one = weights.at(index);
+    auto [output, h, c, workspace] = at::mkldnn_rnn_layer(
+        layer_input,
+        one.ih,
+        one.hh,
+        bias(one.bias_ih, one.ih),
+        bias(one.bias_hh, one.hh),
+        h0[static_cast<int64_t>(index)],
+        c0[static_cast<int64_t>(index)],
+        reverse,
+        /*batch_sizes=*/{},
+        kLstm,
+        h0.size(-1),
+        options.num_layers,
+        options.biased,
+        options.bidirectional,
+        batch_first,
+        options.train);
+    return LayerResult{output, {h, c}};
+  });
+}
+
+StackResult run_sequences(
     const at::Tensor& input,
     const at::Tensor& hx,
     const at::Tensor& cx,
     at::TensorList params,
     const Options& options,
     bool batch_first,
-    Cell cell) {
-  StackResult result = run_stack(batch_first ? input.transpose(0, 1) : input, {}, hx, cx, params, options, cell);
+    Step step) {
+  const at::Tensor steps = batch_first ? input.transpose(0, 1) : input;
+  StackResult result = cx.defined() && uses_onednn(input, hx, cx)
+      ? run_onednn_lstm(steps, hx, cx, params, options, batch_first)
+      : run_steps(steps, {}, hx, cx, params, options, step);
   if (batch_first) {
     result.output = result.output.transpose(0, 1);
   }
   return result;
 }
 
-at::ArrayRef<int64_t> read_sizes(const at::Tensor& batch_sizes) {
+StackResult run_packed_sequences(
+    const at::Tensor& data,
+    const at::Tensor& batch_sizes,
+    const at::Tensor& hx,
+    const at::Tensor& cx,
+    at::TensorList params,
+    const Options& options,
+    Step step) {
   TORCH_CHECK(
       batch_sizes.is_cpu() && batch_sizes.scalar_type() == at::kLong && batch_sizes.dim() == 1 &&
           batch_sizes.is_contiguous() && batch_sizes.size(0) > 0,
       "the batch sizes of a packed sequence must be a contiguous 1-D int64 tensor on the CPU, not empty");
-  return {batch_sizes.const_data_ptr<int64_t>(), static_cast<size_t>(batch_sizes.size(0))};
+  const at::ArrayRef<int64_t> sizes(batch_sizes.const_data_ptr<int64_t>(), static_cast<size_t>(batch_sizes.size(0)));
+  return run_steps(data, sizes, hx, cx, params, options, step);
 }
 
-// When torch takes oneDNN's LSTM for the same tensors on the CPU.
-bool uses_onednn(const at::Tensor& input, at::TensorList hx) {
-  return at::globalContext().userEnabledMkldnn() && at::globalContext().hasMKLDNN() && hx[0].size(2) == hx[1].size(2) &&
-      input.scalar_type() == at::kFloat && input.numel() != 0 && input.dim() == 3;
-}
+// The operators, in torch's order of arguments.
 
-StackResult onednn_lstm(
-    const at::Tensor& input,
-    at::TensorList hx,
-    at::TensorList params,
-    const Options& options,
-    bool batch_first) {
-  constexpr int64_t kLstm = 2; // ideep's rnn_kind
-  const auto weights = gather_weights(params, options.biased, /*projected=*/false);
-  const int64_t directions = options.bidirectional ? 2 : 1;
-  const at::Tensor h0 = hx[0].contiguous();
-  const at::Tensor c0 = hx[1].contiguous();
-  const auto bias = [](const at::Tensor& given, const at::Tensor& weight) {
-    return given.defined() ? given : at::zeros(weight.sizes(), weight.options());
-  };
-  at::Tensor layer_input = (batch_first ? input.transpose(0, 1) : input).contiguous();
-  std::vector<at::Tensor> h;
-  std::vector<at::Tensor> c;
-  for (int64_t layer = 0; layer < options.num_layers; ++layer) {
-    std::vector<at::Tensor> outputs;
-    for (int64_t direction = 0; direction < directions; ++direction) {
-      const int64_t index = layer * directions + direction;
-      const Weights& one = weights.at(static_cast<size_t>(index));
-      auto result = at::mkldnn_rnn_layer(
-          layer_input,
-          one.ih,
-          one.hh,
-          bias(one.bias_ih, one.ih),
-          bias(one.bias_hh, one.hh),
-          h0[index],
-          c0[index],
-          /*reverse=*/direction == 1,
-          /*batch_sizes=*/{},
-          kLstm,
-          h0.size(-1),
-          options.num_layers,
-          options.biased,
-          options.bidirectional,
-          batch_first,
-          options.train);
-      outputs.push_back(std::get<0>(result));
-      h.push_back(std::get<1>(result));
-      c.push_back(std::get<2>(result));
-    }
-    layer_input = directions == 1 ? outputs[0] : at::cat(outputs, -1);
-    if (options.dropout != 0 && options.train && layer < options.num_layers - 1) {
-      layer_input = at::dropout(layer_input, options.dropout, /*train=*/true);
-    }
-  }
-  return {batch_first ? layer_input.transpose(0, 1) : layer_input, at::stack(h, 0), at::stack(c, 0)};
-}
-
-// The operators, each with its slot. `kCell` and `kName` make one function for each.
-template <Cell kCell>
-struct Named {
-  static inline FlagosOpSlot* full = nullptr;
-  static inline FlagosOpSlot* packed = nullptr;
-  static inline FlagosOpSlot* step = nullptr;
-  static inline std::string full_name;
-  static inline std::string packed_name;
-  static inline std::string step_name;
-};
-
-template <Cell kCell>
-std::tuple<at::Tensor, at::Tensor> rnn_input(
+template <class Op, Step kStep>
+std::tuple<at::Tensor, at::Tensor> full(
     const at::Tensor& input,
     const at::Tensor& hx,
     at::TensorList params,
-    bool has_biases,
+    bool biased,
     int64_t num_layers,
     double dropout,
     bool train,
     bool bidirectional,
     bool batch_first) {
-  enter_op(Named<kCell>::full, Named<kCell>::full_name.c_str());
-  const Options options{has_biases, num_layers, dropout, train, bidirectional};
-  auto result = run_full_stack(input, hx, {}, params, options, batch_first, kCell);
+  Slot<Op>::enter();
+  const Options options{biased, num_layers, dropout, train, bidirectional};
+  auto result = run_sequences(input, hx, {}, params, options, batch_first, kStep);
   return {result.output, result.h};
 }
 
-template <Cell kCell>
-std::tuple<at::Tensor, at::Tensor> rnn_data(
+template <class Op, Step kStep>
+std::tuple<at::Tensor, at::Tensor> packed(
     const at::Tensor& data,
     const at::Tensor& batch_sizes,
     const at::Tensor& hx,
     at::TensorList params,
-    bool has_biases,
+    bool biased,
     int64_t num_layers,
     double dropout,
     bool train,
     bool bidirectional) {
-  enter_op(Named<kCell>::packed, Named<kCell>::packed_name.c_str());
-  const Options options{has_biases, num_layers, dropout, train, bidirectional};
-  auto result = run_stack(data, read_sizes(batch_sizes), hx, {}, params, options, kCell);
+  Slot<Op>::enter();
+  const Options options{biased, num_layers, dropout, train, bidirectional};
+  auto result = run_packed_sequences(data, batch_sizes, hx, {}, params, options, kStep);
   return {result.output, result.h};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_input(
+std::tuple<at::Tensor, at::Tensor, at::Tensor> full_lstm(
     const at::Tensor& input,
     at::TensorList hx,
     at::TensorList params,
-    bool has_biases,
+    bool biased,
     int64_t num_layers,
     double dropout,
     bool train,
     bool bidirectional,
     bool batch_first) {
-  enter_op(Named<lstm_cell>::full, Named<lstm_cell>::full_name.c_str());
+  Slot<at::_ops::lstm_input>::enter();
   TORCH_CHECK(hx.size() == 2, "lstm expects two hidden states");
-  const Options options{has_biases, num_layers, dropout, train, bidirectional};
-  auto result = uses_onednn(input, hx) ? onednn_lstm(input, hx, params, options, batch_first)
-                                       : run_full_stack(input, hx[0], hx[1], params, options, batch_first, lstm_cell);
+  const Options options{biased, num_layers, dropout, train, bidirectional};
+  auto result = run_sequences(input, hx[0], hx[1], params, options, batch_first, lstm_step);
   return {result.output, result.h, result.c};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_data(
+std::tuple<at::Tensor, at::Tensor, at::Tensor> packed_lstm(
     const at::Tensor& data,
     const at::Tensor& batch_sizes,
     at::TensorList hx,
     at::TensorList params,
-    bool has_biases,
+    bool biased,
     int64_t num_layers,
     double dropout,
     bool train,
     bool bidirectional) {
-  enter_op(Named<lstm_cell>::packed, Named<lstm_cell>::packed_name.c_str());
+  Slot<at::_ops::lstm_data>::enter();
   TORCH_CHECK(hx.size() == 2, "lstm expects two hidden states");
-  const Options options{has_biases, num_layers, dropout, train, bidirectional};
-  auto result = run_stack(data, read_sizes(batch_sizes), hx[0], hx[1], params, options, lstm_cell);
+  const Options options{biased, num_layers, dropout, train, bidirectional};
+  auto result = run_packed_sequences(data, batch_sizes, hx[0], hx[1], params, options, lstm_step);
   return {result.output, result.h, result.c};
 }
 
-// What torch asks of a single step (aten/src/ATen/native/RNN.cpp), in its words.
+// torch's checks of a single step with its messages (aten/src/ATen/native/RNN.cpp).
 void check_step(
     const at::Tensor& input,
     at::TensorList hidden,
@@ -471,60 +471,49 @@ void check_step(
   rows(w_hh, "weight_hh");
 }
 
-std::tuple<at::Tensor, at::Tensor> lstm_step(
+std::tuple<at::Tensor, at::Tensor> single_lstm_step(
     const at::Tensor& input,
     at::TensorList hx,
     const at::Tensor& w_ih,
     const at::Tensor& w_hh,
     const std::optional<at::Tensor>& b_ih,
     const std::optional<at::Tensor>& b_hh) {
-  enter_op(Named<lstm_cell>::step, Named<lstm_cell>::step_name.c_str());
+  Slot<at::_ops::lstm_cell>::enter();
   TORCH_CHECK(hx.size() == 2, "lstm_cell expects two hidden states");
   check_step(input, hx, w_ih, w_hh, 4);
   const Weights weights{w_ih, w_hh, b_ih.value_or(at::Tensor()), b_hh.value_or(at::Tensor()), {}};
-  // The gates in this order: autograd adds up gradients of shared inputs in the order of use.
-  State state = lstm_cell(weights.input_gates(input), {hx[0], hx[1]}, weights);
+  // The input's gates before the hidden ones: autograd adds gradients of shared inputs in the order of use.
+  State state = lstm_step(weights.input_gates(input), {hx[0], hx[1]}, weights);
   return {state.h, state.c};
 }
 
-at::Tensor gru_step(
+at::Tensor single_gru_step(
     const at::Tensor& input,
     const at::Tensor& hx,
     const at::Tensor& w_ih,
     const at::Tensor& w_hh,
     const std::optional<at::Tensor>& b_ih,
     const std::optional<at::Tensor>& b_hh) {
-  enter_op(Named<gru_cell>::step, Named<gru_cell>::step_name.c_str());
+  Slot<at::_ops::gru_cell>::enter();
   check_step(input, hx, w_ih, w_hh, 3);
   const Weights weights{w_ih, w_hh, b_ih.value_or(at::Tensor()), b_hh.value_or(at::Tensor()), {}};
-  return gru_cell(weights.input_gates(input), {hx, {}}, weights).h;
+  return gru_step(weights.input_gates(input), {hx, {}}, weights).h;
 }
 
 } // namespace
 
-void register_rnn(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered) {
-  // Composites: below autograd in inference mode, above it otherwise.
-  const auto add = [&](const char* overload, FlagosOpSlot*& slot, std::string& name, auto function) {
-    name = std::string("aten::") + overload;
-    slot = op_slot(name);
-    library.impl(overload, function);
-    autograd.impl(overload, function);
-    registered.push_back(name);
-  };
-  using Tanh = Named<tanh_cell>;
-  using Relu = Named<relu_cell>;
-  using Gru = Named<gru_cell>;
-  using Lstm = Named<lstm_cell>;
-  add("rnn_tanh.input", Tanh::full, Tanh::full_name, TORCH_FN(rnn_input<tanh_cell>));
-  add("rnn_tanh.data", Tanh::packed, Tanh::packed_name, TORCH_FN(rnn_data<tanh_cell>));
-  add("rnn_relu.input", Relu::full, Relu::full_name, TORCH_FN(rnn_input<relu_cell>));
-  add("rnn_relu.data", Relu::packed, Relu::packed_name, TORCH_FN(rnn_data<relu_cell>));
-  add("gru.input", Gru::full, Gru::full_name, TORCH_FN(rnn_input<gru_cell>));
-  add("gru.data", Gru::packed, Gru::packed_name, TORCH_FN(rnn_data<gru_cell>));
-  add("gru_cell", Gru::step, Gru::step_name, TORCH_FN(gru_step));
-  add("lstm.input", Lstm::full, Lstm::full_name, TORCH_FN(lstm_input));
-  add("lstm.data", Lstm::packed, Lstm::packed_name, TORCH_FN(lstm_data));
-  add("lstm_cell", Lstm::step, Lstm::step_name, TORCH_FN(lstm_step));
+void register_rnn(Registrar& registrar) {
+  using namespace at::_ops;
+  registrar.composite<rnn_tanh_input>(TORCH_FN((full<rnn_tanh_input, tanh_step>)));
+  registrar.composite<rnn_tanh_data>(TORCH_FN((packed<rnn_tanh_data, tanh_step>)));
+  registrar.composite<rnn_relu_input>(TORCH_FN((full<rnn_relu_input, relu_step>)));
+  registrar.composite<rnn_relu_data>(TORCH_FN((packed<rnn_relu_data, relu_step>)));
+  registrar.composite<gru_input>(TORCH_FN((full<gru_input, gru_step>)));
+  registrar.composite<gru_data>(TORCH_FN((packed<gru_data, gru_step>)));
+  registrar.composite<at::_ops::gru_cell>(TORCH_FN(single_gru_step));
+  registrar.composite<lstm_input>(TORCH_FN(full_lstm));
+  registrar.composite<lstm_data>(TORCH_FN(packed_lstm));
+  registrar.composite<at::_ops::lstm_cell>(TORCH_FN(single_lstm_step));
 }
 
 } // namespace flagos

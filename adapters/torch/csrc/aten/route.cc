@@ -8,7 +8,7 @@ namespace flagos {
 bool enter_op_slowly(FlagosOpSlot* slot, const char* name) {
   const uint32_t route = __atomic_load_n(&slot->route, __ATOMIC_ACQUIRE);
   if (route == FLAGOS_ROUTE_BLOCKED) {
-    check(core->init()); // a configuration error is the better message
+    check(core->init()); // an error in the configuration is the better message
     char* text = nullptr;
     check(core->op_blocked_reason(name, &text));
     const std::string reason = text != nullptr ? text : "no usable implementation";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plan says about one operator, read at every dispatch.
+// The route that the plan gives an operator, read at every dispatch.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace flagos {
 
-// Logs the dispatch or raises the plan's reason; the rare cases of `enter_op`.
+// The rare cases of `enter_op`: logs the dispatch, throws the plan's reason, or sends the call to the CPU.
 bool enter_op_slowly(FlagosOpSlot* slot, const char* name);
 
-// Counts the call and lets the plan intervene. One relaxed add and one load when it has nothing to say. True when the
-// plan wants the operator run on copies on the CPU, which it only asks of those registered as able to.
+// Counts the call and follows the plan; on the native route it costs one relaxed add and two loads. Returns true if the
+// plan routes the operator to the CPU, which it does only for operators that were registered as able to run there.
 inline bool enter_op(FlagosOpSlot* slot, const char* name) {
   __atomic_fetch_add(&slot->calls, 1, __ATOMIC_RELAXED);
   const uint32_t route = __atomic_load_n(&slot->route, __ATOMIC_RELAXED);
@@ -20,15 +20,15 @@ inline bool enter_op(FlagosOpSlot* slot, const char* name) {
   return C10_UNLIKELY((route | flags) != 0) && enter_op_slowly(slot, name);
 }
 
-// Whether the plan wants every call of the operator told.
+// Whether the plan wants calls of the operator logged.
 inline bool logs_dispatch(const FlagosOpSlot* slot) {
   return C10_UNLIKELY((__atomic_load_n(&slot->flags, __ATOMIC_RELAXED) & FLAGOS_FLAG_LOG) != 0);
 }
 
-// While a graph is captured, says which operator an error came from; to be called with the error in flight.
+// While a graph is captured, adds the operator's name to an error in flight.
 void name_while_capturing(c10::Error& error, const char* name);
 
-// Set while `torch.flagos.graph` captures.
+// Set while `torch.flagos.graph` captures a graph.
 extern bool capturing;
 
 // The slot of `aten::name`, interned for the life of the process.

@@ -2,16 +2,8 @@
 #include "aten/register.h"
 
 #include <ATen/AccumulateType.h>
-#include <ATen/ops/batch_norm_backward_elemt_ops.h>
-#include <ATen/ops/batch_norm_backward_reduce_ops.h>
-#include <ATen/ops/batch_norm_elemt_ops.h>
-#include <ATen/ops/batch_norm_gather_stats_ops.h>
-#include <ATen/ops/batch_norm_gather_stats_with_counts_ops.h>
-#include <ATen/ops/batch_norm_stats_ops.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/var_mean.h>
-
-#include "aten/typed/register.h"
 
 namespace flagos {
 
@@ -20,7 +12,7 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// Statistics are of channels, which are the second dimension, and in float32 for smaller types
+// Statistics are those of channels, the second dimension, and float32 for narrower dtypes
 // (aten/src/ATen/native/cuda/Normalization.cuh).
 Tensor wide(const Tensor& x) {
   return x.to(at::toAccumulateType(x.scalar_type(), /*is_cuda=*/true));
@@ -34,20 +26,15 @@ std::vector<int64_t> all_but_channels(const Tensor& x) {
   return dimensions;
 }
 
-// A value a channel, to be combined with `x`.
+// One value per channel in a shape that broadcasts over `x`.
 Tensor along_channels(const Tensor& value, const Tensor& x) {
   std::vector<int64_t> shape(x.dim(), 1);
   shape[1] = value.numel();
   return wide(value).reshape(shape);
 }
 
-template <class Op>
-void enter() {
-  enter_op(Typed<Op>::slot, Typed<Op>::name);
-}
-
 std::tuple<Tensor, Tensor> stats(const Tensor& input, double eps) {
-  enter<at::_ops::batch_norm_stats>();
+  Slot<at::_ops::batch_norm_stats>::enter();
   const auto [variance, mean] = at::var_mean(wide(input), all_but_channels(input), /*unbiased=*/false);
   return {mean, variance.add(eps).rsqrt()};
 }
@@ -58,7 +45,7 @@ void update(const OptionalTensor& running, const Tensor& now, double momentum) {
   }
 }
 
-// The statistics of parts, `counts` values a channel in each, as one: Chan, Golub and LeVeque's update.
+// Merges the statistics of several parts with `counts` values per channel each, as Chan, Golub and LeVeque do.
 std::tuple<Tensor, Tensor> merge(
     const Tensor& mean,
     const Tensor& invstd,
@@ -86,7 +73,7 @@ std::tuple<Tensor, Tensor> gather_stats_with_counts(
     double momentum,
     double eps,
     const Tensor& counts) {
-  enter<at::_ops::batch_norm_gather_stats_with_counts>();
+  Slot<at::_ops::batch_norm_gather_stats_with_counts>::enter();
   return merge(mean, invstd, running_mean, running_var, momentum, eps, counts);
 }
 
@@ -99,7 +86,7 @@ std::tuple<Tensor, Tensor> gather_stats(
     double momentum,
     double eps,
     int64_t count) {
-  enter<at::_ops::batch_norm_gather_stats>();
+  Slot<at::_ops::batch_norm_gather_stats>::enter();
   const Tensor counts = at::full({mean.size(0)}, count, mean.options());
   return merge(mean, invstd, running_mean, running_var, momentum, eps, counts);
 }
@@ -127,7 +114,7 @@ Tensor elemt(
     const Tensor& mean,
     const Tensor& invstd,
     double /*eps*/) {
-  enter<at::_ops::batch_norm_elemt>();
+  Slot<at::_ops::batch_norm_elemt>::enter();
   return normalized(input, weight, bias, mean, invstd);
 }
 
@@ -139,7 +126,7 @@ Tensor& elemt_out(
     const Tensor& invstd,
     double /*eps*/,
     Tensor& out) {
-  enter<at::_ops::batch_norm_elemt_out>();
+  Slot<at::_ops::batch_norm_elemt_out>::enter();
   const Tensor result = normalized(input, weight, bias, mean, invstd);
   out.resize_(result.sizes());
   return out.copy_(result);
@@ -154,7 +141,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward_reduce(
     bool input_g,
     bool weight_g,
     bool bias_g) {
-  enter<at::_ops::batch_norm_backward_reduce>();
+  Slot<at::_ops::batch_norm_backward_reduce>::enter();
   const auto dimensions = all_but_channels(input);
   const Tensor grad = wide(grad_out);
   const Tensor sum = grad.sum(dimensions);
@@ -176,7 +163,7 @@ Tensor backward_elemt(
     const Tensor& sum_dy,
     const Tensor& sum_dy_xmu,
     const Tensor& count) {
-  enter<at::_ops::batch_norm_backward_elemt>();
+  Slot<at::_ops::batch_norm_backward_elemt>::enter();
   const Tensor total = count.sum().to(mean.scalar_type());
   const Tensor slope = sum_dy_xmu.div(total).mul(invstd.square());
   Tensor scale = invstd;
@@ -193,19 +180,14 @@ Tensor backward_elemt(
 
 } // namespace
 
-void register_sync_batch_norm(torch::Library& library, std::vector<std::string>& registered) {
-  const auto add = [&](auto op, const char* name, auto kernel) {
-    register_kernel<decltype(op)>(library, registered, name, kernel);
-  };
-  add(at::_ops::batch_norm_stats{}, "aten::batch_norm_stats", TORCH_FN(stats));
-  add(at::_ops::batch_norm_gather_stats{}, "aten::batch_norm_gather_stats", TORCH_FN(gather_stats));
-  add(at::_ops::batch_norm_gather_stats_with_counts{},
-      "aten::batch_norm_gather_stats_with_counts",
-      TORCH_FN(gather_stats_with_counts));
-  add(at::_ops::batch_norm_elemt{}, "aten::batch_norm_elemt", TORCH_FN(elemt));
-  add(at::_ops::batch_norm_elemt_out{}, "aten::batch_norm_elemt.out", TORCH_FN(elemt_out));
-  add(at::_ops::batch_norm_backward_reduce{}, "aten::batch_norm_backward_reduce", TORCH_FN(backward_reduce));
-  add(at::_ops::batch_norm_backward_elemt{}, "aten::batch_norm_backward_elemt", TORCH_FN(backward_elemt));
+void register_sync_batch_norm(Registrar& registrar) {
+  registrar.kernel<at::_ops::batch_norm_stats>(TORCH_FN(stats));
+  registrar.kernel<at::_ops::batch_norm_gather_stats>(TORCH_FN(gather_stats));
+  registrar.kernel<at::_ops::batch_norm_gather_stats_with_counts>(TORCH_FN(gather_stats_with_counts));
+  registrar.kernel<at::_ops::batch_norm_elemt>(TORCH_FN(elemt));
+  registrar.kernel<at::_ops::batch_norm_elemt_out>(TORCH_FN(elemt_out));
+  registrar.kernel<at::_ops::batch_norm_backward_reduce>(TORCH_FN(backward_reduce));
+  registrar.kernel<at::_ops::batch_norm_backward_elemt>(TORCH_FN(backward_elemt));
 }
 
 } // namespace flagos

@@ -17,8 +17,8 @@ namespace flagos {
 
 namespace {
 
-// The engine carries debug information from the thread that calls backward to those that run the graph. Nothing in
-// torch uses this kind but its own unit tests.
+// The autograd engine carries thread-local debug information from the thread that calls backward to the threads that
+// run the graph. Only torch's unit tests use this kind of it.
 constexpr c10::DebugInfoKind kGraphDevice = c10::DebugInfoKind::TEST_INFO_2;
 
 struct GraphDevice final : public c10::DebugInfoBase {
@@ -30,13 +30,14 @@ const GraphDevice* graph_device() {
   return static_cast<const GraphDevice*>(c10::ThreadLocalDebugInfo::get(kGraphDevice));
 }
 
-// What the engine takes for the accelerator while it runs a graph.
+// Replaces at::accelerator::getAccelerator in the autograd engine: the device of the graph that runs on this thread.
 std::optional<c10::DeviceType> accelerator_of_graph(bool checked) {
   const GraphDevice* graph = graph_device();
   return graph != nullptr ? std::optional<c10::DeviceType>(graph->type) : at::accelerator::getAccelerator(checked);
 }
 
-// Tensors of the other one are treated as those of a device without streams. Outside of graphs both are accelerators.
+// Replaces at::accelerator::isAccelerator in the autograd engine. Inside a graph only the graph's device is an
+// accelerator, so the engine treats tensors of the other as it does those of devices without streams.
 bool is_accelerator_of_graph(c10::DeviceType type) {
   const GraphDevice* graph = graph_device();
   if (graph != nullptr && (type == c10::DeviceType::CUDA || type == kFlagos)) {
@@ -45,7 +46,7 @@ bool is_accelerator_of_graph(c10::DeviceType type) {
   return at::accelerator::isAccelerator(type);
 }
 
-// The accelerators that the graph behind `outputs` computed on; `visit` says whether to go on.
+// Visits the devices other than the CPU on which the graph behind `outputs` was computed, until `visit` returns false.
 template <class Visit>
 void each_device(at::TensorList outputs, Visit visit) {
   std::vector<torch::autograd::Node*> stack;
@@ -81,7 +82,7 @@ bool on_side_stream() {
   return cuda_guard()->getStream(device) != cuda_guard()->getDefaultStream(device);
 }
 
-// What the graph is made of; flagos where neither shows.
+// The device of the graph's tensors, CUDA or flagos; flagos if it has none on either.
 c10::DeviceType device_of_graph(at::TensorList outputs, bool on_cuda) {
   std::optional<c10::DeviceType> first;
   if (on_cuda) {
@@ -94,10 +95,12 @@ c10::DeviceType device_of_graph(at::TensorList outputs, bool on_cuda) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         !first.has_value() || *first == type,
         "flagos: this graph goes over cuda and flagos tensors, and the current stream is not the default one. torch's "
-        "engine orders the streams of one of them only: run the backward pass on the default stream, or keep to one "
+        "autograd engine orders the streams of one of them only: run the backward pass on the default stream, or keep "
+        "to one "
         "device");
     first = type;
-    // On the default stream the order between the two is that of the calls, so the first one found will do.
+    // Only on a side stream must the graph be searched for the other device: on the default stream the work of both
+    // devices runs in the order of the calls.
     return on_side_stream();
   });
   return first.value_or(kFlagos);
@@ -105,7 +108,7 @@ c10::DeviceType device_of_graph(at::TensorList outputs, bool on_cuda) {
 
 } // namespace
 
-void teach_engine() {
+void teach_autograd_engine() {
   const auto answer = [](const char* symbol, void* target) {
     TORCH_CHECK(
         redirect("libtorch_cpu.so", symbol, target),
@@ -118,7 +121,7 @@ void teach_engine() {
   answer("_ZN2at11accelerator13isAcceleratorEN3c1010DeviceTypeE", reinterpret_cast<void*>(&is_accelerator_of_graph));
 }
 
-void register_engine() {
+void register_autograd_engine() {
   static torch::Library library(torch::Library::FRAGMENT, "flagos", std::nullopt, __FILE__, __LINE__);
   library.def("enter_backward(Tensor[] outputs, bool on_cuda) -> ()", [](at::TensorList outputs, bool on_cuda) {
     c10::ThreadLocalDebugInfo::_push(kGraphDevice, std::make_shared<GraphDevice>(device_of_graph(outputs, on_cuda)));

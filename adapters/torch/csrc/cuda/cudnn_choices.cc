@@ -4,21 +4,15 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/GridSamplerUtils.h>
 #include <ATen/native/Normalization.h>
-#include <ATen/ops/_batch_norm_impl_index_ops.h>
 #include <ATen/ops/cudnn_batch_norm.h>
 #include <ATen/ops/cudnn_grid_sampler.h>
-#include <ATen/ops/grid_sampler_ops.h>
 
 #include "aten/boxed.h"
-#include "aten/route.h"
 #include "cuda/to.h"
 
 namespace flagos {
 
 namespace {
-
-FlagosOpSlot* batch_norm_slot = nullptr;
-FlagosOpSlot* grid_sampler_slot = nullptr;
 
 at::Tensor contiguous(const std::optional<at::Tensor>& tensor) {
   return tensor.has_value() && tensor->defined() ? tensor->contiguous() : at::Tensor();
@@ -34,7 +28,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, int64_t> batch_norm_i
     double momentum,
     double eps,
     bool cudnn_enabled) {
-  enter_op(batch_norm_slot, "aten::_batch_norm_impl_index");
+  Slot<at::_ops::_batch_norm_impl_index>::enter();
   const bool plain = cudnn_enabled && input.layout() == c10::kStrided && !input.is_nested() && input.sym_numel() != 0;
   if (plain &&
       at::native::_select_batch_norm_backend(
@@ -54,7 +48,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, int64_t> batch_norm_i
         training,
         momentum,
         eps);
-    constexpr int64_t kCudnn = 1; // the index torch's backward knows it by
+    constexpr int64_t kCudnn = 1; // the index by which torch's backward knows cuDNN
     return {output, mean, variance, reserve, kCudnn};
   }
   return at::_ops::_batch_norm_impl_index::redispatch(
@@ -67,7 +61,7 @@ at::Tensor grid_sampler(
     int64_t interpolation_mode,
     int64_t padding_mode,
     bool align_corners) {
-  enter_op(grid_sampler_slot, "aten::grid_sampler");
+  Slot<at::_ops::grid_sampler>::enter();
   const bool bilinear = static_cast<at::native::GridSamplerInterpolation>(interpolation_mode) ==
       at::native::GridSamplerInterpolation::Bilinear;
   const bool zeros = static_cast<at::native::GridSamplerPadding>(padding_mode) == at::native::GridSamplerPadding::Zeros;
@@ -80,16 +74,9 @@ at::Tensor grid_sampler(
 
 } // namespace
 
-void register_cudnn_choices(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered) {
-  batch_norm_slot = op_slot("aten::_batch_norm_impl_index");
-  grid_sampler_slot = op_slot("aten::grid_sampler");
-  // Composites: below autograd in inference mode, above it otherwise.
-  for (torch::Library* where : {&library, &autograd}) {
-    where->impl("_batch_norm_impl_index", TORCH_FN(batch_norm_impl_index));
-    where->impl("grid_sampler", TORCH_FN(grid_sampler));
-  }
-  registered.emplace_back("aten::grid_sampler");
-  registered.emplace_back("aten::_batch_norm_impl_index");
+void register_cudnn_choices(Registrar& registrar) {
+  registrar.composite<at::_ops::_batch_norm_impl_index>(TORCH_FN(batch_norm_impl_index));
+  registrar.composite<at::_ops::grid_sampler>(TORCH_FN(grid_sampler));
 }
 
 } // namespace flagos

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/device.h"
-
+// Memory, streams and events of the cuda vendor: torch's own CUDA ones under the name of flagos, reached through
+// torch's virtual interfaces, so that the shim does not link libtorch_cuda.
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <pthread.h>
 
-#include "aten/twin.h"
-#include "runtime/stream.h"
+#include "cuda/register.h"
+#include "runtime/allocator.h"
+#include "runtime/twin.h"
 
 namespace flagos {
 
@@ -32,7 +34,7 @@ c10::Stream to_flagos(const c10::Stream& stream) {
   return c10::Stream(c10::Stream::UNSAFE, to_flagos(stream.device()), stream.id());
 }
 
-// Looked up at each use: users may replace torch's allocator.
+// Looked up at each use, because a program may replace torch's allocator.
 c10::DeviceAllocator* cuda_allocator() {
   return static_cast<c10::DeviceAllocator*>(at::detail::getCUDAHooks().getCUDADeviceAllocator());
 }
@@ -188,10 +190,10 @@ class CudaBackedGuard final : public c10::impl::DeviceGuardImplInterface {
     return cuda_guard()->deviceCount();
   }
   c10::DeviceCapability getDeviceCapability(c10::Device /*device*/) const override {
-    return c10::DeviceCapability(); // every data type, which torch's guard of CUDA does not say
+    return c10::DeviceCapability(); // every dtype; torch's guard of CUDA does not list them all
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
-    cuda_backed_allocator()->recordStream(data, stream);
+    device_allocator()->recordStream(data, stream);
   }
 
  private:
@@ -200,21 +202,25 @@ class CudaBackedGuard final : public c10::impl::DeviceGuardImplInterface {
   }
 };
 
+// 1 in a child that was forked after the device was opened, else 0. `pending_work` points here, so that every operator
+// in such a child calls `drain_slowly`, which throws.
+uint64_t lost_in_fork = 0;
+
 } // namespace
 
-c10::DeviceAllocator* cuda_backed_allocator() {
-  static CudaBackedAllocator allocator;
-  return &allocator;
-}
-
-at::HostAllocator* cuda_backed_pinned_allocator() {
-  static CudaBackedPinnedAllocator allocator;
-  return &allocator;
-}
-
-const c10::impl::DeviceGuardImplInterface* cuda_backed_guard() {
+void register_cuda_device() {
+  pending_work = &lost_in_fork;
+  pthread_atfork(nullptr, nullptr, [] {
+    if (device_open) {
+      device_open = false;
+      lost_in_fork = 1;
+    }
+  });
   static const CudaBackedGuard guard;
-  return &guard;
+  c10::impl::registerDeviceGuard(kFlagos, &guard);
+  static CudaBackedAllocator device;
+  static CudaBackedPinnedAllocator pinned;
+  register_allocators(&device, &pinned);
 }
 
 } // namespace flagos

@@ -6,8 +6,8 @@
 
 #include <unordered_set>
 
+#include "aten/alias.h"
 #include "aten/boxed.h"
-#include "aten/twin.h"
 #include "cuda/to.h"
 
 namespace flagos {
@@ -18,20 +18,20 @@ bool is_half(c10::ScalarType type) {
   return type == c10::kHalf || type == c10::kComplexHalf;
 }
 
-// What torch would compute in: integers become the default dtype.
+// Whether torch computes the transform in half precision. Integers are converted to the default dtype first.
 bool computes_in_half(const at::Tensor& tensor) {
   const bool promoted = c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
   return is_half(promoted ? c10::typeMetaToScalarType(c10::get_default_dtype()) : tensor.scalar_type());
 }
 
-// torch refuses half precision unless the device is called cuda, so the transform is asked of CUDA tensors: of twins,
-// or of views that autograd sees where there is a gradient to follow.
+// torch refuses half precision unless the device is called cuda, so the transform runs on CUDA tensors: on aliases, or,
+// where a gradient is needed, on views that autograd follows.
 void fft_on_cuda(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool differentiated) {
   if (!differentiated) {
     Traits traits = traits_of(op);
-    traits.counts_versions = true; // nothing above composites does
-    serve(op, stack, traits, [&](torch::jit::Stack* twins) {
-      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CUDA), twins);
+    traits.counts_versions = true; // torch does not for composites
+    serve(op, stack, traits, [&](torch::jit::Stack* aliases) {
+      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CUDA), aliases);
     });
     return;
   }
@@ -56,7 +56,7 @@ void fft(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit
   }
 }
 
-// Transforms; the rest of the family moves or makes numbers.
+// Whether the operator is a transform. The others of the family move or make numbers.
 bool is_transform(const c10::OperatorName& name) {
   static const std::unordered_set<std::string> others = {
       "aten::fft_fftfreq", "aten::fft_rfftfreq", "aten::fft_fftshift", "aten::fft_ifftshift"};
@@ -65,14 +65,13 @@ bool is_transform(const c10::OperatorName& name) {
 
 } // namespace
 
-void register_fft_half(torch::Library& library, torch::Library& autograd) {
+void register_fft_half(Registrar& registrar) {
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findSchema(name);
     if (!op.has_value() || !is_transform(name)) {
       continue;
     }
-    // Composites: below autograd in inference mode, above it otherwise.
-    for (torch::Library* where : {&library, &autograd}) {
+    for (torch::Library* where : {&registrar.library(), &registrar.autograd()}) {
       where->impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&fft>());
     }
   }

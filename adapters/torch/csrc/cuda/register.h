@@ -1,29 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cuda room registers. `library` implements PrivateUse1, `autograd` AutogradPrivateUse1. Each function appends
-// the `aten::name.overload` it registered.
+// The registrations of the cuda room.
 #pragma once
 
-#include <torch/library.h>
-
-#include <string>
-#include <vector>
+#include "aten/attention.h"
+#include "aten/registrar.h"
 
 namespace flagos {
 
-// torch's autograd engine knows one accelerator per process. Once a PrivateUse1 device is registered it takes that for
-// the accelerator everywhere, and every backward pass over CUDA tensors stops at an internal assertion
-// (github.com/pytorch/pytorch/issues/161129). Under the cuda vendor both exist, so the engine is told which of them the
-// graph at hand is made of: its two questions about accelerators are redirected. Throws when this torch does not ask
-// them where it should.
-void teach_engine();
+// The guard and the allocators of the cuda vendor.
+void register_cuda_device();
 
-// Defines `flagos::enter_backward` and `flagos::exit_backward`, between which a graph is run.
-void register_engine();
+// torch's autograd engine knows one accelerator per process. Once a PrivateUse1 device is registered, torch takes that
+// device for the accelerator, and every backward pass over CUDA tensors fails at an internal assertion
+// (github.com/pytorch/pytorch/issues/161129). Under the cuda vendor both devices exist, so the autograd engine's two
+// questions about accelerators are redirected to functions that look at the graph. Throws if this build of torch asks
+// them in a way that cannot be redirected.
+void teach_autograd_engine();
 
-// Batch normalization and grid sampling take what they would take for CUDA.
-void register_cudnn_choices(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered);
-void register_rnn_cudnn(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered);
-void register_fft_half(torch::Library& library, torch::Library& autograd);
-void register_to(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered);
+// Defines `flagos::enter_backward` and `flagos::exit_backward`, between which the autograd engine runs a graph.
+void register_autograd_engine();
+
+// The kernels that CUDA would choose for fused attention.
+NativeAttention cuda_attention();
+
+// Composites in which torch asks whether a tensor is on CUDA: batch normalization, grid sampling, recurrent layers,
+// Fourier transforms in half precision.
+void register_cudnn_choices(Registrar& registrar);
+void register_rnn_cudnn(Registrar& registrar);
+void register_fft_half(Registrar& registrar);
+
+// Conversions between flagos and CUDA tensors that share the memory.
+void register_to(Registrar& registrar);
 
 } // namespace flagos

@@ -14,8 +14,6 @@
 #include <mutex>
 #include <optional>
 
-#include "aten/layout.h"
-#include "aten/route.h"
 #include "cuda/to.h"
 #include "runtime/stream.h"
 
@@ -23,10 +21,8 @@ namespace flagos {
 
 namespace {
 
-FlagosOpSlot* acceptable_slot = nullptr;
-
 bool cudnn_is_acceptable(const at::Tensor& self) {
-  enter_op(acceptable_slot, "aten::cudnn_is_acceptable");
+  Slot<at::_ops::cudnn_is_acceptable>::enter();
   return at::native::cudnn_is_acceptable(shown_to_cuda(self));
 }
 
@@ -42,8 +38,8 @@ struct Layers {
   bool bidirectional;
 };
 
-// All parameters as the one buffer cuDNN wants, if they lie in its order: the matrices of every layer and direction,
-// then all their biases. That is how nn.RNN.flatten_parameters leaves them. Otherwise cuDNN copies them each time.
+// All parameters as one buffer if they lie in cuDNN's order, as nn.RNN.flatten_parameters leaves them: the matrices of
+// every layer and direction, then all biases. Without the buffer cuDNN copies them at each call.
 std::optional<at::Tensor> flat_parameters(at::TensorList parameters, const Layers& layers, bool projected) {
   if (parameters.empty() || parameters[0].key_set().has(c10::DispatchKey::Python)) {
     return std::nullopt;
@@ -72,8 +68,8 @@ std::optional<at::Tensor> flat_parameters(at::TensorList parameters, const Layer
   return buffer;
 }
 
-// cuDNN's random state for dropout between layers: one for each device, made at its first use from a number of the
-// CPU's generator, as torch does for CUDA. Calls on several streams take turns.
+// One device's random state for cuDNN's dropout between layers, seeded at its first use by the CPU's generator, as
+// torch does for CUDA. Calls on several streams wait for each other.
 class DropoutState {
  public:
   template <class Call>
@@ -83,7 +79,7 @@ class DropoutState {
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     if (is_capturing(input.device().index())) {
-      // Inside a graph the order is the graph's, and an event from outside would break the capture.
+      // The graph keeps its own order, and waiting for an event from outside would end the capture.
       TORCH_CHECK(
           buffer_.defined(),
           "flagos: a recurrent layer with dropout has to run once before it is captured into a graph");
@@ -110,7 +106,7 @@ class DropoutState {
 
 DropoutState& dropout_state(c10::DeviceIndex device) {
   constexpr size_t kDevices = std::numeric_limits<c10::DeviceIndex>::max();
-  static auto* states = new std::array<DropoutState, kDevices>(); // tensors must not end after torch
+  static auto* states = new std::array<DropoutState, kDevices>(); // never destroyed: torch may be gone by then
   return states->at(static_cast<size_t>(device));
 }
 
@@ -243,8 +239,8 @@ void packed_lstm(
 
 using CudnnRnnOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-// Under autocast the layer computes in half precision whatever type is chosen, as on CUDA. One flat buffer of
-// parameters would have to be made anew: cuDNN's own copies do.
+// Under autocast the layer computes in float16 whatever dtype autocast was given, as on CUDA. The flat buffer is left
+// out when the weights are cast, and cuDNN copies them instead.
 CudnnRnnOutputs autocast_cudnn_rnn(
     const at::Tensor& input,
     at::TensorList weight,
@@ -291,7 +287,7 @@ CudnnRnnOutputs autocast_cudnn_rnn(
 
 } // namespace
 
-void register_rnn_cudnn(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered) {
+void register_rnn_cudnn(Registrar& registrar) {
   at::native::lstm_cudnn_stub.set_privateuse1_dispatch_ptr(&full_lstm);
   at::native::lstm_packed_cudnn_stub.set_privateuse1_dispatch_ptr(&packed_lstm);
   at::native::gru_cudnn_stub.set_privateuse1_dispatch_ptr(&full<kGru>);
@@ -305,11 +301,7 @@ void register_rnn_cudnn(torch::Library& library, torch::Library& autograd, std::
       torch::Library::IMPL, "aten", c10::DispatchKey::AutocastPrivateUse1, __FILE__, __LINE__);
   autocast.impl("_cudnn_rnn", TORCH_FN(autocast_cudnn_rnn));
 
-  acceptable_slot = op_slot("aten::cudnn_is_acceptable");
-  // A composite: below autograd in inference mode, above it otherwise.
-  library.impl("cudnn_is_acceptable", TORCH_FN(cudnn_is_acceptable));
-  autograd.impl("cudnn_is_acceptable", TORCH_FN(cudnn_is_acceptable));
-  registered.emplace_back("aten::cudnn_is_acceptable");
+  registrar.composite<at::_ops::cudnn_is_acceptable>(TORCH_FN(cudnn_is_acceptable));
 }
 
 } // namespace flagos

@@ -5,12 +5,10 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_to_copy_compositeexplicitautograd_dispatch.h>
-#include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/to_native.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "aten/layout.h"
-#include "aten/route.h"
 
 namespace flagos {
 
@@ -18,45 +16,8 @@ namespace {
 
 constexpr c10::DeviceType kCuda = c10::DeviceType::CUDA;
 
-FlagosOpSlot* to_copy_slot = nullptr;
-
-// Set while `to(..., copy=True)` runs: then memory is not shared.
+// Set while `to(..., copy=True)` runs, which must not share memory.
 thread_local bool copy_wanted = false;
-
-class CopyWanted {
- public:
-  explicit CopyWanted(bool wanted) : previous_(copy_wanted) {
-    copy_wanted = wanted;
-  }
-  ~CopyWanted() {
-    copy_wanted = previous_;
-  }
-  CopyWanted(const CopyWanted&) = delete;
-  CopyWanted& operator=(const CopyWanted&) = delete;
-
- private:
-  bool previous_;
-};
-
-// Shares what in-place operators count, so that autograd notices a write through either tensor.
-void share_version(const at::Tensor& from, const at::Tensor& to) {
-  if (!from.is_inference() && !to.is_inference()) {
-    to.unsafeGetTensorImpl()->set_version_counter(from.unsafeGetTensorImpl()->version_counter());
-  }
-}
-
-void copy_metadata(const c10::TensorImpl* from, c10::TensorImpl* to) {
-  to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
-  to->_set_conj(from->is_conj());
-  to->_set_neg(from->is_neg());
-  if (from->has_named_tensor_meta()) {
-    to->set_named_tensor_meta(from->named_tensor_meta()->clone());
-  }
-}
-
-c10::DispatchKeySet dense_keys(const at::Tensor& like, c10::DispatchKey key) {
-  return like._is_zerotensor() ? c10::DispatchKeySet({key, c10::DispatchKey::ZeroTensor}) : c10::DispatchKeySet(key);
-}
 
 // Whether the conversion changes nothing but the name of the device.
 bool only_renames(
@@ -71,7 +32,8 @@ bool only_renames(
     return false;
   }
   if (torch::autograd::get_current_graph_task_id() != -1) {
-    return false; // two leaves may take over one gradient as their own: theirs must not share memory
+    return false; // inside a backward pass: two leaves may each keep the gradient they get, so these must not share
+                  // memory
   }
   const c10::DeviceIndex index = device->has_index() ? device->index() : current_device();
   return (is_flagos(self) || self.is_cuda()) && index == self.device().index() &&
@@ -90,18 +52,18 @@ at::Tensor to_copy(
     std::optional<bool> pin_memory,
     bool non_blocking,
     std::optional<c10::MemoryFormat> memory_format) {
-  enter_op(to_copy_slot, "aten::_to_copy");
-  if (!is_flagos(self)) { // torch dispatches by the device that is asked for, too
+  Slot<at::_ops::_to_copy>::enter();
+  if (!is_flagos(self)) { // torch also dispatches by the requested device
     return only_renames(self, kFlagos, dtype, layout, device, pin_memory, memory_format)
         ? share_with_flagos(self)
         : at::compositeexplicitautograd::_to_copy(self, dtype, layout, device, pin_memory, non_blocking, memory_format);
   }
   if (only_renames(self, kCuda, dtype, layout, device, pin_memory, memory_format)) {
-    return share_with_cuda(self);
+    return shared_alias(self);
   }
   if (layout.has_value() && *layout != self.layout()) {
     return at::compositeexplicitautograd::_to_copy(
-        self, dtype, layout, device, pin_memory, non_blocking, memory_format); // says what is wrong
+        self, dtype, layout, device, pin_memory, non_blocking, memory_format); // throws the right error
   }
   const bool to_flagos = !device.has_value() || device->type() == kFlagos;
   c10::Device target = device.value_or(self.device());
@@ -126,7 +88,7 @@ at::Tensor to_dtype_layout(
     bool non_blocking,
     bool copy,
     std::optional<c10::MemoryFormat> memory_format) {
-  const CopyWanted wanted(copy);
+  const Scoped wanted(copy_wanted, copy);
   return at::native::to(self, dtype, layout, device, pin_memory, non_blocking, copy, memory_format);
 }
 
@@ -137,7 +99,7 @@ at::Tensor to_device(
     bool non_blocking,
     bool copy,
     std::optional<c10::MemoryFormat> memory_format) {
-  const CopyWanted wanted(copy);
+  const Scoped wanted(copy_wanted, copy);
   return at::native::to(self, device, dtype, non_blocking, copy, memory_format);
 }
 
@@ -147,36 +109,17 @@ at::Tensor to_other(
     bool non_blocking,
     bool copy,
     std::optional<c10::MemoryFormat> memory_format) {
-  const CopyWanted wanted(copy);
+  const Scoped wanted(copy_wanted, copy);
   return at::native::to(self, other, non_blocking, copy, memory_format);
 }
 
 at::Tensor renamed(const at::Tensor& tensor, c10::Device device) {
-  const CopyWanted wanted(false);
+  const Scoped wanted(copy_wanted, false);
   return at::_ops::_to_copy::call(
       tensor, std::nullopt, std::nullopt, device, std::nullopt, /*non_blocking=*/false, std::nullopt);
 }
 
 } // namespace
-
-at::Tensor share_with_cuda(const at::Tensor& self) {
-  auto shared = at::detail::make_tensor<c10::TensorImpl>(
-      twin_storage(self.storage()), dense_keys(self, c10::DispatchKey::CUDA), self.dtype());
-  copy_metadata(self.unsafeGetTensorImpl(), shared.unsafeGetTensorImpl());
-  share_version(self, shared);
-  return shared;
-}
-
-at::Tensor share_with_flagos(const at::Tensor& self) {
-  open_device();
-  auto shared = at::detail::make_tensor<c10::TensorImpl>(
-      wrap_storage(self.storage(), self.device().index()),
-      dense_keys(self, c10::DispatchKey::PrivateUse1),
-      self.dtype());
-  copy_metadata(self.unsafeGetTensorImpl(), shared.unsafeGetTensorImpl());
-  share_version(self, shared);
-  return shared;
-}
 
 at::Tensor to_cuda_view(const at::Tensor& tensor) {
   return renamed(tensor, c10::Device(kCuda, tensor.device().index()));
@@ -186,7 +129,7 @@ at::Tensor shown_to_cuda(const at::Tensor& tensor) {
   if (!tensor.defined() || !is_flagos(tensor)) {
     return tensor;
   }
-  // A tensor without memory, while compiling, is converted by its own rules.
+  // A fake tensor, while compiling, has no memory to alias; `to` follows its own rules.
   return tensor.key_set().has(c10::DispatchKey::Python) ? to_cuda_view(tensor) : alias_of(tensor);
 }
 
@@ -194,19 +137,13 @@ at::Tensor to_flagos_view(const at::Tensor& tensor) {
   return renamed(tensor, c10::Device(kFlagos, tensor.device().index()));
 }
 
-void register_to(torch::Library& library, torch::Library& autograd, std::vector<std::string>& registered) {
-  if (!native.cuda) {
-    return; // the composite does for the host vendor
-  }
-  to_copy_slot = op_slot("aten::_to_copy");
-  library.impl("_to_copy", TORCH_FN(to_copy));
-  registered.emplace_back("aten::_to_copy");
-  // Composites: below autograd in inference mode, above it otherwise. Those of CUDA tensors too, as the way to flagos
-  // is theirs; they do what torch's own do.
+void register_to(Registrar& registrar) {
+  registrar.kernel<at::_ops::_to_copy>(TORCH_FN(to_copy));
+  // torch's composites, with a note of `copy`. Those of CUDA tensors too, which may be converted to flagos.
   auto* cuda = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   auto* cuda_autograd =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCUDA, __FILE__, __LINE__);
-  for (torch::Library* where : {&library, &autograd, cuda, cuda_autograd}) {
+  for (torch::Library* where : {&registrar.library(), &registrar.autograd(), cuda, cuda_autograd}) {
     where->impl("to.dtype_layout", TORCH_FN(to_dtype_layout));
     where->impl("to.device", TORCH_FN(to_device));
     where->impl("to.other", TORCH_FN(to_other));

@@ -23,24 +23,24 @@ constexpr uint32_t kAligned = 1U << 5;
 constexpr uint32_t kContiguous = 1U << 6;
 constexpr uint32_t kUnknown = 1U << 7;
 
-// By bit.
+// The name of each bit.
 constexpr std::array<const char*, 7>
     kNames{"ordinary", "nonempty", "dimensioned", "floating", "uniform", "aligned", "contiguous"};
 
-// None for what is no type, as an integer may be that is passed for one.
+// The bit of a dtype; 0 for an integer that was passed as a dtype and is none.
 constexpr uint64_t bit(c10::ScalarType dtype) {
   const auto number = static_cast<uint8_t>(dtype);
   return number < 64 ? uint64_t{1} << number : 0;
 }
 
-// The types that kernels are verified in.
+// The dtypes in which kernels are verified.
 constexpr uint64_t kOrdinaryTypes =
     bit(at::kFloat) | bit(at::kBFloat16) | bit(at::kHalf) | bit(at::kLong) | bit(at::kBool);
 static_assert(static_cast<uint8_t>(c10::ScalarType::NumOptions) < 64, "a bit for each type");
 
 constexpr int64_t kAlignment = 16; // bytes
 
-// Arguments that pick elements, as schemas call them.
+// The names that schemas give to arguments that select elements.
 constexpr std::array<const char*, 4> kSelecting{"index", "indices", "mask", "condition"};
 
 bool is_dtype(const c10::Argument& argument) {
@@ -55,7 +55,8 @@ bool is_ordinary(c10::ScalarType dtype) {
   return (kOrdinaryTypes & bit(dtype)) != 0;
 }
 
-// Whether tensor maps can describe it: neighbours along one dimension, the others 16 bytes apart or more.
+// Whether a TMA tensor map can describe the tensor: stride 1 along one dimension, multiples of 16 bytes along the
+// others.
 bool is_aligned(const at::Tensor& tensor) {
   if (tensor.dim() < 2) {
     return true;
@@ -73,7 +74,7 @@ bool is_aligned(const at::Tensor& tensor) {
       neighbours = true;
       if (tensor.size(i) > 1) {
         if (rows) {
-          return false; // they overlap
+          return false; // two dimensions of stride 1 overlap
         }
         rows = true;
       }
@@ -84,14 +85,14 @@ bool is_aligned(const at::Tensor& tensor) {
   return neighbours;
 }
 
-// `common` is the type of the tensors before it, and becomes its own; Undefined when there were none.
+// `common` is the dtype of the tensors before this one (Undefined if there were none), and becomes this one's.
 uint32_t broken_by_tensor(const at::Tensor& tensor, bool selects, uint32_t required, c10::ScalarType& common) {
   if (!tensor.defined()) {
     return 0;
   }
   const c10::ScalarType dtype = tensor.scalar_type();
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-    return c10::isComplexType(dtype) ? kOrdinary : 0; // a number, as Python is handed it
+    return c10::isComplexType(dtype) ? kOrdinary : 0; // Python gets it as a number
   }
   uint32_t uniform = 0;
   if (!selects) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conditions on the arguments of a call, outside of which an implementation must not serve it.
+// Conditions on the arguments of a call. An implementation must not serve a call that breaks its conditions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,30 +13,30 @@
 
 namespace flagos {
 
-// Some of the conditions in torch_fl/flaggems/envelope.py, which says what each means; a call is held against them
-// without Python. They are about what tensors are, never about what is in them. Immutable.
+// The conditions of one implementation, checked without Python. torch_fl/flaggems/envelope.py says what each means.
+// They depend on dtypes, sizes and strides of tensors, never on their contents. Immutable.
 class Conditions {
  public:
-  // Names that are not known here, of a later version, hold for no call.
+  // A name that this version does not know is a condition that no call fulfils.
   Conditions(const c10::FunctionSchema& schema, const std::vector<std::string>& names);
 
   bool any() const {
     return required_ != 0;
   }
 
-  // All that are known here.
+  // The names of all conditions that this version knows.
   static const std::vector<std::string>& names();
 
-  // Which do not hold for the last values of the stack, the arguments of a call; 0 when all do.
+  // The conditions, as bits, that the call with these arguments at the end of the stack breaks; 0 for none.
   uint32_t broken_by(const torch::jit::Stack& stack) const;
 
-  // Why a call that broke these is declined.
+  // The reason to give for declining a call that broke these.
   std::string reason(uint32_t broken) const;
 
  private:
   struct Argument {
-    bool selects;  // an index or a mask, which holds no floating-point numbers
-    bool is_dtype; // a number on the stack
+    bool selects;  // an index or a mask, which is not floating-point
+    bool is_dtype; // a dtype, which is an integer on the stack
   };
   std::vector<Argument> arguments_;
   std::vector<std::string> unknown_;

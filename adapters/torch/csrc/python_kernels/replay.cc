@@ -1,139 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "python_kernels/replay.h"
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/fill_ops.h>
 
 #include <cstring>
-#include <deque>
 
-#include "aten/register.h"
-#include "aten/twin.h"
+#include "aten/alias.h"
 #include "runtime/stream.h"
 
 namespace flagos {
 
 namespace {
 
-// Reads the words of a recording; what it lacks or has too much of is an error.
-class Reader {
- public:
-  explicit Reader(c10::ArrayRef<int64_t> words) : words_(words) {}
-
-  int64_t next() {
-    TORCH_CHECK(at_ < words_.size(), "flagos: a recording ends too early, after ", at_, " words");
-    return words_[at_++];
-  }
-  size_t count(size_t most = 1U << 20U) {
-    const int64_t value = next();
-    TORCH_CHECK(
-        value >= 0 && static_cast<size_t>(value) <= most, "flagos: a recording counts ", value, " at word ", at_ - 1);
-    return static_cast<size_t>(value);
-  }
-  std::vector<int64_t> list() {
-    std::vector<int64_t> values(count());
-    for (int64_t& value : values) {
-      value = next();
-    }
-    return values;
-  }
-  void end() const {
-    TORCH_CHECK(at_ == words_.size(), "flagos: a recording of ", words_.size(), " words was read after ", at_);
-  }
-
- private:
-  c10::ArrayRef<int64_t> words_;
-  size_t at_ = 0;
-};
-
-int64_t read_memory(Reader& reader, size_t num_inputs, size_t num_blocks) {
-  const int64_t memory = reader.next();
-  TORCH_CHECK(
-      memory < static_cast<int64_t>(num_inputs) && memory >= -static_cast<int64_t>(num_blocks),
-      "flagos: a recording names memory ",
-      memory,
-      " of ",
-      num_inputs,
-      " arguments and ",
-      num_blocks,
-      " blocks");
-  return memory;
-}
-
-Place read_place(Reader& reader, size_t num_inputs, size_t num_blocks) {
-  Place place;
-  place.memory = read_memory(reader, num_inputs, num_blocks);
-  place.offset = reader.next();
-  place.dtype = static_cast<c10::ScalarType>(reader.count(static_cast<size_t>(c10::ScalarType::NumOptions)));
-  place.sizes = reader.list();
-  place.strides = reader.list();
-  TORCH_CHECK(place.sizes.size() == place.strides.size(), "flagos: a recording has sizes without strides");
-  return place;
-}
-
-// kind: 0 integer, 1 double, 2 bool
-c10::Scalar read_scalar(Reader& reader) {
-  const int64_t kind = reader.next();
-  const int64_t word = reader.next();
-  if (kind == 1) {
-    double value = 0;
-    std::memcpy(&value, &word, sizeof(value));
-    return value;
-  }
-  return kind == 2 ? c10::Scalar(word != 0) : c10::Scalar(word);
-}
-
-// What a parameter of a kernel is.
-enum ParameterKind : uint8_t { kConstant, kPointer, kTensorMap };
-
-FlagosTensorMap read_map(Reader& reader) {
-  FlagosTensorMap map{};
-  map.data_type = static_cast<uint32_t>(reader.count());
-  map.rank = static_cast<uint32_t>(reader.count(5));
-  for (uint32_t i = 0; i < map.rank; ++i) {
-    map.shape[i] = static_cast<uint64_t>(reader.next());
-    map.strides[i] = static_cast<uint64_t>(reader.next());
-    map.block[i] = static_cast<uint32_t>(reader.count());
-  }
-  map.swizzle = static_cast<uint32_t>(reader.count());
-  map.fills_with_nan = static_cast<uint32_t>(reader.count(1));
-  return map;
-}
-
-Launch read_launch(Reader& reader, size_t num_inputs, size_t num_blocks) {
-  FlagosLaunchDesc description{};
-  description.function = static_cast<uint64_t>(reader.next());
-  for (auto* dimensions : {description.grid, description.block, description.cluster}) {
-    for (int i = 0; i < 3; ++i) {
-      dimensions[i] = static_cast<uint32_t>(reader.count(UINT32_MAX));
-    }
-  }
-  description.shared_bytes = static_cast<uint32_t>(reader.count(UINT32_MAX));
-  description.flags = static_cast<uint32_t>(reader.count(UINT32_MAX));
-  Launch launch;
-  std::vector<FlagosLaunchParam> parameters(reader.count());
-  std::deque<FlagosTensorMap> maps; // whose elements stay where they are
-  for (FlagosLaunchParam& parameter : parameters) {
-    parameter.size = static_cast<uint32_t>(reader.count());
-    const auto kind = static_cast<ParameterKind>(reader.count(kTensorMap));
-    parameter.pointer = kind == kConstant ? -1 : static_cast<int32_t>(launch.memories.size());
-    if (kind != kConstant) {
-      launch.memories.push_back(read_memory(reader, num_inputs, num_blocks));
-    }
-    parameter.value = static_cast<uint64_t>(reader.next());
-    parameter.map = kind == kTensorMap ? &maps.emplace_back(read_map(reader)) : nullptr;
-  }
-  description.params = parameters.data();
-  description.num_params = parameters.size();
-  check(core->launch_create(&description, &launch.launch));
-  return launch;
-}
-
-// What the memories of a running program are. Blocks live until the end of the call; whoever uses them afterwards does
-// so on the same stream.
+// The memory of one run. Blocks are freed at the end of the call: later uses of the same bytes follow on the same
+// stream.
 struct Memories {
   const Signature& signature;
   c10::SmallVector<c10::Storage, 4> returned; // by block; empty for the others
@@ -148,108 +31,76 @@ struct Memories {
   }
 };
 
-// A native tensor at `place`, for a copy or a fill.
-at::Tensor native_tensor(const Memories& memories, const Place& place) {
-  c10::Storage storage;
-  int64_t first = place.offset;
-  if (place.memory >= 0) {
-    const c10::TensorImpl* input = memories.signature.inputs[static_cast<size_t>(place.memory)];
-    storage = twin_storage(input->unsafe_storage());
-    first += input->storage_offset() * static_cast<int64_t>(input->itemsize());
-  } else {
-    const auto block = static_cast<size_t>(-1 - place.memory);
-    if (memories.returned[block]) {
-      storage = twin_storage(memories.returned[block]);
-    } else {
-      const c10::DataPtr& data = memories.scratch[block];
-      storage = c10::Storage(
-          c10::Storage::use_byte_size_t{},
-          int64_t(1) << 62, // checked when it was recorded
-          c10::DataPtr(data.get(), data.device()),
-          nullptr,
-          false);
-    }
-  }
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::TensorImpl::VIEW, std::move(storage), native.keys, c10::scalarTypeToTypeMeta(place.dtype));
+// Gives `tensor` the layout of `place`, whose offset counts from `first`, in bytes.
+at::Tensor laid_out(at::Tensor tensor, const FlagosPlace& place, int64_t first = 0) {
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
-      place.sizes, place.strides, first / static_cast<int64_t>(c10::elementSize(place.dtype)));
+      {place.sizes, place.rank},
+      {place.strides, place.rank},
+      (first + place.offset) / static_cast<int64_t>(tensor.itemsize()));
   return tensor;
 }
 
-at::Tensor flagos_tensor(const Memories& memories, const Place& place) {
+caffe2::TypeMeta dtype_of(const FlagosPlace& place) {
+  return c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(place.dtype));
+}
+
+// A native tensor at `place`, for a copy or a fill.
+at::Tensor native_tensor(const Memories& memories, const FlagosPlace& place) {
+  c10::Storage storage;
+  int64_t first = 0;
   const auto block = static_cast<size_t>(-1 - place.memory);
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(memories.returned[block]),
-      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-      c10::scalarTypeToTypeMeta(place.dtype));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
-      place.sizes, place.strides, place.offset / static_cast<int64_t>(c10::elementSize(place.dtype)));
-  return tensor;
+  if (place.memory >= 0) {
+    const c10::TensorImpl* input = memories.signature.inputs[static_cast<size_t>(place.memory)];
+    storage = twin_storage(input->unsafe_storage());
+    first = input->storage_offset() * static_cast<int64_t>(input->itemsize());
+  } else if (memories.returned[block]) {
+    storage = twin_storage(memories.returned[block]);
+  } else {
+    const c10::DataPtr& data = memories.scratch[block];
+    storage = c10::Storage(
+        c10::Storage::use_byte_size_t{},
+        int64_t(1) << 62, // unlimited: the recorder has checked the bounds
+        c10::DataPtr(data.get(), data.device()),
+        nullptr,
+        false);
+  }
+  auto tensor =
+      at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), native.keys, dtype_of(place));
+  return laid_out(std::move(tensor), place, first);
+}
+
+c10::Scalar number_of(const FlagosStep& step) {
+  switch (step.number_kind) {
+    case FLAGOS_NUMBER_DOUBLE:
+      return step.real;
+    case FLAGOS_NUMBER_BOOL:
+      return step.integer != 0;
+    default:
+      return step.integer;
+  }
 }
 
 } // namespace
 
-std::unique_ptr<Program> Program::read(c10::ArrayRef<int64_t> words, size_t num_inputs) {
-  Reader reader(words);
-  auto program = std::make_unique<Program>();
-  const size_t num_blocks = reader.count();
-  for (size_t i = 0; i < num_blocks; ++i) {
-    program->blocks_.push_back({reader.next(), false});
-  }
-  program->steps_.resize(reader.count());
-  for (Step& step : program->steps_) {
-    step.kind = static_cast<Step::Kind>(reader.count(2));
-    switch (step.kind) {
-      case Step::kLaunch:
-        step.launch = read_launch(reader, num_inputs, num_blocks);
-        ++program->num_launches_;
-        break;
-      case Step::kFill:
-        step.fill.target = read_place(reader, num_inputs, num_blocks);
-        step.fill.value = read_scalar(reader);
-        break;
-      case Step::kCopy:
-        step.copy.target = read_place(reader, num_inputs, num_blocks);
-        step.copy.source = read_place(reader, num_inputs, num_blocks);
-        break;
-    }
-  }
-  program->results_.resize(reader.count());
-  for (Result& result : program->results_) {
-    result.argument = reader.next();
-    if (result.argument >= 0) {
-      TORCH_CHECK(static_cast<size_t>(result.argument) < num_inputs, "flagos: a recording returns an argument beyond");
-      continue;
-    }
-    result.place = read_place(reader, 0, num_blocks);
-    program->blocks_[static_cast<size_t>(-1 - result.place.memory)].returned = true;
-  }
-  reader.end();
-  return program;
-}
-
-Program::~Program() {
-  for (const Step& step : steps_) {
-    if (step.kind == Step::kLaunch && step.launch.launch != nullptr) {
-      core->launch_free(step.launch.launch);
-    }
-  }
+Program::Program(c10::ArrayRef<int64_t> words, size_t num_inputs) {
+  constexpr auto kDtypes = static_cast<uint32_t>(c10::ScalarType::NumOptions);
+  check(core->recording_read(words.data(), words.size(), num_inputs, kDtypes, &recording_));
 }
 
 void Program::run(const Signature& signature, torch::jit::Stack* stack, size_t num_arguments) const {
   const DeviceScope scope(signature.device);
+  const c10::ArrayRef<FlagosBlock> blocks(recording_->blocks, recording_->num_blocks);
   Memories memories{signature, {}, {}};
-  memories.returned.resize(blocks_.size());
-  memories.scratch.resize(blocks_.size());
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    const auto nbytes = static_cast<size_t>(blocks_[i].nbytes);
-    if (blocks_[i].returned) {
+  memories.returned.resize(blocks.size());
+  memories.scratch.resize(blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const auto nbytes = static_cast<size_t>(blocks[i].nbytes);
+    if (blocks[i].returned != 0) {
       c10::Allocator* allocator = device_allocator();
       memories.returned[i] = c10::Storage(
           c10::make_intrusive<c10::StorageImpl>(
               c10::StorageImpl::use_byte_size_t(),
-              blocks_[i].nbytes,
+              blocks[i].nbytes,
               allocator->allocate(nbytes),
               allocator,
               /*resizable=*/true));
@@ -257,37 +108,39 @@ void Program::run(const Signature& signature, torch::jit::Stack* stack, size_t n
       memories.scratch[i] = at::detail::getCUDAHooks().getCUDADeviceAllocator()->allocate(nbytes);
     }
   }
-  uint64_t stream = 0;
-  if (num_launches_ != 0) {
-    const c10::impl::DeviceGuardImplInterface* guard = cuda_guard();
-    const c10::Device device(c10::DeviceType::CUDA, signature.device);
-    stream = reinterpret_cast<uint64_t>(guard->getStreamNativeHandle(guard->getStream(device)));
-  }
-  for (const Step& step : steps_) {
-    if (C10_LIKELY(step.kind == Step::kLaunch)) {
+  const c10::impl::DeviceGuardImplInterface* guard = cuda_guard();
+  const c10::Device device(c10::DeviceType::CUDA, signature.device);
+  const auto stream = reinterpret_cast<uint64_t>(guard->getStreamNativeHandle(guard->getStream(device)));
+  for (const FlagosStep& step : c10::ArrayRef<FlagosStep>(recording_->steps, recording_->num_steps)) {
+    if (C10_LIKELY(step.kind == FLAGOS_STEP_LAUNCH)) {
       c10::SmallVector<uint64_t, 16> pointers;
-      for (const int64_t memory : step.launch.memories) {
+      for (const int64_t memory : at::IntArrayRef(step.memories, step.num_memories)) {
         pointers.push_back(memories.address(memory));
       }
-      check(core->launch_run(step.launch.launch, stream, pointers.data(), pointers.size()));
+      check(core->launch_run(step.launch, stream, pointers.data(), pointers.size()));
       continue;
     }
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    if (step.kind == Step::kFill) {
-      at::Tensor target = native_tensor(memories, step.fill.target);
-      at::_ops::fill__Scalar::redispatch(native.keys, target, step.fill.value);
+    at::Tensor target = native_tensor(memories, step.target);
+    if (step.kind == FLAGOS_STEP_FILL) {
+      at::_ops::fill__Scalar::redispatch(native.keys, target, number_of(step));
     } else {
-      at::Tensor target = native_tensor(memories, step.copy.target);
-      at::_ops::copy_::redispatch(native.keys, target, native_tensor(memories, step.copy.source), false);
+      at::_ops::copy_::redispatch(native.keys, target, native_tensor(memories, step.source), false);
     }
   }
   c10::SmallVector<at::Tensor, 3> results;
-  for (const Result& result : results_) {
-    results.push_back(
-        result.argument >= 0 ? at::Tensor(
-                                   c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(
-                                       signature.inputs[static_cast<size_t>(result.argument)]))
-                             : flagos_tensor(memories, result.place));
+  for (const FlagosOutput& result : c10::ArrayRef<FlagosOutput>(recording_->results, recording_->num_results)) {
+    if (result.argument >= 0) {
+      results.emplace_back(
+          c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(
+              signature.inputs[static_cast<size_t>(result.argument)]));
+    } else {
+      auto made = at::detail::make_tensor<c10::TensorImpl>(
+          c10::Storage(memories.returned[static_cast<size_t>(-1 - result.place.memory)]),
+          c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+          dtype_of(result.place));
+      results.push_back(laid_out(std::move(made), result.place));
+    }
   }
   torch::jit::drop(*stack, num_arguments);
   for (at::Tensor& result : results) {
@@ -369,8 +222,8 @@ void Recordings::offer(Recorded& recorded, std::vector<int64_t> words, size_t nu
   if (recorded.recordings > 1 && recorded.last == words) {
     recorded.last = {};
     try {
-      recorded.program.store(Program::read(words, num_inputs).release(), std::memory_order_release);
-    } catch (const c10::Error& error) { // the call itself was made: it is just not repeated
+      recorded.program.store(new Program(words, num_inputs), std::memory_order_release);
+    } catch (const c10::Error& error) { // the call itself succeeded; it is just not replayed
       recorded.reason = error.what_without_backtrace();
       recorded.refused.store(true);
     }

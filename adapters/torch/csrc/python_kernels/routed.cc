@@ -9,8 +9,8 @@
 #include <map>
 #include <memory>
 
+#include "aten/alias.h"
 #include "aten/boxed.h"
-#include "aten/twin.h"
 #include "python_kernels/conditions.h"
 #include "python_kernels/replay.h"
 #include "runtime/stream.h"
@@ -19,35 +19,20 @@ namespace flagos {
 
 namespace {
 
-// Every so many replays, one is compared with a call of the implementation; 0 is never.
+// One of this many replays is compared with a call of the implementation; 0 compares none.
 std::atomic<uint64_t> verify_every{0};
 
-// The call that an implementation in Python is serving, for the recorder that runs inside it.
+// The call that an implementation in Python serves at the moment, for the recorder that runs inside it.
 struct Pending {
   Recorded* recorded;
   size_t num_inputs;
   c10::DeviceIndex device;
-  uint64_t generation; // at its beginning
-  bool wanted;
+  uint64_t generation; // when the call began
+  bool wanted;         // whether the call is to be recorded
 };
 thread_local Pending* pending = nullptr;
 
-class PendingScope {
- public:
-  explicit PendingScope(Pending* now) : previous_(pending) {
-    pending = now;
-  }
-  ~PendingScope() {
-    pending = previous_;
-  }
-  PendingScope(const PendingScope&) = delete;
-  PendingScope& operator=(const PendingScope&) = delete;
-
- private:
-  Pending* previous_;
-};
-
-// A copy of all memory of a tensor, laid out as the tensor is.
+// A tensor like this one over a copy of all bytes of its storage.
 at::Tensor copy_of(const at::Tensor& tensor) {
   const auto nbytes = static_cast<int64_t>(tensor.storage().nbytes());
   const auto bytes = at::TensorOptions().device(tensor.device()).dtype(c10::kByte);
@@ -76,8 +61,8 @@ void each_tensor(const c10::IValue& value, const std::function<void(const at::Te
   }
 }
 
-// Serves an operator with an implementation in Python, or with what was recorded of it; natively outside its
-// conditions.
+// Serves an operator by an implementation in Python: replays a recording of it if there is one, else calls it. Calls
+// that break the implementation's conditions run natively.
 class RoutedKernel final : public c10::OperatorKernel {
  public:
   RoutedKernel(
@@ -97,7 +82,7 @@ class RoutedKernel final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     __atomic_fetch_add(&slot_->calls, 1, __ATOMIC_RELAXED);
     try {
-      // Before anything that was recorded: conditions may be newer.
+      // Conditions come before recordings, because they may be newer.
       if (C10_UNLIKELY(only_.any())) {
         if (const uint32_t broken = only_.broken_by(*stack)) {
           decline(op, stack, broken);
@@ -129,17 +114,17 @@ class RoutedKernel final : public c10::OperatorKernel {
   }
 
  private:
-  // `now` is what a recorder inside is told of; an outer call's is none of its business.
+  // A recorder inside the call sees `now`, and nothing of the calls around this one.
   void call_python(
       const c10::OperatorHandle& op,
       c10::DispatchKeySet keys,
       torch::jit::Stack* stack,
       Pending* now = nullptr) {
-    const PendingScope scope(now);
+    const Scoped scope(pending, now);
     serve(op, stack, traits_, [&](torch::jit::Stack* native) { python_.callBoxed(op, keys, native); });
   }
 
-  // What an implementation that declines a call itself comes to, without entering Python.
+  // Does what an implementation that declines a call does, without entering Python.
   void decline(const c10::OperatorHandle& op, torch::jit::Stack* stack, uint32_t broken) {
     check(core->op_record_fallback(name_.c_str(), only_.reason(broken).c_str()));
     if (logs_dispatch(slot_)) {
@@ -148,7 +133,7 @@ class RoutedKernel final : public c10::OperatorKernel {
     serve_natively(op, native.keys, stack, traits_);
   }
 
-  // The first call compiles and tunes kernels; the ones after it are recorded.
+  // Records every call of a signature but the first, which compiles and tunes kernels.
   void record(
       const c10::OperatorHandle& op,
       c10::DispatchKeySet keys,
@@ -190,7 +175,7 @@ class RoutedKernel final : public c10::OperatorKernel {
     }
   }
 
-  // Runs the recording, and the implementation on copies of the arguments; both must agree in every bit.
+  // Replays the recording, and calls the implementation on copies of the arguments. The two must agree in every bit.
   void verify(
       const c10::OperatorHandle& op,
       c10::DispatchKeySet keys,
@@ -219,7 +204,7 @@ class RoutedKernel final : public c10::OperatorKernel {
     const auto collect = [](std::vector<at::Tensor>& into) {
       return [&into](const at::Tensor& tensor) { into.push_back(tensor); };
     };
-    for (size_t i = 0; i < num_arguments; ++i) { // what was written, if anything was
+    for (size_t i = 0; i < num_arguments; ++i) { // some arguments may have been written
       each_tensor(arguments[i], collect(ours));
       each_tensor(copies[i], collect(theirs));
     }
@@ -271,8 +256,8 @@ class Silent final : public c10::WarningHandler {
   void process(const c10::Warning& /*that a kernel is replaced*/) override {}
 };
 
-// Puts the implementation that is registered for PrivateUse1 now beneath the twin: it is given native tensors,
-// and only the calls for which the conditions `only` hold.
+// Puts a RoutedKernel before the implementation that is now registered for PrivateUse1. From then on the implementation
+// gets native tensors, and only calls for which the conditions `only` hold.
 void attach(const std::string& name, const std::string& backend, bool recorded, const std::vector<std::string>& only) {
   const auto op = find_operator(name);
   TORCH_CHECK(op.has_value(), "flagos: torch has no operator ", name);
@@ -299,14 +284,14 @@ void detach(const std::string& name) {
   }
 }
 
-// What CPython calls before a watched dictionary changes (PyDict_WatchCallback): it holds the interpreter's lock, may
-// have an exception pending, and must not run Python.
+// CPython calls it before a watched dictionary changes (PyDict_WatchCallback), with the interpreter's lock held and
+// possibly an exception pending. It must not run Python.
 int dictionary_changed(int /*event*/, void* /*dictionary*/, void* /*key*/, void* /*value*/) {
   generation().fetch_add(1, std::memory_order_acq_rel);
   return 0;
 }
 
-// Signatures replayed, not decided yet, and refused; how often what was recorded was replayed; and why some are not.
+// Numbers of signatures that are replayed, undecided and refused; the number of replays; and the reasons for refusals.
 std::tuple<int64_t, int64_t, int64_t, int64_t, std::vector<std::string>> recordings_of(const std::string& name) {
   std::shared_ptr<Recordings> recordings;
   {
@@ -351,12 +336,12 @@ void register_routed(torch::Library& library) {
   library.def("recording_wanted() -> bool", [] { return pending != nullptr && pending->wanted; });
   library.def("offer_recording(int[] words) -> ()", [](at::IntArrayRef words) {
     TORCH_CHECK(pending != nullptr && pending->wanted, "flagos: no call is being recorded");
-    pending->wanted = false; // one recording a call
+    pending->wanted = false; // one recording per call
     if (generation().load(std::memory_order_acquire) != pending->generation) {
       Recordings::disturb(*pending->recorded);
       return;
     }
-    const DeviceScope scope(pending->device); // its context is the one the kernels were loaded in
+    const DeviceScope scope(pending->device); // the kernels are loaded in the context of this device
     Recordings::offer(*pending->recorded, words.vec(), pending->num_inputs);
   });
   library.def("refuse_recording(str reason) -> ()", [](const std::string& reason) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implementations written in Python for tensors of the native device, under flagos operators.
+// Implementations of operators written in Python, which work on tensors of the native device.
 #pragma once
 
 #include <torch/library.h>
 
 namespace flagos {
 
-// Adds what torch_fl/python_kernels is made of to the library of flagos.
+// Defines the operators of `torch.ops.flagos` that torch_fl/python_kernels uses.
 void register_routed(torch::Library& library);
 
 } // namespace flagos

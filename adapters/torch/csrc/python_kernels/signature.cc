@@ -7,14 +7,14 @@
 
 #include <cstring>
 
-#include "aten/twin.h"
+#include "aten/alias.h"
 #include "runtime/stream.h"
 
 namespace flagos {
 
 namespace {
 
-// First bits of the word that begins a value.
+// The lowest bits of a value's first word.
 enum Tag : uint64_t {
   kNone,
   kTensor,
@@ -49,7 +49,7 @@ uint64_t header(Tag tag, uint64_t count) {
   return static_cast<uint64_t>(tag) | count << 8;
 }
 
-// Modes that change what operators compute, or in what.
+// Modes that change results or dtypes of results.
 uint64_t modes() {
   const auto& context = at::globalContext();
   return static_cast<uint64_t>(context.deterministicAlgorithms()) |
@@ -60,7 +60,7 @@ uint64_t modes() {
 } // namespace
 
 bool Signature::add_elsewhere(const c10::TensorImpl* impl) {
-  // A number that stands for a tensor, or a scalar on the CPU: its value is read by the host.
+  // The host reads the values of CPU scalars and of numbers in the place of tensors, so they belong to the signature.
   constexpr size_t kLargest = 16;
   if (impl->device_type() != c10::DeviceType::CPU || impl->dim() != 0 || impl->layout() != c10::kStrided ||
       impl->itemsize() > kLargest || !impl->has_storage() || impl->is_conj() || impl->is_neg()) {
@@ -85,7 +85,7 @@ bool Signature::add(const at::Tensor& tensor) {
   if (C10_UNLIKELY(!is_flagos(tensor))) {
     return add_elsewhere(impl);
   }
-  // Of the keys, only what a dense tensor has: the backend's, autograd's and views' bookkeeping, autocast's.
+  // Dense tensors only: their keys are those of the backend, of autograd, of views and of autocast.
   if (C10_UNLIKELY(
           impl->layout() != c10::kStrided || impl->is_python_dispatch() || impl->is_conj() || impl->is_neg() ||
           !impl->has_storage() || impl->is_wrapped_number() || impl->has_named_tensor_meta() ||
@@ -94,7 +94,7 @@ bool Signature::add(const at::Tensor& tensor) {
   }
   const c10::DeviceIndex index = impl->device().index();
   if (C10_UNLIKELY(device >= 0 && device != index)) {
-    return false; // several devices: an error the ordinary way tells
+    return false; // several devices: the call itself will throw
   }
   device = index;
   const uint64_t address = address_of(impl);
@@ -110,7 +110,7 @@ bool Signature::add(const at::Tensor& tensor) {
     if (other == begin) {
       shares = shares == 0 && begin != 0 ? i + 1 : shares;
     } else if (begin < other + inputs[i]->unsafe_storage().nbytes() && other < end) {
-      return false; // memory of one lies in that of another (from_blob, DLPack)
+      return false; // one storage lies inside another (from_blob, DLPack)
     }
   }
   const auto sizes = impl->sizes();
@@ -213,7 +213,7 @@ bool Signature::add(const c10::IValue& value) {
 bool Signature::describe(const torch::jit::Stack& stack, size_t count) {
   const auto& context = at::globalContext();
   if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {
-    return false; // memory is filled when it is made from Python
+    return false; // new memory is then filled from Python
   }
   words.push_back(modes());
   for (size_t i = stack.size() - count; i < stack.size(); ++i) {

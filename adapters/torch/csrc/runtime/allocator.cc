@@ -1,140 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/allocator.h"
 
-#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CPUAllocator.h>
-#include <c10/util/flat_hash_map.h>
 #include <pthread.h>
 
-#include <array>
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <optional>
+#include <unordered_map>
 
-#include "aten/twin.h"
-#include "cuda/device.h"
+#include "runtime/register.h"
+#include "runtime/twin.h"
 
 namespace flagos {
 
 namespace {
 
-// The block of each native allocation, by address. A DataPtr's context would be the natural place, but users of
-// `raw_allocate` (oneDNN's scratch memory) need the context to be the data itself.
-class BlockTable {
+// The allocations that were reported to torch.profiler(profile_memory=True) and are still alive, by address: the end of
+// an allocation is reported only if its beginning was.
+class ReportedAllocations {
  public:
-  struct Entry {
-    void* block = nullptr;
-    size_t nbytes = 0;
-    c10::DeviceIndex device = -1;
-    bool profiled = false;
+  struct Allocation {
+    size_t nbytes;
+    c10::DeviceIndex device;
   };
 
-  void insert(void* data, const Entry& entry) {
-    Shard& shard = shard_of(data);
-    const std::lock_guard<Spinlock> lock(shard.lock);
-    shard.entries[data] = entry;
+  static ReportedAllocations& instance() {
+    static auto* reported = new ReportedAllocations(); // never destroyed: tensors may end after static destruction
+    return *reported;
   }
-  Entry find(void* data) {
-    Shard& shard = shard_of(data);
-    const std::lock_guard<Spinlock> lock(shard.lock);
-    const auto found = shard.entries.find(data);
-    return found == shard.entries.end() ? Entry() : found->second;
+
+  void add(void* data, const Allocation& allocation) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    allocations_[data] = allocation;
+    count_.store(allocations_.size(), std::memory_order_relaxed);
   }
-  Entry take(void* data) {
-    Shard& shard = shard_of(data);
-    const std::lock_guard<Spinlock> lock(shard.lock);
-    const auto found = shard.entries.find(data);
-    if (found == shard.entries.end()) {
-      return Entry();
+  // To be called before the memory is freed, when its address may get another owner.
+  std::optional<Allocation> take(void* data) {
+    if (C10_LIKELY(count_.load(std::memory_order_relaxed) == 0)) {
+      return std::nullopt;
     }
-    const Entry entry = found->second;
-    shard.entries.erase(found);
-    return entry;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto node = allocations_.extract(data);
+    count_.store(allocations_.size(), std::memory_order_relaxed);
+    return node.empty() ? std::nullopt : std::optional<Allocation>(node.mapped());
   }
-  // Around fork, so that a child never inherits a lock that a thread it does not have holds.
-  void lock_all() {
-    for (Shard& shard : shards_) {
-      shard.lock.lock();
-    }
-  }
-  void unlock_all() {
-    for (Shard& shard : shards_) {
-      shard.lock.unlock();
-    }
+  // A child must not inherit the lock of another thread of its parent.
+  static void watch_forks() {
+    pthread_atfork(
+        [] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); }, [] { instance().mutex_.unlock(); });
   }
 
  private:
-  class Spinlock { // held for a few instructions
-   public:
-    void lock() {
-      while (flag_.test_and_set(std::memory_order_acquire)) {
-      }
-    }
-    void unlock() {
-      flag_.clear(std::memory_order_release);
-    }
-
-   private:
-    std::atomic_flag flag_ = ATOMIC_FLAG_INIT;
-  };
-  // Addresses are multiples of 64; the low bits say nothing.
-  struct Hash {
-    size_t operator()(void* data) const {
-      return (reinterpret_cast<uintptr_t>(data) >> 6U) * 0x9E3779B97F4A7C15U >> 8U;
-    }
-  };
-  struct alignas(64) Shard {
-    Spinlock lock;
-    ska::flat_hash_map<void*, Entry, Hash> entries;
-  };
-  Shard& shard_of(void* data) {
-    return shards_[Hash()(data) >> 40U & (kShards - 1)];
-  }
-  static constexpr size_t kShards = 16;
-  std::array<Shard, kShards> shards_;
+  std::mutex mutex_;
+  std::unordered_map<void*, Allocation> allocations_;
+  std::atomic<size_t> count_{0};
 };
 
-BlockTable& block_table() {
-  static auto* table = new BlockTable(); // tensors outlive static destruction
-  return *table;
-}
-
-// Tells torch.profiler(profile_memory=True); a block reported at its birth is reported at its end.
-void report_to_profiler(void* data, const BlockTable::Entry& entry, int64_t delta) {
+void report_to_profiler(void* data, int64_t delta, c10::DeviceIndex device) {
   FlagosMemoryStats stats;
-  if (core->mem_stats(entry.device, &stats) == FLAGOS_OK) {
+  if (core->mem_stats(device, &stats) == FLAGOS_OK) {
     c10::reportMemoryUsageToProfiler(
         data,
         delta,
         static_cast<size_t>(stats.allocated_bytes.all.current),
         static_cast<size_t>(stats.reserved_bytes.all.current),
-        c10::Device(kFlagos, entry.device));
+        c10::Device(kFlagos, device));
   }
 }
 
 bool free_from_pool(void* data) {
-  const BlockTable::Entry entry = block_table().take(data);
-  if (entry.block == nullptr) {
-    return false;
+  const auto reported = ReportedAllocations::instance().take(data);
+  const bool freed = core->mem_free_at(data) != 0;
+  if (C10_UNLIKELY(reported.has_value())) {
+    report_to_profiler(data, -static_cast<int64_t>(reported->nbytes), reported->device);
   }
-  core->mem_free(entry.block);
-  if (C10_UNLIKELY(entry.profiled)) {
-    report_to_profiler(data, entry, -static_cast<int64_t>(entry.nbytes));
-  }
-  return true;
+  return freed;
 }
 
+// The address is the whole context of the memory: users of `raw_allocate` (oneDNN's scratch memory) need that.
 void free_native(void* data) {
   free_from_pool(data);
 }
 
-// Frees what `raw_allocate` returned, inside a NativePoolScope or outside.
+// Frees memory of NativeAllocator, whether it was allocated inside a NativePoolScope or outside.
 void free_raw(void* data) {
   if (!free_from_pool(data)) {
     c10::GetDefaultCPUAllocator()->raw_deleter()(data);
   }
 }
 
+// Replaces torch's CPU allocator: allocates from the pool inside a NativePoolScope, and as torch does outside.
 class NativeAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t nbytes) override {
@@ -153,6 +110,11 @@ class NativeAllocator final : public c10::Allocator {
     return c10::GetDefaultCPUAllocator();
   }
 };
+
+NativeAllocator* native_allocator() {
+  static NativeAllocator allocator;
+  return &allocator;
+}
 
 c10::CachingAllocator::Stat to_stat(const FlagosStat& stat) {
   c10::CachingAllocator::Stat out;
@@ -201,10 +163,8 @@ class FlagosAllocator final : public c10::DeviceAllocator {
     check(core->mem_empty_cache(-1));
   }
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    c10::StorageImpl* twin = twin_of(data);
-    void* block = twin != nullptr ? pool_block(twin->data_ptr()) : nullptr;
-    if (block != nullptr) {
-      check(core->mem_record_stream(block, static_cast<uint64_t>(stream.id())));
+    if (const c10::StorageImpl* twin = twin_of(data)) {
+      check(core->mem_record_stream_at(twin->data(), static_cast<uint64_t>(stream.id())));
     }
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
@@ -260,7 +220,7 @@ class PinnedAllocator final : public at::HostAllocator {
   void copy_data(void* destination, const void* source, std::size_t count) const override {
     std::memcpy(destination, source, count);
   }
-  // By address: a storage of somebody else's (NumPy's, DLPack's) may be what looks at the block.
+  // Finds the block by address, because the storage over it may be somebody else's (NumPy's, DLPack's).
   bool record_event(void* data, void* /*context*/, c10::Stream stream) override {
     if (core->is_pinned(data) == 0) {
       return false;
@@ -299,43 +259,28 @@ class PinnedAllocator final : public at::HostAllocator {
 c10::DataPtr allocate_native(size_t nbytes, c10::DeviceIndex device) {
   check(core->init());
   void* data = nullptr;
-  void* block = nullptr;
-  check(core->mem_alloc(device, current_stream(device), nbytes, &data, &block));
-  if (block != nullptr) {
-    const BlockTable::Entry entry{block, nbytes, device, c10::memoryProfilingEnabled()};
-    block_table().insert(data, entry);
-    if (C10_UNLIKELY(entry.profiled)) {
-      report_to_profiler(data, entry, static_cast<int64_t>(nbytes));
-    }
+  check(core->mem_alloc_at(device, current_stream(device), nbytes, &data));
+  if (C10_UNLIKELY(c10::memoryProfilingEnabled()) && data != nullptr) {
+    ReportedAllocations::instance().add(data, {nbytes, device});
+    report_to_profiler(data, static_cast<int64_t>(nbytes), device);
   }
   return {data, data, &free_native, native_device(device)};
 }
 
-void* pool_block(const c10::DataPtr& native) {
-  return native.get_deleter() == &free_native ? block_table().find(native.get()).block : nullptr;
+c10::DeviceAllocator* registered_device_allocator = nullptr;
+
+void register_allocators(c10::DeviceAllocator* device, at::HostAllocator* pinned) {
+  registered_device_allocator = device;
+  c10::SetAllocator(kFlagos, device, /*priority=*/1);
+  at::setHostAllocator(kFlagos, pinned, /*priority=*/1);
 }
 
-c10::DeviceAllocator* device_allocator() {
-  static FlagosAllocator allocator;
-  return native.cuda ? cuda_backed_allocator() : &allocator;
-}
-
-c10::Allocator* native_allocator() {
-  static NativeAllocator allocator;
-  return &allocator;
-}
-
-void register_allocators() {
-  c10::SetAllocator(kFlagos, device_allocator(), /*priority=*/1);
-  if (native.cuda) {
-    at::setHostAllocator(kFlagos, cuda_backed_pinned_allocator(), /*priority=*/1);
-    return;
-  }
+void register_host_allocators() {
+  static FlagosAllocator device;
   static PinnedAllocator pinned;
-  pthread_atfork(
-      [] { block_table().lock_all(); }, [] { block_table().unlock_all(); }, [] { block_table().unlock_all(); });
+  ReportedAllocations::watch_forks();
   c10::SetCPUAllocator(native_allocator(), /*priority=*/1);
-  at::setHostAllocator(kFlagos, &pinned, /*priority=*/1);
+  register_allocators(&device, &pinned);
 }
 
 } // namespace flagos

@@ -2,41 +2,31 @@
 // Device memory: the core's caching pool behind torch's allocator interfaces.
 #pragma once
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include "runtime/scoped.h"
 #include "runtime/stream.h"
 
 namespace flagos {
 
-// Inside it, native kernels of this thread allocate from the pool of a flagos device, so that outputs, workspaces
-// and statistics all belong to one pool.
-class NativePoolScope {
+// A scope in which native kernels of this thread allocate from the pool of a flagos device, so that the pool's
+// statistics include their outputs and workspaces.
+class NativePoolScope : Scoped<c10::DeviceIndex> {
  public:
-  explicit NativePoolScope(c10::DeviceIndex device) : previous_(thread_state.pool_device) {
-    thread_state.pool_device = device;
-  }
-  ~NativePoolScope() {
-    thread_state.pool_device = previous_;
-  }
-  NativePoolScope(const NativePoolScope&) = delete;
-  NativePoolScope& operator=(const NativePoolScope&) = delete;
-
- private:
-  c10::DeviceIndex previous_;
+  explicit NativePoolScope(c10::DeviceIndex device) : Scoped(thread_state.pool_device, device) {}
 };
 
 // Bytes from the pool of `device`, on its current stream, as native (CPU) memory.
 c10::DataPtr allocate_native(size_t nbytes, c10::DeviceIndex device);
 
-// The core's block behind a native DataPtr, or null if the memory did not come from the pool.
-void* pool_block(const c10::DataPtr& native);
+// torch's allocator of the flagos device: the core's pool, or the one that the cuda room registered.
+extern c10::DeviceAllocator* registered_device_allocator;
+inline c10::DeviceAllocator* device_allocator() {
+  return registered_device_allocator;
+}
 
-// torch's allocator of the flagos device.
-c10::DeviceAllocator* device_allocator();
-
-// The allocator that replaces torch's CPU allocator: the pool inside a NativePoolScope, torch's own outside.
-c10::Allocator* native_allocator();
-
-void register_allocators();
+// Makes these torch's allocators of flagos memory and of memory pinned for it.
+void register_allocators(c10::DeviceAllocator* device, at::HostAllocator* pinned);
 
 } // namespace flagos

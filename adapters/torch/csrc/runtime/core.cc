@@ -3,8 +3,6 @@
 
 #include <string>
 
-#include "runtime/native.h"
-
 namespace flagos {
 
 const FlagosApi* core = nullptr;
@@ -23,18 +21,8 @@ void raise(int32_t status) {
     default:
       TORCH_CHECK(false, message);
   }
-  // TORCH_CHECK's macros are not marked noreturn.
+  // never reached: torch's macros are not marked noreturn
   throw std::runtime_error(message);
-}
-
-void check_device_index(int64_t index) {
-  const int32_t count = device_count();
-  TORCH_CHECK(
-      index >= 0 && index < count,
-      "flagos: invalid device ordinal ",
-      index,
-      count > 0 ? "; valid are flagos:0" : "; no flagos device is available (see `flagos doctor`)",
-      count > 1 ? " to flagos:" + std::to_string(count - 1) : std::string());
 }
 
 } // namespace flagos

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flagos core as the shim sees it: the C table, and its failures turned into torch's exceptions.
+// The flagos core's C table, and its failures as torch's exceptions.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -11,10 +11,11 @@ namespace flagos {
 
 constexpr c10::DeviceType kFlagos = c10::DeviceType::PrivateUse1;
 
-// The core's table; set once by `register_all`, valid for the life of the process.
+// The core's table; `register_all` sets it once, for the life of the process.
 extern const FlagosApi* core;
 
-// Throws what the core's status means in torch: OutOfMemoryError, ValueError, NotImplementedError or RuntimeError.
+// Throws torch's exception for a status of the core, with the core's last message: OutOfMemoryError, ValueError,
+// NotImplementedError or RuntimeError.
 [[noreturn]] void raise(int32_t status);
 
 inline void check(int32_t status) {
@@ -22,8 +23,5 @@ inline void check(int32_t status) {
     raise(status);
   }
 }
-
-// Throws unless `index` names a device; -1 is not accepted.
-void check_device_index(int64_t index);
 
 } // namespace flagos

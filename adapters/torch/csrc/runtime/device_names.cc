@@ -18,7 +18,7 @@ constexpr char kName[] = "flagos";
 
 std::atomic<FlagosAsked> waiting{nullptr};
 
-// Registering reads device strings itself.
+// Set while `asked` runs, since registering the device reads device strings too.
 thread_local bool answering = false;
 
 bool names_flagos(const std::string& text) {
@@ -34,7 +34,7 @@ void ask(FlagosAsked asked) {
   TORCH_CHECK(failed == 0, message.data());
 }
 
-// c10::Device::Device(const std::string&)
+// Replaces c10::Device::Device(const std::string&).
 void construct_device(c10::Device* place, const std::string& text) {
   const FlagosAsked asked = waiting.load(std::memory_order_acquire);
   if (C10_UNLIKELY(asked != nullptr) && !answering && names_flagos(text)) {
@@ -48,7 +48,7 @@ void construct_device(c10::Device* place, const std::string& text) {
 void watch_device_names(FlagosAsked asked) {
   constexpr const char* kConstructor = "_ZN3c106DeviceC1ERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
   void* const target = reinterpret_cast<void*>(&construct_device);
-  // The parser of Python's arguments, without which nobody's string would be noticed.
+  // libtorch_python parses the device arguments of Python programs.
   TORCH_CHECK(
       redirect("libtorch_python.so", kConstructor, target),
       "this build of torch does not read device strings where torch 2.11's wheels do, so the first `flagos` cannot be "

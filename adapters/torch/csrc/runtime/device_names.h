@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The moment when a program first names a flagos device. Beside another accelerator the device is not registered until
-// then, since a registered one is what torch takes for the accelerator.
+// Notices when a program first names a flagos device. Beside another accelerator flagos is registered only then,
+// because torch takes a registered PrivateUse1 device for the accelerator of the process.
 #pragma once
 
 #include "shim.h"
 
 namespace flagos {
 
-// Has torch call `asked` before it reads the first device string that names flagos. Idempotent. Throws when this torch
-// reads device strings where it cannot be noticed.
+// Makes torch call `asked` before it reads the first device string that names flagos. Idempotent. Throws if this build
+// of torch reads device strings in a way that cannot be redirected.
 void watch_device_names(FlagosAsked asked);
 
-// The device has its name: there is nothing to wait for.
+// Stops calling `asked`: the device is registered under its name.
 void stop_watching_device_names();
 
 } // namespace flagos

@@ -100,7 +100,7 @@ at::Generator make_generator(c10::DeviceIndex device) {
 at::Generator native_generator(const at::Generator& generator) {
   const c10::Device device = generator.device();
   if (native.cuda && device.type() == native.type) {
-    return generator; // of the same memory's kernels, as the tensors of cuda that flagos ones are views of
+    return generator; // flagos and CUDA tensors may share memory, so CUDA's own generators are accepted
   }
   TORCH_CHECK(
       device.type() == kFlagos,

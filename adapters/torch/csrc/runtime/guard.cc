@@ -1,35 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/guard.h"
-
-#include <ATen/core/TensorBase.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include <vector>
-
-#include "cuda/device.h"
 #include "runtime/allocator.h"
+#include "runtime/register.h"
 
 namespace flagos {
-
-thread_local ThreadState thread_state;
-const uint64_t* pending_work = nullptr;
-
-uint64_t& stream_of_far_device(c10::DeviceIndex device) {
-  static thread_local std::vector<uint64_t> streams;
-  const auto place = static_cast<size_t>(device - ThreadState::kDevices);
-  if (place >= streams.size()) {
-    streams.resize(place + 1);
-  }
-  return streams[place];
-}
-
-void drain_slowly(c10::DeviceIndex device) {
-  if (native.cuda) {
-    open_device_slowly(); // in a forked child: says so
-    return;
-  }
-  check(core->stream_sync(device, current_stream(device)));
-}
 
 namespace {
 
@@ -161,12 +136,9 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
 
 } // namespace
 
-void register_guard() {
-  pending_work = native.cuda ? &work_of_a_lost_parent : core->pending();
-  if (native.cuda) {
-    watch_forks();
-  }
-  c10::impl::registerDeviceGuard(kFlagos, native.cuda ? cuda_backed_guard() : new FlagosGuard());
+void register_host_guard() {
+  pending_work = core->pending();
+  c10::impl::registerDeviceGuard(kFlagos, new FlagosGuard());
 }
 
 } // namespace flagos

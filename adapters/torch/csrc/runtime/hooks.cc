@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "aten/twin.h"
 #include "runtime/generator.h"
+#include "runtime/storage.h"
 
 namespace flagos {
 
@@ -71,14 +71,14 @@ class FlagosHooks final : public at::PrivateUse1HooksInterface {
     return c10::Device(kFlagos, static_cast<c10::DeviceIndex>(device));
   }
 
-  // `storage.resize_(n)`: keeps the first min(old, n) bytes, as every backend does.
+  // `storage.resize_(nbytes)`: keeps the first min(old, nbytes) bytes, as every backend does.
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t nbytes) const override {
     c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
     const c10::DeviceIndex device = impl->device().index();
     drain_current_stream(device);
     c10::StorageImpl* twin = twin_of(impl->data_ptr());
     TORCH_CHECK(twin != nullptr, "flagos: storage over memory that came from outside cannot be resized");
-    TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable"); // shared memory is not
+    TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable"); // such as shared memory
     const size_t kept = std::min(nbytes, twin->nbytes());
     if (native.cuda) {
       const DeviceScope scope(device);

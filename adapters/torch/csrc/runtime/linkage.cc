@@ -26,7 +26,7 @@ struct Search {
 void write_slot(void** slot, void* value) {
   const auto page_size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t page = reinterpret_cast<uintptr_t>(slot) & ~(page_size - 1);
-  // The table is writable unless the library was linked to be bound at once.
+  // The table is read-only in libraries that were linked with -z now.
   TORCH_CHECK(
       mprotect(reinterpret_cast<void*>(page), page_size, PROT_READ | PROT_WRITE) == 0,
       "cannot write to the procedure linkage table: ",
@@ -34,7 +34,7 @@ void write_slot(void** slot, void* value) {
   __atomic_store_n(slot, value, __ATOMIC_RELEASE);
 }
 
-// System V ABI, chapter 5.
+// Reads the dynamic section as the System V ABI, chapter 5, describes it.
 void redirect_in(const dl_phdr_info& library, const ElfW(Dyn) * dynamic, Search& search) {
   const ElfW(Rela)* relocations = nullptr;
   size_t size = 0;
@@ -83,7 +83,7 @@ int visit_library(dl_phdr_info* library, size_t /*size*/, void* context) {
         redirect_in(*library, dynamic, *search);
       }
     }
-  } catch (const std::exception& error) { // must not pass through the C function that called this
+  } catch (const std::exception& error) { // must not cross dl_iterate_phdr, a C function
     search->failure = error.what();
   }
   return 1;

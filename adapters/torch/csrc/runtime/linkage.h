@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that one of torch's libraries makes into another, answered here instead.
+// Redirects calls that one of torch's libraries makes into another.
 #pragma once
 
 namespace flagos {
 
-// Has the loaded library `library` (as "libtorch_cpu.so") call `target` where it calls `symbol` of another library,
-// from now on and in every thread. False where it does not call it through its procedure linkage table. Throws when the
-// table cannot be written to.
+// Makes the loaded library `library` (such as "libtorch_cpu.so") call `target` instead of `symbol` of another library,
+// from now on and in every thread. Returns false if the library does not call `symbol` through its procedure linkage
+// table. Throws if the table cannot be written to.
 bool redirect(const char* library, const char* symbol, void* target);
 
 } // namespace flagos

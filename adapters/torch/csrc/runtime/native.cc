@@ -5,7 +5,6 @@
 
 #include <dlfcn.h>
 #include <link.h>
-#include <pthread.h>
 
 #include <cstring>
 #include <string>
@@ -34,17 +33,6 @@ void choose_cuda() {
   native.name = "cuda";
 }
 
-uint64_t work_of_a_lost_parent = 0;
-
-void watch_forks() {
-  pthread_atfork(nullptr, nullptr, [] {
-    if (device_open) {
-      device_open = false;
-      work_of_a_lost_parent = 1;
-    }
-  });
-}
-
 void open_native_device() {
   check(core->init());
   if (native.cuda) {
@@ -54,16 +42,15 @@ void open_native_device() {
 }
 
 void open_device_slowly() {
-  // torch asks of a device it has not opened itself neither what is pinned nor anything else.
   at::globalContext().lazyInitDevice(kFlagos);
   if (!__atomic_load_n(&device_open, __ATOMIC_ACQUIRE)) {
-    open_native_device(); // in a forked child: says why not
+    open_native_device(); // in a forked child, where torch does not call it again: throws
   }
 }
 
 namespace {
 
-// cudaStreamIsCapturing of the runtime library that torch has loaded.
+// cudaStreamIsCapturing of the CUDA runtime that torch has loaded.
 using IsCapturing = int (*)(void* stream, int* status);
 
 IsCapturing find_is_capturing() {
@@ -95,6 +82,16 @@ bool is_capturing(c10::DeviceIndex device) {
 
 c10::DeviceIndex device_count() noexcept {
   return native.cuda ? cuda_guard()->deviceCount() : static_cast<c10::DeviceIndex>(core->device_count());
+}
+
+void check_device_index(int64_t index) {
+  const int32_t count = device_count();
+  TORCH_CHECK(
+      index >= 0 && index < count,
+      "flagos: invalid device ordinal ",
+      index,
+      count > 0 ? "; valid are flagos:0" : "; no flagos device is available (see `flagos doctor`)",
+      count > 1 ? " to flagos:" + std::to_string(count - 1) : std::string());
 }
 
 } // namespace flagos

@@ -21,7 +21,7 @@ struct Native {
   c10::DispatchKey quantized = c10::DispatchKey::QuantizedCPU;
   c10::DispatchKey nested = c10::DispatchKey::NestedTensorCPU;
   c10::DispatchKeySet keys{c10::DispatchKey::CPU}; // of `dense`
-  // What only this backend's tensors have in their key set.
+  // The keys that only tensors of this backend have.
   c10::DispatchKeySet marks =
       c10::DispatchKeySet(c10::BackendComponent::CPUBit) | c10::DispatchKeySet(c10::DispatchKey::AutocastCPU);
   const char* vendor = "host";
@@ -43,20 +43,15 @@ inline const c10::impl::DeviceGuardImplInterface* cuda_guard() {
   return c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
 }
 
-// Opens the core's device, and torch's CUDA state under the cuda vendor.
+// Opens the core's device; under the cuda vendor torch's CUDA state too.
 void open_native_device();
 
-// The same on first use, with torch knowing of it.
+// Has torch open the device, which calls `open_native_device` through the hooks. torch must know that the device is
+// open: it answers no question about a device (such as is_pinned) before.
 void open_device_slowly();
 extern bool device_open;
 
-// What `pending_work` points to under the cuda vendor, which orders its own streams: 0, but in a forked child, where
-// whatever would touch the device is to be told that it cannot.
-extern uint64_t work_of_a_lost_parent;
-
-// Has a forked child take note. Once, under the cuda vendor.
-void watch_forks();
-
+// Opens the device at its first use.
 inline void open_device() {
   if (C10_UNLIKELY(!__atomic_load_n(&device_open, __ATOMIC_ACQUIRE))) {
     open_device_slowly();
@@ -66,7 +61,10 @@ inline void open_device() {
 // Whether the current CUDA stream of `device` is being captured into a graph.
 bool is_capturing(c10::DeviceIndex device);
 
-// How many flagos devices there are; 0 on any failure.
+// The number of flagos devices; 0 on any failure.
 c10::DeviceIndex device_count() noexcept;
+
+// Throws unless `index` names a device; -1 is not accepted.
+void check_device_index(int64_t index);
 
 } // namespace flagos

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the runtime room registers.
+// The registrations of the runtime room.
 #pragma once
 
 namespace flagos {
 
-// What torch asks of an accelerator that is not an operator. Raises if another plugin owns PrivateUse1.
+// Answers torch's questions about an accelerator. Throws if another plugin owns PrivateUse1.
 void register_hooks();
 
-// Automatic mixed precision: torch's own operator lists, for flagos.
+// The guard (current device, streams, events) and the allocators of the host vendor.
+void register_host_guard();
+void register_host_allocators();
+
+// Automatic mixed precision with torch's own lists of operators.
 void register_autocast();
 
 // Device time in torch.autograd.profiler(use_device="flagos").

@@ -9,7 +9,7 @@
 namespace flagos {
 
 struct ThreadState {
-  // Devices beyond these have their streams in a table of their own.
+  // Streams of devices beyond these are in `stream_of_far_device`.
   static constexpr c10::DeviceIndex kDevices = 16;
 
   c10::DeviceIndex device = 0;
@@ -18,8 +18,8 @@ struct ThreadState {
   uint64_t stream[kDevices] = {};
 };
 
-// Read at every dispatch: the initial-exec model saves a call each time, and fits glibc's reserve for dlopened
-// libraries because the state is small.
+// Read at every dispatch. The initial-exec model saves a call each time; the state is small enough for the space that
+// glibc reserves for libraries opened at run time.
 extern thread_local ThreadState thread_state __attribute__((tls_model("initial-exec")));
 
 // Under the cuda vendor the current device and streams are torch's own CUDA ones.
@@ -46,7 +46,7 @@ inline uint64_t current_stream(c10::DeviceIndex device) {
   return C10_LIKELY(device < ThreadState::kDevices) ? thread_state.stream[device] : stream_of_far_device(device);
 }
 
-// Under the host vendor.
+// Under the host vendor only.
 inline void set_current_stream(c10::DeviceIndex device, uint64_t stream) {
   (device < ThreadState::kDevices ? thread_state.stream[device] : stream_of_far_device(device)) = stream;
 }
@@ -55,10 +55,12 @@ inline c10::Stream to_stream(c10::DeviceIndex device, uint64_t id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kFlagos, device), static_cast<c10::StreamId>(id));
 }
 
-// Operators of the host vendor run on the calling thread. What was queued before them on the current stream
-// (asynchronous copies, waits for events) must have happened first. CUDA orders its own streams: always 0 there.
+// The number of queued items that have not finished. Operators of the host vendor run on the calling thread, so work
+// queued before them (asynchronous copies, waits for events) must finish first. CUDA orders its own streams: there the
+// number is 0, but in a forked child, where it sends every operator to `drain_slowly`.
 extern const uint64_t* pending_work;
 
+// Waits for the current stream. Under the cuda vendor throws: the process is a forked child.
 void drain_slowly(c10::DeviceIndex device);
 
 inline void drain_current_stream(c10::DeviceIndex device) {

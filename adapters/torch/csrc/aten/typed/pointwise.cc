@@ -1,105 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "aten/typed/register.h"
 #include "aten/typed/typed.h"
-
-#include <ATen/ops/abs_ops.h>
-#include <ATen/ops/add_ops.h>
-#include <ATen/ops/addcdiv_ops.h>
-#include <ATen/ops/addcmul_ops.h>
-#include <ATen/ops/bitwise_and_ops.h>
-#include <ATen/ops/bitwise_not_ops.h>
-#include <ATen/ops/bitwise_or_ops.h>
-#include <ATen/ops/clamp_ops.h>
-#include <ATen/ops/cos_ops.h>
-#include <ATen/ops/div_ops.h>
-#include <ATen/ops/eq_ops.h>
-#include <ATen/ops/exp_ops.h>
-#include <ATen/ops/fill_ops.h>
-#include <ATen/ops/ge_ops.h>
-#include <ATen/ops/gelu_ops.h>
-#include <ATen/ops/gt_ops.h>
-#include <ATen/ops/le_ops.h>
-#include <ATen/ops/lerp_ops.h>
-#include <ATen/ops/log_ops.h>
-#include <ATen/ops/logical_not_ops.h>
-#include <ATen/ops/lt_ops.h>
-#include <ATen/ops/masked_fill_ops.h>
-#include <ATen/ops/maximum_ops.h>
-#include <ATen/ops/minimum_ops.h>
-#include <ATen/ops/mul_ops.h>
-#include <ATen/ops/ne_ops.h>
-#include <ATen/ops/neg_ops.h>
-#include <ATen/ops/pow_ops.h>
-#include <ATen/ops/reciprocal_ops.h>
-#include <ATen/ops/relu_ops.h>
-#include <ATen/ops/rsqrt_ops.h>
-#include <ATen/ops/sigmoid_ops.h>
-#include <ATen/ops/silu_ops.h>
-#include <ATen/ops/sin_ops.h>
-#include <ATen/ops/sqrt_ops.h>
-#include <ATen/ops/sub_ops.h>
-#include <ATen/ops/tanh_ops.h>
-#include <ATen/ops/where_ops.h>
-#include <ATen/ops/zero_ops.h>
 
 namespace flagos {
 
-void register_typed_pointwise(torch::Library& library, std::vector<std::string>& registered) {
-  FLAGOS_TYPED(add_Tensor, "add.Tensor");
-  FLAGOS_TYPED(add__Tensor, "add_.Tensor");
-  FLAGOS_TYPED(add_out, "add.out");
-  FLAGOS_TYPED(sub_Tensor, "sub.Tensor");
-  FLAGOS_TYPED(sub__Tensor, "sub_.Tensor");
-  FLAGOS_TYPED(mul_Tensor, "mul.Tensor");
-  FLAGOS_TYPED(mul__Tensor, "mul_.Tensor");
-  FLAGOS_TYPED(mul_out, "mul.out");
-  FLAGOS_TYPED(mul_Scalar, "mul.Scalar");
-  FLAGOS_TYPED(div_Scalar, "div.Scalar");
-  FLAGOS_TYPED(div_Tensor, "div.Tensor");
-  FLAGOS_TYPED(div__Tensor, "div_.Tensor");
-  FLAGOS_TYPED(neg, "neg");
-  FLAGOS_TYPED(abs, "abs");
-  FLAGOS_TYPED(exp, "exp");
-  FLAGOS_TYPED(log, "log");
-  FLAGOS_TYPED(sqrt, "sqrt");
-  FLAGOS_TYPED(rsqrt, "rsqrt");
-  FLAGOS_TYPED(rsqrt_, "rsqrt_");
-  FLAGOS_TYPED(sqrt_, "sqrt_");
-  FLAGOS_TYPED(sin, "sin");
-  FLAGOS_TYPED(cos, "cos");
-  FLAGOS_TYPED(tanh, "tanh");
-  FLAGOS_TYPED(sigmoid, "sigmoid");
-  FLAGOS_TYPED(relu, "relu");
-  FLAGOS_TYPED(relu_, "relu_");
-  FLAGOS_TYPED(gelu, "gelu");
-  FLAGOS_TYPED(silu, "silu");
-  FLAGOS_TYPED(reciprocal, "reciprocal");
-  FLAGOS_TYPED(pow_Tensor_Scalar, "pow.Tensor_Scalar");
-  FLAGOS_TYPED(clamp, "clamp");
-  FLAGOS_TYPED(eq_Tensor, "eq.Tensor");
-  FLAGOS_TYPED(eq_Scalar, "eq.Scalar");
-  FLAGOS_TYPED(ne_Tensor, "ne.Tensor");
-  FLAGOS_TYPED(ne_Scalar, "ne.Scalar");
-  FLAGOS_TYPED(lt_Tensor, "lt.Tensor");
-  FLAGOS_TYPED(lt_Scalar, "lt.Scalar");
-  FLAGOS_TYPED(le_Tensor, "le.Tensor");
-  FLAGOS_TYPED(gt_Tensor, "gt.Tensor");
-  FLAGOS_TYPED(gt_Scalar, "gt.Scalar");
-  FLAGOS_TYPED(ge_Tensor, "ge.Tensor");
-  FLAGOS_TYPED(where_self, "where.self");
-  FLAGOS_TYPED(bitwise_and_Tensor, "bitwise_and.Tensor");
-  FLAGOS_TYPED(bitwise_or_Tensor, "bitwise_or.Tensor");
-  FLAGOS_TYPED(bitwise_not, "bitwise_not");
-  FLAGOS_TYPED(logical_not, "logical_not");
-  FLAGOS_TYPED(masked_fill_Scalar, "masked_fill.Scalar");
-  FLAGOS_TYPED(masked_fill__Scalar, "masked_fill_.Scalar");
-  FLAGOS_TYPED(fill__Scalar, "fill_.Scalar");
-  FLAGOS_TYPED(zero_, "zero_");
-  FLAGOS_TYPED(addcmul_, "addcmul_");
-  FLAGOS_TYPED(addcdiv_, "addcdiv_");
-  FLAGOS_TYPED(lerp__Scalar, "lerp_.Scalar");
-  FLAGOS_TYPED(maximum, "maximum");
-  FLAGOS_TYPED(minimum, "minimum");
+void register_typed_pointwise(Registrar& registrar) {
+  register_typed<
+      ops::add_Tensor,
+      ops::add__Tensor,
+      ops::add_out,
+      ops::sub_Tensor,
+      ops::sub__Tensor,
+      ops::mul_Tensor,
+      ops::mul__Tensor,
+      ops::mul_out,
+      ops::mul_Scalar,
+      ops::div_Scalar,
+      ops::div_Tensor,
+      ops::div__Tensor,
+      ops::neg,
+      ops::abs,
+      ops::exp,
+      ops::log,
+      ops::sqrt,
+      ops::rsqrt,
+      ops::rsqrt_,
+      ops::sqrt_,
+      ops::sin,
+      ops::cos,
+      ops::tanh,
+      ops::sigmoid,
+      ops::relu,
+      ops::relu_,
+      ops::gelu,
+      ops::silu,
+      ops::reciprocal,
+      ops::pow_Tensor_Scalar,
+      ops::clamp,
+      ops::eq_Tensor,
+      ops::eq_Scalar,
+      ops::ne_Tensor,
+      ops::ne_Scalar,
+      ops::lt_Tensor,
+      ops::lt_Scalar,
+      ops::le_Tensor,
+      ops::gt_Tensor,
+      ops::gt_Scalar,
+      ops::ge_Tensor,
+      ops::where_self,
+      ops::bitwise_and_Tensor,
+      ops::bitwise_or_Tensor,
+      ops::bitwise_not,
+      ops::logical_not,
+      ops::masked_fill_Scalar,
+      ops::masked_fill__Scalar,
+      ops::fill__Scalar,
+      ops::zero_,
+      ops::addcmul_,
+      ops::addcdiv_,
+      ops::lerp__Scalar,
+      ops::maximum,
+      ops::minimum>(registrar);
 }
 
 } // namespace flagos

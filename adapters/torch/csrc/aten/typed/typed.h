@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The typed twin: the same service as the boxed one for hot operators, without boxing.
+// Typed kernels: the fast path of frequent operators, which does what the boxed kernel does without boxing.
 // `Typed<at::_ops::add_Tensor>::call` is a kernel with the operator's own signature.
 #pragma once
 
@@ -10,17 +10,18 @@
 
 #include <tuple>
 
+#include "aten/alias.h"
+#include "aten/boxed.h"
 #include "aten/cpu.h"
-#include "aten/route.h"
-#include "aten/twin.h"
+#include "aten/register.h"
 
 namespace flagos {
 
-// What went in as what, borrowed for the duration of the call, and the device it is on.
+// The aliases of one call's arguments, and the device that the arguments are on.
 class TypedCall {
  public:
-  // The native twin of a flagos tensor; any other tensor itself. Valid as long as the call. Sees where the tensor is:
-  // CPU scalars (0-dim) are welcome anywhere.
+  // The alias of a flagos tensor, any other tensor itself; valid as long as the call. Notes tensors that are not on
+  // flagos, except 0-dimensional ones: scalars on the CPU go with every device.
   at::Tensor& alias(const at::Tensor& tensor) {
     if (C10_UNLIKELY(!is_flagos(tensor))) {
       if (tensor.defined() && tensor.dim() != 0) {
@@ -30,7 +31,7 @@ class TypedCall {
     }
     return alias_here(tensor);
   }
-  // A written tensor must be on the device even when it is a scalar.
+  // The same for a tensor that is written, which must be on flagos even when it is a scalar.
   at::Tensor& written(at::Tensor& tensor) {
     if (C10_UNLIKELY(!is_flagos(tensor))) {
       if (tensor.defined()) {
@@ -40,12 +41,12 @@ class TypedCall {
     }
     return written_here(tensor);
   }
-  // Indices may be on the CPU whatever is indexed.
+  // The same for indices, which may be on the CPU whatever they index.
   at::Tensor& index(const at::Tensor& tensor) {
     return is_flagos(tensor) ? alias_here(tensor) : const_cast<at::Tensor&>(tensor);
   }
 
-  // Raises when the arguments are not on one device. To be called after all of them.
+  // Throws if the arguments are not on one device. To be called after all of them were converted.
   void settle() const {
     if (C10_UNLIKELY(elsewhere_ != nullptr)) {
       raise_mixed_devices(device_, elsewhere_->device());
@@ -65,14 +66,14 @@ class TypedCall {
   at::Tensor& written_here(const at::Tensor& tensor);
 
   Aliases aliases_;
-  // What is written and read too is one tensor to the kernel, as it is to the caller: kernels ask.
+  // The tensor that is written and its alias. If it is also read, it gets the same alias: kernels check for that.
   const c10::TensorImpl* written_ = nullptr;
   at::Tensor* written_alias_ = nullptr;
-  c10::Device device_{c10::DeviceType::CPU}; // flagos once one was seen
+  c10::Device device_{c10::DeviceType::CPU}; // that of the flagos arguments; CPU without any
   const c10::TensorImpl* elsewhere_ = nullptr;
 };
 
-// Argument conversions; each holder lives until the kernel has returned and its results are wrapped.
+// Converts one argument for the native kernel, and holds it until the results are wrapped.
 template <class T>
 struct Argument {
   T value;
@@ -139,7 +140,7 @@ struct Argument<const at::ITensorListRef&> {
     }
   }
   const at::ITensorListRef& get() {
-    list = at::ITensorListRef(at::TensorList(value)); // not earlier: the holder may have moved
+    list = at::ITensorListRef(at::TensorList(value)); // built here, because the holder may have been moved before
     return list;
   }
 };
@@ -162,7 +163,7 @@ struct Argument<const c10::List<std::optional<at::Tensor>>&> {
 at::Tensor typed_result(const TypedCall& call, at::Tensor native);
 
 inline at::Tensor wrap_typed(const TypedCall& call, at::Tensor native) {
-  // Bytes that only the result holds cannot be an argument's.
+  // Memory that only the result holds cannot be an argument's.
   if (C10_LIKELY(
           native.defined() && native.device().type() == flagos::native.type && native.storage().use_count() == 1)) {
     return wrap_dense(std::move(native), call.device());
@@ -185,7 +186,7 @@ T wrap_typed(const TypedCall& /*call*/, T native) {
   return native;
 }
 
-// Shows an argument what was done to its alias.
+// Gives a written argument what the kernel changed in its alias.
 template <class T>
 void sync_written(Argument<T>& /*not written*/, c10::DeviceIndex /*device*/) {}
 
@@ -195,7 +196,7 @@ inline void sync_written(Argument<at::Tensor&>& argument, c10::DeviceIndex devic
   }
 }
 
-// The argument whose alias a kernel returned by reference; null when it is another.
+// The argument if the kernel returned its alias by reference, else null.
 template <class T>
 at::Tensor* written_as(Argument<T>& /*not written*/, const at::Tensor& /*native*/) {
   return nullptr;
@@ -210,11 +211,8 @@ struct Typed;
 
 template <class Op, class Result, class... Arguments>
 struct Typed<Op, Result(Arguments...)> {
-  static inline FlagosOpSlot* slot = nullptr;
-  static inline const char* name = nullptr;
-
   static Result call(Arguments... arguments) {
-    if (C10_UNLIKELY(enter_op(slot, name))) {
+    if (C10_UNLIKELY(Slot<Op>::enter())) {
       return at::native::call_fallback_fn_symint<&run_on_cpu, Op>::call(arguments...);
     }
     TypedCall call;
@@ -224,7 +222,7 @@ struct Typed<Op, Result(Arguments...)> {
     try {
       return std::apply([&](auto&... argument) -> Result { return serve(call, argument...); }, converted);
     } catch (c10::Error& error) {
-      name_while_capturing(error, name);
+      name_while_capturing(error, Slot<Op>::name);
       throw;
     }
   }
@@ -238,20 +236,35 @@ struct Typed<Op, Result(Arguments...)> {
         try {
           return Op::redispatch(native.keys, arguments.get()...);
         } catch (...) {
-          (sync_written(arguments, call.device()), ...); // it may have been resized before
+          (sync_written(arguments, call.device()), ...); // the kernel may have resized it before it failed
           throw;
         }
       }();
       (sync_written(arguments, call.device()), ...);
       at::Tensor* result = nullptr;
       ((result = result != nullptr ? result : written_as(arguments, native_result)), ...);
-      TORCH_INTERNAL_ASSERT(result != nullptr, name, " returned a reference to none of its arguments");
+      TORCH_INTERNAL_ASSERT(result != nullptr, Slot<Op>::name, " returned a reference to none of its arguments");
       return *result;
     } else {
-      static_assert(!std::is_void_v<Result>, "lists that are written go through the boxed twin");
+      static_assert(!std::is_void_v<Result>, "operators that write lists have boxed kernels");
       return wrap_typed(call, Op::redispatch(native.keys, arguments.get()...));
     }
   }
 };
+
+// Registers typed kernels for the operators that the native device has kernels for.
+template <class... Ops>
+void register_typed(Registrar& registrar) {
+  const auto add = [&](auto op) {
+    using Op = decltype(op);
+    const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+    if (has_kernel(handle, native.dense)) {
+      registrar.kernel<Op>(TORCH_FN((Typed<Op>::call)));
+    }
+  };
+  (add(Ops{}), ...);
+}
+
+namespace ops = at::_ops;
 
 } // namespace flagos

@@ -1,93 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "aten/twin.h"
+#include "aten/alias.h"
 
 #include <cstring>
-#include <mutex>
-#include <unordered_map>
 #include <utility>
 
 namespace flagos {
 
-void release_twin(void* twin) {
-  c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(twin));
-}
-
 namespace {
-
-// The native storages over memory from outside that calls use just now, by the flagos storage of each. Kernels tell by
-// the storage whether what they write overlaps what they read, so that one call must not be given two.
-class ForeignTwins {
- public:
-  static ForeignTwins& instance() {
-    static auto* twins = new ForeignTwins; // storages may end after everything else
-    return *twins;
-  }
-
-  c10::Storage of(c10::StorageImpl* foreign) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto known = twins_.find(foreign);
-    if (known != twins_.end()) {
-      if (auto twin = known->second.lock()) {
-        return c10::Storage(std::move(twin));
-      }
-    }
-    c10::raw::intrusive_ptr::incref(foreign);
-    auto twin = c10::make_intrusive<c10::StorageImpl>(
-        c10::StorageImpl::use_byte_size_t{},
-        foreign->nbytes(),
-        c10::DataPtr(const_cast<void*>(foreign->data()), foreign, &release, native_device(foreign->device().index())),
-        /*allocator=*/nullptr,
-        /*resizable=*/false);
-    twins_.insert_or_assign(foreign, Weak(twin));
-    return c10::Storage(std::move(twin));
-  }
-
- private:
-  using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
-
-  // The last call that used the twin of this flagos storage is over.
-  static void release(void* context) {
-    auto* foreign = static_cast<c10::StorageImpl*>(context);
-    instance().forget(foreign);
-    c10::raw::intrusive_ptr::decref(foreign);
-  }
-
-  void forget(c10::StorageImpl* foreign) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = twins_.find(foreign);
-    if (found != twins_.end() && found->second.expired()) { // another thread may have made the next one
-      twins_.erase(found);
-    }
-  }
-
-  std::mutex mutex_;
-  std::unordered_map<c10::StorageImpl*, Weak> twins_;
-};
-
-} // namespace
-
-c10::Storage foreign_twin(const c10::Storage& flagos_storage) {
-  c10::StorageImpl* impl = flagos_storage.unsafeGetStorageImpl();
-  TORCH_CHECK(impl->device_type() == kFlagos, "flagos: a tensor on ", impl->device(), " was taken for one on flagos");
-  return ForeignTwins::instance().of(impl);
-}
-
-namespace {
-
-// A flagos storage that owns `native`, which is left empty.
-inline __attribute__((always_inline)) c10::Storage storage_over(c10::Storage& native, c10::DeviceIndex device) {
-  c10::StorageImpl* impl = native.unsafeGetStorageImpl();
-  // Copy-on-write memory would move under the flagos pointer at the first write.
-  impl->mutable_data_ptr();
-  const auto nbytes = static_cast<int64_t>(impl->nbytes());
-  const bool resizable = impl->resizable();
-  return c10::Storage(
-      c10::Storage::use_byte_size_t{},
-      nbytes,
-      twin_data_ptr(c10::intrusive_ptr<c10::StorageImpl>::reclaim(native.unsafeReleaseStorageImpl()), device),
-      device_allocator(),
-      resizable);
-}
 
 void copy_names(const c10::TensorImpl* from, c10::TensorImpl* to) {
   if (C10_UNLIKELY(from->has_named_tensor_meta())) {
@@ -95,7 +14,7 @@ void copy_names(const c10::TensorImpl* from, c10::TensorImpl* to) {
   }
 }
 
-// Element by element: most tensors have few dimensions.
+// Compares element by element, which is faster than IntArrayRef's memcmp for the few dimensions of most tensors.
 bool same_geometry(const c10::TensorImpl* a, const c10::TensorImpl* b) {
   const auto dimensions = a->sizes().size();
   if (dimensions != b->sizes().size() || a->storage_offset() != b->storage_offset()) {
@@ -111,7 +30,7 @@ bool same_geometry(const c10::TensorImpl* a, const c10::TensorImpl* b) {
   return true;
 }
 
-// The backend's key, and that of tensors of zeros without memory where `from` is one.
+// The key of the backend; with ZeroTensor's when `from` is a tensor of zeros without memory.
 c10::DispatchKeySet keys_like(const c10::TensorImpl* from, c10::DispatchKey backend) {
   return C10_UNLIKELY(from->_is_zerotensor()) ? c10::DispatchKeySet({backend, c10::DispatchKey::ZeroTensor})
                                               : c10::DispatchKeySet(backend);
@@ -130,7 +49,7 @@ void copy_bits(const c10::TensorImpl* from, c10::TensorImpl* to) {
   copy_names(from, to);
 }
 
-// What torch keeps to TensorImpl and its subclasses, of any TensorImpl.
+// Access to protected members of any TensorImpl.
 struct Members : c10::TensorImpl {
   static c10::Storage& storage(c10::TensorImpl* impl) {
     return impl->*(&Members::storage_);
@@ -145,23 +64,23 @@ struct Members : c10::TensorImpl {
     return impl->*(&Members::extra_meta_) != nullptr;
   }
 
-  // Sizes, strides, offset, type, and what follows from them, and the device: `copy_generic_tensor_metadata` for a
-  // tensor that is not extended, in a third of its instructions.
+  // Copies sizes, strides, offset, dtype, device and the flags derived from them. Does what
+  // `copy_generic_tensor_metadata` does for a tensor without extra_meta_, in a third of its instructions.
   static void copy(const c10::TensorImpl* from_impl, c10::TensorImpl* to_impl) {
     const auto* from = static_cast<const Members*>(from_impl);
     auto* to = static_cast<Members*>(to_impl);
     to->sizes_and_strides_ = from->sizes_and_strides_;
     to->storage_offset_ = from->storage_offset_;
     to->numel_ = from->numel_;
-    // The type, the device and the flags lie side by side in one word: flag by flag they cost forty instructions.
+    // dtype, device and flags lie side by side: one memcpy instead of forty instructions for single flags.
     const auto* first = reinterpret_cast<const char*>(&from->data_type_);
     const auto* behind = reinterpret_cast<const char*>(&from->key_set_);
     std::memcpy(static_cast<void*>(&to->data_type_), first, static_cast<size_t>(behind - first));
     to->allow_tensor_metadata_change_ = true;
   }
 
-  // As `_change_backend_component_keys`, of a native tensor to flagos.
-  static void show_under_flagos(c10::TensorImpl* impl, c10::DeviceIndex device) {
+  // Relabels a native tensor as a flagos one; the keys change as in `_change_backend_component_keys`.
+  static void relabel_as_flagos(c10::TensorImpl* impl, c10::DeviceIndex device) {
     static const c10::DispatchKeySet marks = c10::DispatchKeySet(c10::BackendComponent::PrivateUse1Bit) |
         c10::DispatchKeySet(c10::DispatchKey::AutocastPrivateUse1);
     auto* members = static_cast<Members*>(impl);
@@ -171,7 +90,7 @@ struct Members : c10::TensorImpl {
   }
 };
 
-// Whether nobody but the pool knows of the tensor, and no call has left anything in it that binding does not replace.
+// Whether only the pool holds the tensor, and no kernel has left state in it that the next binding would not replace.
 bool reusable(const at::Tensor& tensor) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   return tensor.getIntrusivePtr().is_uniquely_owned() && impl->key_set() == native.keys &&
@@ -190,7 +109,7 @@ AliasPool& AliasPool::create() {
     }
   };
   static thread_local Owner owner;
-  (void)owner; // constructed by its first use
+  (void)owner; // naming it constructs it
   current_ = new AliasPool();
   return *current_;
 }
@@ -206,7 +125,8 @@ inline Alias* AliasPool::free() {
 }
 
 at::Tensor* AliasPool::take(c10::TensorImpl* from) {
-  // The bits of conjugates, negatives and zeros, names, and sizes that are symbols or Python's are rare.
+  // Rare tensors go through `dense_alias`: lazy conjugates and negatives, zeros without memory, named dimensions,
+  // symbolic sizes and sizes that Python computes.
   constexpr c10::DispatchKeySet kRare(
       {c10::DispatchKey::Conjugate,
        c10::DispatchKey::Negative,
@@ -240,7 +160,7 @@ at::Tensor* AliasPool::take(c10::TensorImpl* from) {
 at::Tensor* AliasPool::take_counted(c10::TensorImpl* from) {
   at::Tensor* alias = take(from);
   if (C10_LIKELY(alias != nullptr)) {
-    // Not by its setter: an alias has the keys of a tensor of inference mode, which has no counter.
+    // The setter refuses: by its keys an alias is an inference tensor, which has no counter.
     Members::version_counter(alias->unsafeGetTensorImpl()) = from->version_counter();
   }
   return alias;
@@ -251,9 +171,9 @@ void AliasPool::give_back(size_t used) {
     at::Tensor& tensor = (*this)[--used_].native;
     if (C10_LIKELY(reusable(tensor))) {
       Members::version_counter(tensor.unsafeGetTensorImpl()) = c10::VariableVersion(c10::VariableVersion::DISABLED);
-      Members::storage(tensor.unsafeGetTensorImpl()) = c10::Storage(); // last: its end may run anything
+      Members::storage(tensor.unsafeGetTensorImpl()) = c10::Storage(); // last: a deleter may run any code
     } else {
-      const at::Tensor dropped = std::move(tensor); // what its end runs finds the place empty
+      const at::Tensor dropped = std::move(tensor); // moved out first: a deleter may run code that uses the pool
     }
   }
 }
@@ -272,18 +192,38 @@ at::Tensor dense_alias(const at::Tensor& tensor) {
   return alias;
 }
 
-at::Tensor view_of(const at::Tensor& native, c10::Storage flagos_storage) {
-  const c10::TensorImpl* from = native.unsafeGetTensorImpl();
-  auto view = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(flagos_storage), keys_like(from, c10::DispatchKey::PrivateUse1), from->dtype());
-  c10::TensorImpl* to = view.unsafeGetTensorImpl();
+namespace {
+
+// A tensor of `backend` over `storage`, with sizes, strides, offset, dtype and bits of `like`.
+at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::DispatchKey backend) {
+  const c10::TensorImpl* from = like.unsafeGetTensorImpl();
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys_like(from, backend), from->dtype());
+  c10::TensorImpl* to = tensor.unsafeGetTensorImpl();
   to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
   copy_bits(from, to);
-  return view;
+  return tensor;
 }
 
-c10::Storage wrap_storage(c10::Storage native, c10::DeviceIndex device) {
-  return storage_over(native, device);
+at::Tensor share_version(const at::Tensor& from, at::Tensor to) {
+  if (!from.is_inference() && !to.is_inference()) {
+    to.unsafeGetTensorImpl()->set_version_counter(from.unsafeGetTensorImpl()->version_counter());
+  }
+  return to;
+}
+
+} // namespace
+
+at::Tensor shared_alias(const at::Tensor& tensor) {
+  return share_version(tensor, tensor_over(twin_storage(tensor.storage()), tensor, native.dense));
+}
+
+at::Tensor share_with_flagos(const at::Tensor& native) {
+  open_device();
+  return share_version(native, view_of(native, wrap_storage(native.storage(), native.device().index())));
+}
+
+at::Tensor view_of(const at::Tensor& native, c10::Storage flagos_storage) {
+  return tensor_over(std::move(flagos_storage), native, c10::DispatchKey::PrivateUse1);
 }
 
 at::Tensor wrap_dense(at::Tensor native, c10::DeviceIndex device) {
@@ -294,20 +234,9 @@ at::Tensor wrap_dense(at::Tensor native, c10::DeviceIndex device) {
     return view_of(native, wrap_storage(impl->unsafe_storage(), device));
   }
   c10::Storage& storage = Members::storage(impl);
-  storage = storage_over(storage, device);
-  Members::show_under_flagos(impl, device);
+  storage = wrap_storage(std::move(storage), device);
+  Members::relabel_as_flagos(impl, device);
   return native;
-}
-
-void refresh_from_twin(c10::StorageImpl* flagos_storage, c10::StorageImpl* twin, c10::DeviceIndex device) {
-  twin->mutable_data_ptr(); // see wrap_storage on copy-on-write
-  if (flagos_storage->data() != twin->data() || twin_of(flagos_storage->data_ptr()) != twin) {
-    flagos_storage->set_data_ptr_noswap(
-        twin_data_ptr(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(twin), device));
-  }
-  if (flagos_storage->nbytes() != twin->nbytes()) {
-    flagos_storage->set_nbytes(twin->nbytes());
-  }
 }
 
 void sync_mutated(c10::TensorImpl* original, c10::TensorImpl* alias, c10::DeviceIndex device) {
@@ -320,7 +249,7 @@ void sync_mutated(c10::TensorImpl* original, c10::TensorImpl* alias, c10::Device
       refresh_from_twin(storage, native, device);
     }
   } else if (twin != nullptr || native->data_ptr().get_context() != storage) {
-    // The kernel gave the tensor another storage (set_).
+    // set_ gave the alias another storage.
     original->set_storage_keep_dtype(wrap_storage(alias_storage, device));
   }
   if (C10_UNLIKELY(original->dtype() != alias->dtype())) {

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fused attention: what `scaled_dot_product_attention` needs to know about the native device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace flagos {
+
+// The arguments of `aten::_fused_sdp_choice`.
+using ChooseAttention = int64_t(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const std::optional<at::Tensor>& attn_mask,
+    double dropout_p,
+    bool is_causal,
+    std::optional<double> scale,
+    bool enable_gqa);
+
+using FlashAttention = at::Tensor(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const std::optional<at::Tensor>& attn_mask,
+    double dropout_p,
+    bool is_causal,
+    std::optional<double> scale);
+
+struct NativeAttention {
+  ChooseAttention* choose; // an sdp::SDPBackend
+  FlashAttention* flash;
+};
+
+// The CPU's.
+NativeAttention host_attention();
+
+} // namespace flagos
