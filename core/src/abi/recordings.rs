@@ -1,6 +1,6 @@
 //! Entries about recordings of calls.
 
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 
 use crate::error::Result;
 use crate::kernels::{
@@ -23,7 +23,8 @@ struct Opened {
     blocks: Box<[FlagosBlock]>,
     steps: Box<[FlagosStep]>,
     results: Box<[FlagosOutput]>,
-    /// Of the steps that are launches, in order. Boxed: the steps have their addresses.
+    /// The launches of the steps, in order.
+    #[expect(clippy::vec_box, reason = "the steps hold the launches' addresses")]
     _launches: Vec<Box<FlagosLaunch>>,
     /// Holds the lists that the view's places and steps point into.
     _recording: Recording,
@@ -39,9 +40,8 @@ impl Opened {
             steps.push(match step {
                 Step::Launch(recorded) => {
                     // SAFETY: the caller's promise.
-                    let launch = Box::new(FlagosLaunch {
-                        launch: unsafe { prepare(recorded)? },
-                    });
+                    let launch = unsafe { prepare(recorded)? };
+                    let launch = Box::new(FlagosLaunch { launch });
                     let launch_step = FlagosStep {
                         launch: &raw const *launch,
                         memories: recorded.memories.as_ptr(),
@@ -201,7 +201,7 @@ pub(super) unsafe extern "C" fn read(
 /// # Safety
 /// `recording` is NULL or came from [`read`], and is not used any more.
 pub(super) unsafe extern "C" fn free(recording: *mut FlagosRecording) {
-    if recording != null_mut() {
+    if !recording.is_null() {
         quietly(|| {
             // SAFETY: the caller's promise: the view is the first field of an `Opened` that `read` leaked.
             drop(unsafe { Box::from_raw(recording.cast::<Opened>()) });
