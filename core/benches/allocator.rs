@@ -95,14 +95,14 @@ fn main() {
             held.iter().enumerate().partition(|(i, _)| i % 2 == 1);
         freed
             .into_iter()
-            .for_each(|(_, data)| drop((api().mem_free_at)(*data)));
+            .for_each(|(_, data)| assert_eq!((api().mem_free_at)(*data), 1));
         line(
             &format!("flagos, {name}, used cache"),
             measure(|| pair(nbytes)),
             system[1],
         );
         kept.into_iter()
-            .for_each(|(_, data)| drop((api().mem_free_at)(*data)));
+            .for_each(|(_, data)| assert_eq!((api().mem_free_at)(*data), 1));
         (api().mem_empty_cache)(-1);
     }
     for threads in [2, 8] {
