@@ -1,55 +1,106 @@
-//! Writes `include/flagos.h` from the types of the C table: `cargo run -p flagos-core --example header`.
+//! Writes the headers in `include/` from the types they are of: `cargo run -p flagos-core --example header`.
 
 use std::path::{Path, PathBuf};
 
 use cbindgen::{Builder, Config, DocumentationStyle, Language, LayoutConfig, Style};
 
-/// The path of the checked-in header.
-pub fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("include")
-        .join("flagos.h")
+/// A header that is generated.
+pub struct Header {
+    /// The file in `include/`.
+    pub file: &'static str,
+    /// The Rust file with the types.
+    source: &'static str,
+    /// What the header is, in one line.
+    title: &'static str,
+    /// The macro that guards against a second inclusion.
+    guard: &'static str,
+    /// What follows the inclusions.
+    macros: &'static str,
+    /// What follows the types.
+    trailer: Option<&'static str>,
+    /// The types that the header is for.
+    types: &'static [&'static str],
 }
 
-/// The text of the header.
-pub fn generate() -> String {
-    let config = Config {
-        language: Language::C,
-        style: Style::Both,
-        documentation_style: DocumentationStyle::Doxy,
-        cpp_compat: false,
-        usize_is_size_t: true,
-        no_includes: true,
-        sys_includes: vec!["stddef.h".into(), "stdint.h".into()],
-        header: Some(HEADER.into()),
-        include_guard: Some("FLAGOS_H".into()),
-        after_includes: Some(ALIGNED.into()),
-        layout: LayoutConfig {
-            aligned_n: Some("FLAGOS_ALIGNED".into()),
-            ..LayoutConfig::default()
-        },
-        export: cbindgen::ExportConfig {
-            include: vec!["FlagosApi".into()],
-            ..Default::default()
-        },
-        ..Config::default()
-    };
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/abi/types.rs");
-    let bindings = Builder::new()
-        .with_config(config)
-        .with_src(source)
-        .generate();
-    let mut text = Vec::new();
-    bindings
-        .expect("the table can be described in C")
-        .write(&mut text);
-    String::from_utf8(text).expect("a header is text")
+/// Every header.
+pub const HEADERS: [Header; 2] = [
+    Header {
+        file: "flagos.h",
+        source: "src/abi/types.rs",
+        title: "The C table of the flagos core, for C and C++.",
+        guard: "FLAGOS_H",
+        macros: ALIGNED,
+        trailer: None,
+        types: &["FlagosApi"],
+    },
+    Header {
+        file: "flagos_vendor.h",
+        source: "src/vendors/library/types.rs",
+        title: "The interface of a vendor of devices: what a library implements so that flagos runs on its chip.",
+        guard: "FLAGOS_VENDOR_H",
+        macros: HAS,
+        trailer: Some(ENTRY),
+        types: &[
+            "FlagosVendor",
+            "FlagosVendorHost",
+            "FlagosVendorDescription",
+            "FlagosVendorEntry",
+        ],
+    },
+];
+
+impl Header {
+    /// The path of the checked-in header.
+    pub fn path(&self) -> PathBuf {
+        folder().join(self.file)
+    }
+
+    /// The text of the header.
+    pub fn generate(&self) -> String {
+        let heading = format!(
+            "/* {}\n * SPDX-License-Identifier: Apache-2.0\n * Generated from core/{} by `cargo run -p flagos-core \
+             --example header`: do not edit. */",
+            self.title, self.source
+        );
+        let config = Config {
+            language: Language::C,
+            style: Style::Both,
+            documentation_style: DocumentationStyle::Doxy,
+            cpp_compat: false,
+            usize_is_size_t: true,
+            no_includes: true,
+            sys_includes: vec!["stddef.h".into(), "stdint.h".into()],
+            header: Some(heading),
+            include_guard: Some(self.guard.into()),
+            after_includes: Some(self.macros.into()),
+            trailer: self.trailer.map(Into::into),
+            layout: LayoutConfig {
+                aligned_n: Some("FLAGOS_ALIGNED".into()),
+                ..LayoutConfig::default()
+            },
+            export: cbindgen::ExportConfig {
+                include: self.types.iter().map(|&name| name.into()).collect(),
+                ..Default::default()
+            },
+            ..Config::default()
+        };
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(self.source);
+        let bindings = Builder::new()
+            .with_config(config)
+            .with_src(source)
+            .generate();
+        let mut text = Vec::new();
+        bindings
+            .expect("the types can be described in C")
+            .write(&mut text);
+        String::from_utf8(text).expect("a header is text")
+    }
 }
 
-const HEADER: &str = "\
-/* The C table of the flagos core, for C and C++.
- * SPDX-License-Identifier: Apache-2.0
- * Generated from core/src/abi/types.rs by `cargo run -p flagos-core --example header`: do not edit. */";
+/// The folder of the headers.
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
+}
 
 /// The alignment of a type in words that compilers of C11 and C++17 share, whose standards differ here.
 const ALIGNED: &str = "
@@ -59,10 +110,34 @@ const ALIGNED: &str = "
 #define FLAGOS_ALIGNED(n) __attribute__((aligned(n)))
 #endif";
 
+/// The rule of sizes, in words of C11 and C++17.
+const HAS: &str = "
+/**
+ * Whether the struct at `pointer`, which the other side made, has the member: its `struct_size` tells. Nobody reads or
+ * writes a member that the other side does not have.
+ */
+#define FLAGOS_VENDOR_HAS(type, pointer, member) \\
+  ((pointer)->struct_size >= offsetof(type, member) + sizeof((pointer)->member))
+
+#if defined(_MSC_VER)
+#define FLAGOS_VENDOR_EXPORT __declspec(dllexport)
+#else
+#define FLAGOS_VENDOR_EXPORT __attribute__((visibility(\"default\")))
+#endif";
+
+/// The declaration of the one function that a library exports.
+const ENTRY: &str = "\
+#if defined(__cplusplus)
+extern \"C\"
+#endif
+FLAGOS_VENDOR_EXPORT const FlagosVendor *flagos_vendor(const FlagosVendorHost *host, const char **reason);";
+
 #[allow(
     dead_code,
-    reason = "the test of the header includes this file and only compares"
+    reason = "the test of the headers includes this file and only compares"
 )]
 fn main() {
-    std::fs::write(path(), generate()).expect("include/flagos.h is writable");
+    for header in &HEADERS {
+        std::fs::write(header.path(), header.generate()).expect("include/ is writable");
+    }
 }

@@ -1,4 +1,4 @@
-//! The checked-in header is the generated one, and compilers of C and C++ accept it.
+//! The checked-in headers are the generated ones, and compilers of C and C++ accept them.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -7,12 +7,15 @@ use std::process::{Command, Stdio};
 mod header;
 
 #[test]
-fn the_checked_in_header_is_the_generated_one() {
-    let checked_in = std::fs::read_to_string(header::path()).expect("the header is there");
-    assert!(
-        checked_in == header::generate(),
-        "include/flagos.h is out of date: run `cargo run -p flagos-core --example header`"
-    );
+fn the_checked_in_headers_are_the_generated_ones() {
+    for header in &header::HEADERS {
+        let checked_in = std::fs::read_to_string(header.path()).expect("the header is there");
+        assert!(
+            checked_in == header.generate(),
+            "include/{} is out of date: run `cargo run -p flagos-core --example header`",
+            header.file
+        );
+    }
 }
 
 /// Compiles a program against the header, without writing a file.
@@ -29,7 +32,7 @@ fn compiles(compiler: &str, language: &str, standard: &str, program: &str) {
         ])
         .arg("-fsyntax-only")
         .arg("-I")
-        .arg(header::path().parent().expect("a folder"))
+        .arg(header::folder())
         .arg("-")
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
@@ -80,12 +83,50 @@ fn program(assert: &str) -> String {
     )
 }
 
-#[test]
-fn c_accepts_it() {
-    compiles("cc", "c", "-std=c11", &program("_Static_assert"));
+/// A program that exports a vendor, and compares the sizes of types with Rust's.
+fn vendor(assert: &str) -> String {
+    use flagos_core::vendors::library::*;
+    use std::mem::size_of;
+    let sizes = [
+        ("FlagosVendor", size_of::<FlagosVendor>()),
+        ("FlagosVendorHost", size_of::<FlagosVendorHost>()),
+        (
+            "FlagosVendorDescription",
+            size_of::<FlagosVendorDescription>(),
+        ),
+        ("FlagosVendorVariable", size_of::<FlagosVendorVariable>()),
+        ("FlagosVendorLibrary", size_of::<FlagosVendorLibrary>()),
+        ("FlagosVendorOptions", size_of::<FlagosVendorOptions>()),
+        (
+            "FlagosVendorProperties",
+            size_of::<FlagosVendorProperties>(),
+        ),
+        ("FlagosVendorMemory", size_of::<FlagosVendorMemory>()),
+    ];
+    let sizes =
+        sizes.map(|(name, size)| format!("{assert}(sizeof({name}) == {size}, \"{name}\");\n"));
+    format!(
+        "#include \"flagos.h\"\n#include \"flagos_vendor.h\"\n{}
+         static FlagosVendor table;
+         const FlagosVendor *flagos_vendor(const FlagosVendorHost *host, const char **reason) {{
+             FlagosVendorEntry same = flagos_vendor;
+             if (same == 0 || host->newest_major < FLAGOS_VENDOR_MAJOR) {{ *reason = \"too old\"; return 0; }}
+             if (FLAGOS_VENDOR_HAS(FlagosVendorHost, host, log)) host->log(FLAGOS_VENDOR_LOG_INFO, \"here\");
+             table.struct_size = sizeof table;
+             return &table;
+         }}\n",
+        sizes.concat()
+    )
 }
 
 #[test]
-fn cpp_accepts_it() {
+fn c_accepts_them() {
+    compiles("cc", "c", "-std=c11", &program("_Static_assert"));
+    compiles("cc", "c", "-std=c11", &vendor("_Static_assert"));
+}
+
+#[test]
+fn cpp_accepts_them() {
     compiles("c++", "c++", "-std=c++17", &program("static_assert"));
+    compiles("c++", "c++", "-std=c++17", &vendor("static_assert"));
 }

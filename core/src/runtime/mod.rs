@@ -12,7 +12,7 @@ mod live;
 mod pinned;
 mod pool;
 pub mod process;
-mod ranges;
+pub(crate) mod ranges;
 mod report;
 mod stats;
 mod streams;

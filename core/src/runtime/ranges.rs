@@ -6,21 +6,21 @@ use parking_lot::RwLock;
 
 /// Disjoint address ranges, each with a value.
 #[derive(Debug, Default)]
-pub(super) struct Ranges<T>(RwLock<BTreeMap<usize, (usize, T)>>);
+pub(crate) struct Ranges<T>(RwLock<BTreeMap<usize, (usize, T)>>);
 
 impl<T: Copy> Ranges<T> {
     /// Adds `[start, start + size)`.
-    pub(super) fn insert(&self, start: usize, size: usize, value: T) {
+    pub(crate) fn insert(&self, start: usize, size: usize, value: T) {
         self.0.write().insert(start, (start + size, value));
     }
 
     /// Removes the range that begins at `start`.
-    pub(super) fn remove(&self, start: usize) {
+    pub(crate) fn remove(&self, start: usize) {
         self.0.write().remove(&start);
     }
 
     /// The value of the range that contains `address`.
-    pub(super) fn find(&self, address: usize) -> Option<T> {
+    pub(crate) fn find(&self, address: usize) -> Option<T> {
         let ranges = self.0.read();
         let (_, &(end, value)) = ranges.range(..=address).next_back()?;
         (address < end).then_some(value)

@@ -6,6 +6,8 @@
 pub mod cuda;
 mod entry;
 pub mod host;
+#[cfg(not(loom))]
+pub mod library;
 
 pub use entry::{Open, Settings, VendorEntry};
 

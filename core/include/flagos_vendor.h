@@ -1,0 +1,626 @@
+/* The interface of a vendor of devices: what a library implements so that flagos runs on its chip.
+ * SPDX-License-Identifier: Apache-2.0
+ * Generated from core/src/vendors/library/types.rs by `cargo run -p flagos-core --example header`: do not edit. */
+
+#ifndef FLAGOS_VENDOR_H
+#define FLAGOS_VENDOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * Whether the struct at `pointer`, which the other side made, has the member: its `struct_size` tells. Nobody reads or
+ * writes a member that the other side does not have.
+ */
+#define FLAGOS_VENDOR_HAS(type, pointer, member) \
+  ((pointer)->struct_size >= offsetof(type, member) + sizeof((pointer)->member))
+
+#if defined(_MSC_VER)
+#define FLAGOS_VENDOR_EXPORT __declspec(dllexport)
+#else
+#define FLAGOS_VENDOR_EXPORT __attribute__((visibility("default")))
+#endif
+
+/**
+ * Version of the interface, major. Host and library must agree on it.
+ */
+#define FLAGOS_VENDOR_MAJOR 1
+
+/**
+ * Version of the interface, minor: raised when members are appended, or bits or reserved slots get a meaning. Host
+ * and library of different minor versions work together.
+ */
+#define FLAGOS_VENDOR_MINOR 0
+
+/**
+ * Status: success.
+ */
+#define FLAGOS_VENDOR_OK 0
+
+/**
+ * Status: an argument is wrong.
+ */
+#define FLAGOS_VENDOR_INVALID_ARGUMENT 1
+
+/**
+ * Status: an environment variable or another setting of the vendor is wrong; the text names it.
+ */
+#define FLAGOS_VENDOR_CONFIG 2
+
+/**
+ * Status: the device, or the host for pinned memory, has no memory left for the request.
+ */
+#define FLAGOS_VENDOR_OUT_OF_MEMORY 3
+
+/**
+ * Status: the device, its driver or a piece of queued work failed. The device can still be used.
+ */
+#define FLAGOS_VENDOR_DEVICE 4
+
+/**
+ * Status: not supported on this device or in this context, and nothing has changed.
+ */
+#define FLAGOS_VENDOR_UNSUPPORTED 6
+
+/**
+ * Status: a defect of the library.
+ */
+#define FLAGOS_VENDOR_INTERNAL 8
+
+/**
+ * Status: the device is lost for this process, and every later call for it fails with this status.
+ */
+#define FLAGOS_VENDOR_DEVICE_LOST 9
+
+/**
+ * `FlagosVendor::capabilities`: host code computes on device memory directly. The library counts unfinished items in
+ * `FlagosVendorOptions::pending`.
+ */
+#define FLAGOS_VENDOR_HOST_COMPUTES 1
+
+/**
+ * `FlagosVendor::capabilities`: streams have handles of the vendor's own library: `stream_native_handle`.
+ */
+#define FLAGOS_VENDOR_NATIVE_HANDLES 2
+
+/**
+ * `FlagosVendor::capabilities`: streams can be made of handles of the vendor's own library: `stream_external`.
+ */
+#define FLAGOS_VENDOR_EXTERNAL_STREAMS 4
+
+/**
+ * `FlagosVendor::capabilities`: the library tells memory by its address. Every copy is of the kind
+ * `FLAGOS_VENDOR_COPY_ANY`, and the host saves the look-up.
+ */
+#define FLAGOS_VENDOR_TELLS_MEMORY 8
+
+/**
+ * `FlagosVendorHost::log`: a failure.
+ */
+#define FLAGOS_VENDOR_LOG_ERROR 0
+
+/**
+ * `FlagosVendorHost::log`: something a user should look at.
+ */
+#define FLAGOS_VENDOR_LOG_WARNING 1
+
+/**
+ * `FlagosVendorHost::log`: something a user may want to know.
+ */
+#define FLAGOS_VENDOR_LOG_INFO 2
+
+/**
+ * `FlagosVendorHost::log`: for the developers of the library.
+ */
+#define FLAGOS_VENDOR_LOG_DEBUG 3
+
+/**
+ * `stream_copy`: the library tells the kind by the addresses (`FLAGOS_VENDOR_TELLS_MEMORY`).
+ */
+#define FLAGOS_VENDOR_COPY_ANY 0
+
+/**
+ * `stream_copy`: from host memory, pinned or ordinary, to memory of the stream's device.
+ */
+#define FLAGOS_VENDOR_COPY_HOST_TO_DEVICE 1
+
+/**
+ * `stream_copy`: from memory of the stream's device to host memory, pinned or ordinary.
+ */
+#define FLAGOS_VENDOR_COPY_DEVICE_TO_HOST 2
+
+/**
+ * `stream_copy`: within the memory of the stream's device.
+ */
+#define FLAGOS_VENDOR_COPY_DEVICE_TO_DEVICE 3
+
+/**
+ * `stream_copy`: memory of another device than the stream's is on one side or on both.
+ */
+#define FLAGOS_VENDOR_COPY_PEER 4
+
+/**
+ * `stream_copy`: both sides are host memory.
+ */
+#define FLAGOS_VENDOR_COPY_HOST_TO_HOST 5
+
+/**
+ * `event_create`: the event notes the time at which it is reached.
+ */
+#define FLAGOS_VENDOR_EVENT_TIMING 1
+
+/**
+ * `FlagosVendorDescription::serving`: host code computes on device memory, with the framework's CPU kernels.
+ */
+#define FLAGOS_VENDOR_SERVED_BY_HOST 0
+
+/**
+ * `FlagosVendorDescription::serving`: the framework itself computes, on its device type `torch_device_type`.
+ */
+#define FLAGOS_VENDOR_SERVED_BY_TORCH 1
+
+/**
+ * `FlagosVendorDescription::serving`: kernels of the library compute.
+ */
+#define FLAGOS_VENDOR_SERVED_BY_LIBRARY 2
+
+/**
+ * A point in a stream, as the library keeps it. Before the first record it counts as finished.
+ */
+typedef struct FlagosVendorEvent FlagosVendorEvent;
+
+/**
+ * The opened vendor, as the library keeps it.
+ */
+typedef struct FlagosVendorInstance FlagosVendorInstance;
+
+/**
+ * A queue of work of one device, run in order, as the library keeps it.
+ */
+typedef struct FlagosVendorStream FlagosVendorStream;
+
+/**
+ * An environment variable of the vendor.
+ */
+typedef struct FlagosVendorVariable {
+  /**
+   * `sizeof(FlagosVendorVariable)` of the library.
+   */
+  size_t struct_size;
+  /**
+   * The variable's name, such as `ASCEND_RT_VISIBLE_DEVICES`.
+   */
+  const char *name;
+  /**
+   * What the variable does, in one sentence.
+   */
+  const char *text;
+} FlagosVendorVariable;
+
+/**
+ * A library that the vendor needs or uses where it is there.
+ */
+typedef struct FlagosVendorLibrary {
+  /**
+   * `sizeof(FlagosVendorLibrary)` of the library.
+   */
+  size_t struct_size;
+  /**
+   * The name the dynamic linker finds it by, such as `libascendcl.so`.
+   */
+  const char *soname;
+  /**
+   * What it is needed for, in one sentence.
+   */
+  const char *text;
+  /**
+   * 1 when the vendor does not work without it, else 0.
+   */
+  int32_t required;
+  /**
+   * 0.
+   */
+  int32_t reserved_word;
+} FlagosVendorLibrary;
+
+/**
+ * What is special about the vendor, as data. Texts are UTF-8 and end with NUL; a text that says "or NULL" may be NULL.
+ * Lists of texts end with NULL, and a NULL list is an empty one. Everything lives as long as the process.
+ */
+typedef struct FlagosVendorDescription {
+  /**
+   * `sizeof(FlagosVendorDescription)` of the library: members beyond it do not exist.
+   */
+  size_t struct_size;
+  /**
+   * The name that selects the vendor (`FLAGOS_VENDOR`): a lower-case letter, then letters, digits and `_`, at most
+   * 31 of all.
+   */
+  const char *name;
+  /**
+   * The version of the library, for people.
+   */
+  const char *version;
+  /**
+   * Other names of the vendor, written as `name` is.
+   */
+  const char *const *aliases;
+  /**
+   * `num_variables` environment variables, each `struct_size` of the first bytes long.
+   */
+  const struct FlagosVendorVariable *variables;
+  /**
+   * The number of `variables`.
+   */
+  size_t num_variables;
+  /**
+   * `num_libraries` libraries that `flagos doctor` looks for, each `struct_size` of the first bytes long.
+   */
+  const struct FlagosVendorLibrary *libraries;
+  /**
+   * The number of `libraries`.
+   */
+  size_t num_libraries;
+  /**
+   * Texts that mean, in an error of any library over this vendor, that the device is lost.
+   */
+  const char *const *device_lost;
+  /**
+   * The collective engine for this vendor's memory, such as `nccl`, or NULL.
+   */
+  const char *collective_engine;
+  /**
+   * The name of the vendor's Triton backend, or NULL.
+   */
+  const char *triton_backend;
+  /**
+   * The name of the vendor in FlagGems, or NULL.
+   */
+  const char *flaggems_vendor;
+  /**
+   * The framework's own device type, such as `cuda`: required by `FLAGOS_VENDOR_SERVED_BY_TORCH`, else NULL.
+   */
+  const char *torch_device_type;
+  /**
+   * How a framework computes on the devices: one of `FLAGOS_VENDOR_SERVED_BY_*`.
+   */
+  int32_t serving;
+  /**
+   * The `DLDeviceType` of the memory: 1 for memory of the host, 12 (`kDLExtDev`) for a vendor without one of its own.
+   */
+  int32_t dlpack_device_type;
+  /**
+   * NULL.
+   */
+  const void *reserved[16];
+} FlagosVendorDescription;
+
+/**
+ * What the host gives to the library when it opens the vendor. Valid during the call only.
+ */
+typedef struct FlagosVendorOptions {
+  /**
+   * `sizeof(FlagosVendorOptions)` of the host: members beyond it do not exist.
+   */
+  size_t struct_size;
+  /**
+   * With `FLAGOS_VENDOR_HOST_COMPUTES` the number of items queued and not finished, over all streams; else NULL.
+   * The library adds 1 before an item is queued, and subtracts 1 with release order after its effects are there.
+   * Lives as long as the process.
+   */
+  uint64_t *pending;
+  /**
+   * NULL.
+   */
+  const void *reserved[8];
+} FlagosVendorOptions;
+
+/**
+ * The properties of a device.
+ */
+typedef struct FlagosVendorProperties {
+  /**
+   * `sizeof(FlagosVendorProperties)` of the host, which the library leaves alone: it writes no member beyond it.
+   */
+  size_t struct_size;
+  /**
+   * Product name, NUL-terminated UTF-8.
+   */
+  char name[256];
+  /**
+   * Memory of the device in bytes.
+   */
+  uint64_t total_memory;
+  /**
+   * Multiprocessors, at least 1.
+   */
+  int32_t multi_processor_count;
+  /**
+   * Version of the device's architecture, major.
+   */
+  int32_t major;
+  /**
+   * Version of the device's architecture, minor.
+   */
+  int32_t minor;
+  /**
+   * 0.
+   */
+  int32_t reserved_word;
+} FlagosVendorProperties;
+
+/**
+ * The memory of a device, in bytes.
+ */
+typedef struct FlagosVendorMemory {
+  /**
+   * `sizeof(FlagosVendorMemory)` of the host, which the library leaves alone: it writes no member beyond it.
+   */
+  size_t struct_size;
+  /**
+   * Bytes that are not allocated.
+   */
+  uint64_t free;
+  /**
+   * All bytes of the device.
+   */
+  uint64_t total;
+} FlagosVendorMemory;
+
+/**
+ * A function queued on a stream.
+ */
+typedef void (*FlagosVendorHostFunction)(void *context);
+
+/**
+ * The table of a library. Lives, and stays as it is, as long as the process: a library is never closed.
+ *
+ * Every function may be called from any thread, and lets no exception out. A function returning `int32_t` returns
+ * one of `FLAGOS_VENDOR_OK`, ... unless its comment says otherwise; after a failure `last_error` has the text. Outputs
+ * are never NULL, and are written on success only. The host has checked that devices exist, that sizes are above 0, and
+ * that streams and events are of one instance.
+ */
+typedef struct FlagosVendor {
+  /**
+   * `sizeof(FlagosVendor)` of the library: members beyond it do not exist.
+   */
+  size_t struct_size;
+  /**
+   * `FLAGOS_VENDOR_MAJOR` of the library.
+   */
+  uint32_t major;
+  /**
+   * `FLAGOS_VENDOR_MINOR` of the library.
+   */
+  uint32_t minor;
+  /**
+   * Bits `FLAGOS_VENDOR_HOST_COMPUTES`, ... of what the library can. Bits without a meaning in its version are 0.
+   */
+  uint64_t capabilities;
+  /**
+   * What is special about the vendor.
+   */
+  const struct FlagosVendorDescription *description;
+  /**
+   * The text of the last failure on this thread, UTF-8; valid until the thread's next call. NULL for none.
+   */
+  const char *(*last_error)(void);
+  /**
+   * The number of devices the vendor would show, at least 1; otherwise fails, and the text is the reason why the
+   * vendor cannot be used here. Initialises nothing that a later fork would break.
+   */
+  int32_t (*probe)(int32_t *device_count);
+  /**
+   * Opens the vendor. May be called again, for another instance.
+   */
+  int32_t (*open)(const struct FlagosVendorOptions *options, struct FlagosVendorInstance **instance);
+  /**
+   * Gives an instance back, of which the host has destroyed all streams and events. Work that is still queued runs.
+   * Does not wait, because work running on a stream may call it.
+   */
+  void (*close)(struct FlagosVendorInstance *instance);
+  /**
+   * Called in a forked child, where no thread of the library exists any more. The host calls nothing else there.
+   */
+  void (*after_fork_in_child)(struct FlagosVendorInstance *instance);
+  /**
+   * 1 when the calling thread runs work of a stream, where waiting for a stream would deadlock, else 0; not a status.
+   */
+  int32_t (*in_stream_work)(struct FlagosVendorInstance *instance);
+  /**
+   * The number of devices, at least 1. They are numbered from 0.
+   */
+  int32_t (*device_count)(struct FlagosVendorInstance *instance, int32_t *count);
+  /**
+   * Describes a device.
+   */
+  int32_t (*device_properties)(struct FlagosVendorInstance *instance,
+                               int32_t device,
+                               struct FlagosVendorProperties *properties);
+  /**
+   * Free and total memory of a device.
+   */
+  int32_t (*device_memory)(struct FlagosVendorInstance *instance,
+                           int32_t device,
+                           struct FlagosVendorMemory *memory);
+  /**
+   * Waits for all work queued on the device so far. Reports a failure of queued work that has not been reported, and
+   * forgets all of them. `FLAGOS_VENDOR_UNSUPPORTED` in work running on a stream, unless nothing is queued.
+   */
+  int32_t (*device_sync)(struct FlagosVendorInstance *instance, int32_t device);
+  /**
+   * Waits as `device_sync` does, and leaves failures to be reported by a later call. Fails only where waiting is
+   * impossible.
+   */
+  int32_t (*device_quiesce)(struct FlagosVendorInstance *instance, int32_t device);
+  /**
+   * Allocates device memory, aligned to 512 bytes, with any contents.
+   */
+  int32_t (*memory_alloc)(struct FlagosVendorInstance *instance,
+                          int32_t device,
+                          size_t nbytes,
+                          void **address);
+  /**
+   * Gives device memory back, with the size of its allocation. No queued work uses it.
+   */
+  int32_t (*memory_free)(struct FlagosVendorInstance *instance,
+                         int32_t device,
+                         void *address,
+                         size_t nbytes);
+  /**
+   * Allocates page-locked host memory that every device can copy from and to, aligned to 512 bytes.
+   */
+  int32_t (*pinned_alloc)(struct FlagosVendorInstance *instance, size_t nbytes, void **address);
+  /**
+   * Gives pinned memory back, with the size of its allocation. No queued work uses it.
+   */
+  int32_t (*pinned_free)(struct FlagosVendorInstance *instance, void *address, size_t nbytes);
+  /**
+   * The default stream of a device: the same one at each call, never destroyed by the host.
+   */
+  int32_t (*stream_default)(struct FlagosVendorInstance *instance,
+                            int32_t device,
+                            struct FlagosVendorStream **stream);
+  /**
+   * A new stream. A lower `priority` is more urgent, 0 is normal; the library clamps it to what it has.
+   */
+  int32_t (*stream_create)(struct FlagosVendorInstance *instance,
+                           int32_t device,
+                           int32_t priority,
+                           struct FlagosVendorStream **stream);
+  /**
+   * Destroys a stream. Its queued work still runs, and `device_sync` waits for it. Does not wait itself.
+   */
+  int32_t (*stream_destroy)(struct FlagosVendorStream *stream);
+  /**
+   * Writes whether everything queued has finished: 1 or 0. Reports a failure of queued work, once.
+   */
+  int32_t (*stream_query)(struct FlagosVendorStream *stream, int32_t *idle);
+  /**
+   * 1 when everything queued has finished, else 0; not a status. Reports no failure.
+   */
+  int32_t (*stream_is_idle)(struct FlagosVendorStream *stream);
+  /**
+   * Waits for everything queued so far, not at all when the stream is idle. Reports a failure of queued work, once.
+   * `FLAGOS_VENDOR_UNSUPPORTED` in work running on a stream, unless the stream is idle.
+   */
+  int32_t (*stream_sync)(struct FlagosVendorStream *stream);
+  /**
+   * Queues a copy; `kind` is one of `FLAGOS_VENDOR_COPY_*`. Where one side is ordinary memory, or both are the
+   * host's, the library may wait for the copy.
+   */
+  int32_t (*stream_copy)(struct FlagosVendorStream *stream,
+                         void *to,
+                         const void *from,
+                         size_t nbytes,
+                         int32_t kind);
+  /**
+   * Queues a call of `function(context)` on a thread of the library. Once this has succeeded the call happens, also
+   * after earlier work failed.
+   */
+  int32_t (*stream_host_function)(struct FlagosVendorStream *stream,
+                                  FlagosVendorHostFunction function,
+                                  void *context);
+  /**
+   * A new event for streams of a device; `flags` are bits `FLAGOS_VENDOR_EVENT_*`.
+   */
+  int32_t (*event_create)(struct FlagosVendorInstance *instance,
+                          int32_t device,
+                          uint32_t flags,
+                          struct FlagosVendorEvent **event);
+  /**
+   * Destroys an event, which streams may still wait for, or have to reach.
+   */
+  int32_t (*event_destroy)(struct FlagosVendorEvent *event);
+  /**
+   * Records an event of the stream's device: from now on it stands for the work queued so far.
+   */
+  int32_t (*event_record)(struct FlagosVendorEvent *event, struct FlagosVendorStream *stream);
+  /**
+   * Lets work queued on the stream from now on start after the work that the event stands for now. The event may be of
+   * another device. An event that was never recorded is no constraint.
+   */
+  int32_t (*event_wait)(struct FlagosVendorEvent *event, struct FlagosVendorStream *stream);
+  /**
+   * Writes whether the recorded work has finished: 1 or 0. Reports a failure of that work.
+   */
+  int32_t (*event_query)(struct FlagosVendorEvent *event, int32_t *done);
+  /**
+   * Waits for the recorded work. Reports a failure of that work. `FLAGOS_VENDOR_UNSUPPORTED` in work running on a stream,
+   * unless the event is finished.
+   */
+  int32_t (*event_sync)(struct FlagosVendorEvent *event);
+  /**
+   * Milliseconds between two events, negative where `end` was first. `FLAGOS_VENDOR_INVALID_ARGUMENT` unless both have
+   * timing, are recorded and finished.
+   */
+  int32_t (*event_elapsed)(struct FlagosVendorEvent *start,
+                           struct FlagosVendorEvent *end,
+                           double *milliseconds);
+  /**
+   * With `FLAGOS_VENDOR_NATIVE_HANDLES` the stream's handle in the vendor's own library, which lives as long as the
+   * stream; else NULL.
+   */
+  int32_t (*stream_native_handle)(struct FlagosVendorStream *stream, void **handle);
+  /**
+   * With `FLAGOS_VENDOR_EXTERNAL_STREAMS` a stream over a handle of the vendor's own library, which the user made on the
+   * device, keeps alive, and destroys; NULL is the default stream. `stream_destroy` leaves the handle alone. Else NULL.
+   */
+  int32_t (*stream_external)(struct FlagosVendorInstance *instance,
+                             int32_t device,
+                             void *handle,
+                             struct FlagosVendorStream **stream);
+  /**
+   * NULL.
+   */
+  const void *reserved[32];
+} FlagosVendor;
+
+/**
+ * What the host gives to the library when it asks for the table. Lives as long as the process.
+ */
+typedef struct FlagosVendorHost {
+  /**
+   * `sizeof(FlagosVendorHost)` of the host: members beyond it do not exist.
+   */
+  size_t struct_size;
+  /**
+   * The oldest major version that the host takes.
+   */
+  uint32_t oldest_major;
+  /**
+   * The newest major version that the host takes.
+   */
+  uint32_t newest_major;
+  /**
+   * The minor version of `newest_major` that the host was compiled with.
+   */
+  uint32_t newest_minor;
+  /**
+   * 0.
+   */
+  uint32_t reserved_word;
+  /**
+   * Writes a line into the host's log. `level` is one of `FLAGOS_VENDOR_LOG_*`, `text` UTF-8. May be called from
+   * every thread, except in a forked child.
+   */
+  void (*log)(int32_t level, const char *text);
+  /**
+   * NULL.
+   */
+  const void *reserved[8];
+} FlagosVendorHost;
+
+/**
+ * The one function that a library exports, named `flagos_vendor`. Returns its table, of a major version that the host
+ * takes, or NULL, and then writes the reason (static text). Initialises nothing, and may be called again.
+ */
+typedef const struct FlagosVendor *(*FlagosVendorEntry)(const struct FlagosVendorHost *host,
+                                                        const char **reason);
+
+#endif  /* FLAGOS_VENDOR_H */
+
+#if defined(__cplusplus)
+extern "C"
+#endif
+FLAGOS_VENDOR_EXPORT const FlagosVendor *flagos_vendor(const FlagosVendorHost *host, const char **reason);

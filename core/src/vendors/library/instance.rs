@@ -1,0 +1,183 @@
+//! An opened vendor, shared by its streams and events.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::runtime::ranges::Ranges;
+use crate::runtime::sync::AtomicU64;
+
+use super::loaded::Library;
+use super::types::*;
+
+/// An opened vendor. Streams and events keep it, so that it is closed after them.
+pub(super) struct Instance {
+    pub(super) library: &'static Library,
+    pub(super) context: *mut FlagosVendorInstance,
+    pub(super) devices: usize,
+    /// Kept here, because the library counts in it.
+    pub(super) pending: Arc<AtomicU64>,
+    /// The device of every allocation, by which copies know their kind.
+    memory: Ranges<usize>,
+    forked: AtomicBool,
+}
+
+// SAFETY: the library's instance may be used from every thread.
+unsafe impl Send for Instance {}
+// SAFETY: as above.
+unsafe impl Sync for Instance {}
+
+impl Instance {
+    /// Opens the vendor.
+    pub(super) fn open(library: &'static Library, pending: Arc<AtomicU64>) -> Result<Self> {
+        let counts = library.can(FLAGOS_VENDOR_HOST_COMPUTES);
+        let options = FlagosVendorOptions {
+            struct_size: std::mem::size_of::<FlagosVendorOptions>(),
+            pending: if counts {
+                pending.as_ptr()
+            } else {
+                std::ptr::null_mut()
+            },
+            reserved: [std::ptr::null(); 8],
+        };
+        let mut context = std::ptr::null_mut();
+        // SAFETY: valid options and a valid output. The instance holds the count for as long as there is work.
+        unsafe {
+            library.call("open", |table| {
+                table.open.map(|open| open(&options, &mut context))
+            })
+        }?;
+        if counts {
+            // The library may count until the process ends: work runs on after everything was destroyed.
+            std::mem::forget(Arc::clone(&pending));
+        }
+        if context.is_null() {
+            return Err(library.broken("open", "no instance"));
+        }
+        let mut instance = Self {
+            library,
+            context,
+            devices: 0,
+            pending,
+            memory: Ranges::default(),
+            forked: AtomicBool::new(false),
+        };
+        let mut count = 0;
+        // SAFETY: a live instance and a valid output.
+        unsafe {
+            instance.call("device_count", |table| {
+                table
+                    .device_count
+                    .map(|device_count| device_count(context, &mut count))
+            })
+        }?;
+        instance.devices = library.count("device_count", count)?;
+        Ok(instance)
+    }
+
+    /// [`Library::call`], except in a forked child.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    pub(super) unsafe fn call(
+        &self,
+        function: &'static str,
+        make: impl FnOnce(&FlagosVendor) -> Option<i32>,
+    ) -> Result<()> {
+        if self.is_forked() {
+            return Err(Error::forked(function));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.library.call(function, make) }
+    }
+
+    /// [`Self::call`] where no error can be returned: the log has it. Does nothing in a forked child.
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn give_back(
+        &self,
+        function: &'static str,
+        make: impl FnOnce(&FlagosVendor) -> Option<i32>,
+    ) {
+        if self.is_forked() {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        if let Err(error) = unsafe { self.library.call(function, make) } {
+            tracing::error!(%error, "a vendor's library takes something not back");
+        }
+    }
+
+    /// The device as the library takes it.
+    pub(super) fn device(&self, device: usize) -> Result<i32> {
+        let index = i32::try_from(device).ok().filter(|_| device < self.devices);
+        index.ok_or_else(|| {
+            let name = &self.library.description().name;
+            let message = format!("there is no device {device} of the vendor `{name}`");
+            Error::invalid_argument("device", message)
+                .with_hint(format!("there are {}, numbered from 0", self.devices))
+        })
+    }
+
+    /// Notes device memory.
+    pub(super) fn allocated(&self, device: usize, address: usize, nbytes: usize) {
+        self.memory.insert(address, nbytes, device);
+    }
+
+    /// Forgets device memory.
+    pub(super) fn freed(&self, address: usize) {
+        self.memory.remove(address);
+    }
+
+    /// The kind of a copy on a stream of `device`.
+    pub(super) fn copy_kind(&self, device: usize, to: *mut u8, from: *const u8) -> i32 {
+        if self.library.can(FLAGOS_VENDOR_TELLS_MEMORY) {
+            return FLAGOS_VENDOR_COPY_ANY;
+        }
+        let to = self.memory.find(to as usize);
+        let from = self.memory.find(from as usize);
+        if [to, from]
+            .into_iter()
+            .flatten()
+            .any(|other| other != device)
+        {
+            return FLAGOS_VENDOR_COPY_PEER;
+        }
+        match (to.is_some(), from.is_some()) {
+            (true, false) => FLAGOS_VENDOR_COPY_HOST_TO_DEVICE,
+            (false, true) => FLAGOS_VENDOR_COPY_DEVICE_TO_HOST,
+            (true, true) => FLAGOS_VENDOR_COPY_DEVICE_TO_DEVICE,
+            (false, false) => FLAGOS_VENDOR_COPY_HOST_TO_HOST,
+        }
+    }
+
+    /// Whether this is a forked child, where the library is not called any more.
+    pub(super) fn is_forked(&self) -> bool {
+        self.forked.load(Ordering::Relaxed)
+    }
+
+    /// Tells the library that this is a forked child.
+    pub(super) fn after_fork_in_child(&self) {
+        if self.forked.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if let Some(forked) = self.library.table().after_fork_in_child {
+            // SAFETY: a live instance, in a forked child.
+            unsafe { forked(self.context) };
+        }
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            return;
+        }
+        if let Some(close) = self.library.table().close {
+            // SAFETY: opened by `open`; streams and events keep the instance, so there are none.
+            unsafe { close(self.context) };
+        }
+    }
+}

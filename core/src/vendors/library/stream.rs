@@ -1,0 +1,218 @@
+//! Streams of a library.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::runtime::{Event, HostFn, Stream};
+
+use super::event::LibraryEvent;
+use super::instance::Instance;
+use super::types::*;
+
+/// A stream of a library.
+pub(super) struct LibraryStream {
+    instance: Arc<Instance>,
+    handle: *mut FlagosVendorStream,
+    device: usize,
+    /// Whether dropping the stream destroys the handle: not the default stream's.
+    owned: bool,
+}
+
+// SAFETY: the library's handles may be used from every thread.
+unsafe impl Send for LibraryStream {}
+// SAFETY: as above.
+unsafe impl Sync for LibraryStream {}
+
+impl LibraryStream {
+    /// The default stream.
+    pub(super) fn default(instance: &Arc<Instance>, device: usize) -> Result<Self> {
+        let index = instance.device(device)?;
+        // SAFETY: a device of the instance; `make` gives a valid output.
+        unsafe {
+            Self::make(instance, device, false, "stream_default", |table, out| {
+                Some((table.stream_default?)(instance.context, index, out))
+            })
+        }
+    }
+
+    /// A new stream.
+    pub(super) fn new(instance: &Arc<Instance>, device: usize, priority: i32) -> Result<Self> {
+        let index = instance.device(device)?;
+        // SAFETY: as above.
+        unsafe {
+            Self::make(instance, device, true, "stream_create", |table, out| {
+                Some((table.stream_create?)(
+                    instance.context,
+                    index,
+                    priority,
+                    out,
+                ))
+            })
+        }
+    }
+
+    /// A stream over a handle of the vendor's own library.
+    ///
+    /// # Safety
+    /// As [`crate::runtime::Vendor::external_stream`].
+    pub(super) unsafe fn external(
+        instance: &Arc<Instance>,
+        device: usize,
+        handle: *mut c_void,
+    ) -> Result<Self> {
+        let index = instance.device(device)?;
+        // SAFETY: as above, and the caller's promise.
+        unsafe {
+            Self::make(instance, device, true, "stream_external", |table, out| {
+                Some((table.stream_external?)(
+                    instance.context,
+                    index,
+                    handle,
+                    out,
+                ))
+            })
+        }
+    }
+
+    /// The stream that `make` writes.
+    ///
+    /// # Safety
+    /// Every promise that the function called by `make` needs, with a valid output.
+    unsafe fn make(
+        instance: &Arc<Instance>,
+        device: usize,
+        owned: bool,
+        function: &'static str,
+        make: impl FnOnce(&FlagosVendor, *mut *mut FlagosVendorStream) -> Option<i32>,
+    ) -> Result<Self> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the caller's promise.
+        unsafe { instance.call(function, |table| make(table, &mut handle)) }?;
+        if handle.is_null() {
+            return Err(instance.library.broken(function, "no stream"));
+        }
+        Ok(Self {
+            instance: Arc::clone(instance),
+            handle,
+            device,
+            owned,
+        })
+    }
+}
+
+impl Stream for LibraryStream {
+    fn device(&self) -> usize {
+        self.device
+    }
+
+    fn query(&self) -> Result<bool> {
+        let mut idle = 0;
+        // SAFETY: a live stream and a valid output.
+        unsafe {
+            self.instance.call("stream_query", |table| {
+                table
+                    .stream_query
+                    .map(|query| query(self.handle, &mut idle))
+            })
+        }?;
+        Ok(idle != 0)
+    }
+
+    /// Whether the stream is idle: also in a forked child, where nothing runs.
+    fn is_idle(&self) -> bool {
+        let is_idle = self.instance.library.table().stream_is_idle;
+        // SAFETY: a live stream.
+        self.instance.is_forked()
+            || is_idle.is_some_and(|is_idle| unsafe { is_idle(self.handle) } != 0)
+    }
+
+    fn sync(&self) -> Result<()> {
+        // SAFETY: a live stream.
+        unsafe {
+            self.instance.call("stream_sync", |table| {
+                table.stream_sync.map(|sync| sync(self.handle))
+            })
+        }
+    }
+
+    unsafe fn copy(&self, dst: *mut u8, src: *const u8, nbytes: usize) -> Result<()> {
+        if nbytes == 0 {
+            return Ok(());
+        }
+        let kind = self.instance.copy_kind(self.device, dst, src);
+        // SAFETY: a live stream, and the caller's promise.
+        unsafe {
+            self.instance.call("stream_copy", |table| {
+                let copy = table.stream_copy?;
+                Some(copy(self.handle, dst.cast(), src.cast(), nbytes, kind))
+            })
+        }
+        .map_err(|error| error.with_context("bytes", nbytes))
+    }
+
+    unsafe fn launch(&self, function: HostFn, context: *mut c_void) -> Result<()> {
+        // SAFETY: a live stream, and the caller's promise.
+        unsafe {
+            self.instance.call("stream_host_function", |table| {
+                let launch = table.stream_host_function?;
+                Some(launch(self.handle, Some(function), context))
+            })
+        }
+    }
+
+    fn record(&self, event: &dyn Event) -> Result<()> {
+        let event = LibraryEvent::of(event, &self.instance)?;
+        if event.device != self.device {
+            let message = format!(
+                "an event of device {} was recorded on a stream of device {}",
+                event.device, self.device
+            );
+            return Err(Error::invalid_argument("event_record", message)
+                .with_hint("make the event for the stream's device"));
+        }
+        // SAFETY: a live event and a live stream of one device.
+        unsafe {
+            self.instance.call("event_record", |table| {
+                table
+                    .event_record
+                    .map(|record| record(event.handle, self.handle))
+            })
+        }
+    }
+
+    fn wait(&self, event: &dyn Event) -> Result<()> {
+        let event = LibraryEvent::of(event, &self.instance)?;
+        // SAFETY: a live event and a live stream of one instance.
+        unsafe {
+            self.instance.call("event_wait", |table| {
+                table.event_wait.map(|wait| wait(event.handle, self.handle))
+            })
+        }
+    }
+
+    fn native_handle(&self) -> Option<*mut c_void> {
+        let native = self.instance.library.table().stream_native_handle?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a live stream and a valid output.
+        let told = unsafe {
+            self.instance.call("stream_native_handle", |_| {
+                Some(native(self.handle, &mut handle))
+            })
+        };
+        told.ok().map(|()| handle)
+    }
+}
+
+impl Drop for LibraryStream {
+    fn drop(&mut self) {
+        if self.owned {
+            // SAFETY: a live stream, which nobody uses any more.
+            unsafe {
+                self.instance.give_back("stream_destroy", |table| {
+                    table.stream_destroy.map(|destroy| destroy(self.handle))
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The table that a library returns, read no further than the library wrote it, and checked.
+
+use std::mem::{offset_of, size_of, MaybeUninit};
+
+use super::host::MAJORS;
+use super::types::*;
+
+/// The size of the table in version 1.0, before anything was appended.
+const SIZE_1_0: usize = offset_of!(FlagosVendor, reserved) + size_of::<[*const (); 32]>();
+
+/// The bits that this host knows.
+const CAPABILITIES: u64 = FLAGOS_VENDOR_HOST_COMPUTES
+    | FLAGOS_VENDOR_NATIVE_HANDLES
+    | FLAGOS_VENDOR_EXTERNAL_STREAMS
+    | FLAGOS_VENDOR_TELLS_MEMORY;
+
+/// A copy of the struct at `given`, whose members beyond the size it claims are zero. Fails below `smallest` bytes.
+///
+/// # Safety
+/// `given` points at a `usize`, and at as many bytes as that says. All-zero bytes are a `T`, which begins with a `usize`,
+/// and so are any bytes that the other side writes.
+pub(super) unsafe fn copy<T>(what: &str, given: *const T, smallest: usize) -> Result<T, String> {
+    if given.is_null() {
+        return Err(format!("{what} is NULL"));
+    }
+    if !given.is_aligned() {
+        return Err(format!("{what} is at the unaligned address {given:p}"));
+    }
+    // SAFETY: the caller's promise.
+    let size = unsafe { given.cast::<usize>().read() };
+    if size < smallest {
+        return Err(format!(
+            "{what} has a struct_size of {size} bytes, at least {smallest} are needed"
+        ));
+    }
+    let mut copied = MaybeUninit::<T>::zeroed();
+    // SAFETY: both sides have the bytes, and all bytes of a `T` are written, by this or by `zeroed`.
+    unsafe {
+        let bytes = size.min(size_of::<T>());
+        std::ptr::copy_nonoverlapping(given.cast::<u8>(), copied.as_mut_ptr().cast(), bytes);
+        Ok(copied.assume_init())
+    }
+}
+
+/// The first members, which every version has.
+#[repr(C)]
+struct Head {
+    struct_size: usize,
+    major: u32,
+    minor: u32,
+}
+
+/// The table at `given`, or what is wrong with it. Capabilities are those that host and library both know, and the
+/// functions of the others are gone.
+///
+/// # Safety
+/// As [`copy`].
+pub(super) unsafe fn read(given: *const FlagosVendor) -> Result<FlagosVendor, String> {
+    // SAFETY: the caller's promise, which is also that of a part.
+    let head = unsafe { copy("the table", given.cast::<Head>(), size_of::<Head>()) }?;
+    if !MAJORS.contains(&head.major) {
+        return Err(format!(
+            "the table has version {}.{}, and this flagos takes {}.x",
+            head.major,
+            head.minor,
+            MAJORS.end()
+        ));
+    }
+    // SAFETY: the caller's promise.
+    let mut table = unsafe { copy("the table", given, SIZE_1_0) }?;
+    let newer = table.minor > FLAGOS_VENDOR_MINOR;
+    let unknown = table.capabilities & !CAPABILITIES;
+    if unknown != 0 && !newer {
+        return Err(format!(
+            "capabilities has the bits {unknown:#x}, which have no meaning in version {}.{}",
+            table.major, table.minor
+        ));
+    }
+    if !newer {
+        reserved_are_null("the table", &table.reserved)?;
+    }
+    table.capabilities &= CAPABILITIES;
+    let missing = missing(&table);
+    if !missing.is_empty() {
+        return Err(format!("{} missing: NULL", name_all(&missing)));
+    }
+    if table.capabilities & FLAGOS_VENDOR_NATIVE_HANDLES == 0 {
+        table.stream_native_handle = None;
+    }
+    if table.capabilities & FLAGOS_VENDOR_EXTERNAL_STREAMS == 0 {
+        table.stream_external = None;
+    }
+    Ok(table)
+}
+
+/// Fails when a reserved slot is in use, which in a known version means that it was filled by mistake.
+pub(super) fn reserved_are_null<T>(what: &str, reserved: &[*const T]) -> Result<(), String> {
+    match reserved.iter().position(|slot| !slot.is_null()) {
+        Some(slot) => Err(format!("reserved slot {slot} of {what} is not NULL")),
+        None => Ok(()),
+    }
+}
+
+fn name_all(names: &[&str]) -> String {
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    format!("{} {verb}", names.join(", "))
+}
+
+/// The required functions that are NULL, among them those of the capabilities.
+fn missing(table: &FlagosVendor) -> Vec<&'static str> {
+    macro_rules! slots {
+        ($($name:ident),* $(,)?) => { [$((stringify!($name), table.$name.is_some())),*] };
+    }
+    let can = |bit| table.capabilities & bit != 0;
+    let required = slots![
+        last_error,
+        probe,
+        open,
+        close,
+        after_fork_in_child,
+        in_stream_work,
+        device_count,
+        device_properties,
+        device_memory,
+        device_sync,
+        device_quiesce,
+        memory_alloc,
+        memory_free,
+        pinned_alloc,
+        pinned_free,
+        stream_default,
+        stream_create,
+        stream_destroy,
+        stream_query,
+        stream_is_idle,
+        stream_sync,
+        stream_copy,
+        stream_host_function,
+        event_create,
+        event_destroy,
+        event_record,
+        event_wait,
+        event_query,
+        event_sync,
+        event_elapsed,
+    ];
+    let optional = slots![stream_native_handle, stream_external];
+    let wanted = [
+        can(FLAGOS_VENDOR_NATIVE_HANDLES),
+        can(FLAGOS_VENDOR_EXTERNAL_STREAMS),
+    ];
+    let optional = optional.into_iter().zip(wanted);
+    let optional = optional.filter_map(|(slot, wanted)| wanted.then_some(slot));
+    let absent = required.into_iter().chain(optional);
+    absent
+        .filter_map(|(name, there)| (!there).then_some(name))
+        .collect()
+}

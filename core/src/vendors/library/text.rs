@@ -1,0 +1,66 @@
+//! Texts of a library: C strings that are not trusted to end.
+
+use std::ffi::c_char;
+
+/// The most bytes of a text, beyond which it counts as one that does not end.
+const LONGEST: usize = 4096;
+
+/// The text at `text`, or what is wrong with it.
+///
+/// # Safety
+/// `text` is NULL, or readable up to its NUL or for [`LONGEST`] bytes.
+pub(super) unsafe fn read(text: *const c_char) -> Result<String, String> {
+    if text.is_null() {
+        return Err("is NULL".into());
+    }
+    // SAFETY: `strnlen` reads no byte after the NUL, nor more than `LONGEST`: the caller's promise.
+    let bytes = unsafe {
+        let length = libc::strnlen(text, LONGEST);
+        std::slice::from_raw_parts(text.cast::<u8>(), length)
+    };
+    if bytes.len() == LONGEST {
+        return Err(format!("has no end within {LONGEST} bytes"));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| format!("is not UTF-8: {error}"))?;
+    Ok(text.to_owned())
+}
+
+/// The text at `text` for a message: what is not UTF-8 is replaced, and a NULL is `None`.
+///
+/// # Safety
+/// As [`read`].
+pub(super) unsafe fn read_lossy(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: as in `read`.
+    let bytes = unsafe {
+        let length = libc::strnlen(text, LONGEST);
+        std::slice::from_raw_parts(text.cast::<u8>(), length)
+    };
+    Some(String::from_utf8_lossy(bytes).into_owned()).filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_checked() {
+        let wrong = |text: *const c_char| {
+            // SAFETY: NULL, or one of the arrays below.
+            unsafe { read(text) }.expect_err("wrong")
+        };
+        assert_eq!(wrong(std::ptr::null()), "is NULL");
+        assert!(wrong(c"\xff".as_ptr()).starts_with("is not UTF-8"));
+        let endless = vec![b'a'; LONGEST];
+        assert!(wrong(endless.as_ptr().cast()).starts_with("has no end"));
+        // SAFETY: literals.
+        unsafe {
+            assert_eq!(read(c"chip".as_ptr()), Ok("chip".into()));
+            assert_eq!(read_lossy(c"a\xff".as_ptr()), Some("a\u{fffd}".into()));
+            assert_eq!(read_lossy(c"".as_ptr()), None);
+            assert_eq!(read_lossy(std::ptr::null()), None);
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! The types of `include/flagos_vendor.h`, which is generated from this file.
+
+use std::ffi::{c_char, c_void};
+
+/// Version of the interface, major. Host and library must agree on it.
+pub const FLAGOS_VENDOR_MAJOR: u32 = 1;
+
+/// Version of the interface, minor: raised when members are appended, or bits or reserved slots get a meaning. Host
+/// and library of different minor versions work together.
+pub const FLAGOS_VENDOR_MINOR: u32 = 0;
+
+/// Status: success.
+pub const FLAGOS_VENDOR_OK: i32 = 0;
+
+/// Status: an argument is wrong.
+pub const FLAGOS_VENDOR_INVALID_ARGUMENT: i32 = 1;
+
+/// Status: an environment variable or another setting of the vendor is wrong; the text names it.
+pub const FLAGOS_VENDOR_CONFIG: i32 = 2;
+
+/// Status: the device, or the host for pinned memory, has no memory left for the request.
+pub const FLAGOS_VENDOR_OUT_OF_MEMORY: i32 = 3;
+
+/// Status: the device, its driver or a piece of queued work failed. The device can still be used.
+pub const FLAGOS_VENDOR_DEVICE: i32 = 4;
+
+/// Status: not supported on this device or in this context, and nothing has changed.
+pub const FLAGOS_VENDOR_UNSUPPORTED: i32 = 6;
+
+/// Status: a defect of the library.
+pub const FLAGOS_VENDOR_INTERNAL: i32 = 8;
+
+/// Status: the device is lost for this process, and every later call for it fails with this status.
+pub const FLAGOS_VENDOR_DEVICE_LOST: i32 = 9;
+
+/// `FlagosVendor::capabilities`: host code computes on device memory directly. The library counts unfinished items in
+/// `FlagosVendorOptions::pending`.
+pub const FLAGOS_VENDOR_HOST_COMPUTES: u64 = 1;
+
+/// `FlagosVendor::capabilities`: streams have handles of the vendor's own library: `stream_native_handle`.
+pub const FLAGOS_VENDOR_NATIVE_HANDLES: u64 = 2;
+
+/// `FlagosVendor::capabilities`: streams can be made of handles of the vendor's own library: `stream_external`.
+pub const FLAGOS_VENDOR_EXTERNAL_STREAMS: u64 = 4;
+
+/// `FlagosVendor::capabilities`: the library tells memory by its address. Every copy is of the kind
+/// `FLAGOS_VENDOR_COPY_ANY`, and the host saves the look-up.
+pub const FLAGOS_VENDOR_TELLS_MEMORY: u64 = 8;
+
+/// `FlagosVendorHost::log`: a failure.
+pub const FLAGOS_VENDOR_LOG_ERROR: i32 = 0;
+
+/// `FlagosVendorHost::log`: something a user should look at.
+pub const FLAGOS_VENDOR_LOG_WARNING: i32 = 1;
+
+/// `FlagosVendorHost::log`: something a user may want to know.
+pub const FLAGOS_VENDOR_LOG_INFO: i32 = 2;
+
+/// `FlagosVendorHost::log`: for the developers of the library.
+pub const FLAGOS_VENDOR_LOG_DEBUG: i32 = 3;
+
+/// `stream_copy`: the library tells the kind by the addresses (`FLAGOS_VENDOR_TELLS_MEMORY`).
+pub const FLAGOS_VENDOR_COPY_ANY: i32 = 0;
+
+/// `stream_copy`: from host memory, pinned or ordinary, to memory of the stream's device.
+pub const FLAGOS_VENDOR_COPY_HOST_TO_DEVICE: i32 = 1;
+
+/// `stream_copy`: from memory of the stream's device to host memory, pinned or ordinary.
+pub const FLAGOS_VENDOR_COPY_DEVICE_TO_HOST: i32 = 2;
+
+/// `stream_copy`: within the memory of the stream's device.
+pub const FLAGOS_VENDOR_COPY_DEVICE_TO_DEVICE: i32 = 3;
+
+/// `stream_copy`: memory of another device than the stream's is on one side or on both.
+pub const FLAGOS_VENDOR_COPY_PEER: i32 = 4;
+
+/// `stream_copy`: both sides are host memory.
+pub const FLAGOS_VENDOR_COPY_HOST_TO_HOST: i32 = 5;
+
+/// `event_create`: the event notes the time at which it is reached.
+pub const FLAGOS_VENDOR_EVENT_TIMING: u32 = 1;
+
+/// `FlagosVendorDescription::serving`: host code computes on device memory, with the framework's CPU kernels.
+pub const FLAGOS_VENDOR_SERVED_BY_HOST: i32 = 0;
+
+/// `FlagosVendorDescription::serving`: the framework itself computes, on its device type `torch_device_type`.
+pub const FLAGOS_VENDOR_SERVED_BY_TORCH: i32 = 1;
+
+/// `FlagosVendorDescription::serving`: kernels of the library compute.
+pub const FLAGOS_VENDOR_SERVED_BY_LIBRARY: i32 = 2;
+
+/// What the host gives to the library when it asks for the table. Lives as long as the process.
+#[repr(C)]
+#[derive(Debug)]
+pub struct FlagosVendorHost {
+    /// `sizeof(FlagosVendorHost)` of the host: members beyond it do not exist.
+    pub struct_size: usize,
+    /// The oldest major version that the host takes.
+    pub oldest_major: u32,
+    /// The newest major version that the host takes.
+    pub newest_major: u32,
+    /// The minor version of `newest_major` that the host was compiled with.
+    pub newest_minor: u32,
+    /// 0.
+    pub reserved_word: u32,
+    /// Writes a line into the host's log. `level` is one of `FLAGOS_VENDOR_LOG_*`, `text` UTF-8. May be called from
+    /// every thread, except in a forked child.
+    pub log: Option<unsafe extern "C" fn(level: i32, text: *const c_char)>,
+    /// NULL.
+    pub reserved: [*const c_void; 8],
+}
+
+/// An environment variable of the vendor.
+#[repr(C)]
+#[derive(Debug)]
+pub struct FlagosVendorVariable {
+    /// `sizeof(FlagosVendorVariable)` of the library.
+    pub struct_size: usize,
+    /// The variable's name, such as `ASCEND_RT_VISIBLE_DEVICES`.
+    pub name: *const c_char,
+    /// What the variable does, in one sentence.
+    pub text: *const c_char,
+}
+
+/// A library that the vendor needs or uses where it is there.
+#[repr(C)]
+#[derive(Debug)]
+pub struct FlagosVendorLibrary {
+    /// `sizeof(FlagosVendorLibrary)` of the library.
+    pub struct_size: usize,
+    /// The name the dynamic linker finds it by, such as `libascendcl.so`.
+    pub soname: *const c_char,
+    /// What it is needed for, in one sentence.
+    pub text: *const c_char,
+    /// 1 when the vendor does not work without it, else 0.
+    pub required: i32,
+    /// 0.
+    pub reserved_word: i32,
+}
+
+/// What is special about the vendor, as data. Texts are UTF-8 and end with NUL; a text that says "or NULL" may be NULL.
+/// Lists of texts end with NULL, and a NULL list is an empty one. Everything lives as long as the process.
+#[repr(C)]
+#[derive(Debug)]
+pub struct FlagosVendorDescription {
+    /// `sizeof(FlagosVendorDescription)` of the library: members beyond it do not exist.
+    pub struct_size: usize,
+    /// The name that selects the vendor (`FLAGOS_VENDOR`): a lower-case letter, then letters, digits and `_`, at most
+    /// 31 of all.
+    pub name: *const c_char,
+    /// The version of the library, for people.
+    pub version: *const c_char,
+    /// Other names of the vendor, written as `name` is.
+    pub aliases: *const *const c_char,
+    /// `num_variables` environment variables, each `struct_size` of the first bytes long.
+    pub variables: *const FlagosVendorVariable,
+    /// The number of `variables`.
+    pub num_variables: usize,
+    /// `num_libraries` libraries that `flagos doctor` looks for, each `struct_size` of the first bytes long.
+    pub libraries: *const FlagosVendorLibrary,
+    /// The number of `libraries`.
+    pub num_libraries: usize,
+    /// Texts that mean, in an error of any library over this vendor, that the device is lost.
+    pub device_lost: *const *const c_char,
+    /// The collective engine for this vendor's memory, such as `nccl`, or NULL.
+    pub collective_engine: *const c_char,
+    /// The name of the vendor's Triton backend, or NULL.
+    pub triton_backend: *const c_char,
+    /// The name of the vendor in FlagGems, or NULL.
+    pub flaggems_vendor: *const c_char,
+    /// The framework's own device type, such as `cuda`: required by `FLAGOS_VENDOR_SERVED_BY_TORCH`, else NULL.
+    pub torch_device_type: *const c_char,
+    /// How a framework computes on the devices: one of `FLAGOS_VENDOR_SERVED_BY_*`.
+    pub serving: i32,
+    /// The `DLDeviceType` of the memory: 1 for memory of the host, 12 (`kDLExtDev`) for a vendor without one of its own.
+    pub dlpack_device_type: i32,
+    /// NULL.
+    pub reserved: [*const c_void; 16],
+}
+
+/// What the host gives to the library when it opens the vendor. Valid during the call only.
+#[repr(C)]
+#[derive(Debug)]
+pub struct FlagosVendorOptions {
+    /// `sizeof(FlagosVendorOptions)` of the host: members beyond it do not exist.
+    pub struct_size: usize,
+    /// With `FLAGOS_VENDOR_HOST_COMPUTES` the number of items queued and not finished, over all streams; else NULL.
+    /// The library adds 1 before an item is queued, and subtracts 1 with release order after its effects are there.
+    /// Lives as long as the process.
+    pub pending: *mut u64,
+    /// NULL.
+    pub reserved: [*const c_void; 8],
+}
+
+/// The properties of a device.
+#[repr(C)]
+#[derive(Debug)]
+pub struct FlagosVendorProperties {
+    /// `sizeof(FlagosVendorProperties)` of the host, which the library leaves alone: it writes no member beyond it.
+    pub struct_size: usize,
+    /// Product name, NUL-terminated UTF-8.
+    pub name: [c_char; 256],
+    /// Memory of the device in bytes.
+    pub total_memory: u64,
+    /// Multiprocessors, at least 1.
+    pub multi_processor_count: i32,
+    /// Version of the device's architecture, major.
+    pub major: i32,
+    /// Version of the device's architecture, minor.
+    pub minor: i32,
+    /// 0.
+    pub reserved_word: i32,
+}
+
+/// The memory of a device, in bytes.
+#[repr(C)]
+#[derive(Debug)]
+pub struct FlagosVendorMemory {
+    /// `sizeof(FlagosVendorMemory)` of the host, which the library leaves alone: it writes no member beyond it.
+    pub struct_size: usize,
+    /// Bytes that are not allocated.
+    pub free: u64,
+    /// All bytes of the device.
+    pub total: u64,
+}
+
+/// The opened vendor, as the library keeps it.
+pub struct FlagosVendorInstance;
+
+/// A queue of work of one device, run in order, as the library keeps it.
+pub struct FlagosVendorStream;
+
+/// A point in a stream, as the library keeps it. Before the first record it counts as finished.
+pub struct FlagosVendorEvent;
+
+/// A function queued on a stream.
+pub type FlagosVendorHostFunction = Option<unsafe extern "C" fn(context: *mut c_void)>;
+
+/// The table of a library. Lives, and stays as it is, as long as the process: a library is never closed.
+///
+/// Every function may be called from any thread, and lets no exception out. A function returning `int32_t` returns
+/// one of `FLAGOS_VENDOR_OK`, ... unless its comment says otherwise; after a failure `last_error` has the text. Outputs
+/// are never NULL, and are written on success only. The host has checked that devices exist, that sizes are above 0, and
+/// that streams and events are of one instance.
+#[repr(C)]
+#[derive(Debug)]
+pub struct FlagosVendor {
+    /// `sizeof(FlagosVendor)` of the library: members beyond it do not exist.
+    pub struct_size: usize,
+    /// `FLAGOS_VENDOR_MAJOR` of the library.
+    pub major: u32,
+    /// `FLAGOS_VENDOR_MINOR` of the library.
+    pub minor: u32,
+    /// Bits `FLAGOS_VENDOR_HOST_COMPUTES`, ... of what the library can. Bits without a meaning in its version are 0.
+    pub capabilities: u64,
+    /// What is special about the vendor.
+    pub description: *const FlagosVendorDescription,
+
+    /// The text of the last failure on this thread, UTF-8; valid until the thread's next call. NULL for none.
+    pub last_error: Option<unsafe extern "C" fn() -> *const c_char>,
+    /// The number of devices the vendor would show, at least 1; otherwise fails, and the text is the reason why the
+    /// vendor cannot be used here. Initialises nothing that a later fork would break.
+    pub probe: Option<unsafe extern "C" fn(device_count: *mut i32) -> i32>,
+    /// Opens the vendor. May be called again, for another instance.
+    pub open: Option<
+        unsafe extern "C" fn(
+            options: *const FlagosVendorOptions,
+            instance: *mut *mut FlagosVendorInstance,
+        ) -> i32,
+    >,
+    /// Gives an instance back, of which the host has destroyed all streams and events. Work that is still queued runs.
+    /// Does not wait, because work running on a stream may call it.
+    pub close: Option<unsafe extern "C" fn(instance: *mut FlagosVendorInstance)>,
+    /// Called in a forked child, where no thread of the library exists any more. The host calls nothing else there.
+    pub after_fork_in_child: Option<unsafe extern "C" fn(instance: *mut FlagosVendorInstance)>,
+    /// 1 when the calling thread runs work of a stream, where waiting for a stream would deadlock, else 0; not a status.
+    pub in_stream_work: Option<unsafe extern "C" fn(instance: *mut FlagosVendorInstance) -> i32>,
+
+    /// The number of devices, at least 1. They are numbered from 0.
+    pub device_count:
+        Option<unsafe extern "C" fn(instance: *mut FlagosVendorInstance, count: *mut i32) -> i32>,
+    /// Describes a device.
+    pub device_properties: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            device: i32,
+            properties: *mut FlagosVendorProperties,
+        ) -> i32,
+    >,
+    /// Free and total memory of a device.
+    pub device_memory: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            device: i32,
+            memory: *mut FlagosVendorMemory,
+        ) -> i32,
+    >,
+    /// Waits for all work queued on the device so far. Reports a failure of queued work that has not been reported, and
+    /// forgets all of them. `FLAGOS_VENDOR_UNSUPPORTED` in work running on a stream, unless nothing is queued.
+    pub device_sync:
+        Option<unsafe extern "C" fn(instance: *mut FlagosVendorInstance, device: i32) -> i32>,
+    /// Waits as `device_sync` does, and leaves failures to be reported by a later call. Fails only where waiting is
+    /// impossible.
+    pub device_quiesce:
+        Option<unsafe extern "C" fn(instance: *mut FlagosVendorInstance, device: i32) -> i32>,
+
+    /// Allocates device memory, aligned to 512 bytes, with any contents.
+    pub memory_alloc: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            device: i32,
+            nbytes: usize,
+            address: *mut *mut c_void,
+        ) -> i32,
+    >,
+    /// Gives device memory back, with the size of its allocation. No queued work uses it.
+    pub memory_free: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            device: i32,
+            address: *mut c_void,
+            nbytes: usize,
+        ) -> i32,
+    >,
+    /// Allocates page-locked host memory that every device can copy from and to, aligned to 512 bytes.
+    pub pinned_alloc: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            nbytes: usize,
+            address: *mut *mut c_void,
+        ) -> i32,
+    >,
+    /// Gives pinned memory back, with the size of its allocation. No queued work uses it.
+    pub pinned_free: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            address: *mut c_void,
+            nbytes: usize,
+        ) -> i32,
+    >,
+
+    /// The default stream of a device: the same one at each call, never destroyed by the host.
+    pub stream_default: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            device: i32,
+            stream: *mut *mut FlagosVendorStream,
+        ) -> i32,
+    >,
+    /// A new stream. A lower `priority` is more urgent, 0 is normal; the library clamps it to what it has.
+    pub stream_create: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            device: i32,
+            priority: i32,
+            stream: *mut *mut FlagosVendorStream,
+        ) -> i32,
+    >,
+    /// Destroys a stream. Its queued work still runs, and `device_sync` waits for it. Does not wait itself.
+    pub stream_destroy: Option<unsafe extern "C" fn(stream: *mut FlagosVendorStream) -> i32>,
+    /// Writes whether everything queued has finished: 1 or 0. Reports a failure of queued work, once.
+    pub stream_query:
+        Option<unsafe extern "C" fn(stream: *mut FlagosVendorStream, idle: *mut i32) -> i32>,
+    /// 1 when everything queued has finished, else 0; not a status. Reports no failure.
+    pub stream_is_idle: Option<unsafe extern "C" fn(stream: *mut FlagosVendorStream) -> i32>,
+    /// Waits for everything queued so far, not at all when the stream is idle. Reports a failure of queued work, once.
+    /// `FLAGOS_VENDOR_UNSUPPORTED` in work running on a stream, unless the stream is idle.
+    pub stream_sync: Option<unsafe extern "C" fn(stream: *mut FlagosVendorStream) -> i32>,
+    /// Queues a copy; `kind` is one of `FLAGOS_VENDOR_COPY_*`. Where one side is ordinary memory, or both are the
+    /// host's, the library may wait for the copy.
+    pub stream_copy: Option<
+        unsafe extern "C" fn(
+            stream: *mut FlagosVendorStream,
+            to: *mut c_void,
+            from: *const c_void,
+            nbytes: usize,
+            kind: i32,
+        ) -> i32,
+    >,
+    /// Queues a call of `function(context)` on a thread of the library. Once this has succeeded the call happens, also
+    /// after earlier work failed.
+    pub stream_host_function: Option<
+        unsafe extern "C" fn(
+            stream: *mut FlagosVendorStream,
+            function: FlagosVendorHostFunction,
+            context: *mut c_void,
+        ) -> i32,
+    >,
+
+    /// A new event for streams of a device; `flags` are bits `FLAGOS_VENDOR_EVENT_*`.
+    pub event_create: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            device: i32,
+            flags: u32,
+            event: *mut *mut FlagosVendorEvent,
+        ) -> i32,
+    >,
+    /// Destroys an event, which streams may still wait for, or have to reach.
+    pub event_destroy: Option<unsafe extern "C" fn(event: *mut FlagosVendorEvent) -> i32>,
+    /// Records an event of the stream's device: from now on it stands for the work queued so far.
+    pub event_record: Option<
+        unsafe extern "C" fn(event: *mut FlagosVendorEvent, stream: *mut FlagosVendorStream) -> i32,
+    >,
+    /// Lets work queued on the stream from now on start after the work that the event stands for now. The event may be of
+    /// another device. An event that was never recorded is no constraint.
+    pub event_wait: Option<
+        unsafe extern "C" fn(event: *mut FlagosVendorEvent, stream: *mut FlagosVendorStream) -> i32,
+    >,
+    /// Writes whether the recorded work has finished: 1 or 0. Reports a failure of that work.
+    pub event_query:
+        Option<unsafe extern "C" fn(event: *mut FlagosVendorEvent, done: *mut i32) -> i32>,
+    /// Waits for the recorded work. Reports a failure of that work. `FLAGOS_VENDOR_UNSUPPORTED` in work running on a stream,
+    /// unless the event is finished.
+    pub event_sync: Option<unsafe extern "C" fn(event: *mut FlagosVendorEvent) -> i32>,
+    /// Milliseconds between two events, negative where `end` was first. `FLAGOS_VENDOR_INVALID_ARGUMENT` unless both have
+    /// timing, are recorded and finished.
+    pub event_elapsed: Option<
+        unsafe extern "C" fn(
+            start: *mut FlagosVendorEvent,
+            end: *mut FlagosVendorEvent,
+            milliseconds: *mut f64,
+        ) -> i32,
+    >,
+
+    /// With `FLAGOS_VENDOR_NATIVE_HANDLES` the stream's handle in the vendor's own library, which lives as long as the
+    /// stream; else NULL.
+    pub stream_native_handle: Option<
+        unsafe extern "C" fn(stream: *mut FlagosVendorStream, handle: *mut *mut c_void) -> i32,
+    >,
+    /// With `FLAGOS_VENDOR_EXTERNAL_STREAMS` a stream over a handle of the vendor's own library, which the user made on the
+    /// device, keeps alive, and destroys; NULL is the default stream. `stream_destroy` leaves the handle alone. Else NULL.
+    pub stream_external: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            device: i32,
+            handle: *mut c_void,
+            stream: *mut *mut FlagosVendorStream,
+        ) -> i32,
+    >,
+
+    /// NULL.
+    pub reserved: [*const c_void; 32],
+}
+
+/// The one function that a library exports, named `flagos_vendor`. Returns its table, of a major version that the host
+/// takes, or NULL, and then writes the reason (static text). Initialises nothing, and may be called again.
+pub type FlagosVendorEntry = Option<
+    unsafe extern "C" fn(
+        host: *const FlagosVendorHost,
+        reason: *mut *const c_char,
+    ) -> *const FlagosVendor,
+>;

@@ -1,0 +1,230 @@
+//! The trait [`Vendor`] over a library's table.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::runtime::sync::AtomicU64;
+use crate::runtime::{DeviceProperties, Event, MemoryInfo, Stream, Vendor, ALIGNMENT};
+
+use super::event::LibraryEvent;
+use super::instance::Instance;
+use super::loaded::Library;
+use super::stream::LibraryStream;
+use super::text;
+use super::types::*;
+
+/// Opens the vendor of a library. Where the host computes on device memory, unfinished work is counted in `pending`.
+pub fn open(library: &'static Library, pending: Arc<AtomicU64>) -> Result<Arc<dyn Vendor>> {
+    let instance = Arc::new(Instance::open(library, pending)?);
+    Ok(Arc::new(LibraryVendor(instance)))
+}
+
+/// The vendor of a library.
+struct LibraryVendor(Arc<Instance>);
+
+impl LibraryVendor {
+    /// The address that a function wrote. What is not `ALIGNMENT`-aligned is given back by `free`.
+    fn address(
+        &self,
+        function: &'static str,
+        address: *mut c_void,
+        free: impl FnOnce(NonNull<u8>),
+    ) -> Result<NonNull<u8>> {
+        let broken = |found: &str| self.0.library.broken(function, found);
+        let found = NonNull::new(address.cast::<u8>()).ok_or_else(|| broken("the address NULL"))?;
+        if found.as_ptr() as usize % ALIGNMENT == 0 {
+            return Ok(found);
+        }
+        free(found);
+        Err(broken(&format!(
+            "the address {found:p}, no multiple of {ALIGNMENT}"
+        )))
+    }
+}
+
+impl Vendor for LibraryVendor {
+    fn name(&self) -> &'static str {
+        &self.0.library.description().name
+    }
+
+    fn device_count(&self) -> usize {
+        self.0.devices
+    }
+
+    fn properties(&self, device: usize) -> Result<DeviceProperties> {
+        let index = self.0.device(device)?;
+        let mut told = FlagosVendorProperties {
+            struct_size: std::mem::size_of::<FlagosVendorProperties>(),
+            name: [0; 256],
+            total_memory: 0,
+            multi_processor_count: 0,
+            major: 0,
+            minor: 0,
+            reserved_word: 0,
+        };
+        // SAFETY: a device of the instance and a valid output.
+        unsafe {
+            self.0.call("device_properties", |table| {
+                let properties = table.device_properties?;
+                Some(properties(self.0.context, index, &mut told))
+            })
+        }?;
+        // The library may have filled the whole array.
+        told.name[255] = 0;
+        // SAFETY: the array ends with a NUL.
+        let name = unsafe { text::read_lossy(told.name.as_ptr()) };
+        Ok(DeviceProperties {
+            name: name.unwrap_or_default(),
+            total_memory: told.total_memory,
+            multi_processor_count: told.multi_processor_count,
+            major: told.major,
+            minor: told.minor,
+        })
+    }
+
+    fn memory(&self, device: usize) -> Result<MemoryInfo> {
+        let index = self.0.device(device)?;
+        let mut told = FlagosVendorMemory {
+            struct_size: std::mem::size_of::<FlagosVendorMemory>(),
+            free: 0,
+            total: 0,
+        };
+        // SAFETY: a device of the instance and a valid output.
+        unsafe {
+            self.0.call("device_memory", |table| {
+                let memory = table.device_memory?;
+                Some(memory(self.0.context, index, &mut told))
+            })
+        }?;
+        Ok(MemoryInfo {
+            free: told.free,
+            total: told.total,
+        })
+    }
+
+    fn alloc(&self, device: usize, nbytes: usize) -> Result<NonNull<u8>> {
+        let index = self.0.device(device)?;
+        let mut address = std::ptr::null_mut();
+        // SAFETY: a device of the instance and a valid output.
+        unsafe {
+            self.0.call("memory_alloc", |table| {
+                let alloc = table.memory_alloc?;
+                Some(alloc(self.0.context, index, nbytes, &mut address))
+            })
+        }
+        .map_err(|error| {
+            error
+                .with_context("device", device)
+                .with_context("bytes", nbytes)
+        })?;
+        // SAFETY: just allocated, unused.
+        let free = |address| unsafe { self.free(device, address, nbytes) };
+        let address = self.address("memory_alloc", address, free)?;
+        self.0.allocated(device, address.as_ptr() as usize, nbytes);
+        Ok(address)
+    }
+
+    unsafe fn free(&self, device: usize, address: NonNull<u8>, nbytes: usize) {
+        let Ok(index) = self.0.device(device) else {
+            return;
+        };
+        // Before the library may hand the address out again.
+        self.0.freed(address.as_ptr() as usize);
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.0.give_back("memory_free", |table| {
+                let free = table.memory_free?;
+                Some(free(self.0.context, index, address.as_ptr().cast(), nbytes))
+            });
+        }
+    }
+
+    fn pinned_alloc(&self, nbytes: usize) -> Result<NonNull<u8>> {
+        let mut address = std::ptr::null_mut();
+        // SAFETY: a valid output.
+        unsafe {
+            self.0.call("pinned_alloc", |table| {
+                let alloc = table.pinned_alloc?;
+                Some(alloc(self.0.context, nbytes, &mut address))
+            })
+        }
+        .map_err(|error| error.with_context("bytes", nbytes))?;
+        // SAFETY: just allocated, unused.
+        let free = |address| unsafe { self.pinned_free(address, nbytes) };
+        self.address("pinned_alloc", address, free)
+    }
+
+    unsafe fn pinned_free(&self, address: NonNull<u8>, nbytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.0.give_back("pinned_free", |table| {
+                let free = table.pinned_free?;
+                Some(free(self.0.context, address.as_ptr().cast(), nbytes))
+            });
+        }
+    }
+
+    fn default_stream(&self, device: usize) -> Result<Arc<dyn Stream>> {
+        Ok(Arc::new(LibraryStream::default(&self.0, device)?))
+    }
+
+    fn stream(&self, device: usize, priority: i32) -> Result<Arc<dyn Stream>> {
+        Ok(Arc::new(LibraryStream::new(&self.0, device, priority)?))
+    }
+
+    unsafe fn external_stream(
+        &self,
+        device: usize,
+        handle: *mut c_void,
+    ) -> Result<Arc<dyn Stream>> {
+        // SAFETY: the caller's promise.
+        let stream = unsafe { LibraryStream::external(&self.0, device, handle) }?;
+        Ok(Arc::new(stream))
+    }
+
+    fn event(&self, device: usize, timing: bool) -> Result<Arc<dyn Event>> {
+        Ok(Arc::new(LibraryEvent::new(&self.0, device, timing)?))
+    }
+
+    fn device_sync(&self, device: usize) -> Result<()> {
+        let index = self.0.device(device)?;
+        // SAFETY: a device of the instance.
+        unsafe {
+            self.0.call("device_sync", |table| {
+                table.device_sync.map(|sync| sync(self.0.context, index))
+            })
+        }
+    }
+
+    fn quiesce(&self, device: usize) -> Result<()> {
+        let index = self.0.device(device)?;
+        // SAFETY: a device of the instance.
+        unsafe {
+            self.0.call("device_quiesce", |table| {
+                table
+                    .device_quiesce
+                    .map(|quiesce| quiesce(self.0.context, index))
+            })
+        }
+    }
+
+    fn in_stream_work(&self) -> bool {
+        let asked = self.0.library.table().in_stream_work;
+        // SAFETY: a live instance.
+        !self.0.is_forked() && asked.is_some_and(|asked| unsafe { asked(self.0.context) } != 0)
+    }
+
+    fn host_computes(&self) -> bool {
+        self.0.library.can(FLAGOS_VENDOR_HOST_COMPUTES)
+    }
+
+    fn pending(&self) -> &AtomicU64 {
+        &self.0.pending
+    }
+
+    fn after_fork_in_child(&self) {
+        self.0.after_fork_in_child();
+    }
+}
