@@ -237,6 +237,13 @@ conformance-ci: setup-dev ## the part of the conformance sweep that CI has time 
 conformance: setup-dev ## the whole sweep over PyTorch's operator databases; writes docs/conformance
 	"$(PY)" -m tests.conformance --report docs/conformance/host.md $(ARGS)
 
+# The chip of core/examples/vendor, as its users would compile it: over the header alone.
+.PHONY: example-vendor
+example-vendor: $(DIST)/libflagos_example.so ## the example chip as a library, into dist/
+$(DIST)/libflagos_example.so: core/examples/vendor/chip.c core/include/flagos_vendor.h
+	@mkdir -p $(DIST)
+	$(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -pthread -Icore/include -o $@ $<
+
 # ------------------------------------------------------------------------- on an NVIDIA machine
 
 # Such a machine needs no cargo: what is built elsewhere is carried there in dist/, and put beside the
@@ -299,7 +306,7 @@ gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside C
 	$(GPU_RUN) -m tests.gpu.report --submit $(DIST)/submit.json --models $(DIST)/models.json --folder $(GPU_REPORTS); \
 	exit $$failed
 
-CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc)) core/tests/vendor_conformance_cuda/simulated/*.cc \
+CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc)) core/examples/vendor/*.c core/tests/vendor_conformance_cuda/simulated/*.cc \
   tests/simulated_ccl/*.cc tests/simulated_ccl/*.h tests/bench/*.cc
 
 .PHONY: lint

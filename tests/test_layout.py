@@ -29,6 +29,7 @@ CORE = ROOT / "core" / "src"
 # it, with what Python sees of it and the Rust of adapters.
 CRATES: dict[str, set[str]] = {
     "flagos-core": set(),
+    "flagos-example-chip": set(),
     "flagos-comm": set(),
     "flagos-bindings": {"flagos-core", "flagos-comm"},
     "te-fl": {"flagos-core", "flagos-bindings"},

@@ -52,6 +52,26 @@ pub enum Flaw {
     WorkIsUnknown,
 }
 
+/// Every flaw, with the beginning of the name of the check that notices it.
+pub const FLAWS: [(Flaw, &str); 16] = [
+    (Flaw::IgnoresWaits, "a wait orders two streams"),
+    (Flaw::WaitsLate, "a wait keeps what the event stood for"),
+    (Flaw::EventsAlwaysDone, "an event follows its stream"),
+    (Flaw::SyncReturns, "sync waits, query does not"),
+    (Flaw::SyncsOneStream, "device sync and quiesce wait"),
+    (Flaw::OneStream, "the default stream is one"),
+    (Flaw::ManyDefaults, "the default stream is one"),
+    (Flaw::ShortCopies, "copies arrive"),
+    (Flaw::Misaligned, "memory is aligned"),
+    (Flaw::SameMemory, "memory is aligned and disjoint"),
+    (Flaw::CountsNothing, "memory is accounted for"),
+    (Flaw::NoLimit, "more than there is is refused"),
+    (Flaw::PendingIsZero, "pending is exact"),
+    (Flaw::PendingIsIdle, "pending is exact"),
+    (Flaw::TimeHasNoSign, "time passes between events"),
+    (Flaw::WorkIsUnknown, "work knows that it is work"),
+];
+
 pub struct Broken {
     host: HostVendor,
     flaw: Flaw,
@@ -66,8 +86,9 @@ unsafe impl Send for Broken {}
 unsafe impl Sync for Broken {}
 
 impl Broken {
-    pub fn new(flaw: Flaw) -> Self {
-        let host = HostVendor::new(&HostSettings::default(), Arc::default());
+    /// The vendor with this flaw, which counts unfinished work in `pending`.
+    pub fn new(flaw: Flaw, pending: Arc<AtomicU64>) -> Self {
+        let host = HostVendor::new(&HostSettings::default(), pending);
         let shared = host.alloc(0, 64 << 20).expect("memory");
         let one = host.stream(0, 0).expect("a stream");
         Self {

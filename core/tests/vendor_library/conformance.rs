@@ -1,0 +1,36 @@
+//! The suite over vendors behind a table.
+
+use std::time::Duration;
+
+use crate::broken::{Flaw, FLAWS};
+use crate::checks::{check_named, failures};
+use crate::exported;
+use crate::forms::{linked, loaded, opened};
+
+#[test]
+fn the_example_chip_conforms() {
+    for (form, library) in [("linked in", linked()), ("loaded", loaded())] {
+        let failed = failures(&*opened(library), Duration::from_millis(30));
+        assert!(failed.is_empty(), "{form}: {failed:#?}");
+    }
+}
+
+#[test]
+fn a_vendor_behind_a_table_conforms() {
+    let failed = failures(&*exported::open(Flaw::None), Duration::from_millis(30));
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn every_flaw_is_noticed_behind_a_table() {
+    for (flaw, check) in FLAWS {
+        let outcome = check_named(check, &*exported::open(flaw));
+        // A library whose memory the host does not use is given no count, so that it cannot count.
+        let possible = flaw != Flaw::PendingIsIdle;
+        assert_eq!(
+            outcome.is_err(),
+            possible,
+            "`{check}` over {flaw:?}: {outcome:?}"
+        );
+    }
+}

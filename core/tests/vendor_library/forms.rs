@@ -1,0 +1,37 @@
+//! The example chip in its two forms.
+
+use std::ffi::c_char;
+use std::path::Path;
+use std::sync::Arc;
+
+use flagos_core::runtime::Vendor;
+use flagos_core::vendors::library::{
+    self, FlagosVendor, FlagosVendorEntry, FlagosVendorHost, Library,
+};
+
+/// An entry function that is there.
+type Entry =
+    unsafe extern "C" fn(*const FlagosVendorHost, *mut *const c_char) -> *const FlagosVendor;
+
+/// The entry function of the chip that is linked in.
+pub fn linked_entry() -> FlagosVendorEntry {
+    let entry = flagos_example_chip::entry();
+    // SAFETY: both types are that of `flagos_vendor`, with other names for the structs behind its pointers.
+    Some(unsafe { std::mem::transmute::<flagos_example_chip::Entry, Entry>(entry) })
+}
+
+/// The example chip, linked in.
+pub fn linked() -> &'static Library {
+    // SAFETY: the example keeps to the header.
+    unsafe { Library::adopt("the program", linked_entry()) }.expect("it is taken")
+}
+
+/// The example chip, loaded.
+pub fn loaded() -> &'static Library {
+    Library::load(Path::new(flagos_example_chip::LIBRARY)).expect("it is taken")
+}
+
+/// The vendor of a library.
+pub fn opened(library: &'static Library) -> Arc<dyn Vendor> {
+    library::open(library, Arc::default()).expect("it opens")
+}
