@@ -238,6 +238,58 @@ fn a_forked_child_is_refused() {
     assert_eq!(libc::WEXITSTATUS(status), 0);
 }
 
+/// Each thread sends a number through both devices again and again, and adds 1 on the host; streams take turns by events.
+#[test]
+fn eight_threads_share_it() {
+    const ROUNDS: u64 = 500;
+    let vendor = opened(loaded());
+    let before = [0, 1].map(|device| vendor.memory(device).expect("memory").free);
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let vendor = &vendor;
+            scope.spawn(move || {
+                let streams = [0, 1].map(|device| vendor.stream(device, 0).expect("a stream"));
+                let pinned = vendor.pinned_alloc(8).expect("pinned memory");
+                let number = pinned.cast::<u64>().as_ptr();
+                // SAFETY: just allocated.
+                unsafe { number.write(thread) };
+                for _ in 0..ROUNDS {
+                    let memory = [0, 1].map(|device| vendor.alloc(device, 8).expect("memory"));
+                    let [a, b] = memory.map(|address| address.as_ptr());
+                    let event = vendor.event(0, false).expect("an event");
+                    // SAFETY: everything lives until the sync below.
+                    unsafe {
+                        streams[0].copy(a, number.cast(), 8).expect("queued");
+                        streams[0].copy(b, a, 8).expect("queued");
+                        streams[0].record(&*event).expect("recorded");
+                        streams[1].wait(&*event).expect("queued");
+                        streams[1].copy(number.cast(), b, 8).expect("queued");
+                    }
+                    let address = number as usize;
+                    let add = move || {
+                        // SAFETY: only this stream uses the number now.
+                        unsafe { *(address as *mut u64) += 1 };
+                    };
+                    launch_closure(&*streams[1], add).expect("queued");
+                    streams[1].sync().expect("synchronised");
+                    // SAFETY: allocated above; the first stream ended before the second.
+                    unsafe {
+                        vendor.free(0, memory[0], 8);
+                        vendor.free(1, memory[1], 8);
+                    }
+                }
+                // SAFETY: allocated above, and nothing is queued.
+                unsafe {
+                    assert_eq!(number.read(), thread + ROUNDS);
+                    vendor.pinned_free(pinned, 8);
+                }
+            });
+        }
+    });
+    let after = [0, 1].map(|device| vendor.memory(device).expect("memory").free);
+    assert_eq!(after, before);
+}
+
 #[test]
 fn a_runtime_runs_over_it() {
     let runtime = Runtime::new(opened(loaded())).expect("a runtime");

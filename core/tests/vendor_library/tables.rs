@@ -57,6 +57,29 @@ fn a_table_that_is_null_or_unaligned_is_refused() {
 }
 
 #[test]
+fn every_smaller_size_is_refused() {
+    let whole = exported::table(true);
+    for size in 0..SIZE {
+        let error = adopt(Guarded::new(&whole, size).address()).expect_err("refused");
+        assert!(
+            error.contains(&format!("struct_size of {size} bytes")),
+            "{error}"
+        );
+    }
+    let described = exported::description();
+    for size in 0..size_of::<FlagosVendorDescription>() {
+        let description = Guarded::new(&described, size);
+        let mut table = exported::table(true);
+        table.description = description.address();
+        let error = adopt(&table).expect_err("refused");
+        assert!(
+            error.contains(&format!("struct_size of {size} bytes")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn all_missing_functions_are_named() {
     let mut table = exported::table(true);
     table.probe = None;

@@ -156,3 +156,46 @@ fn missing(table: &FlagosVendor) -> Vec<&'static str> {
         .filter_map(|(name, there)| (!there).then_some(name))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(C)]
+    #[derive(Debug, PartialEq)]
+    struct Three {
+        struct_size: usize,
+        second: usize,
+        third: usize,
+    }
+
+    /// What a `Three` of this size, with garbage behind it, is to a host that needs its first two members.
+    fn copied(struct_size: usize) -> Result<Three, String> {
+        let given = Three {
+            struct_size,
+            second: 2,
+            third: 3,
+        };
+        // SAFETY: at most the whole struct is told to be there.
+        unsafe { copy("three", &given, 16) }
+    }
+
+    #[test]
+    fn members_beyond_the_size_are_zero() {
+        for (struct_size, third) in [(16, 0), (24, 3)] {
+            let expected = Three {
+                struct_size,
+                second: 2,
+                third,
+            };
+            assert_eq!(copied(struct_size), Ok(expected));
+        }
+        for struct_size in [0, 8, 15] {
+            let error = copied(struct_size).expect_err("too small");
+            assert!(error.contains(&format!("{struct_size} bytes")), "{error}");
+        }
+        // SAFETY: NULL is not read.
+        let error = unsafe { copy::<Three>("three", std::ptr::null(), 16) };
+        assert_eq!(error, Err("three is NULL".into()));
+    }
+}
