@@ -30,7 +30,8 @@ def child(body):
         "x + 1",
         "torch.flagos.init()",
         "torch.flagos.current_device()",
-        "torch.ones(2).pin_memory()",
+        # CUDA's own allocator pins under the cuda vendor, and fails in CUDA's words.
+        pytest.param("torch.ones(2).pin_memory()", marks=pytest.mark.host),
     ],
 )
 def test_using_the_device_in_the_child_is_an_error(use, run_python):
@@ -47,6 +48,7 @@ print("parent", x.sum().item())
 def test_the_child_may_use_the_cpu_and_let_tensors_go(run_python):
     script = f"""{PRELUDE}
 x = torch.ones(2, device="flagos")
+torch.flagos.device_count()  # torch.cuda tells a forked child only a count that it was asked for before
 def body():
     global x
     torch.manual_seed(0)
