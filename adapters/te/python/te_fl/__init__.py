@@ -1,6 +1,6 @@
 """TransformerEngine's operators in the plan of flagos.
 
-Three ways in, one registry behind them:
+Three entry points share one registry:
 
 * ``te_fl.core`` is TransformerEngine-FL's plugin interface, complete without TransformerEngine.
 * TransformerEngine-FL finds this package by its entry point, or by ``TE_FL_PLUGIN_MODULES=te_fl``.
@@ -19,7 +19,7 @@ __all__ = ["__version__", "load_plugins", "register_operators", "te_fl_register"
 def te_fl_register(registry: Any) -> None:
     """Registers this package's operators into a registry of TransformerEngine-FL, or of ``te_fl.core``.
 
-    Called by their discovery. Doing it again changes nothing.
+    TransformerEngine-FL's discovery calls it. A repeated call changes nothing.
     """
     from te_fl import operators
 
@@ -27,9 +27,9 @@ def te_fl_register(registry: Any) -> None:
 
 
 def load_plugins() -> None:
-    """Puts the plan between TransformerEngine and its native module. Called by TransformerEngine.
+    """Puts the plan between TransformerEngine and its native module. TransformerEngine calls it.
 
-    Raises ImportError saying what to do when the native module is missing.
+    Raises ImportError, with a remedy, when the native module is missing.
     """
     from te_fl import stock
 
@@ -37,9 +37,9 @@ def load_plugins() -> None:
 
 
 def register_operators() -> None:
-    """Registers every operator, plugins' included, with the plan of this process: for ``flagos ops``.
+    """Registers every operator, plugins' included, with the plan of this process, for ``flagos ops``.
 
-    Asks each implementation whether it can run here. Nothing is printed.
+    Probes each implementation. Prints nothing.
     """
     import logging
 

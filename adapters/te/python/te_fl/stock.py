@@ -1,9 +1,9 @@
-"""TransformerEngine itself, from 2.20.2 on: ``NVTE_PLUGIN=te_fl``.
+"""The plugin of stock TransformerEngine, from 2.20.2 on: ``NVTE_PLUGIN=te_fl``.
 
 TransformerEngine loads its native module, names it ``transformer_engine_torch_nv``, and calls
-``load_plugins()`` of the plugin. From then on ``transformer_engine_torch`` is a module in which every known
-operator is served by the plan. The native functions are implementations among others
-(``vendor.cuda``); what is no operator is the native module's own.
+``load_plugins()`` of the plugin. From then on ``transformer_engine_torch`` is a module in which the plan
+serves every known operator. The native functions are registered as implementations (``vendor.cuda``);
+attributes that are not operators come from the native module.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ PRIORITY = 100
 
 
 def load() -> ModuleType:
-    """Takes the place of ``transformer_engine_torch``. Again is the same as once.
+    """Puts the module of the plan in the place of ``transformer_engine_torch`` and returns it.
 
+    A repeated call returns the same module.
     Raises ImportError when TransformerEngine has not loaded its native module.
     """
     native = sys.modules.get(NATIVE)
@@ -46,7 +47,7 @@ def load() -> ModuleType:
     module = TEFLModule(manager, native, MODULE)
     attributes = module.__dict__
     for op in OPERATORS:
-        # Also those nobody else serves yet: a plugin may register one later.
+        # Operators that only the native module serves are bound too: a plugin may register another later.
         if manager.registry.get_implementations(op):
             attributes[op] = manager.bound(op)
     for name in ("__file__", "__version__", "__spec__", "__loader__"):

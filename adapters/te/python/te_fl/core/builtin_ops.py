@@ -1,4 +1,4 @@
-"""What this package itself offers."""
+"""Registration of this package's own operators."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from te_fl.core.registry import OpRegistry
 
 
 def register_builtins(registry: OpRegistry) -> None:
-    """Registers the operators of this package; those that are registered already stay as they are."""
+    """Registers the operators of this package. Operators registered before are left unchanged."""
     from te_fl import operators
 
     operators.register(registry)

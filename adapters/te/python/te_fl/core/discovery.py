@@ -1,8 +1,8 @@
-"""Plugins: installed ones, by the entry points ``te_fl.plugin``, then ``TE_FL_PLUGIN_MODULES``.
+"""Discovery of plugins: the entry points ``te_fl.plugin``, then the modules of ``TE_FL_PLUGIN_MODULES``.
 
-An installed plugin that fails is told and passed over, as one did not ask for it here. A module that the
-variable names was asked for: when it fails, so does the initialisation. Either way, what the plugin had
-registered is taken back.
+An installed plugin that fails is logged and skipped, because the user did not name it. A module that the
+variable names and that fails makes the initialisation fail. In both cases the plugin's registrations are
+undone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _discovered: list[tuple[str, str, bool]] = []
 
 
 def _register_from(plugin: Any, registry: OpRegistry) -> bool:
-    """Has ``plugin`` register; ``False`` when it has nothing to call."""
+    """Calls the register function of ``plugin``. Returns ``False`` when the plugin has none."""
     if callable(plugin) and not isinstance(plugin, type):
         register = plugin
     else:
@@ -45,7 +45,7 @@ def discover_from_entry_points(registry: OpRegistry) -> int:
             ok = _register_from(entry.load(), registry)
             if not ok:
                 logger.warning(f"Plugin entry_point:{entry.name} has no register function")
-        # A plugin may do anything, and must not take the others with it.
+        # A plugin may raise any exception; the other plugins are still loaded.
         except Exception as error:
             logger.error(f"Error calling plugin entry_point:{entry.name}: {message_of(error)}")
             ok = False
@@ -58,9 +58,10 @@ def discover_from_entry_points(registry: OpRegistry) -> int:
 
 
 def discover_from_env_modules(registry: OpRegistry) -> int:
-    """Loads the modules of ``TE_FL_PLUGIN_MODULES`` and returns how many there were.
+    """Loads the modules of ``TE_FL_PLUGIN_MODULES`` and returns their number.
 
-    Raises :class:`flagos.ConfigError` when one cannot be imported, has nothing to call, or fails.
+    Raises :class:`flagos.ConfigError` for a module that cannot be imported, lacks a register function, or
+    fails.
     """
     logger = get_logger()
     names: list[str] = _native.variables_now()["plugin_modules"]
@@ -92,10 +93,10 @@ discover_op_plugin = discover_plugin
 
 
 def get_discovered_plugin() -> list[tuple[str, str, bool]]:
-    """Each plugin that was found: name, ``entry_point`` or ``env_module``, whether it registered."""
+    """Each plugin found: (name, ``entry_point`` or ``env_module``, whether it registered)."""
     return list(_discovered)
 
 
 def clear_discovered_plugin() -> None:
-    """Forgets what was found, for tests."""
+    """Empties the list of :func:`get_discovered_plugin`, for tests."""
     _discovered.clear()

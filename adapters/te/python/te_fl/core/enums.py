@@ -1,6 +1,7 @@
 """TransformerEngine's enumerations, for processes without its native module.
 
-Names and values are those of ``transformer_engine_torch``. Where that is loaded, its own are used.
+Names and values are those of ``transformer_engine_torch``. Where that module is loaded, its enumerations
+are used instead.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """TransformerEngine-FL's log lines: ``[TE-FL manager.py:133 INFO] Registered impl_ids: [...]``.
 
-They go to standard output, as they do there; ``TEFL_LOG_LEVEL`` says from which level on.
+The lines go to standard output, as TransformerEngine-FL's do. ``TEFL_LOG_LEVEL`` is the lowest level
+written.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _FORMAT = "[%(name)s %(filename)s:%(lineno)d %(levelname)s] %(message)s"
 
 
 class _StandardOutput(logging.StreamHandler[TextIO]):
-    """Writes to what ``sys.stdout`` is now, not to what it was when the logger was made."""
+    """A handler that writes to the current ``sys.stdout``, also after a program has replaced it."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -31,7 +32,7 @@ class _StandardOutput(logging.StreamHandler[TextIO]):
 
 
 class Logger:
-    """A logger with the methods of TransformerEngine-FL's."""
+    """A logger with the methods of TransformerEngine-FL's ``Logger``."""
 
     def __init__(self, name: str, level: int | str = logging.INFO) -> None:
         self.logger = logging.getLogger(name)
@@ -83,7 +84,7 @@ class Logger:
 
 
 class LoggerManager:
-    """Makes the one logger when it is first asked for."""
+    """Holder of the process-wide logger, which the first :meth:`get_logger` makes."""
 
     _instance: LoggerManager | None = None
     _lock = threading.RLock()
@@ -121,5 +122,5 @@ def get_logger() -> Logger:
 
 
 def print_once(message: str) -> None:
-    """Prints a line the first time it is given."""
+    """Prints ``message``, unless it was printed before."""
     LoggerManager.get_instance().print_once(message)

@@ -1,8 +1,8 @@
-"""Calls of operators: which implementation runs, and what happens when it fails.
+"""Dispatch of operators: the choice of an implementation, and the fallback when it fails.
 
-``manager.call`` and what ``manager.bound`` returns are objects of the native module. They remember the
-function that an operator resolved to and call it directly; this module is only asked when something
-changed since (a policy, a registration), and when the function raised.
+``manager.call`` and the operators of ``manager.bound`` are objects of the native module. They keep the
+function that an operator resolved to and call it directly. They call this module only after a change of a
+policy or a registration, and when the function raised.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from te_fl.core.types import BackendImplKind, OpImpl
 from te_fl.core.watch import watched, wrote
 
 _NAMESPACE = "te::"
-# A device that failed is not asked again, and neither is one that has no memory left.
+# Errors of a failed or full device: another implementation on the same device is not tried.
 _DEVICE_ERRORS = frozenset({"AcceleratorError", "OutOfMemoryError", "DeviceError", "ForkedError"})
 
 
@@ -39,8 +39,8 @@ class OpManager:
     >>> out, rsigma = manager.call("rmsnorm_fwd", x, weight, eps=1e-5)
     """
 
-    #: ``call(op_name, *args, **kwargs)``: calls an operator. Raises RuntimeError when nothing can serve
-    #: it, and whatever its implementation raises when no other may be tried.
+    #: ``call(op_name, *args, **kwargs)``: calls an operator. Raises RuntimeError when no implementation can
+    #: serve it, and the implementation's own error when no other implementation may be tried.
     call: Callable[..., Any]
 
     def __init__(self, registry: OpRegistry | None = None) -> None:
@@ -52,7 +52,7 @@ class OpManager:
         self._strict_is_off = False
         self._used: dict[str, str] = {}
         self._told: set[tuple[str, str, type[Exception]]] = set()
-        #: Operator → how often another than the chosen implementation served it after a failure.
+        #: Operator → number of calls that another implementation served after the chosen one failed.
         self.fallbacks: dict[str, int] = {}
         self._bound: dict[str, Operator] = {}
         self._rankings: dict[str, tuple[int, Any, list[OpImpl], bool]] = {}
@@ -65,19 +65,19 @@ class OpManager:
         return self._registry
 
     def bump_policy_epoch(self) -> None:
-        """Has every operator resolved, and its implementations' probes asked, at its next call."""
+        """Makes every operator probe its implementations and resolve again at its next call."""
         _operator.advance()
 
     def ensure_initialized(self) -> None:
-        """Registers what this package offers and what plugins add, and checks the configuration.
+        """Registers the operators of this package and of plugins, and checks the configuration.
 
-        Once; again after an error. Raises :class:`flagos.ConfigError` for a variable, file or named plugin
-        that is wrong.
+        Runs once per manager; a run that failed is repeated at the next call. Raises
+        :class:`flagos.ConfigError` for a wrong variable, file or named plugin.
         """
         if self._initialized:
             return
         with self._lock:
-            # The second question is for a plugin that calls an operator while it registers.
+            # `_registering` is set when a plugin calls an operator while it registers.
             if self._initialized or self._registering:
                 return
             self._registering = True
@@ -99,7 +99,7 @@ class OpManager:
         logger.info(f"Registered impl_ids: {sorted({impl.impl_id for impl in impls})}")
 
     def _register(self) -> None:
-        # Late: the operators import torch, and the classes of this package.
+        # Imported late: the operators import torch and the classes of this package.
         from te_fl.core import builtin_ops
 
         said = _native.variables_now()
@@ -114,7 +114,7 @@ class OpManager:
     # ---- which implementation
 
     def resolve(self, op_name: str) -> Callable[..., Any]:
-        """The function that serves an operator here. Raises RuntimeError when there is none."""
+        """The function that serves an operator here. Raises RuntimeError when no implementation can."""
         return self._rank(op_name)[0][0].fn
 
     def resolve_candidates(self, op_name: str) -> list[OpImpl]:
@@ -130,7 +130,7 @@ class OpManager:
         over = _operator.policy_variable.get(None)
         layer = over.policy.layer if over is not None else None
         known_before = self._rankings.get(op_name)
-        # What probes said, and every policy and registration, is as of the epoch.
+        # Answers of probes, policies and registrations are valid for one epoch.
         if known_before is not None and known_before[:2] == (_operator.epoch(), layer):
             return known_before[2], known_before[3]
         self.ensure_initialized()
@@ -156,7 +156,7 @@ class OpManager:
         if impl is not None or token is None:
             assert impl is not None, f"{impl_id} is in the core but has no function"
             return impl
-        # Registered with `flagos.register("te::...")`, which does not go through this registry.
+        # `flagos.register("te::...")` registered it with the core, past this registry.
         return OpImpl(op_name, impl_id, BackendImplKind.DEFAULT, _foreign(token))
 
     def _near(self, op_name: str) -> str:
@@ -175,14 +175,14 @@ class OpManager:
     # ---- calls
 
     def bound(self, op_name: str) -> Operator:
-        """The object that calls one operator: ``bound("gelu")(x, None)``. It follows every change."""
+        """A callable of one operator: ``bound("gelu")(x, None)``. It follows every later change."""
         if not isinstance(op_name, str):
             raise TypeError(f"the name of an operator must be a str, not {type(op_name).__name__}")
         op = self._bound.get(op_name)
         if op is None:
             qualified = op_name if "::" in op_name else f"{_NAMESPACE}{op_name}"
             op = Operator(qualified, resolve=self._resolve, failed=self._failed)
-            # Whoever was first: every caller gets the same object.
+            # With several threads, all callers get the object of the first.
             op = self._bound.setdefault(op_name, op)
         return op
 
@@ -190,7 +190,7 @@ class OpManager:
         return self.bound(op_name)(*args, **kwargs)
 
     def _resolve(self, op: Operator) -> Callable[..., Any]:
-        """For the native object: what to call now, remembered as of the epoch read first."""
+        """The native object's callback: the function to call, kept for the epoch read before ranking."""
         name = op.name.removeprefix(_NAMESPACE)
         self.ensure_initialized()
         self._registry.probe(name)
@@ -199,7 +199,7 @@ class OpManager:
         chosen = candidates[0]
         self._announce(name, chosen)
         target = chosen.fn
-        # Whether another may be tried depends on what was written; of these it is not known.
+        # The fallback must know what an operator wrote. Signatures tell it only for known operators.
         if len(candidates) > 1 and not known(name):
             target = watched(target)
         self._remember(op, epoch, target)
@@ -232,7 +232,10 @@ class OpManager:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """For the native object: ``target`` raised. Another's result, or NotImplemented: raise it."""
+        """The native object's callback after ``target`` raised ``error``.
+
+        Returns the result of another implementation, or NotImplemented to have ``error`` raised.
+        """
         name = op.name.removeprefix(_NAMESPACE)
         epoch = _operator.epoch()
         candidates, strict = self._rank(name)
@@ -263,7 +266,7 @@ class OpManager:
                 continue
             self._fell_back(name, impl)
             if self._compat:
-                # Until something changes, it stays with what worked.
+                # The compatible mode keeps the implementation that worked until the next change.
                 self._remember(op, epoch, impl.fn)
             return result
         raise RuntimeError(
@@ -272,7 +275,7 @@ class OpManager:
         ) from error
 
     def _tell_failure(self, op_name: str, impl: OpImpl, error: Exception) -> None:
-        """Once for each kind of error: its text may be another one every time."""
+        """Logs a failure once per type of error: the text of an error may differ at every call."""
         failure = (op_name, impl.impl_id, type(error))
         if failure not in self._told:
             self._told.add(failure)
@@ -289,11 +292,11 @@ class OpManager:
     def _may_try_another(
         self, op_name: str, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> bool:
-        """Whether nothing was written that another implementation would meet."""
+        """Whether the failed call left its arguments unwritten and the device usable."""
         classes = {cls.__name__ for cls in type(error).__mro__}
         if classes & _DEVICE_ERRORS or "CUDA error" in message_of(error):
             return False
-        # Declared before anything is touched.
+        # Implementations raise UnsupportedError before they write.
         if isinstance(error, UnsupportedError):
             return True
         return not (writes(op_name, args, kwargs) if known(op_name) else wrote(error))
@@ -346,7 +349,7 @@ class OpManager:
     def _class_of(self, impl: OpImpl) -> type | None:
         try:
             found: type = impl.fn()
-        # It may import and ask anything; the class that serves now must not suffer for it.
+        # A plugin's function may raise any exception; the classes of the others are still tried.
         except Exception as error:
             self._tell_failure(impl.op_name, impl, error)
             return None
@@ -354,11 +357,11 @@ class OpManager:
 
 
 def _unknown_variables() -> list[str]:
-    """A line for each variable that looks like one of TransformerEngine-FL's, and is none."""
+    """A warning for each unknown variable with a prefix of TransformerEngine-FL's variables."""
     try:
         warnings = _configuration()["warnings"]
     except ForkedError:
-        # Asking for the configuration needs the runtime, which a child of a fork does not have.
+        # The configuration needs the runtime, which a child of a fork does not have.
         return []
     return [warning for warning in warnings if warning.startswith(("TE_FL_", "TEFL_"))]
 
@@ -369,7 +372,7 @@ _default_lock = threading.RLock()
 
 
 def get_default_manager() -> OpManager:
-    """The manager of the process, whose implementations are in the core's plan."""
+    """The manager of the process. Its implementations are in the core's plan."""
     global _default
     if _default is None:
         with _default_lock:
@@ -379,7 +382,7 @@ def get_default_manager() -> OpManager:
 
 
 def reset_default_manager() -> None:
-    """Has the next :func:`get_default_manager` make a new one; the old one goes on by itself."""
+    """Makes the next :func:`get_default_manager` return a new manager. The old one leaves the core's plan."""
     global _default
     with _default_lock:
         if _default is not None:
@@ -388,7 +391,7 @@ def reset_default_manager() -> None:
 
 
 def _after_fork_in_child() -> None:
-    # What is registered came along; only locks may be held by threads that did not.
+    # The child keeps all registrations. A lock may be held by a thread that the child does not have.
     global _default_lock
     _default_lock = threading.RLock()
     for manager in _managers:

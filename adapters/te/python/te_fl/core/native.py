@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 
 class Layer(Protocol):
-    """A policy, ready to stand in for what the variables say."""
+    """A policy in the core's form, which can replace the policy of the variables."""
 
 
 class Store(Protocol):
-    """Implementations, of the process or of one registry."""
+    """The implementations of the process, or of one registry."""
 
     def register(
         self,
@@ -27,22 +27,22 @@ class Store(Protocol):
     def unregister(self, op: str, impl_id: str) -> None: ...
 
     def set_availability(self, op: str, impl_id: str, reason: str | None = None) -> None:
-        """``reason``: why it cannot be used."""
+        """Marks an implementation unusable for ``reason``, or usable with ``None``."""
 
     def rank(
         self, op: str, over: Layer | None = None
     ) -> tuple[list[tuple[str, int | None]], bool, str | None]:
-        """Usable ids with their tokens in order; whether a failure is final; why nothing is usable."""
+        """(usable ids with their tokens, best first; whether a failure is final; why none is usable)."""
 
     def check(self) -> None:
-        """Raises for a name in files or variables that nothing has."""
+        """Raises ConfigError with the place of a name in files or variables that does not exist."""
 
 
 class Native(Protocol):
-    """The submodule."""
+    """The interface of ``flagos._core.te``."""
 
     def Store(self, process: bool) -> Store:
-        """Implementations: those of the process, or new ones."""
+        """The implementations of the process, or an empty store."""
 
     def layer(
         self,
@@ -53,25 +53,25 @@ class Native(Protocol):
         deny_vendors: list[str] | None = None,
         allow_vendors: list[str] | None = None,
     ) -> Layer:
-        """A layer that says what is given; what is None is left to weaker layers."""
+        """A layer of the given parts. Weaker layers decide the parts that are None."""
 
     def set_layer(self, layer: Layer | None = None) -> None:
-        """Puts a layer in the place of what the variables say."""
+        """Puts ``layer`` in the place of the layer of the variables, for the whole process."""
 
     def variables_now(self) -> dict[str, Any]:
-        """What the variables say now, with the layer they make."""
+        """The values of the variables now, and the layer made of them."""
 
     def token(self, text: str) -> str:
-        """An alternative of an order in its one spelling; ConfigError for what is none."""
+        """The canonical spelling of an alternative of an order. Raises ConfigError for an invalid one."""
 
     def vendor(self, name: str) -> str:
-        """The name under which the core knows a vendor."""
+        """The core's name of a vendor."""
 
     def hold(self) -> None:
-        """Right before a fork."""
+        """Called right before a fork: no thread uses the implementations of the process until ``release``."""
 
     def release(self, child: bool) -> None:
-        """Right after one."""
+        """Called right after a fork, in the parent and in the child."""
 
 
 native: Native = import_module("flagos._core.te")

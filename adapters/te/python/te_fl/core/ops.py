@@ -1,4 +1,4 @@
-"""``tex``: the operators as attributes of a module, with TransformerEngine's enumerations beside them.
+"""``tex``: a module with the operators and TransformerEngine's enumerations as attributes.
 
 >>> tex = get_tefl_module()
 >>> y = tex.gelu(x, None)
@@ -58,7 +58,7 @@ __all__ = [
 
 
 class FP8TensorMeta:
-    """Scales and the history of amaxes of a group of FP8 tensors; tensors once they are assigned."""
+    """Scales and amax history of a group of FP8 tensors: ``None`` until the caller assigns tensors."""
 
     def __init__(self) -> None:
         self.scale: Any = None
@@ -67,10 +67,10 @@ class FP8TensorMeta:
 
 
 class TEFLModule:
-    """``TEFLModule(manager)`` makes a module: the operators of the manager as real attributes.
+    """``TEFLModule(manager)`` returns a module with the operators of the manager as attributes.
 
-    What ``native`` has beside them is passed through. Operators registered later appear when they are
-    first asked for. It is a plain module, whose attributes the interpreter finds the fastest.
+    Other attributes come from ``native``. Operators registered later appear at their first use. The result
+    is a plain ``ModuleType``, because the interpreter finds a module's attributes the fastest.
     """
 
     def __new__(  # type: ignore[misc]
@@ -99,7 +99,7 @@ class TEFLModule:
 def _late_attributes(
     module: ModuleType, manager: OpManager, native: ModuleType | None
 ) -> Callable[[str], Any]:
-    """The module's ``__getattr__``: for what was registered, or set in the native module, later."""
+    """The module's ``__getattr__``: finds operators and native attributes added after its creation."""
 
     def find(name: str) -> Any:
         operators = [] if name.startswith("_") else manager.registry.list_operators()
@@ -140,7 +140,7 @@ def get_tefl_module() -> ModuleType:
 
 
 def reset_tefl_module() -> None:
-    """Has the next :func:`get_tefl_module` make a new one."""
+    """Makes the next :func:`get_tefl_module` return a new module."""
     global _module
     with _lock:
         _module = None
@@ -157,6 +157,6 @@ def get_registry() -> OpRegistry:
 
 
 def reset_registry() -> None:
-    """A new manager, registry and module for whoever asks from now on."""
+    """Makes later calls return a new manager, registry and module."""
     reset_default_manager()
     reset_tefl_module()

@@ -1,7 +1,7 @@
-"""Selection policies: which implementation is taken, for the process or for a region.
+"""Selection policies: the choice of implementations, for the process or for a region.
 
-A policy takes the place of what ``TE_FL_*`` say. Regions are kept in a context variable: they belong to
-the thread, or the asyncio task, that entered them.
+A policy replaces the settings of the variables ``TE_FL_*``. Regions are kept in a context variable: a
+region belongs to the thread, or the asyncio task, that entered it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _VENDOR = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def _refuse_text(name: str, given: object) -> None:
-    """A text where several are meant is a collection of its letters."""
+    """Raises TypeError for a str in the place of a collection: its letters would be the elements."""
     if isinstance(given, str):
         raise TypeError(f"{name} is a collection: write [{given!r}], not {given!r}")
 
@@ -47,8 +47,8 @@ class SelectionPolicy:
     ``prefer`` (``flagos``, ``vendor`` or ``reference``) chooses the order for operators without one in
     ``per_op_order``, whose alternatives are ``flagos``, ``vendor``, ``reference``, ``vendor:<name>`` and
     ``impl:<id>``. ``strict``: a failure is raised instead of trying the next implementation. Denied
-    vendors beat allowed ones; names of vendors match in any case. Raises ValueError for what is not
-    valid, and TypeError for a text in the place of several.
+    vendors beat allowed ones; names of vendors match in any case. Raises ValueError for an invalid value,
+    and TypeError for a str in the place of a collection.
     """
 
     prefer: str = PREFER_DEFAULT
@@ -107,11 +107,11 @@ class SelectionPolicy:
         return {op: list(order) for op, order in self.per_op_order}
 
     def get_per_op_order(self, op_name: str) -> list[str] | None:
-        """The order of one operator, if it has one of its own."""
+        """The order of one operator in ``per_op_order``, or ``None``."""
         return self.per_op_order_dict.get(op_name)
 
     def get_default_order(self) -> list[str]:
-        """The order of the other operators."""
+        """The order of the operators without one in ``per_op_order``."""
         return list(_ORDERS[self.prefer])
 
     def is_vendor_allowed(self, vendor_name: str) -> bool:
@@ -138,7 +138,7 @@ _EVERYTHING = frozenset({"prefer", "strict", "per_op", "deny", "allow"})
 
 
 class _Scope:
-    """A policy in force, with what it says. What it does not say is left to ``flagos.toml``."""
+    """A policy in force, with the parts that it sets. ``flagos.toml`` decides the other parts."""
 
     def __init__(self, policy: SelectionPolicy, says: frozenset[str], source: str) -> None:
         if not isinstance(policy, SelectionPolicy):
@@ -149,7 +149,7 @@ class _Scope:
         self.layer = _native.layer(
             source,
             prefer=policy.prefer if "prefer" in says else None,
-            # "not strict" is also what a policy says that does not care.
+            # False is the default of a policy, so it does not switch off a strict mode set elsewhere.
             strict=True if policy.strict and "strict" in says else None,
             per_op=[(op, list(order)) for op, order in policy.per_op_order],
             deny_vendors=deny if deny and "deny" in says else None,
@@ -161,7 +161,7 @@ _variable: ContextVar[Any] = _operator.policy_variable
 
 
 class PolicyManager:
-    """The policy of the process and those of regions. There is one."""
+    """The policies of the process and of regions. A process has one instance."""
 
     _instance: PolicyManager | None = None
     _lock = threading.RLock()
@@ -178,11 +178,11 @@ class PolicyManager:
             return cls._instance
 
     def get_policy_epoch(self) -> int:
-        """Counts every change of a policy or a registry."""
+        """The number of changes of policies and registries so far."""
         return _operator.epoch()
 
     def bump_policy_epoch(self) -> int:
-        """Has every operator resolved again at its next call."""
+        """Makes every operator resolve again at its next call."""
         return _operator.advance()
 
     def get_policy(self) -> SelectionPolicy:
@@ -219,7 +219,7 @@ class PolicyManager:
 
 
 def _from_variables() -> tuple[SelectionPolicy, frozenset[str]]:
-    """What the variables say, and which parts they say."""
+    """The policy of the variables, and the parts that they set."""
     said = _native.variables_now()
     policy = SelectionPolicy.from_dict(
         prefer=said["prefer"] or PREFER_DEFAULT,
@@ -242,7 +242,7 @@ class _PolicyContext:
 
     def __init__(self, policy: SelectionPolicy, says: frozenset[str]) -> None:
         self._scope = _Scope(policy, says, "the policy context")
-        # In a context variable too: two tasks inside the same object must not mix up their tokens.
+        # A context variable keeps the tokens of two tasks inside the same object apart.
         self._tokens: ContextVar[tuple[Token[Any], ...]] = ContextVar("te_fl_tokens", default=())
 
     def __enter__(self) -> _PolicyContext:
@@ -266,12 +266,12 @@ class _PolicyContext:
 
 
 def get_policy_epoch() -> int:
-    """Counts every change of a policy or a registry."""
+    """The number of changes of policies and registries so far."""
     return PolicyManager.get_instance().get_policy_epoch()
 
 
 def bump_policy_epoch() -> int:
-    """Has every operator resolved again at its next call; returns the new count."""
+    """Makes every operator resolve again at its next call. Returns the new epoch."""
     return PolicyManager.get_instance().bump_policy_epoch()
 
 
@@ -281,17 +281,20 @@ def get_policy() -> SelectionPolicy:
 
 
 def set_global_policy(policy: SelectionPolicy) -> SelectionPolicy:
-    """Sets the policy of the process, in the place of ``TE_FL_*``, and returns the old one."""
+    """Sets the policy of the process, in the place of ``TE_FL_*``, and returns the previous policy."""
     return PolicyManager.get_instance().set_global_policy(policy)
 
 
 def reset_global_policy() -> None:
-    """Back to what ``TE_FL_*`` say now."""
+    """Sets the policy of the process to that of the current values of ``TE_FL_*``."""
     PolicyManager.get_instance().reset_global_policy()
 
 
 def policy_from_env() -> SelectionPolicy:
-    """What ``TE_FL_*`` say now. Raises :class:`flagos.ConfigError` naming one that is not valid."""
+    """The policy of the current values of ``TE_FL_*``.
+
+    Raises :class:`flagos.ConfigError` that names an invalid variable.
+    """
     return PolicyManager.get_instance()._policy_from_env()
 
 
@@ -327,7 +330,7 @@ def _names(vendors: tuple[str, ...]) -> set[str]:
 
 
 def with_strict_mode() -> _PolicyContext:
-    """A region in which the failure of an implementation is raised."""
+    """A region that raises the failure of an implementation instead of trying the next."""
     return _changed("strict", strict=True)
 
 
@@ -342,7 +345,7 @@ def with_allowed_vendors(*vendors: str) -> _PolicyContext:
 
 
 def with_denied_vendors(*vendors: str) -> _PolicyContext:
-    """A region in which these vendors, too, must not serve."""
+    """A region that denies these vendors, in addition to those denied already."""
     return _changed("deny", deny_vendors={*get_policy().deny_vendors, *_names(vendors)})
 
 

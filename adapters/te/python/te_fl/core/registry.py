@@ -1,7 +1,7 @@
-"""Registries of implementations, backed by the core's.
+"""Registries of implementations, backed by the core.
 
-The registry of the default manager *is* the core's: ``flagos explain te::rmsnorm_fwd`` shows what is
-registered there, and a lock file covers it. Every other one keeps its implementations to itself, and
+The registry of the default manager *is* the core's: ``flagos explain te::rmsnorm_fwd`` shows its
+implementations, and a lock file covers them. Every other registry has implementations of its own and
 follows the same policy.
 """
 
@@ -23,7 +23,7 @@ from te_fl.core.types import OpImpl, why_unavailable
 
 @dataclass
 class OpRegistrySnapshot:
-    """What was registered at one moment: operator → its implementations."""
+    """A copy of the registrations at one moment: operator → its implementations."""
 
     impls_by_op: dict[str, list[OpImpl]]
 
@@ -41,9 +41,8 @@ class OpRegistry:
     def register_impl(self, impl: OpImpl) -> None:
         """Registers ``impl``; it can be chosen from the next call on.
 
-        Raises ValueError (:class:`flagos.InvalidArgumentError`) when the operator has an
-        implementation of that id already, or a name is not valid, and TypeError when its function cannot
-        be called.
+        Raises ValueError (:class:`flagos.InvalidArgumentError`) for an id that the operator has already
+        and for an invalid name, and TypeError when ``impl.fn`` is not callable.
         """
         if not callable(impl.fn):
             raise TypeError(
@@ -69,7 +68,7 @@ class OpRegistry:
                 self.register_impl(impl)
 
     def unregister(self, op_name: str, impl_id: str) -> None:
-        """Takes one implementation back. Raises ValueError when there is none of that id."""
+        """Unregisters one implementation. Raises ValueError for an unknown id."""
         with self._lock:
             self._store.unregister(op_name, impl_id)
             self._impls_by_op.get(op_name, {}).pop(impl_id, None)
@@ -79,7 +78,7 @@ class OpRegistry:
         _operator.advance()
 
     def snapshot(self) -> OpRegistrySnapshot:
-        """A copy of what is registered."""
+        """A copy of the current registrations."""
         with self._lock:
             return OpRegistrySnapshot(
                 {op: list(by_id.values()) for op, by_id in self._impls_by_op.items()}
@@ -91,7 +90,7 @@ class OpRegistry:
             return list(self._impls_by_op.get(op_name, {}).values())
 
     def get_implementation(self, op_name: str, impl_id: str) -> OpImpl | None:
-        """One implementation, if it is registered."""
+        """The implementation of that id, or ``None``."""
         with self._lock:
             return self._impls_by_op.get(op_name, {}).get(impl_id)
 
@@ -101,7 +100,7 @@ class OpRegistry:
             return [op for op, by_id in self._impls_by_op.items() if by_id]
 
     def clear(self) -> None:
-        """Takes every implementation back."""
+        """Unregisters every implementation."""
         with self._lock:
             for op, by_id in list(self._impls_by_op.items()):
                 for impl_id in list(by_id):
@@ -112,7 +111,7 @@ class OpRegistry:
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """What is registered inside is taken back when an exception leaves the region."""
+        """A region whose registrations are undone when an exception leaves it."""
         before = {(i.op_name, i.impl_id) for i in self._all()}
         try:
             yield
@@ -126,7 +125,7 @@ class OpRegistry:
         return [impl for impls in self.snapshot().impls_by_op.values() for impl in impls]
 
     def probe(self, op_name: str) -> None:
-        """Asks the implementations of an operator whether they can run, and tells the core."""
+        """Asks each implementation of an operator whether it can run, and tells the core the answers."""
         changed = False
         for impl in self.get_implementations(op_name):
             reason = why_unavailable(impl)
@@ -139,7 +138,7 @@ class OpRegistry:
             _operator.advance()
 
     def _leave_process(self) -> None:
-        """Keeps the implementations, but no longer in the core's plan."""
+        """Moves the implementations from the core's plan to a store of this registry."""
         with self._lock:
             impls = self._all()
             self.clear()
@@ -151,8 +150,8 @@ _registries: weakref.WeakSet[OpRegistry] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    # A thread the child does not have may have held one; what it protects is whole between any two
-    # steps of the interpreter.
+    # A thread that the child does not have may have held a lock. The dicts behind it are consistent
+    # between any two steps of the interpreter.
     for registry in _registries:
         registry._lock = threading.RLock()
 

@@ -1,6 +1,6 @@
-"""What TransformerEngine calls its operators: the names that configuration may use.
+"""The names of TransformerEngine's operators, and the arguments that each operator writes into.
 
-The union of TransformerEngine-FL's interfaces for TransformerEngine 2.9 and 2.14.
+The names are the union of TransformerEngine-FL's interfaces for TransformerEngine 2.9 and 2.14.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ OPERATORS: tuple[str, ...] = (
     "thd_second_half_lse_correction",
 )
 
-# Operators that always write into what they are given.
+# Operators that always write into their arguments.
 _WRITE_ALWAYS = frozenset(
     {
         "bulk_overlap_ag_with_external_gemm",
@@ -176,7 +176,7 @@ _WRITE_ALWAYS = frozenset(
 )
 _WRITE_ALWAYS_PREFIXES = ("multi_tensor_", "nvfp4_", "scaled_")
 
-# Operators that write where one of these arguments is not None: position, names.
+# Operators that write into those of these arguments that are not None: (position, names).
 _WRITE_INTO: Mapping[str, tuple[tuple[int, tuple[str, ...]], ...]] = {
     "quantize": ((2, ("output",)),),
     "generic_gemm": (
@@ -195,14 +195,14 @@ _WRITE_INTO: Mapping[str, tuple[tuple[int, tuple[str, ...]], ...]] = {
 
 
 def known(op: str) -> bool:
-    """Whether ``op`` is one of TransformerEngine's, so that :func:`writes` knows what it does."""
+    """Whether ``op`` is an operator of TransformerEngine, which :func:`writes` can answer for."""
     return op in _KNOWN
 
 
 def writes(op: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether this call of a :func:`known` operator writes into its arguments.
 
-    The backward softmaxes count: TransformerEngine's kernels reuse the incoming gradient.
+    The backward softmaxes count as writing: TransformerEngine's kernels reuse the incoming gradient.
     """
     if op in _WRITE_ALWAYS or (
         op.startswith(_WRITE_ALWAYS_PREFIXES) and not op.endswith("_forward")

@@ -1,4 +1,4 @@
-"""Implementations of operators, in the words of TransformerEngine-FL."""
+"""Implementations of operators, as TransformerEngine-FL's interface describes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from te_fl.core.native import native as _native
 
 
 class BackendImplKind(str, Enum):
-    """What an implementation is, which decides its place in the default order."""
+    """The kind of an implementation, which decides its place in the default order."""
 
     DEFAULT = "flagos"
     REFERENCE = "reference"
@@ -27,9 +27,8 @@ class OpImpl:
     """One implementation of one operator.
 
     ``impl_id`` is unique among the implementations of the operator. ``fn`` is called with the
-    arguments of the operator; when it has an attribute ``_is_available``, that is asked whether it
-    can run here, and an exception in it means no. ``supported_dtypes`` and ``min_arch`` are for people
-    who read the list: nothing is decided by them.
+    arguments of the operator. A callable attribute ``_is_available`` of ``fn`` tells whether it can run
+    here; an exception means no. ``supported_dtypes`` and ``min_arch`` are information for readers only.
     """
 
     op_name: str
@@ -46,25 +45,26 @@ class OpImpl:
             raise ValueError(f"OpImpl with kind=VENDOR must specify vendor name: {self.impl_id}")
 
     def is_available(self) -> bool:
-        """Whether it can run in this process, by its own account."""
+        """Whether ``fn._is_available()`` says that it can run in this process."""
         return why_unavailable(self) is None
 
 
 def why_unavailable(impl: OpImpl) -> str | None:
-    """Why an implementation cannot run, by its own account; ``None`` when it can."""
+    """The reason why ``impl.fn._is_available()`` fails; ``None`` when the implementation can run."""
     probe = getattr(impl.fn, "_is_available", None)
     if not callable(probe):
         return None
     try:
         return None if probe() else "its _is_available() says no"
-    # A probe may import and call anything; what it raises is the reason.
+    # A probe may raise any exception, which becomes the reason.
     except Exception as error:
         return f"its _is_available() raised {described(error)}"
 
 
 def match_token(impl: OpImpl, token: str) -> bool:
-    """Whether an alternative of an order names ``impl``. Names of vendors match in any case, and
-    ``nvidia`` is ``cuda``. An alternative that is not valid names nothing.
+    """Whether the alternative ``token`` of an order matches ``impl``.
+
+    Names of vendors match in any case, and ``nvidia`` is ``cuda``. An invalid alternative matches nothing.
     """
     if token in ("flagos", "vendor", "reference"):
         return str(impl.kind) == token

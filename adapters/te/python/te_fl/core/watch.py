@@ -1,7 +1,7 @@
-"""Whether a function that failed had written into its arguments.
+"""Detection of writes into the arguments of a function that failed.
 
-For operators nobody declared: torch counts the writes into a tensor, so the counts before the call and
-after the failure tell. Operators of TransformerEngine are not watched; for those it is known.
+torch counts the writes into a tensor; a count that differs after the failure means a write. Only operators
+unknown to :mod:`te_fl.core.signatures` are watched.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MARK = "__te_fl_wrote__"
 
 
 def watched(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, marking an exception it raises with whether it had written (see :func:`wrote`)."""
+    """Wraps ``function``: its exceptions are marked with whether it had written (see :func:`wrote`)."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -30,18 +30,19 @@ def watched(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wrote(error: Exception) -> bool:
-    """Whether the function that raised had written; assumed where it was not watched."""
+    """Whether the function that raised ``error`` had written. True when the function was not watched."""
     return bool(getattr(error, _MARK, True))
 
 
 def _version(tensor: Any) -> int | None:
-    """How often the tensor was written to; None for one that was made in inference mode, which does not count."""
+    """The number of writes into the tensor. None for a tensor of inference mode, which has no count."""
     return None if tensor.is_inference() else int(tensor._version)
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
-        # A tensor, without importing torch. Its class is asked: not every tensor has a version.
+        # Recognises a tensor without importing torch. The class is inspected, because reading `_version`
+        # raises for some tensors.
         if hasattr(type(value), "_version") and hasattr(type(value), "is_inference"):
             yield value
         elif isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""TransformerEngine: whether its native library loads, and who is asked to serve its operators."""
+"""Checks of TransformerEngine: its native library loads, and the plugins of the variables register."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEWER_CUBLAS = "cublasLtGroupedMatrixLayoutInit_internal"
 
 
 def checks(timeout: float) -> Iterator[Check]:
-    """Nothing where TransformerEngine is not installed and no plugin is asked for."""
+    """The checks of TransformerEngine: none when it is not installed and no variable names a plugin."""
     plugin = os.environ.get(PLUGIN)
     if os.environ.get(MODULES):
         yield _plugins(timeout)
@@ -39,7 +39,7 @@ def checks(timeout: float) -> Iterator[Check]:
 
 
 def _plugins(timeout: float) -> Check:
-    """Whether the modules that the variable names register."""
+    """Checks that the modules of ``TE_FL_PLUGIN_MODULES`` register."""
     outcome = run_module("te_fl.doctor.probe_plugins", timeout=timeout)
     facts = outcome.report("te_fl")
     if facts is not None and "error" not in facts:
@@ -49,7 +49,7 @@ def _plugins(timeout: float) -> Check:
 
 
 def remedy(reason: str) -> str:
-    """What to do about a native library that does not load."""
+    """The remedy for a native library that does not load because of ``reason``."""
     if NEWER_CUBLAS in reason:
         return (
             "its core needs a newer cuBLAS than torch brings: pip install -U nvidia-cublas, "

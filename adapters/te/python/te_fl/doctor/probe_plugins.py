@@ -1,4 +1,4 @@
-"""Loads te_fl's plugins in a process of its own, and reports the operators there are."""
+"""Loads te_fl's plugins in a process of its own, and reports the number of operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def main() -> None:
         from te_fl.core import get_registry
 
         te_fl.register_operators()
-    # A plugin may raise anything.
+    # A plugin may raise any exception.
     except Exception as error:
         report("te_fl", error=str(error))
         return

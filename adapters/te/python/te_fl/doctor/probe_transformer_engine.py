@@ -1,4 +1,4 @@
-"""Imports TransformerEngine in a process of its own, and reports what serves its operators."""
+"""Imports TransformerEngine in a process of its own, and reports whether the plan serves its operators."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from flagos.doctor.process import report
 
 def main() -> None:
     """Reports ``transformer_engine``, with ``error`` when it does not load."""
-    # A plugin that fails is told by a warning, and TransformerEngine goes on without it.
+    # TransformerEngine reports a failing plugin by a warning only; here the warning must be an error.
     warnings.simplefilter("error", RuntimeWarning)
     try:
         import transformer_engine.pytorch
         import transformer_engine_torch as tex
-    # Its libraries are opened while it is imported: anything may come.
+    # The import opens native libraries and may raise any exception.
     except Exception as error:
         report("transformer_engine", error=f"{type(error).__name__}: {error}")
         return

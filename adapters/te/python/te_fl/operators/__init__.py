@@ -1,8 +1,8 @@
-"""The operators this package offers: plain torch, for tensors of any device.
+"""Operators of TransformerEngine in plain torch, for tensors of any device.
 
-Each takes its arguments positionally as TransformerEngine 2.9 and 2.14 pass them, and by either's names.
-What one cannot do it declines with :class:`flagos.UnsupportedError` before it writes anything, and the
-next implementation of the plan is asked.
+Each operator takes its arguments positionally as TransformerEngine 2.9 and 2.14 pass them, or by the names
+of either version. It declines an unsupported call with :class:`flagos.UnsupportedError` before it writes
+anything, and the plan tries the next implementation.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from te_fl.operators import (
     softmax,
 )
 
-#: The id of every implementation of this package; nobody else's.
+#: The id of every implementation of this package.
 IMPL_ID = "default.flagos_rs"
-#: Below that of TransformerEngine-FL's own Triton kernels (150), which are taken where they can run.
+#: Lower than the priority of TransformerEngine-FL's Triton kernels (150), which win where they can run.
 PRIORITY = 100
 
 OPERATORS: dict[str, Callable[..., Any]] = {
@@ -85,7 +85,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 def register(registry: Any) -> None:
     """Registers every operator with a registry of this package or of TransformerEngine-FL.
 
-    Those that are registered already stay as they are.
+    Operators registered before are left unchanged.
     """
     types = _types_of(registry)
     for name, function in OPERATORS.items():
@@ -99,6 +99,6 @@ def register(registry: Any) -> None:
 
 
 def _types_of(registry: Any) -> Any:
-    """The module ``types`` beside the registry's own: its classes, not ours, are what it expects."""
+    """The module ``types`` of the registry's package: a registry expects instances of its own classes."""
     package = type(registry).__module__.rpartition(".")[0]
     return import_module(f"{package}.types")

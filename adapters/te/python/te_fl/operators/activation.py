@@ -1,7 +1,7 @@
 """Activations and their gradients.
 
-The gated ones split the last dimension into halves (a, b) and give act(a)·b. ``dbias_*`` return the
-gradient of a bias, the sum over the rows of the gradient of the activation's input, and then that gradient.
+Gated activations split the last dimension into halves (a, b) and return act(a)·b. ``dbias_*`` return (sum
+over the rows of dx, dx), where dx is the gradient of the activation's input.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
-    """16 bits are computed in 32: these formulas take several steps."""
+    """``x`` in at least float32: formulas of several steps would round in 16 bits at each step."""
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
@@ -139,7 +139,7 @@ def clamped_swiglu(
 ) -> Any:
     """a·σ(αa)·(b + ``glu_linear_offset``), with a at most ``limit`` and b within ±``limit``.
 
-    TransformerEngine has the offset since 2.15; before, it was 1.
+    TransformerEngine has the offset since 2.15. Older versions use 1.
     """
     check(quantizer)
     a, b = _halves(_wide(input))
@@ -156,7 +156,7 @@ def clamped_dswiglu(
     alpha: float = 1.702,
     glu_linear_offset: float = 1.0,
 ) -> Any:
-    """The gradient of :func:`clamped_swiglu`: nothing passes where an operand was clamped."""
+    """The gradient of :func:`clamped_swiglu`: 0 where an operand was clamped."""
     check(quantizer)
     raw_a, raw_b = _halves(_wide(fwd_input))
     a, b = raw_a.clamp(max=limit), raw_b.clamp(-limit, limit) + glu_linear_offset

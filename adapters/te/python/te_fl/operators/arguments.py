@@ -1,4 +1,4 @@
-"""What TransformerEngine passes beside tensors: dtypes, enumerations, flags, quantized tensors."""
+"""Arguments of TransformerEngine's operators: dtypes, enumerators, renamed keywords, flags on the device."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _BY_NAME = dict(_DTYPES.values())
 
 
 def torch_dtype(dtype: Any) -> torch.dtype | None:
-    """The torch dtype that a dtype, an enumerator of either flavour, or its number stands for."""
+    """The torch dtype of a torch dtype, an enumerator (native or of :mod:`te_fl.core.enums`) or its number."""
     if dtype is None or isinstance(dtype, torch.dtype):
         return dtype
-    # Asked for in every call; the enumerator of pybind takes a microsecond to tell its name.
+    # Cached, because every call converts a dtype and `name` of pybind's enumerator takes a microsecond.
     return _enumerated(dtype) if isinstance(dtype, Hashable) else _look_up(dtype)
 
 
 def _look_up(dtype: Any) -> torch.dtype:
-    # The enumeration of the native module is no int in every version; its names are always the same.
+    # Enumerators of some versions of the native module are not ints; their names are the same in all.
     name = getattr(dtype, "name", None)
     if name in _BY_NAME:
         return _BY_NAME[name]
@@ -46,12 +46,12 @@ def _look_up(dtype: Any) -> torch.dtype:
     return _DTYPES[number][1]
 
 
-# Enumerators of different flavours may be equal and mean different dtypes.
+# Typed, because equal enumerators of different enumerations may mean different dtypes.
 _enumerated = lru_cache(maxsize=64, typed=True)(_look_up)
 
 
 def enumerator(value: Any, names: dict[int, str], prefix: str = "NVTE_") -> str:
-    """The name of an enumerator, without its prefix; ``names`` are those of plain numbers."""
+    """The name of an enumerator without ``prefix``. ``names`` maps plain numbers to names."""
     name = getattr(value, "name", None)
     if name is None:
         name = names.get(int(value)) if isinstance(value, SupportsInt) else None
@@ -61,7 +61,7 @@ def enumerator(value: Any, names: dict[int, str], prefix: str = "NVTE_") -> str:
 
 
 def compute_dtype(*tensors: torch.Tensor | None) -> torch.dtype:
-    """What to compute in: float64 where any tensor is, else float32, as TransformerEngine does."""
+    """The dtype to compute in, as in TransformerEngine: float64 if any tensor has it, else float32."""
     return (
         torch.float64
         if any(t is not None and t.dtype == torch.float64 for t in tensors)
@@ -70,7 +70,7 @@ def compute_dtype(*tensors: torch.Tensor | None) -> torch.dtype:
 
 
 def has_kernel(op: str, x: torch.Tensor) -> bool:
-    """Whether the device of ``x`` has a kernel for ``aten::...``, or whether flagos reaches one there."""
+    """Whether the device of ``x``, or flagos for that device, has a kernel of ``op`` (``aten::...``)."""
     return _registered(op, x.device.type)
 
 
@@ -81,7 +81,7 @@ def _registered(op: str, device_type: str) -> bool:
 
 
 def renamed(**old: str) -> Callable[[F], F]:
-    """Accepts keyword arguments under the names of another version: ``renamed(eps="epsilon")``."""
+    """A decorator that accepts keywords of another version of TransformerEngine: ``renamed(eps="epsilon")``."""
 
     def decorate(function: F) -> F:
         @wraps(function)
@@ -96,7 +96,7 @@ def renamed(**old: str) -> Callable[[F], F]:
 
 
 def unless(flag: torch.Tensor | None, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
-    """``old`` where the flag on the device is set, else ``new``. The host does not wait for it."""
+    """``old`` when ``flag``, a tensor on the device, is set, else ``new``. The host does not wait."""
     return new if flag is None else torch.where(flag != 0, old, new)
 
 

@@ -1,7 +1,7 @@
 """Attention through torch's scaled_dot_product_attention.
 
-Queries, keys and values are three tensors in sbhd, bshd or thd; a packed layout only says that they are
-views of one. Masks are built on the device, so that the host never waits for the lengths of sequences.
+Queries, keys and values are three tensors in sbhd, bshd, bhsd or thd. Tensors of a packed layout are views
+of one tensor. Masks are built on the device, so the host never waits for the lengths of sequences.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from te_fl.operators.attention_call import (
     understand,
 )
 
-# How many scores in float32 are kept at once: 1 GiB.
+# The number of float32 scores kept at once: 1 GiB.
 _SCORES = 1 << 28
 
 
 def to_bhsd(x: torch.Tensor, layout: str) -> torch.Tensor:
-    """(b, h, s, d), a view; packed sequences become one of a batch of one."""
+    """A view as (b, h, s, d). Packed sequences (thd) become one sequence of a batch of one."""
     if layout == "bhsd":
         return x
     if layout == "sbhd":
@@ -45,9 +45,10 @@ def _from_bhsd(x: torch.Tensor, layout: str) -> torch.Tensor:
 def _place(
     cu: torch.Tensor, offsets: torch.Tensor | None, tokens: int, packed: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Sequence, position and length of its sequence of each token: (1, tokens) packed, else (b, tokens).
+    """For each token: its sequence, its position and the sequence's length.
 
-    ``offsets`` says where packed sequences begin, when there is padding between them.
+    The shapes are (1, tokens) for packed sequences, else (b, tokens). ``offsets`` has the beginnings of packed
+    sequences with padding between them.
     """
     lengths = cu.to(torch.long).diff()
     if packed:
@@ -62,7 +63,7 @@ def _place(
 
 
 def _allowed(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
-    """(b or 1, 1, queries, keys): which pairs may attend; ``None`` when all."""
+    """The mask (b or 1, 1, queries, keys), True for pairs that may attend; ``None`` when all may."""
     sq, sk = q.shape[2], k.shape[2]
     packed = call.q_format == "thd"
     causal = "CAUSAL" in call.mask
@@ -96,7 +97,7 @@ def _allowed(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | Non
 
 
 def scores_mask(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
-    """What is added to the scores, or which of them count; ``None`` when all do."""
+    """The mask of the scores: a bias that is added, or a bool mask; ``None`` when all scores count."""
     allowed = _allowed(call, q, k)
     if call.bias is None:
         return allowed
@@ -105,7 +106,7 @@ def scores_mask(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | 
 
 
 def _attend(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """(b, h, queries, d); 0 for a query that may attend to nothing."""
+    """The output (b, h, queries, d): 0 for a query that may attend to no key."""
     mask = scores_mask(call, q, k)
     out = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, scale=call.scale, enable_gqa=q.shape[1] != k.shape[1]
@@ -117,7 +118,10 @@ def _attend(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> to
 
 
 def _logsumexp(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    """(b, h, queries, 1) in float32, some queries at a time: all scores of 16k tokens are 32 GiB."""
+    """The log-sum-exp of the scores, (b, h, queries, 1) in float32.
+
+    Computed for some queries at a time: all scores of 16k tokens are 32 GiB.
+    """
     keys = k.repeat_interleave(q.shape[1] // k.shape[1], 1).float().mT
     mask = scores_mask(call, q, k)
     if mask is not None:

@@ -1,4 +1,4 @@
-"""What a call of attention asks for, in the words of TransformerEngine 2.9, 2.14 and 2.20."""
+"""Parsing of the arguments of attention in TransformerEngine 2.9, 2.14 and 2.20."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SOFTMAXES = {0: "VANILLA_SOFTMAX", 1: "OFF_BY_ONE_SOFTMAX", 2: "LEARNABLE_SOFTM
 
 
 class Call(NamedTuple):
-    """What a call asks for, beside the tensors."""
+    """The parsed arguments of a call of attention, without Q, K and V."""
 
     q_format: str
     kv_format: str
@@ -67,7 +67,7 @@ def formats(layout: str) -> tuple[str, str]:
 
 
 def format_of(given: Any, otherwise: str) -> str:
-    """The format of one tensor: what ``given`` names, or ``otherwise`` where it is not set."""
+    """The format of one tensor: that of the enumerator ``given``, or ``otherwise`` where it is not set."""
     name = "NOT_SET" if given is None else enumerator(given, _FORMATS)
     return otherwise if name.endswith("NOT_SET") else name.lower()
 
@@ -90,7 +90,7 @@ def understand(
     bias: torch.Tensor | None,
     tensors: tuple[Any, ...],
 ) -> Call:
-    """What a call asks for. Declines what is not supported, before anything is computed."""
+    """Parses the arguments of a call. Raises UnsupportedError for an unsupported call."""
     if any(is_quantized(tensor) for tensor in tensors):
         raise UnsupportedError("FP8 attention is not supported by default.flagos_rs")
     softmax = enumerator(softmax_type, _SOFTMAXES)
@@ -116,9 +116,9 @@ def understand(
 
 
 def _with_diagonal(args: tuple[Any, ...], at: int, flags: int) -> tuple[Any, ...]:
-    """Arguments of 2.14: the interface of 2.9 has no ``bottom_right_diagonal`` at place ``at``.
+    """``args`` with ``bottom_right_diagonal`` at place ``at``, which calls of version 2.9 lack.
 
-    From there ``flags`` arguments are bool in the newer one, and one less in the older.
+    From ``at`` on, ``flags`` arguments are bool in version 2.14, and one less in 2.9.
     """
     last = at + flags - 1
     if len(args) > last and not isinstance(args[last], bool):
@@ -140,7 +140,7 @@ def forward_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of ``fused_attn_fwd`` of any version, as 2.20 passes them.
 
-    It has two formats after the layout, which older versions leave to the layout.
+    2.20 has two formats after the layout. Older versions derive them from the layout.
     """
     if _is_newest(args, 12):
         return args, kwargs
@@ -155,8 +155,8 @@ def backward_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of ``fused_attn_bwd`` of any version, as 2.20 passes them.
 
-    It has formats and the layout of the gradients after the layout, and no dtype of the gradients, which
-    is that of the tensors here.
+    2.20 has formats and the layout of the gradients after the layout. It has no dtype of the gradients, which
+    is the dtype of the tensors here.
     """
     if _is_newest(args, 14):
         return args, kwargs

@@ -1,6 +1,6 @@
 """Dropout with a mask of one bit per element, as TransformerEngine keeps it.
 
-Bit i of byte j, the lowest first, is element 8j + i of the flattened input; 1 is kept.
+Bit i of byte j, the lowest first, belongs to element 8j + i of the flattened input. A set bit keeps it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def _weights(device: torch.device) -> torch.Tensor:
 def dropout_fwd(
     input: torch.Tensor, dropout_probability: float, out: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(``input`` with elements dropped and the others divided by 1 − p, mask)."""
+    """(``input`` with dropped elements 0 and the others divided by 1 − p, mask)."""
     _check(dropout_probability)
     bytes_ = (input.numel() + 7) // 8
     kept = torch.rand(bytes_ * 8, device=input.device) >= dropout_probability
@@ -31,7 +31,7 @@ def dropout_bwd(
     dropout_probability: float,
     grad_input: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The gradient. A mask of one byte per element, as TransformerEngine-FL's reference makes, will do."""
+    """The gradient. Also accepts the mask of TransformerEngine-FL's reference, of one byte per element."""
     _check(dropout_probability)
     count = grad_output.numel()
     if mask.numel() == count and count > 1:
@@ -50,6 +50,6 @@ def _apply(
     x: torch.Tensor, kept: torch.Tensor, probability: float, out: torch.Tensor | None
 ) -> torch.Tensor:
     scale = 1.0 / (1.0 - probability) if probability < 1.0 else 0.0
-    # Not a product with the mask: what is dropped may be infinite.
+    # Not a product with the mask: a dropped element may be infinite, and ∞·0 is not 0.
     y = torch.where(kept.view(x.shape), x * scale, 0.0).to(x.dtype)
     return y if out is None else assign(out, y.to(out.dtype))

@@ -70,7 +70,7 @@ class FlashAttention(torch.nn.Module):
     ) -> torch.Tensor:
         """The output with the last two dimensions flattened: (s, b, h·d) for sbhd.
 
-        ``qkv_layout`` says how q, k and v lie; a padding mask needs ``cu_seqlens_q`` and ``cu_seqlens_kv``.
+        ``qkv_layout`` is the layout of q, k and v. A padding mask needs ``cu_seqlens_q`` and ``cu_seqlens_kv``.
         """
         for what, asked in {
             "FP8": fp8 or fp8_output,
@@ -91,7 +91,7 @@ class FlashAttention(torch.nn.Module):
             self.softmax_scale,
             mask,
             window_size if window_size is not None else (-1, -1),
-            # As flash-attn from 2.1 on: the last query sees every key.
+            # Bottom right, as in flash-attn from 2.1 on: the last query sees every key.
             True,
             (cu_seqlens_q, cu_seqlens_kv),
             (None, None),
@@ -127,5 +127,5 @@ def _parallel(group: Any) -> bool:
 
 
 def get_flash_attention_class() -> type[FlashAttention]:
-    """The class that TransformerEngine-FL makes its attention of."""
+    """The attention class that TransformerEngine-FL instantiates."""
     return FlashAttention

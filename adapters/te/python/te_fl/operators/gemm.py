@@ -47,7 +47,7 @@ def _product(
 
 
 def _operands(first: Any, second: Any) -> tuple[torch.Tensor, torch.Tensor, bool]:
-    """Both as tensors of one dtype, and whether any was quantized."""
+    """(first, second, quantized): plain tensors of one dtype, and whether either was quantized."""
     a, b = plain(first), plain(second)
     quantized = is_quantized(first) or is_quantized(second)
     if a.dtype != b.dtype:
@@ -83,8 +83,8 @@ def generic_gemm(
     """[D, gradient of the bias or None, input of GELU or None, ``extra_output``].
 
     Forward: D = α·op(B)·op(A) + ``bias``, through GELU with ``gelu``. With ``grad``, ``gelu`` multiplies by
-    the derivative of GELU at ``gelu_in``, and a ``bias`` asks for its gradient: the sum over the rows of
-    D where that went through GELU, and of B elsewhere. ``accumulate`` adds β·D (β = 1 if not given).
+    the derivative of GELU at ``gelu_in``, and a ``bias`` requests its gradient: the sum over the rows of
+    D with ``gelu``, else of B. ``accumulate`` adds β·D (β = 1 if not given).
     """
     check(quantizer)
     if comm_overlap is not None:
@@ -106,7 +106,7 @@ def generic_gemm(
         # The library adds the bias before it rounds.
         product = _product(a, transA, b, transB, added)
     else:
-        # What follows goes on with the sum as the library has it: in float32.
+        # The epilogue continues with the unrounded sum, in `wide`.
         product = _wide_product(a, transA, b, transB, wide)
         product = product if alpha == 1.0 else product * alpha
         product = product if added is None else product + added.to(wide)
@@ -140,7 +140,7 @@ def _wide_product(
 ) -> torch.Tensor:
     narrow = a.dtype in (torch.float16, torch.bfloat16)
     if narrow and not a.is_cpu and has_kernel("aten::mm.dtype", a):
-        # 16-bit tensor cores, with the float32 sum as it is.
+        # 16-bit tensor cores, with the float32 sum returned unrounded.
         return torch.mm(*_sides(a, trans_a, b, trans_b), out_dtype=torch.float32)
     return torch.mm(*_sides(a.to(wide), trans_a, b.to(wide), trans_b))
 
@@ -188,10 +188,10 @@ def te_general_grouped_gemm(
     use_split_accumulator: bool,
     math_sm_count: int = 0,
 ) -> list[torch.Tensor]:
-    """One product per pair, written into ``D``; returns the gradients of the biases or the biases.
+    """One product per pair, written into ``D``. Returns ``bias``, or the new ``D`` where ``D`` is None.
 
-    With ``single_output`` the results follow each other in the rows of ``D[0]``. A bias or an input of
-    GELU that is empty is none. With ``grad`` the tensors of ``bias`` receive the gradients.
+    With ``single_output`` the results follow each other in the rows of ``D[0]``. An empty bias or input of
+    GELU means none. With ``grad`` the tensors of ``bias`` receive the gradients.
     """
     dtype = torch_dtype(D_type)
     if single_output and D is None:

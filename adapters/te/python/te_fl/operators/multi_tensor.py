@@ -1,7 +1,7 @@
 """Operators over lists of tensors: scaling, norms, and optimizers.
 
-``noop_flag`` is an integer on the device. Where it is set, nothing is written; the host never waits for
-it. ``chunk_size`` is how TransformerEngine's kernels divide their work, and means nothing here.
+``noop_flag`` is an integer tensor on the device. When it is set, nothing is written; the host never waits
+for it. ``chunk_size`` divides the work of TransformerEngine's kernels and is ignored here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _flag_not_finite(noop_flag: torch.Tensor, value: torch.Tensor) -> None:
-    """Sets the flag where ``value`` is not finite, and leaves it elsewhere."""
+    """Sets the flag if an element of ``value`` is not finite, else leaves it unchanged."""
     bad = ~torch.isfinite(value).all()
     assign(noop_flag, torch.where(bad, torch.ones_like(noop_flag), noop_flag))
 
@@ -61,7 +61,7 @@ def _norms(
 def multi_tensor_l2norm(
     chunk_size: int, noop_flag: torch.Tensor, tensor_lists: _Lists, per_tensor: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(norm of all, norm of each or nothing), in float32. Sets the flag when it is not finite."""
+    """(norm of all, norm of each or empty), in float32. Sets the flag when the norm of all is not finite."""
     return _norms(noop_flag, tensor_lists[0], 1.0, bool(per_tensor))
 
 
@@ -73,13 +73,13 @@ def multi_tensor_unscale_l2norm(
     inv_scale: torch.Tensor,
     per_tensor: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The norms of the tensors multiplied with ``inv_scale``; the tensors stay as they are."""
+    """The norms of the tensors times ``inv_scale``, as in :func:`multi_tensor_l2norm`. The tensors are unchanged."""
     factor = inv_scale.reshape(()) if isinstance(inv_scale, torch.Tensor) else inv_scale
     return _norms(noop_flag, tensor_lists[0], factor, bool(per_tensor))
 
 
 class _Step(NamedTuple):
-    """What TransformerEngine passes to every Adam after the lists."""
+    """The arguments of every Adam after the lists of tensors."""
 
     lr: Any
     beta1: float
@@ -138,9 +138,9 @@ def _adam(
     how: _Step,
     inv_scale: torch.Tensor | None = None,
 ) -> None:
-    """grads, params, first and second moments, and perhaps master copies of the parameters.
+    """One step of Adam, computed in float32 (float64 for float64), whatever the dtypes of the tensors.
 
-    Computed in float32, whatever the tensors are kept in.
+    ``tensor_lists``: grads, params, first moments, second moments, and optionally master parameters.
     """
     if len(tensor_lists) not in (4, 5):
         raise ValueError(f"tensor_lists must be 4 or 5 lists, got {len(tensor_lists)}")
@@ -152,7 +152,7 @@ def _adam(
     with torch.no_grad():
         grads, params, firsts, seconds = tensor_lists[:4]
         masters = tensor_lists[4] if len(tensor_lists) == 5 else params
-        # The fused kernel goes through memory, whatever the strides are.
+        # The fused kernel walks through memory and ignores strides.
         work = [
             [_wide(t.detach()).contiguous() for t in tensors]
             for tensors in (masters, grads, firsts, seconds)
@@ -165,7 +165,7 @@ def _adam(
             (masters, firsts, seconds), (work[0], work[2], work[3]), strict=True
         ):
             for target, value in zip(kept, computed, strict=True):
-                # A contiguous float32 tensor is itself what the kernel has written.
+                # The kernel has written a contiguous float32 tensor in place.
                 if target.data_ptr() != value.data_ptr():
                     target.copy_(unless(noop_flag, value.to(target.dtype), target))
         if masters is not params:
@@ -210,17 +210,20 @@ def multi_tensor_adam_capturable(
     weight_decay: float,
     inv_scale: torch.Tensor,
 ) -> None:
-    """The same with ``lr``, ``step`` and ``inv_scale``, which multiplies the gradients, on the device."""
+    """:func:`multi_tensor_adam` with ``lr``, ``step`` and ``inv_scale`` on the device.
+
+    ``inv_scale`` multiplies the gradients.
+    """
     how = _Step(lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
     _adam(noop_flag, tensor_lists, how, inv_scale)
 
 
-#: With master parameters as the fifth list.
+#: :func:`multi_tensor_adam_capturable` with master parameters as the fifth list.
 multi_tensor_adam_capturable_master = multi_tensor_adam_capturable
 
 
 def join_remainder(param: torch.Tensor, remainder: torch.Tensor) -> torch.Tensor:
-    """float32 of a bfloat16 parameter, rounded to nearest, and its int16 remainder (the low half)."""
+    """The float32 number of a bfloat16 parameter, rounded to nearest, and its int16 remainder (the low half)."""
     high = param.view(torch.int16).to(torch.int32)
     high = torch.where(remainder < 0, high - 1, high)
     low = remainder.to(torch.int32) & 0xFFFF
@@ -228,7 +231,7 @@ def join_remainder(param: torch.Tensor, remainder: torch.Tensor) -> torch.Tensor
 
 
 def split_remainder(master: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The other way round: (parameter as int16 bits, remainder)."""
+    """The inverse of :func:`join_remainder`: (parameter as int16 bits, remainder)."""
     bits = master.view(torch.int32)
     remainder = (bits & 0xFFFF).to(torch.int16)
     high = (bits >> 16).to(torch.int16)
@@ -255,7 +258,7 @@ def multi_tensor_adam_param_remainder(
         masters = [join_remainder(p, r) for p, r in zip(params, remainders, strict=True)]
         how = _Step(lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
         _adam(noop_flag, [grads, masters, firsts, seconds], how)
-        # Where the flag is set the master did not change, and splits into what it was joined from.
+        # When the flag is set, the masters are unchanged and split into the same parameters and remainders.
         for master, param, remainder in zip(masters, params, remainders, strict=True):
             high, low = split_remainder(master)
             param.view(torch.int16).copy_(high)
@@ -310,9 +313,10 @@ def multi_tensor_sgd(
     wd_after_momentum: bool,
     scale: float,
 ) -> None:
-    """One step of SGD; ``tensor_lists``: grads, params, momentum buffers, and perhaps float16 copies.
+    """One step of SGD.
 
-    Gradients are multiplied with ``scale``. In the ``first_run`` the buffers take the gradients.
+    ``tensor_lists``: grads, params, momentum buffers, and optionally float16 copies of the parameters.
+    Gradients are multiplied by ``scale``. In the ``first_run`` the buffers take the gradients.
     """
     with torch.no_grad():
         grads, params, buffers = tensor_lists[:3]

@@ -1,9 +1,9 @@
 """LayerNorm and RMSNorm over the last dimension.
 
 γ is ``weight``, or 1 + ``weight`` with ``zero_centered_gamma``. Statistics are float32 (float64 for
-float64), one per row, flattened, as TransformerEngine returns them. torch's fused kernels do the work
-where they compute what TransformerEngine computes, on operands that are first brought to float32 where
-they would not.
+float64), one per row, flattened, as TransformerEngine returns them. torch's fused kernels compute the
+results. Operands are converted to float32 first where the kernels would round differently from
+TransformerEngine.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from te_fl.operators.arguments import assign, compute_dtype, has_kernel, renamed
 from te_fl.operators.quantization import check, quantize
 
 _aten = torch.ops.aten
-# The CPU has none.
+# torch's CPU backend has no such kernel.
 _FUSED = "aten::_fused_rms_norm_backward"
 
 
 def _operands(
     gamma: torch.Tensor, zero_centered: bool, *tensors: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """γ and the tensors in a dtype in which torch's kernel is exact enough."""
+    """γ and the tensors, in a dtype in which torch's kernels are as exact as TransformerEngine's."""
     x, dtype = tensors[0], gamma.dtype
     if gamma.shape != x.shape[-1:]:
         raise ValueError(
             f"gamma must have the shape {tuple(x.shape[-1:])}, the last dimension of {tuple(x.shape)}, "
             f"got {tuple(gamma.shape)}"
         )
-    # On an accelerator the kernels compute in float32 anyway; 1 + γ would round to 16 bits, though.
+    # Kernels of accelerators compute 16-bit operands in float32. Only 1 + γ would round to 16 bits.
     wide = dtype == torch.float32 or dtype == torch.float64
     if wide or (not zero_centered and has_kernel(_FUSED, x)):
         for tensor in tensors:
@@ -93,7 +93,7 @@ def layernorm_bwd(
         mu.to(statistics).reshape(rows),
         rsigma.to(statistics).reshape(rows),
         g,
-        g,  # stands for the bias, of which only the shape counts
+        g,  # in the place of the bias: the kernel reads only its shape
         [True, True, True],
     )
     return dx.to(x.dtype), dgamma.to(gamma.dtype), dbeta.to(gamma.dtype)
@@ -151,7 +151,7 @@ def rmsnorm_bwd(
     zero_centered_gamma: bool = False,
     eps: float = 1e-5,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(dx, dγ). ``eps`` is in ``rsigma`` already."""
+    """(dx, dγ). ``eps`` is ignored: ``rsigma`` contains it."""
     dx, dgamma = _rmsnorm_bwd(dz, x, rsigma, gamma, zero_centered_gamma)
     return dx.to(x.dtype), dgamma.to(gamma.dtype)
 

@@ -1,4 +1,4 @@
-"""Tokens to the rows of their experts and back, by the index of each token's experts.
+"""Permutation of tokens to the rows of their experts and back, for mixtures of experts.
 
 ``row_id_map``, int32 of length topK·tokens, has at k·tokens + t the row of the k-th choice of token t, or
 −1 where the row was dropped.
@@ -21,7 +21,7 @@ def moe_permute_fwd(
 ) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
     """(rows sorted by expert, row_id_map, ``workspace``).
 
-    ``indices`` is (tokens, topK). Only the first ``num_out_tokens`` rows are kept where that is not 0.
+    ``indices`` is (tokens, topK). A positive ``num_out_tokens`` is the number of rows kept.
     """
     tokens, top_k = indices.shape
     order = torch.sort(indices.flatten(), stable=True).indices
@@ -84,7 +84,7 @@ def moe_unpermute_bwd(
     rows = row_id_map.view(top_k, tokens).long()
     present = rows >= 0
     wide = torch.float64 if input_bwd.dtype == torch.float64 else torch.float32
-    # One more row takes what was dropped.
+    # One spare row takes the gradients of dropped rows.
     spare = input_fwd.shape[0]
     act_grad = torch.zeros(
         spare + 1, input_bwd.shape[1], dtype=input_bwd.dtype, device=input_bwd.device

@@ -1,8 +1,8 @@
-"""FP8 with one scale per tensor: quantize, dequantize, transpose, and the scales themselves.
+"""FP8 with one scale per tensor: quantize, dequantize, transpose, and computation of scales.
 
-A quantized tensor is TransformerEngine's ``Float8Tensor`` (or its storage): bytes in ``_data``, perhaps
+A quantized tensor is TransformerEngine's ``Float8Tensor`` (or its storage): bytes in ``_data``, optionally
 ``_transpose``, and ``_scale_inv``, with value = byte × scale_inv. Block scaling (MXFP8, NVFP4, blocks of
-FP8) is declined, so that the next implementation serves it.
+FP8) is declined, and the plan tries the next implementation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _is(quantizer: Any, name: str) -> bool:
 
 
 def check(quantizer: Any) -> None:
-    """Declines a quantizer that is not one of FP8 with one scale per tensor. Nothing was computed yet."""
+    """Raises UnsupportedError for a quantizer other than FP8 with one scale per tensor."""
     if quantizer is None or _is(quantizer, "Float8Quantizer"):
         return
     if not _is(quantizer, "Float8CurrentScalingQuantizer"):
@@ -59,7 +59,7 @@ def from_fp8(data: torch.Tensor, scale_inv: torch.Tensor, dtype: torch.dtype) ->
 
 def is_quantized(tensor: Any) -> bool:
     """Whether ``tensor`` is one of TransformerEngine's quantized ones."""
-    # torch takes a microsecond to say that a tensor has no such attribute.
+    # A fast path: torch takes a microsecond to report a missing attribute of a tensor.
     if type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter:
         return False
     return hasattr(tensor, "_scale_inv") or hasattr(tensor, "_rowwise_data")
@@ -87,9 +87,9 @@ def plain(tensor: Any) -> torch.Tensor:
 def quantize(
     tensor: Any, quantizer: Any, output: Any = None, noop: torch.Tensor | None = None
 ) -> Any:
-    """``tensor`` as ``quantizer`` wants it; unchanged ``output`` where ``noop`` is set.
+    """``tensor`` quantized by ``quantizer``, in ``output`` if given; ``output`` is unchanged if ``noop`` is set.
 
-    Without a quantizer it is the tensor itself, copied into ``output`` if there is one.
+    Without a quantizer the result is the tensor's values, copied into ``output`` if given.
     """
     check(quantizer)
     values = plain(tensor)
@@ -142,7 +142,7 @@ def bgrad_quantize(input: torch.Tensor, quantizer: Any) -> tuple[torch.Tensor, A
 
 
 def multi_tensor_quantize(tensor_list: list[Any], quantizer_list: list[Any]) -> list[Any]:
-    """Each tensor as its quantizer wants it."""
+    """Each tensor quantized by its quantizer."""
     for quantizer in quantizer_list:
         check(quantizer)
     pairs = zip(tensor_list, quantizer_list, strict=True)
@@ -155,7 +155,7 @@ def split_quantize(
     quantizer_list: list[Any],
     disable_bulk_allocation: bool = False,
 ) -> list[Any]:
-    """Sections of the first dimension, each as its quantizer wants it."""
+    """Sections of the first dimension, each quantized by its quantizer."""
     return multi_tensor_quantize(list(torch.split(tensor, list(split_sections))), quantizer_list)
 
 

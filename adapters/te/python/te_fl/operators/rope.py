@@ -1,7 +1,7 @@
 """Rotary position embeddings.
 
 ``freqs`` is (positions, 1, 1, d2) in float32, angles in radians; the first d2 of the last dimension are
-turned, the rest is copied. Halves are turned against each other, or neighbours with ``interleaved``.
+rotated, the rest is copied. The pairs are (i, i + d2/2), or neighbours with ``interleaved``.
 Formats: sbhd, bshd, and thd with the cumulative lengths of its sequences. With context parallelism the
 rank holds chunks ``cp_rank`` and 2·``cp_size`` − ``cp_rank`` − 1 of each sequence.
 """
@@ -18,7 +18,7 @@ _FORMATS = {0: "SBHD", 1: "BSHD", 2: "THD"}
 
 
 def _partners(x: torch.Tensor, interleaved: bool) -> torch.Tensor:
-    """Each element's place taken by the one it is turned against."""
+    """``x`` with the two elements of each rotated pair exchanged."""
     if interleaved:
         swapped: torch.Tensor = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
         return swapped
@@ -27,11 +27,11 @@ def _partners(x: torch.Tensor, interleaved: bool) -> torch.Tensor:
 
 def _turn(x: torch.Tensor, angles: torch.Tensor, interleaved: bool, backward: bool) -> torch.Tensor:
     d2 = angles.shape[-1]
-    # float32 angles have torch compute in float32 with x of 16 bits, too.
+    # With float32 angles torch computes in float32, also for x of 16 bits.
     angles = angles.to(torch.promote_types(x.dtype, torch.float32))
     cos, sin = torch.cos(angles), torch.sin(angles)
     if backward:
-        # The transpose takes the partner's sine, and turns the other way.
+        # The transposed rotation uses the partner's sine with the opposite sign.
         sin = _partners(sin, interleaved)
     negative = sin[..., int(backward) :: 2] if interleaved else sin.chunk(2, -1)[int(backward)]
     negative.neg_()
@@ -41,7 +41,7 @@ def _turn(x: torch.Tensor, angles: torch.Tensor, interleaved: bool, backward: bo
 
 
 def _chunked(position: torch.Tensor, length: Any, cp_size: int, cp_rank: int) -> torch.Tensor:
-    """Global positions of the local ones of a rank. ``length`` is local: a number, or one each."""
+    """Global positions of a rank's local ``position``. ``length`` is the local length, or one per token."""
     half = length // 2
     first = position + cp_rank * half
     second = position + length * cp_size - (cp_rank + 1) * half - half
@@ -56,7 +56,7 @@ def _positions(
     cp_size: int,
     cp_rank: int,
 ) -> torch.Tensor:
-    """Which row of ``freqs`` each token takes: shaped like the leading dimensions of ``x``."""
+    """The row of ``freqs`` for each token, broadcastable to the leading dimensions of ``x``."""
     if layout == "THD":
         if cu_seqlens is None:
             raise ValueError("the format thd needs cu_seqlens")
@@ -109,12 +109,12 @@ def _rope(
                 f"a rank of several holds two chunks of one length, not {length} tokens"
             )
         if cp_size == 1 and start is None:
-            # Broadcast as they are: (s, 1, 1, d2) to sbhd, (s, 1, d2) to bshd.
+            # These shapes broadcast: (s, 1, 1, d2) to sbhd, (s, 1, d2) to bshd.
             angles = freqs[:length] if layout == "SBHD" else freqs[:length, 0]
             return _turn(x, angles, interleaved, backward)
     position = _positions(x, layout, start, cu_seqlens, cp_size, cp_rank)
     angles = freqs[:, 0, 0]
-    # Past the last sequence of thd there is padding, whose result nobody reads.
+    # Tokens past the last sequence of thd are padding: their results are not used.
     angles = angles[position.clamp(0, freqs.shape[0] - 1)]
     return _turn(x, angles.unsqueeze(-2), interleaved, backward)
 
@@ -129,7 +129,7 @@ def fused_rope_forward(
     cp_size: int = 1,
     cp_rank: int = 0,
 ) -> torch.Tensor:
-    """``input`` turned; ``start_positions`` has the first position of each sequence."""
+    """``input`` rotated. ``start_positions`` has the first position of each sequence."""
     layout = enumerator(qkv_format, _FORMATS)
     return _rope(
         input, freqs, start_positions, layout, interleaved, cu_seqlens, cp_size, cp_rank, False
@@ -141,7 +141,7 @@ def fused_rope_backward(
 ) -> torch.Tensor:
     """The gradient of :func:`fused_rope_forward`, with the same arguments.
 
-    TransformerEngine 2.9 has no ``start_positions`` here: the format comes third.
+    TransformerEngine 2.9 passes no ``start_positions``: its third argument is the format.
     """
     if rest and rest[0] is not None and not isinstance(rest[0], torch.Tensor):
         rest = (None, *rest)
@@ -183,15 +183,15 @@ def fused_qkv_rope_forward(
     cp_size: int = 1,
     cp_rank: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(q, k, v) of groups of heads: the last dimension is q heads, k and v, q and k are turned.
+    """(q, k, v) split from the last dimension of ``qkv_input``, with q and k rotated.
 
-    ``qkv_split_arg_list`` has their lengths; q is returned with the head size of k.
+    ``qkv_split_arg_list`` has the lengths of q (several heads), k and v. q is returned with the head size of k.
     """
     layout = enumerator(qkv_format, _FORMATS)
     length_q, length_k, length_v = qkv_split_arg_list
     q, k, v = qkv_input.split([length_q, length_k, length_v], -1)
     q = q.reshape(*q.shape[:2], q.shape[2] * length_q // length_k, length_k)
-    # As TransformerEngine: a rank of several takes no starting positions.
+    # As in TransformerEngine, context parallelism ignores starting positions.
     start = start_positions if cp_size == 1 else None
     q = _rope(q, q_freqs, start, layout, interleaved, None, cp_size, cp_rank, False)
     k = _rope(k, k_freqs, start, layout, interleaved, None, cp_size, cp_rank, False)

@@ -1,7 +1,7 @@
 """Scaled softmaxes over the last dimension, with the masks of attention.
 
-torch's kernels compute in float32 also where tensors have 16 bits. What they are given has 16 bits only
-where multiplying by the scale rounds nothing: where that is a power of 2.
+torch's kernels compute in float32, also for tensors of 16 bits. They get 16-bit operands only if the
+product with the scale is exact: if the scale is a power of 2.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _WIDE = (torch.float32, torch.float64)
 
 
 def _is_exact(scale: float, dtype: torch.dtype) -> bool:
-    """Whether a product with ``scale`` may stay in ``dtype``. Above 1 it could leave float16's range."""
+    """Whether x·``scale`` is exact in ``dtype``. A scale above 1 could leave the range of float16."""
     return dtype in _WIDE or (0.0 < scale <= 1.0 and frexp(scale)[0] == 0.5)
 
 
 def _scaled(x: torch.Tensor, scale: float) -> torch.Tensor:
-    """``scale``·x in a tensor of its own, in float32 where 16 bits would round it."""
+    """A new tensor ``scale``·x, in float32 where 16 bits would round."""
     if _is_exact(scale, x.dtype):
         return x * scale
-    # One pass: a tensor of float32 has torch compute, and keep, the product in float32.
+    # A float32 operand makes torch compute and return float32 in one pass.
     return x * torch.full((1,), scale, dtype=torch.float32, device=x.device)
 
 
@@ -48,7 +48,7 @@ def scaled_softmax_forward(input: torch.Tensor, scale: float) -> torch.Tensor:
 def scaled_softmax_backward(
     output_grad_: torch.Tensor, softmax_results_: torch.Tensor, scale_factor: float
 ) -> torch.Tensor:
-    """The gradient of every softmax of this file: a masked result is 0, and so is its gradient."""
+    """The gradient of every softmax of this file. A masked result is 0, so its gradient is 0."""
     dy, y = output_grad_, softmax_results_
     dx: torch.Tensor
     if dy.dtype == y.dtype and _is_exact(scale_factor, dy.dtype):
@@ -63,10 +63,10 @@ def scaled_softmax_backward(
 def scaled_masked_softmax_forward(
     input: torch.Tensor, mask: torch.Tensor, scale_factor: float
 ) -> torch.Tensor:
-    """softmax over what ``mask`` leaves; a row of which it leaves nothing is 0.
+    """softmax(``scale_factor``·x) over the unmasked elements; a fully masked row is 0.
 
-    An integer or bool mask, broadcast to ``input``, masks where it is 1. One of floating-point numbers is
-    added to the scaled input.
+    An integer or bool mask, broadcast to ``input``, masks where it is 1. A floating-point mask is added to
+    the scaled input.
     """
     if mask.is_floating_point():
         wide = torch.float64 if input.dtype == torch.float64 else torch.float32
