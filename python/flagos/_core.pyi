@@ -26,7 +26,7 @@ class FlagosError(Exception):
 
     #: The class of the failure: ``configuration``, ``out of memory``, ...
     kind: str
-    #: What to do next, if it is known.
+    #: The remedy, if it is known.
     hint: str | None
 
 class ConfigError(FlagosError, ValueError):
@@ -42,7 +42,7 @@ class DeviceError(FlagosError, RuntimeError):
     """The device, its driver or a piece of queued work failed."""
 
 class UnsupportedError(FlagosError, NotImplementedError):
-    """Not supported here; the call has changed nothing."""
+    """The call is not supported here and has changed nothing."""
 
 class ForkedError(FlagosError, RuntimeError):
     """The process is a forked child of one that had initialised flagos."""
@@ -59,18 +59,18 @@ def comm_capsule() -> object:
     """A capsule named ``flagos.FlagosCommApi`` over the C table that ``flagos_comm.h`` describes."""
 
 comm_abi_version: int
-"""Version of the layout of that table."""
+"""Version of the layout of the table of :func:`comm_capsule`."""
 
 def comm_engines(library: str | None = None) -> list[tuple[str, bool, str]]:
-    """Every engine of collectives: name, whether it can be used, and what serves it or why not.
+    """Every engine of collectives: (name, whether it can be used, its library or the reason why not).
 
     ``library`` is the file to try for engines of vendors; without it they search by name.
     """
 
 def comm_settings() -> tuple[str, str, int, str]:
-    """Engine, library, window in bytes and dump folder as the environment has them.
+    """(engine, library, window in bytes, dump folder) of the environment.
 
-    Empty, or 0, where it has not. Raises ConfigError for a window that is no number of bytes.
+    Unset values are empty, or 0. Raises ConfigError for a window that is not a number of bytes.
     """
 
 # Devices.
@@ -79,10 +79,10 @@ def init() -> None:
     """Reads the configuration, resolves the plan and starts the vendor. Idempotent."""
 
 def device_count() -> int:
-    """How many devices there are; initialises nothing, never fails, 0 when something is wrong."""
+    """The number of devices, 0 when something is wrong. Initialises nothing and never fails."""
 
 def vendor() -> str:
-    """The vendor that serves this process, or would. Opens nothing."""
+    """The vendor that serves this process, or would after initialisation. Opens nothing."""
 
 def devices() -> list[Device]:
     """Every device."""
@@ -103,9 +103,9 @@ def register_impls(
     unavailable_reason: str | None = None,
     cpu_fallback: bool = False,
 ) -> int:
-    """Registers one native implementation for many operators of a namespace; how many it was.
+    """Registers one native implementation for many operators of a namespace. Returns their number.
 
-    All or nothing. ``backend`` defaults to the vendor's name, or to the kind. With
+    Registers all or none. ``backend`` defaults to the vendor's name, or to the kind. With
     ``cpu_fallback`` the adapter runs the operator on copies of its arguments on the CPU.
     """
 
@@ -122,17 +122,17 @@ def register_impl(
     only: Sequence[tuple[str, str]] = (),
     verdict: tuple[str, str] | None = None,
 ) -> int:
-    """Registers one implementation, native or the Python callable ``fn``; its token, 0 if native.
+    """Registers one implementation, native or the Python callable ``fn``. Returns its token, 0 if native.
 
-    ``on_request`` is why only a route of the operator's own may choose it. ``only`` are the
-    conditions on calls it serves, each with what it means, and ``verdict`` is a verdict with what it
-    rests on; the explanation tells both, and the adapter sees to the conditions.
+    ``on_request`` is the reason why only a route of the operator's own may choose it. ``only`` are
+    conditions on calls, as (condition, meaning); ``verdict`` is (verdict, evidence). The explanation shows
+    both. The adapter enforces the conditions.
     """
 
 def declare_composite(namespace: str, names: Sequence[str]) -> None:
     """Declares operators that torch decomposes into others when nothing is registered for them.
 
-    A route for one that nothing registered follows is refused.
+    A route for such an operator is refused while nothing is registered for it.
     """
 
 def unregister(op: str, impl_id: str) -> None:
@@ -144,31 +144,31 @@ def foreign(token: int) -> Callable[..., Any]:
 # The plan.
 
 def resolve() -> None:
-    """Resolves the plan now and publishes it, if anything changed since the last time."""
+    """Resolves and publishes the plan, if anything changed since the last time."""
 
 def reload() -> None:
     """Reads files and environment again, then resolves. On an error nothing changes."""
 
 def plan() -> dict[str, Any]:
-    """``ops``: every operator by name (but for those torch decomposes), sorted, each as from
-    :func:`explain`; ``unmatched``: routes for namespaces nobody has registered yet, as
+    """``ops``: every operator by name (except those that torch decomposes), sorted, each as from
+    :func:`explain`; ``unmatched``: routes for namespaces without registrations, as
     ``(operator, source)``."""
 
 def explain(op: str) -> dict[str, Any]:
-    """Why an operator runs where it runs: ``op``, ``route`` (``native``, ``foreign``, ``blocked``,
+    """The decision for an operator: ``op``, ``route`` (``native``, ``foreign``, ``blocked``,
     ``cpu_fallback``), ``composite`` (whether torch decomposes it into others), ``winner`` (an
     ``impl_id`` or ``None``), ``backend``, ``selector``, ``selectors``, ``explicit``,
     ``decided_by`` and ``candidates`` (the winner first; each ``impl_id``, ``kind``, ``vendor``,
     ``backend``, ``priority``, ``chosen`` and ``reason``)."""
 
 def explain_text(op: str) -> str:
-    """The same for people."""
+    """:func:`explain` as text for people."""
 
 def ops(prefix: str | None = None) -> list[str]:
     """Qualified names of the registered operators, sorted."""
 
 def plan_lock() -> str:
-    """The plan as the text of a lock file, the same for the same plan."""
+    """The plan as the text of a lock file. Equal plans give equal texts."""
 
 def check_lock(path: str | PathLike[str]) -> None:
     """Raises :class:`ConfigError` with the differences from a lock file."""
@@ -179,22 +179,22 @@ def set_route(op: str, selector: str) -> None:
     """Routes an operator, above files and environment."""
 
 def clear_route(op: str | None = None) -> int:
-    """Takes back one route of :func:`set_route`, or all; how many there were."""
+    """Removes one route of :func:`set_route`, or all. Returns the number of removed routes."""
 
 def push_context(routes: Mapping[str, str]) -> int:
-    """Puts a context of routes on top and returns what :func:`pop_context` takes."""
+    """Puts a context of routes on top and returns the token for :func:`pop_context`."""
 
 def pop_context(token: int) -> None:
-    """Removes a context, wherever it is in the order."""
+    """Removes a context at any place of the order."""
 
 def set_strict(enabled: bool | None) -> None:
-    """Strict mode from the API; ``None`` gives the decision back to the configuration."""
+    """Sets strict mode; ``None`` leaves the decision to the configuration."""
 
 def strict_override() -> bool | None:
-    """What :func:`set_strict` set."""
+    """The last value of :func:`set_strict`."""
 
 def log_dispatch(op: str, backend: str) -> None:
-    """Writes the line about who serves a call to ``sys.stderr``, where every dispatch is to be logged."""
+    """Writes the line of a dispatch to ``sys.stderr`` if the configuration asks to log dispatches."""
 
 # Operators that Python calls.
 
@@ -206,21 +206,22 @@ class Operator:
         >>> scale(21)
         42
 
-    There is one per name. The plan is asked once, and again after it changed; a call costs one
+    There is one object per name. It asks the plan once, and again after a change; a call costs one
     comparison more than the function.
 
     An implementation declines a call by raising :class:`UnsupportedError` before it has written to
     anything: the next usable one serves the call, which is counted as a fallback, and an error in
     strict mode.
 
-    An adapter that chooses by itself gives ``resolve`` and ``failed``, and the methods about the plan
-    raise TypeError: ``resolve(op)`` returns the function to call, and ``failed(op, target, error, args,
-    kwargs)``, asked when that raises, the result of another one, or NotImplemented for the error as it was.
+    An adapter that chooses by itself passes ``resolve`` and ``failed``; methods about the plan then raise
+    TypeError. ``resolve(op)`` returns the function to call. ``failed(op, target, error, args, kwargs)`` is
+    called when that function raises; it returns the result of another function, or NotImplemented to have
+    the error raised.
     """
 
     name: str
     __name__: str
-    #: The function that was called last, once there was one.
+    #: The function that was called last; unset before the first call.
     target: Callable[..., Any]
     def __new__(
         cls,
@@ -243,12 +244,12 @@ class Operator:
     ) -> None:
         """Registers ``fn``.
 
-        ``unavailable`` is a reason why it can never be chosen, ``on_request`` one why only a route of
-        the operator's own chooses it. Both are explained.
+        ``unavailable`` is a reason why it can never be chosen, ``on_request`` a reason why only a route of
+        the operator's own may choose it. The explanation shows both.
         """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls what the plan chose. Raises :class:`UnsupportedError` when that is nothing."""
+        """Calls the implementation that the plan chose. Raises :class:`UnsupportedError` without one."""
 
     @property
     def winner(self) -> str:
@@ -256,7 +257,7 @@ class Operator:
 
     @property
     def calls(self) -> dict[str, int]:
-        """How many calls each implementation served since the counters were reset."""
+        """Implementation → number of calls that it served since the counters were reset."""
 
     def reset(self) -> None:
         """Sets the counts to zero."""
@@ -265,24 +266,24 @@ class Operator:
         """The function that was registered as ``impl_id``; ValueError when there is none."""
 
     def bind(self, epoch: int, target: Callable[..., Any]) -> None:
-        """Remembers what ``resolve`` found, as of an epoch that was read before."""
+        """Keeps the result of ``resolve`` for ``epoch``, which was read before resolving."""
 
 class _Override:
     policy: Any
 
 class _Operator:
-    """What an adapter that chooses by itself needs beside :class:`Operator`."""
+    """Functions for an adapter that chooses by itself, beside :class:`Operator`."""
 
-    #: Holds the override of the current thread or task, which only such operators follow.
+    #: The override of the current thread or task. Only operators with ``resolve`` follow it.
     policy_variable: ContextVar[Any]
     def epoch(self) -> int:
-        """Counts every change of the plan, and those that adapters tell with :meth:`advance`."""
+        """The number of changes of the plan, plus the calls of :meth:`advance`."""
 
     def advance(self) -> int:
-        """Has every call resolved again; returns the new epoch."""
+        """Makes every operator resolve again at its next call. Returns the new epoch."""
 
     def enter(self) -> None:
-        """A region with an override was entered somewhere."""
+        """Tells that a thread or task entered a region with an override."""
 
     def leave(self) -> None: ...
     def by_name(
@@ -291,10 +292,10 @@ class _Operator:
         missing: Callable[[str], Operator],
         plain: Callable[..., Any],
     ) -> Callable[..., Any]:
-        """Calls the operator that its first argument names.
+        """A function that calls the operator named by its first argument.
 
-        ``missing(name)`` gives one that ``operators`` has not, ``plain`` takes a call without a positional
-        argument.
+        ``missing(name)`` returns an operator that ``operators`` lacks. ``plain`` serves calls without a
+        positional argument.
         """
 
     def policy_override(self, policy: Any) -> _Override:
@@ -303,14 +304,14 @@ class _Operator:
     def bind_under(
         self, over: _Override, op: Operator, epoch: int, target: Callable[..., Any]
     ) -> None:
-        """Remembers what an operator resolved to under an override."""
+        """Keeps the result of ``resolve`` under an override, for ``epoch``."""
 
 operator: _Operator
 
 # Counters.
 
 def counters() -> dict[str, dict[str, int]]:
-    """``calls`` and ``fallbacks`` of every operator that has any."""
+    """``calls`` and ``fallbacks`` of every operator with calls or fallbacks."""
 
 def reset_counters() -> None:
     """Sets every counter to zero."""
@@ -319,7 +320,7 @@ def record_fallback(op: str, reason: str) -> None:
     """Counts a CPU fallback; raises in strict mode or beyond the budget."""
 
 def fallbacks() -> list[dict[str, Any]]:
-    """Every operator that fell back: ``op``, ``count`` and the ``reason`` of the first time."""
+    """Every operator that fell back: ``op``, ``count`` and the ``reason`` of the first fallback."""
 
 # Configuration.
 
@@ -327,7 +328,7 @@ def set_shipped_config(path: str | PathLike[str]) -> None:
     """Names the ``backends.conf`` an adapter ships: the weakest layer."""
 
 def configuration() -> dict[str, Any]:
-    """What files and variables say: ``files`` that were read, in order, ``warnings``, ``lock``,
+    """The configuration of files and variables: ``files`` that were read, in order, ``warnings``, ``lock``,
     ``vendor``, ``flaggems_source_dir``, ``gems_vendor``. Raises :class:`ConfigError`."""
 
 def environment() -> list[_Variable]:
@@ -384,7 +385,7 @@ def launch_intercept(
     learn: Callable[..., LaunchPlan | None],
     /,
 ) -> tuple[Any, Any]:
-    """The methods ``run`` and ``__getitem__`` that stand in for those of a class: ``"jit"``, ``"entry"``."""
+    """The methods ``run`` and ``__getitem__`` that replace those of ``cls``; ``kind`` is ``"jit"`` or ``"entry"``."""
 
 def launch_knobs(
     runtime: dict[str, Any],
@@ -405,19 +406,19 @@ def launch_constants(types: Sequence[type]) -> bool:
 def launch_tensors(
     types: tuple[type, type], offset: int, data_ptr: int, dtype: int, device_type: int
 ) -> None:
-    """Says how tensors are read; an offset of 0 means through Python."""
+    """Declares how to read tensors; with an offset of 0 they are read through Python."""
 
 def launch_read_tensor(tensor: object) -> tuple[int, int, int] | None:
-    """Address, dtype and device type as launches read them; ``None``: they ask through Python."""
+    """(address, dtype, device type) as launches read them; ``None`` when they read through Python."""
 
 def launch_pack(kind: str, number: object) -> int | None:
     """The bits of a number as a kernel's parameter; ``None`` where Triton's launcher would refuse it."""
 
 def launch_size(kind: str) -> int:
-    """Bytes of a parameter of a type of Triton's."""
+    """Bytes of a parameter of a Triton type."""
 
 def launch_set_recorder(recorder: Callable[..., None] | None) -> Callable[..., None] | None:
-    """Has ``recorder(kernel, grid, stream, args)`` told of this thread's launches; returns the one before."""
+    """Sets ``recorder(kernel, grid, stream, args)``, called at this thread's launches. Returns the previous one."""
 
 def launch_recorder() -> Callable[..., None] | None:
     """The recorder of this thread."""
@@ -426,7 +427,7 @@ def launch_statistics() -> dict[str, Any]:
     """``native``: launches, and ``fallback``: launches on the original path by reason."""
 
 def launch_reset_statistics() -> None:
-    """Counts start again from 0."""
+    """Sets the counts of :func:`launch_statistics` to 0."""
 
 # Logs, for ``flagos.logs``.
 

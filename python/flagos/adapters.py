@@ -1,18 +1,18 @@
-"""What adapters contribute to the ``flagos`` command, and what to install for one that is missing.
+"""Contributions of adapters to the ``flagos`` command, and the catalogue of published adapters.
 
-An adapter contributes functions by entry points. Each group says what its functions take and return:
+An adapter contributes functions by entry points. The groups and the signatures of their functions:
 
 * ``flagos.commands``: ``run(arguments: list[str]) -> int`` is the command of the entry point's name. It
-  parses its own options and returns the status; :class:`flagos.cli.output.CommandError` is told in words.
-* ``flagos.doctor.checks``: ``checks(timeout: float) -> Iterator[Check]`` is asked by ``flagos doctor``;
+  parses its own options and returns the status; :class:`flagos.cli.output.CommandError` prints a message.
+* ``flagos.doctor.checks``: ``checks(timeout: float) -> Iterator[Check]`` runs in ``flagos doctor``;
   ``timeout`` (seconds) is for each process it starts (:func:`flagos.doctor.process.run_module`).
 * ``flagos.doctor.canaries``: ``canaries(timeout: float, found: Mapping[str, Check]) -> Iterator[Check]``
-  computes something, after all checks; ``found`` are those by name.
+  runs small computations after all checks; ``found`` are the checks by name.
 * ``flagos.operators``: ``register() -> None`` registers the operators of the namespace that the entry point
   is named after, for ``flagos ops`` and ``flagos explain``.
 
-A module is imported only when its function is needed. Where a framework may be broken, its import belongs
-into the function of a command, or into the process that a check starts.
+A module is imported only when its function is needed. A framework may be broken, so its import belongs into
+the function of a command, or into the process that a check starts.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ OPERATORS = "flagos.operators"
 
 @dataclass(frozen=True)
 class Contribution:
-    """One entry point. Nothing of it is imported yet."""
+    """One entry point, whose module is not imported yet."""
 
-    #: Of the adapter, of the command, or the namespace.
+    #: The name of the adapter, of the command, or of the namespace.
     name: str
-    #: What declares it, such as ``my-adapter``.
+    #: The distribution that declares it, such as ``my-adapter``.
     distribution: str
     entry: EntryPoint
 
@@ -49,7 +49,7 @@ class Contribution:
         return self.entry.module.partition(".")[0]
 
     def load(self) -> Callable[..., Any]:
-        """Imports the function. Raises what its module raises, and TypeError for what cannot be called."""
+        """Imports the function. Raises the errors of its module, and TypeError if it is not callable."""
         function = self.entry.load()
         if not callable(function):
             raise TypeError(f"{self.entry.value} is no function")
@@ -57,7 +57,7 @@ class Contribution:
 
 
 def contributions(group: str) -> list[Contribution]:
-    """The entry points of a group: those of published adapters in their order, then others by name."""
+    """The entry points of a group: published adapters in their order, then other adapters by name."""
     from importlib import metadata  # takes as long as everything else that `flagos env` imports
 
     order = {adapter.distribution: place for place, adapter in enumerate(published())}
@@ -73,20 +73,20 @@ def contributions(group: str) -> list[Contribution]:
 class Published:
     """An adapter that is published with this version of flagos."""
 
-    #: Of the distribution ``flagos``: it brings the adapter.
+    #: The extra of the distribution ``flagos`` that installs the adapter.
     extra: str
     distribution: str
     package: str
-    #: Of its operators.
+    #: The namespace of its operators.
     namespace: str
-    #: Whether most people do without it.
+    #: Whether most installations lack it.
     optional: bool
-    #: Environment variables that ask for it, each with the value that does.
+    #: Environment variables that need the adapter when they have this value.
     variables: dict[str, str]
 
     @property
     def fix(self) -> str:
-        """What installs it."""
+        """The command that installs the adapter."""
         return f"pip install 'flagos[{self.extra}]'"
 
 
@@ -100,7 +100,7 @@ class PublishedCommand:
 
 @cache
 def _catalogue() -> dict[str, Any]:
-    # Data: nothing here is imported from. The layout test compares it with what the adapters declare.
+    # The catalogue is data, so no adapter is imported. The layout test compares it with the adapters.
     file = Path(__file__).with_name("data") / "adapters.json"
     catalogue: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return catalogue
@@ -108,7 +108,7 @@ def _catalogue() -> dict[str, Any]:
 
 @cache
 def published() -> tuple[Published, ...]:
-    """Every published adapter, in the order in which they are examined."""
+    """Every published adapter, in the order of ``flagos doctor``."""
     return tuple(Published(**entry) for entry in _catalogue()["adapters"])
 
 

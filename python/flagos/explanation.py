@@ -1,4 +1,4 @@
-"""The plan: for every operator which implementation runs, why, and why not the others."""
+"""The plan: for every operator the implementation that runs, and the reasons."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ connect()
 
 
 class Explanation:
-    """Why an operator runs where it runs. ``print`` it, or read :attr:`data`."""
+    """The decision for one operator. ``print`` it, or read :attr:`data`."""
 
     def __init__(self, data: dict[str, Any], text: str) -> None:
-        #: Operator, winner, losers with their reasons, and what decided.
+        #: Operator, winner, losers with their reasons, and the deciding setting.
         self.data = data
         self._text = text
 
@@ -32,7 +32,7 @@ def explain(op: str) -> Explanation:
 
 
 def plan() -> dict[str, Any]:
-    """The current plan as plain data, resolved now if something changed."""
+    """The current plan as plain data, resolved first if something changed."""
     return _core.plan()
 
 
@@ -45,7 +45,7 @@ def lock(path: str | os.PathLike[str] | None = None) -> str:
     """The plan as the text of a lock file, also written to ``path`` if one is given."""
     text = _core.plan_lock()
     if path is not None:
-        # A pipe that nobody reads is an error, and nothing to wait for.
+        # Opening a pipe without a reader raises instead of waiting.
         with open(path, "w", encoding="utf-8", opener=_without_waiting) as file:
             file.write(text)
     return text

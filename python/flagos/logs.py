@@ -1,6 +1,6 @@
 """The core's records in Python's ``logging``, below the logger ``flagos``.
 
-Threads of the core never wait for Python: they push into a bounded queue (what does not fit is
+Threads of the core never wait for Python: they push into a bounded queue (records that do not fit are
 dropped and counted), and a short-lived thread started on demand hands the records to ``logging``.
 ``FLAGOS_LOG`` sets the level; when it is set and the program configured no logging, records go to
 standard error.
@@ -24,7 +24,7 @@ _connected = False
 
 
 def connect() -> None:
-    """Starts handing records over. Done once; every module of the public API asks for it."""
+    """Starts handing records over. Idempotent, because every module of the public API calls it."""
     global _connected
     if _connected:
         return
@@ -38,7 +38,7 @@ def connect() -> None:
 
 
 def flush() -> None:
-    """Hands over every record that waits, on the calling thread."""
+    """Hands over every waiting record, on the calling thread."""
     with _flushing:
         while records := _core.take_logs(_BATCH):
             for level, target, message in records:
@@ -54,10 +54,10 @@ def _show(directives: str) -> None:
     try:
         _core.set_log_level(directives)
     except _core.ConfigError as error:
-        # Importing must not fail for it: the first use of the device raises the same error.
+        # A warning only, so that the import succeeds: the first use of the device raises the same error.
         warnings.warn(str(error), RuntimeWarning, stacklevel=2)
         return
-    # The core filters; whatever it lets through is wanted.
+    # The core filters already, so the logger must let all its records through.
     _LOGGER.setLevel(_TRACE)
     if not _LOGGER.hasHandlers():
         handler = logging.StreamHandler()

@@ -1,4 +1,4 @@
-"""Texts of exceptions that other people's code raised."""
+"""Texts of exceptions raised by code outside flagos."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Completes modules of other libraries at the moment they are imported.
+"""Completions of other libraries' modules at the moment of their import.
 
-Importing them here instead would make every program pay for them.
+An import from here would cost time in programs that do not use them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _completions: dict[str, list[Callable[[], None]]] = {}
 
 
 def when_imported(module: str, completion: Callable[[], None]) -> None:
-    """Calls ``completion`` now if ``module`` is loaded, and otherwise when it will be.
+    """Calls ``completion`` now if ``module`` is loaded, otherwise after its import.
 
-    A failure becomes a warning: the module must stay usable for everybody else. The same completion
+    A failure becomes a warning: the module must stay usable for other devices. A completion registered
     twice is called once.
     """
     known = _completions.setdefault(module, [])
@@ -39,7 +39,7 @@ def _complete(name: str, completion: Callable[[], None]) -> None:
     try:
         completion()
     except Exception as error:
-        # Another version than the ones known here: it must stay usable for other devices.
+        # An unknown version of the module must stay usable for other devices.
         warnings.warn(
             f"{name} was imported as it is, without flagos: {described(error)}",
             RuntimeWarning,
@@ -48,7 +48,7 @@ def _complete(name: str, completion: Callable[[], None]) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds modules by the other finders, and has their loaders call back once they are executed."""
+    """Finds modules by the other finders, and wraps their loaders to run the completions."""
 
     def find_spec(
         self,
@@ -56,7 +56,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        # Many only ask whether a library is there, so that finding one must change nothing.
+        # `find_spec` is also called only to test for a library, so it has no side effects.
         if fullname not in _completions:
             return None
         for finder in sys.meta_path:
@@ -75,7 +75,7 @@ class _Loader(importlib.abc.Loader):
         self._loader = loader
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)  # such as get_source, for who looks without importing
+        return getattr(self._loader, name)  # such as get_source, used by tools that do not import
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
         module: types.ModuleType | None = self._loader.create_module(spec)

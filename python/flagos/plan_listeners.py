@@ -1,7 +1,7 @@
-"""Who acts when the plan changes: adapters that keep a framework's dispatcher in step with it.
+"""Listeners of the plan: adapters that keep a framework's dispatcher in step with it.
 
-An adapter joins once. It is told of every Python implementation, those registered before it joined
-included, and after every change made through this package.
+An adapter joins once. It is notified of every Python implementation, also those registered before it
+joined, and after every change made through this package.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Implementation:
     fn: Callable[..., Any]
     backend: str
     native: bool = False  # fn takes tensors of the native device
-    # Conditions on calls, as the adapter calls them; it serves others itself.
+    # Names of the adapter's conditions on calls. The adapter serves other calls itself.
     only: tuple[str, ...] = ()
 
 
 class PlanListener(Protocol):
-    """What an adapter does. Called from the thread that made the change."""
+    """The interface of a listener. Its methods run on the thread that made the change."""
 
     def require(self, op: str) -> None:
         """An implementation of ``op`` is about to be registered: raise when there is no such operator."""
@@ -47,7 +47,7 @@ _implementations: dict[tuple[str, str], Implementation] = {}
 
 
 def join(listener: PlanListener) -> None:
-    """Add ``listener`` and tell it of what is registered already."""
+    """Adds ``listener`` and notifies it of the implementations registered so far."""
     with _lock:
         _listeners.append(listener)
         for implementation in _implementations.values():
@@ -55,14 +55,14 @@ def join(listener: PlanListener) -> None:
 
 
 def require(op: str) -> None:
-    """Ask everybody whether ``op`` exists."""
+    """Calls ``require`` of all listeners, which raise if ``op`` does not exist."""
     with _lock:
         for listener in _listeners:
             listener.require(op)
 
 
 def registered(implementation: Implementation) -> None:
-    """Tell everybody of a new implementation."""
+    """Notifies all listeners of a new implementation."""
     with _lock:
         _implementations[implementation.op, implementation.impl_id] = implementation
         for listener in _listeners:
@@ -70,7 +70,7 @@ def registered(implementation: Implementation) -> None:
 
 
 def unregistered(op: str, impl_id: str) -> None:
-    """Tell everybody that an implementation is gone."""
+    """Notifies all listeners that an implementation was unregistered."""
     with _lock:
         _implementations.pop((op, impl_id), None)
         for listener in _listeners:
@@ -78,7 +78,7 @@ def unregistered(op: str, impl_id: str) -> None:
 
 
 def published() -> None:
-    """Tell everybody that the plan may have changed."""
+    """Notifies all listeners that the plan may have changed."""
     with _lock:
         for listener in _listeners:
             listener.published()

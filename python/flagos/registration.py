@@ -29,11 +29,11 @@ def register(
 
     The plan may choose it as soon as it is registered; ``kind`` (``flagos``, ``vendor`` or
     ``reference``), ``vendor`` and ``priority`` decide when. The same ``impl_id`` twice for an
-    operator is an error. Undo with :func:`unregister`.
+    operator is an error. :func:`unregister` undoes it.
 
-    ``on_request`` is a reason why the default order does not take it: then only a route of the
-    operator's own does. ``native`` says that ``fn`` takes tensors of the native device (CUDA), which
-    share the memory of flagos'.
+    ``on_request`` is a reason why the default order skips it: then only a route of the operator's own
+    chooses it. With ``native``, ``fn`` takes tensors of the native device (CUDA), which share the memory of
+    the flagos tensors.
     """
     plan_listeners.require(op)
     token = _core.register_impl(
@@ -53,7 +53,7 @@ def register(
 
 
 def unregister(op: str, impl_id: str) -> None:
-    """Takes back an implementation of ``op``."""
+    """Unregisters an implementation of ``op``."""
     _core.unregister(op, impl_id)
     plan_listeners.unregistered(op, impl_id)
     plan_listeners.published()

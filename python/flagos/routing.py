@@ -1,7 +1,7 @@
-"""Routes: which implementation serves which operator, decided from the program.
+"""Routes set by the program: the implementation for each operator.
 
 Routes are process-wide, like the plan they change: a region routed by one thread is routed for all
-of them. Regions of several threads may overlap and end in any order; the one entered last wins.
+threads. Regions of several threads may overlap and end in any order; the one entered last wins.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class route(ContextDecorator):
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # In a child forked inside the region there is nothing left to take back.
+        # A child forked inside the region has no routes to remove.
         with suppress(_core.ForkedError):
             _core.pop_context(self._entered.tokens.pop())
             plan_listeners.published()
@@ -65,13 +65,13 @@ def set_route(op: str, selector: str | Sequence[str]) -> None:
 
 
 def clear_route(op: str | None = None) -> None:
-    """Takes back :func:`set_route` for one operator, or for all of them."""
+    """Undoes :func:`set_route` for one operator, or for all operators."""
     _core.clear_route(op)
     plan_listeners.published()
 
 
 def set_strict(enabled: bool | None) -> None:
-    """Whether a CPU fallback or an unusable route is an error. ``None``: what the configuration says."""
+    """Sets whether a CPU fallback or an unusable route is an error. ``None``: as configured."""
     _core.set_strict(enabled)
     plan_listeners.published()
 

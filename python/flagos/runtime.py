@@ -1,4 +1,4 @@
-"""The devices of this machine, as the active vendor sees them."""
+"""The devices of this machine, as the active vendor shows them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Device(TypedDict):
 
 
 class VendorReport(TypedDict):
-    """One vendor of this build, as it looks without being started."""
+    """The state of one vendor of this build, found without starting it."""
 
     #: As in ``FLAGOS_VENDOR``.
     name: str
-    #: How many devices it would show.
+    #: The number of devices that it would show.
     devices: int
     #: Whether its devices are the ones used.
     chosen: bool
-    #: Why it is chosen or not, or cannot be used.
+    #: The reason why it is chosen, not chosen, or unusable.
     reason: str
 
 
 def device_count() -> int:
-    """How many devices there are. Initialises nothing and never fails: 0 when something is wrong."""
+    """The number of devices, 0 when something is wrong. Initialises nothing and never fails."""
     return _core.device_count()
 
 

@@ -1,9 +1,8 @@
 """The ``flagos`` command.
 
-Each command of this package is a file here; others are contributed by adapters (:mod:`flagos.adapters`).
-Nothing of a framework is imported except by the commands that say so, and those import it late, so that
-every other one answers at once and works when the framework is broken. For the same reason this is
-argparse and not a library with more comfort: ``flagos devices`` must answer in 0.2 s.
+Each command of this package is a file here; adapters contribute others (:mod:`flagos.adapters`). Commands
+that need a framework import it late, so all other commands start fast and work when the framework is
+broken. The parser is argparse, because ``flagos devices`` must answer in 0.2 s.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable, Sequence
 from flagos.cli import contributed, devices, doctor, environment, operators
 from flagos.cli.output import CommandError, print_json
 
-#: The commands of this package, each with what adds it.
+#: The commands of this package, each with the function that adds it to the parser.
 OWN = {
     "devices": devices.add_to,
     "ops": operators.add_ops_to,
@@ -26,7 +25,7 @@ OWN = {
 
 
 def parser(*, with_contributed: bool = True) -> argparse.ArgumentParser:
-    """The command line. The commands of adapters are there to be listed: they parse their own options."""
+    """The command line. Commands of adapters are only listed: they parse their own options."""
     result = argparse.ArgumentParser(
         prog="flagos",
         description="One device for PyTorch and more: look at it, at its routes, at what is wrong.",
@@ -47,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command line: 0 when all is well, 1 when not, 2 when it is not understood."""
+    """Runs one command line. Returns 0 for success, 1 for a failure, 2 for a wrong command line."""
     name = arguments[0] if arguments else ""
     if name not in OWN and contributed.is_known(name):
         return _reporting(lambda: contributed.run(name, arguments[1:]))
@@ -65,17 +64,17 @@ def run(arguments: list[str]) -> int:
 
 
 def _reporting(command: Callable[[], int]) -> int:
-    """The status of a command; an error in words instead of a traceback."""
+    """Runs a command and returns its status. Known errors become a message instead of a traceback."""
     try:
         return command()
     except CommandError as error:
         return _report(error, str(error), error.hint)
     except ImportError as error:
-        # Commands import only `flagos._core` without a guard of their own.
+        # The only unguarded import of commands is `flagos._core`.
         hint = "run `flagos doctor`, or reinstall: pip install --force-reinstall --no-deps flagos"
         return _report(error, str(error), hint)
     except Exception as error:
-        # A FlagosError, told by name: its class may be in a module that did not load.
+        # A FlagosError is recognised by its module's name: the class may be in a module that did not load.
         if type(error).__module__ != "flagos":
             raise
         return _report(error, str(error), None)

@@ -10,13 +10,13 @@ from flagos.messages import described
 
 
 def add_to(commands: Commands) -> None:
-    """Adds them to the help, also those of published adapters that are not installed."""
+    """Adds the contributed commands to the help, with those of published adapters that are not installed."""
     for name, summary in _summaries():
         commands.add_parser(name, help=summary, add_help=False)
 
 
 def is_known(name: str) -> bool:
-    """Whether an adapter contributes a command of that name, or would if it were installed."""
+    """Whether an installed or published adapter contributes a command of that name."""
     return any(name == known for known, _ in _summaries())
 
 
@@ -35,7 +35,7 @@ def run(name: str, arguments: list[str]) -> int:
     distribution = found[0].distribution
     try:
         function = found[0].load()
-    # Importing what others wrote may raise anything.
+    # The import of an adapter may raise any exception.
     except Exception as error:
         raise CommandError(
             f"the command {name} of {distribution} cannot be loaded: {described(error)}",
@@ -45,7 +45,7 @@ def run(name: str, arguments: list[str]) -> int:
 
 
 def _summaries() -> Iterator[tuple[str, str]]:
-    """Names with what is told of each. Nothing is imported for it."""
+    """Names and summaries of the contributed commands, without an import of an adapter."""
     known = published_commands()
     yield from ((name, command.summary) for name, command in known.items())
     others = {each.name: each.distribution for each in contributions(COMMANDS)}

@@ -1,4 +1,4 @@
-"""Has the adapters that are installed register their operators, for the commands that list them."""
+"""Registration of the operators of installed adapters, for the commands that list operators."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from flagos.messages import described
 
 
 def load_adapters(operator: str = "") -> dict[str, str | None]:
-    """Loads every installed adapter: its package, and why it could not be loaded (``None``: loaded).
+    """Loads every installed adapter. Returns package → reason why it is not loaded (``None``: loaded).
 
-    A published one that is not installed is listed too, since its operators are missing from what
-    follows; an optional one only when ``operator`` would be its.
+    The result includes published adapters that are not installed, because their operators are missing; an
+    optional adapter only when ``operator`` is in its namespace.
     """
     installed = {each.name: each for each in contributions(OPERATORS)}
     found = {}
@@ -28,7 +28,7 @@ def load_adapters(operator: str = "") -> dict[str, str | None]:
 def _register(contribution: Contribution) -> str | None:
     try:
         contribution.load()()
-    # A broken framework raises anything; the command goes on without it and says so.
+    # A broken framework may raise any exception. The command continues and reports it.
     except Exception as error:
         return f"{described(error)}; run `flagos doctor`"
     return None

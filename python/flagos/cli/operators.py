@@ -64,7 +64,7 @@ def add_explain_to(commands: Commands) -> None:
 
 
 def ops(options: argparse.Namespace) -> int:
-    """Lists operators; status 1 when there is none to list from."""
+    """Lists operators. Returns 1 when no operator is registered at all."""
     from flagos import explanation
 
     adapters = load_adapters()
@@ -102,7 +102,7 @@ def ops(options: argparse.Namespace) -> int:
                 ],
             )
         print(f"{len(chosen)} of {len(entries)} operators")
-    # Without any operator a script must not take the answer for an empty but valid one.
+    # A failure, because a script must not mistake it for an empty result of a filter.
     return 0 if entries else 1
 
 
@@ -115,8 +115,8 @@ def explain(options: argparse.Namespace) -> int:
     try:
         explanation = explain_operator(options.operator)
     except FlagosError as error:
-        # An unknown name may be that of an operator whose adapter is missing. What broke the adapter
-        # may be this very error, which is told once.
+        # The operator may be unknown because its adapter is missing. An adapter that broke with the same
+        # error is not reported a second time.
         others = [line for line in _missing(adapters) if str(error) not in line]
         raise CommandError(str(error), "; ".join(others) or None) from error
     if options.json:
@@ -136,7 +136,7 @@ def _matches(name: str, pattern: str | None) -> bool:
 
 
 def _implementation(entry: dict[str, Any]) -> str:
-    """What serves an operator, with the names of the conditions on the calls it takes."""
+    """The implementation that serves an operator, with the conditions on the calls it takes."""
     only = [
         condition["name"]
         for candidate in entry["candidates"]

@@ -1,4 +1,4 @@
-"""What commands print: a table for people, one JSON value for programs."""
+"""Output of commands: a table for people, one JSON value for programs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-#: What ``add_subparsers`` returns; generic for type checkers only.
+#: The result of ``add_subparsers``, whose class is generic for type checkers only.
 Commands = Any
 _GAP = "  "
 
 
 class CommandError(Exception):
-    """A command cannot do what was asked; ``hint`` says what to do."""
+    """A command failed; ``hint`` is the remedy."""
 
     def __init__(self, message: str, hint: str | None) -> None:
         super().__init__(message)
@@ -57,7 +57,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     room = shutil.get_terminal_size().columns - indent if sys.stdout.isatty() else 0
     for *cells, last in table:
         start = "".join(cell.ljust(width) + _GAP for cell, width in zip(cells, widths, strict=True))
-        # Too narrow to wrap into: better a long line than one word below the other.
+        # Below 24 columns a long line reads better than a column of words.
         lines = textwrap.wrap(last, room) if room >= 24 else [last]
         print((start + (lines[0] if lines else "")).rstrip())
         for line in lines[1:]:

@@ -1,6 +1,6 @@
-"""Examines an installation, even a broken one: whatever may crash runs in its own process.
+"""Examination of an installation, even a broken one: code that may crash runs in its own process.
 
-What concerns a framework is contributed by its adapter: see :mod:`flagos.adapters`.
+Adapters contribute the checks of their frameworks: see :mod:`flagos.adapters`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def diagnose(*, timeout: float, canaries: bool) -> Iterator[Check]:
     for check in _checks(timeout):
         found[check.name] = check
         yield check
-    # What a broken core cannot do would only fail again, less clearly.
+    # With a broken core the canaries would repeat its failure, less clearly.
     if canaries and found["core"].status is not Status.FAIL:
         yield from contributed.canaries(timeout, found)
 
@@ -41,6 +41,6 @@ def _checks(timeout: float) -> Iterator[Check]:
 
 
 def summary(checks: Sequence[Check]) -> str:
-    """One closing line."""
+    """The closing line, with the number of checks of each status."""
     counts = {status: sum(check.status is status for check in checks) for status in Status}
     return ", ".join(f"{count} {status.value}" for status, count in counts.items())

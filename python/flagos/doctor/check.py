@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Status(Enum):
-    """How a check ended, the worst last."""
+    """The outcome of a check. The members are in the order from good to bad."""
 
     OK = "ok"
     WARN = "warn"
@@ -18,7 +18,7 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Check:
-    """One fact about the installation. Anything but OK says how to fix it."""
+    """One fact about the installation. A status other than OK requires a ``fix``."""
 
     name: str
     status: Status
@@ -32,7 +32,7 @@ class Check:
             raise ValueError(f"the check {self.name!r} found a problem but offers no fix")
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """The check as plain data, for ``--json``."""
         return {
             "name": self.name,
             "status": self.status.value,
@@ -43,21 +43,21 @@ class Check:
 
 
 def ok(name: str, detail: str, **data: Any) -> Check:
-    """Nothing wrong."""
+    """A check that found no problem."""
     return Check(name, Status.OK, detail, None, data)
 
 
 def warn(name: str, detail: str, fix: str, **data: Any) -> Check:
-    """Works, but not as well as it could, or only until something else happens."""
+    """A check of something that works worse than it could, or may fail later."""
     return Check(name, Status.WARN, detail, fix, data)
 
 
 def fail(name: str, detail: str, fix: str, **data: Any) -> Check:
-    """Does not work."""
+    """A check of something that does not work."""
     return Check(name, Status.FAIL, detail, fix, data)
 
 
 def worst(checks: Sequence[Check]) -> Status:
-    """The status of them together."""
+    """The worst status of ``checks``; OK without any."""
     order = list(Status)
     return max((check.status for check in checks), key=order.index, default=Status.OK)

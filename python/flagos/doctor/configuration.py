@@ -1,4 +1,4 @@
-"""Configuration files, environment variables and the devices that follow from them."""
+"""Checks of configuration files, environment variables, devices and vendors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flagos.doctor.check import Check, fail, ok, warn
 
 
 def variables() -> Iterator[Check]:
-    """Every ``FLAGOS_*`` variable that is set is known."""
+    """Checks that every ``FLAGOS_*`` variable that is set is known and valid."""
     from flagos import _core
 
     findings = _core.check_environment()
@@ -26,7 +26,7 @@ def variables() -> Iterator[Check]:
 
 
 def files() -> Check:
-    """Every configuration file is found and understood."""
+    """Checks that every configuration file is found and valid."""
     from flagos import _core
 
     try:
@@ -40,7 +40,7 @@ def files() -> Check:
 
 
 def devices() -> Check:
-    """The vendor shows devices."""
+    """Checks that the vendor shows devices."""
     from flagos import _core
 
     try:
@@ -55,7 +55,7 @@ def devices() -> Check:
 
 
 def vendors() -> Iterator[Check]:
-    """Each vendor, and why it is used or not. Only one is needed, so none of this is a problem."""
+    """Each vendor, and why it is used or not. An unused vendor is no problem: one is enough."""
     from flagos import _core
 
     try:

@@ -1,4 +1,4 @@
-"""The checks that adapters contribute, and adapters that a variable asks for in vain."""
+"""The checks that adapters contribute, and the check for adapters that a variable needs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ def checks(timeout: float) -> Iterator[Check]:
 
 
 def canaries(timeout: float, found: Mapping[str, Check]) -> Iterator[Check]:
-    """Their computations. ``found`` are the checks so far, by name: what is broken need not be tried."""
+    """The canaries of every installed adapter. ``found`` are the checks so far, by name.
+
+    An adapter whose checks failed to run is skipped.
+    """
     for contribution in contributions(CANARIES):
         if _name(contribution) not in found:
             yield from _guarded(contribution, timeout, found)
 
 
 def asked_for_in_vain() -> Iterator[Check]:
-    """A variable of the environment asks for a published adapter that is not installed."""
+    """A failure for each variable of the environment that needs a published adapter not installed."""
     for adapter in published():
         for variable, value in adapter.variables.items():
             if os.environ.get(variable) == value and not installed_version(adapter.distribution):
@@ -39,7 +42,7 @@ def asked_for_in_vain() -> Iterator[Check]:
 
 
 def _guarded(contribution: Contribution, *arguments: Any) -> Iterator[Check]:
-    """What an adapter reports; its own failure is one more check, and the others go on."""
+    """The checks of an adapter. An exception becomes one more check, and other adapters still run."""
     try:
         for check in contribution.load()(*arguments):
             if not isinstance(check, Check):
@@ -47,7 +50,7 @@ def _guarded(contribution: Contribution, *arguments: Any) -> Iterator[Check]:
                     f"it reports {type(check).__name__} where flagos.doctor.Check belongs"
                 )
             yield check
-    # Others wrote it: importing and running it may raise anything.
+    # The code of an adapter may raise any exception.
     except Exception as error:
         distribution = contribution.distribution
         yield fail(
@@ -58,5 +61,5 @@ def _guarded(contribution: Contribution, *arguments: Any) -> Iterator[Check]:
 
 
 def _name(contribution: Contribution) -> str:
-    """Of the check that tells that an adapter cannot be asked."""
+    """The name of the check for an adapter that cannot be asked."""
     return f"adapter {contribution.name}"

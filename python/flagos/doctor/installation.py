@@ -1,4 +1,4 @@
-"""Python, the native core, and the versions of what is installed."""
+"""Checks of Python, the native core, and the versions of the distributions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEWEST_TESTED_PYTHON = (3, 13)
 
 
 def python() -> Check:
-    """The interpreter."""
+    """Checks the version of the interpreter."""
     version = sys.version_info[:3]
     text = f"{'.'.join(map(str, version))} ({sys.executable})"
     if version < OLDEST_PYTHON:
@@ -26,7 +26,7 @@ def python() -> Check:
 
 
 def core(timeout: float) -> Check:
-    """The native module loads."""
+    """Checks that the native module loads."""
     outcome = run_module("flagos.doctor.probe_core", timeout=timeout)
     facts = outcome.report("core")
     if facts is None:
@@ -40,7 +40,7 @@ def core(timeout: float) -> Check:
 
 
 def distributions() -> Iterator[Check]:
-    """Core and published adapters have one version."""
+    """Checks that the core and the published adapters have one version."""
     core_version = installed_version("flagos")
     if core_version is None:
         yield fail(
@@ -67,7 +67,7 @@ def distributions() -> Iterator[Check]:
 
 
 def installed_version(distribution: str) -> str | None:
-    """The version of a distribution, read from its metadata."""
+    """The version of a distribution, read from its metadata; ``None`` if it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -1,6 +1,6 @@
-"""Vendor and communication libraries of this machine: which are there, and where.
+"""Checks for vendor and communication libraries of this machine.
 
-Nothing is opened here. The places are those the dynamic linker and the vendors' installers use.
+No library is opened. The places searched are those of the dynamic linker and of the vendors' installers.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from flagos.doctor.check import Check, ok, warn
 
 @dataclass(frozen=True)
 class Library:
-    """A library worth knowing about."""
+    """A library to look for."""
 
     purpose: str
     sonames: tuple[str, ...]
-    #: Variables that point at an installation, and the folders below it that hold libraries.
+    #: Variables that point at an installation. ``folders`` are the folders below it with libraries.
     roots: tuple[str, ...] = ()
     folders: tuple[str, ...] = ("lib64", "lib")
-    #: Where the vendor's installer puts it when no variable says otherwise.
+    #: Default folders of the vendor's installer.
     usual: tuple[str, ...] = ()
-    #: Below site-packages, for libraries that come as pip packages.
+    #: The folder below site-packages, for libraries that come as pip packages.
     packages: str | None = None
 
 
@@ -66,7 +66,7 @@ LIBRARIES = (
 
 
 def libraries() -> Iterator[Check]:
-    """One check per library. Not having one is no problem by itself."""
+    """One check per library. A missing library is no problem by itself."""
     cache = linker_cache()
     for library in LIBRARIES:
         name = f"library {library.sonames[0]}"
@@ -110,8 +110,8 @@ def _folders(library: Library) -> Iterator[Path]:
 
 
 def linker_cache() -> dict[str, Path]:
-    """What ``ldconfig`` knows, by soname; empty where there is no such command."""
-    # It lives in a folder that is often missing from the PATH of ordinary users.
+    """The linker's cache as listed by ``ldconfig``: soname → path; empty without that command."""
+    # /sbin, the folder of ldconfig, is often missing from the PATH of ordinary users.
     program = shutil.which("ldconfig", path=os.pathsep.join((os.environ.get("PATH", ""), "/sbin")))
     if program is None:
         return {}

@@ -1,4 +1,4 @@
-"""Loads ``flagos._core`` in a process of its own and reports what it is."""
+"""Loads ``flagos._core`` in a process of its own and reports its version and file."""
 
 from __future__ import annotations
 

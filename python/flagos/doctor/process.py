@@ -1,4 +1,4 @@
-"""Runs a part of the examination in a process of its own, where it may crash or hang."""
+"""Checks in processes of their own, which may crash or hang."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a process reported before it ended, and how it ended."""
+    """The reports of a process, and how it ended."""
 
     #: The JSON objects it printed, one per line, in order.
     reports: list[dict[str, Any]]
-    #: Why it did not end well; ``None`` when it did.
+    #: The reason of a crash, a timeout or a bad status; ``None`` for status 0.
     failure: str | None
 
     def report(self, stage: str) -> dict[str, Any] | None:
@@ -33,7 +33,7 @@ def run_module(
     timeout: float,
     environment: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Runs ``python -m module`` and collects its reports. Never raises for what the module does."""
+    """Runs ``python -m module`` and collects its reports. Failures of the module are not raised."""
     command = [sys.executable, "-m", module, *arguments]
     try:
         process = subprocess.run(
@@ -52,7 +52,7 @@ def run_module(
 def _reports(output: bytes) -> list[dict[str, Any]]:
     found = []
     for line in output.decode("utf-8", "replace").splitlines():
-        # Libraries print what they like; a report is a line that is a JSON object.
+        # Libraries may print other lines; a report is a line with a JSON object.
         try:
             value = json.loads(line)
         except ValueError:
@@ -76,6 +76,6 @@ def _failure(process: subprocess.CompletedProcess[bytes]) -> str | None:
 
 
 def report(stage: str, **facts: Any) -> None:
-    """For the module that runs in the process: prints one report, whatever comes afterwards."""
+    """Prints one report from the module in the process. It arrives even if the process crashes later."""
     sys.stdout.write(json.dumps({"stage": stage, **facts}) + "\n")
     sys.stdout.flush()
