@@ -1,4 +1,4 @@
-"""Version of this distribution: the one every flagos distribution shares."""
+"""Version of this distribution. All flagos distributions share one version."""
 
 from importlib import metadata
 

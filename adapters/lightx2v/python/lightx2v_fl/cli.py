@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command line: 0 when all is well, 1 when not."""
+    """Runs one command line. Returns 0 for success, 1 for a failure."""
     options = parser().parse_args(arguments)
     return int(options.run(options))
 

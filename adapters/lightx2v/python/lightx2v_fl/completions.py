@@ -1,8 +1,8 @@
-"""What LightX2V does not ask its plugins about, completed when it imports the module in question.
+"""Completions of LightX2V modules without plugin hooks, applied when LightX2V imports them.
 
-Some places of LightX2V know names by literal lists, name a kernel whatever the configuration says, or read the
-configuration before any plugin is asked. Each completion changes one function of one module, and only for our
-own names and our own device's tensors.
+Some functions of LightX2V check names against literal lists, call a fixed kernel, or read the configuration
+before plugins are called. Each completion changes one function of one module, and only for this package's
+names and for flagos tensors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MARK = "_flagos_completed"
 
 
 def install() -> None:
-    """Complete what LightX2V has imported, and the rest when it will. Idempotent."""
+    """Complete the modules that LightX2V has imported, and others at their import. Idempotent."""
     from flagos.on_import import when_imported
 
     when_imported("lightx2v.models.networks.base_model", accept_quantization_schemes)
@@ -33,7 +33,7 @@ def install() -> None:
 
 
 def accept_quantization_schemes() -> None:
-    """``dit_quant_scheme`` may name ours: `_check_dit_quantized` has a list of the schemes in the tree."""
+    """Accept this package's schemes as ``dit_quant_scheme``: `_check_dit_quantized` has a literal list."""
     model = sys.modules["lightx2v.models.networks.base_model"].BaseTransformerModel
     original = model._check_dit_quantized
     if hasattr(original, _MARK):
@@ -50,7 +50,7 @@ def accept_quantization_schemes() -> None:
 
 
 def accept_moe_backend() -> None:
-    """``moe_backend`` may name ours: the factory has a list of the backends in the tree."""
+    """Accept this package's backend as ``moe_backend``: LightX2V's factory has a literal list."""
     module: Any = sys.modules["lightx2v.common.ops.moe.fused_moe"]
     original = module.create_local_fused_moe
     if hasattr(original, _MARK):
@@ -80,7 +80,7 @@ def _create(
     from lightx2v_fl.modules.moe import FlagosFusedMoE
 
     fc1, fc2 = _packed(fc1_weight), _packed(fc2_weight)
-    if fc1_gate_weight is not None:  # the halves of SwiGLU came apart; the gate lies last
+    if fc1_gate_weight is not None:  # separate halves of SwiGLU: LightX2V packs the gate last
         fc1 = torch.cat((fc1, _packed(fc1_gate_weight)), dim=1)
     biases = (None if bias is None else _packed(bias) for bias in (fc1_bias, fc2_bias))
     return FlagosFusedMoE(fc1, fc2, activation, *biases)
@@ -94,9 +94,9 @@ def _packed(weights: Any) -> torch.Tensor:
 
 
 def serve_norms_named_in_the_tree() -> None:
-    """An offloaded text encoder and some models name the norm ``sgl-kernel`` themselves.
+    """Serve the norm ``sgl-kernel`` for flagos tensors.
 
-    Where that package is installed its kernel is called, which takes tensors of cuda alone.
+    An offloaded text encoder and some models always use that norm. Its kernel takes only CUDA tensors.
     """
     norm: Any = sys.modules["lightx2v.common.ops.norm.rms_norm_weight"].RMSWeightSgl
     original = norm.apply
@@ -116,7 +116,7 @@ def serve_norms_named_in_the_tree() -> None:
 
 
 def check_configurations() -> None:
-    """A configuration is checked before the model is loaded, by the rules of ``flagos lightx2v check``."""
+    """Check configurations by the rules of ``flagos lightx2v check`` before a model is loaded."""
     module: Any = sys.modules["lightx2v.utils.set_config"]
     original = module.set_config
     if hasattr(original, _MARK):

@@ -1,4 +1,4 @@
-"""Which torch device LightX2V's tensors are on."""
+"""The torch device of LightX2V's tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NATIVE = ("cpu", "cuda", "npu", "mlu", "musa", "xpu", "gcu")
 
 
 def device_name(given: str | None = None) -> str:
-    """The torch device of LightX2V's tensors: ``flagos``, or the chip's own, as ``given`` or the variable says.
+    """The torch device of LightX2V's tensors: ``given``, else the variable's value, else ``flagos``.
 
     Raises ValueError for another name, with the nearest one.
     """

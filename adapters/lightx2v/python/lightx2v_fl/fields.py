@@ -1,6 +1,6 @@
-"""The fields of a LightX2V configuration that decide what runs, and what each may be.
+"""The fields of a LightX2V configuration that choose kernels and devices, with their valid values.
 
-LightX2V has over a thousand fields, most of them of one model; those are not judged.
+LightX2V has over a thousand fields, most of them of one model. Fields not listed here are not checked.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class Choice:
     """A field that names a kernel."""
 
     ours: str
-    #: What else runs on tensors of any device, or is one model's own.
+    #: Other kernels that take tensors of any device, or belong to one model.
     portable: tuple[str, ...]
-    #: What needs tensors of the chip's own device, and packages of its maker.
+    #: Kernels that need tensors of the chip's own device, and packages of its maker.
     native: tuple[str, ...]
-    #: What LightX2V takes where the field is missing; None: it does without, or asks for it itself.
+    #: LightX2V's default when the field is missing; None when it has no default or requires the field.
     default: str | None = None
 
 
@@ -97,7 +97,7 @@ CHOICES: dict[str, Choice] = {
     ),
 }  # fmt: skip
 
-#: Fields with a kind of value.
+#: The types of the values of fields.
 KINDS: dict[str, type | tuple[type, ...]] = {
     "infer_steps": int,
     "target_video_length": int,
@@ -131,7 +131,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "parallel": dict,
 }
 
-#: Numbers of which 0 makes no video.
+#: Fields that must be at least 1.
 POSITIVE = frozenset(
     {"infer_steps", "target_video_length", "target_height", "target_width", "text_len"}
 )
@@ -154,7 +154,7 @@ PARALLEL_KINDS: dict[str, type | tuple[type, ...]] = {
     "phase_aware": bool,
 }
 
-#: LightX2V's fields whose names are near those above, but are not meant for them.
+#: Fields of LightX2V with names similar to those above, which are not misspellings.
 LOOKALIKES = frozenset(
     {
         "attn_rms_norm_type", "byt5_cpu_offload", "clip_quantized_ckpt", "cross_attn_type",
@@ -177,7 +177,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "parallel.tp_load_mode": ("broadcast", "local"),
 }  # fmt: skip
 
-#: What Wan 2.1 and 2.2 need.
+#: The required fields of Wan 2.1 and 2.2.
 WAN: tuple[str, ...] = (
     "infer_steps",
     "target_video_length",
@@ -187,5 +187,5 @@ WAN: tuple[str, ...] = (
     "cross_attn_1_type",
     "cross_attn_2_type",
 )
-#: What text to video needs beside that, where the command line gives no --target_shape.
+#: Further required fields of text to video, when the command line has no --target_shape.
 WAN_T2V: tuple[str, ...] = ("target_height", "target_width")

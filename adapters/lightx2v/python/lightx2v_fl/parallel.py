@@ -13,8 +13,8 @@ _BACKENDS = {"cpu": "gloo", "cuda": "nccl", "npu": "hccl", "mlu": "cncl", "xpu":
 def join(device: str) -> None:
     """Choose this rank's device by LOCAL_RANK and initialise torch.distributed over it.
 
-    Does nothing where torch.distributed is initialised already. Raises RuntimeError, and says what to
-    do, where the program was not started by torchrun or where there are fewer devices than ranks.
+    Does nothing if torch.distributed is initialised already. Raises RuntimeError, with a remedy, if the
+    program was not started by torchrun or if there are fewer devices than ranks.
     """
     import torch
     import torch.distributed as dist
@@ -62,7 +62,7 @@ def _choose_device(module: object, device: str, rank: int) -> None:
 
 
 def _distributed() -> ModuleType:
-    """What the torch adapter knows of process groups."""
+    """The torch adapter's module for process groups. Raises RuntimeError if torch_fl lacks it."""
     if find_spec("torch_fl.distributed") is None:
         raise RuntimeError(
             "this torch_fl has no torch_fl.distributed, the process group for flagos tensors: install "

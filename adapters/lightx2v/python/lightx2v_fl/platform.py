@@ -1,4 +1,4 @@
-"""The platform's device class: what LightX2V asks of one."""
+"""The device class of the platform, with the methods that LightX2V calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class FlagosDevice:
 
     @staticmethod
     def get_device() -> str:
-        """What LightX2V writes as ``AI_DEVICE``; ``torch.<it>`` is its device module."""
+        """The name that LightX2V writes to ``AI_DEVICE``; ``torch.<name>`` is the device module."""
         name = device_name()
         if name == FLAGOS:
             import torch_fl  # noqa: F401  raises the reason when the device cannot be registered
@@ -28,7 +28,7 @@ class FlagosDevice:
 
     @staticmethod
     def is_available() -> bool:
-        """Whether there is a device."""
+        """Whether the device can be used."""
         import torch
 
         name = device_name()

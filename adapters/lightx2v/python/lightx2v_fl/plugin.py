@@ -1,8 +1,7 @@
-"""How LightX2V learns of the platform ``flagos``.
+"""Registration of the platform ``flagos`` with LightX2V.
 
-LightX2V calls every plugin at its import, whatever platform was asked for, so :func:`register` only
-adds the device class to a table. What only our platform needs happens in the device class, once
-LightX2V has chosen it.
+LightX2V calls every plugin at its import, for any chosen platform, so :func:`register` only adds the device
+class to a table. The device class does the rest, once LightX2V has chosen it.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ def register() -> None:
 def activate() -> None:
     """Choose the platform from the program, before or after LightX2V is imported.
 
-    Before: as ``PLATFORM=flagos`` would. After: LightX2V has chosen its device, and its modules keep it,
-    so only our operators join, on that device; this needs FLAGOS_LIGHTX2V_DEVICE set to its name.
+    Before the import it acts like ``PLATFORM=flagos``. After the import LightX2V's modules keep their
+    device, so only this package's operators are added on that device, which FLAGOS_LIGHTX2V_DEVICE must name.
 
-    Raises RuntimeError where another platform was asked for, or where LightX2V runs on another device.
+    Raises RuntimeError if ``PLATFORM`` names another platform, or if LightX2V runs on another device.
     """
     asked = os.environ.get("PLATFORM", PLATFORM)
     variables: Any = sys.modules.get("lightx2v_platform.base.global_var")

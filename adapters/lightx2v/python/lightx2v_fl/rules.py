@@ -1,9 +1,9 @@
-"""Checks a LightX2V configuration before a model is loaded by it.
+"""Rules for a LightX2V configuration, checked before a model is loaded.
 
     >>> for problem in check(json.load(open("wan_t2v.json"))):
     ...     print(problem)
 
-The same rules are behind ``flagos lightx2v check`` and, under ``PLATFORM=flagos``, the start of a program.
+``flagos lightx2v check`` uses these rules, and so does the start of a program under ``PLATFORM=flagos``.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from lightx2v_fl.fields import (
     Choice,
 )
 
-#: How near a name must be to be taken for a slip of the pen.
+#: The similarity from which a name counts as a misspelling.
 _SLIP = 0.86
 
 
 class ConfigurationError(ValueError):
-    """A configuration that would fail, or run something else than it says."""
+    """Raised for a configuration that would fail, or run other kernels than it names."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong, and what to write instead."""
+    """One wrong field, with a fix."""
 
     field: str
     message: str
@@ -49,7 +49,7 @@ class Problem:
         return f"{self.field}: {self.message}; {self.fix}"
 
     def as_data(self) -> dict[str, str]:
-        """For ``--json``."""
+        """The problem as plain data, for ``--json``."""
         return asdict(self)
 
 
@@ -64,10 +64,10 @@ def check(
     task: str | None = None,
     device: str | None = None,
 ) -> list[Problem]:
-    """What is wrong with `config`, the worst first.
+    """The problems of `config`, the worst first.
 
-    `model_cls` and `task` are LightX2V's command-line arguments; the configuration's own win. `device`
-    is the torch device LightX2V runs on, by default what FLAGOS_LIGHTX2V_DEVICE says.
+    `model_cls` and `task` are LightX2V's command-line arguments; fields of the configuration override them.
+    `device` is the torch device LightX2V runs on, by default the value of FLAGOS_LIGHTX2V_DEVICE.
     """
     model_cls = config.get("model_cls", model_cls)
     task = config.get("task", task)
@@ -93,7 +93,7 @@ def check(
         ]
         if not any(problem.field.startswith("parallel") for problem in problems):
             problems += _parallel(config, parallel, device)
-    # A slip is the field that is missing, and told once.
+    # A misspelt field is also a missing one: only the misspelling is reported.
     meant = {problem.fix for problem in problems}
     return [
         problem
@@ -103,7 +103,7 @@ def check(
 
 
 def check_text(text: str, **options: Any) -> list[Problem]:
-    """`check` of a JSON text; a mistake of its grammar is the one problem."""
+    """`check` of a JSON text. An error of its syntax is the only problem reported."""
     twice: list[Problem] = []
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -156,14 +156,14 @@ def require_valid(config: Mapping[str, Any], path: str | None = None) -> None:
 
 
 def _absent(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """LoRA files that are not on this machine, where the program now starts."""
+    """LoRA files that do not exist on this machine. Checked only when the program starts here."""
     for _, path in _named_files(config):
         if path is not None and not os.path.exists(path):
             yield Problem("lora_configs", f"there is no file {path}", "write the path of the LoRA")
 
 
 def _slips(config: Mapping[str, Any], known: tuple[str, ...], prefix: str) -> Iterator[Problem]:
-    """Names that are nearly, but not quite, those of fields which are missing."""
+    """Unknown names that are similar to the name of a missing field."""
     absent = [name for name in known if name not in config]
     for name in config:
         near = get_close_matches(str(name), absent, n=1, cutoff=_SLIP)
@@ -181,7 +181,7 @@ def _kinds(
         accepted = kind if isinstance(kind, tuple) else (kind,)
         if value is None or (name == "parallel" and value is False):
             continue
-        # In Python a truth value is a number too.
+        # In Python bool is a subclass of int.
         if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in accepted):
             words = " or ".join(_JSON_NAMES[k] for k in accepted)
             yield Problem(
@@ -309,7 +309,7 @@ def _loras(config: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _ranks(parallel: Any) -> Iterator[Problem]:
-    """Ranks that would each make the same video, all on one device."""
+    """Several ranks without `parallel`: each would make the same video, all on one device."""
     started = os.environ.get("WORLD_SIZE", "")
     if not parallel and started.isdigit() and int(started) > 1:
         yield Problem(

@@ -1,9 +1,9 @@
-"""Our entries in LightX2V's tables, and how they get there.
+"""This package's entries in LightX2V's tables, and their installation.
 
 LightX2V copies the tables of its platforms into its own once, when `lightx2v.utils.registry_factory` is
-first imported. Our entries go into the former, and also into the latter where that has happened.
-An entry builds its class when LightX2V first makes an object of it: by then LightX2V is imported, and
-its templates, from which our classes inherit loading, offload and LoRA, can be.
+first imported. The entries go into the platform tables, and after that import also into LightX2V's own.
+An entry imports its class when LightX2V first makes an object of it. By then LightX2V is imported, so the
+class can inherit loading, offload and LoRA from LightX2V's templates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOE = "flagos_moe"
 
 
 class Entry:
-    """Stands in a table for a class of ours; calling it makes an object of that class."""
+    """An entry of a table for a class of this package. A call makes an object of the class."""
 
     def __init__(self, module: str, name: str) -> None:
         self._module = module
@@ -32,7 +32,7 @@ class Entry:
 
     @property
     def target(self) -> Any:
-        """The class."""
+        """The class, imported if needed."""
         return getattr(import_module(f"lightx2v_fl.modules.{self._module}"), self.__name__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -47,7 +47,7 @@ class Entry:
         return f"<lightx2v_fl.modules.{self._module}.{self.__name__}>"
 
 
-#: LightX2V's name of each table of platforms → the name of its own table, and our entries.
+#: Name of a platform table of LightX2V → (name of LightX2V's own table, this package's entries).
 ENTRIES: dict[str, tuple[str, dict[str, Entry]]] = {
     "PLATFORM_ATTN_WEIGHT_REGISTER": (
         "ATTN_WEIGHT_REGISTER",
@@ -75,9 +75,9 @@ ENTRIES: dict[str, tuple[str, dict[str, Entry]]] = {
 
 
 def install() -> None:
-    """Put our entries into LightX2V's tables. Idempotent.
+    """Put this package's entries into LightX2V's tables. Idempotent.
 
-    Raises RuntimeError when another plugin holds one of our names.
+    Raises RuntimeError when another plugin has an entry of the same name.
     """
     from lightx2v_platform import registry_factory as platforms
 

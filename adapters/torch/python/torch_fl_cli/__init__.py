@@ -1,5 +1,5 @@
-"""What the torch adapter contributes to the `flagos` command: doctor checks, commands, the demonstration.
+"""Contributions of the torch adapter to the `flagos` command: doctor checks, commands, the demonstration.
 
-A package of its own beside `torch_fl`, because importing that one imports torch and registers the device:
-`flagos doctor` must work where either fails. Importing this package imports neither.
+The package is separate from `torch_fl`, whose import imports torch and registers the device: `flagos doctor`
+must work where either fails. Importing this package imports neither torch nor `torch_fl`.
 """

@@ -35,7 +35,7 @@ class DemoError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is made of: two runs with equal settings differ only in the device."""
+    """The settings of a run. Two runs with equal settings differ only in the device."""
 
     steps: int
     seed: int
@@ -45,11 +45,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Run:
-    """What one device produced, copied to the CPU."""
+    """The results of one device, copied to the CPU."""
 
     device: str
     losses: list[float]  # nats per byte, one for each training step
-    tokens: list[int]  # what the trained model wrote after the prompt
+    tokens: list[int]  # the trained model's continuation of the prompt
     parameters: dict[str, Tensor]  # trained weights
     parameter_count: int
     training_seconds: float
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a run differs from the same run on the CPU. Equal means equal in every bit."""
+    """The differences of a run from the same run on the CPU. Equal means equal in every bit."""
 
     max_loss_difference: float
     losses_equal: bool
@@ -254,7 +254,7 @@ def compare(run: Run, reference: Run) -> Comparison:
 
 @dataclass(frozen=True)
 class Share:
-    """What one implementation served of a run."""
+    """The share of a run that one implementation served."""
 
     operators: int
     calls: int
@@ -262,7 +262,7 @@ class Share:
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """Where the operator calls of a run went, according to the resolved plan."""
+    """The implementations that served the operator calls of a run, according to the resolved plan."""
 
     planned: int  # operators that the plan routes
     fallbacks: int  # calls that left the planned implementation for the CPU
@@ -310,7 +310,7 @@ def plan_summary(run_on_device: Callable[[], Run]) -> tuple[Run, PlanSummary]:
 
 
 def as_text(tokens: Sequence[int]) -> str:
-    """Bytes as text; what is no valid UTF-8 shows as a replacement character."""
+    """Bytes as text. Invalid UTF-8 becomes replacement characters."""
     return bytes(tokens).decode("utf-8", errors="replace")
 
 

@@ -1,4 +1,4 @@
-"""`flagos verify` and `flagos tune`: what is known of FlagGems' kernels on this chip."""
+"""`flagos verify` and `flagos tune`: verdicts and times of FlagGems' kernels on this chip."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The classes LightX2V makes objects of. They import LightX2V: see `lightx2v_fl.tables`."""
+"""The classes that LightX2V instantiates. They import LightX2V: see `lightx2v_fl.tables`."""

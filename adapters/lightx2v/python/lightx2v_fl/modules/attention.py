@@ -33,11 +33,11 @@ class FlagosAttention(AttnWeightTemplate):
         softmax_scale: float | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        """[batch · tokens, heads · dim], the sequences one after the other.
+        """The output, [batch · tokens, heads · dim], with the sequences one after the other.
 
-        Sequences of different lengths come packed: then ``cu_seqlens_q`` and ``cu_seqlens_kv``, int32 on
-        the CPU, hold where each begins and the last one ends. What LightX2V adds for other kernels
-        (the block's number, its scheduler) is not used; what would change the result is refused.
+        Sequences of different lengths are packed: then ``cu_seqlens_q`` and ``cu_seqlens_kv``, int32 on the
+        CPU, hold the beginning of each and the end of the last. Arguments for other kernels (the block's
+        number, its scheduler) are ignored; arguments that would change the result are refused.
         """
         _refuse(drop_rate, kwargs)
         if _is_packed(q, cu_seqlens_q):
@@ -51,8 +51,8 @@ class FlagosAttention(AttnWeightTemplate):
     def apply_with_lse(
         self, q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Attention to a part of the keys: [tokens, heads · dim], and the logarithm of the softmax's
-        denominator, [tokens, heads]. Ring attention joins the parts by it."""
+        """Attention to a part of the keys: the output [tokens, heads · dim], and the logarithm of the
+        softmax's denominator [tokens, heads], by which ring attention joins the parts."""
         batched = (x if x.ndim == 4 else x.unsqueeze(0) for x in (q, k, v))
         output, lse = operators.attention_with_lse(*batched, softmax_scale)
         heads, dim = output.shape[-2:]
@@ -72,7 +72,7 @@ def _refuse(drop_rate: float, options: dict[str, Any]) -> None:
 
 
 def _is_packed(q: Tensor, cu_seqlens: Tensor | None) -> bool:
-    """Whether several sequences lie in one; a batch of equal ones has a dimension of its own."""
+    """Whether ``q`` packs several sequences. A batch of equal lengths has a dimension of its own instead."""
     return q.ndim == 3 and cu_seqlens is not None and cu_seqlens.numel() > 2
 
 

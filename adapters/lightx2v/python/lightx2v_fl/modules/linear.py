@@ -14,7 +14,7 @@ from lightx2v_fl.operators.quantized import quantize_fp8, quantize_int8
 
 
 class FlagosLinear(MMWeight):
-    """A linear layer. Loading, offload and LoRA are LightX2V's."""
+    """A linear layer. It inherits loading, offload and LoRA from LightX2V."""
 
     def apply(self, input_tensor: Tensor) -> Tensor:
         """[tokens, in] → [tokens, out]."""
@@ -65,7 +65,7 @@ class _EightBitLinear(MMWeightQuantTemplate):
         weight_dict[self.weight_name], weight_dict[self.weight_scale_name] = quantized, scale
 
     def register_diff(self, weight_dict: dict[str, Tensor]) -> None:
-        """Take the difference a LoRA file has for the bias. One for the weight is refused."""
+        """Take the LoRA difference of the bias. A difference of the weight is refused."""
         if self.weight_diff_name in weight_dict:
             raise ValueError(
                 f"a difference cannot be added to the 8-bit weight {self.weight_name}: have LightX2V "

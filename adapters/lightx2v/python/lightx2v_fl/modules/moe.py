@@ -1,4 +1,4 @@
-"""``flagos_moe``: a mixture of experts of which every rank holds all."""
+"""``flagos_moe``: a mixture of experts, all of them on every rank."""
 
 from __future__ import annotations
 

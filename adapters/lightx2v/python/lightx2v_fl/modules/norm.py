@@ -12,10 +12,10 @@ from lightx2v_fl import operators
 
 
 class FlagosRmsNorm(RMSWeightTemplate):
-    """RMS norm, with or without a weight. Loading, offload and LoRA differences are LightX2V's.
+    """RMS norm, with or without a weight. It inherits loading, offload and LoRA from LightX2V.
 
-    Takes what the template of the installed LightX2V takes, and, as its tensor-parallel norms do,
-    ``tp_group``, ``tp_rank`` and ``tp_size``: then a rank holds a part of each row.
+    Takes the arguments of the installed LightX2V's template, and ``tp_group``, ``tp_rank`` and ``tp_size``
+    of its tensor-parallel norms: then a rank holds a part of each row.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class FlagosRmsNorm(RMSWeightTemplate):
     def apply(self, input_tensor: Tensor) -> Tensor:
         """The norm of the last dimension, in the input's shape and dtype."""
         if self.tp_size > 1:
-            # The mean is over all ranks: a sum in float32, which LightX2V's own norm exchanges.
+            # The mean is over the parts of all ranks. LightX2V's own norm exchanges the float32 sums.
             shared: Tensor = RMSWeightTPFP32.apply(self, input_tensor)
             return shared
         result: Tensor = operators.rms_norm(input_tensor, self._get_actual_weight(), self.eps)
@@ -43,7 +43,7 @@ class FlagosRmsNorm(RMSWeightTemplate):
 
 
 class FlagosLayerNorm(LNWeightTemplate):
-    """Layer norm, with or without weight and bias. Loading and offload are LightX2V's."""
+    """Layer norm, with or without weight and bias. It inherits loading and offload from LightX2V."""
 
     def apply(self, input_tensor: Tensor) -> Tensor:
         """The norm of the last dimension, in the input's shape and LightX2V's dtype."""

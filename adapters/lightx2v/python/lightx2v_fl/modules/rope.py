@@ -12,9 +12,9 @@ from lightx2v_fl import operators
 
 
 class FlagosRope(TorchComplexRope):
-    """Takes every form of angles LightX2V has: complex, (cos, sin), or both side by side.
+    """Rotary embedding by angles in any form of LightX2V: complex, (cos, sin), or both in one tensor.
 
-    `prepare_freqs` makes them complex, [tokens, (1,) dim / 2]; models call it once per shape.
+    `prepare_freqs` converts angles to complex numbers, [tokens, (1,) dim / 2]; models call it once per shape.
     """
 
     def apply(self, q: Tensor, k: Tensor, freqs: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:

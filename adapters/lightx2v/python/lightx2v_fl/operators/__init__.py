@@ -1,11 +1,11 @@
-"""What LightX2V computes, as operators of the plan.
+"""LightX2V's operators, as operators of the plan.
 
     >>> from lightx2v_fl.operators import rms_norm
     >>> rms_norm(x, weight, 1e-6)
 
-Each is called ``lightx2v::<name>`` in routes, ``flagos explain`` and counters, and has up to three
-implementations: FlagGems' kernel, torch's own (the vendor's), and a reference that follows the
-formula in float32. They take and return tensors of any torch device: flagos, or the chip's own.
+Routes, ``flagos explain`` and counters call an operator ``lightx2v::<name>``. Its implementations are
+FlagGems' kernel, torch's own (the vendor's), for some operators Triton kernels of this package, and a reference that
+follows the formula in float32. They take and return tensors of any torch device: flagos, or the chip's own.
 """
 
 from lightx2v_fl.operators.attention import attention, attention_with_lse

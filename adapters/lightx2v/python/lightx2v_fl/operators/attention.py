@@ -1,10 +1,10 @@
 """Scaled dot-product attention over [batch, tokens, heads, dim].
 
 ``attention(q, k, v, mask, scale, causal)`` returns [batch, tokens, heads, dim].
-``attention_with_lse(q, k, v, scale)`` returns that and the natural logarithm of the softmax's
+``attention_with_lse(q, k, v, scale)`` returns the same output and the natural logarithm of the softmax's
 denominator, float32 [batch, tokens, heads], by which parts of a sequence are combined.
 
-``scale`` None means 1 / sqrt(dim). Keys may have fewer heads than queries, of which each serves a group.
+``scale`` None means 1 / sqrt(dim). Keys may have fewer heads than queries: then a key's head serves a group.
 """
 
 from __future__ import annotations

@@ -7,4 +7,4 @@ import torch
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448.0  # torch.finfo(FP8).max
 INT8_MAX = 127.0
-SMALLEST_SCALE = 1e-12  # a token of zeros
+SMALLEST_SCALE = 1e-12  # the scale of a token of zeros

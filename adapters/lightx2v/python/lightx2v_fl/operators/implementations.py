@@ -1,4 +1,4 @@
-"""Declares the implementations of an operator, and says which cannot be used here, and why."""
+"""Declaration of an operator's implementations, with the reasons why some cannot be used here."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def declare(
 ) -> Operator:
     """The operator ``lightx2v::<name>``.
 
-    ``native`` are torch's own kernels, ``triton`` those of this package in place of some of them, where
-    there are, ``reference`` is the formula, ``flaggems`` calls FlagGems (``None``: it has no such kernel).
-    A reason makes an implementation one that is never chosen.
+    ``native`` calls torch's own kernels, ``triton`` (optional) Triton kernels of this package, ``reference``
+    follows the formula, ``flaggems`` calls FlagGems (``None`` if it has no such kernel). An implementation
+    with an ``*_unavailable`` reason is never chosen.
     """
     operator = Operator(f"lightx2v::{name}")
     vendor = _core.vendor()
@@ -79,7 +79,7 @@ def flaggems_missing(vendor: str) -> str | None:
 
 
 def flaggems_on_request() -> str | None:
-    """Why FlagGems' kernels need a route of their own; None where all of them are asked for."""
+    """Why FlagGems' kernels need a route of their own; None when FLAGOS_FLAGGEMS=all allows them."""
     if os.environ.get(_POLICY) == "all":
         return None
     return f"not verified in LightX2V on this chip: route it here, or set {_POLICY}=all"
@@ -91,7 +91,7 @@ def triton_missing(vendor: str) -> str | None:
         return f"these Triton kernels are for CUDA, and vendor {vendor} serves flagos here"
     if find_spec("triton") is None:
         return "Triton is not installed (no module triton)"
-    # As Triton looks for it. Every call would else be declined, and told as a fallback.
+    # Triton's own search for a compiler. Without this check every call would be declined as a fallback.
     if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
         return "Triton finds no C compiler, which it needs once: install gcc or clang, or set CC"
     return None
@@ -99,10 +99,10 @@ def triton_missing(vendor: str) -> str | None:
 
 @cache
 def flaggems_function(module: str, function: str) -> Implementation:
-    """A function of FlagGems, over tensors of any device: Triton is given the chip's own.
+    """A function of FlagGems that takes tensors of any device. Triton gets tensors of the chip's own device.
 
-    Raises UnsupportedError when this version of FlagGems has none such. The module is named in full:
-    ``flag_gems.ops`` rebinds some of its submodules to functions.
+    Raises UnsupportedError when the installed FlagGems lacks the function. ``module`` is the full path below
+    ``flag_gems``, because ``flag_gems.ops`` rebinds some of its submodules to functions.
     """
     source = os.environ.get(_SOURCE)
     if source and str(Path(source).parent) not in sys.path:
@@ -125,7 +125,7 @@ def native_type(x: torch.Tensor) -> str:
 
 
 def decline(reason: str) -> Exception:
-    """To be raised by an implementation that does not take a call; another one serves it."""
+    """The exception by which an implementation declines a call. Another implementation serves it."""
     return _core.UnsupportedError(reason)
 
 

@@ -1,13 +1,13 @@
-"""Triton kernels of the 8-bit linear layers: each reads what it needs once, and writes only the result.
+"""Triton kernels of the 8-bit linear layers: each reads its inputs once, and writes only the result.
 
-``quantize`` is quantize_fp8 and quantize_int8 of ``quantized``, ``scale_product`` is what follows a product
-of int8, and ``int8_product`` is that product with it: the same bits as the formulas there on the same device.
-They take CUDA's and flagos' tensors alike, and run on the current stream.
+``quantize`` computes quantize_fp8 and quantize_int8 of ``quantized``, ``scale_product`` scales a product of
+int8, and ``int8_product`` computes and scales that product. The results have the same bits as those formulas
+on the same device. The kernels take CUDA and flagos tensors, and run on the current stream.
 
-Importing this needs Triton.
+The import needs Triton.
 """
 
-# No `annotations` from the future: Triton reads them as objects.
+# No `from __future__ import annotations`: Triton reads annotations as objects.
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -20,14 +20,14 @@ from lightx2v_fl.operators import formats
 
 GREATEST = {formats.FP8: formats.FP8_MAX, torch.int8: formats.INT8_MAX}
 SMALLEST_SCALE = tl.constexpr(formats.SMALLEST_SCALE)
-ROUNDER = tl.constexpr(1.5 * 2**23)  # added to a small number, leaves it rounded in the lowest bits
+ROUNDER = tl.constexpr(1.5 * 2**23)  # x + ROUNDER has the rounded small x in its lowest bits
 
-WIDEST = 32768  # of a row that is kept in registers
-WIDE_BLOCK = 8192  # of a wider one, which is read twice
+WIDEST = 32768  # the longest row that is kept in registers
+WIDE_BLOCK = 8192  # the block of a longer row, which is read twice
 
 
 class Tile(NamedTuple):
-    """What a program of `int8_product` computes at a time: rows × columns, by steps of `inner`."""
+    """The tile of a program of `int8_product`: rows × columns, in steps of `inner`."""
 
     rows: int
     columns: int
@@ -37,11 +37,11 @@ class Tile(NamedTuple):
 
 
 LARGE = Tile(128, 128, 128, warps=4, stages=3)
-SMALL = Tile(64, 128, 128, warps=4, stages=4)  # where large ones would leave multiprocessors idle
+SMALL = Tile(64, 128, 128, warps=4, stages=4)  # used when LARGE would leave multiprocessors idle
 
 
 def open_driver() -> None:
-    """Have Triton find its driver, for which it needs a C compiler. Raises RuntimeError without."""
+    """Make Triton open its driver. Raises RuntimeError without the C compiler that this needs."""
     if not triton.knobs.runtime.interpret:
         triton.runtime.driver.active.get_current_target()
 
@@ -66,14 +66,14 @@ def quantize(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def parts(n: int) -> tuple[int, int, int]:
-    """A row of n in two powers of two, of which only the second (0: there is none) is masked; warps."""
+    """(head, tail, warps): two powers of two that cover a row of n. Only the tail, which may be 0, is masked."""
     head = _power_of_two(n)
     tail: int = triton.next_power_of_2(n - head) if n > head else 0
     return head, tail, max(2, _power_of_two((head + tail) // 1024))  # at most 64 numbers a thread
 
 
 def _power_of_two(n: int) -> int:
-    """The greatest that is not above n; 0 where there is none."""
+    """The greatest power of two that is at most n; 0 for n = 0."""
     return 1 << n.bit_length() >> 1
 
 
@@ -103,9 +103,9 @@ def int8_product(
     dtype: torch.dtype,
     tile: Tile | None = None,
 ) -> Tensor:
-    """`scale_product` of quantized [rows, in] @ weight [in, out], both int8, exact in between.
+    """`scale_product` of quantized [rows, in] @ weight [in, out], both int8, with an exact int32 product.
 
-    The weight's columns are contiguous, which is how tensor cores read 8-bit numbers.
+    The weight's columns are contiguous, as tensor cores read 8-bit numbers.
     """
     rows, inner = quantized.shape
     columns = weight.shape[1]
@@ -135,7 +135,7 @@ def _tile(rows: int, columns: int, device: torch.device) -> Tile:
 
 
 def _current(device: torch.device) -> AbstractContextManager[Any]:
-    # Triton launches on the current device, which is one for cuda and flagos. On the CPU it interprets.
+    # Triton launches on the current device, which cuda and flagos share. On the CPU Triton interprets.
     return nullcontext() if device.type == "cpu" else torch.cuda.device(device.index)
 
 
@@ -153,7 +153,7 @@ def _scale(largest, inverse):
 
 @triton.jit
 def _as_divisor(scale):
-    """A divisor and its negative reciprocal. Over infinity, numbers are 0 and infinity is NaN: as 1 · 0."""
+    """(divisor, negative reciprocal). An infinite scale gives (1, -0): numbers become 0, and infinity NaN."""
     return tl.where(scale == float("inf"), 1.0, scale), _negative(tl.div_rn(1.0, scale))
 
 
@@ -166,12 +166,12 @@ def _negative(x):
 def _quantized(x, divisor, inverse, dtype: tl.constexpr):
     """x / divisor, correctly rounded, in 8 bits; `inverse` is -1 / divisor.
 
-    A division costs more than all else here, and the divisor is the row's. From its rounded reciprocal
-    two corrections give the rounded quotient (Markstein): the remainder is exact, since a scale of at
-    least 1e-12 keeps it far from subnormal numbers unless the quotient becomes 0. The signs are those
-    that keep the sign of a zero.
+    A division costs more than the rest of the kernel, and all numbers of a row have one divisor. Two
+    corrections of the product with the rounded reciprocal give the rounded quotient (Markstein): the
+    remainder is exact, since a scale of at least 1e-12 keeps it far from subnormal numbers unless the
+    quotient becomes 0. The signs are chosen to keep the sign of a zero.
 
-    The quotient is at most the greatest number and a rounding: it needs no clamp.
+    The quotient exceeds the greatest number by a rounding at most, so it needs no clamp.
     """
     minus = _negative(x)
     y = minus * inverse
@@ -186,7 +186,7 @@ def _quantized(x, divisor, inverse, dtype: tl.constexpr):
 
 @triton.jit
 def _quantize_rows(x, q, scales, n, stride, inverse, HEAD: tl.constexpr, TAIL: tl.constexpr):
-    """A program is a row."""
+    """A program quantizes a row."""
     row = tl.program_id(0).to(tl.int64)
     x += row * stride
     q += row * n
@@ -208,7 +208,7 @@ def _quantize_rows(x, q, scales, n, stride, inverse, HEAD: tl.constexpr, TAIL: t
 
 @triton.jit
 def _quantize_wide_rows(x, q, scales, n, stride, inverse, BLOCK: tl.constexpr):
-    """A program is a row, which is read a second time from the cache."""
+    """A program quantizes a row. It reads the row a second time from the cache."""
     row = tl.program_id(0).to(tl.int64)
     x += row * stride
     q += row * n
@@ -229,7 +229,7 @@ def _quantize_wide_rows(x, q, scales, n, stride, inverse, BLOCK: tl.constexpr):
 
 @triton.jit
 def _scaled(product, scale, weight_scale, bias, columns, inside):
-    """In float32 and in this order. The bias is a pointer, or None; `columns` are where to read it."""
+    """The scaled product, in float32 and in this order. `bias` is a pointer or None, read at `columns`."""
     result = product.to(tl.float32) * scale[:, None] * weight_scale[None, :]
     if bias is not None:
         result += tl.load(bias + columns, mask=inside, other=0).to(tl.float32)[None, :]
@@ -241,7 +241,7 @@ def _scale_product(
     product, output, scales, weight_scales, bias, rows, columns,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """A program is ROWS × COLUMNS."""
+    """A program scales ROWS × COLUMNS numbers."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     mask = (row < rows)[:, None] & (column < columns)[None, :]
@@ -258,7 +258,7 @@ def _int8_product(
     x, weight, output, scales, weight_scales, bias, rows, columns, inner, stride,
     EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr,
 ):  # fmt: skip
-    """A program is a tile, and those that run at a time share rows and columns in the cache."""
+    """A program computes a tile. Programs that run at the same time share rows and columns in the cache."""
     group: tl.constexpr = 8
     across = tl.cdiv(columns, COLUMNS)
     down = tl.cdiv(rows, ROWS)
@@ -269,7 +269,7 @@ def _int8_product(
     row = (first + within % height) * ROWS + tl.arange(0, ROWS)
     column = within // height * COLUMNS + tl.arange(0, COLUMNS)
     step = tl.arange(0, INNER)
-    # Outside, rows and columns are read again from the start and not written: that needs no mask.
+    # Rows and columns beyond the end wrap around to the start and are not written, so loads need no mask.
     left = x + (row % rows).to(tl.int64)[:, None] * inner + step[None, :]
     right = weight + (column % columns).to(tl.int64)[None, :] * stride + step[:, None]
     product = tl.zeros([ROWS, COLUMNS], tl.int32)

@@ -5,8 +5,8 @@ experts [tokens, k] (integers) and their float32 scales [tokens, k], fc1 [expert
 [experts, out, inner], biases [experts, middle] and [experts, out] or None, and returns [tokens, out] in
 x's dtype: Σ scale · (activation(x @ fc1ᵀ + b1) @ fc2ᵀ + b2).
 
-``activation`` is ``gelu``, or ``swiglu``, where the first half of what fc1 gives is multiplied by the SiLU
-of the second: LightX2V packs the gate last.
+``activation`` is ``gelu``, or ``swiglu``, which multiplies the first half of fc1's output by the SiLU of
+the second half: LightX2V packs the gate last.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _gate_first = WeakTensorKeyDictionary()
 
 
 def _with_gate_first(fc1: Tensor) -> Tensor:
-    """fc1 with its halves swapped, as FlagGems wants it; kept for as long as the weight lives."""
+    """fc1 with its halves swapped, as FlagGems' kernel takes it; cached as long as the weight lives."""
     swapped: Tensor | None = _gate_first.get(fc1)
     if swapped is None:
         value, gate = fc1.chunk(2, dim=1)

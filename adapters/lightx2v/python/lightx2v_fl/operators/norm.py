@@ -19,7 +19,7 @@ def _rms_native(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
 def _rms_reference(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     wide = x.float()
     normed = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + eps)
-    # Rounded before it is scaled, as LightX2V's own formula is.
+    # Rounded before the multiplication by the weight, as in LightX2V's own formula.
     normed = normed.to(x.dtype)
     return normed if weight is None else (normed * weight).to(x.dtype)
 
@@ -53,7 +53,7 @@ def _layer_reference(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps:
 
 def _layer_flaggems(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     kernel = flaggems_function("ops.layernorm", "layer_norm")
-    # It returns what a backward pass would need as well.
+    # FlagGems also returns the statistics for a backward pass.
     output, _mean, _rstd = kernel(x, (x.shape[-1],), _cast(weight, x), _cast(bias, x), eps)
     result: Tensor = output
     return result

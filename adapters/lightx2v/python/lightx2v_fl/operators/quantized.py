@@ -1,4 +1,4 @@
-"""Linear layers in 8 bits: weights scaled per output channel, activations per token as they come.
+"""Linear layers in 8 bits: weights scaled per output channel, activations scaled per token at each call.
 
 ``fp8_linear(x, weight, weight_scale, bias)`` and ``int8_linear`` take x [tokens, in], weight [in, out] in
 float8_e4m3fn or int8, weight_scale float32 [out, 1] and bias [out] or None, and return [tokens, out] in
@@ -37,8 +37,9 @@ def quantize_int8(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _scale(x: Tensor, greatest: float) -> Tensor:
-    # In float32, and with it what is divided by it: but for that quotient, nothing of x's size is.
-    # Times the inverse, which is how CUDA divides by a number: the scales are the same everywhere.
+    # Only the amax is float32, so the quotient x / scale is the only float32 tensor of x's size.
+    # CUDA divides by a number as a product with its inverse. The same product here gives equal scales
+    # on every device.
     largest = x.abs().amax(dim=-1, keepdim=True).float()
     return (largest * (1 / greatest)).clamp_min_(SMALLEST_SCALE)
 
@@ -73,7 +74,8 @@ def _check_capability(x: Tensor) -> None:
         raise decline("there are no 8-bit floats below compute capability 8.9")
 
 
-# Rows: with fewer and a bias, cuBLASLt 13 accumulates some weights only precisely (8960x1536 on an H200).
+# The fewest rows with fast accumulation and a bias. With fewer rows cuBLASLt 13 has only precise kernels for
+# some weights (8960x1536 on an H200).
 _FAST_WITH_BIAS = 128
 
 
@@ -85,7 +87,7 @@ def _fp8_product(
     bias: Tensor | None,
     dtype: torch.dtype,
 ) -> Tensor:
-    # Scales per row are only computed into bfloat16.
+    # torch._scaled_mm with scales per row has only bfloat16 results.
     try:
         output = torch._scaled_mm(
             quantized,
@@ -105,7 +107,7 @@ def _fp8_product(
 
 
 def _by_columns(weight: Tensor) -> Tensor:
-    """weight [in, out] with contiguous columns, as products of 8 bits want it: LightX2V's as it is."""
+    """weight [in, out] with contiguous columns, as 8-bit products need it. LightX2V's weights are unchanged."""
     return weight if weight.stride(0) == 1 else weight.t().contiguous().t()
 
 
@@ -162,7 +164,7 @@ def _check_int_mm(weight: Tensor) -> None:
 
 
 def _int_mm(quantized: Tensor, weight: Tensor) -> Tensor:
-    """On CUDA: cuBLASLt's kernel starts at 17 rows."""
+    """torch._int_mm on CUDA, with padding to 17 rows, the fewest that cuBLASLt's kernel takes."""
     rows = quantized.shape[0]
     if rows <= 16:
         quantized = torch.nn.functional.pad(quantized, (0, 0, 0, 17 - rows))
@@ -194,7 +196,7 @@ def _flaggems(
 
 
 def _quantize(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """By the Triton kernel where it serves x, else by the formula."""
+    """Quantizes x by the Triton kernel if it takes x, else by the formula."""
     try:
         kernels = _kernels_for(x, dtype)
     except _core.UnsupportedError:
@@ -204,7 +206,7 @@ def _quantize(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def _kernels_for(x: Tensor, dtype: torch.dtype) -> ModuleType:
-    """The module `kernels`. Raises UnsupportedError where it does not take x, or has no numbers of `dtype`."""
+    """The module `kernels`. Raises UnsupportedError if it does not take x or the device lacks `dtype`."""
     if native_type(x) != "cuda":
         raise decline(f"these Triton kernels are for CUDA, not {native_type(x)}")
     if x.ndim != 2 or not x.shape[1] or x.dtype not in _ACTIVATIONS:
@@ -222,7 +224,7 @@ _ACTIVATIONS = (torch.bfloat16, torch.float16, torch.float32)
 
 @cache
 def _kernels() -> tuple[ModuleType | None, str]:
-    """The module `kernels`, or why there is none. Asked once."""
+    """(module `kernels`, ""), or (None, the reason why it cannot be used)."""
     try:
         from lightx2v_fl.operators import kernels
 

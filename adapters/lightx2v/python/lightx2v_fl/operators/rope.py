@@ -62,7 +62,7 @@ def _flaggems(
     angles = freqs.reshape(tokens, -1)
     cos, sin = angles.real.contiguous(), angles.imag.contiguous()
     kernel = flaggems_function("fused.rotary_embedding", "apply_rotary_pos_emb")
-    # It rotates queries and keys together, [batch, tokens, heads, dim], one angle per position.
+    # FlagGems rotates queries and keys together, [batch, tokens, heads, dim], by one angle per position.
     first, last = (x.contiguous().unsqueeze(0) for x in (tensors[0], tensors[-1]))
     rotated = kernel(first, last, cos, sin, rotary_interleaved=interleaved)
     return tuple(x.squeeze(0) for x in rotated[: len(tensors)])

@@ -1,1 +1,1 @@
-"""Operators of torch on the device: which there are, and which implementation serves each."""
+"""Operators of torch on the device, and the implementations that serve them."""

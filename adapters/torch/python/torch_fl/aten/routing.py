@@ -41,15 +41,15 @@ def declare_native_implementations() -> None:
 
     native = _vendor.native()
 
-    # The extension lists its kernels for strided tensors only. Those for sparse and quantized tensors are known by
-    # the slots that they took.
+    # The extension lists only its kernels for strided tensors. The core's slots name its kernels for sparse and
+    # quantized tensors.
     registered = _C.registered_ops()
     found = {name for name, _ in registered}
     for namespace in ("aten", "quantized"):
         prefix = f"{namespace}::"
         found.update(_core.ops(prefix))
         composite = _composite_operators(prefix)
-        # Told first, so that the core can tell a route for one of them from a route for an unknown name.
+        # Declared first, so that the core distinguishes their names from unknown names in routes.
         _core.declare_composite(namespace, [name.removeprefix(prefix) for name in composite])
         names = sorted(
             name.removeprefix(prefix) for name in found - composite if name.startswith(prefix)
@@ -73,9 +73,9 @@ _COMPOSITE_KEYS = (
 
 
 def _composite_operators(prefix: str) -> set[str]:
-    """Operators without a kernel of ours for strided tensors, which torch composes of other operators.
+    """Operators without a flagos kernel for strided tensors, which torch composes of other operators.
 
-    Some have one for nested or quantized tensors; a route cannot be about those alone.
+    Some have a kernel for nested or quantized tensors, but a route cannot name such a kernel alone.
     """
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     return {
@@ -88,12 +88,12 @@ def _composite_operators(prefix: str) -> set[str]:
 
 
 def explain(op: str) -> flagos.Explanation:
-    """Why `op` runs where it runs: the winner, what decided, and why the others lost. Print it."""
+    """The decision for `op`: the winner, the deciding setting, and why the others lost. Print it."""
     return flagos.explain(_qualified(op))
 
 
 def plan_summary() -> dict[str, int]:
-    """How many operators each implementation serves, the largest share first."""
+    """Implementation → number of operators that it serves, the largest share first."""
     shares = Counter(_winner(entry) for entry in flagos.plan()["ops"].values())
     return dict(shares.most_common())
 
@@ -149,7 +149,7 @@ def register_impl(
 
 
 def unregister_impl(op: str, impl_id: str) -> None:
-    """Take back an implementation that `register_impl` registered."""
+    """Unregister an implementation that `register_impl` registered."""
     flagos.unregister(_qualified(op), impl_id)
 
 
@@ -159,7 +159,7 @@ def set_route(op: str, selector: str | Sequence[str]) -> None:
 
 
 def clear_route(op: str | None = None) -> None:
-    """Take back `set_route` for one operator, or for all of them."""
+    """Undo `set_route` for one operator, or for all operators."""
     flagos.clear_route(None if op is None else _qualified(op))
 
 
@@ -167,12 +167,12 @@ class TorchListener:
     """Keeps torch's dispatcher in step with the plan: see `flagos.plan_listeners`."""
 
     def require(self, op: str) -> None:
-        """Refuse an operator of torch's namespace that torch does not have."""
+        """Raise ValueError for an operator of the namespace `aten` that torch does not have."""
         if op.startswith(_NAMESPACE):
             python_kernels.require_operator(op)
 
     def registered(self, implementation: plan_listeners.Implementation) -> None:
-        """Remember an implementation of an operator of torch's."""
+        """Remember an implementation of an ATen operator."""
         if implementation.op.startswith(_NAMESPACE):
             python_kernels.register(
                 implementation.op,
@@ -188,6 +188,6 @@ class TorchListener:
         python_kernels.unregister(op, impl_id)
 
     def published(self) -> None:
-        """Attach the Python implementations the plan chooses, and detach those it no longer does."""
+        """Attach the Python implementations that the plan chooses, and detach all others."""
         for op in python_kernels.implemented_operators():
             python_kernels.choose(op, _core.explain(op)["winner"])

@@ -1,4 +1,4 @@
-"""What it takes to compare a device with its native one: arguments rebuilt there, and processes that may die.
+"""Tools to compare a device with its native one: arguments rebuilt there, and processes that may die.
 
-`flagos verify` and the conformance sweep are made of it.
+`flagos verify` and the conformance sweep use them.
 """

@@ -1,7 +1,7 @@
-"""Tasks in processes of their own, some at a time: one that fails takes nothing with it.
+"""Tasks in processes of their own, several at a time: a crash of one does not affect the others.
 
-Processes are forked, so that modules need not be imported again, and CUDA must not be in use; or they are started
-anew (`context="spawn"`), and then the task is pickled.
+Processes are forked, to inherit imported modules; then CUDA must not be in use. Or they are spawned
+(`context="spawn"`), and then the task is pickled.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from typing import Any, Literal
 import torch
 
 Told = Callable[[str, Any], None]
-"""`told(step, so_far)`: a task says which step it begins and what it has found so far."""
+"""`told(step, so_far)`: a task reports the step it begins and its findings so far."""
 
 _OUTPUT_TAIL = 2000
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a task went: its result, or why there is none, at which step and with what found so far."""
+    """The outcome of a task: its result, or the failure with the step and the findings so far."""
 
     name: str
     seconds: float  # since its first step
     result: Any = None
-    failure: str | None = None  # it died, or took too long
-    over: bool = False  # the time for all of them was up, or they were stopped
-    late: bool = False  # the failure is that it took too long
+    failure: str | None = None  # the process died, or took too long
+    over: bool = False  # the time for all tasks was up, or `stop()` was true
+    late: bool = False  # the failure is a timeout
     step: str = ""
     so_far: Any = None
-    output: str = ""  # the end of what its process printed, where that is kept
+    output: str = ""  # the end of the process's output, with `keep_output`
 
 
 def run(
@@ -56,13 +56,13 @@ def run(
     reuse: Callable[[], bool] | None = None,
     keep_output: bool = False,
 ) -> Generator[Ended]:
-    """Run `task(name, told)` for each name in `todo`, in order, and yield how each went as it ends.
+    """Run `task(name, told)` for each name in `todo`, in order, and yield the outcome of each as it ends.
 
-    Names are taken out of `todo`; those that are put there meanwhile are run as well. A task is killed when one
-    of its steps takes longer than `step_seconds`, or all of them more than `task_seconds`. After `seconds`, or once
-    `stop()` is true, no task is begun, and those that run are killed; all of them are yielded still. Closing the
-    generator kills them. A process serves one task, or goes on with the next as long as `reuse()`, which it calls,
-    is true. What it prints is lost, or with `keep_output` its end is in `Ended.output`.
+    Names are removed from `todo`; names added meanwhile are run as well. A task is killed when one of its steps
+    takes longer than `step_seconds`, or all steps together longer than `task_seconds`. After `seconds`, or once
+    `stop()` is true, no task is begun and running tasks are killed; their outcomes are still yielded. Closing the
+    generator kills running tasks. A process serves one task, or several as long as `reuse()`, called in the
+    process, is true. Its output is lost, or with `keep_output` the end of it is in `Ended.output`.
     """
     workers: list[_Worker] = []
     numbers = count()
@@ -80,7 +80,9 @@ def run(
                 waited_for: list[Any] = [worker.pipe for worker in workers]
                 # A crashed process closes its end, which is an event as well.
                 ready = wait(waited_for, 0.2) if waited_for else []
-                over = over or stop()  # what stops this process may have ended those as well
+                over = (
+                    over or stop()
+                )  # a signal that stops this process may have ended the tasks as well
                 for worker in list(workers):
                     open_still = worker.pipe not in ready or worker.listen()
                     late = worker.late(step_seconds, task_seconds)
@@ -103,7 +105,7 @@ def run(
 
 
 class _Worker:
-    """A process, and the task that it is busy with."""
+    """A process and its current task."""
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class _Worker:
         self.give(name)
 
     def give(self, name: str) -> None:
-        """Have the process begin a task."""
+        """Make the process begin a task."""
         self.name, self.step, self.so_far = name, "", None
         self.result: list[Any] = []
         self.began = self.step_began = time.monotonic()
@@ -134,7 +136,7 @@ class _Worker:
             self.pipe.send(name)
 
     def listen(self) -> bool:
-        """Take what has come; False when nothing more will."""
+        """Read the messages that arrived. Returns False when the pipe is closed."""
         try:
             while self.pipe.poll():
                 kind, *said = self.pipe.recv()
@@ -151,7 +153,7 @@ class _Worker:
         return True
 
     def late(self, step_seconds: float, task_seconds: float) -> str | None:
-        """What took too long, if something did."""
+        """The message of a timeout, or None."""
         now = time.monotonic()
         if now - self.step_began > step_seconds:
             return f"it took longer than {step_seconds:.0f} s"
@@ -160,11 +162,11 @@ class _Worker:
         return None
 
     def may_go_on(self) -> bool:
-        """Whether the process, whose task has ended, takes another."""
+        """Whether the process takes another task after its result."""
         return bool(self.result) and bool(self.result[1])
 
     def ended(self) -> Ended:
-        """How the task ended; the process as well, unless it may go on."""
+        """The outcome of a task that ended. Joins the process, unless it may go on."""
         if self.result:
             result = self.told_of(result=self.result[0])
             if not self.may_go_on():
@@ -182,7 +184,7 @@ class _Worker:
         over: bool = False,
         late: bool = True,
     ) -> Ended:
-        """What is known of the task."""
+        """The outcome of the task with its step and findings so far."""
         return Ended(
             self.name,
             time.monotonic() - self.began,
@@ -207,9 +209,9 @@ class _Worker:
         self.pipe.close()
 
     def kill(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         self.process.kill()
-        self.process.join(5)  # one that waits for a lost device may not die
+        self.process.join(5)  # a process that waits for a lost device may not die
         self.pipe.close()
 
 
@@ -221,7 +223,7 @@ def _serve(
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # What it prints is not the command's output.
+    # The output of tasks must not mix with the output of the command.
     sys.stdout = sys.stderr = open(output or os.devnull, "w")  # noqa: SIM115
     os.dup2(sys.stdout.fileno(), 1)
     os.dup2(sys.stdout.fileno(), 2)

@@ -1,4 +1,4 @@
-"""Rebuilding arguments on a device without losing what a kernel can see of them."""
+"""Rebuilding of arguments on a device, with every property that a kernel can see."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_named(device_type: str, value: Any) -> bool:
 
 @dataclass(frozen=True)
 class OnHost:
-    """Marks a tensor that an operator wants on the host whatever device it runs on."""
+    """Marks a tensor that an operator takes on the host, on any device it runs on."""
 
     tensor: torch.Tensor
 

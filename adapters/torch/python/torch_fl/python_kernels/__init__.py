@@ -1,8 +1,8 @@
 """Python functions as kernels of ATen operators.
 
-A chosen function is put into torch's dispatcher over the native kernel. Rooms: `implementations` (which
-functions there are, and which serves), `attachment` (one of them in the dispatcher), `capture` with `globals_watch`
-(what a call of one launched), `recording` (whether calls are recorded), `replay` (what is known of it).
+A chosen function is put into torch's dispatcher over the native kernel. Modules: `implementations` (the registered
+functions and the chosen one), `attachment` (a function in the dispatcher), `capture` with `globals_watch`
+(the recording of a call), `recording` (whether calls are recorded), `replay` (statistics and control of recordings).
 """
 
 from torch_fl.python_kernels.attachment import calls, require_operator, reset_calls

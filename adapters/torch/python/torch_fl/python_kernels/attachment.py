@@ -123,7 +123,7 @@ def attach_native(op: str, chosen: Implementation, recorded: bool) -> torch.libr
         for position, argument in enumerate(arguments)
         if "Tensor" in str(argument.type)
     ]
-    # The results if all of them are written arguments.
+    # The written arguments. With as many of them as results, they are the results.
     returns = overload._schema.returns
     written = [
         (position, argument.name)
@@ -188,16 +188,16 @@ def attach_native(op: str, chosen: Implementation, recorded: bool) -> torch.libr
 
 
 def _counting_writes() -> Any:
-    # Kernels run below torch's layer that counts in-place writes; this lets it count those of the implementation.
+    # Kernels run below torch's layer that counts in-place writes. The guard enables it for the implementation.
     return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False)
 
 
 def _numbers_as_tensors(
     tensors: list[tuple[int, str]], args: Any, kwargs: dict[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Numbers that stand for tensors, as tensors that promote the same way.
+    """The arguments, with numbers in the place of tensors converted to tensors that promote the same way.
 
-    Where the caller of an operator wrote `x + 1`, a Python kernel is handed the number itself.
+    For a call such as `x + 1` torch passes the number itself to a Python kernel.
     """
     args, kwargs = list(args), dict(kwargs)
     beside = next((a for a in [*args, *kwargs.values()] if isinstance(a, torch.Tensor)), None)

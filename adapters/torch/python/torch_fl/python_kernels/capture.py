@@ -1,12 +1,12 @@
 """Records the device work of one call of a Python implementation, as words that the shim replays (`replay.cc`).
 
-An implementation is run once as ever, while its allocations, its views, its fills and copies (torch's
-dispatcher) and its kernel launches (`torch_fl.launcher`) are noted. All memory it touches has to be an
-argument's or its own, and everything else it does has to be known to be repeatable; otherwise `Refusal`
-says what was seen.
+An implementation runs once as usual, while its allocations, views, fills and copies (seen in torch's
+dispatcher) and its kernel launches (seen in `torch_fl.launcher`) are recorded. It may touch only memory of its
+arguments and its own, and may call only operators known to be repeatable; otherwise a `Refusal` gives the
+reason.
 
-What no recording can see are Python values a call depends on. The module globals that were read are
-watched, and changing one forgets every recording (`torch_fl.python_kernels.globals_watch`).
+A recording cannot see the Python values that a call depends on. The module globals that were read are
+watched, and a change of one drops every recording (`torch_fl.python_kernels.globals_watch`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch_fl.python_kernels import globals_watch
 
 _LAUNCH, _FILL, _COPY = range(3)
 _INTEGER, _DOUBLE, _BOOL = range(3)
-_HOST = "cpu"  # a recorded call must have no results there
+_HOST = "cpu"  # operators inside a recorded call must have no results on this device
 _CONSTANT, _POINTER, _TENSOR_MAP = range(3)
 _COOPERATIVE, _PDL = 1, 2
 
@@ -72,10 +72,9 @@ class Refusal(Exception):
 def record(
     function: Callable[..., Any], inputs: list[torch.Tensor], args: Any, kwargs: Any
 ) -> tuple[Any, list[int] | Refusal]:
-    """Call `function`, and record what it does.
+    """Call `function` and record its device work. Returns its result, and the words or a `Refusal`.
 
-    `inputs` are the tensors among the arguments, in order. Raises what the function raises; a
-    `Refusal` is returned instead of the words.
+    `inputs` are the tensors among the arguments, in order. Errors of the function are raised.
     """
     recording = _Recording(inputs)
     scopes = globals_watch.Scopes()
@@ -157,7 +156,7 @@ class _Recording(TorchDispatchMode):
     # ---- events
 
     def launched(self, kernel: Any, grid: Any, stream: int, args: tuple[Any, ...]) -> None:
-        """A launch was queued."""
+        """Called after each kernel launch."""
         try:
             self._steps.append(self._launch(kernel, grid, stream, args))
         except Refusal as refusal:
@@ -247,7 +246,7 @@ class _Recording(TorchDispatchMode):
     # ---- the recording
 
     def words(self, result: Any) -> list[int]:
-        """The recording. Raises `Refusal`."""
+        """The words of the recording. Raises `Refusal` for a call that cannot be recorded."""
         if self._refusal is not None:
             raise self._refusal
         results = list(result) if isinstance(result, (tuple, list)) else [result]

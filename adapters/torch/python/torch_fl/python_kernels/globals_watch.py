@@ -1,7 +1,7 @@
-"""Forgets recordings when a global that a recorded function has read changes.
+"""Drops recordings when a global that a recorded function has read changes.
 
-CPython 3.12 tells of changes to dictionaries (`PyDict_AddWatcher`), so that watching costs nothing until
-one is changed.
+CPython 3.12 notifies of changes to dictionaries (`PyDict_AddWatcher`), so watching costs nothing until a
+change.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Scopes:
         return list(self._found.values())
 
     def watch(self) -> None:
-        """From now on, forget all recordings when one of them changes."""
+        """Drop all recordings at a later change of one of the collected globals."""
         for key, scope in self._found.items():
             if key not in _watched:
                 _watch(scope)

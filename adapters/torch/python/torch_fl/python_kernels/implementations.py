@@ -56,8 +56,8 @@ def register(
 def limit(op: str, impl_id: str, only: Iterable[str]) -> None:
     """Give a native implementation other conditions, which apply from the next call on.
 
-    The kernel is attached anew: not while another thread calls the operator. Raises ValueError without
-    such an implementation.
+    The kernel is attached again, which must not race with calls of the operator from other threads. Raises
+    ValueError without such an implementation.
     """
     with _lock:
         found = _implementations.get(op, {})
@@ -83,7 +83,7 @@ def implemented_operators() -> list[str]:
 
 
 def choose(op: str, impl_id: str | None) -> None:
-    """Make the implementation `impl_id` serve `op`; if there is none, the native kernel."""
+    """Make the implementation `impl_id` serve `op`, or the native kernel if it is None or not registered."""
     with _lock:
         chosen = _implementations.get(op, {}).get(impl_id) if impl_id is not None else None
         attached = _attached.get(op)
@@ -116,7 +116,7 @@ def refuse_recordings(op: str) -> None:
 
 
 def _is_recorded(op: str) -> bool:
-    from torch_fl.python_kernels import recording  # with it comes the launcher: only who needs it
+    from torch_fl.python_kernels import recording  # imported late, because it imports the launcher
 
     return recording.enabled() and op not in _never_recorded
 

@@ -12,7 +12,7 @@ from torch_fl.python_kernels import capture
 
 
 def enabled() -> bool:
-    """Whether calls are recorded in this process: they are under CUDA, with CPython 3.12 or newer."""
+    """Whether calls are recorded: on CUDA, with CPython 3.12 or newer, unless `FLAGOS_REPLAY` is off."""
     _verify_from_the_start()
     wanted = os.environ.get("FLAGOS_REPLAY", "1").lower() not in ("0", "false", "off", "no")
     return wanted and capture.SUPPORTED and _vendor.on_cuda()
@@ -26,8 +26,8 @@ def _verify_from_the_start() -> None:
 
 
 def verify(every: int) -> None:
-    """Compare one replay in `every` with a call of the implementation, bit for bit; 0: none.
+    """Compare one replay in `every` (0: none) with a call of the implementation, bit for bit.
 
-    A difference raises RuntimeError. `FLAGOS_VERIFY_REPLAYS` sets it from the start.
+    A difference raises RuntimeError. `FLAGOS_VERIFY_REPLAYS` sets the initial value.
     """
     torch.ops.flagos.verify_replays(every)

@@ -1,9 +1,9 @@
 """Calls of Python implementations, recorded and repeated without Python.
 
-The first call with a signature (shapes, strides, types, alignments, numbers) runs as ever; the next ones
-are recorded, and when two recordings are the same, later calls repeat them from C++ and Rust: memory is
-made, kernels are launched, results are wrapped. `statistics` tells what is repeated and what is not, with
-the reason. `FLAGOS_REPLAY=0` turns it off.
+The first call with a signature (shapes, strides, types, alignments, numbers) runs as usual and the next calls
+are recorded. After two equal recordings, C++ and Rust repeat later calls: they allocate memory, launch
+kernels and wrap results. `statistics` lists repeated and refused signatures, with reasons.
+`FLAGOS_REPLAY=0` turns replay off.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Recordings:
 
 
 def statistics() -> dict[str, Recordings]:
-    """Every operator that a Python implementation of the native kind serves now."""
+    """The recordings of every operator that an implementation for native tensors serves now."""
     found = {}
     for op in implementations.served_natively():
         replayed, undecided, refused, replays, reasons = torch.ops.flagos.recordings(op)
@@ -43,7 +43,7 @@ def statistics() -> dict[str, Recordings]:
 
 
 def forget() -> None:
-    """Drop all recordings, after a change that they depend on and that cannot be noticed."""
+    """Drop all recordings, after a change that they depend on and that flagos cannot notice."""
     torch.ops.flagos.forget_recordings()
 
 

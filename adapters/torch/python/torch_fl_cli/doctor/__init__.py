@@ -9,7 +9,7 @@ from torch_fl_cli.doctor import device, distributed, framework, kernels
 
 
 def checks(timeout: float) -> Iterator[Check]:
-    """What can be told without the device. ``timeout`` (seconds) is for each process that is started."""
+    """The checks that do not need the device. ``timeout`` (seconds) is for each process that is started."""
     yield from framework.torch_and_adapter(timeout)
     yield framework.device_plugins()
     yield framework.autoload()
@@ -18,7 +18,7 @@ def checks(timeout: float) -> Iterator[Check]:
     yield kernels.flaggems()
 
 
-#: What the device cannot do without: broken, it would only fail again, less clearly.
+#: Checks that the canaries depend on. After their failure the canaries would only fail less clearly.
 NEEDED = ("torch", "torch_fl", "plan")
 
 

@@ -38,7 +38,7 @@ def compare(result: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 def negative_control() -> None:
-    """The comparison refuses a wrong value, and the right value in the wrong place."""
+    """Checks that the comparison refuses a wrong value, and the right value on the wrong device."""
     import torch
 
     right = torch.arange(16.0)
@@ -134,7 +134,7 @@ def main() -> int:
     torch.manual_seed(0)
     failed = False
     for canary in CANARIES:
-        # Before it runs: if the process dies, the last line says in which one.
+        # Reported before the canary runs: if the process dies, the last line names the canary.
         report("started", canary=canary.__name__)
         try:
             canary()

@@ -33,7 +33,7 @@ def rank_process(rank: int, place: str) -> int:
 
 
 def main() -> int:
-    """Reports how each rank ended, and which engines there are."""
+    """Reports the exit status of each rank, and the engines of collectives."""
     import torch  # noqa: F401  # once, before the ranks are forked
 
     from flagos import _core

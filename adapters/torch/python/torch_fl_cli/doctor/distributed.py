@@ -1,4 +1,4 @@
-"""Collectives: that two processes can talk, and which engines there are for devices."""
+"""Checks of collectives: an all-reduce between two processes, and the engines for devices."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def collectives(timeout: float) -> Iterator[Check]:
         yield ok("collective", "two processes added up over shared memory")
     engines = outcome.report("engines")
     for engine in engines["engines"] if engines is not None else ():
-        # A library that is missing is a problem for who asks for it, which is told then.
+        # A missing library is no problem here: a program that asks for its engine gets an error.
         missing = "" if engine["usable"] else "not here: "
         yield ok(f"engine {engine['name']}", missing + engine["detail"], usable=engine["usable"])

@@ -120,7 +120,7 @@ def device_plugins() -> Check:
 
 
 def autoload() -> Check:
-    """Whether ``import torch`` alone is enough."""
+    """Checks whether ``import torch`` alone registers the device."""
     if os.environ.get(AUTOLOAD, "1") == "0":
         return warn(
             "autoload",
@@ -131,7 +131,7 @@ def autoload() -> Check:
 
 
 def fork() -> Check:
-    """What forked processes may do."""
+    """Informs that a forked child cannot use the device."""
     return ok(
         "fork",
         "a child forked after first use of a device gets a clear error: start workers that use "

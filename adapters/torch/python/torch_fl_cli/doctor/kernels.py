@@ -1,4 +1,4 @@
-"""FlagGems and Triton, which bring operators of our own kind."""
+"""Checks of FlagGems and Triton, which provide implementations of kind ``flagos``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def triton() -> Check:
 
 
 def flaggems() -> Check:
-    """Where FlagGems comes from."""
+    """Reports the source of FlagGems."""
     source = os.environ.get(SOURCE)
     if source:
         if not Path(source, "__init__.py").is_file():
