@@ -1,4 +1,4 @@
-//! The example chip: what the suite does not ask.
+//! Tests of the example chip beyond the conformance suite.
 
 use std::ffi::CStr;
 use std::mem::{offset_of, size_of};
@@ -66,7 +66,7 @@ fn the_host_cannot_access_device_memory() {
     let vendor = opened(loaded());
     let address = vendor.alloc(0, 4096).expect("memory");
     let status = forked(|| {
-        // SAFETY: it is not: the process is to end here.
+        // SAFETY: deliberately violated: the process is to end here.
         unsafe { address.as_ptr().read_volatile() }.into()
     });
     assert!(libc::WIFSIGNALED(status), "{status:#x}");
@@ -75,7 +75,7 @@ fn the_host_cannot_access_device_memory() {
     unsafe { vendor.free(0, address, 4096) };
 }
 
-/// The chip compares the kind that the host tells with the addresses.
+/// The chip compares the kind given by the host with the addresses.
 #[test]
 fn copies_of_every_kind_are_told() {
     const NBYTES: usize = 10_000;
@@ -228,7 +228,7 @@ fn a_forked_child_is_refused() {
             && is(vendor.device_sync(0).err().map(|error| error.kind()))
             && stream.is_idle()
             && !vendor.in_stream_work();
-        // Nothing of these waits for a thread that only the parent has.
+        // None of these calls waits for a thread that only the parent has.
         drop(stream);
         drop(vendor);
         i32::from(!refused)

@@ -25,7 +25,7 @@ fn a_vendor_behind_a_table_conforms() {
 fn every_flaw_is_noticed_behind_a_table() {
     for (flaw, check) in FLAWS {
         let outcome = check_named(check, &*exported::open(flaw));
-        // A library whose memory the host does not use is given no count, so that it cannot count.
+        // Without the capability HOST_COMPUTES the library gets no count.
         let possible = flaw != Flaw::PendingIsIdle;
         assert_eq!(
             outcome.is_err(),

@@ -9,7 +9,7 @@ use flagos_core::vendors::library::{
     self, FlagosVendor, FlagosVendorEntry, FlagosVendorHost, Library,
 };
 
-/// An entry function that is there.
+/// An entry function that is not NULL.
 type Entry =
     unsafe extern "C" fn(*const FlagosVendorHost, *mut *const c_char) -> *const FlagosVendor;
 

@@ -1,4 +1,4 @@
-//! Structs of which only the first bytes exist: behind them lies memory that nobody can access.
+//! Structs of which only the first bytes exist: an access behind them faults.
 
 use std::ffi::c_void;
 use std::mem::size_of;

@@ -92,7 +92,7 @@ fn the_reason_of_a_probe_is_the_vendors() {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/vendor/chip.c"),
     );
     let source = source.expect("the example");
-    // The variable is of the process, so that this library reads another one.
+    // Environment variables belong to the process, so this library reads another one.
     let renamed = source.replace("EXAMPLE_CHIP_DEVICES", "PATH");
     let renamed = format!("#define _GNU_SOURCE\n{renamed}");
     let library = Library::load(&compiled(folder.path(), "path", &renamed)).expect("it is taken");

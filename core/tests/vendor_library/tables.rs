@@ -1,5 +1,5 @@
 //! Tables and descriptions with random sizes, versions, bits and NULLs: taken or refused as a model says, and never read
-//! beyond the size that they tell.
+//! beyond their own size.
 
 use std::cell::Cell;
 use std::ffi::{c_char, CString};
@@ -25,7 +25,7 @@ unsafe extern "C" fn entry(
     GIVEN.get()
 }
 
-/// What becomes of this table.
+/// The outcome of taking this table.
 fn adopt(table: *const FlagosVendor) -> Result<&'static Library, String> {
     GIVEN.set(table);
     // SAFETY: what the table says of its size is true, see `Guarded`.

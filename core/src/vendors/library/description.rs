@@ -1,4 +1,4 @@
-//! What is special about a vendor, as data.
+//! The description of a vendor: its particulars, as data.
 
 use std::ffi::c_char;
 use std::mem::{offset_of, size_of};
@@ -10,7 +10,7 @@ use super::types::*;
 /// The size of the description in version 1.0.
 const SIZE_1_0: usize =
     offset_of!(FlagosVendorDescription, reserved) + size_of::<[*const (); 16]>();
-/// The most entries of a list, beyond which it counts as one that does not end.
+/// The most entries of a list. A longer list counts as one without an end.
 const LONGEST: usize = 256;
 
 /// How a framework computes on the devices of a vendor.
@@ -29,22 +29,22 @@ pub enum Serving {
 pub struct Variable {
     /// The variable's name.
     pub name: String,
-    /// What it does.
+    /// The effect of the variable.
     pub text: String,
 }
 
 /// A library that a vendor uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeededLibrary {
-    /// The name the dynamic linker finds it by.
+    /// The name by which the dynamic linker finds the library.
     pub soname: String,
-    /// What it is for.
+    /// The purpose of the library.
     pub text: String,
-    /// Whether the vendor does not work without it.
+    /// Whether the vendor needs the library.
     pub required: bool,
 }
 
-/// What is special about a vendor, read from its library and checked.
+/// The description of a vendor, read from its library and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     /// The name that selects the vendor.
@@ -111,7 +111,7 @@ impl Description {
     }
 }
 
-/// A text that is there and not empty.
+/// A required text: not NULL and not empty.
 unsafe fn required(member: &str, given: *const c_char) -> Result<String, String> {
     // SAFETY: the caller's promise.
     let text = unsafe { text::read(given) }.map_err(|what| format!("{member} {what}"))?;

@@ -100,7 +100,7 @@ impl Event for LibraryEvent {
 
 impl Drop for LibraryEvent {
     fn drop(&mut self) {
-        // SAFETY: a live event, which nobody uses any more.
+        // SAFETY: a live event, which has no other user.
         unsafe {
             self.instance.give_back("event_destroy", |table| {
                 table.event_destroy.map(|destroy| destroy(self.handle))

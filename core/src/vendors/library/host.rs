@@ -1,4 +1,4 @@
-//! What the host gives to a library: its versions, and the log.
+//! The host's struct for a library: its versions, and the log.
 
 use std::ffi::c_char;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -6,10 +6,10 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use super::text;
 use super::types::*;
 
-/// The oldest and the newest major version that this host takes.
+/// The major versions that this host takes, from the oldest to the newest.
 pub(super) const MAJORS: std::ops::RangeInclusive<u32> = FLAGOS_VENDOR_MAJOR..=FLAGOS_VENDOR_MAJOR;
 
-/// [`FlagosVendorHost`], which other threads read too.
+/// [`FlagosVendorHost`], shared by all threads.
 struct Shared(FlagosVendorHost);
 
 // SAFETY: nobody writes it, and its pointers are NULL.

@@ -10,14 +10,14 @@ use crate::runtime::sync::AtomicU64;
 use super::loaded::Library;
 use super::types::*;
 
-/// An opened vendor. Streams and events keep it, so that it is closed after them.
+/// An opened vendor. Its streams and events own it, so it is closed after them.
 pub(super) struct Instance {
     pub(super) library: &'static Library,
     pub(super) context: *mut FlagosVendorInstance,
     pub(super) devices: usize,
-    /// Kept here, because the library counts in it.
+    /// The count of unfinished work, owned here because the library writes it.
     pub(super) pending: Arc<AtomicU64>,
-    /// The device of every allocation, by which copies know their kind.
+    /// The device of every allocation, which gives the kind of a copy.
     memory: Ranges<usize>,
     forked: AtomicBool,
 }
@@ -48,7 +48,7 @@ impl Instance {
             })
         }?;
         if counts {
-            // The library may count until the process ends: work runs on after everything was destroyed.
+            // Never freed: work may run, and count, after everything was destroyed.
             std::mem::forget(Arc::clone(&pending));
         }
         if context.is_null() {
@@ -92,7 +92,7 @@ impl Instance {
         unsafe { self.library.call(function, make) }
     }
 
-    /// [`Self::call`] where no error can be returned: the log has it. Does nothing in a forked child.
+    /// [`Self::call`] for callers that cannot return an error: it goes to the log. Does nothing in a forked child.
     ///
     /// # Safety
     /// As there.

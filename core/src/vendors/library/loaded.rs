@@ -33,11 +33,11 @@ impl Library {
         let origin = path.display().to_string();
         let refuse =
             |message: String| Error::config("vendor library", message).with_context("at", &origin);
-        // A name without a folder would be looked for in the folders of the system.
+        // The system would search its own folders for a name without a folder.
         let found = path
             .canonicalize()
             .map_err(|error| refuse("there is no such file".into()).with_source(error))?;
-        // SAFETY: constructors of a library run here. Naming it as a vendor is the trust that this takes.
+        // SAFETY: constructors of the library run here; the user who named it as a vendor trusts it.
         let library = unsafe { Dynamic::open(Some(&found), RTLD_NOW | RTLD_LOCAL) };
         let library = library.map_err(|error| {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
@@ -49,7 +49,7 @@ impl Library {
                 "it has to be a shared library for this machine, with all libraries it needs",
             )
         })?;
-        // Drivers do not survive to be closed.
+        // Never closed: drivers do not survive it.
         let library: &'static Dynamic = Box::leak(Box::new(library));
         // SAFETY: a function of this name has this type: it is how a library says that it is a vendor.
         let entry = unsafe { library.get::<FlagosVendorEntry>(ENTRY.as_bytes()) };
@@ -102,7 +102,7 @@ impl Library {
         Ok(Box::leak(Box::new(library)))
     }
 
-    /// What is special about the vendor.
+    /// The description of the vendor.
     #[must_use]
     pub fn description(&self) -> &Description {
         &self.description

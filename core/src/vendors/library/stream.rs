@@ -15,7 +15,7 @@ pub(super) struct LibraryStream {
     instance: Arc<Instance>,
     handle: *mut FlagosVendorStream,
     device: usize,
-    /// Whether dropping the stream destroys the handle: not the default stream's.
+    /// Whether dropping the stream destroys the handle: false for the default stream.
     owned: bool,
 }
 
@@ -119,7 +119,7 @@ impl Stream for LibraryStream {
         Ok(idle != 0)
     }
 
-    /// Whether the stream is idle: also in a forked child, where nothing runs.
+    /// Whether the stream is idle. Always true in a forked child, where nothing runs.
     fn is_idle(&self) -> bool {
         let is_idle = self.instance.library.table().stream_is_idle;
         // SAFETY: a live stream.
@@ -207,7 +207,7 @@ impl Stream for LibraryStream {
 impl Drop for LibraryStream {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: a live stream, which nobody uses any more.
+            // SAFETY: a live stream, which has no other user.
             unsafe {
                 self.instance.give_back("stream_destroy", |table| {
                     table.stream_destroy.map(|destroy| destroy(self.handle))

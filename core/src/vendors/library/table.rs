@@ -169,7 +169,7 @@ mod tests {
         third: usize,
     }
 
-    /// What a `Three` of this size, with garbage behind it, is to a host that needs its first two members.
+    /// The copy of a `Three` of this size, with garbage behind it, by a host that needs its first two members.
     fn copied(struct_size: usize) -> Result<Three, String> {
         let given = Three {
             struct_size,

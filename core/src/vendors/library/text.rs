@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-/// The most bytes of a text, beyond which it counts as one that does not end.
+/// The most bytes of a text. A longer text counts as one without an end.
 const LONGEST: usize = 4096;
 
 /// The text at `text`, or what is wrong with it.
@@ -25,7 +25,7 @@ pub(super) unsafe fn read(text: *const c_char) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The text at `text` for a message: what is not UTF-8 is replaced, and a NULL is `None`.
+/// The text at `text` for a message: invalid UTF-8 is replaced, and NULL is `None`.
 ///
 /// # Safety
 /// As [`read`].

@@ -25,7 +25,7 @@ pub fn open(library: &'static Library, pending: Arc<AtomicU64>) -> Result<Arc<dy
 struct LibraryVendor(Arc<Instance>);
 
 impl LibraryVendor {
-    /// The address that a function wrote. What is not `ALIGNMENT`-aligned is given back by `free`.
+    /// The address that a function wrote. An address that is not `ALIGNMENT`-aligned is freed by `free` and an error.
     fn address(
         &self,
         function: &'static str,
@@ -130,7 +130,7 @@ impl Vendor for LibraryVendor {
         let Ok(index) = self.0.device(device) else {
             return;
         };
-        // Before the library may hand the address out again.
+        // Forgotten before the free, after which the library may hand the address out again.
         self.0.freed(address.as_ptr() as usize);
         // SAFETY: the caller's promise.
         unsafe {
