@@ -163,30 +163,32 @@ def test_a_copy_between_devices_is_noticed_by_autograd(source, target):
         loss.backward()
 
 
-def test_operators_of_others_that_write_are_noticed_by_autograd(native):
-    library = torch.library.Library("test_lists", "DEF")
-    library.define("inc(Tensor(a!) x) -> ()")
-    library.define("incs(Tensor(a!)[] x) -> ()")
+@pytest.fixture
+def writing(native):
+    """A library with operators that write to a tensor, and to each tensor of a list."""
+    # A library that is only dropped leaves names in torch.ops, at which torch.export stumbles later.
+    with torch.library._scoped_library("test_lists", "DEF") as library:
+        library.define("inc(Tensor(a!) x) -> ()")
+        library.define("incs(Tensor(a!)[] x) -> ()")
 
-    def increment(x: Tensor) -> None:
-        x.add_(1)
+        def increment(x: Tensor) -> None:
+            x.add_(1)
 
-    def increment_each(x: list[Tensor]) -> None:
-        for each in x:
-            each.add_(1)
+        def increment_each(x: list[Tensor]) -> None:
+            for each in x:
+                each.add_(1)
 
-    library.impl("inc", increment, native.upper())
-    library.impl("incs", increment_each, native.upper())
+        library.impl("inc", increment, native.upper())
+        library.impl("incs", increment_each, native.upper())
+        yield torch.ops.test_lists
 
-    @torch.library.custom_op("test_lists::counted", mutates_args={"x"})
+
+def test_operators_of_others_that_write_are_noticed_by_autograd(native, writing):
+    @torch.library.custom_op("test_lists_custom::counted", mutates_args={"x"})
     def counted(x: Tensor) -> None:
         x.add_(1)
 
-    for call in (
-        torch.ops.test_lists.inc,
-        lambda x: torch.ops.test_lists.incs([x]),
-        counted,
-    ):
+    for call in (writing.inc, lambda x: writing.incs([x]), counted):
         versions = []
         for device in (native, "flagos"):
             x = torch.ones(1, device=device, requires_grad=True)
