@@ -12,10 +12,12 @@ pub struct Header {
     source: &'static str,
     /// What the header is, in one line.
     title: &'static str,
+    /// The headers of this folder that it includes.
+    includes: &'static [&'static str],
     /// The macro that guards against a second inclusion.
     guard: &'static str,
     /// What follows the inclusions.
-    macros: &'static str,
+    macros: Option<&'static str>,
     /// What follows the types.
     trailer: Option<&'static str>,
     /// The types that the header is for.
@@ -23,28 +25,44 @@ pub struct Header {
 }
 
 /// Every header.
-pub const HEADERS: [Header; 2] = [
+pub const HEADERS: [Header; 3] = [
     Header {
         file: "flagos.h",
         source: "src/abi/types.rs",
         title: "The C table of the flagos core, for C and C++.",
+        includes: &["flagos_vendor.h", "flagos_kernels.h"],
         guard: "FLAGOS_H",
-        macros: ALIGNED,
+        macros: Some(ALIGNED),
         trailer: None,
-        types: &["FlagosApi"],
+        types: &["FlagosApi", "FlagosVendorInfo"],
     },
     Header {
         file: "flagos_vendor.h",
         source: "src/vendors/library/types.rs",
         title: "The interface of a vendor of devices: what a library implements so that flagos runs on its chip.",
+        includes: &[],
         guard: "FLAGOS_VENDOR_H",
-        macros: HAS,
+        macros: Some(HAS),
         trailer: Some(ENTRY),
         types: &[
             "FlagosVendor",
             "FlagosVendorHost",
             "FlagosVendorDescription",
             "FlagosVendorEntry",
+        ],
+    },
+    Header {
+        file: "flagos_kernels.h",
+        source: "src/vendors/library/kernels/types.rs",
+        title: "The interface of kernels: what a library implements, beside flagos_vendor.h, so that its chip computes.",
+        guard: "FLAGOS_KERNELS_H",
+        includes: &["flagos_vendor.h"],
+        macros: None,
+        trailer: Some(KERNELS_ENTRY),
+        types: &[
+            "FlagosKernels",
+            "FlagosKernelCall",
+            "FlagosKernelsEntry",
         ],
     },
 ];
@@ -70,9 +88,10 @@ impl Header {
             usize_is_size_t: true,
             no_includes: true,
             sys_includes: vec!["stddef.h".into(), "stdint.h".into()],
+            includes: self.includes.iter().map(|&file| file.into()).collect(),
             header: Some(heading),
             include_guard: Some(self.guard.into()),
-            after_includes: Some(self.macros.into()),
+            after_includes: self.macros.map(Into::into),
             trailer: self.trailer.map(Into::into),
             layout: LayoutConfig {
                 aligned_n: Some("FLAGOS_ALIGNED".into()),
@@ -131,6 +150,13 @@ const ENTRY: &str = "\
 extern \"C\"
 #endif
 FLAGOS_VENDOR_EXPORT const FlagosVendor *flagos_vendor(const FlagosVendorHost *host, const char **reason);";
+
+/// The declaration of the function that a library with kernels exports too.
+const KERNELS_ENTRY: &str = "\
+#if defined(__cplusplus)
+extern \"C\"
+#endif
+FLAGOS_VENDOR_EXPORT const FlagosKernels *flagos_kernels(const FlagosVendorHost *host, const char **reason);";
 
 #[allow(
     dead_code,

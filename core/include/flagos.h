@@ -7,6 +7,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include "flagos_vendor.h"
+#include "flagos_kernels.h"
 
 #if defined(_MSC_VER)
 #define FLAGOS_ALIGNED(n) __declspec(align(n))
@@ -353,12 +355,12 @@ typedef struct FlagosPinnedStats {
 } FlagosPinnedStats;
 
 /**
- * A tensor as `cuTensorMapEncodeTiled` takes it, without its address. Dimensions begin with the one whose
+ * A tensor as the vendor's copy engine takes it, without its address. Dimensions begin with the one whose
  * elements lie side by side.
  */
 typedef struct FlagosTensorMap {
   /**
-   * `CUtensorMapDataType`.
+   * The vendor's number of the elements' type, such as a `CUtensorMapDataType`.
    */
   uint32_t data_type;
   /**
@@ -378,7 +380,7 @@ typedef struct FlagosTensorMap {
    */
   uint32_t block[5];
   /**
-   * `CUtensorMapSwizzle`.
+   * The vendor's number of the order of a block in shared memory, such as a `CUtensorMapSwizzle`.
    */
   uint32_t swizzle;
   /**
@@ -414,7 +416,8 @@ typedef struct FlagosLaunchParam {
  */
 typedef struct FlagosLaunchDesc {
   /**
-   * A `CUfunction`, loaded in the current context, which stays loaded as long as the launch is run.
+   * The function's handle in the vendor's own library, such as a `CUfunction`: loaded on the device that is current
+   * there, it stays loaded as long as the launch is run.
    */
   uint64_t function;
   /**
@@ -426,7 +429,7 @@ typedef struct FlagosLaunchDesc {
    */
   uint32_t block[3];
   /**
-   * Blocks of a cluster; 1, 1, 1 for none. With clusters the scheduling policy is SPREAD, as Triton's.
+   * Blocks of a cluster; 1, 1, 1 for none. Clusters are spread over the device, as Triton has them.
    */
   uint32_t cluster[3];
   /**
@@ -576,6 +579,45 @@ typedef struct FlagosRecording {
    */
   size_t num_results;
 } FlagosRecording;
+
+/**
+ * What is special about the vendor, as data. Texts are UTF-8, end with NUL, and live as long as the process.
+ */
+typedef struct FlagosVendorInfo {
+  /**
+   * `sizeof(FlagosVendorInfo)` of the caller, which the core leaves alone: it writes no member beyond it.
+   */
+  size_t struct_size;
+  /**
+   * The vendor's name as in `FLAGOS_VENDOR`.
+   */
+  const char *name;
+  /**
+   * The device type of the framework that computes on the devices; NULL unless `serving` is
+   * `FLAGOS_VENDOR_SERVED_BY_TORCH`.
+   */
+  const char *torch_device_type;
+  /**
+   * The collective engine for the vendor's memory, or NULL.
+   */
+  const char *collective_engine;
+  /**
+   * The name of the vendor's Triton backend, or NULL.
+   */
+  const char *triton_backend;
+  /**
+   * The name of the vendor in FlagGems, or NULL.
+   */
+  const char *flaggems_vendor;
+  /**
+   * How a framework computes on the devices: one of `FLAGOS_VENDOR_SERVED_BY_*` of `flagos_vendor.h`.
+   */
+  int32_t serving;
+  /**
+   * The `DLDeviceType` of device memory.
+   */
+  int32_t dlpack_device_type;
+} FlagosVendorInfo;
 
 /**
  * The table. Every function may be called from any thread. A function returning `int32_t` returns a
@@ -760,13 +802,14 @@ typedef struct FlagosApi {
    */
   int32_t (*op_record_fallback)(const char *name, const char *reason);
   /**
-   * Checks a launch against its function (number and sizes of parameters, where the driver tells them)
-   * and prepares it. Needs no `init`: the function's context has to be the calling thread's.
+   * Checks a launch against its function (number and sizes of parameters, where the vendor tells them)
+   * and prepares it. The function's device has to be the calling thread's in the vendor's own library. Fails with
+   * `FLAGOS_UNSUPPORTED` when the vendor in use launches no kernels.
    */
   int32_t (*launch_create)(const struct FlagosLaunchDesc *desc, struct FlagosLaunch **out);
   /**
-   * Queues a launch on a `CUstream` of the function's context, with these pointers. Takes no lock and
-   * allocates nothing; several threads may run a launch at once.
+   * Queues a launch on a stream of the function's device, by its handle in the vendor's own library, with these
+   * pointers. Takes no lock and allocates nothing; several threads may run a launch at once.
    */
   int32_t (*launch_run)(const struct FlagosLaunch *launch,
                         uint64_t stream,
@@ -808,6 +851,25 @@ typedef struct FlagosApi {
    * Frees a recording that nobody runs any more; queued work is not affected. NULL is ignored.
    */
   void (*recording_free)(struct FlagosRecording *recording);
+  /**
+   * Describes the vendor that serves this process, or would serve it, whose library is loaded if it is one. Opens no
+   * device. With a mistake in the configuration, which `init` reports, it is the best vendor present. Fails when the
+   * library cannot be loaded.
+   */
+  int32_t (*vendor)(struct FlagosVendorInfo *out);
+  /**
+   * The kernels of the vendor that serves this process, or would serve it, as `flagos_kernels.h` has them: a checked
+   * table that lives as long as the process. NULL where the vendor has none or cannot be used. Opens no device.
+   */
+  const FlagosKernels *(*kernels)(void);
+  /**
+   * A stream as the library of the vendor knows it (`flagos_vendor.h`), for calls of its kernels. Both live as long as
+   * the process. `FLAGOS_UNSUPPORTED` when the vendor is no library.
+   */
+  int32_t (*stream_library)(int32_t device,
+                            uint64_t stream,
+                            FlagosVendorInstance **instance,
+                            FlagosVendorStream **handle);
 } FlagosApi;
 
 #endif  /* FLAGOS_H */

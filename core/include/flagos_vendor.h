@@ -95,6 +95,13 @@
 #define FLAGOS_VENDOR_TELLS_MEMORY 8
 
 /**
+ * `FlagosVendor::capabilities`: the library launches compiled kernels: `module_load`, `module_unload`, `kernel_create`,
+ * `kernel_external`, `kernel_destroy`, `kernel_launch` and `memory_device_address`. Goes with
+ * `FLAGOS_VENDOR_NATIVE_HANDLES`, because kernels are launched on such handles.
+ */
+#define FLAGOS_VENDOR_LAUNCHES 16
+
+/**
  * `FlagosVendorHost::log`: a failure.
  */
 #define FLAGOS_VENDOR_LOG_ERROR 0
@@ -150,6 +157,17 @@
 #define FLAGOS_VENDOR_EVENT_TIMING 1
 
 /**
+ * `FlagosVendorKernelOptions::flags`: all blocks of a launch run at the same time.
+ */
+#define FLAGOS_VENDOR_LAUNCH_COOPERATIVE 1
+
+/**
+ * `FlagosVendorKernelOptions::flags`: a launch may start before the kernel ahead of it in the stream has finished, for
+ * which it waits itself.
+ */
+#define FLAGOS_VENDOR_LAUNCH_DEPENDENT 2
+
+/**
  * `FlagosVendorDescription::serving`: host code computes on device memory, with the framework's CPU kernels.
  */
 #define FLAGOS_VENDOR_SERVED_BY_HOST 0
@@ -173,6 +191,16 @@ typedef struct FlagosVendorEvent FlagosVendorEvent;
  * The opened vendor, as the library keeps it.
  */
 typedef struct FlagosVendorInstance FlagosVendorInstance;
+
+/**
+ * A function of the device with the options of its launches, as the library keeps it.
+ */
+typedef struct FlagosVendorKernel FlagosVendorKernel;
+
+/**
+ * A program that is loaded for one device, as the library keeps it.
+ */
+typedef struct FlagosVendorModule FlagosVendorModule;
 
 /**
  * A queue of work of one device, run in order, as the library keeps it.
@@ -373,6 +401,109 @@ typedef struct FlagosVendorMemory {
 typedef void (*FlagosVendorHostFunction)(void *context);
 
 /**
+ * A tensor without its address, of which the library makes the descriptor that a kernel takes, 128 bytes long.
+ * Dimensions begin with the one whose elements lie side by side.
+ */
+typedef struct FlagosVendorTensorMap {
+  /**
+   * `sizeof(FlagosVendorTensorMap)` of the host: members beyond it do not exist.
+   */
+  size_t struct_size;
+  /**
+   * The vendor's number of the elements' type.
+   */
+  uint32_t data_type;
+  /**
+   * Dimensions, 1 to 5.
+   */
+  uint32_t rank;
+  /**
+   * Elements along each dimension.
+   */
+  uint64_t shape[5];
+  /**
+   * Bytes from one element to the next along each dimension but the first.
+   */
+  uint64_t strides[5];
+  /**
+   * Elements of a block along each dimension.
+   */
+  uint32_t block[5];
+  /**
+   * The vendor's number of the order in which a block lies in shared memory.
+   */
+  uint32_t swizzle;
+  /**
+   * 1: elements outside the tensor read as NaN; 0: as zero.
+   */
+  uint32_t fills_with_nan;
+  /**
+   * 0.
+   */
+  uint32_t reserved_word;
+} FlagosVendorTensorMap;
+
+/**
+ * A parameter of a kernel, without its value.
+ */
+typedef struct FlagosVendorParameter {
+  /**
+   * `sizeof(FlagosVendorParameter)` of the host: members beyond it do not exist.
+   */
+  size_t struct_size;
+  /**
+   * NULL, or the tensor whose descriptor is the parameter.
+   */
+  const struct FlagosVendorTensorMap *map;
+  /**
+   * Bytes: 1, 2, 4 or 8; 128 for a descriptor.
+   */
+  uint32_t size;
+  /**
+   * 0.
+   */
+  uint32_t reserved_word;
+} FlagosVendorParameter;
+
+/**
+ * How a kernel is launched, apart from grid, stream and the values of parameters. Valid during the call only.
+ */
+typedef struct FlagosVendorKernelOptions {
+  /**
+   * `sizeof(FlagosVendorKernelOptions)` of the host: members beyond it do not exist.
+   */
+  size_t struct_size;
+  /**
+   * Threads of a block, along each axis.
+   */
+  uint32_t block[3];
+  /**
+   * Blocks of a cluster, along each axis, spread over the device; 1, 1, 1 for no clusters.
+   */
+  uint32_t cluster[3];
+  /**
+   * Dynamic shared memory of a block, in bytes.
+   */
+  uint32_t shared_bytes;
+  /**
+   * Bits `FLAGOS_VENDOR_LAUNCH_*`.
+   */
+  uint32_t flags;
+  /**
+   * `num_parameters` parameters, each `struct_size` of the first bytes long.
+   */
+  const struct FlagosVendorParameter *parameters;
+  /**
+   * The number of `parameters`, at most 512.
+   */
+  size_t num_parameters;
+  /**
+   * NULL.
+   */
+  const void *reserved[8];
+} FlagosVendorKernelOptions;
+
+/**
  * The table of a library. Lives, and stays as it is, as long as the process: a library is never closed.
  *
  * Every function may be called from any thread, and lets no exception out. A function returning `int32_t` returns
@@ -571,13 +702,65 @@ typedef struct FlagosVendor {
                              void *handle,
                              struct FlagosVendorStream **stream);
   /**
+   * With `FLAGOS_VENDOR_LAUNCHES` loads a program of `nbytes` in a format of the vendor, which the library copies, for a
+   * device; else NULL, as are all functions below.
+   */
+  int32_t (*module_load)(struct FlagosVendorInstance *instance,
+                         int32_t device,
+                         const void *image,
+                         size_t nbytes,
+                         struct FlagosVendorModule **module);
+  /**
+   * Gives a module back, of which the host has destroyed all kernels. No queued work uses it. May be called by work
+   * running on a stream.
+   */
+  int32_t (*module_unload)(struct FlagosVendorModule *module);
+  /**
+   * A kernel of the module's function of this name. `FLAGOS_VENDOR_INVALID_ARGUMENT` when there is none, when the
+   * parameters are not those of the function, as far as the vendor knows them, or when the options exceed a limit;
+   * `FLAGOS_VENDOR_UNSUPPORTED` for options that the vendor does not have.
+   */
+  int32_t (*kernel_create)(struct FlagosVendorModule *module,
+                           const char *name,
+                           const struct FlagosVendorKernelOptions *options,
+                           struct FlagosVendorKernel **kernel);
+  /**
+   * A kernel of a function that the user has loaded by the vendor's own library, whose handle this is: on the device that
+   * is current there on this thread. The user keeps it loaded. Fails as `kernel_create`.
+   */
+  int32_t (*kernel_external)(struct FlagosVendorInstance *instance,
+                             void *function,
+                             const struct FlagosVendorKernelOptions *options,
+                             struct FlagosVendorKernel **kernel);
+  /**
+   * Gives a kernel back. No queued work uses it. May be called by work running on a stream.
+   */
+  int32_t (*kernel_destroy)(struct FlagosVendorKernel *kernel);
+  /**
+   * Queues a kernel on a stream of its device, by the stream's handle in the vendor's own library. `grid` has the number
+   * of blocks along each of three axes, counted singly and not in clusters. `words` has a word for each parameter: a
+   * number in its lowest bytes, an address, and for a descriptor the address of the tensor. Both are valid during the
+   * call only.
+   */
+  int32_t (*kernel_launch)(struct FlagosVendorKernel *kernel,
+                           void *stream,
+                           const uint32_t *grid,
+                           const uint64_t *words);
+  /**
+   * Writes the address by which kernels of the current device reach this memory, and NULL when they do not.
+   */
+  int32_t (*memory_device_address)(struct FlagosVendorInstance *instance,
+                                   void *address,
+                                   void **device_address);
+  /**
    * NULL.
    */
   const void *reserved[32];
 } FlagosVendor;
 
 /**
- * What the host gives to the library when it asks for the table. Lives as long as the process.
+ * What the host gives to the library when it asks for a table; the versions are those of the table's interface. Lives as
+ * long as the process.
  */
 typedef struct FlagosVendorHost {
   /**

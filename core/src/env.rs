@@ -26,6 +26,8 @@ pub enum VarKind {
     Bytes,
     /// A file or directory.
     Path,
+    /// Files or directories, separated by `:`.
+    Paths,
     /// A name or text with a grammar of its own, described in the documentation.
     Text,
     /// A selector, or several separated by `|`.
@@ -117,6 +119,8 @@ declare! {
         "A plan lock file. Initialisation and reload fail, with the difference, when the plan differs from it.";
     VENDOR: "FLAGOS_VENDOR", VarKind::Text, "the best one found", Configuration,
         "The vendor whose devices are used: `host`, `cuda`, `ascend`, `metax`, or the name of a vendor library. Initialisation fails when that vendor cannot be used.";
+    VENDOR_PATH: "FLAGOS_VENDOR_PATH", VarKind::Paths, "none", Configuration,
+        "Manifests of vendor libraries, or folders with manifests, to find vendors in. Each must exist.";
     ACCELERATOR: "FLAGOS_ACCELERATOR", VarKind::Text, "when the program asks", Configuration,
         "`flagos` makes the device torch's accelerator at `import torch` where torch has the same device under another name (NVIDIA GPUs); otherwise a program's first `import torch_fl` or `flagos` device string does. PyTorch-Plugin-FL's names of chips have no effect: `FLAGOS_VENDOR` chooses at run time.";
 

@@ -4,6 +4,7 @@
 //! `Display` is a single line fit for a log or an exception; `Debug` and [`Error::report`] add the
 //! multi-line detail (a memory table, a plan difference) when there is one.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -98,6 +99,13 @@ struct Inner {
     hint: Option<String>,
     detail: Option<String>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+/// The text of a panic that was caught.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("unknown")
 }
 
 impl Error {

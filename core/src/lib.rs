@@ -21,6 +21,7 @@ pub mod policy;
 pub mod registry;
 pub mod router;
 pub mod runtime;
+mod trusted;
 pub mod vendors;
 
 pub use error::{Error, ErrorKind, Result};

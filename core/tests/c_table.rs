@@ -52,6 +52,8 @@ alone! {
     init_is_idempotent_and_describes_devices("FLAGOS_HOST_DEVICES" = "2", "FLAGOS_HOST_MEMORY" = "64M");
     init_can_be_tried_again("FLAGOS_VENDOR" = "cuda", "CUDA_VISIBLE_DEVICES" = "");
     wrong_configuration_is_a_status("FLAGOS_HOST_MEMORY" = "much");
+    the_vendor_is_described();
+    a_vendor_that_cannot_be_used_is_an_error_of_init("FLAGOS_VENDOR" = "cuda", "CUDA_VISIBLE_DEVICES" = "");
     unknown_variables_are_a_status("FLAGOS_HOST_MEMROY" = "1G");
     memory_is_counted("FLAGOS_HOST_MEMORY" = "64M");
     memory_is_known_by_its_address("FLAGOS_HOST_DEVICES" = "2");
@@ -59,6 +61,7 @@ alone! {
     streams_and_events_work();
     pinned_memory_is_known();
     failures_of_queued_work_arrive("FLAGOS_HOST_FAULT" = "copy=1");
+    the_host_has_no_kernels();
     wrong_arguments_are_refused();
     blocked_operators_say_why("FLAGOS_OP_mm" = "cuda");
     a_forked_child_is_told();
@@ -67,7 +70,7 @@ alone! {
 }
 
 mod inside {
-    use std::ffi::{c_void, CStr, CString};
+    use std::ffi::{c_char, c_void, CStr, CString};
     use std::ptr::{null, null_mut};
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -435,6 +438,77 @@ mod inside {
         ok((table.stream_sync)(0, 0));
     }
 
+    /// A struct for the vendor's description, of this size.
+    fn info(struct_size: usize) -> FlagosVendorInfo {
+        FlagosVendorInfo {
+            struct_size,
+            name: null(),
+            torch_device_type: null(),
+            collective_engine: null(),
+            triton_backend: null(),
+            flaggems_vendor: null(),
+            serving: -1,
+            dlpack_device_type: -1,
+        }
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn the_vendor_is_described() {
+        let text = |text: *const c_char| {
+            assert!(!text.is_null());
+            // SAFETY: not NULL; texts of the table live as long as the process.
+            unsafe { CStr::from_ptr(text) }
+        };
+        let mut first = info(size_of::<FlagosVendorInfo>());
+        // SAFETY: as many bytes as it says.
+        ok(unsafe { (table().vendor)(&mut first) });
+        assert_eq!(text(first.name), c"host");
+        assert_eq!(text(first.collective_engine), c"shm");
+        assert_eq!((first.serving, first.dlpack_device_type), (0, 1));
+        for absent in [
+            first.torch_device_type,
+            first.triton_backend,
+            first.flaggems_vendor,
+        ] {
+            assert!(absent.is_null());
+        }
+        // No device is open yet.
+        refused((table().device_sync)(0), FLAGOS_NOT_INITIALIZED, "init");
+        init();
+        let mut longer = [0_usize; 16];
+        longer[0] = size_of_val(&longer);
+        // SAFETY: as many bytes as it says.
+        ok(unsafe { (table().vendor)(longer.as_mut_ptr().cast()) });
+        assert_eq!(longer[0], size_of_val(&longer), "the caller's own");
+        assert_eq!(longer[1] as *const c_char, first.name, "the same text");
+        assert_eq!(longer[size_of::<FlagosVendorInfo>() / 8..], [0; 9]);
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn a_vendor_that_cannot_be_used_is_an_error_of_init() {
+        let mut told = info(size_of::<FlagosVendorInfo>());
+        // SAFETY: as many bytes as it says.
+        ok(unsafe { (table().vendor)(&mut told) });
+        // SAFETY: a text of the table, which lives as long as the process.
+        assert_eq!(unsafe { CStr::from_ptr(told.name) }, c"host");
+        let reason = "vendor `cuda` cannot be used";
+        refused((table().init)(), FLAGOS_CONFIG, reason);
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn the_host_has_no_kernels() {
+        init();
+        assert!((table().kernels)().is_null());
+        let (mut instance, mut stream) = (null_mut(), null_mut());
+        // SAFETY: valid outputs.
+        let code = unsafe { (table().stream_library)(0, 0, &mut instance, &mut stream) };
+        assert_eq!(code, FLAGOS_UNSUPPORTED);
+        assert!(message().contains("`host` is no library"), "{}", message());
+    }
+
     #[test]
     #[ignore = "run in a process of its own"]
     fn wrong_arguments_are_refused() {
@@ -461,9 +535,11 @@ mod inside {
                 (table.op_blocked_reason)(null(), null_mut()),
                 (table.op_blocked_reason)(c"not a name!".as_ptr(), null_mut()),
                 (table.device_properties)(0, null_mut()),
+                (table.vendor)(null_mut()),
+                (table.vendor)(&mut info(size_of::<FlagosVendorInfo>() - 1)),
             ]
         };
-        assert_eq!(statuses, [FLAGOS_INVALID_ARGUMENT; 17]);
+        assert_eq!(statuses, [FLAGOS_INVALID_ARGUMENT; 19]);
         // SAFETY: as above.
         unsafe {
             assert!((table.op_slot)(null()).is_null());

@@ -102,6 +102,12 @@ fn vendor(assert: &str) -> String {
             size_of::<FlagosVendorProperties>(),
         ),
         ("FlagosVendorMemory", size_of::<FlagosVendorMemory>()),
+        ("FlagosVendorTensorMap", size_of::<FlagosVendorTensorMap>()),
+        ("FlagosVendorParameter", size_of::<FlagosVendorParameter>()),
+        (
+            "FlagosVendorKernelOptions",
+            size_of::<FlagosVendorKernelOptions>(),
+        ),
     ];
     let sizes =
         sizes.map(|(name, size)| format!("{assert}(sizeof({name}) == {size}, \"{name}\");\n"));
@@ -119,14 +125,55 @@ fn vendor(assert: &str) -> String {
     )
 }
 
+/// A program that exports kernels, and compares the sizes of types with Rust's.
+fn kernels(assert: &str) -> String {
+    use flagos_core::vendors::library::*;
+    use std::mem::size_of;
+    let sizes = [
+        ("FlagosKernels", size_of::<FlagosKernels>()),
+        ("FlagosKernelCall", size_of::<FlagosKernelCall>()),
+        ("FlagosKernelTensor", size_of::<FlagosKernelTensor>()),
+        ("FlagosKernelValue", size_of::<FlagosKernelValue>()),
+    ];
+    let sizes =
+        sizes.map(|(name, size)| format!("{assert}(sizeof({name}) == {size}, \"{name}\");\n"));
+    format!(
+        "#include \"flagos_kernels.h\"\n#include \"flagos.h\"\n{}
+         static int32_t run(const FlagosKernel *kernel, const FlagosKernelCall *call) {{
+             void *address = 0;
+             if (kernel == 0 || call->num_arguments < 1) return FLAGOS_VENDOR_UNSUPPORTED;
+             if (call->arguments[0].tag != FLAGOS_VALUE_TENSOR) return FLAGOS_VENDOR_UNSUPPORTED;
+             if (call->arguments[0].as.tensor->dtype != FLAGOS_DTYPE_FLOAT32) return FLAGOS_VENDOR_UNSUPPORTED;
+             return call->workspace(call->context, 64, &address);
+         }}
+         static FlagosKernels table;
+         const FlagosKernels *flagos_kernels(const FlagosVendorHost *host, const char **reason) {{
+             FlagosKernelsEntry same = flagos_kernels;
+             if (same == 0 || host->newest_major < FLAGOS_KERNELS_MAJOR) {{ *reason = \"too old\"; return 0; }}
+             table.run = run;
+             return &table;
+         }}
+         int32_t first(const FlagosApi *api, FlagosKernelCall *call);
+         int32_t first(const FlagosApi *api, FlagosKernelCall *call) {{
+             const FlagosKernel *kernel = 0;
+             int32_t status = api->stream_library(0, 0, &call->instance, &call->stream);
+             if (status == FLAGOS_OK) status = api->kernels()->find(\"aten::relu\", &kernel);
+             return status == FLAGOS_OK ? api->kernels()->run(kernel, call) : status;
+         }}\n",
+        sizes.concat()
+    )
+}
+
 #[test]
 fn c_accepts_them() {
-    compiles("cc", "c", "-std=c11", &program("_Static_assert"));
-    compiles("cc", "c", "-std=c11", &vendor("_Static_assert"));
+    for program in [program, vendor, kernels] {
+        compiles("cc", "c", "-std=c11", &program("_Static_assert"));
+    }
 }
 
 #[test]
 fn cpp_accepts_them() {
-    compiles("c++", "c++", "-std=c++17", &program("static_assert"));
-    compiles("c++", "c++", "-std=c++17", &vendor("static_assert"));
+    for program in [program, vendor, kernels] {
+        compiles("c++", "c++", "-std=c++17", &program("static_assert"));
+    }
 }

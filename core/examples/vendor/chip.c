@@ -1,9 +1,9 @@
-// An example chip: a vendor of devices in one file, over flagos_vendor.h alone.
+// An example chip: a vendor of devices over flagos_vendor.h. Its kernels, over flagos_kernels.h, are in kernels.c.
 //
 // A device is simulated. Its memory has two views: the addresses that the host knows cannot be accessed by it
 // (PROT_NONE), so that host code which takes device memory for its own faults at once, and the chip's own view, through
-// which copies go. Each stream is a thread that runs a queue. A copy outside what is allocated loses the device, as an
-// illegal address does on a real one.
+// which copies and kernels go. Each stream is a thread that runs a queue. Work that uses memory outside what is
+// allocated loses the device, as an illegal address does on a real one.
 //
 // One lock guards everything, because an example is read more often than it is run. Read from the end: the table, then
 // the functions in it.
@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "flagos_vendor.h"
+#include "chip.h"
 
 enum { MAX_DEVICES = 16, ALIGNMENT = 4096 };
 
@@ -36,6 +36,7 @@ typedef struct Device {
   size_t total, used;
   Range* ranges;
   bool lost;
+  char failure[CHIP_FAILURE]; // of a stream that is gone, and has not been reported
   struct FlagosVendorStream* default_stream;
   struct FlagosVendorStream* streams; // also those that are destroyed and still have work
 } Device;
@@ -54,7 +55,8 @@ typedef struct FlagosVendorInstance Chip;
 typedef struct Mark {
   int references;
   bool reached;
-  bool failed; // the device was lost before
+  bool lost;                  // the device was, before
+  char failure[CHIP_FAILURE]; // of work before, not reported by then
   struct timespec time;
 } Mark;
 
@@ -65,9 +67,10 @@ struct FlagosVendorEvent {
 };
 
 typedef struct Item {
-  enum { COPY, HOST_FUNCTION, REACH, WAIT } kind;
+  enum { COPY, KERNEL, HOST_FUNCTION, REACH, WAIT } kind;
   void *to, *from;
   size_t nbytes;
+  ChipWork* kernel;
   FlagosVendorHostFunction function;
   void* context;
   Mark* mark;
@@ -80,7 +83,8 @@ struct FlagosVendorStream {
   Item *first, **last;
   uint64_t queued, finished;
   bool has_thread, destroyed;
-  pthread_cond_t work; // an item was queued, or the stream destroyed
+  char failure[CHIP_FAILURE]; // the first one that has not been reported
+  pthread_cond_t work;        // an item was queued, or the stream destroyed
   struct FlagosVendorStream* next;
 };
 typedef struct FlagosVendorStream Stream;
@@ -90,8 +94,7 @@ typedef struct FlagosVendorStream Stream;
 static _Thread_local char error_text[256];
 static _Thread_local bool in_work;
 
-// Keeps the text for `last_error`, and returns the status.
-__attribute__((format(printf, 2, 3))) static int32_t fail(int32_t status, const char* format, ...) {
+int32_t chip_fail(int32_t status, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(error_text, sizeof error_text, format, arguments);
@@ -99,20 +102,35 @@ __attribute__((format(printf, 2, 3))) static int32_t fail(int32_t status, const 
   return status;
 }
 
-static const char* last_error(void) {
+const char* chip_last_error(void) {
   return error_text;
 }
 
 static int32_t lost(const Device* device) {
-  return fail(FLAGOS_VENDOR_DEVICE_LOST, "CHIP_ILLEGAL_ADDRESS: a copy left the memory of device %d", device->index);
+  return chip_fail(FLAGOS_VENDOR_DEVICE_LOST, "CHIP_ILLEGAL_ADDRESS: work left the memory of device %d", device->index);
 }
 
 static int32_t outcome(const Device* device) {
   return device->lost ? lost(device) : FLAGOS_VENDOR_OK;
 }
 
+// Reports a failure of queued work, if there is one, and forgets it.
+static int32_t report(char failure[CHIP_FAILURE]) {
+  if (failure[0] == '\0')
+    return FLAGOS_VENDOR_OK;
+  int32_t status = chip_fail(FLAGOS_VENDOR_DEVICE, "%s", failure);
+  failure[0] = '\0';
+  return status;
+}
+
+// Keeps a failure to be reported, unless one waits already.
+static void keep(char failure[CHIP_FAILURE], const char* text) {
+  if (failure[0] == '\0')
+    snprintf(failure, CHIP_FAILURE, "%s", text);
+}
+
 static int32_t refuse_in_work(void) {
-  return fail(FLAGOS_VENDOR_UNSUPPORTED, "work running on a stream cannot wait for streams");
+  return chip_fail(FLAGOS_VENDOR_UNSUPPORTED, "work running on a stream cannot wait for streams");
 }
 
 // ------------------------------------------------------------------------------------------------ opening
@@ -127,7 +145,7 @@ static int32_t setting(const char* name, size_t standard, size_t least, size_t m
   char* end;
   unsigned long long number = strtoull(text, &end, 10);
   if (*end != '\0' || *text < '0' || *text > '9' || number < least || number > most) {
-    return fail(FLAGOS_VENDOR_CONFIG, "%s is %.40s: expected a number from %zu to %zu", name, text, least, most);
+    return chip_fail(FLAGOS_VENDOR_CONFIG, "%s is %.40s: expected a number from %zu to %zu", name, text, least, most);
   }
   *value = (size_t)number;
   return FLAGOS_VENDOR_OK;
@@ -137,7 +155,7 @@ static int32_t probe(int32_t* device_count) {
   size_t count = 0;
   int32_t status = setting("EXAMPLE_CHIP_DEVICES", 2, 0, MAX_DEVICES, &count);
   if (status == FLAGOS_VENDOR_OK && count == 0) {
-    status = fail(FLAGOS_VENDOR_DEVICE, "EXAMPLE_CHIP_DEVICES hides every device");
+    status = chip_fail(FLAGOS_VENDOR_DEVICE, "EXAMPLE_CHIP_DEVICES hides every device");
   }
   if (status == FLAGOS_VENDOR_OK)
     *device_count = (int32_t)count;
@@ -190,6 +208,7 @@ static bool remove_stream(Stream* stream) {
   while (*link != stream)
     link = &(*link)->next;
   *link = stream->next;
+  keep(stream->device->failure, stream->failure);
   pthread_cond_destroy(&stream->work);
   free(stream);
   return --chip->streams == 0 && chip->closed;
@@ -231,7 +250,7 @@ static int32_t open_chip(const FlagosVendorOptions* options, Chip** instance) {
   total = total / ALIGNMENT * ALIGNMENT;
   Chip* chip = calloc(1, sizeof *chip);
   if (chip == NULL)
-    return fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
+    return chip_fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
   pthread_mutex_init(&chip->lock, NULL);
   pthread_cond_init(&chip->progress, NULL);
   for (int32_t i = 0; i < count; i++) {
@@ -247,7 +266,7 @@ static int32_t open_chip(const FlagosVendorOptions* options, Chip** instance) {
     device->default_stream = new_stream(chip, device);
     if (device->address == NULL || device->view == NULL || device->default_stream == NULL) {
       close_chip(chip);
-      return fail(FLAGOS_VENDOR_DEVICE, "the host has no room for %zu bytes of device memory", total);
+      return chip_fail(FLAGOS_VENDOR_DEVICE, "the host has no room for %zu bytes of device memory", total);
     }
   }
   *instance = chip;
@@ -303,7 +322,7 @@ static int32_t memory_alloc(Chip* chip, int32_t index, size_t nbytes, void** add
   Device* device = &chip->devices[index];
   Range* range = malloc(sizeof *range);
   if (range == NULL)
-    return fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
+    return chip_fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
   pthread_mutex_lock(&chip->lock);
   int32_t status = outcome(device);
   if (status == FLAGOS_VENDOR_OK && nbytes <= device->total) {
@@ -325,7 +344,8 @@ static int32_t memory_alloc(Chip* chip, int32_t index, size_t nbytes, void** add
     }
   }
   if (status == FLAGOS_VENDOR_OK) {
-    status = fail(FLAGOS_VENDOR_OUT_OF_MEMORY, "%zu bytes with %zu of %zu in use", nbytes, device->used, device->total);
+    status =
+        chip_fail(FLAGOS_VENDOR_OUT_OF_MEMORY, "%zu bytes with %zu of %zu in use", nbytes, device->used, device->total);
   }
   pthread_mutex_unlock(&chip->lock);
   free(range);
@@ -349,7 +369,7 @@ static int32_t memory_free(Chip* chip, int32_t index, void* address, size_t nbyt
   }
   pthread_mutex_unlock(&chip->lock);
   if (range == NULL)
-    return fail(FLAGOS_VENDOR_INVALID_ARGUMENT, "%p is not allocated on device %d", address, index);
+    return chip_fail(FLAGOS_VENDOR_INVALID_ARGUMENT, "%p is not allocated on device %d", address, index);
   free(range);
   return FLAGOS_VENDOR_OK;
 }
@@ -358,7 +378,7 @@ static int32_t pinned_alloc(Chip* chip, size_t nbytes, void** address) {
   (void)chip;
   void* memory = NULL;
   if (posix_memalign(&memory, ALIGNMENT, nbytes) != 0) {
-    return fail(FLAGOS_VENDOR_OUT_OF_MEMORY, "the host has no %zu bytes", nbytes);
+    return chip_fail(FLAGOS_VENDOR_OUT_OF_MEMORY, "the host has no %zu bytes", nbytes);
   }
   *address = memory;
   return FLAGOS_VENDOR_OK;
@@ -418,6 +438,23 @@ static void run(Stream* stream, Item* item) {
       pthread_mutex_lock(&chip->lock);
       break;
     }
+    case KERNEL:
+      for (int i = 0; i < CHIP_MEMORIES; i++) {
+        ChipMemory* memory = &item->kernel->memory[i];
+        if (memory->nbytes == 0)
+          continue;
+        memory->data = seen(chip, memory->data, memory->nbytes);
+        if (memory->data == NULL)
+          stream->device->lost = true;
+      }
+      if (!stream->device->lost) {
+        pthread_mutex_unlock(&chip->lock);
+        item->kernel->compute(item->kernel);
+        pthread_mutex_lock(&chip->lock);
+        keep(stream->failure, item->kernel->failure);
+      }
+      free(item->kernel);
+      break;
     case HOST_FUNCTION: // called on a lost device too: its context has to be given back
       pthread_mutex_unlock(&chip->lock);
       item->function(item->context);
@@ -425,7 +462,8 @@ static void run(Stream* stream, Item* item) {
       break;
     case REACH:
       clock_gettime(CLOCK_MONOTONIC, &item->mark->time);
-      item->mark->failed = stream->device->lost;
+      item->mark->lost = stream->device->lost;
+      keep(item->mark->failure, stream->failure);
       item->mark->reached = true;
       break;
     case WAIT:
@@ -466,12 +504,12 @@ static void* serve(void* argument) {
 static int32_t queue(Stream* stream, Item item) {
   Item* kept = malloc(sizeof *kept);
   if (kept == NULL)
-    return fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
+    return chip_fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
   if (!stream->has_thread) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, serve, stream) != 0) {
       free(kept);
-      return fail(FLAGOS_VENDOR_DEVICE, "the host can start no thread");
+      return chip_fail(FLAGOS_VENDOR_DEVICE, "the host can start no thread");
     }
     pthread_detach(thread);
     stream->has_thread = true;
@@ -493,7 +531,7 @@ static int32_t queue(Stream* stream, Item item) {
 static int32_t drain(Chip* chip, Device* device) {
   Mark** marks = calloc(chip->streams, sizeof *marks);
   if (marks == NULL)
-    return fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
+    return chip_fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
   size_t count = 0;
   int32_t status = FLAGOS_VENDOR_OK;
   for (Stream* stream = device->streams; stream != NULL && status == FLAGOS_VENDOR_OK; stream = stream->next) {
@@ -501,7 +539,7 @@ static int32_t drain(Chip* chip, Device* device) {
       continue;
     Mark* mark = in_work ? NULL : new_mark();
     if (mark == NULL) {
-      status = in_work ? refuse_in_work() : fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
+      status = in_work ? refuse_in_work() : chip_fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
     } else {
       marks[count++] = mark;
       status = queue(stream, (Item){.kind = REACH, .mark = mark});
@@ -530,6 +568,13 @@ static int32_t device_sync(Chip* chip, int32_t device) {
   int32_t status = drain(chip, of);
   if (status == FLAGOS_VENDOR_OK)
     status = outcome(of);
+  // One is reported, and all are forgotten.
+  for (Stream* stream = of->streams; stream != NULL && status == FLAGOS_VENDOR_OK; stream = stream->next) {
+    keep(of->failure, stream->failure);
+    stream->failure[0] = '\0';
+  }
+  if (status == FLAGOS_VENDOR_OK)
+    status = report(of->failure);
   pthread_mutex_unlock(&chip->lock);
   return status;
 }
@@ -546,7 +591,7 @@ static int32_t stream_create(Chip* chip, int32_t device, int32_t priority, Strea
   pthread_mutex_lock(&chip->lock);
   *stream = new_stream(chip, &chip->devices[device]);
   pthread_mutex_unlock(&chip->lock);
-  return *stream == NULL ? fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left") : FLAGOS_VENDOR_OK;
+  return *stream == NULL ? chip_fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left") : FLAGOS_VENDOR_OK;
 }
 
 static int32_t stream_destroy(Stream* stream) {
@@ -562,6 +607,8 @@ static int32_t stream_query(Stream* stream, int32_t* idle) {
   pthread_mutex_lock(&chip->lock);
   *idle = stream->finished == stream->queued;
   int32_t status = outcome(stream->device);
+  if (status == FLAGOS_VENDOR_OK)
+    status = report(stream->failure);
   pthread_mutex_unlock(&chip->lock);
   return status;
 }
@@ -585,6 +632,8 @@ static int32_t stream_sync(Stream* stream) {
     pthread_cond_wait(&chip->progress, &chip->lock);
   if (status == FLAGOS_VENDOR_OK)
     status = outcome(stream->device);
+  if (status == FLAGOS_VENDOR_OK)
+    status = report(stream->failure);
   pthread_mutex_unlock(&chip->lock);
   return status;
 }
@@ -610,7 +659,7 @@ static int32_t check_kind(Stream* stream, const void* to, const void* from, int3
   const int32_t expected = devices != own ? FLAGOS_VENDOR_COPY_PEER : kinds[devices];
   if (kind == expected)
     return FLAGOS_VENDOR_OK;
-  return fail(FLAGOS_VENDOR_INVALID_ARGUMENT, "a copy of kind %d is said to be of kind %d", expected, kind);
+  return chip_fail(FLAGOS_VENDOR_INVALID_ARGUMENT, "a copy of kind %d is said to be of kind %d", expected, kind);
 }
 
 static int32_t stream_copy(Stream* stream, void* to, const void* from, size_t nbytes, int32_t kind) {
@@ -623,6 +672,16 @@ static int32_t stream_copy(Stream* stream, void* to, const void* from, size_t nb
   if (status == FLAGOS_VENDOR_OK) {
     status = queue(stream, (Item){.kind = COPY, .to = to, .from = (void*)from, .nbytes = nbytes});
   }
+  pthread_mutex_unlock(&chip->lock);
+  return status;
+}
+
+int32_t chip_queue(Stream* stream, ChipWork* work) {
+  Chip* chip = stream->chip;
+  pthread_mutex_lock(&chip->lock);
+  int32_t status = outcome(stream->device);
+  if (status == FLAGOS_VENDOR_OK)
+    status = queue(stream, (Item){.kind = KERNEL, .kernel = work});
   pthread_mutex_unlock(&chip->lock);
   return status;
 }
@@ -641,7 +700,7 @@ static int32_t event_create(Chip* chip, int32_t device, uint32_t flags, FlagosVe
   (void)device;
   FlagosVendorEvent* event = calloc(1, sizeof *event);
   if (event == NULL)
-    return fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
+    return chip_fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
   event->chip = chip;
   event->timing = flags & FLAGOS_VENDOR_EVENT_TIMING;
   *out = event;
@@ -661,7 +720,7 @@ static int32_t event_record(FlagosVendorEvent* event, Stream* stream) {
   Chip* chip = stream->chip;
   Mark* mark = new_mark();
   if (mark == NULL)
-    return fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
+    return chip_fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
   pthread_mutex_lock(&chip->lock);
   int32_t status = queue(stream, (Item){.kind = REACH, .mark = mark});
   Mark* before = mark;
@@ -685,10 +744,13 @@ static int32_t event_wait(FlagosVendorEvent* event, Stream* stream) {
   return status;
 }
 
+// An event reports each time it is asked: several threads may ask.
 static int32_t reached(const Mark* mark) {
-  if (!mark->failed)
-    return FLAGOS_VENDOR_OK;
-  return fail(FLAGOS_VENDOR_DEVICE_LOST, "CHIP_ILLEGAL_ADDRESS: work before the event lost the device");
+  if (mark->lost)
+    return chip_fail(FLAGOS_VENDOR_DEVICE_LOST, "CHIP_ILLEGAL_ADDRESS: work before the event lost the device");
+  if (mark->failure[0] != '\0')
+    return chip_fail(FLAGOS_VENDOR_DEVICE, "%s", mark->failure);
+  return FLAGOS_VENDOR_OK;
 }
 
 static int32_t event_query(FlagosVendorEvent* event, int32_t* done) {
@@ -728,11 +790,11 @@ static int32_t event_elapsed(FlagosVendorEvent* start, FlagosVendorEvent* end, d
   for (int i = 0; i < 2 && status == FLAGOS_VENDOR_OK; i++) {
     const Mark* mark = events[i]->mark;
     if (!events[i]->timing) {
-      status = fail(FLAGOS_VENDOR_INVALID_ARGUMENT, "an event was made without timing");
+      status = chip_fail(FLAGOS_VENDOR_INVALID_ARGUMENT, "an event was made without timing");
     } else if (mark == NULL) {
-      status = fail(FLAGOS_VENDOR_INVALID_ARGUMENT, "an event has not been recorded");
+      status = chip_fail(FLAGOS_VENDOR_INVALID_ARGUMENT, "an event has not been recorded");
     } else if (!mark->reached) {
-      status = fail(FLAGOS_VENDOR_INVALID_ARGUMENT, "an event has not finished");
+      status = chip_fail(FLAGOS_VENDOR_INVALID_ARGUMENT, "an event has not finished");
     } else {
       times[i] = (double)mark->time.tv_sec * 1e3 + (double)mark->time.tv_nsec / 1e6;
     }
@@ -750,6 +812,9 @@ static const char* const device_lost[] = {"CHIP_ILLEGAL_ADDRESS", NULL};
 static const FlagosVendorVariable variables[] = {
     {sizeof(FlagosVendorVariable), "EXAMPLE_CHIP_DEVICES", "The number of simulated devices, 0 to 16; 2 unless set."},
     {sizeof(FlagosVendorVariable), "EXAMPLE_CHIP_MEMORY", "The bytes of each device; 1 GiB unless set."},
+    {sizeof(FlagosVendorVariable),
+     "EXAMPLE_CHIP_KERNELS",
+     "0 leaves the chip without kernels; it has some unless set."},
 };
 
 static const FlagosVendorDescription description = {
@@ -770,7 +835,7 @@ static const FlagosVendor table = {
     .minor = FLAGOS_VENDOR_MINOR,
     .capabilities = 0,
     .description = &description,
-    .last_error = last_error,
+    .last_error = chip_last_error,
     .probe = probe,
     .open = open_chip,
     .close = close_chip,

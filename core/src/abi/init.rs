@@ -3,13 +3,15 @@
 
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::Arc;
+use std::sync::OnceLock;
 
 use crate::error::{Error, Result};
 use crate::policy::Config;
 use crate::router;
+use crate::runtime::launch::Launcher;
 use crate::runtime::{process, Runtime};
-use crate::vendors::{self, Settings, VendorEntry, VendorReport};
+use crate::vendors::library::FlagosKernels;
+use crate::vendors::{self, BuiltIn, Description, Settings, VendorEntry, VendorReport};
 
 use super::status::{catch, device_index, fail, give, status};
 use super::types::{FlagosDeviceProperties, FLAGOS_OK};
@@ -19,49 +21,112 @@ use super::types::{FlagosDeviceProperties, FLAGOS_OK};
 pub fn initialize() -> Result<&'static Runtime> {
     process::start(|| {
         let (entry, settings) = configured_vendor()?;
+        entry.description()?;
         let router = router::global();
-        router.set_active_vendor(entry.name)?;
+        router.set_active_vendor(entry.name())?;
         router.resolve()?;
-        let vendor = (entry.open)(&settings, Arc::clone(process::pending()))?;
-        Runtime::new(vendor)
+        let vendor = entry.open(&settings, process::pending())?;
+        let runtime = Runtime::new(vendor)?;
+        // Nobody set it before: `start` makes one runtime per process.
+        let _ = SERVING.set(entry);
+        Ok(runtime)
     })
 }
 
-fn configured_vendor() -> Result<(&'static VendorEntry, Settings)> {
+/// The vendor whose devices the runtime uses.
+static SERVING: OnceLock<&dyn VendorEntry> = OnceLock::new();
+
+fn configured_vendor() -> Result<(&'static dyn VendorEntry, Settings)> {
     let config = router::global().config()?;
     let settings = settings(&config);
     let entry = vendors::select(config.vendor(), &settings)?;
     Ok((entry, settings))
 }
 
-/// The vendor that serves this process, or would serve it: the one that `FLAGOS_VENDOR` names, else the best
-/// one present. Opens nothing. With a mistake in the configuration the best vendor is returned, because
-/// [`initialize`] reports the mistake at the first use of a device.
+/// The vendor of this build that has this name, with the settings of the configuration. Opens nothing.
+pub fn built_in_vendor(name: &str) -> Result<(&'static BuiltIn, Settings)> {
+    let config = router::global().config()?;
+    let mut entries = vendors::built_in();
+    let entry = entries.find(|entry| entry.name() == name).ok_or_else(|| {
+        Error::invalid_argument(
+            "vendor",
+            format!("flagos has no vendor `{name}` of its own"),
+        )
+        .with_hint("name the library of a vendor, or its manifest")
+    })?;
+    Ok((entry, settings(&config)))
+}
+
+/// The vendor that would serve this process: the one that `FLAGOS_VENDOR` names, else the best one present. With a
+/// mistake in the configuration it is the best one too, because [`initialize`] reports the mistake at the first use of
+/// a device.
+fn would_serve() -> Result<&'static dyn VendorEntry> {
+    match configured_vendor() {
+        Ok((entry, _)) => Ok(entry),
+        Err(_) => vendors::select(None, &Settings::default()),
+    }
+}
+
+/// The vendor that serves this process, or [would serve](would_serve) it. Opens nothing.
 pub fn chosen_vendor() -> Result<&'static str> {
     match process::get() {
         Some(runtime) => Ok(runtime.vendor().name()),
         None if process::is_forked() => Err(Error::forked("vendor")),
-        None => Ok(match configured_vendor() {
-            Ok((entry, _)) => entry.name,
-            Err(_) => vendors::select(None, &Settings::default())?.name,
-        }),
+        None => Ok(would_serve()?.name()),
     }
+}
+
+/// The description of the vendor that serves this process, or [would serve](would_serve) it. Opens no device. Fails when
+/// the vendor is a library that cannot be loaded.
+pub fn chosen_description() -> Result<&'static Description> {
+    serving()?.description()
+}
+
+/// The kernels of the vendor that serves this process, or [would serve](would_serve) it, if it is a library that has any.
+/// Opens no device.
+pub(super) fn chosen_kernels() -> Result<Option<&'static FlagosKernels>> {
+    serving()?.kernels()
+}
+
+fn serving() -> Result<&'static dyn VendorEntry> {
+    match SERVING.get() {
+        _ if process::is_forked() => Err(Error::forked("vendor")),
+        Some(entry) => Ok(*entry),
+        None => would_serve(),
+    }
+}
+
+/// The launcher of functions that a Triton backend loads: of the vendor in use, else of one that need not be open for it.
+/// Fails with `Unsupported` where there is none.
+pub fn triton_launcher(backend: &str) -> Result<&'static dyn Launcher> {
+    if let (Some(runtime), Some(serving)) = (process::get(), SERVING.get()) {
+        if serving.description()?.triton_backend.as_deref() == Some(backend) {
+            return runtime.vendor().launcher();
+        }
+    }
+    vendors::triton_launcher(backend).ok_or_else(|| {
+        let message =
+            format!("no vendor in use launches the kernels of Triton's backend `{backend}`");
+        Error::unsupported("launcher", message)
+            .with_hint("`flagos devices` tells the vendors; FLAGOS_VENDOR chooses one")
+    })
 }
 
 fn settings(config: &Config) -> Settings {
     Settings {
         host: config.host.clone(),
         cuda_visible_devices: config.cuda_visible_devices.clone(),
+        vendor_path: config.vendor_path.clone(),
     }
 }
 
-/// The reports on every vendor of this build, the best first. Initialises nothing.
+/// The reports on every vendor that is found, the best first. Initialises nothing, and runs no code of a library.
 pub fn vendor_reports() -> Result<Vec<VendorReport>> {
     if process::is_forked() {
         return Err(Error::forked("vendors"));
     }
     let config = router::global().config()?;
-    Ok(vendors::report(config.vendor(), &settings(&config)))
+    vendors::report(config.vendor(), &settings(&config))
 }
 
 /// `FlagosApi::init`.
@@ -98,7 +163,8 @@ fn count_devices() -> Result<i32> {
         None if process::is_forked() => return Err(Error::forked("device_count")),
         None => {
             let (entry, settings) = configured_vendor()?;
-            (entry.device_count)(&settings)
+            let unusable = |reason| Error::config("FLAGOS_VENDOR", reason);
+            entry.survey(&settings).map_err(unusable)?
         }
     };
     Ok(i32::try_from(count).unwrap_or(i32::MAX))

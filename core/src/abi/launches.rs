@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::kernels::{Launch, LaunchSpec, Parameter};
-use crate::vendors::cuda::kernel::Shape;
-use crate::vendors::cuda::tensor_map::{TensorMap, ENCODED_BYTES};
+use crate::runtime::launch::{Launcher, Shape, TensorMap, TENSOR_MAP_BYTES};
+use crate::runtime::process;
 
 use super::status::{give, null, quietly, status};
 use super::types::{
@@ -13,7 +13,7 @@ use super::types::{
 /// `FlagosApi::launch_create`.
 ///
 /// # Safety
-/// `desc` is NULL or describes a function loaded in the current context, with as many parameters behind
+/// `desc` is NULL or describes a function loaded on the current device, with as many parameters behind
 /// `params` as it says; `out` is NULL or valid for writing.
 pub(super) unsafe extern "C" fn create(
     desc: *const FlagosLaunchDesc,
@@ -42,10 +42,15 @@ pub(super) unsafe extern "C" fn create(
             parameters: &parameters,
         };
         // SAFETY: the caller's promise.
-        let launch = unsafe { Launch::new(&spec)? };
+        let launch = unsafe { Launch::new(launcher("launch_create")?, &spec)? };
         // SAFETY: the caller's promise.
         unsafe { give(out, Box::into_raw(Box::new(FlagosLaunch { launch }))) }
     })
+}
+
+/// The launcher of the vendor in use.
+pub(super) fn launcher(operation: &'static str) -> Result<&'static dyn Launcher> {
+    process::require(operation)?.vendor().launcher()
 }
 
 /// The shape with the attributes that the bits `FLAGOS_LAUNCH_*` name.
@@ -69,7 +74,7 @@ fn parameter((index, param): (usize, &FlagosLaunchParam)) -> Result<Parameter> {
     };
     // SAFETY: the caller of `create` promises that it is NULL or valid.
     if let Some(map) = unsafe { param.map.as_ref() } {
-        if param.pointer < 0 || param.size != ENCODED_BYTES {
+        if param.pointer < 0 || param.size != TENSOR_MAP_BYTES {
             return wrong("a tensor map needs a pointer and a size of 128 bytes".to_string());
         }
         return Ok(Parameter::TensorMap {

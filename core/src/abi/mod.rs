@@ -6,6 +6,7 @@
 
 mod events;
 mod init;
+mod kernels;
 mod launches;
 mod memory;
 mod operators;
@@ -14,8 +15,11 @@ mod recordings;
 mod status;
 mod streams;
 mod types;
+mod vendor;
 
-pub use init::{chosen_vendor, initialize, vendor_reports};
+pub use init::{
+    built_in_vendor, chosen_description, chosen_vendor, initialize, triton_launcher, vendor_reports,
+};
 pub use types::*;
 
 /// The table of this library.
@@ -71,6 +75,9 @@ pub static API: FlagosApi = FlagosApi {
     mem_record_stream_at: memory::record_stream_at,
     recording_read: recordings::read,
     recording_free: recordings::free,
+    vendor: vendor::describe,
+    kernels: kernels::table,
+    stream_library: kernels::stream,
 };
 
 /// The table, valid for the life of the process.

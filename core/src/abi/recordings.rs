@@ -7,7 +7,7 @@ use crate::kernels::{
     Launch, LaunchSpec, Limits, Number, Output, Place, RecordedLaunch, Recording, Step,
 };
 
-use super::launches::{slice, with_flags};
+use super::launches::{launcher, slice, with_flags};
 use super::status::{give, null as is_null, quietly, status};
 use super::types::{
     FlagosBlock, FlagosLaunch, FlagosOutput, FlagosPlace, FlagosRecording, FlagosStep,
@@ -116,7 +116,7 @@ unsafe fn prepare(recorded: &RecordedLaunch) -> Result<Launch> {
         parameters: &recorded.parameters,
     };
     // SAFETY: the caller's promise.
-    unsafe { Launch::new(&spec) }
+    unsafe { Launch::new(launcher("recording_read")?, &spec) }
 }
 
 const NOWHERE: FlagosPlace = FlagosPlace {
@@ -173,7 +173,7 @@ fn with_number(number: Number, step: FlagosStep) -> FlagosStep {
 ///
 /// # Safety
 /// There are `num_words` numbers behind `words`; `out` is NULL or valid for writing; functions of launches are
-/// loaded in the current context, and stay loaded.
+/// loaded on the current device, and stay loaded.
 pub(super) unsafe extern "C" fn read(
     words: *const i64,
     num_words: usize,

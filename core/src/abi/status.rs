@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ffi::{c_char, CStr, CString};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use crate::error::{Error, Result};
+use crate::error::{panic_text, Error, Result};
 
 use super::types::FLAGOS_OK;
 
@@ -79,9 +79,7 @@ pub(super) fn fail(error: &Error) -> i32 {
 
 #[cold]
 fn panicked(panic: &(dyn Any + Send)) -> Error {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Error::internal("flagos", format!("panic: {}", text.unwrap_or("unknown")))
+    Error::internal("flagos", format!("panic: {}", panic_text(panic)))
         .with_hint("this is a defect of flagos, please report it")
 }
 

@@ -93,5 +93,5 @@ pub(super) unsafe extern "C" fn copy(
 
 /// `FlagosApi::pending`.
 pub(super) extern "C" fn pending() -> *const u64 {
-    std::sync::Arc::as_ptr(process::pending()).cast()
+    std::ptr::from_ref(process::pending()).cast()
 }

@@ -2,6 +2,8 @@
 
 use std::ffi::{c_char, c_void};
 
+use crate::vendors::library::{FlagosKernels, FlagosVendorInstance, FlagosVendorStream};
+
 /// Version of the table's layout. Fields are only ever appended; anything else raises this number.
 pub const FLAGOS_ABI_VERSION: u32 = 1;
 
@@ -69,6 +71,29 @@ pub struct FlagosDeviceProperties {
     pub major: i32,
     /// Compute capability, minor.
     pub minor: i32,
+}
+
+/// What is special about the vendor, as data. Texts are UTF-8, end with NUL, and live as long as the process.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct FlagosVendorInfo {
+    /// `sizeof(FlagosVendorInfo)` of the caller, which the core leaves alone: it writes no member beyond it.
+    pub struct_size: usize,
+    /// The vendor's name as in `FLAGOS_VENDOR`.
+    pub name: *const c_char,
+    /// The device type of the framework that computes on the devices; NULL unless `serving` is
+    /// `FLAGOS_VENDOR_SERVED_BY_TORCH`.
+    pub torch_device_type: *const c_char,
+    /// The collective engine for the vendor's memory, or NULL.
+    pub collective_engine: *const c_char,
+    /// The name of the vendor's Triton backend, or NULL.
+    pub triton_backend: *const c_char,
+    /// The name of the vendor in FlagGems, or NULL.
+    pub flaggems_vendor: *const c_char,
+    /// How a framework computes on the devices: one of `FLAGOS_VENDOR_SERVED_BY_*` of `flagos_vendor.h`.
+    pub serving: i32,
+    /// The `DLDeviceType` of device memory.
+    pub dlpack_device_type: i32,
 }
 
 /// One statistic, as torch's `Stat`.
@@ -181,11 +206,11 @@ pub struct FlagosOpSlot {
     pub impl_token: u64,
 }
 
-/// A tensor as `cuTensorMapEncodeTiled` takes it, without its address. Dimensions begin with the one whose
+/// A tensor as the vendor's copy engine takes it, without its address. Dimensions begin with the one whose
 /// elements lie side by side.
 #[repr(C)]
 pub struct FlagosTensorMap {
-    /// `CUtensorMapDataType`.
+    /// The vendor's number of the elements' type, such as a `CUtensorMapDataType`.
     pub data_type: u32,
     /// Dimensions, 1 to 5.
     pub rank: u32,
@@ -195,7 +220,7 @@ pub struct FlagosTensorMap {
     pub strides: [u64; 5],
     /// Elements of a block along each dimension.
     pub block: [u32; 5],
-    /// `CUtensorMapSwizzle`.
+    /// The vendor's number of the order of a block in shared memory, such as a `CUtensorMapSwizzle`.
     pub swizzle: u32,
     /// 1: elements outside the tensor read as NaN; 0: as zero.
     pub fills_with_nan: u32,
@@ -219,13 +244,14 @@ pub struct FlagosLaunchParam {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct FlagosLaunchDesc {
-    /// A `CUfunction`, loaded in the current context, which stays loaded as long as the launch is run.
+    /// The function's handle in the vendor's own library, such as a `CUfunction`: loaded on the device that is current
+    /// there, it stays loaded as long as the launch is run.
     pub function: u64,
     /// Blocks along each axis, counted singly; with clusters a multiple of the cluster's size.
     pub grid: [u32; 3],
     /// Threads of a block, along each axis.
     pub block: [u32; 3],
-    /// Blocks of a cluster; 1, 1, 1 for none. With clusters the scheduling policy is SPREAD, as Triton's.
+    /// Blocks of a cluster; 1, 1, 1 for none. Clusters are spread over the device, as Triton has them.
     pub cluster: [u32; 3],
     /// Dynamic shared memory in bytes. More than 48 KiB must be allowed by the loaded function.
     pub shared_bytes: u32,
@@ -449,12 +475,13 @@ pub struct FlagosApi {
     pub pinned_reset_accumulated: extern "C" fn() -> i32,
     /// Counts a CPU fallback that is about to happen, or refuses it in strict mode and when the budget is spent.
     pub op_record_fallback: unsafe extern "C" fn(name: *const c_char, reason: *const c_char) -> i32,
-    /// Checks a launch against its function (number and sizes of parameters, where the driver tells them)
-    /// and prepares it. Needs no `init`: the function's context has to be the calling thread's.
+    /// Checks a launch against its function (number and sizes of parameters, where the vendor tells them)
+    /// and prepares it. The function's device has to be the calling thread's in the vendor's own library. Fails with
+    /// `FLAGOS_UNSUPPORTED` when the vendor in use launches no kernels.
     pub launch_create:
         unsafe extern "C" fn(desc: *const FlagosLaunchDesc, out: *mut *mut FlagosLaunch) -> i32,
-    /// Queues a launch on a `CUstream` of the function's context, with these pointers. Takes no lock and
-    /// allocates nothing; several threads may run a launch at once.
+    /// Queues a launch on a stream of the function's device, by its handle in the vendor's own library, with these
+    /// pointers. Takes no lock and allocates nothing; several threads may run a launch at once.
     pub launch_run: unsafe extern "C" fn(
         launch: *const FlagosLaunch,
         stream: u64,
@@ -490,6 +517,21 @@ pub struct FlagosApi {
     ) -> i32,
     /// Frees a recording that nobody runs any more; queued work is not affected. NULL is ignored.
     pub recording_free: unsafe extern "C" fn(recording: *mut FlagosRecording),
+    /// Describes the vendor that serves this process, or would serve it, whose library is loaded if it is one. Opens no
+    /// device. With a mistake in the configuration, which `init` reports, it is the best vendor present. Fails when the
+    /// library cannot be loaded.
+    pub vendor: unsafe extern "C" fn(out: *mut FlagosVendorInfo) -> i32,
+    /// The kernels of the vendor that serves this process, or would serve it, as `flagos_kernels.h` has them: a checked
+    /// table that lives as long as the process. NULL where the vendor has none or cannot be used. Opens no device.
+    pub kernels: extern "C" fn() -> *const FlagosKernels,
+    /// A stream as the library of the vendor knows it (`flagos_vendor.h`), for calls of its kernels. Both live as long as
+    /// the process. `FLAGOS_UNSUPPORTED` when the vendor is no library.
+    pub stream_library: unsafe extern "C" fn(
+        device: i32,
+        stream: u64,
+        instance: *mut *mut FlagosVendorInstance,
+        handle: *mut *mut FlagosVendorStream,
+    ) -> i32,
 }
 
 // The header's slot has the layout of the registry's.

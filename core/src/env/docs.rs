@@ -44,6 +44,7 @@ impl VarKind {
             Self::Limit => "integer or `unlimited`",
             Self::Bytes => "bytes (`512MiB`)",
             Self::Path => "path",
+            Self::Paths => "paths, separated by `:`",
             Self::Text => "text",
             Self::Route => "selectors (`cuda\\|cpu`)",
             Self::Retired => "–",

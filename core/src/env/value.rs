@@ -43,7 +43,9 @@ impl Env {
     #[must_use]
     pub fn privileged(mut self) -> Self {
         let names_a_path = |name: &str| {
-            LOCATIONS.contains(&name) || super::find(name).is_some_and(|v| v.kind == VarKind::Path)
+            LOCATIONS.contains(&name)
+                || super::find(name)
+                    .is_some_and(|v| matches!(v.kind, VarKind::Path | VarKind::Paths))
         };
         let (paths, vars) = std::mem::take(&mut self.vars)
             .into_iter()
@@ -89,6 +91,14 @@ impl Env {
     #[must_use]
     pub fn path(&self, var: &Var) -> Option<PathBuf> {
         self.get(var.name).map(PathBuf::from)
+    }
+
+    /// The files or directories a variable names.
+    #[must_use]
+    pub fn paths(&self, var: &Var) -> Vec<PathBuf> {
+        let paths = self.get(var.name).map(std::env::split_paths);
+        let paths = paths.into_iter().flatten();
+        paths.filter(|path| !path.as_os_str().is_empty()).collect()
     }
 
     /// The variables that route one operator each, as (variable, encoded operator, value).

@@ -3,14 +3,14 @@
 use std::mem::MaybeUninit;
 
 use crate::error::{Error, Result};
-use crate::vendors::cuda::kernel::{Kernel, Shape, MAX_PARAMETERS};
+use crate::runtime::launch::{Kernel, Launcher, Shape, MAX_PARAMETERS};
 
-use super::parameters::{Parameter, Parameters, MAX_MAPS};
+use super::parameters::{Parameter, Parameters};
 
 /// The description of a launch.
 #[derive(Debug, Clone)]
 pub struct LaunchSpec<'p> {
-    /// The function's handle: a `CUfunction`.
+    /// The function's handle in the vendor's own library.
     pub function: u64,
     /// Blocks along each axis, counted singly and not in clusters.
     pub grid: [u32; 3],
@@ -23,25 +23,26 @@ pub struct LaunchSpec<'p> {
 /// A checked launch. Several threads may run it at once.
 #[derive(Debug)]
 pub struct Launch {
-    kernel: Kernel,
+    kernel: Box<dyn Kernel>,
     grid: [u32; 3],
     parameters: Parameters,
 }
 
 impl Launch {
-    /// Checks the launch, also against the function's parameters where the driver tells them.
+    /// Checks the launch, also against the function's parameters where the vendor tells them.
     ///
     /// # Errors
-    /// `InvalidArgument` for a launch that CUDA would refuse, and for parameters whose number or sizes are not
-    /// the function's; `Device` without a driver or a current context.
+    /// `InvalidArgument` for a launch that the vendor would refuse, and for parameters whose number or sizes are not
+    /// the function's; otherwise those of [`Launcher::kernel`].
     ///
     /// # Safety
-    /// The function is loaded in the current context, and stays loaded as long as the launch is run.
-    pub unsafe fn new(spec: &LaunchSpec<'_>) -> Result<Self> {
+    /// As [`Launcher::kernel`].
+    pub unsafe fn new(launcher: &dyn Launcher, spec: &LaunchSpec<'_>) -> Result<Self> {
         let parameters = Parameters::new(spec.parameters)?;
         check_grid(spec.grid, spec.shape.cluster)?;
         // SAFETY: the caller's promise.
-        let kernel = unsafe { Kernel::new(spec.function, spec.shape, parameters.sizes())? };
+        let kernel = unsafe { launcher.kernel(spec.function, &spec.shape, parameters.types())? };
+        kernel.check_grid(spec.grid)?;
         Ok(Self {
             kernel,
             grid: spec.grid,
@@ -49,12 +50,12 @@ impl Launch {
         })
     }
 
-    /// Queues the kernel on a stream (a `CUstream`, 0 for the default stream) with these pointers. Takes no
-    /// lock and allocates nothing.
+    /// Queues the kernel on a stream (its handle in the vendor's own library, 0 for the default stream) with these
+    /// pointers. Takes no lock and allocates nothing.
     ///
     /// # Errors
     /// `InvalidArgument` when there are fewer pointers than the launch was made with; otherwise the
-    /// driver's.
+    /// vendor's.
     ///
     /// # Safety
     /// The stream is alive, and the kernel's accesses to the memory at these pointers are valid.
@@ -62,23 +63,16 @@ impl Launch {
     pub unsafe fn run(&self, stream: u64, pointers: &[u64]) -> Result<()> {
         let mut room = [MaybeUninit::uninit(); MAX_PARAMETERS];
         let words = self.parameters.fill(pointers, &mut room)?;
-        let mut room = [MaybeUninit::uninit(); MAX_MAPS];
-        let maps = self.parameters.encode(pointers, &mut room)?;
-        // SAFETY: the caller's promise, and the words and the maps are those of the function.
-        unsafe { self.kernel.launch_with_maps(stream, self.grid, words, maps) }
+        // SAFETY: the caller's promise, and the words are those of the function.
+        unsafe { self.kernel.launch(stream, self.grid, words) }
     }
 }
 
-/// Limits of every compute capability since 3.0 (CUDA C++ programming guide, technical specifications).
+/// Fails for a grid that no vendor launches.
 fn check_grid(grid: [u32; 3], cluster: [u32; 3]) -> Result<()> {
     let wrong = |message: String| Err(Error::invalid_argument("launch_create", message));
     if grid.contains(&0) {
         return wrong(format!("the grid {grid:?} has no blocks"));
-    }
-    if grid[0] > i32::MAX as u32 || grid[1] > 65_535 || grid[2] > 65_535 {
-        return wrong(format!(
-            "the grid {grid:?} is larger than [2147483647, 65535, 65535]"
-        ));
     }
     if (0..3).any(|axis| cluster[axis] != 0 && grid[axis] % cluster[axis] != 0) {
         return wrong(format!(
@@ -93,14 +87,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grids_are_those_cuda_accepts() {
+    fn grids_have_blocks_and_whole_clusters() {
         assert!(check_grid([1, 1, 1], [1, 1, 1]).is_ok());
-        assert!(check_grid([i32::MAX as u32, 65_535, 65_535], [1, 1, 1]).is_ok());
         assert!(check_grid([8, 1, 1], [4, 1, 1]).is_ok());
         for (grid, cluster, says) in [
             ([0, 1, 1], [1, 1, 1], "no blocks"),
-            ([1, 65_536, 1], [1, 1, 1], "larger"),
-            ([1 << 31, 1, 1], [1, 1, 1], "larger"),
             ([6, 1, 1], [4, 1, 1], "multiple"),
         ] {
             let error = check_grid(grid, cluster).expect_err("refused").to_string();

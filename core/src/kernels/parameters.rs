@@ -3,8 +3,7 @@
 use std::mem::MaybeUninit;
 
 use crate::error::{Error, Result};
-use crate::vendors::cuda::kernel::MAX_PARAMETERS;
-use crate::vendors::cuda::tensor_map::{Encoded, TensorMap, ENCODED_BYTES};
+use crate::runtime::launch::{ParameterType, TensorMap, MAX_PARAMETERS};
 
 /// One parameter of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,17 +34,13 @@ pub enum Parameter {
     },
 }
 
-/// The most tensor maps of a launch.
-pub(super) const MAX_MAPS: usize = 8;
-
 impl Parameter {
-    /// The parameter's size in bytes.
-    #[must_use]
-    pub const fn size(self) -> u32 {
+    /// The parameter as the kernel has it.
+    const fn kind(self) -> ParameterType {
         match self {
-            Self::Constant { size, .. } => size,
-            Self::Pointer { .. } => 8,
-            Self::TensorMap { .. } => ENCODED_BYTES,
+            Self::Constant { size, .. } => ParameterType::Word(size),
+            Self::Pointer { .. } => ParameterType::Word(8),
+            Self::TensorMap { map, .. } => ParameterType::TensorMap(map),
         }
     }
 }
@@ -62,10 +57,8 @@ struct Patch {
 #[derive(Debug, Clone)]
 pub struct Parameters {
     words: Box<[u64]>,
-    sizes: Box<[u32]>,
+    types: Box<[ParameterType]>,
     patches: Box<[Patch]>,
-    /// Tensor maps, each with the pointer that is its address.
-    maps: Box<[(Patch, TensorMap)]>,
     /// The number of pointers a run needs.
     pointers: usize,
 }
@@ -78,7 +71,7 @@ impl Parameters {
     ///
     /// # Errors
     /// `InvalidArgument` for a size that no parameter has, a value that does not fit its size, or more
-    /// parameters than CUDA passes (4 KiB).
+    /// parameters than can be passed (4 KiB).
     pub fn new(parameters: &[Parameter]) -> Result<Self> {
         if parameters.len() > MAX_PARAMETERS {
             let count = parameters.len();
@@ -89,14 +82,15 @@ impl Parameters {
         }
         let mut words = Vec::with_capacity(parameters.len());
         let mut patches = Vec::new();
-        let mut maps = Vec::new();
         let mut pointers = 0;
         for (word, parameter) in parameters.iter().enumerate() {
             match *parameter {
                 Parameter::Constant { size, value } => {
                     words.push(fitting(size, value).map_err(|error| at(error, word))?);
                 }
-                Parameter::Pointer { index, offset } => {
+                // The word of a tensor map is the address of its tensor.
+                Parameter::Pointer { index, offset }
+                | Parameter::TensorMap { index, offset, .. } => {
                     words.push(0);
                     pointers = pointers.max(index + 1);
                     patches.push(Patch {
@@ -105,41 +99,20 @@ impl Parameters {
                         offset,
                     });
                 }
-                Parameter::TensorMap { index, offset, map } => {
-                    map.check().map_err(|error| at(error, word))?;
-                    words.push(0);
-                    pointers = pointers.max(index + 1);
-                    let patch = Patch {
-                        word,
-                        pointer: index,
-                        offset,
-                    };
-                    maps.push((patch, map));
-                }
             }
-        }
-        if maps.len() > MAX_MAPS {
-            return Err(Error::invalid_argument(
-                "launch_create",
-                format!(
-                    "{} tensor maps; at most {MAX_MAPS} are supported",
-                    maps.len()
-                ),
-            ));
         }
         Ok(Self {
             words: words.into(),
-            sizes: parameters.iter().map(|p| p.size()).collect(),
+            types: parameters.iter().map(|p| p.kind()).collect(),
             patches: patches.into(),
-            maps: maps.into(),
             pointers,
         })
     }
 
-    /// Bytes of each parameter.
+    /// The type of each parameter.
     #[must_use]
-    pub fn sizes(&self) -> &[u32] {
-        &self.sizes
+    pub fn types(&self) -> &[ParameterType] {
+        &self.types
     }
 
     /// The words of one run, written into `room`.
@@ -157,21 +130,6 @@ impl Parameters {
         }
         // SAFETY: `new` limits `count` to the room there is, and the first `count` were written above.
         Ok(unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), count) })
-    }
-
-    /// The tensor maps of one run, each with the index of its parameter, written into `room`. `pointers` are those that
-    /// [`Self::fill`] has checked.
-    pub(super) fn encode<'r>(
-        &self,
-        pointers: &[u64],
-        room: &'r mut [MaybeUninit<(usize, Encoded)>; MAX_MAPS],
-    ) -> Result<&'r [(usize, Encoded)]> {
-        for (to, (patch, map)) in room.iter_mut().zip(&self.maps) {
-            let address = pointers[patch.pointer].wrapping_add(patch.offset);
-            to.write((patch.word, map.encode(address)?));
-        }
-        // SAFETY: `new` limits how many there are to the room, and each was written above.
-        Ok(unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), self.maps.len()) })
     }
 
     #[cold]
@@ -237,8 +195,8 @@ mod tests {
         ];
         let words = filled(&parameters, &[0x1000, 0x2000]).expect("filled");
         assert_eq!(words, [0x2010, 7, 0x1000, 0x2000, 1]);
-        let sizes = Parameters::new(&parameters).expect("right");
-        assert_eq!(sizes.sizes(), [8, 4, 8, 8, 1]);
+        let laid_out = Parameters::new(&parameters).expect("right");
+        assert_eq!(laid_out.types(), [8, 4, 8, 8, 1].map(ParameterType::Word));
     }
 
     #[test]
@@ -279,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cuda_cannot_pass_is_refused() {
+    fn what_cannot_be_passed_is_refused() {
         let all = vec![constant(8, 3); MAX_PARAMETERS];
         assert_eq!(filled(&all, &[]).expect("4 KiB").len(), MAX_PARAMETERS);
         let more = vec![constant(8, 3); MAX_PARAMETERS + 1];

@@ -4,8 +4,7 @@
 //! that the call allocated, its steps in order, and its results. Every list begins with its length.
 
 use crate::error::{Error, Result};
-use crate::vendors::cuda::kernel::Shape;
-use crate::vendors::cuda::tensor_map::{TensorMap, ENCODED_BYTES, MAX_RANK};
+use crate::runtime::launch::{Shape, TensorMap, MAX_RANK, TENSOR_MAP_BYTES};
 
 use super::parameters::Parameter;
 
@@ -53,7 +52,7 @@ pub enum Step {
 /// A launch, with the memory behind each of its pointers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedLaunch {
-    /// A `CUfunction`.
+    /// The function's handle in the vendor's own library.
     pub function: u64,
     /// Blocks along each axis.
     pub grid: [u32; 3],
@@ -288,7 +287,7 @@ impl Reader<'_> {
     fn parameter(&mut self, memories: &mut Vec<i64>) -> Result<Parameter> {
         let size = self.unsigned()?;
         let kind = self.number(2)?;
-        let expected = [size, 8, ENCODED_BYTES][kind as usize];
+        let expected = [size, 8, TENSOR_MAP_BYTES][kind as usize];
         if size != expected {
             return Err(wrong(format!(
                 "a pointer or a tensor map of {size} bytes; it has {expected}"

@@ -21,6 +21,8 @@ pub struct Config {
     pub host: HostSettings,
     /// `CUDA_VISIBLE_DEVICES`; empty hides every device.
     pub cuda_visible_devices: Option<String>,
+    /// `FLAGOS_VENDOR_PATH`: manifests of vendors, and folders of manifests.
+    pub vendor_path: Vec<PathBuf>,
     /// The lock file the plan is checked against.
     pub lock: Option<PathBuf>,
     /// `FLAGOS_LOG`.
@@ -44,6 +46,7 @@ impl Config {
             lock: env.path(&env::LOCK),
             log: env.get(env::LOG.name).map(str::to_owned),
             cuda_visible_devices: env.get(env::CUDA_VISIBLE_DEVICES.name).map(str::to_owned),
+            vendor_path: absolute(env.paths(&env::VENDOR_PATH)),
             flaggems_source_dir: env.path(&env::FLAGGEMS_SOURCE_DIR),
             gems_vendor: env.get(env::GEMS_VENDOR.name).map(str::to_owned),
             ..Self::default()
@@ -85,6 +88,12 @@ impl Config {
         let asked = self.layers.iter().rev().find_map(|l| l.vendor.as_ref());
         asked.map(|vendor| &*vendor.value)
     }
+}
+
+/// The paths as they are now: a program may change its working directory later.
+fn absolute(paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+    paths.into_iter().map(absolute).collect()
 }
 
 /// The file a variable names, which must exist.

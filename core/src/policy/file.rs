@@ -1,12 +1,12 @@
 //! Reading configuration files, and naming their lines in errors.
 
-use std::fmt;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::selector::SelectorError;
 use super::source::Source;
+use crate::trusted::{self, Refused};
 use crate::{Error, Result};
 
 /// The source of configuration files: the disk, or memory in tests.
@@ -37,48 +37,10 @@ pub trait Files: Send + Sync {
     }
 }
 
-/// The reason why a file that can be opened is not read: a user who may write the file would decide which code this
-/// process runs.
-#[derive(Debug)]
-enum Refused {
-    /// The file is a pipe, a device or a folder, whose reading may wait for ever, or never end.
-    NotRegular,
-    /// Every user may write the file.
-    WorldWritable,
-    /// The file was found and not named, and belongs to this user, who is neither root nor the process's.
-    OwnedBy(u32),
-    /// The file has this many bytes, more than [`LONGEST`].
-    TooLong(u64),
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotRegular => f.write_str("it is not a regular file"),
-            Self::WorldWritable => f.write_str("every user may write to it"),
-            Self::OwnedBy(user) => write!(f, "it belongs to another user (uid {user})"),
-            Self::TooLong(length) => {
-                write!(f, "it has {length} bytes, more than {LONGEST}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Refused {}
-
-#[cfg(unix)]
-const WRITABLE_BY_ALL: u32 = 0o002;
-
-/// The most bytes of a configuration file. A lock file of all of torch's operators has 0.2 MB.
-const LONGEST: u64 = 16 << 20;
-
 /// The hint for a file that could not be read: `otherwise`, unless the file was [`Refused`].
 pub(crate) fn remedy(error: &io::Error, path: &Path, otherwise: &str) -> String {
-    let refused = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<Refused>());
     let path = path.display();
-    match refused {
+    match Refused::of(error) {
         Some(Refused::WorldWritable) => format!("check its content, then `chmod o-w {path}`"),
         Some(Refused::OwnedBy(_)) => {
             format!("check its content, then name it: FLAGOS_CONFIG={path}; or start elsewhere")
@@ -94,11 +56,11 @@ pub struct Disk;
 
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<String> {
-        read(path, false)
+        trusted::read(path, false)
     }
 
     fn read_found(&self, path: &Path) -> io::Result<String> {
-        read(path, true)
+        trusted::read(path, true)
     }
 
     fn exists(&self, path: &Path) -> bool {
@@ -108,47 +70,6 @@ impl Files for Disk {
     fn identity(&self, path: &Path) -> PathBuf {
         path.canonicalize().unwrap_or_else(|_| path.to_owned())
     }
-}
-
-/// Opens, checks and reads a file. The checks are of the open file, which nobody can replace by another one.
-/// Opening never waits, not even for the writer of a pipe.
-fn read(path: &Path, own: bool) -> io::Result<String> {
-    let mut options = std::fs::OpenOptions::new();
-    options.read(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(
-        &mut options,
-        libc::O_NONBLOCK | libc::O_NOCTTY,
-    );
-    let file = options.open(path)?;
-    let about = file.metadata()?;
-    let refuse = |why| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-    if !about.is_file() {
-        return refuse(Refused::NotRegular);
-    }
-    if about.len() > LONGEST {
-        return refuse(Refused::TooLong(about.len()));
-    }
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt as _;
-        if about.mode() & WRITABLE_BY_ALL != 0 {
-            return refuse(Refused::WorldWritable);
-        }
-        if own && ![0, effective_user()].contains(&about.uid()) {
-            return refuse(Refused::OwnedBy(about.uid()));
-        }
-    }
-    let mut text = String::new();
-    // A file that grows while it is read is cut here.
-    file.take(LONGEST).read_to_string(&mut text)?;
-    Ok(text)
-}
-
-#[cfg(unix)]
-fn effective_user() -> u32 {
-    // SAFETY: geteuid takes nothing and always succeeds.
-    unsafe { libc::geteuid() }
 }
 
 /// Files held in memory.

@@ -410,8 +410,10 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
 impl<V: Vendor + ?Sized> Drop for CachingAllocator<V> {
     fn drop(&mut self) {
         for device in 0..self.devices.len() {
-            // Segments with live allocations stay: their callers may still use them.
-            if let Err(error) = self.empty_cache(device) {
+            // A freed block that a stream still uses is free once the device has finished. Segments with live allocations
+            // stay: their callers may still use them.
+            let finished = self.vendor.quiesce(device);
+            if let Err(error) = finished.and_then(|()| self.empty_cache(device)) {
                 tracing::debug!(device, %error, "cached memory was not given back");
             }
         }

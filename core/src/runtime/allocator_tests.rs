@@ -16,7 +16,8 @@ const MIB: usize = 1 << 20;
 type HostAllocator = CachingAllocator<HostVendor>;
 
 fn over(settings: HostSettings) -> HostAllocator {
-    CachingAllocator::over(HostVendor::new(&settings, Arc::default())).expect("a host allocator")
+    CachingAllocator::over(HostVendor::new(&settings, Box::leak(Box::default())))
+        .expect("a host allocator")
 }
 
 fn with_memory(bytes: usize) -> HostAllocator {
@@ -77,6 +78,40 @@ fn a_freed_block_is_used_again() {
     assert_eq!(first.data, second.data);
     assert_ne!(first.block, second.block, "the generation tells them apart");
     assert_eq!(allocator.stats(0).expect("stats").segment.all.current, 1);
+}
+
+#[test]
+fn the_end_waits_for_blocks_that_streams_use() {
+    let vendor = Arc::new(HostVendor::new(
+        &HostSettings::default(),
+        Box::leak(Box::default()),
+    ));
+    let free = |vendor: &HostVendor| vendor.memory(0).expect("memory").free;
+    let before = free(&vendor);
+    let streams = Arc::new(Streams::new(Arc::clone(&vendor) as Arc<dyn Vendor>));
+    let allocator = CachingAllocator::new(Arc::clone(&vendor), Arc::clone(&streams));
+    let allocator = allocator.expect("an allocator");
+    let pinned = PinnedAllocator::new(Arc::clone(&streams), 1);
+    let stream = streams.create(0, 0).expect("a stream");
+    let gate = Gate::default();
+    gate.block(streams.get(0, stream).expect("it exists"));
+    let block = alloc(&allocator, 0, 4096).block;
+    allocator.record_stream(block, stream).expect("noted");
+    allocator.free(block).expect("allocated");
+    let host = pinned.alloc(4096).expect("memory").expect("not empty");
+    let noted = pinned.record_stream(host.data.as_ptr() as usize, 0, stream);
+    noted.expect("noted");
+    pinned.free(host.block).expect("allocated");
+    assert!(free(&vendor) < before, "the block waits for the stream");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            gate.open();
+        });
+        drop(pinned);
+        drop(allocator);
+    });
+    assert_eq!(free(&vendor), before);
 }
 
 #[test]
@@ -624,7 +659,7 @@ mod pinned {
     use super::*;
 
     fn runtime() -> Runtime {
-        let vendor = HostVendor::new(&HostSettings::default(), Arc::default());
+        let vendor = HostVendor::new(&HostSettings::default(), Box::leak(Box::default()));
         Runtime::new(Arc::new(vendor)).expect("a runtime")
     }
 

@@ -8,6 +8,7 @@ mod bins;
 mod block;
 mod deferred;
 mod device_state;
+pub mod launch;
 mod live;
 mod pinned;
 mod pool;
@@ -33,7 +34,8 @@ pub use pinned::{PinnedAllocation, PinnedAllocator};
 pub use stats::{DurationStat, MemoryStats, PinnedStats, Stat, StatArray};
 pub use streams::Streams;
 pub use vendor::{
-    launch_closure, DeviceProperties, Event, HostFn, MemoryInfo, Stream, Vendor, ALIGNMENT,
+    launch_closure, DeviceProperties, Event, HostFn, LibraryHandle, MemoryInfo, Stream, Vendor,
+    ALIGNMENT,
 };
 
 use crate::error::Result;

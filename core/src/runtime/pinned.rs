@@ -233,6 +233,13 @@ impl State {
 
 impl Drop for PinnedAllocator {
     fn drop(&mut self) {
+        // A freed block that a stream still uses is free once its device has finished.
+        let vendor = self.streams.vendor();
+        for device in 0..vendor.device_count() {
+            if let Err(error) = vendor.quiesce(device) {
+                tracing::debug!(device, %error, "pinned memory in use was not given back");
+            }
+        }
         self.empty_cache();
     }
 }

@@ -6,7 +6,7 @@
 //! caller has to know whether an address is one of them.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{LazyLock, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -56,9 +56,9 @@ pub fn live() -> &'static LiveBlocks {
 
 /// The count of unfinished work, which the vendor keeps once it is opened. The count exists before the
 /// runtime, so that an adapter may keep its address from the start.
-pub fn pending() -> &'static Arc<AtomicU64> {
-    static PENDING: OnceLock<Arc<AtomicU64>> = OnceLock::new();
-    PENDING.get_or_init(|| Arc::new(AtomicU64::new(0)))
+pub fn pending() -> &'static AtomicU64 {
+    static PENDING: OnceLock<AtomicU64> = OnceLock::new();
+    PENDING.get_or_init(|| AtomicU64::new(0))
 }
 
 /// Whether this is a forked child that cannot use the runtime.

@@ -2,7 +2,7 @@
 //!
 //! The traits are object-safe, so that one process can hold vendors found at run time. Objects are shared
 //! by `Arc`: dropping the last reference destroys a stream or an event. Queued work keeps references of its own.
-//! Every vendor passes the same suite, `tests/vendor_conformance`.
+//! Every vendor passes the same suite, `vendors::conformance`.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
+use super::launch::{Launcher, Module};
 use super::sync::AtomicU64;
 
 /// Every address a vendor allocates is a multiple of this many bytes.
@@ -96,11 +97,11 @@ pub trait Vendor: Send + Sync {
         handle: *mut c_void,
     ) -> Result<Arc<dyn Stream>> {
         let _ = (device, handle);
-        let message = format!(
-            "the vendor `{}` cannot use the streams of other libraries",
-            self.name()
-        );
-        Err(Error::unsupported("external_stream", message))
+        Err(lacks(
+            self.name(),
+            "external_stream",
+            "cannot use the streams of other libraries",
+        ))
     }
 
     /// A new event for streams of `device`. Only an event made with `timing` has a time.
@@ -131,8 +132,35 @@ pub trait Vendor: Send + Sync {
     /// before it queues the next item.
     fn pending(&self) -> &AtomicU64;
 
+    /// The capability of launching kernels. Fails with `Unsupported` where the vendor does not have it.
+    fn launcher(&self) -> Result<&dyn Launcher> {
+        Err(lacks(self.name(), "launcher", "launches no kernels"))
+    }
+
+    /// Loads a program for `device`, in the vendor's own format. Fails with `Unsupported` where the vendor launches no
+    /// kernels.
+    fn load_module(&self, device: usize, image: &[u8]) -> Result<Box<dyn Module>> {
+        let _ = (device, image);
+        Err(lacks(self.name(), "load_module", "launches no kernels"))
+    }
+
     /// Called in a forked child, where no thread of the vendor exists any more.
     fn after_fork_in_child(&self) {}
+}
+
+/// A stream of a vendor that is a library, as `flagos_vendor.h` has it. The handles live as long as the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LibraryHandle {
+    /// The `FlagosVendorInstance`.
+    pub instance: NonNull<c_void>,
+    /// The `FlagosVendorStream`.
+    pub stream: NonNull<c_void>,
+}
+
+/// The error of a capability that a vendor does not have.
+#[cold]
+fn lacks(vendor: &str, operation: &'static str, what: &str) -> Error {
+    Error::unsupported(operation, format!("the vendor `{vendor}` {what}"))
 }
 
 /// A queue of work that runs in order.
@@ -175,6 +203,12 @@ pub trait Stream: Send + Sync {
     /// Lets work queued from now on start only after the work that `event` stands for now. An event that
     /// was never recorded is no constraint.
     fn wait(&self, event: &dyn Event) -> Result<()>;
+
+    /// The stream as the library of the vendor knows it, by whose kernels the library computes on it; none for a vendor
+    /// that is no library. Called for each kernel.
+    fn library_handle(&self) -> Option<LibraryHandle> {
+        None
+    }
 
     /// The stream's handle in the vendor's own library (a `CUstream`, null for the default stream), if the
     /// vendor has handles. The handle lives as long as the stream.

@@ -1,111 +1,60 @@
-//! The vendors of this build, and the choice of the one in use.
+//! The vendors: those of this build, those that manifests tell of, and the choice of the one in use.
 //!
-//! A vendor registers itself with `inventory`. The linker drops a module that no code names, so each
+//! A vendor of this build registers itself with `inventory`. The linker drops a module that no code names, so each
 //! vendor's module is named here, and a test counts them.
 
+#[cfg(not(loom))]
+pub mod conformance;
 pub mod cuda;
+pub mod description;
+pub mod discovery;
 mod entry;
 pub mod host;
-#[cfg(not(loom))]
 pub mod library;
+mod selection;
 
-pub use entry::{Open, Settings, VendorEntry};
+pub use description::{Description, Serving};
+pub use entry::{BuiltIn, Open, Settings, VendorEntry};
+pub use selection::VendorReport;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::runtime::launch::Launcher;
+use selection::Catalogue;
 
-/// Every registered vendor, the best first.
-pub fn registered() -> Vec<&'static VendorEntry> {
+/// Every vendor of this build.
+pub fn built_in() -> impl Iterator<Item = &'static BuiltIn> {
     // Naming the module keeps its registration in the binary.
     let _named = [&cuda::ENTRY, &host::ENTRY];
-    let mut entries: Vec<_> = inventory::iter::<VendorEntry>().collect();
-    entries.sort_by_key(|entry| (std::cmp::Reverse(entry.rank), entry.name));
-    entries
+    inventory::iter::<BuiltIn>()
 }
 
-/// The vendor called `name`, or the best available one. A name is never replaced by another.
-pub fn select(name: Option<&str>, settings: &Settings) -> Result<&'static VendorEntry> {
-    select_from(&registered(), name, settings)
+/// Every vendor that is found.
+fn catalogue(settings: &Settings) -> Result<Catalogue> {
+    let mut entries: Vec<&'static dyn VendorEntry> = Vec::new();
+    entries.extend(built_in().map(|entry| entry as &dyn VendorEntry));
+    entries.extend(discovery::find(settings)?);
+    Ok(Catalogue::new(entries))
 }
 
-/// One line of the report on vendors. Reporting opens no vendor.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VendorReport {
-    /// The vendor's name.
-    pub name: &'static str,
-    /// The number of devices the vendor would show.
-    pub devices: usize,
-    /// Whether the vendor is the one in use.
-    pub chosen: bool,
-    /// The reason why the vendor is chosen, is not chosen, or cannot be used.
-    pub reason: String,
+/// The vendor that has the name or alias `name`, or the best available one. A name is never replaced by another. Loads
+/// no library into this process.
+pub fn select(name: Option<&str>, settings: &Settings) -> Result<&'static dyn VendorEntry> {
+    catalogue(settings)?.select(name, settings)
 }
 
-/// Reports on every registered vendor, the best first. `name` is that of `FLAGOS_VENDOR`.
-pub fn report(name: Option<&str>, settings: &Settings) -> Vec<VendorReport> {
-    report_on(&registered(), name, settings)
+/// Reports on every vendor, the best first. `name` is that of `FLAGOS_VENDOR`. Runs no code of a library.
+pub fn report(name: Option<&str>, settings: &Settings) -> Result<Vec<VendorReport>> {
+    Ok(catalogue(settings)?.report(name, settings))
 }
 
-fn report_on(
-    entries: &[&'static VendorEntry],
-    name: Option<&str>,
-    settings: &Settings,
-) -> Vec<VendorReport> {
-    let chosen = select_from(entries, name, settings).ok();
-    let describe = |entry: &&'static VendorEntry| {
-        let chosen_name = chosen.map(|chosen| chosen.name);
-        let reason = match ((entry.unavailable)(settings), chosen_name) {
-            (Some(reason), _) => reason,
-            (None, Some(chosen)) if chosen == entry.name => match name {
-                Some(_) => "FLAGOS_VENDOR asks for it".into(),
-                None => "the best vendor available here".into(),
-            },
-            (None, Some(chosen)) => match name {
-                Some(_) => format!("FLAGOS_VENDOR asks for {chosen}"),
-                None => format!(
-                    "{chosen} is preferred; FLAGOS_VENDOR={} takes it",
-                    entry.name
-                ),
-            },
-            (None, None) => format!("`{}` is asked for", name.unwrap_or_default()),
-        };
-        VendorReport {
-            name: entry.name,
-            devices: (entry.device_count)(settings),
-            chosen: chosen_name == Some(entry.name),
-            reason,
-        }
-    };
-    entries.iter().map(describe).collect()
-}
-
-fn select_from(
-    entries: &[&'static VendorEntry],
-    name: Option<&str>,
-    settings: &Settings,
-) -> Result<&'static VendorEntry> {
-    let usable = |entry: &VendorEntry| (entry.unavailable)(settings).is_none();
-    let names: Vec<_> = entries
-        .iter()
-        .filter(|e| usable(e))
-        .map(|entry| entry.name)
-        .collect();
-    let present = names.join(", ");
-    let fail = |message: String| {
-        Err(Error::config("FLAGOS_VENDOR", message).with_hint(format!(
-            "available here: {present}; unset it to take the best one"
-        )))
-    };
-    let Some(name) = name else {
-        let best = entries.iter().find(|entry| usable(entry)).copied();
-        return best.ok_or_else(|| Error::config("FLAGOS_VENDOR", "no vendor is available"));
-    };
-    let Some(entry) = entries.iter().find(|entry| entry.name == name) else {
-        return fail(format!("there is no vendor `{name}`"));
-    };
-    match (entry.unavailable)(settings) {
-        Some(reason) => fail(format!("vendor `{name}` cannot be used: {reason}")),
-        None => Ok(entry),
-    }
+/// The launcher of functions that a Triton backend loads, of a vendor that need not be open for it.
+pub fn triton_launcher(backend: &str) -> Option<&'static dyn Launcher> {
+    let mut launchers = built_in().filter_map(|entry| {
+        let launcher = entry.launcher()?;
+        let known = (entry.description)().triton_backend.as_deref();
+        (known == Some(backend)).then_some(launcher)
+    });
+    launchers.next()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -114,90 +63,8 @@ mod tests {
 
     #[test]
     fn exactly_these_vendors_are_linked() {
-        let names: Vec<_> = registered().iter().map(|entry| entry.name).collect();
+        let mut names: Vec<_> = built_in().map(|entry| entry.name()).collect();
+        names.sort_unstable();
         assert_eq!(names, ["cuda", "host"]);
-    }
-
-    static BETTER: VendorEntry = VendorEntry {
-        name: "better",
-        rank: 9,
-        unavailable: |settings| {
-            let missing = settings.host.seed.is_none();
-            missing.then(|| "its driver is not installed".into())
-        },
-        ..host::ENTRY
-    };
-
-    #[test]
-    fn the_best_available_is_chosen() {
-        let entries = [&BETTER, &host::ENTRY];
-        let mut settings = Settings::default();
-        let chosen = |settings: &Settings| select_from(&entries, None, settings).map(|e| e.name);
-        assert_eq!(chosen(&settings).expect("host"), "host");
-        settings.host.seed = Some(1);
-        assert_eq!(chosen(&settings).expect("better"), "better");
-    }
-
-    #[test]
-    fn a_name_is_never_replaced() {
-        let entries = [&BETTER, &host::ENTRY];
-        let settings = Settings::default();
-        for (name, says) in [
-            ("metax", "there is no vendor `metax`"),
-            ("better", "cannot be used: its driver is not installed"),
-        ] {
-            let error = select_from(&entries, Some(name), &settings).expect_err("refused");
-            let text = error.to_string();
-            assert_eq!(error.kind(), crate::ErrorKind::Config);
-            assert!(
-                text.contains(says) && text.contains("available here: host"),
-                "{text}"
-            );
-        }
-        let host = select_from(&entries, Some("host"), &settings).expect("host");
-        assert_eq!(host.name, "host");
-    }
-
-    #[test]
-    fn a_report_says_why() {
-        let entries = [&BETTER, &host::ENTRY];
-        let mut settings = Settings::default();
-        let said = |name, settings: &Settings| {
-            let reports = report_on(&entries, name, settings);
-            reports
-                .iter()
-                .map(|report| format!("{} {}: {}", report.name, report.chosen, report.reason))
-                .collect::<Vec<_>>()
-        };
-        let best = "the best vendor available here";
-        assert_eq!(
-            said(None, &settings),
-            [
-                "better false: its driver is not installed".to_owned(),
-                format!("host true: {best}"),
-            ]
-        );
-        settings.host.seed = Some(1);
-        assert_eq!(
-            said(None, &settings),
-            [
-                format!("better true: {best}"),
-                "host false: better is preferred; FLAGOS_VENDOR=host takes it".to_owned(),
-            ]
-        );
-        assert_eq!(
-            said(Some("host"), &settings),
-            [
-                "better false: FLAGOS_VENDOR asks for host",
-                "host true: FLAGOS_VENDOR asks for it",
-            ]
-        );
-        assert_eq!(
-            said(Some("metax"), &settings),
-            [
-                "better false: `metax` is asked for",
-                "host false: `metax` is asked for",
-            ]
-        );
     }
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 fn main() {
     let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let source = core.join("examples/vendor/chip.c");
-    for file in [&source, &core.join("include/flagos_vendor.h")] {
-        println!("cargo:rerun-if-changed={}", file.display());
+    let sources = ["chip.c", "kernels.c"].map(|file| core.join("examples/vendor").join(file));
+    for folder in ["examples/vendor", "include"] {
+        println!("cargo:rerun-if-changed={}", core.join(folder).display());
     }
     let mut build = cc::Build::new();
     build
@@ -16,8 +16,9 @@ fn main() {
         .extra_warnings(true)
         .warnings_into_errors(true)
         .include(core.join("include"))
-        .file(&source);
+        .files(&sources);
     build.compile("flagos_example_chip");
+    println!("cargo:rustc-link-lib=m");
 
     let out = std::env::var("OUT_DIR").expect("cargo sets it");
     let library = Path::new(&out).join("libflagos_example.so");
@@ -25,7 +26,9 @@ fn main() {
         .get_compiler()
         .to_command()
         .args(["-shared", "-fPIC", "-o"])
-        .args([&library, &source])
+        .arg(&library)
+        .args(&sources)
+        .arg("-lm")
         .status();
     assert!(status.expect("the compiler runs").success());
     println!("cargo:rustc-env=FLAGOS_EXAMPLE_CHIP={}", library.display());

@@ -5,11 +5,13 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::Arc;
+use std::time::Duration;
 
 use flagos_core::env::HostSettings;
 use flagos_core::runtime::{
     DeviceProperties, Event, HostFn, MemoryInfo, Stream, Vendor, ALIGNMENT,
 };
+use flagos_core::vendors::conformance::{self, Outcome};
 use flagos_core::vendors::host::HostVendor;
 use flagos_core::Result;
 
@@ -52,24 +54,24 @@ pub enum Flaw {
     WorkIsUnknown,
 }
 
-/// Every flaw, with the beginning of the name of the check that notices it.
+/// Every flaw, with the check that notices it.
 pub const FLAWS: [(Flaw, &str); 16] = [
-    (Flaw::IgnoresWaits, "a wait orders two streams"),
-    (Flaw::WaitsLate, "a wait keeps what the event stood for"),
-    (Flaw::EventsAlwaysDone, "an event follows its stream"),
-    (Flaw::SyncReturns, "sync waits, query does not"),
-    (Flaw::SyncsOneStream, "device sync and quiesce wait"),
-    (Flaw::OneStream, "the default stream is one"),
-    (Flaw::ManyDefaults, "the default stream is one"),
-    (Flaw::ShortCopies, "copies arrive"),
-    (Flaw::Misaligned, "memory is aligned"),
-    (Flaw::SameMemory, "memory is aligned and disjoint"),
-    (Flaw::CountsNothing, "memory is accounted for"),
-    (Flaw::NoLimit, "more than there is is refused"),
-    (Flaw::PendingIsZero, "pending is exact"),
-    (Flaw::PendingIsIdle, "pending is exact"),
-    (Flaw::TimeHasNoSign, "time passes between events"),
-    (Flaw::WorkIsUnknown, "work knows that it is work"),
+    (Flaw::IgnoresWaits, "wait-orders-streams"),
+    (Flaw::WaitsLate, "wait-keeps-its-point"),
+    (Flaw::EventsAlwaysDone, "event-follows-its-stream"),
+    (Flaw::SyncReturns, "sync-waits"),
+    (Flaw::SyncsOneStream, "device-sync-waits"),
+    (Flaw::OneStream, "default-stream-is-one"),
+    (Flaw::ManyDefaults, "default-stream-is-one"),
+    (Flaw::ShortCopies, "copies-arrive"),
+    (Flaw::Misaligned, "memory-is-disjoint"),
+    (Flaw::SameMemory, "memory-is-disjoint"),
+    (Flaw::CountsNothing, "memory-is-accounted-for"),
+    (Flaw::NoLimit, "too-much-is-refused"),
+    (Flaw::PendingIsZero, "pending-is-exact"),
+    (Flaw::PendingIsIdle, "pending-is-exact"),
+    (Flaw::TimeHasNoSign, "time-passes-between-events"),
+    (Flaw::WorkIsUnknown, "work-knows-that-it-is-work"),
 ];
 
 pub struct Broken {
@@ -87,7 +89,7 @@ unsafe impl Sync for Broken {}
 
 impl Broken {
     /// The vendor with this flaw, which counts unfinished work in `pending`.
-    pub fn new(flaw: Flaw, pending: Arc<AtomicU64>) -> Self {
+    pub fn new(flaw: Flaw, pending: &'static AtomicU64) -> Self {
         let host = HostVendor::new(&HostSettings::default(), pending);
         let shared = host.alloc(0, 64 << 20).expect("memory");
         let one = host.stream(0, 0).expect("a stream");
@@ -278,4 +280,10 @@ impl Event for BrokenEvent {
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+/// The outcome of this check, over a vendor with a flaw on which others may hang.
+pub fn outcome(check: &str, vendor: &dyn Vendor) -> Outcome {
+    let check = conformance::named(check).expect("the check is in the suite");
+    check.run(vendor, Duration::from_secs(20))
 }

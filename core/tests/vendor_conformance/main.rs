@@ -3,18 +3,17 @@
 #![cfg(not(loom))]
 
 mod broken;
-mod checks;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use flagos_core::env::{FaultSite, HostSettings};
 use flagos_core::runtime::Vendor;
+use flagos_core::vendors::conformance::failures;
 use flagos_core::vendors::host::HostVendor;
-use flagos_core::vendors::{registered, Settings};
+use flagos_core::vendors::{built_in, Settings, VendorEntry as _};
 
-use broken::{Broken, Flaw, FLAWS};
-use checks::{check_named, failures};
+use broken::{outcome, Broken, Flaw, FLAWS};
 
 #[test]
 fn the_host_conforms() {
@@ -34,19 +33,16 @@ fn the_host_conforms() {
             host,
             ..Settings::default()
         };
-        for entry in registered().into_iter().filter(|e| e.name == "host") {
-            let vendor = (entry.open)(&settings, Arc::default()).expect("it opens");
-            assert_eq!(
-                vendor.device_count(),
-                (entry.device_count)(&settings),
-                "{}",
-                entry.name
-            );
+        for entry in built_in().filter(|e| e.name() == "host") {
+            let vendor = entry
+                .open(&settings, Box::leak(Box::default()))
+                .expect("it opens");
+            assert_eq!(Ok(vendor.device_count()), entry.survey(&settings));
             let failed = failures(&*vendor, Duration::from_millis(30));
             assert!(
                 failed.is_empty(),
                 "{} {settings:?}: {failed:#?}",
-                entry.name
+                entry.name()
             );
         }
     }
@@ -55,7 +51,7 @@ fn the_host_conforms() {
 #[test]
 fn a_wrapped_vendor_conforms() {
     let failed = failures(
-        &Broken::new(Flaw::None, Arc::default()),
+        &Broken::new(Flaw::None, Box::leak(Box::default())),
         Duration::from_millis(30),
     );
     assert!(failed.is_empty(), "{failed:#?}");
@@ -64,15 +60,15 @@ fn a_wrapped_vendor_conforms() {
 #[test]
 fn every_flaw_is_noticed() {
     for (flaw, check) in FLAWS {
-        let vendor = Broken::new(flaw, Arc::default());
-        let outcome = check_named(check, &vendor);
+        let vendor = Broken::new(flaw, Box::leak(Box::default()));
+        let outcome = outcome(check, &vendor);
         assert!(outcome.is_err(), "`{check}` does not notice {flaw:?}");
     }
 }
 
 /// The outcomes of fifty rounds of calls, each with that of the next sync.
 fn trace(settings: &HostSettings) -> Vec<String> {
-    let vendor = HostVendor::new(settings, Arc::default());
+    let vendor = HostVendor::new(settings, Box::leak(Box::default()));
     let stream = vendor.stream(0, 0).expect("a stream");
     let event = vendor.event(0, false).expect("an event");
     let mut bytes = [0_u8; 2];
@@ -126,7 +122,7 @@ fn a_failed_copy_is_reported_once_and_follows_events() {
         faults: vec![(FaultSite::Copy, 1.0)],
         ..Default::default()
     };
-    let vendor = HostVendor::new(&settings, Arc::default());
+    let vendor = HostVendor::new(&settings, Box::leak(Box::default()));
     let (a, b) = (
         vendor.stream(0, 0).expect("a stream"),
         vendor.stream(0, 0).expect("another"),

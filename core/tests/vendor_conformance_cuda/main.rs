@@ -6,10 +6,9 @@
 
 #![cfg(all(unix, not(loom)))]
 
-#[path = "../vendor_conformance/checks/mod.rs"]
-mod checks;
 mod contexts;
 mod driver;
+mod kernels;
 mod launch;
 mod memory;
 mod process;
@@ -17,14 +16,13 @@ mod simulated;
 mod streams;
 
 use std::io::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use flagos_core::runtime::{Stream, Vendor};
+use flagos_core::vendors::conformance::{Pinned, CHECKS};
+use flagos_core::vendors::library::{self, Library};
 use flagos_core::vendors::{cuda, Settings};
-
-use checks::probes::{Patience, Pinned};
-use checks::SUITE;
 
 /// The vendor, for one test at a time: tests count memory and fill the device.
 struct Cuda {
@@ -46,7 +44,7 @@ fn settings() -> Settings {
 
 /// Whether there is a device. If not, the test is skipped, or fails where one is required.
 fn there_is_a_device() -> bool {
-    let Some(reason) = (cuda::ENTRY.unavailable)(&settings()) else {
+    let Err(reason) = (cuda::ENTRY.survey)(&settings()) else {
         return true;
     };
     let required = std::env::var("FLAGOS_REQUIRE_CUDA").is_ok_and(|value| value == "1");
@@ -67,11 +65,27 @@ fn open() -> Option<Cuda> {
         return None;
     }
     let guard = turn();
-    let vendor = (cuda::ENTRY.open)(&settings(), Arc::default()).expect("CUDA can be initialised");
+    let vendor = (cuda::ENTRY.open)(&settings(), Box::leak(Box::default()))
+        .expect("CUDA can be initialised");
     Some(Cuda {
         vendor,
         _one_at_a_time: guard,
     })
+}
+
+/// The vendor exported as a table of `flagos_vendor.h`. The library lies beside this program.
+fn exported() -> &'static Library {
+    static LIBRARY: OnceLock<&Library> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let program = std::env::current_exe().expect("this program");
+        let library = Library::load(&program.with_file_name("libflagos_exported_cuda.so"));
+        library.expect("it was built, and carried, with this program")
+    })
+}
+
+/// The exported vendor.
+fn open_exported() -> Arc<dyn Vendor> {
+    library::open(exported(), Box::leak(Box::default())).expect("CUDA can be initialised")
 }
 
 /// Device memory that is freed when the device has finished with it.
@@ -136,22 +150,42 @@ fn same(a: &Pinned<'_>, b: &Pinned<'_>, nbytes: usize) -> bool {
 #[test]
 fn the_suite_passes() {
     let Some(cuda) = open() else { return };
-    let patience = Patience(Duration::from_millis(30));
-    let mut failed = Vec::new();
-    for (name, check) in SUITE {
-        say(&format!("suite: {name}"));
-        if let Err(what) = check(&*cuda.vendor, &patience) {
-            failed.push(format!("{name}: {what}"));
-        }
+    assert_eq!(failures("suite", &*cuda.vendor), [""; 0]);
+}
+
+#[test]
+fn the_suite_passes_as_a_library() {
+    if !there_is_a_device() {
+        return;
     }
-    assert!(failed.is_empty(), "{failed:#?}");
+    let _turn = turn();
+    let library = exported();
+    assert_eq!(library.description(), (cuda::ENTRY.description)());
+    assert_eq!(library.probe().ok(), (cuda::ENTRY.survey)(&settings()).ok());
+    let vendor = open_exported();
+    assert_eq!(failures("suite of the library", &*vendor), [""; 0]);
+    let stream = vendor.stream(0, 0).expect("a stream");
+    let handle = stream.native_handle().expect("a CUstream");
+    // SAFETY: the handle of a stream that outlives this one.
+    let same = unsafe { vendor.external_stream(0, handle) }.expect("a stream");
+    assert_eq!(same.native_handle(), Some(handle));
+}
+
+/// Runs the suite, naming each check as it runs. Returns what failed.
+fn failures(of: &str, vendor: &dyn Vendor) -> Vec<String> {
+    let run = CHECKS.iter().filter_map(|check| {
+        say(&format!("{of}: {}", check.name));
+        let finding = check.run(vendor, Duration::from_millis(30)).err()?;
+        Some(format!("{}: {finding}", check.name))
+    });
+    run.collect()
 }
 
 #[test]
 fn devices_are_those_that_were_counted() {
     let Some(cuda) = open() else { return };
     let count = cuda.vendor.device_count();
-    assert_eq!(count, (cuda::ENTRY.device_count)(&settings()));
+    assert_eq!(Ok(count), (cuda::ENTRY.survey)(&settings()));
     for device in 0..count {
         let properties = cuda.vendor.properties(device).expect("it is described");
         say(&format!("device {device}: {properties:?}"));

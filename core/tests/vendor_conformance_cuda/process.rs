@@ -49,18 +49,22 @@ fn the_c_table_runs_on_cuda() {
     alone("the_c_table_runs_on_cuda");
 }
 
+#[test]
+fn the_c_table_launches() {
+    alone("the_c_table_launches");
+}
+
 mod inside {
     use std::ptr::null_mut;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::sync::Arc;
 
     use flagos_core::abi;
     use flagos_core::vendors::cuda;
     use flagos_core::ErrorKind;
 
-    use crate::checks::probes::Pinned;
     use crate::driver::driver;
     use crate::{open, pattern, same, settings};
+    use flagos_core::vendors::conformance::Pinned;
 
     /// The result of `work` in a forked child.
     fn in_child(work: impl FnOnce() -> bool) -> bool {
@@ -120,7 +124,7 @@ mod inside {
                 stream.record(&*event).err(),
                 vendor.pinned_alloc(1).err(),
                 vendor.quiesce(0).err(),
-                (cuda::ENTRY.open)(&settings(), Arc::default()).err(),
+                (cuda::ENTRY.open)(&settings(), Box::leak(Box::default())).err(),
                 abi::initialize().err(),
                 // SAFETY: refused before anything is done with the pointers.
                 unsafe { launch.run(0, &[0, 0]) }.err(),
@@ -147,12 +151,24 @@ mod inside {
         let table = abi::api();
         assert!((table.device_count)() > 0);
         let worked = in_child(|| {
-            let vendor = (cuda::ENTRY.open)(&settings(), Arc::default()).expect("it opens");
+            let vendor =
+                (cuda::ENTRY.open)(&settings(), Box::leak(Box::default())).expect("it opens");
             let pinned = pattern(&*vendor, 4096, 1);
             drop(pinned);
             vendor.device_sync(0).is_ok()
         });
         assert!(worked, "CUDA did not work in the child");
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn the_c_table_launches() {
+        let mut launch = null_mut();
+        // SAFETY: refused before the description is read.
+        let status = unsafe { (abi::api().launch_create)(&crate::launch::DESC, &mut launch) };
+        assert_eq!(status, abi::FLAGOS_NOT_INITIALIZED);
+        let vendor = abi::initialize().expect("it initialises").vendor();
+        crate::launch::by_the_c_table(vendor);
     }
 
     #[test]

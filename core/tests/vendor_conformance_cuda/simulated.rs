@@ -9,6 +9,7 @@ const SOURCE: &str = concat!(
     include_str!("simulated/state.cc"),
     include_str!("simulated/devices.cc"),
     include_str!("simulated/streams.cc"),
+    include_str!("simulated/ptx.cc"),
     include_str!("simulated/kernels.cc"),
     include_str!("simulated/nvml.cc"),
 );
@@ -50,7 +51,7 @@ fn everything_passes_over_a_simulated_driver() {
         let output = command.output().expect("it runs");
         let text = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
-        let passed = output.status.success() && text.contains("23 passed");
+        let passed = output.status.success() && text.contains("29 passed");
         assert!(passed, "{visible:?}:\n{text}\n{errors}");
     }
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use flagos_core::runtime::launch_closure;
 use flagos_core::ErrorKind;
 
-use crate::checks::probes::Gate;
 use crate::{copy, open, pattern, same, Memory};
+use flagos_core::vendors::conformance::Gate;
 
 const LARGE: usize = 64 << 20;
 

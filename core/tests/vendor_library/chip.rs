@@ -8,13 +8,14 @@ use std::sync::{mpsc, Arc};
 
 use flagos_core::runtime::{launch_closure, Runtime, Stream};
 use flagos_core::vendors::library::*;
+use flagos_core::vendors::Serving;
 use flagos_core::ErrorKind;
 
 use crate::forms::{linked, linked_entry, loaded, opened};
 use crate::guarded::Guarded;
 
 /// Runs `child` in a forked process. Returns its wait status.
-fn forked(child: impl FnOnce() -> i32) -> i32 {
+pub fn forked(child: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child only runs `child`, which takes no lock that another thread may hold, and exits.
     unsafe {
         let process = libc::fork();
@@ -49,7 +50,8 @@ fn it_is_described() {
         assert_eq!(told.serving, Serving::Library);
         assert_eq!(told.dlpack_device_type, 12);
         let variables: Vec<_> = told.variables.iter().map(|v| &*v.name).collect();
-        assert_eq!(variables, ["EXAMPLE_CHIP_DEVICES", "EXAMPLE_CHIP_MEMORY"]);
+        let known = ["DEVICES", "MEMORY", "KERNELS"].map(|name| format!("EXAMPLE_CHIP_{name}"));
+        assert_eq!(variables, known);
         assert!(told.libraries.is_empty() && told.collective_engine.is_none());
         assert!(told.means_lost("RuntimeError: CHIP_ILLEGAL_ADDRESS: a copy"));
         assert!(!told.means_lost("out of memory"));
@@ -303,7 +305,7 @@ fn a_runtime_runs_over_it() {
 }
 
 /// The chip's own table, as a host gets it.
-fn table() -> &'static FlagosVendor {
+pub fn table() -> &'static FlagosVendor {
     let host = FlagosVendorHost {
         struct_size: size_of::<FlagosVendorHost>(),
         oldest_major: FLAGOS_VENDOR_MAJOR,

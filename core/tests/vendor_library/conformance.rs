@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use crate::broken::{Flaw, FLAWS};
-use crate::checks::{check_named, failures};
+use flagos_core::vendors::conformance::failures;
+use flagos_core::vendors::host;
+
+use crate::broken::{outcome, Flaw, FLAWS};
 use crate::exported;
-use crate::forms::{linked, loaded, opened};
+use crate::forms::{exported_host, linked, loaded, opened};
 
 #[test]
 fn the_example_chip_conforms() {
@@ -13,6 +15,14 @@ fn the_example_chip_conforms() {
         let failed = failures(&*opened(library), Duration::from_millis(30));
         assert!(failed.is_empty(), "{form}: {failed:#?}");
     }
+}
+
+#[test]
+fn the_host_conforms_as_a_library() {
+    let library = exported_host();
+    assert_eq!(library.description(), (host::ENTRY.description)());
+    let failed = failures(&*opened(library), Duration::from_millis(30));
+    assert!(failed.is_empty(), "{failed:#?}");
 }
 
 #[test]
@@ -24,13 +34,13 @@ fn a_vendor_behind_a_table_conforms() {
 #[test]
 fn every_flaw_is_noticed_behind_a_table() {
     for (flaw, check) in FLAWS {
-        let outcome = check_named(check, &*exported::open(flaw));
+        let found = outcome(check, &*exported::open(flaw));
         // Without the capability HOST_COMPUTES the library gets no count.
         let possible = flaw != Flaw::PendingIsIdle;
         assert_eq!(
-            outcome.is_err(),
+            found.is_err(),
             possible,
-            "`{check}` over {flaw:?}: {outcome:?}"
+            "`{check}` over {flaw:?}: {found:?}"
         );
     }
 }

@@ -1,10 +1,11 @@
 //! Libraries that cannot be taken: each has an error that names the library and what is wrong.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use flagos_core::vendors::library::Library;
 use flagos_core::ErrorKind;
+
+use crate::compiled::{compiled, compiled_with, example};
 
 /// The error of loading `path`.
 fn refusal(path: &Path) -> String {
@@ -13,24 +14,6 @@ fn refusal(path: &Path) -> String {
     let at = error.context("at").expect("the path");
     assert_eq!(Path::new(at), path);
     error.to_string()
-}
-
-/// A library of this C source, in `folder`.
-fn compiled(folder: &Path, name: &str, source: &str) -> PathBuf {
-    let (file, library) = (
-        folder.join(format!("{name}.c")),
-        folder.join(format!("lib{name}.so")),
-    );
-    std::fs::write(&file, source).expect("the folder is writable");
-    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
-    let status = Command::new("cc")
-        .args(["-std=c11", "-shared", "-fPIC", "-I"])
-        .arg(headers)
-        .arg("-o")
-        .args([&library, &file])
-        .status();
-    assert!(status.expect("cc runs").success());
-    library
 }
 
 #[test]
@@ -43,7 +26,7 @@ fn a_file_that_is_no_vendor_is_named() {
     std::fs::write(&text, "no library").expect("the folder is writable");
     let text = refusal(&text);
     assert!(
-        text.contains("it cannot be opened") && text.contains("for this machine"),
+        text.contains("it is no shared library") && text.contains("for this machine"),
         "{text}"
     );
 
@@ -88,14 +71,11 @@ fn a_library_may_decline() {
 #[test]
 fn the_reason_of_a_probe_is_the_vendors() {
     let folder = tempfile::tempdir().expect("a folder");
-    let source = std::fs::read_to_string(
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/vendor/chip.c"),
-    );
-    let source = source.expect("the example");
+    let source = std::fs::read_to_string(example().join("chip.c")).expect("the example");
     // Environment variables belong to the process, so this library reads another one.
     let renamed = source.replace("EXAMPLE_CHIP_DEVICES", "PATH");
-    let renamed = format!("#define _GNU_SOURCE\n{renamed}");
-    let library = Library::load(&compiled(folder.path(), "path", &renamed)).expect("it is taken");
+    let path = compiled_with(folder.path(), "path", &renamed, &["kernels.c"]);
+    let library = Library::load(&path).expect("it is taken");
     let error = library.probe().expect_err("PATH is no number");
     assert_eq!(error.kind(), ErrorKind::Config);
     assert_eq!(error.context("vendor"), Some("example"));
@@ -103,7 +83,7 @@ fn the_reason_of_a_probe_is_the_vendors() {
         error.message().contains("expected a number from 0 to 16"),
         "{error}"
     );
-    let opened = flagos_core::vendors::library::open(library, Default::default());
+    let opened = flagos_core::vendors::library::open(library, Box::leak(Box::default()));
     assert_eq!(
         opened.err().map(|error| error.kind()),
         Some(ErrorKind::Config)

@@ -29,7 +29,7 @@ unsafe extern "C" fn entry(
 fn adopt(table: *const FlagosVendor) -> Result<&'static Library, String> {
     GIVEN.set(table);
     // SAFETY: what the table says of its size is true, see `Guarded`.
-    let outcome = unsafe { Library::adopt("random", Some(entry)) };
+    let outcome = unsafe { Library::adopt("random", Some(entry), Some(exported::kernels_entry)) };
     outcome.map_err(|error| {
         assert_eq!(error.kind(), ErrorKind::Config);
         assert_eq!(error.context("at"), Some("random"));
@@ -41,8 +41,8 @@ const SIZE: usize = size_of::<FlagosVendor>();
 const FIRST_SLOT: usize = offset_of!(FlagosVendor, last_error);
 const SLOTS: usize = (offset_of!(FlagosVendor, reserved) - FIRST_SLOT) / size_of::<usize>();
 /// The slots of capabilities, which come last.
-const OPTIONAL: usize = 2;
-const KNOWN: u64 = 15;
+const OPTIONAL: usize = 9;
+const KNOWN: u64 = 31;
 
 #[test]
 fn a_table_that_is_null_or_unaligned_is_refused() {
@@ -52,7 +52,7 @@ fn a_table_that_is_null_or_unaligned_is_refused() {
     let error = adopt(unaligned).expect_err("refused");
     assert!(error.contains("unaligned"), "{error}");
     // SAFETY: the entry function is never called.
-    let error = unsafe { Library::adopt("random", None) }.expect_err("refused");
+    let error = unsafe { Library::adopt("random", None, None) }.expect_err("refused");
     assert!(error.to_string().contains("the entry function is NULL"));
 }
 
@@ -90,6 +90,13 @@ fn all_missing_functions_are_named() {
     table.capabilities |= FLAGOS_VENDOR_EXTERNAL_STREAMS;
     let error = adopt(&table).expect_err("refused");
     assert!(error.contains("stream_external is missing"), "{error}");
+    let mut table = exported::table(true);
+    table.capabilities |= FLAGOS_VENDOR_NATIVE_HANDLES | FLAGOS_VENDOR_LAUNCHES;
+    let error = adopt(&table).expect_err("refused");
+    let missing =
+        "stream_native_handle, module_load, module_unload, kernel_create, kernel_external, \
+        kernel_destroy, kernel_launch, memory_device_address are missing";
+    assert!(error.contains(missing), "{error}");
 }
 
 #[test]
@@ -143,7 +150,11 @@ proptest! {
         let given = Guarded::new(&table, size);
 
         let newer = minor > FLAGOS_VENDOR_MINOR;
-        let optional = [FLAGOS_VENDOR_NATIVE_HANDLES, FLAGOS_VENDOR_EXTERNAL_STREAMS];
+        let optional = [
+            FLAGOS_VENDOR_NATIVE_HANDLES,
+            FLAGOS_VENDOR_EXTERNAL_STREAMS,
+            FLAGOS_VENDOR_LAUNCHES,
+        ];
         let fits = size == SIZE
             && major == FLAGOS_VENDOR_MAJOR
             && (newer || bits & !KNOWN == 0)
@@ -256,7 +267,7 @@ proptest! {
                 prop_assert_eq!(error.context("vendor"), Some("exported"));
             }
         }
-        let opened = flagos_core::vendors::library::open(library, Default::default());
+        let opened = flagos_core::vendors::library::open(library, Box::leak(Box::default()));
         prop_assert_eq!(opened.err().map(|error| error.kind()), Some(ErrorKind::Internal));
     }
 }

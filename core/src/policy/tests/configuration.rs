@@ -207,6 +207,7 @@ fn a_privileged_process_opens_no_file_that_a_user_names() {
         ("FLAGOS_CONFIG", "mine.toml"),
         ("FLAGGEMS_SOURCE_DIR", "/src/flag_gems"),
         ("FLAGOS_HOST_SEED", "3"),
+        ("FLAGOS_VENDOR_PATH", "/mine:/other"),
     ];
     let ordinary = load(&env(pairs), &files);
     assert_eq!(
@@ -219,10 +220,15 @@ fn a_privileged_process_opens_no_file_that_a_user_names() {
         (None, Some(3))
     );
     assert_eq!(privileged.flaggems_source_dir, None);
+    assert_eq!(ordinary.vendor_path, ["/mine", "/other"].map(Path::new));
+    assert!(privileged.vendor_path.is_empty());
     let warned: Vec<_> = privileged
         .warnings
         .iter()
         .filter_map(|w| w.split(' ').next())
         .collect();
-    assert_eq!(warned, ["FLAGGEMS_SOURCE_DIR", "FLAGOS_CONFIG"]);
+    assert_eq!(
+        warned,
+        ["FLAGGEMS_SOURCE_DIR", "FLAGOS_CONFIG", "FLAGOS_VENDOR_PATH"]
+    );
 }

@@ -12,8 +12,8 @@ use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction,
-    CUfunction_attribute, CUhostFn, CUlaunchConfig, CUpointer_attribute, CUresult, CUstream,
-    CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave,
+    CUfunction_attribute, CUhostFn, CUlaunchConfig, CUmodule, CUpointer_attribute, CUresult,
+    CUstream, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave,
     CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 
@@ -109,6 +109,9 @@ driver_api! {
         cuEventSynchronize(CUevent);
         cuEventElapsedTime(*mut f32, CUevent, CUevent);
         cuFuncSetAttribute(CUfunction, CUfunction_attribute, c_int);
+        cuModuleLoadData(*mut CUmodule, *const c_void);
+        cuModuleUnload(CUmodule);
+        cuModuleGetFunction(*mut CUfunction, CUmodule, *const c_char);
     }
     newer {
         // CUDA 11.8.

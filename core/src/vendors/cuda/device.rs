@@ -4,7 +4,9 @@ use std::ffi::{c_int, c_void, CStr};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use cudarc::driver::sys::{CUctx_st, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUstream};
+use cudarc::driver::sys::{
+    CUctx_st, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUmodule, CUstream,
+};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
@@ -38,6 +40,7 @@ pub(super) struct Device {
 pub(super) enum Discarded {
     Stream(CUstream),
     Event(CUevent),
+    Module(CUmodule),
     Memory(CUdeviceptr),
     Pinned(*mut c_void),
 }
@@ -154,6 +157,7 @@ impl Device {
             match item {
                 Discarded::Stream(stream) => cuda!(self.api, cuStreamDestroy_v2(stream)),
                 Discarded::Event(event) => cuda!(self.api, cuEventDestroy_v2(event)),
+                Discarded::Module(module) => cuda!(self.api, cuModuleUnload(module)),
                 Discarded::Memory(address) => cuda!(self.api, cuMemFree_v2(address)),
                 Discarded::Pinned(address) => cuda!(self.api, cuMemFreeHost(address)),
             }

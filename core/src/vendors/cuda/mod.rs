@@ -14,17 +14,19 @@
 //! - [`Vendor::pending`] stays 0.
 
 mod api;
+mod description;
 mod device;
 mod driver;
 mod error;
 mod event;
-pub mod kernel;
+mod kernel;
 mod library;
 mod nvml;
 mod peer;
+mod shape;
 mod stream;
 mod survey;
-pub mod tensor_map;
+mod tensor_map;
 mod visible;
 mod work;
 
@@ -35,26 +37,28 @@ use std::sync::Arc;
 use cudarc::driver::sys::CU_MEMHOSTALLOC_PORTABLE;
 
 use crate::error::{Error, Result};
+use crate::runtime::launch::{Launcher, Module};
 use crate::runtime::{sync, DeviceProperties, Event, MemoryInfo, Stream, Vendor, ALIGNMENT};
 
 use self::device::{Device, Discarded};
 use self::error::cuda;
 use self::event::CudaEvent;
+use self::kernel::{CudaModule, LAUNCHER};
 use self::stream::CudaStream;
-use super::entry::{Settings, VendorEntry};
+use super::entry::{BuiltIn, Settings};
 
 inventory::submit! { ENTRY }
 
 /// The CUDA vendor for [`super::registered`]. Chosen before the host.
-pub const ENTRY: VendorEntry = VendorEntry {
-    name: "cuda",
+pub const ENTRY: BuiltIn = BuiltIn {
+    description: description::description,
     rank: 100,
-    unavailable: |settings| survey(settings).err(),
-    device_count: |settings| survey(settings).unwrap_or(0),
+    survey,
     open: |settings, pending| {
         let expected = survey(settings).map_err(|reason| Error::device("cuda", reason))?;
         Ok(Arc::new(CudaVendor::new(expected, pending)?))
     },
+    launcher: Some(|| &LAUNCHER),
 };
 
 fn survey(settings: &Settings) -> Result<usize, String> {
@@ -65,12 +69,12 @@ fn survey(settings: &Settings) -> Result<usize, String> {
 struct CudaVendor {
     devices: Box<[Arc<Device>]>,
     default_streams: Box<[Arc<CudaStream>]>,
-    pending: Arc<sync::AtomicU64>,
+    pending: &'static sync::AtomicU64,
 }
 
 impl CudaVendor {
     /// Initialises CUDA and describes the devices; creates no context.
-    fn new(expected: usize, pending: Arc<sync::AtomicU64>) -> Result<Self> {
+    fn new(expected: usize, pending: &'static sync::AtomicU64) -> Result<Self> {
         let api = driver::initialize()?;
         let mut count = 0;
         // SAFETY: a valid output; CUDA is initialised.
@@ -135,7 +139,7 @@ impl CudaVendor {
 
 impl Vendor for CudaVendor {
     fn name(&self) -> &'static str {
-        ENTRY.name
+        &description::description().name
     }
 
     fn device_count(&self) -> usize {
@@ -263,9 +267,17 @@ impl Vendor for CudaVendor {
         false
     }
 
+    fn launcher(&self) -> Result<&dyn Launcher> {
+        Ok(&LAUNCHER)
+    }
+
+    fn load_module(&self, device: usize, image: &[u8]) -> Result<Box<dyn Module>> {
+        Ok(Box::new(CudaModule::load(self.device(device)?, image)?))
+    }
+
     /// Always 0. The count tells host code when it may touch device memory, which no host code can touch here,
     /// and keeping it would cost a call on the host for every item queued.
     fn pending(&self) -> &sync::AtomicU64 {
-        &self.pending
+        self.pending
     }
 }

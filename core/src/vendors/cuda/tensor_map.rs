@@ -1,6 +1,6 @@
 //! Tensor maps, by which the tensor memory accelerator of Hopper and later finds the blocks of a tensor.
 
-use std::ffi::c_void;
+use std::ffi::{c_uint, c_void};
 
 use cudarc::driver::sys::{
     CUtensorMap, CUtensorMapDataType as DataType, CUtensorMapFloatOOBfill as Outside,
@@ -9,99 +9,67 @@ use cudarc::driver::sys::{
 };
 
 use crate::error::{Error, Result};
+use crate::runtime::launch::{TensorMap, MAX_RANK, TENSOR_MAP_BYTES};
 
-use super::api::SUCCESS;
-use super::driver;
+use super::api::{Api, Code, SUCCESS};
 use super::error::failed;
 
-/// The most dimensions of a tensor map.
-pub const MAX_RANK: usize = 5;
-
-/// Bytes of an encoded map, as a kernel takes it.
-pub const ENCODED_BYTES: u32 = 128;
-
-/// A tensor without its address. Dimensions are in the driver's order: the one whose elements lie side by
-/// side first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TensorMap {
-    /// `CUtensorMapDataType`.
-    pub data_type: u32,
-    /// Dimensions, 1 to 5.
-    pub rank: u32,
-    /// Elements along each.
-    pub shape: [u64; MAX_RANK],
-    /// Bytes from one element to the next along each dimension but the first.
-    pub strides: [u64; MAX_RANK],
-    /// Elements of a block along each dimension.
-    pub block: [u32; MAX_RANK],
-    /// `CUtensorMapSwizzle`.
-    pub swizzle: u32,
-    /// Whether elements outside the tensor read as NaN instead of zero.
-    pub fills_with_nan: bool,
-}
-
-/// An encoded map.
+/// An encoded map, as a kernel takes it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Encoded(CUtensorMap);
+pub(super) struct Encoded(CUtensorMap);
 
-impl TensorMap {
+const _: () = assert!(size_of::<Encoded>() == TENSOR_MAP_BYTES as usize);
+
+type Encode = unsafe extern "C" fn(
+    *mut CUtensorMap,
+    DataType,
+    c_uint,
+    *mut c_void,
+    *const u64,
+    *const u64,
+    *const c_uint,
+    *const c_uint,
+    Interleave,
+    Swizzle,
+    Promotion,
+    Outside,
+) -> Code;
+
+/// A checked map without its address.
+pub(super) struct Map {
+    api: &'static Api,
+    encode: Encode,
+    data_type: DataType,
+    swizzle: Swizzle,
+    outside: Outside,
+    map: TensorMap,
+}
+
+impl Map {
     /// Checks what the driver does not check: that numbers are values of its enumerations, and that the rank
     /// fits the arrays.
     ///
     /// # Errors
     /// `InvalidArgument` for a number of dimensions, a data type or a swizzle that no map has; `Unsupported`
     /// when the driver has no tensor maps.
-    pub fn check(&self) -> Result<()> {
-        if !(1..=MAX_RANK as u32).contains(&self.rank) {
-            let message = format!(
-                "a tensor map of {} dimensions; 1 to {MAX_RANK} are possible",
-                self.rank
-            );
-            return Err(Error::invalid_argument("launch_create", message));
-        }
-        if self.data_type().is_none() || self.swizzle().is_none() {
-            let message = format!(
-                "a tensor map of data type {} and swizzle {}",
-                self.data_type, self.swizzle
-            );
-            return Err(Error::invalid_argument("launch_create", message));
-        }
-        if driver::initialize()?.cuTensorMapEncodeTiled.is_none() {
-            return Err(
-                Error::unsupported("launch_create", "the driver has no tensor maps")
-                    .with_hint("install a driver for CUDA 12"),
-            );
-        }
-        Ok(())
-    }
-
-    fn data_type(&self) -> Option<DataType> {
-        Some(match self.data_type {
-            0 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
-            1 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
-            2 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT32,
-            3 => DataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
-            4 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT64,
-            5 => DataType::CU_TENSOR_MAP_DATA_TYPE_INT64,
-            6 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-            7 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-            8 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
-            9 => DataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            10 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ,
-            11 => DataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
-            12 => DataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ,
-            _ => return None,
-        })
-    }
-
-    fn swizzle(&self) -> Option<Swizzle> {
-        Some(match self.swizzle {
-            0 => Swizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
-            1 => Swizzle::CU_TENSOR_MAP_SWIZZLE_32B,
-            2 => Swizzle::CU_TENSOR_MAP_SWIZZLE_64B,
-            3 => Swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-            _ => return None,
+    pub(super) fn new(api: &'static Api, map: &TensorMap) -> Result<Self> {
+        let (data_type, swizzle) = numbers(map)?;
+        let encode = api.cuTensorMapEncodeTiled.ok_or_else(|| {
+            Error::unsupported("launch_create", "the driver has no tensor maps")
+                .with_hint("install a driver for CUDA 12")
+        })?;
+        let outside = match map.fills_with_nan {
+            true => Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA,
+            false => Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        };
+        Ok(Self {
+            api,
+            encode,
+            data_type,
+            swizzle,
+            outside,
+            map: *map,
         })
     }
 
@@ -111,43 +79,80 @@ impl TensorMap {
     /// # Errors
     /// The driver's, for a tensor that it cannot describe, or an address that is no multiple of 16.
     #[inline]
-    pub fn encode(&self, address: u64) -> Result<Encoded> {
+    pub(super) fn encode(&self, address: u64) -> Result<Encoded> {
         const ELEMENT_STRIDES: [u32; MAX_RANK] = [1; MAX_RANK];
-        let outside = match self.fills_with_nan {
-            true => Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA,
-            false => Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        };
-        let api = driver::initialize()?;
-        let parts = (api.cuTensorMapEncodeTiled, self.data_type(), self.swizzle());
-        let (Some(encode), Some(data_type), Some(swizzle)) = parts else {
-            let message = "the driver has no such tensor map";
-            return Err(Error::unsupported("launch_run", message));
-        };
         // SAFETY: a structure of integers.
-        let mut map = Encoded(unsafe { std::mem::zeroed() });
+        let mut encoded = Encoded(unsafe { std::mem::zeroed() });
         // SAFETY: the arrays have room for the most dimensions there are, the output is aligned by its type, and
         // the driver does not read the memory at the address.
         let code = unsafe {
-            encode(
-                &mut map.0,
-                data_type,
-                self.rank,
+            (self.encode)(
+                &mut encoded.0,
+                self.data_type,
+                self.map.rank,
                 address as usize as *mut c_void,
-                self.shape.as_ptr(),
-                self.strides.as_ptr(),
-                self.block.as_ptr(),
+                self.map.shape.as_ptr(),
+                self.map.strides.as_ptr(),
+                self.map.block.as_ptr(),
                 ELEMENT_STRIDES.as_ptr(),
                 Interleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                swizzle,
+                self.swizzle,
                 Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                outside,
+                self.outside,
             )
         };
         match code {
-            SUCCESS => Ok(map),
-            code => Err(failed(api, "cuTensorMapEncodeTiled", code)),
+            SUCCESS => Ok(encoded),
+            code => Err(failed(self.api, "cuTensorMapEncodeTiled", code)),
         }
     }
+}
+
+/// The numbers of a map as values of the driver's enumerations.
+fn numbers(map: &TensorMap) -> Result<(DataType, Swizzle)> {
+    let wrong = |message: String| Err(Error::invalid_argument("launch_create", message));
+    if !(1..=MAX_RANK as u32).contains(&map.rank) {
+        let rank = map.rank;
+        return wrong(format!(
+            "a tensor map of {rank} dimensions; 1 to {MAX_RANK} are possible"
+        ));
+    }
+    match (data_type(map.data_type), swizzle(map.swizzle)) {
+        (Some(data_type), Some(swizzle)) => Ok((data_type, swizzle)),
+        _ => wrong(format!(
+            "a tensor map of data type {} and swizzle {}",
+            map.data_type, map.swizzle
+        )),
+    }
+}
+
+fn data_type(number: u32) -> Option<DataType> {
+    Some(match number {
+        0 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+        1 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+        2 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT32,
+        3 => DataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
+        4 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT64,
+        5 => DataType::CU_TENSOR_MAP_DATA_TYPE_INT64,
+        6 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        7 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        8 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+        9 => DataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        10 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ,
+        11 => DataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
+        12 => DataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ,
+        _ => return None,
+    })
+}
+
+fn swizzle(number: u32) -> Option<Swizzle> {
+    Some(match number {
+        0 => Swizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+        1 => Swizzle::CU_TENSOR_MAP_SWIZZLE_32B,
+        2 => Swizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+        3 => Swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+        _ => return None,
+    })
 }
 
 #[cfg(all(test, not(loom)))]
@@ -165,6 +170,7 @@ mod tests {
             swizzle: 3,
             fills_with_nan: false,
         };
+        assert!(numbers(&map).is_ok());
         for (wrong, says) in [
             (TensorMap { rank: 0, ..map }, "0 dimensions"),
             (TensorMap { rank: 6, ..map }, "6 dimensions"),
@@ -177,7 +183,7 @@ mod tests {
             ),
             (TensorMap { swizzle: 4, ..map }, "swizzle 4"),
         ] {
-            let error = wrong.check().expect_err("refused").to_string();
+            let error = numbers(&wrong).expect_err("refused").to_string();
             assert!(error.contains(says), "{error}");
         }
     }

@@ -7,6 +7,7 @@
 //! carries it too, and hands it to the streams that wait for the event.
 
 mod chaos;
+mod description;
 mod event;
 mod machine;
 mod memory;
@@ -28,17 +29,17 @@ use self::chaos::Chaos;
 use self::event::HostEvent;
 use self::memory::HostMemory;
 use self::stream::{HostStream, LiveStreams};
-use super::entry::{Settings, VendorEntry};
+use super::entry::{BuiltIn, Settings};
 
 inventory::submit! { ENTRY }
 
 /// The host vendor for [`super::registered`]. Chosen last: every machine has one.
-pub const ENTRY: VendorEntry = VendorEntry {
-    name: "host",
+pub const ENTRY: BuiltIn = BuiltIn {
+    description: description::description,
     rank: 0,
-    unavailable: |_| None,
-    device_count: |settings| devices(&settings.host),
+    survey: |settings| Ok(devices(&settings.host)),
     open: |settings: &Settings, pending| Ok(Arc::new(HostVendor::new(&settings.host, pending))),
+    launcher: None,
 };
 
 fn devices(settings: &HostSettings) -> usize {
@@ -48,7 +49,7 @@ fn devices(settings: &HostSettings) -> usize {
 /// The host vendor.
 pub struct HostVendor {
     devices: Box<[HostDevice]>,
-    pending: Arc<sync::AtomicU64>,
+    pending: &'static sync::AtomicU64,
     chaos: Chaos,
     pinned: HostMemory,
 }
@@ -61,13 +62,13 @@ struct HostDevice {
 
 impl HostVendor {
     /// Creates the devices of the settings, and starts no thread. Unfinished work is counted in `pending`.
-    pub fn new(settings: &HostSettings, pending: Arc<sync::AtomicU64>) -> Self {
+    pub fn new(settings: &HostSettings, pending: &'static sync::AtomicU64) -> Self {
         let chaos = Chaos::new(settings);
         let total = settings.memory.unwrap_or_else(machine::memory);
         let devices = (0..devices(settings)).map(|device| {
             let mut live = LiveStreams::default();
             let default_stream =
-                live.add(|ordinal| HostStream::new(device, ordinal, chaos, Arc::clone(&pending)));
+                live.add(|ordinal| HostStream::new(device, ordinal, chaos, pending));
             let memory = HostMemory::of_device(device, total, chaos);
             HostDevice {
                 memory,
@@ -108,7 +109,7 @@ impl HostVendor {
 
 impl Vendor for HostVendor {
     fn name(&self) -> &'static str {
-        ENTRY.name
+        &description::description().name
     }
 
     fn device_count(&self) -> usize {
@@ -157,9 +158,8 @@ impl Vendor for HostVendor {
 
     /// Makes a stream. Its priority has no effect, because threads of one process share its priority.
     fn stream(&self, device: usize, _priority: i32) -> Result<Arc<dyn Stream>> {
-        let pending = Arc::clone(&self.pending);
         let mut live = self.device(device)?.live.lock();
-        Ok(live.add(|ordinal| HostStream::new(device, ordinal, self.chaos, pending)))
+        Ok(live.add(|ordinal| HostStream::new(device, ordinal, self.chaos, self.pending)))
     }
 
     fn event(&self, device: usize, timing: bool) -> Result<Arc<dyn Event>> {
@@ -187,7 +187,7 @@ impl Vendor for HostVendor {
     }
 
     fn pending(&self) -> &sync::AtomicU64 {
-        &self.pending
+        self.pending
     }
 
     /// No worker exists in the child, so nothing will ever finish.

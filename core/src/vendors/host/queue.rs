@@ -6,7 +6,6 @@
 //! the item's effects.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use crate::error::Error;
 use crate::runtime::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
@@ -24,7 +23,7 @@ pub(super) struct Queue<T> {
     failed: AtomicU64,
     /// The number of unfinished items and unreported errors of all queues of the vendor. Before host code reads
     /// device memory it must wait for the items and report the errors.
-    pending: Arc<AtomicU64>,
+    pending: &'static AtomicU64,
 }
 
 struct State<T> {
@@ -34,7 +33,7 @@ struct State<T> {
 }
 
 impl<T> Queue<T> {
-    pub(super) fn new(pending: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(pending: &'static AtomicU64) -> Self {
         Self {
             state: Mutex::new(State {
                 items: VecDeque::new(),
@@ -176,13 +175,15 @@ impl<T> Drop for Queue<T> {
 
 #[cfg(all(test, loom))]
 mod loom_tests {
+    use std::sync::Arc;
+
     use loom::cell::UnsafeCell;
     use loom::thread;
 
     use super::*;
 
     fn queue() -> Arc<Queue<u64>> {
-        Arc::new(Queue::new(Arc::new(AtomicU64::new(0))))
+        Arc::new(Queue::new(Box::leak(Box::new(AtomicU64::new(0)))))
     }
 
     fn spawn_worker(

@@ -34,7 +34,7 @@ impl HostStream {
         device: usize,
         ordinal: usize,
         chaos: Chaos,
-        pending: Arc<sync::AtomicU64>,
+        pending: &'static sync::AtomicU64,
     ) -> Self {
         Self {
             device,

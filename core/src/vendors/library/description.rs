@@ -1,123 +1,49 @@
-//! The description of a vendor: its particulars, as data.
+//! The description of a vendor, read from its library.
 
 use std::ffi::c_char;
 use std::mem::{offset_of, size_of};
 
+use crate::vendors::description::{check_name, Description, NeededLibrary, Serving, Variable};
+
 use super::table::{copy, reserved_are_null};
-use super::text;
+use super::text::{list, required};
 use super::types::*;
 
 /// The size of the description in version 1.0.
 const SIZE_1_0: usize =
     offset_of!(FlagosVendorDescription, reserved) + size_of::<[*const (); 16]>();
-/// The most entries of a list. A longer list counts as one without an end.
+/// The most entries of an array of structs.
 const LONGEST: usize = 256;
 
-/// How a framework computes on the devices of a vendor.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Serving {
-    /// Host code computes on device memory.
-    Host,
-    /// The framework computes on its own device type, such as `cuda`.
-    Torch(String),
-    /// Kernels of the library compute.
-    Library,
-}
-
-/// An environment variable of a vendor.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Variable {
-    /// The variable's name.
-    pub name: String,
-    /// The effect of the variable.
-    pub text: String,
-}
-
-/// A library that a vendor uses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NeededLibrary {
-    /// The name by which the dynamic linker finds the library.
-    pub soname: String,
-    /// The purpose of the library.
-    pub text: String,
-    /// Whether the vendor needs the library.
-    pub required: bool,
-}
-
-/// The description of a vendor, read from its library and checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Description {
-    /// The name that selects the vendor.
-    pub name: String,
-    /// The version of the library, for people.
-    pub version: String,
-    /// Other names of the vendor.
-    pub aliases: Vec<String>,
-    /// The vendor's own environment variables.
-    pub variables: Vec<Variable>,
-    /// The libraries that `flagos doctor` looks for.
-    pub libraries: Vec<NeededLibrary>,
-    /// Texts that mean, in an error of any library over this vendor, that the device is lost.
-    pub device_lost: Vec<String>,
-    /// The collective engine for the vendor's memory.
-    pub collective_engine: Option<String>,
-    /// The name of the vendor's Triton backend.
-    pub triton_backend: Option<String>,
-    /// The name of the vendor in FlagGems.
-    pub flaggems_vendor: Option<String>,
-    /// How a framework computes on the devices.
-    pub serving: Serving,
-    /// The `DLDeviceType` of device memory.
-    pub dlpack_device_type: i32,
-}
-
-impl Description {
-    /// Whether an error with this text means that the device is lost.
-    #[must_use]
-    pub fn means_lost(&self, text: &str) -> bool {
-        self.device_lost.iter().any(|known| text.contains(known))
+/// The description at `given`, or what is wrong with it. `newer` says that the library was compiled with a newer
+/// minor version, and may use what is reserved here.
+///
+/// # Safety
+/// `given` is NULL or a description as `flagos_vendor.h` tells.
+pub(super) unsafe fn read(
+    given: *const FlagosVendorDescription,
+    newer: bool,
+) -> Result<Description, String> {
+    // SAFETY: the caller's promise; zero is a value of every member.
+    let raw = unsafe { copy("description", given, SIZE_1_0) }?;
+    if !newer {
+        reserved_are_null("description", &raw.reserved)?;
     }
-
-    /// The description at `given`, or what is wrong with it. `newer` says that the library was compiled with a newer
-    /// minor version, and may use what is reserved here.
-    ///
-    /// # Safety
-    /// `given` is NULL or a description as `flagos_vendor.h` tells.
-    pub(super) unsafe fn read(
-        given: *const FlagosVendorDescription,
-        newer: bool,
-    ) -> Result<Self, String> {
-        // SAFETY: the caller's promise; zero is a value of every member.
-        let raw = unsafe { copy("description", given, SIZE_1_0) }?;
-        if !newer {
-            reserved_are_null("description", &raw.reserved)?;
-        }
-        // SAFETY: the caller's promise, for all that the description points at.
-        unsafe {
-            Ok(Self {
-                name: name("name", raw.name)?,
-                version: required("version", raw.version)?,
-                aliases: list("aliases", raw.aliases, name)?,
-                variables: structs("variables", raw.variables, raw.num_variables, variable)?,
-                libraries: structs("libraries", raw.libraries, raw.num_libraries, needed)?,
-                device_lost: list("device_lost", raw.device_lost, required)?,
-                collective_engine: optional("collective_engine", raw.collective_engine)?,
-                triton_backend: optional("triton_backend", raw.triton_backend)?,
-                flaggems_vendor: optional("flaggems_vendor", raw.flaggems_vendor)?,
-                serving: serving(raw.serving, raw.torch_device_type)?,
-                dlpack_device_type: positive("dlpack_device_type", raw.dlpack_device_type)?,
-            })
-        }
-    }
-}
-
-/// A required text: not NULL and not empty.
-unsafe fn required(member: &str, given: *const c_char) -> Result<String, String> {
-    // SAFETY: the caller's promise.
-    let text = unsafe { text::read(given) }.map_err(|what| format!("{member} {what}"))?;
-    match text.is_empty() {
-        true => Err(format!("{member} is empty")),
-        false => Ok(text),
+    // SAFETY: the caller's promise, for all that the description points at.
+    unsafe {
+        Ok(Description {
+            name: name("name", raw.name)?,
+            version: required("version", raw.version)?,
+            aliases: list("aliases", raw.aliases, name)?,
+            variables: structs("variables", raw.variables, raw.num_variables, variable)?,
+            libraries: structs("libraries", raw.libraries, raw.num_libraries, needed)?,
+            device_lost: list("device_lost", raw.device_lost, required)?,
+            collective_engine: optional("collective_engine", raw.collective_engine)?,
+            triton_backend: optional("triton_backend", raw.triton_backend)?,
+            flaggems_vendor: optional("flaggems_vendor", raw.flaggems_vendor)?,
+            serving: serving(raw.serving, raw.torch_device_type)?,
+            dlpack_device_type: positive("dlpack_device_type", raw.dlpack_device_type)?,
+        })
     }
 }
 
@@ -132,39 +58,10 @@ unsafe fn optional(member: &str, given: *const c_char) -> Result<Option<String>,
 unsafe fn name(member: &str, given: *const c_char) -> Result<String, String> {
     // SAFETY: the caller's promise.
     let name = unsafe { required(member, given) }?;
-    let part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    let fits = name.len() <= 31 && name.starts_with(|c: char| c.is_ascii_lowercase());
-    if fits && name.chars().all(part) {
-        return Ok(name);
+    match check_name(&name) {
+        Ok(()) => Ok(name),
+        Err(wrong) => Err(format!("{member}: {wrong}")),
     }
-    Err(format!(
-        "{member} has `{name}`: a name is a lower-case letter, then letters, digits and `_`, at most 31 of all"
-    ))
-}
-
-/// A list of texts, ended by NULL.
-unsafe fn list(
-    member: &str,
-    given: *const *const c_char,
-    read: unsafe fn(&str, *const c_char) -> Result<String, String>,
-) -> Result<Vec<String>, String> {
-    let mut texts = Vec::new();
-    if given.is_null() {
-        return Ok(texts);
-    }
-    if !given.is_aligned() {
-        return Err(format!("{member} is at the unaligned address {given:p}"));
-    }
-    for index in 0..LONGEST {
-        // SAFETY: the caller's promise: a NULL ends the list, and none was read yet.
-        let text = unsafe { given.add(index).read() };
-        if text.is_null() {
-            return Ok(texts);
-        }
-        // SAFETY: as above.
-        texts.push(unsafe { read(&format!("{member}[{index}]"), text) }?);
-    }
-    Err(format!("{member} has no end within {LONGEST} texts"))
 }
 
 /// An array of structs, each as long as the first says.
@@ -240,5 +137,23 @@ fn positive(member: &str, given: i32) -> Result<i32, String> {
     match given {
         1.. => Ok(given),
         _ => Err(format!("{member} is {given}: DLPack's types begin with 1")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_of_serving_have_the_numbers_of_the_header() {
+        for (number, torch) in [
+            (FLAGOS_VENDOR_SERVED_BY_HOST, std::ptr::null()),
+            (FLAGOS_VENDOR_SERVED_BY_TORCH, c"chip".as_ptr()),
+            (FLAGOS_VENDOR_SERVED_BY_LIBRARY, std::ptr::null()),
+        ] {
+            // SAFETY: NULL, or a literal.
+            let read = unsafe { serving(number, torch) }.expect("a way of serving");
+            assert_eq!(read.number(), number);
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! An opened vendor, shared by its streams and events.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::runtime::ranges::Ranges;
@@ -15,8 +14,8 @@ pub(super) struct Instance {
     pub(super) library: &'static Library,
     pub(super) context: *mut FlagosVendorInstance,
     pub(super) devices: usize,
-    /// The count of unfinished work, owned here because the library writes it.
-    pub(super) pending: Arc<AtomicU64>,
+    /// The count of unfinished work, which the library writes. Work may run, and count, after everything was destroyed.
+    pub(super) pending: &'static AtomicU64,
     /// The device of every allocation, which gives the kind of a copy.
     memory: Ranges<usize>,
     forked: AtomicBool,
@@ -29,28 +28,24 @@ unsafe impl Sync for Instance {}
 
 impl Instance {
     /// Opens the vendor.
-    pub(super) fn open(library: &'static Library, pending: Arc<AtomicU64>) -> Result<Self> {
+    pub(super) fn open(library: &'static Library, pending: &'static AtomicU64) -> Result<Self> {
         let counts = library.can(FLAGOS_VENDOR_HOST_COMPUTES);
         let options = FlagosVendorOptions {
             struct_size: std::mem::size_of::<FlagosVendorOptions>(),
             pending: if counts {
-                pending.as_ptr()
+                std::ptr::from_ref(pending).cast_mut().cast::<u64>()
             } else {
                 std::ptr::null_mut()
             },
             reserved: [std::ptr::null(); 8],
         };
         let mut context = std::ptr::null_mut();
-        // SAFETY: valid options and a valid output. The instance holds the count for as long as there is work.
+        // SAFETY: valid options and a valid output.
         unsafe {
             library.call("open", |table| {
                 table.open.map(|open| open(&options, &mut context))
             })
         }?;
-        if counts {
-            // Never freed: work may run, and count, after everything was destroyed.
-            std::mem::forget(Arc::clone(&pending));
-        }
         if context.is_null() {
             return Err(library.broken("open", "no instance"));
         }

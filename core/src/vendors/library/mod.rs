@@ -1,22 +1,35 @@
-//! Vendors behind the C interface of `include/flagos_vendor.h`: a library of its own, or code linked into the program.
+//! Vendors behind the C interfaces of `include/flagos_vendor.h` and `include/flagos_kernels.h`: a library of its own, or
+//! code linked into the program.
 //!
-//! [`Library::load`] opens a library and [`Library::adopt`] takes an entry function; both negotiate the version, check the
-//! table, and copy it, so that a [`Library`] holds nothing unchecked. [`open`] makes a [`Vendor`](crate::runtime::Vendor) of
-//! it. Rules of the interface: every struct begins with its size, and nobody reads or writes beyond the other's.
+//! [`Library::load`] opens a library and [`Library::adopt`] takes entry functions; both negotiate the versions, check the
+//! tables, and copy them, so that a [`Library`] holds nothing unchecked. [`open`] makes a [`Vendor`](crate::runtime::Vendor) of
+//! it, and [`Export`] such a table of a vendor of Rust. Rules of the interface: every struct begins with its size, and
+//! nobody reads or writes beyond the other's.
 
 mod description;
+mod elf;
 mod event;
+#[cfg(not(loom))]
+pub mod export;
 mod host;
 mod instance;
+mod kernels;
+mod launch;
 mod loaded;
 mod status;
+mod step;
 mod stream;
 mod table;
 mod text;
 mod types;
 mod vendor;
 
-pub use description::{Description, NeededLibrary, Serving, Variable};
+#[cfg(not(loom))]
+pub use export::{entry, Export, Table};
+pub(crate) use host::mute;
+pub use host::{takes, versions_taken};
+pub use kernels::*;
 pub use loaded::Library;
+pub use step::Step;
 pub use types::*;
 pub use vendor::open;

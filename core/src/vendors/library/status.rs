@@ -1,5 +1,7 @@
 //! Errors of the statuses that a library returns.
 
+use std::fmt::Display;
+
 use crate::error::{Error, ErrorKind};
 
 use super::types::{
@@ -7,6 +9,7 @@ use super::types::{
     FLAGOS_VENDOR_INVALID_ARGUMENT, FLAGOS_VENDOR_OUT_OF_MEMORY, FLAGOS_VENDOR_UNSUPPORTED,
 };
 
+const DEFECT: &str = "this is a defect of the vendor's library: report it to the vendor";
 const LOST: &str =
     "the device is lost for this process and every later call fails: restart the process";
 
@@ -24,10 +27,7 @@ pub(super) fn error(
         FLAGOS_VENDOR_OUT_OF_MEMORY => (ErrorKind::OutOfMemory, Some("free memory")),
         FLAGOS_VENDOR_DEVICE => (ErrorKind::Device, None),
         FLAGOS_VENDOR_UNSUPPORTED => (ErrorKind::Unsupported, None),
-        FLAGOS_VENDOR_INTERNAL => {
-            let hint = "this is a defect of the vendor's library: report it to the vendor";
-            (ErrorKind::Internal, Some(hint))
-        }
+        FLAGOS_VENDOR_INTERNAL => (ErrorKind::Internal, Some(DEFECT)),
         FLAGOS_VENDOR_DEVICE_LOST => (ErrorKind::Device, Some(LOST)),
         _ => {
             let said = text.map_or_else(String::new, |text| format!(": {text}"));
@@ -41,6 +41,14 @@ pub(super) fn error(
         Some(hint) => error.with_hint(hint),
         None => error,
     }
+}
+
+/// The error of a `function` that succeeded with a result that cannot be.
+#[cold]
+pub(super) fn broken(vendor: &str, function: &'static str, result: impl Display) -> Error {
+    Error::internal(function, format!("the vendor's library gave {result}"))
+        .with_context("vendor", vendor)
+        .with_hint(DEFECT)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Streams of a library.
 
 use std::ffi::c_void;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::runtime::{Event, HostFn, Stream};
+use crate::runtime::{Event, HostFn, LibraryHandle, Stream};
 
 use super::event::LibraryEvent;
 use super::instance::Instance;
@@ -189,6 +190,13 @@ impl Stream for LibraryStream {
                 table.event_wait.map(|wait| wait(event.handle, self.handle))
             })
         }
+    }
+
+    fn library_handle(&self) -> Option<LibraryHandle> {
+        Some(LibraryHandle {
+            instance: NonNull::new(self.instance.context.cast())?,
+            stream: NonNull::new(self.handle.cast())?,
+        })
     }
 
     fn native_handle(&self) -> Option<*mut c_void> {

@@ -1,6 +1,7 @@
 //! The table that a library returns, read no further than the library wrote it, and checked.
 
 use std::mem::{offset_of, size_of, MaybeUninit};
+use std::ops::RangeInclusive;
 
 use super::host::MAJORS;
 use super::types::*;
@@ -8,11 +9,14 @@ use super::types::*;
 /// The size of the table in version 1.0, before anything was appended.
 const SIZE_1_0: usize = offset_of!(FlagosVendor, reserved) + size_of::<[*const (); 32]>();
 
-/// The bits that this host knows.
-const CAPABILITIES: u64 = FLAGOS_VENDOR_HOST_COMPUTES
-    | FLAGOS_VENDOR_NATIVE_HANDLES
-    | FLAGOS_VENDOR_EXTERNAL_STREAMS
-    | FLAGOS_VENDOR_TELLS_MEMORY;
+/// The bits that this host knows, with their names.
+const CAPABILITIES: [(u64, &str); 5] = [
+    (FLAGOS_VENDOR_HOST_COMPUTES, "HOST_COMPUTES"),
+    (FLAGOS_VENDOR_NATIVE_HANDLES, "NATIVE_HANDLES"),
+    (FLAGOS_VENDOR_EXTERNAL_STREAMS, "EXTERNAL_STREAMS"),
+    (FLAGOS_VENDOR_TELLS_MEMORY, "TELLS_MEMORY"),
+    (FLAGOS_VENDOR_LAUNCHES, "LAUNCHES"),
+];
 
 /// A copy of the struct at `given`, whose members beyond the size it claims are zero. Fails below `smallest` bytes.
 ///
@@ -50,26 +54,68 @@ struct Head {
     minor: u32,
 }
 
+/// [`copy`] of a table, which begins with a [`Head`]. Fails for another major version, whatever follows.
+///
+/// # Safety
+/// As [`copy`].
+pub(super) unsafe fn versioned<T>(
+    what: &str,
+    given: *const T,
+    majors: &RangeInclusive<u32>,
+    smallest: usize,
+) -> Result<T, String> {
+    // SAFETY: the caller's promise, which is also that of a part.
+    let head = unsafe { copy(what, given.cast::<Head>(), size_of::<Head>()) }?;
+    if !majors.contains(&head.major) {
+        return Err(format!(
+            "{what} has version {}.{}, and this flagos takes {}.x",
+            head.major,
+            head.minor,
+            majors.end()
+        ));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy(what, given, smallest) }
+}
+
+/// The version of the table at `given`, if this host takes it.
+///
+/// # Safety
+/// As [`copy`].
+pub(super) unsafe fn version(given: *const FlagosVendor) -> Result<(u32, u32), String> {
+    // SAFETY: the caller's promise, which is also that of a part.
+    let head = unsafe {
+        versioned(
+            "the table",
+            given.cast::<Head>(),
+            &MAJORS,
+            size_of::<Head>(),
+        )
+    }?;
+    Ok((head.major, head.minor))
+}
+
+/// The table in a line.
+pub(super) fn summary(table: &FlagosVendor) -> String {
+    let can = |&(bit, name): &(u64, &'static str)| (table.capabilities & bit != 0).then_some(name);
+    let names: Vec<_> = CAPABILITIES.iter().filter_map(can).collect();
+    match &names[..] {
+        [] => "every required function; no capabilities".into(),
+        _ => format!("every required function; {}", names.join(", ")),
+    }
+}
+
 /// The table at `given`, or what is wrong with it. Capabilities are those that host and library both know, and the
 /// functions of the others are gone.
 ///
 /// # Safety
 /// As [`copy`].
 pub(super) unsafe fn read(given: *const FlagosVendor) -> Result<FlagosVendor, String> {
-    // SAFETY: the caller's promise, which is also that of a part.
-    let head = unsafe { copy("the table", given.cast::<Head>(), size_of::<Head>()) }?;
-    if !MAJORS.contains(&head.major) {
-        return Err(format!(
-            "the table has version {}.{}, and this flagos takes {}.x",
-            head.major,
-            head.minor,
-            MAJORS.end()
-        ));
-    }
     // SAFETY: the caller's promise.
-    let mut table = unsafe { copy("the table", given, SIZE_1_0) }?;
+    let mut table = unsafe { versioned("the table", given, &MAJORS, SIZE_1_0) }?;
     let newer = table.minor > FLAGOS_VENDOR_MINOR;
-    let unknown = table.capabilities & !CAPABILITIES;
+    let known = CAPABILITIES.iter().fold(0, |known, (bit, _)| known | bit);
+    let unknown = table.capabilities & !known;
     if unknown != 0 && !newer {
         return Err(format!(
             "capabilities has the bits {unknown:#x}, which have no meaning in version {}.{}",
@@ -79,7 +125,13 @@ pub(super) unsafe fn read(given: *const FlagosVendor) -> Result<FlagosVendor, St
     if !newer {
         reserved_are_null("the table", &table.reserved)?;
     }
-    table.capabilities &= CAPABILITIES;
+    table.capabilities &= known;
+    let can = |bit| table.capabilities & bit != 0;
+    if can(FLAGOS_VENDOR_LAUNCHES) && !can(FLAGOS_VENDOR_NATIVE_HANDLES) {
+        return Err(
+            "capabilities has FLAGOS_VENDOR_LAUNCHES without FLAGOS_VENDOR_NATIVE_HANDLES".into(),
+        );
+    }
     let missing = missing(&table);
     if !missing.is_empty() {
         return Err(format!("{} missing: NULL", name_all(&missing)));
@@ -89,6 +141,15 @@ pub(super) unsafe fn read(given: *const FlagosVendor) -> Result<FlagosVendor, St
     }
     if table.capabilities & FLAGOS_VENDOR_EXTERNAL_STREAMS == 0 {
         table.stream_external = None;
+    }
+    if table.capabilities & FLAGOS_VENDOR_LAUNCHES == 0 {
+        table.module_load = None;
+        table.module_unload = None;
+        table.kernel_create = None;
+        table.kernel_external = None;
+        table.kernel_destroy = None;
+        table.kernel_launch = None;
+        table.memory_device_address = None;
     }
     Ok(table)
 }
@@ -101,7 +162,8 @@ pub(super) fn reserved_are_null<T>(what: &str, reserved: &[*const T]) -> Result<
     }
 }
 
-fn name_all(names: &[&str]) -> String {
+/// "a is" or "a, b are".
+pub(super) fn name_all(names: &[&str]) -> String {
     let verb = if names.len() == 1 { "is" } else { "are" };
     format!("{} {verb}", names.join(", "))
 }
@@ -144,17 +206,30 @@ fn missing(table: &FlagosVendor) -> Vec<&'static str> {
         event_sync,
         event_elapsed,
     ];
-    let optional = slots![stream_native_handle, stream_external];
-    let wanted = [
-        can(FLAGOS_VENDOR_NATIVE_HANDLES),
-        can(FLAGOS_VENDOR_EXTERNAL_STREAMS),
+    let launching = slots![
+        module_load,
+        module_unload,
+        kernel_create,
+        kernel_external,
+        kernel_destroy,
+        kernel_launch,
+        memory_device_address,
     ];
-    let optional = optional.into_iter().zip(wanted);
-    let optional = optional.filter_map(|(slot, wanted)| wanted.then_some(slot));
-    let absent = required.into_iter().chain(optional);
-    absent
-        .filter_map(|(name, there)| (!there).then_some(name))
-        .collect()
+    let mut wanted = Vec::from(required);
+    for (bit, slots) in [
+        (
+            FLAGOS_VENDOR_NATIVE_HANDLES,
+            &slots![stream_native_handle][..],
+        ),
+        (FLAGOS_VENDOR_EXTERNAL_STREAMS, &slots![stream_external]),
+        (FLAGOS_VENDOR_LAUNCHES, &launching),
+    ] {
+        if can(bit) {
+            wanted.extend_from_slice(slots);
+        }
+    }
+    let absent = wanted.into_iter().filter(|(_, there)| !there);
+    absent.map(|(name, _)| name).collect()
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::ffi::c_char;
 
 /// The most bytes of a text. A longer text counts as one without an end.
 const LONGEST: usize = 4096;
+/// The most texts of a list. A longer list counts as one without an end.
+const MOST: usize = 1 << 14;
 
 /// The text at `text`, or what is wrong with it.
 ///
@@ -39,6 +41,47 @@ pub(super) unsafe fn read_lossy(text: *const c_char) -> Option<String> {
         std::slice::from_raw_parts(text.cast::<u8>(), length)
     };
     Some(String::from_utf8_lossy(bytes).into_owned()).filter(|text| !text.is_empty())
+}
+
+/// A required text: not NULL and not empty. `member` names it in the error.
+///
+/// # Safety
+/// As [`read`].
+pub(super) unsafe fn required(member: &str, given: *const c_char) -> Result<String, String> {
+    // SAFETY: the caller's promise.
+    let text = unsafe { read(given) }.map_err(|what| format!("{member} {what}"))?;
+    match text.is_empty() {
+        true => Err(format!("{member} is empty")),
+        false => Ok(text),
+    }
+}
+
+/// A list of texts, ended by NULL; NULL is an empty one. `read` reads a text by the name in its errors.
+///
+/// # Safety
+/// `given` is NULL, or texts as [`read`] takes them, up to a NULL.
+pub(super) unsafe fn list(
+    member: &str,
+    given: *const *const c_char,
+    read: unsafe fn(&str, *const c_char) -> Result<String, String>,
+) -> Result<Vec<String>, String> {
+    let mut texts = Vec::new();
+    if given.is_null() {
+        return Ok(texts);
+    }
+    if !given.is_aligned() {
+        return Err(format!("{member} is at the unaligned address {given:p}"));
+    }
+    for index in 0..MOST {
+        // SAFETY: the caller's promise: a NULL ends the list, and none was read yet.
+        let text = unsafe { given.add(index).read() };
+        if text.is_null() {
+            return Ok(texts);
+        }
+        // SAFETY: as above.
+        texts.push(unsafe { read(&format!("{member}[{index}]"), text) }?);
+    }
+    Err(format!("{member} has no end within {MOST} texts"))
 }
 
 #[cfg(test)]

@@ -47,6 +47,11 @@ pub const FLAGOS_VENDOR_EXTERNAL_STREAMS: u64 = 4;
 /// `FLAGOS_VENDOR_COPY_ANY`, and the host saves the look-up.
 pub const FLAGOS_VENDOR_TELLS_MEMORY: u64 = 8;
 
+/// `FlagosVendor::capabilities`: the library launches compiled kernels: `module_load`, `module_unload`, `kernel_create`,
+/// `kernel_external`, `kernel_destroy`, `kernel_launch` and `memory_device_address`. Goes with
+/// `FLAGOS_VENDOR_NATIVE_HANDLES`, because kernels are launched on such handles.
+pub const FLAGOS_VENDOR_LAUNCHES: u64 = 16;
+
 /// `FlagosVendorHost::log`: a failure.
 pub const FLAGOS_VENDOR_LOG_ERROR: i32 = 0;
 
@@ -80,6 +85,13 @@ pub const FLAGOS_VENDOR_COPY_HOST_TO_HOST: i32 = 5;
 /// `event_create`: the event notes the time at which it is reached.
 pub const FLAGOS_VENDOR_EVENT_TIMING: u32 = 1;
 
+/// `FlagosVendorKernelOptions::flags`: all blocks of a launch run at the same time.
+pub const FLAGOS_VENDOR_LAUNCH_COOPERATIVE: u32 = 1;
+
+/// `FlagosVendorKernelOptions::flags`: a launch may start before the kernel ahead of it in the stream has finished, for
+/// which it waits itself.
+pub const FLAGOS_VENDOR_LAUNCH_DEPENDENT: u32 = 2;
+
 /// `FlagosVendorDescription::serving`: host code computes on device memory, with the framework's CPU kernels.
 pub const FLAGOS_VENDOR_SERVED_BY_HOST: i32 = 0;
 
@@ -89,7 +101,8 @@ pub const FLAGOS_VENDOR_SERVED_BY_TORCH: i32 = 1;
 /// `FlagosVendorDescription::serving`: kernels of the library compute.
 pub const FLAGOS_VENDOR_SERVED_BY_LIBRARY: i32 = 2;
 
-/// What the host gives to the library when it asks for the table. Lives as long as the process.
+/// What the host gives to the library when it asks for a table; the versions are those of the table's interface. Lives as
+/// long as the process.
 #[repr(C)]
 #[derive(Debug)]
 pub struct FlagosVendorHost {
@@ -223,6 +236,73 @@ pub struct FlagosVendorMemory {
     /// All bytes of the device.
     pub total: u64,
 }
+
+/// A tensor without its address, of which the library makes the descriptor that a kernel takes, 128 bytes long.
+/// Dimensions begin with the one whose elements lie side by side.
+#[repr(C)]
+#[derive(Debug)]
+pub struct FlagosVendorTensorMap {
+    /// `sizeof(FlagosVendorTensorMap)` of the host: members beyond it do not exist.
+    pub struct_size: usize,
+    /// The vendor's number of the elements' type.
+    pub data_type: u32,
+    /// Dimensions, 1 to 5.
+    pub rank: u32,
+    /// Elements along each dimension.
+    pub shape: [u64; 5],
+    /// Bytes from one element to the next along each dimension but the first.
+    pub strides: [u64; 5],
+    /// Elements of a block along each dimension.
+    pub block: [u32; 5],
+    /// The vendor's number of the order in which a block lies in shared memory.
+    pub swizzle: u32,
+    /// 1: elements outside the tensor read as NaN; 0: as zero.
+    pub fills_with_nan: u32,
+    /// 0.
+    pub reserved_word: u32,
+}
+
+/// A parameter of a kernel, without its value.
+#[repr(C)]
+#[derive(Debug)]
+pub struct FlagosVendorParameter {
+    /// `sizeof(FlagosVendorParameter)` of the host: members beyond it do not exist.
+    pub struct_size: usize,
+    /// NULL, or the tensor whose descriptor is the parameter.
+    pub map: *const FlagosVendorTensorMap,
+    /// Bytes: 1, 2, 4 or 8; 128 for a descriptor.
+    pub size: u32,
+    /// 0.
+    pub reserved_word: u32,
+}
+
+/// How a kernel is launched, apart from grid, stream and the values of parameters. Valid during the call only.
+#[repr(C)]
+#[derive(Debug)]
+pub struct FlagosVendorKernelOptions {
+    /// `sizeof(FlagosVendorKernelOptions)` of the host: members beyond it do not exist.
+    pub struct_size: usize,
+    /// Threads of a block, along each axis.
+    pub block: [u32; 3],
+    /// Blocks of a cluster, along each axis, spread over the device; 1, 1, 1 for no clusters.
+    pub cluster: [u32; 3],
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared_bytes: u32,
+    /// Bits `FLAGOS_VENDOR_LAUNCH_*`.
+    pub flags: u32,
+    /// `num_parameters` parameters, each `struct_size` of the first bytes long.
+    pub parameters: *const FlagosVendorParameter,
+    /// The number of `parameters`, at most 512.
+    pub num_parameters: usize,
+    /// NULL.
+    pub reserved: [*const c_void; 8],
+}
+
+/// A program that is loaded for one device, as the library keeps it.
+pub struct FlagosVendorModule;
+
+/// A function of the device with the options of its launches, as the library keeps it.
+pub struct FlagosVendorKernel;
 
 /// The opened vendor, as the library keeps it.
 pub struct FlagosVendorInstance;
@@ -436,6 +516,64 @@ pub struct FlagosVendor {
             device: i32,
             handle: *mut c_void,
             stream: *mut *mut FlagosVendorStream,
+        ) -> i32,
+    >,
+
+    /// With `FLAGOS_VENDOR_LAUNCHES` loads a program of `nbytes` in a format of the vendor, which the library copies, for a
+    /// device; else NULL, as are all functions below.
+    pub module_load: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            device: i32,
+            image: *const c_void,
+            nbytes: usize,
+            module: *mut *mut FlagosVendorModule,
+        ) -> i32,
+    >,
+    /// Gives a module back, of which the host has destroyed all kernels. No queued work uses it. May be called by work
+    /// running on a stream.
+    pub module_unload: Option<unsafe extern "C" fn(module: *mut FlagosVendorModule) -> i32>,
+    /// A kernel of the module's function of this name. `FLAGOS_VENDOR_INVALID_ARGUMENT` when there is none, when the
+    /// parameters are not those of the function, as far as the vendor knows them, or when the options exceed a limit;
+    /// `FLAGOS_VENDOR_UNSUPPORTED` for options that the vendor does not have.
+    pub kernel_create: Option<
+        unsafe extern "C" fn(
+            module: *mut FlagosVendorModule,
+            name: *const c_char,
+            options: *const FlagosVendorKernelOptions,
+            kernel: *mut *mut FlagosVendorKernel,
+        ) -> i32,
+    >,
+    /// A kernel of a function that the user has loaded by the vendor's own library, whose handle this is: on the device that
+    /// is current there on this thread. The user keeps it loaded. Fails as `kernel_create`.
+    pub kernel_external: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            function: *mut c_void,
+            options: *const FlagosVendorKernelOptions,
+            kernel: *mut *mut FlagosVendorKernel,
+        ) -> i32,
+    >,
+    /// Gives a kernel back. No queued work uses it. May be called by work running on a stream.
+    pub kernel_destroy: Option<unsafe extern "C" fn(kernel: *mut FlagosVendorKernel) -> i32>,
+    /// Queues a kernel on a stream of its device, by the stream's handle in the vendor's own library. `grid` has the number
+    /// of blocks along each of three axes, counted singly and not in clusters. `words` has a word for each parameter: a
+    /// number in its lowest bytes, an address, and for a descriptor the address of the tensor. Both are valid during the
+    /// call only.
+    pub kernel_launch: Option<
+        unsafe extern "C" fn(
+            kernel: *mut FlagosVendorKernel,
+            stream: *mut c_void,
+            grid: *const u32,
+            words: *const u64,
+        ) -> i32,
+    >,
+    /// Writes the address by which kernels of the current device reach this memory, and NULL when they do not.
+    pub memory_device_address: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            address: *mut c_void,
+            device_address: *mut *mut c_void,
         ) -> i32,
     >,
 

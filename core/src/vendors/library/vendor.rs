@@ -5,18 +5,20 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::runtime::launch::{Kernel, Launcher, Module, ParameterType, Shape};
 use crate::runtime::sync::AtomicU64;
 use crate::runtime::{DeviceProperties, Event, MemoryInfo, Stream, Vendor, ALIGNMENT};
 
 use super::event::LibraryEvent;
 use super::instance::Instance;
+use super::launch::{self, LibraryModule};
 use super::loaded::Library;
 use super::stream::LibraryStream;
 use super::text;
 use super::types::*;
 
 /// Opens the vendor of a library. Where the host computes on device memory, unfinished work is counted in `pending`.
-pub fn open(library: &'static Library, pending: Arc<AtomicU64>) -> Result<Arc<dyn Vendor>> {
+pub fn open(library: &'static Library, pending: &'static AtomicU64) -> Result<Arc<dyn Vendor>> {
     let instance = Arc::new(Instance::open(library, pending)?);
     Ok(Arc::new(LibraryVendor(instance)))
 }
@@ -221,10 +223,46 @@ impl Vendor for LibraryVendor {
     }
 
     fn pending(&self) -> &AtomicU64 {
-        &self.0.pending
+        self.0.pending
+    }
+
+    fn launcher(&self) -> Result<&dyn Launcher> {
+        match self.0.library.can(FLAGOS_VENDOR_LAUNCHES) {
+            true => Ok(self),
+            false => Err(self.0.library.lacks("kernel_launch")),
+        }
+    }
+
+    fn load_module(&self, device: usize, image: &[u8]) -> Result<Box<dyn Module>> {
+        Ok(Box::new(LibraryModule::load(&self.0, device, image)?))
     }
 
     fn after_fork_in_child(&self) {
         self.0.after_fork_in_child();
+    }
+}
+
+impl Launcher for LibraryVendor {
+    unsafe fn kernel(
+        &self,
+        function: u64,
+        shape: &Shape,
+        parameters: &[ParameterType],
+    ) -> Result<Box<dyn Kernel>> {
+        // SAFETY: the caller's promise.
+        unsafe { launch::external(&self.0, function, shape, parameters) }
+    }
+
+    fn device_address(&self, address: u64) -> Result<Option<u64>> {
+        let mut found = std::ptr::null_mut();
+        let address = address as usize as *mut c_void;
+        // SAFETY: a live instance and a valid output; any address may be asked about.
+        unsafe {
+            self.0.call("memory_device_address", |table| {
+                let ask = table.memory_device_address?;
+                Some(ask(self.0.context, address, &mut found))
+            })
+        }?;
+        Ok((!found.is_null()).then_some(found as u64))
     }
 }

@@ -1,5 +1,4 @@
-// Programs and launches. Of a program, PTX or a cubin, only the names and parameters of its kernels are read.
-// The two kernels of the tests are known by their names; any other kernel does nothing.
+// Programs and launches. Of a cubin only the names and parameters of its kernels are read, which do nothing.
 #include <elf.h>
 
 namespace {
@@ -39,16 +38,10 @@ bool parameters_of(const char* cubin, const std::string& kernel, std::vector<siz
   return false;
 }
 
-bool parameters_in_text(const char* text, const std::string& kernel, std::vector<size_t>* sizes) {
-  std::string ptx = text;
-  size_t start = ptx.find(".entry " + kernel + "(");
-  if (start == std::string::npos)
-    return false;
-  size_t end = ptx.find(')', start);
-  for (size_t at = ptx.find(".param .u", start); at < end; at = ptx.find(".param .u", at + 1))
-    sizes->push_back(std::atoi(ptx.c_str() + at + 9) / 8);
-  return true;
-}
+struct Module {
+  std::string cubin;
+  std::map<std::string, Ptx> kernels;
+};
 
 } // namespace
 
@@ -99,28 +92,41 @@ const char* simulated_launch(unsigned index) {
   return launches[index].c_str();
 }
 
-// A program is never unloaded, so its text need not be copied.
-Code cuModuleLoadData(const char** module, const char* program) {
+Code cuModuleLoadData(Module** module, const char* program) {
   if (Code code = enter_context())
     return code;
-  if (std::memcmp(program, ELFMAG, SELFMAG) != 0)
-    return *module = strdup(program), kSuccess;
+  if (std::memcmp(program, ELFMAG, SELFMAG) != 0) {
+    std::unique_ptr<std::map<std::string, Ptx>> kernels(kernels_of(program));
+    if (!kernels)
+      return kInvalidPtx;
+    return *module = new Module{{}, std::move(*kernels)}, kSuccess;
+  }
   auto header = reinterpret_cast<const Elf64_Ehdr*>(program);
   size_t size = header->e_shoff + size_t{header->e_shnum} * sizeof(Elf64_Shdr);
   auto sections = reinterpret_cast<const Elf64_Shdr*>(program + header->e_shoff);
   for (int i = 0; i < header->e_shnum; ++i)
     if (sections[i].sh_type != SHT_NOBITS)
       size = std::max<size_t>(size, sections[i].sh_offset + sections[i].sh_size);
-  auto copy = static_cast<char*>(std::malloc(size));
-  return *module = static_cast<char*>(std::memcpy(copy, program, size)), kSuccess;
+  return *module = new Module{std::string(program, size), {}}, kSuccess;
 }
-Code cuModuleGetFunction(Function** function, const char* module, const char* name) {
+// Functions keep what they need of their program.
+Code cuModuleUnload(Module* module) {
   if (Code code = enter_context())
     return code;
-  auto made = std::make_unique<Function>(Function{current, name, {}});
-  bool cubin = std::memcmp(module, ELFMAG, SELFMAG) == 0;
-  if (!(cubin ? parameters_of : parameters_in_text)(module, name, &made->sizes))
+  delete module;
+  return kSuccess;
+}
+Code cuModuleGetFunction(Function** function, const Module* module, const char* name) {
+  if (Code code = enter_context())
+    return code;
+  auto made = std::make_unique<Function>(Function{current, name, {}, nullptr});
+  const auto found = module->kernels.find(name);
+  if (found != module->kernels.end()) {
+    made->ptx = std::make_shared<const Ptx>(found->second);
+    made->sizes = found->second.sizes;
+  } else if (module->cubin.empty() || !parameters_of(module->cubin.data(), name, &made->sizes)) {
     return kNotFound;
+  }
   std::lock_guard<std::mutex> lock(mutex);
   *function = made.get();
   functions[*function] = std::move(made);
@@ -176,6 +182,7 @@ Code cuLaunchKernelEx(const Config* config, Function* function, void** parameter
   std::shared_ptr<Stream> stream;
   if (Code code = find(config->stream, &stream))
     return code;
+  std::shared_ptr<const Ptx> ptx;
   std::vector<uint64_t> words;
   {
     std::lock_guard<std::mutex> lock(mutex);
@@ -189,24 +196,25 @@ Code cuLaunchKernelEx(const Config* config, Function* function, void** parameter
     last_attributes.assign(config->attributes, config->attributes + config->count);
     if (recording)
       launches.push_back(text_of(*config, *function, parameters));
-    if (function->name == "stop")
-      return current->lost = kLaunchFailed, kSuccess;
-    if (function->name != "report")
+    if (!(ptx = function->ptx))
       return kSuccess;
-    for (unsigned number : config->grid)
-      words.push_back(number);
-    for (unsigned number : config->block)
-      words.push_back(number);
-    words.push_back(config->shared);
     // CUDA reads the parameters before the call returns.
-    for (size_t i = 1; i < function->sizes.size(); ++i) {
+    for (size_t i = 0; i < function->sizes.size(); ++i) {
       words.push_back(0);
       std::memcpy(&words.back(), parameters[i], function->sizes[i]);
     }
   }
-  uint64_t out;
-  std::memcpy(&out, parameters[0], sizeof out);
-  push(stream, [=] { std::memcpy(reinterpret_cast<void*>(out), words.data(), words.size() * sizeof words[0]); });
+  Place place{};
+  std::copy_n(config->block, 3, &place[3]);
+  std::copy_n(config->grid, 3, &place[9]);
+  place[12] = config->shared;
+  Context* context = current;
+  push(stream, [=] {
+    if (run_threads(*ptx, place, words))
+      return;
+    std::lock_guard<std::mutex> lock(mutex);
+    context->lost = kLaunchFailed;
+  });
   return kSuccess;
 }
 Code cuLaunchKernel(

@@ -32,6 +32,7 @@ enum : Code {
   kOutOfMemory = 2,
   kNotInitialized = 3,
   kInvalidContext = 201,
+  kInvalidPtx = 218,
   kInvalidHandle = 400,
   kNotFound = 500,
   kNotReady = 600,
@@ -71,11 +72,14 @@ struct Context {
   bool peers[kDevices] = {};
 };
 
-// A kernel of a loaded program: its name and the bytes of each parameter.
+struct Ptx;
+
+// A kernel of a loaded program: its name, the bytes of each parameter, and what it does, which is nothing without PTX.
 struct Function {
   Context* context;
   std::string name;
   std::vector<size_t> sizes;
+  std::shared_ptr<const Ptx> ptx;
 };
 
 struct Block {

@@ -1,15 +1,16 @@
 //! Streams and the work on them.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flagos_core::runtime::{launch_closure, Stream, Vendor};
-use flagos_core::Result;
+use crate::runtime::sync::Mutex;
+use crate::runtime::{launch_closure, Stream, Vendor};
+use crate::Result;
 
-use super::probes::{ensure, good, Flag, Gate, Outcome, Patience};
+use super::probes::{ensure, good, Flag, Gate, Outcome};
 
-pub fn the_default_stream_is_one(vendor: &dyn Vendor, _: &Patience) -> Outcome {
+pub(super) fn default_stream_is_one(vendor: &dyn Vendor, _: Duration) -> Outcome {
     let [a, b] = [vendor.default_stream(0), vendor.default_stream(0)];
     let (a, b) = (good("default_stream", a)?, good("default_stream", b)?);
     let other = good("stream", vendor.stream(0, -1))?;
@@ -26,22 +27,22 @@ pub fn the_default_stream_is_one(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     good("sync", b.sync())
 }
 
-pub fn work_runs_in_order(vendor: &dyn Vendor, _: &Patience) -> Outcome {
+pub(super) fn work_runs_in_order(vendor: &dyn Vendor, _: Duration) -> Outcome {
     let stream = good("stream", vendor.stream(0, 0))?;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let gate = Gate::on(&*stream)?;
     for i in 0..100 {
         let seen = Arc::clone(&seen);
-        let work = move || seen.lock().expect("no panic").push(i);
+        let work = move || seen.lock().push(i);
         good("launch", launch_closure(&*stream, work))?;
     }
     drop(gate);
     good("sync", stream.sync())?;
-    let seen = seen.lock().expect("no panic");
+    let seen = seen.lock();
     ensure(seen.iter().copied().eq(0..100), format!("order {seen:?}"))
 }
 
-pub fn sync_waits_query_does_not(vendor: &dyn Vendor, patience: &Patience) -> Outcome {
+pub(super) fn sync_waits(vendor: &dyn Vendor, patience: Duration) -> Outcome {
     let stream = good("stream", vendor.stream(0, 0))?;
     good("sync of an idle stream", stream.sync())?;
     ensure(good("query", stream.query())?, "a new stream is busy")?;
@@ -61,7 +62,7 @@ pub fn sync_waits_query_does_not(vendor: &dyn Vendor, patience: &Patience) -> Ou
 /// Whether `wait` returns only after slow work queued on `stream`.
 fn waits_for(
     stream: &dyn Stream,
-    patience: &Patience,
+    patience: Duration,
     wait: impl FnOnce() -> Result<()>,
 ) -> std::result::Result<bool, String> {
     let gate = Gate::on(stream)?;
@@ -74,7 +75,7 @@ fn waits_for(
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let start = Instant::now();
-            while start.elapsed() < patience.0 && !returned.load(Ordering::Acquire) {
+            while start.elapsed() < patience && !returned.load(Ordering::Acquire) {
                 std::thread::yield_now();
             }
             gate.open();
@@ -86,7 +87,7 @@ fn waits_for(
     })
 }
 
-pub fn device_sync_waits_for_every_stream(vendor: &dyn Vendor, patience: &Patience) -> Outcome {
+pub(super) fn device_sync_waits(vendor: &dyn Vendor, patience: Duration) -> Outcome {
     for wait in [Vendor::device_sync, Vendor::quiesce] as [fn(&_, _) -> _; 2] {
         for stream in [
             vendor.stream(0, 0),
@@ -101,7 +102,7 @@ pub fn device_sync_waits_for_every_stream(vendor: &dyn Vendor, patience: &Patien
     Ok(())
 }
 
-pub fn a_dropped_stream_runs_its_work(vendor: &dyn Vendor, _: &Patience) -> Outcome {
+pub(super) fn dropped_stream_runs_on(vendor: &dyn Vendor, _: Duration) -> Outcome {
     let ran = Arc::new(AtomicUsize::new(0));
     let stream = good("stream", vendor.stream(0, 0))?;
     for _ in 0..10 {
@@ -117,7 +118,7 @@ pub fn a_dropped_stream_runs_its_work(vendor: &dyn Vendor, _: &Patience) -> Outc
     ensure(ran == 10, format!("{ran} of 10 items ran"))
 }
 
-pub fn streams_do_not_block_each_other(vendor: &dyn Vendor, _: &Patience) -> Outcome {
+pub(super) fn streams_are_independent(vendor: &dyn Vendor, _: Duration) -> Outcome {
     let (a, b) = (
         good("stream", vendor.stream(0, 0))?,
         good("stream", vendor.stream(0, 0))?,
@@ -136,7 +137,7 @@ pub fn streams_do_not_block_each_other(vendor: &dyn Vendor, _: &Patience) -> Out
     ensure(copied && blocked, "one stream had to wait for another")
 }
 
-pub fn pending_is_exact(vendor: &dyn Vendor, _: &Patience) -> Outcome {
+pub(super) fn pending_is_exact(vendor: &dyn Vendor, _: Duration) -> Outcome {
     // `launch`, `copy`, `record` and `wait` on a busy stream are one item each, and where the host does
     // not compute on device memory nothing is counted.
     let wanted = if vendor.host_computes() { 4 } else { 0 };
@@ -167,7 +168,7 @@ pub fn pending_is_exact(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     )
 }
 
-pub fn work_knows_that_it_is_work(vendor: &dyn Vendor, _: &Patience) -> Outcome {
+pub(super) fn work_knows_that_it_is_work(vendor: &dyn Vendor, _: Duration) -> Outcome {
     ensure(!vendor.in_stream_work(), "this thread is not a stream's")?;
     // The vendor outlives the work: the stream is synchronised below.
     struct Shared(*const dyn Vendor);

@@ -2,13 +2,14 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use flagos_core::runtime::{Vendor, ALIGNMENT};
-use flagos_core::ErrorKind;
+use crate::runtime::{Vendor, ALIGNMENT};
+use crate::ErrorKind;
 
-use super::probes::{copy, ensure, good, Outcome, Patience, Pinned};
+use super::probes::{copy, ensure, good, Outcome, Pinned};
 
-pub fn devices_are_described(vendor: &dyn Vendor, _: &Patience) -> Outcome {
+pub(super) fn devices_are_described(vendor: &dyn Vendor, _: Duration) -> Outcome {
     let count = vendor.device_count();
     ensure(count > 0, "a vendor without a device")?;
     ensure(!vendor.name().is_empty(), "no name")?;
@@ -41,7 +42,7 @@ pub fn devices_are_described(vendor: &dyn Vendor, _: &Patience) -> Outcome {
     Ok(())
 }
 
-pub fn memory_is_aligned_and_disjoint(vendor: &dyn Vendor, _: &Patience) -> Outcome {
+pub(super) fn memory_is_disjoint(vendor: &dyn Vendor, _: Duration) -> Outcome {
     let sizes = [1, 512, 4096, 2 << 20, 2 << 20, (2 << 20) + 512, 20 << 20];
     let mut blocks = Vec::new();
     let mut outcome = Ok(());
@@ -72,7 +73,7 @@ pub fn memory_is_aligned_and_disjoint(vendor: &dyn Vendor, _: &Patience) -> Outc
     outcome
 }
 
-pub fn memory_is_accounted_for(vendor: &dyn Vendor, _: &Patience) -> Outcome {
+pub(super) fn memory_is_accounted_for(vendor: &dyn Vendor, _: Duration) -> Outcome {
     // Other processes may use memory of the same device, so that one try of several has to succeed.
     let attempts = (0..5).map(|_| one_allocation_is_accounted_for(vendor));
     let attempts: Vec<_> = attempts.collect();
@@ -95,7 +96,7 @@ fn one_allocation_is_accounted_for(vendor: &dyn Vendor) -> Outcome {
     ensure(free()? == before, "freed memory does not come back")
 }
 
-pub fn more_than_there_is_is_refused(vendor: &dyn Vendor, _: &Patience) -> Outcome {
+pub(super) fn too_much_is_refused(vendor: &dyn Vendor, _: Duration) -> Outcome {
     let total = good("memory", vendor.memory(0))?.total as usize;
     for nbytes in [total + 1, usize::MAX / 2, usize::MAX] {
         let outcome = vendor.alloc(0, nbytes);
@@ -111,7 +112,7 @@ pub fn more_than_there_is_is_refused(vendor: &dyn Vendor, _: &Patience) -> Outco
     Ok(())
 }
 
-pub fn copies_arrive(vendor: &dyn Vendor, _: &Patience) -> Outcome {
+pub(super) fn copies_arrive(vendor: &dyn Vendor, _: Duration) -> Outcome {
     const NBYTES: usize = 1 << 20;
     let stream = good("stream", vendor.stream(0, 0))?;
     let (from, to) = (Pinned::new(vendor, NBYTES)?, Pinned::new(vendor, NBYTES)?);

@@ -2,23 +2,22 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
-use flagos_core::runtime::{launch_closure, Stream, Vendor};
-use flagos_core::Result;
+use crate::runtime::sync::{Condvar, Mutex};
+use crate::runtime::{launch_closure, Stream, Vendor};
+use crate::Result;
 
-/// The time a check gives a wrong vendor to do what a right one does not.
-pub struct Patience(pub Duration);
-
+/// The outcome of a check, or of a step of it: what is wrong, in words.
 pub type Outcome = std::result::Result<(), String>;
 
-pub fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
+/// Fails with `what` unless the condition holds.
+pub(super) fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
     condition.then_some(()).ok_or_else(|| what.into())
 }
 
 /// The value of a call that must succeed.
-pub fn good<T>(what: &str, outcome: Result<T>) -> std::result::Result<T, String> {
+pub(super) fn good<T>(what: &str, outcome: Result<T>) -> std::result::Result<T, String> {
     outcome.map_err(|error| format!("{what}: {error}"))
 }
 
@@ -26,19 +25,23 @@ pub fn good<T>(what: &str, outcome: Result<T>) -> std::result::Result<T, String>
 pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
 impl Gate {
+    /// Queues the work.
     pub fn on(stream: &dyn Stream) -> std::result::Result<Self, String> {
         let gate = Arc::new((Mutex::new(false), Condvar::new()));
         let inside = Arc::clone(&gate);
         let work = move || {
-            let open = inside.0.lock().expect("no panic");
-            drop(inside.1.wait_while(open, |open| !*open).expect("no panic"));
+            let mut open = inside.0.lock();
+            while !*open {
+                open = inside.1.wait(open);
+            }
         };
         good("launch", launch_closure(stream, work))?;
         Ok(Self(gate))
     }
 
+    /// Lets the work end.
     pub fn open(&self) {
-        *self.0 .0.lock().expect("no panic") = true;
+        *self.0 .0.lock() = true;
         self.0 .1.notify_all();
     }
 }
@@ -57,6 +60,7 @@ pub struct Pinned<'v> {
 }
 
 impl<'v> Pinned<'v> {
+    /// Allocates the memory, and fills it with zeros.
     pub fn new(vendor: &'v dyn Vendor, nbytes: usize) -> std::result::Result<Self, String> {
         let data = good("pinned_alloc", vendor.pinned_alloc(nbytes))?;
         // SAFETY: just allocated with this size.
@@ -68,6 +72,7 @@ impl<'v> Pinned<'v> {
         })
     }
 
+    /// The address of the memory.
     pub fn address(&self) -> *mut u8 {
         self.data.as_ptr()
     }
@@ -91,21 +96,22 @@ impl Drop for Pinned<'_> {
     }
 }
 
-pub fn copy(stream: &dyn Stream, dst: *mut u8, src: *const u8, nbytes: usize) -> Outcome {
+/// Queues a copy between ranges that the caller keeps alive until the stream is synchronised.
+pub(super) fn copy(stream: &dyn Stream, dst: *mut u8, src: *const u8, nbytes: usize) -> Outcome {
     // SAFETY: every caller keeps both ranges alive until the stream is synchronised.
     good("copy", unsafe { stream.copy(dst, src, nbytes) })
 }
 
 /// A byte that host functions watch. A copy from device memory raises it, the one kind of copy that no vendor
 /// waits for.
-pub struct Flag<'v> {
+pub(super) struct Flag<'v> {
     byte: Pinned<'v>,
     one: NonNull<u8>,
 }
 
 impl<'v> Flag<'v> {
     /// Allocates all memory of the flag before work is queued, because allocating may wait for the device.
-    pub fn new(vendor: &'v dyn Vendor) -> std::result::Result<Self, String> {
+    pub(super) fn new(vendor: &'v dyn Vendor) -> std::result::Result<Self, String> {
         let byte = Pinned::new(vendor, 1)?;
         let one = good("alloc", vendor.alloc(0, 1))?;
         let flag = Self { byte, one };
@@ -118,16 +124,17 @@ impl<'v> Flag<'v> {
     }
 
     /// Queues the copy that raises the flag.
-    pub fn raise_on(&self, stream: &dyn Stream) -> Outcome {
+    pub(super) fn raise_on(&self, stream: &dyn Stream) -> Outcome {
         copy(stream, self.byte.address(), self.one.as_ptr(), 1)
     }
 
-    pub fn is_raised(&self) -> bool {
+    /// Whether the copy has run.
+    pub(super) fn is_raised(&self) -> bool {
         self.byte.byte(0).load(Ordering::Acquire) != 0
     }
 
     /// The address of the byte, for host functions.
-    pub fn address(&self) -> usize {
+    pub(super) fn address(&self) -> usize {
         self.byte.address() as usize
     }
 }

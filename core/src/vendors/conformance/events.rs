@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flagos_core::runtime::{launch_closure, Stream, Vendor};
-use flagos_core::{ErrorKind, Result};
+use crate::runtime::{launch_closure, Stream, Vendor};
+use crate::{ErrorKind, Result};
 
-use super::probes::{ensure, good, Flag, Gate, Outcome, Patience};
+use super::probes::{ensure, good, Flag, Gate, Outcome};
 
-pub fn an_event_follows_its_stream(vendor: &dyn Vendor, _: &Patience) -> Outcome {
+pub(super) fn event_follows_its_stream(vendor: &dyn Vendor, _: Duration) -> Outcome {
     let stream = good("stream", vendor.stream(0, 0))?;
     let event = good("event", vendor.event(0, false))?;
     ensure(
@@ -43,13 +43,13 @@ pub fn an_event_follows_its_stream(vendor: &dyn Vendor, _: &Patience) -> Outcome
 /// Returns whether the flag was raised too early.
 fn watch(
     flag: &Flag<'_>,
-    patience: &Patience,
+    patience: Duration,
     blocked: &dyn Stream,
     arrange: impl FnOnce() -> Outcome,
     other: &dyn Stream,
 ) -> std::result::Result<bool, String> {
     let early = Arc::new(AtomicBool::new(false));
-    let (address, seen, patience) = (flag.address(), Arc::clone(&early), patience.0);
+    let (address, seen, patience) = (flag.address(), Arc::clone(&early), patience);
     let work = move || {
         // SAFETY: `flag` is dropped after a quiesce only.
         let byte = unsafe { AtomicU8::from_ptr(address as *mut u8) };
@@ -67,7 +67,7 @@ fn watch(
     Ok(early.load(Ordering::Relaxed))
 }
 
-pub fn a_wait_orders_two_streams(vendor: &dyn Vendor, patience: &Patience) -> Outcome {
+pub(super) fn wait_orders_streams(vendor: &dyn Vendor, patience: Duration) -> Outcome {
     let (a, b) = (
         good("stream", vendor.stream(0, 0))?,
         good("stream", vendor.stream(0, 0))?,
@@ -84,7 +84,7 @@ pub fn a_wait_orders_two_streams(vendor: &dyn Vendor, patience: &Patience) -> Ou
     ensure(!early, "work ran before the event it waits for")
 }
 
-pub fn a_wait_keeps_what_the_event_stood_for(vendor: &dyn Vendor, patience: &Patience) -> Outcome {
+pub(super) fn wait_keeps_its_point(vendor: &dyn Vendor, patience: Duration) -> Outcome {
     let [a, b, c] = [(); 3].map(|()| vendor.stream(0, 0));
     let (a, b, c) = (good("stream", a)?, good("stream", b)?, good("stream", c)?);
     let event = good("event", vendor.event(0, false))?;
@@ -106,7 +106,7 @@ pub fn a_wait_keeps_what_the_event_stood_for(vendor: &dyn Vendor, patience: &Pat
     )
 }
 
-pub fn events_can_be_dropped_while_queued(vendor: &dyn Vendor, patience: &Patience) -> Outcome {
+pub(super) fn dropped_event_is_waited_for(vendor: &dyn Vendor, patience: Duration) -> Outcome {
     let (a, b) = (
         good("stream", vendor.stream(0, 0))?,
         good("stream", vendor.stream(0, 0))?,
@@ -121,7 +121,7 @@ pub fn events_can_be_dropped_while_queued(vendor: &dyn Vendor, patience: &Patien
     ensure(!early, "dropping an event dropped the wait")
 }
 
-pub fn time_passes_between_events(vendor: &dyn Vendor, _: &Patience) -> Outcome {
+pub(super) fn time_passes_between_events(vendor: &dyn Vendor, _: Duration) -> Outcome {
     let stream = good("stream", vendor.stream(0, 0))?;
     let event = |timing| good("event", vendor.event(0, timing));
     let (start, end, plain) = (event(true)?, event(true)?, event(false)?);

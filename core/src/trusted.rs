@@ -1,0 +1,248 @@
+//! Files that decide which code this process runs. A user who may write such a file, or put another one in its place,
+//! decides it too, so these files are refused.
+
+use std::fmt;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+/// The reason why a file that can be opened is not used.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The file is a pipe, a device or a folder, whose reading may wait for ever, or never end.
+    NotRegular,
+    /// Every user may write the file.
+    WorldWritable,
+    /// The file was found and not named, and belongs to this user, who is neither root nor the process's.
+    OwnedBy(u32),
+    /// The file has this many bytes, more than [`LONGEST`].
+    TooLong(u64),
+    /// Every user may put another file into this folder, on the way to the file.
+    FolderWorldWritable(PathBuf),
+    /// The file's folder belongs to this user, who is neither root nor the process's.
+    FolderOwnedBy(PathBuf, u32),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRegular => f.write_str("it is not a regular file"),
+            Self::WorldWritable => f.write_str("every user may write to it"),
+            Self::OwnedBy(user) => write!(f, "it belongs to another user (uid {user})"),
+            Self::TooLong(length) => {
+                write!(f, "it has {length} bytes, more than {LONGEST}")
+            }
+            Self::FolderWorldWritable(folder) => {
+                write!(f, "every user may write to the folder {}", folder.display())
+            }
+            Self::FolderOwnedBy(folder, user) => write!(
+                f,
+                "the folder {} belongs to another user (uid {user})",
+                folder.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl Refused {
+    /// The reason in an error of [`read`] or [`check`], if that is why it failed.
+    pub(crate) fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+impl From<Refused> for io::Error {
+    fn from(refused: Refused) -> Self {
+        Self::new(io::ErrorKind::PermissionDenied, refused)
+    }
+}
+
+/// The most bytes of a text file. A lock file of all of torch's operators has 0.2 MB.
+const LONGEST: u64 = 16 << 20;
+
+/// Opens, checks and reads a text file. The checks are of the open file, which nobody can replace by another one.
+/// Opening never waits, not even for the writer of a pipe. With `own` the file has to belong to root or to the
+/// process's user.
+pub(crate) fn read(path: &Path, own: bool) -> io::Result<String> {
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut options,
+        libc::O_NONBLOCK | libc::O_NOCTTY,
+    );
+    let file = options.open(path)?;
+    let about = file.metadata()?;
+    if !about.is_file() {
+        return Err(Refused::NotRegular.into());
+    }
+    if about.len() > LONGEST {
+        return Err(Refused::TooLong(about.len()).into());
+    }
+    #[cfg(unix)]
+    {
+        if users::all_write(&about) {
+            return Err(Refused::WorldWritable.into());
+        }
+        match users::stranger(&about) {
+            Some(user) if own => return Err(Refused::OwnedBy(user).into()),
+            _ => {}
+        }
+    }
+    let mut text = String::new();
+    // A file that grows while it is read is cut here.
+    file.take(LONGEST).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The canonical path of a file that code is loaded from, or that names such a file, after checks of the file and of
+/// the folders on the way to it: the file and its folder belong to root or the process's user, and no other user may
+/// write the file, or replace it. A folder with the sticky bit, such as `/tmp`, lets every user write and only owners
+/// replace.
+pub(crate) fn check(path: &Path) -> io::Result<PathBuf> {
+    let found = path.canonicalize()?;
+    let about = found.metadata()?;
+    if !about.is_file() {
+        return Err(Refused::NotRegular.into());
+    }
+    #[cfg(unix)]
+    {
+        if users::all_write(&about) {
+            return Err(Refused::WorldWritable.into());
+        }
+        if let Some(user) = users::stranger(&about) {
+            return Err(Refused::OwnedBy(user).into());
+        }
+        users::check_folders(&found)?;
+        // The folder of a link decides where the link leads.
+        if let Some(folder) = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+        {
+            let link = folder
+                .canonicalize()?
+                .join(path.file_name().unwrap_or_default());
+            users::check_folders(&link)?;
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(unix)]
+mod users {
+    use std::fs::Metadata;
+    use std::io;
+    use std::os::unix::fs::MetadataExt as _;
+    use std::path::Path;
+
+    use super::Refused;
+
+    const WRITABLE_BY_ALL: u32 = 0o002;
+    const STICKY: u32 = 0o1000;
+
+    pub(super) fn all_write(about: &Metadata) -> bool {
+        about.mode() & WRITABLE_BY_ALL != 0
+    }
+
+    /// The owner, unless that is root or the process's user.
+    pub(super) fn stranger(about: &Metadata) -> Option<u32> {
+        // SAFETY: geteuid takes nothing and always succeeds.
+        let own = unsafe { libc::geteuid() };
+        Some(about.uid()).filter(|user| ![0, own].contains(user))
+    }
+
+    /// Checks the folders on the way to an absolute path without links.
+    pub(super) fn check_folders(path: &Path) -> io::Result<()> {
+        for (distance, folder) in path.ancestors().skip(1).enumerate() {
+            let about = folder.metadata()?;
+            if all_write(&about) && about.mode() & STICKY == 0 {
+                return Err(Refused::FolderWorldWritable(folder.into()).into());
+            }
+            match stranger(&about) {
+                Some(user) if distance == 0 => {
+                    return Err(Refused::FolderOwnedBy(folder.into(), user).into());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, unix, not(loom)))]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{symlink, PermissionsExt as _};
+
+    use super::*;
+
+    fn allow(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("own file");
+    }
+
+    fn said(path: &Path) -> String {
+        let checked = check(path);
+        checked.map_or_else(|error| error.to_string(), |_| "trusted".into())
+    }
+
+    #[test]
+    fn what_every_user_may_write_or_replace_is_refused() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = root.path().join("inner").join("vendors");
+        fs::create_dir_all(&folder).expect("own folder");
+        let file = folder.join("library.so");
+        fs::write(&file, "").expect("own file");
+        assert_eq!(said(&file), "trusted");
+
+        allow(&file, 0o666);
+        assert_eq!(said(&file), "every user may write to it");
+        allow(&file, 0o664);
+        for (open, says) in [(&folder, "vendors"), (&root.path().join("inner"), "inner")] {
+            allow(open, 0o777);
+            let refusal = said(&file);
+            assert!(
+                refusal.starts_with("every user may write to the folder")
+                    && refusal.ends_with(says),
+                "{refusal}"
+            );
+            allow(open, 0o1777);
+            assert_eq!(said(&file), "trusted", "owners alone replace a file there");
+            allow(open, 0o755);
+        }
+        assert_eq!(said(&file), "trusted");
+        assert_eq!(said(&folder), "it is not a regular file");
+        assert!(said(&folder.join("absent")).contains("No such file"));
+
+        let open = root.path().join("open");
+        fs::create_dir(&open).expect("own folder");
+        let link = open.join("link.so");
+        symlink(&file, &link).expect("own folder");
+        assert_eq!(said(&link), "trusted");
+        allow(&open, 0o777);
+        assert!(said(&link).starts_with("every user may write to the folder"));
+    }
+
+    #[test]
+    fn what_belongs_to_another_user_is_refused() {
+        // SAFETY: geteuid takes nothing and always succeeds.
+        if unsafe { libc::geteuid() } != 0 {
+            return; // only root gives files away
+        }
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = root.path().join("vendors");
+        fs::create_dir(&folder).expect("own folder");
+        let file = folder.join("library.so");
+        fs::write(&file, "").expect("own file");
+        let give = |path: &Path, user| {
+            std::os::unix::fs::chown(path, Some(user), None).expect("root may");
+        };
+        give(&file, 12_345);
+        assert_eq!(said(&file), "it belongs to another user (uid 12345)");
+        assert!(Refused::of(&read(&file, true).expect_err("refused")).is_some());
+        assert!(read(&file, false).is_ok());
+        give(&file, 0);
+        give(&folder, 12_345);
+        assert!(said(&file).ends_with("belongs to another user (uid 12345)"));
+    }
+}

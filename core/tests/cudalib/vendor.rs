@@ -1,0 +1,46 @@
+//! The vendor: `cuda`, with another name and way of serving.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, LazyLock};
+
+use flagos_core::runtime::Vendor;
+use flagos_core::vendors::cuda::ENTRY;
+use flagos_core::vendors::library::{
+    Export, FLAGOS_VENDOR_EXTERNAL_STREAMS, FLAGOS_VENDOR_LAUNCHES, FLAGOS_VENDOR_NATIVE_HANDLES,
+};
+use flagos_core::vendors::{Description, Serving, Settings};
+use flagos_core::{Error, Result};
+
+/// See the module.
+pub struct Cudalib;
+
+fn settings() -> Settings {
+    Settings {
+        cuda_visible_devices: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+        ..Settings::default()
+    }
+}
+
+impl Export for Cudalib {
+    fn description() -> &'static Description {
+        static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| Description {
+            name: "cudalib".into(),
+            aliases: Vec::new(),
+            serving: Serving::Library,
+            // Collectives and FlagGems take tensors of torch's own CUDA.
+            collective_engine: None,
+            flaggems_vendor: None,
+            ..(ENTRY.description)().clone()
+        });
+        &DESCRIPTION
+    }
+    fn capabilities() -> u64 {
+        FLAGOS_VENDOR_NATIVE_HANDLES | FLAGOS_VENDOR_EXTERNAL_STREAMS | FLAGOS_VENDOR_LAUNCHES
+    }
+    fn probe() -> Result<usize> {
+        (ENTRY.survey)(&settings()).map_err(|reason| Error::device("probe", reason))
+    }
+    fn open(pending: &'static AtomicU64) -> Result<Arc<dyn Vendor>> {
+        (ENTRY.open)(&settings(), pending)
+    }
+}

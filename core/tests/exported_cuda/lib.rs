@@ -1,0 +1,38 @@
+//! The vendor `cuda` as a library of `flagos_vendor.h`.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
+
+use flagos_core::runtime::Vendor;
+use flagos_core::vendors::cuda::ENTRY;
+use flagos_core::vendors::library::{
+    Export, FLAGOS_VENDOR_EXTERNAL_STREAMS, FLAGOS_VENDOR_LAUNCHES, FLAGOS_VENDOR_NATIVE_HANDLES,
+};
+use flagos_core::vendors::{Description, Settings};
+use flagos_core::{Error, Result};
+
+struct Cuda;
+
+fn settings() -> Settings {
+    Settings {
+        cuda_visible_devices: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+        ..Settings::default()
+    }
+}
+
+impl Export for Cuda {
+    fn description() -> &'static Description {
+        (ENTRY.description)()
+    }
+    fn capabilities() -> u64 {
+        FLAGOS_VENDOR_NATIVE_HANDLES | FLAGOS_VENDOR_EXTERNAL_STREAMS | FLAGOS_VENDOR_LAUNCHES
+    }
+    fn probe() -> Result<usize> {
+        (ENTRY.survey)(&settings()).map_err(|reason| Error::device("probe", reason))
+    }
+    fn open(pending: &'static AtomicU64) -> Result<Arc<dyn Vendor>> {
+        (ENTRY.open)(&settings(), pending)
+    }
+}
+
+flagos_core::export_vendor!(Cuda);

@@ -1,0 +1,37 @@
+//! The vendor `host` as a library of `flagos_vendor.h`. `FLAGOS_HOST_*` set it up as they set up the one of the core.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
+
+use flagos_core::env::{Env, HostSettings};
+use flagos_core::runtime::Vendor;
+use flagos_core::vendors::host::ENTRY;
+use flagos_core::vendors::library::{Export, FLAGOS_VENDOR_HOST_COMPUTES};
+use flagos_core::vendors::{Description, Settings};
+use flagos_core::{Error, Result};
+
+struct Host;
+
+fn settings() -> Result<Settings> {
+    Ok(Settings {
+        host: HostSettings::from_env(&Env::from_process())?,
+        ..Settings::default()
+    })
+}
+
+impl Export for Host {
+    fn description() -> &'static Description {
+        (ENTRY.description)()
+    }
+    fn capabilities() -> u64 {
+        FLAGOS_VENDOR_HOST_COMPUTES
+    }
+    fn probe() -> Result<usize> {
+        (ENTRY.survey)(&settings()?).map_err(|reason| Error::device("probe", reason))
+    }
+    fn open(pending: &'static AtomicU64) -> Result<Arc<dyn Vendor>> {
+        (ENTRY.open)(&settings()?, pending)
+    }
+}
+
+flagos_core::export_vendor!(Host);
