@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from os import PathLike
 from typing import Any, TypedDict
 
-from flagos.runtime import Device, VendorReport
+from flagos.runtime import Device, VendorInfo, VendorReport
 
 class _Variable(TypedDict):
     """One declared environment variable."""
@@ -20,6 +20,15 @@ class _Variable(TypedDict):
     default: str
     doc: str
     value: str | None
+
+class _Check(TypedDict):
+    """One check of the conformance suite for vendors."""
+
+    name: str
+    #: What a vendor that passes has shown.
+    proves: str
+    #: The functions of ``flagos_vendor.h`` to look at after a failure.
+    functions: list[str]
 
 class FlagosError(Exception):
     """Base of every error raised by flagos."""
@@ -81,14 +90,49 @@ def init() -> None:
 def device_count() -> int:
     """The number of devices, 0 when something is wrong. Initialises nothing and never fails."""
 
+def find_vendors_in(folder: str) -> None:
+    """Looks for manifests of vendors in this folder too, which need not exist."""
+
+def contribute_vendor(manifest: str) -> None:
+    """Adds the vendor of this manifest."""
+
+def contribute_missing_vendor(name: str, origin: str, reason: str) -> None:
+    """Adds a vendor that ``origin`` contributes without a manifest, for this reason."""
+
 def vendor() -> str:
     """The vendor that serves this process, or would after initialisation. Opens nothing."""
+
+def vendor_info() -> VendorInfo:
+    """The description of the vendor that serves this process, or would after initialisation.
+
+    Loads the vendor's library if it is one, and opens no device. With a mistake in the configuration, which
+    :func:`init` reports, it is the best vendor present. Raises :class:`FlagosError` when the library cannot be loaded.
+    """
 
 def devices() -> list[Device]:
     """Every device."""
 
 def vendors() -> list[VendorReport]:
-    """Every vendor, the best first, and why it is used or not; initialises nothing."""
+    """Every vendor, the best first, and why it is used or not; initialises and loads nothing."""
+
+# The checklist of `flagos vendor check`. A target is the path of a library or a manifest, which has a slash in it, or
+# the name of a vendor that is built in.
+
+def conformance_checks() -> list[_Check]:
+    """Every check of the conformance suite, in order."""
+
+def take_vendor(target: str, passed: Callable[[str, str], None]) -> None:
+    """Takes the library, opens the vendor, and closes it. Runs its code, which may end the process.
+
+    ``passed`` is told of every step that has passed: its name, and what it has shown. Raises FlagosError for the step
+    that fails.
+    """
+
+def check_vendor(target: str, name: str) -> str | None:
+    """Opens the vendor and runs one check. Returns what is wrong. May never return."""
+
+def find_kernels(file: str, names: Sequence[str]) -> list[str] | None:
+    """Those of the operators that a library has kernels for; ``None`` if it has no kernels at all."""
 
 # Implementations.
 
@@ -343,12 +387,16 @@ def environment_markdown() -> str:
 # Launches of Triton's kernels, for ``torch_fl.launcher``.
 
 class CompiledKernel:
-    """A kernel that Triton has compiled and loaded, with the types of the parameters it is passed."""
+    """A kernel that a backend of Triton has compiled and loaded, with the types of the parameters it is passed.
+
+    Raises :class:`UnsupportedError` when no vendor launches the backend's kernels.
+    """
 
     def __new__(
         cls,
+        backend: str,
         function: int,
-        num_warps: int,
+        threads: int,
         num_ctas: int,
         shared: int,
         cooperative: bool,
@@ -396,6 +444,8 @@ def launch_knobs(
     active: object,
     get_device: Callable[[], int],
     get_stream: Callable[[int], int],
+    backend: str,
+    device_type: int,
     /,
 ) -> None:
     """Declares Triton's knobs and driver as the objects that are read at every launch."""

@@ -15,7 +15,7 @@ class Device(TypedDict):
 
     index: int
     name: str
-    #: As in ``FLAGOS_VENDOR``: ``host``, ``cuda``, ...
+    #: As in ``FLAGOS_VENDOR``, such as ``host``.
     vendor: str
     #: Bytes.
     total_memory: int
@@ -27,16 +27,63 @@ class Device(TypedDict):
 
 
 class VendorReport(TypedDict):
-    """The state of one vendor of this build, found without starting it."""
+    """The state of one vendor, found without starting it, and without loading its library."""
 
     #: As in ``FLAGOS_VENDOR``.
     name: str
-    #: The number of devices that it would show.
-    devices: int
+    #: ``built in``, or the path of the manifest that tells of it.
+    source: str
+    #: The number of devices that it would show; ``None`` while its library has not been tried.
+    devices: int | None
     #: Whether its devices are the ones used.
     chosen: bool
     #: The reason why it is chosen, not chosen, or unusable.
     reason: str
+
+
+class VendorVariable(TypedDict):
+    """An environment variable of a vendor."""
+
+    name: str
+    #: What it does.
+    text: str
+
+
+class VendorLibrary(TypedDict):
+    """A library that a vendor uses."""
+
+    #: The name by which the dynamic linker finds it.
+    soname: str
+    #: What it is for.
+    text: str
+    #: Whether the vendor needs it.
+    required: bool
+
+
+class VendorInfo(TypedDict):
+    """What is special about a vendor, as data."""
+
+    name: str
+    #: The version of the vendor's code, for people.
+    version: str
+    #: Other names that select the vendor.
+    aliases: list[str]
+    #: How a framework computes on the devices: ``host`` (host code on device memory), ``torch`` (torch on its
+    #: own ``torch_device_type``) or ``library`` (kernels of the vendor's library).
+    serving: str
+    torch_device_type: str | None
+    #: The collective engine for the vendor's memory.
+    collective_engine: str | None
+    #: The name of the vendor's Triton backend: a folder of ``triton.backends``.
+    triton_backend: str | None
+    #: The vendor's name in FlagGems.
+    flaggems_vendor: str | None
+    #: The ``DLDeviceType`` of device memory.
+    dlpack_device_type: int
+    variables: list[VendorVariable]
+    libraries: list[VendorLibrary]
+    #: Texts that mean, in an error of any library over the vendor, that the device is lost.
+    device_lost: list[str]
 
 
 def device_count() -> int:
@@ -50,7 +97,7 @@ def devices() -> list[Device]:
 
 
 def vendors() -> list[VendorReport]:
-    """Every vendor, the best first. Initialises nothing.
+    """Every vendor, the best first. Initialises nothing, and loads no library.
 
     Raises :class:`flagos.ConfigError` for a wrong configuration, not for a vendor that is missing.
     """

@@ -1,9 +1,12 @@
 //! The C table and the devices behind it.
 
 use std::ffi::{c_void, CStr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use flagos_core::abi;
-use flagos_core::vendors::VendorReport;
+use flagos_core::vendors::discovery::{self, Place};
+use flagos_core::vendors::{Description, VendorReport};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -14,8 +17,39 @@ use crate::router::with_router;
 /// The capsule's name, which an adapter passes to `PyCapsule_GetPointer`.
 const CAPSULE_NAME: &CStr = c"flagos.FlagosApi";
 
+/// Lets Python tell where manifests of vendors are, before a vendor is looked for the first time.
+fn find_manifests(py: Python<'_>) -> PyResult<()> {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if !DONE.load(Ordering::Acquire) {
+        py.import("flagos.vendor_manifests")?
+            .call_method0("hand_over")?;
+        DONE.store(true, Ordering::Release);
+    }
+    Ok(())
+}
+
+#[pyfunction]
+fn find_vendors_in(folder: PathBuf) {
+    discovery::add(Place::Folder(folder));
+}
+
+#[pyfunction]
+fn contribute_vendor(manifest: PathBuf) {
+    discovery::add(Place::Manifest(manifest));
+}
+
+#[pyfunction]
+fn contribute_missing_vendor(name: String, origin: String, reason: String) {
+    discovery::add(Place::Missing {
+        name,
+        origin,
+        reason,
+    });
+}
+
 #[pyfunction]
 fn api_capsule(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    find_manifests(py)?;
     let table: *const abi::FlagosApi = abi::api();
     // SAFETY: the GIL is held; name and table live as long as the process, so that the capsule
     // needs no destructor; readers get the table through a const pointer.
@@ -31,6 +65,7 @@ fn api_capsule(py: Python<'_>) -> PyResult<Py<PyAny>> {
 
 #[pyfunction]
 fn init(py: Python<'_>) -> PyResult<()> {
+    find_manifests(py)?;
     with_router(py, "init", |router| {
         logs::check_directives(router.config()?.log.as_deref())?;
         abi::initialize().map(drop)
@@ -38,17 +73,58 @@ fn init(py: Python<'_>) -> PyResult<()> {
 }
 
 #[pyfunction]
-fn device_count(py: Python<'_>) -> i32 {
-    py.detach(|| (abi::api().device_count)())
+fn device_count(py: Python<'_>) -> PyResult<i32> {
+    find_manifests(py)?;
+    Ok(py.detach(|| (abi::api().device_count)()))
 }
 
 #[pyfunction]
 fn vendor(py: Python<'_>) -> PyResult<&'static str> {
+    find_manifests(py)?;
     with_router(py, "vendor", |_| abi::chosen_vendor())
 }
 
 #[pyfunction]
+fn vendor_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    find_manifests(py)?;
+    let description = with_router(py, "vendor_info", |_| abi::chosen_description())?;
+    described(py, description)
+}
+
+/// The description of a vendor as a dict.
+fn described<'py>(py: Python<'py>, description: &Description) -> PyResult<Bound<'py, PyDict>> {
+    let info = PyDict::new(py);
+    info.set_item("name", &description.name)?;
+    info.set_item("version", &description.version)?;
+    info.set_item("aliases", &description.aliases)?;
+    info.set_item("serving", description.serving.word())?;
+    info.set_item("torch_device_type", description.serving.torch_device_type())?;
+    info.set_item("collective_engine", &description.collective_engine)?;
+    info.set_item("triton_backend", &description.triton_backend)?;
+    info.set_item("flaggems_vendor", &description.flaggems_vendor)?;
+    info.set_item("dlpack_device_type", description.dlpack_device_type)?;
+    let variables = description.variables.iter().map(|variable| {
+        let entry = PyDict::new(py);
+        entry.set_item("name", &variable.name)?;
+        entry.set_item("text", &variable.text)?;
+        Ok(entry)
+    });
+    info.set_item("variables", variables.collect::<PyResult<Vec<_>>>()?)?;
+    let libraries = description.libraries.iter().map(|library| {
+        let entry = PyDict::new(py);
+        entry.set_item("soname", &library.soname)?;
+        entry.set_item("text", &library.text)?;
+        entry.set_item("required", library.required)?;
+        Ok(entry)
+    });
+    info.set_item("libraries", libraries.collect::<PyResult<Vec<_>>>()?)?;
+    info.set_item("device_lost", &description.device_lost)?;
+    Ok(info)
+}
+
+#[pyfunction]
 fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    find_manifests(py)?;
     let runtime = py.detach(abi::initialize).into_python(py)?;
     let vendor = runtime.vendor();
     let mut found = Vec::new();
@@ -69,10 +145,12 @@ fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
 
 #[pyfunction]
 fn vendors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    find_manifests(py)?;
     let reports = py.detach(abi::vendor_reports).into_python(py)?;
     let describe = |report: VendorReport| {
         let vendor = PyDict::new(py);
         vendor.set_item("name", report.name)?;
+        vendor.set_item("source", report.source)?;
         vendor.set_item("devices", report.devices)?;
         vendor.set_item("chosen", report.chosen)?;
         vendor.set_item("reason", report.reason)?;
@@ -84,10 +162,14 @@ fn vendors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("abi_version", abi::FLAGOS_ABI_VERSION)?;
+    module.add_function(wrap_pyfunction!(find_vendors_in, module)?)?;
+    module.add_function(wrap_pyfunction!(contribute_vendor, module)?)?;
+    module.add_function(wrap_pyfunction!(contribute_missing_vendor, module)?)?;
     module.add_function(wrap_pyfunction!(api_capsule, module)?)?;
     module.add_function(wrap_pyfunction!(init, module)?)?;
     module.add_function(wrap_pyfunction!(device_count, module)?)?;
     module.add_function(wrap_pyfunction!(vendor, module)?)?;
+    module.add_function(wrap_pyfunction!(vendor_info, module)?)?;
     module.add_function(wrap_pyfunction!(devices, module)?)?;
     module.add_function(wrap_pyfunction!(vendors, module)?)
 }

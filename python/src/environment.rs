@@ -59,6 +59,7 @@ fn kind(kind: VarKind) -> &'static str {
         VarKind::Limit => "limit",
         VarKind::Bytes => "bytes",
         VarKind::Path => "path",
+        VarKind::Paths => "paths",
         VarKind::Text => "text",
         VarKind::Route => "route",
         VarKind::Retired => "retired",

@@ -20,6 +20,7 @@ mod plan;
 mod router;
 mod routes;
 mod submodule;
+mod vendor_check;
 
 use pyo3::prelude::*;
 
@@ -35,6 +36,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     logs::register(module)?;
     device::register(module)?;
+    vendor_check::register(module)?;
     comm::register(module)?;
     environment::register(module)?;
     configuration::register(module)?;

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from python.tests.chips import chip, chip_objects, compiled, defective  # noqa: F401  fixtures
 from python.tests.interpreters import (  # noqa: F401  fixtures
     bare_python,
     diagnose,

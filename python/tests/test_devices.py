@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import flagos
 from flagos import _core
+from flagos.runtime import VendorInfo
 from python.tests.interpreters import Interpreter
 
 
@@ -46,6 +48,32 @@ def test_vendors_say_why_without_starting(interpreter: Interpreter) -> None:
     )
     result = interpreter.program(program, CUDA_VISIBLE_DEVICES="")
     assert result.out == "cuda False\nhost True\n1\n", result.err
+
+
+def test_the_vendor_is_described(interpreter: Interpreter) -> None:
+    program = (
+        "import json, os\n"
+        "from flagos import _core\n"
+        "print(json.dumps(_core.vendor_info()))\n"
+        "child = os.fork()\n"
+        "if child == 0: os._exit(len(_core.devices()))\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    )
+    described, child = interpreter.program(program, FLAGOS_VENDOR="host").out.splitlines()
+    info = json.loads(described)
+    assert info.keys() == VendorInfo.__annotations__.keys()
+    assert (info["name"], info["serving"], info["torch_device_type"]) == ("host", "host", None)
+    assert (info["collective_engine"], info["dlpack_device_type"]) == ("shm", 1)
+    assert child == "1", "no device was opened, so a child can use them"
+
+
+def test_a_vendor_that_cannot_be_used_is_an_error_of_its_first_use(
+    interpreter: Interpreter,
+) -> None:
+    program = "from flagos import _core; print(_core.vendor_info()['name']); _core.init()"
+    result = interpreter.program(program, FLAGOS_VENDOR="cuda")
+    assert result.out == "host\n"
+    assert "ConfigError: FLAGOS_VENDOR: vendor `cuda` cannot be used" in result.err
 
 
 def test_counting_devices_never_fails(interpreter: Interpreter) -> None:

@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from flagos.cli import contributed, devices, doctor, environment, operators
+from flagos.cli import contributed, devices, doctor, environment, operators, vendor
 from flagos.cli.output import CommandError, print_json
 
 #: The commands of this package, each with the function that adds it to the parser.
@@ -21,6 +21,7 @@ OWN = {
     "explain": operators.add_explain_to,
     "doctor": doctor.add_to,
     "env": environment.add_to,
+    "vendor": vendor.add_to,
 }
 
 

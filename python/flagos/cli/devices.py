@@ -6,18 +6,24 @@ import argparse
 
 from flagos.cli.output import Commands, add_command, print_json, print_table
 
+#: The source of a vendor that no manifest tells of.
+BUILT_IN = "built in"
+
 DETAILS = """
-Imports no framework. FLAGOS_VENDOR chooses the vendor, FLAGOS_HOST_DEVICES the number of host devices,
-CUDA_VISIBLE_DEVICES NVIDIA's.
+Imports no framework. FLAGOS_VENDOR chooses the vendor, FLAGOS_VENDOR_PATH names manifests of vendors' libraries,
+FLAGOS_HOST_DEVICES the number of host devices.
 
 example:
   $ flagos devices
   device    vendor  name                  memory    cores
   flagos:0  host    AMD EPYC 9654 (host)  64.0 GiB  16
 
-  vendor  devices  used  why
-  cuda    0        no    this machine has no NVIDIA device
-  host    1        yes   the best vendor available here
+  vendor   devices  used  why
+  example  ?        no    this machine has no /dev/example[0-9]*; FLAGOS_VENDOR=example tries it nevertheless
+  host     1        yes   the best vendor available here
+
+  vendor   manifest
+  example  /opt/example/example.toml
 """
 
 
@@ -55,11 +61,17 @@ def devices(options: argparse.Namespace) -> int:
         [
             (
                 vendor["name"],
-                str(vendor["devices"]),
+                "?" if vendor["devices"] is None else str(vendor["devices"]),
                 "yes" if vendor["chosen"] else "no",
                 vendor["reason"],
             )
             for vendor in vendors
         ],
     )
+    manifests = [
+        (vendor["name"], vendor["source"]) for vendor in vendors if vendor["source"] != BUILT_IN
+    ]
+    if manifests:
+        print()
+        print_table(("vendor", "manifest"), manifests)
     return 0

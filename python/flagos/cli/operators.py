@@ -7,8 +7,8 @@ import sys
 from fnmatch import fnmatchcase
 from typing import Any
 
-from flagos.cli.loading import load_adapters
 from flagos.cli.output import CommandError, Commands, add_command, print_json, print_table
+from flagos.loading import load_adapters
 
 OPS = """
 Imports the adapters that are installed, since they register the operators.

@@ -67,7 +67,7 @@ def vendors() -> Iterator[Check]:
     for report in reports:
         used = "used" if report["chosen"] else "not used"
         count = report["devices"]
-        devices = f"{count} device{'' if count == 1 else 's'}"
-        yield ok(
-            f"vendor {report['name']}", f"{devices}, {used}: {report['reason']}", vendor=report
-        )
+        devices = "not tried" if count is None else f"{count} device{'' if count == 1 else 's'}"
+        source = "" if report["source"] == "built in" else f" ({report['source']})"
+        detail = f"{devices}, {used}: {report['reason']}{source}"
+        yield ok(f"vendor {report['name']}", detail, vendor=report)

@@ -171,7 +171,7 @@ unsafe fn attempt(
     };
     let roles = roles.ok_or(Reason::Signature)?;
     let device = knobs.device(py).map_err(|_| Reason::Driver)?;
-    let mut key = Key::new(device);
+    let mut key = Key::new(device, knobs.memory());
     let mut room = [MaybeUninit::uninit(); ARGUMENTS];
     let mut own_grid = grid;
     for ((object, role), value) in arguments.values.iter().zip(&*roles).zip(&mut room) {

@@ -1,6 +1,7 @@
 //! A kernel that Triton has compiled and loaded.
 
-use flagos_core::vendors::cuda::kernel::{Kernel, Shape};
+use flagos_core::abi;
+use flagos_core::runtime::launch::{Kernel, ParameterType, Shape};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -9,18 +10,17 @@ use crate::errors::IntoPython as _;
 use super::key::value_of;
 use super::pack::Type;
 
-/// A loaded kernel: `(function, num_warps, num_ctas, shared, cooperative, pdl, types)`, where `types` are
-/// those of the parameters that are passed. A launch appends two NULLs, for the global and the profiling
+/// A loaded kernel: `(backend, function, threads, num_ctas, shared, cooperative, pdl, types)`, where `backend` is
+/// Triton's, whose kernels some vendor has to launch, and `types` are those of the parameters that are passed. A launch
+/// appends two NULLs, for the global and the profiling
 /// scratch memory: a kernel that needs either cannot be launched natively.
 #[pyclass(frozen, module = "flagos._core")]
 pub struct CompiledKernel {
-    kernel: Kernel,
+    kernel: Box<dyn Kernel>,
     num_ctas: u32,
     pub(super) types: Box<[Type]>,
 }
 
-/// The number of threads of a warp, as in Triton's launcher.
-const WARP: u32 = 32;
 /// The number of parameters that Triton appends.
 const SCRATCH: usize = 2;
 
@@ -30,8 +30,9 @@ impl CompiledKernel {
     #[allow(clippy::too_many_arguments)] // an argument each in Python
     fn new(
         py: Python<'_>,
+        backend: &str,
         function: u64,
-        num_warps: u32,
+        threads: u32,
         num_ctas: u32,
         shared: u32,
         cooperative: bool,
@@ -45,17 +46,18 @@ impl CompiledKernel {
                     .ok_or_else(|| PyValueError::new_err(format!("a parameter of type {name}")))
             })
             .collect::<PyResult<_>>()?;
-        let mut sizes: Vec<_> = types.iter().map(|kind| kind.size()).collect();
-        sizes.extend([8; SCRATCH]);
+        let sizes = types.iter().map(|kind| kind.size());
+        let parameters: Vec<_> = sizes.chain([8; SCRATCH]).map(ParameterType::Word).collect();
         let shape = Shape {
-            block: [num_warps.saturating_mul(WARP), 1, 1],
+            block: [threads, 1, 1],
             cluster: [num_ctas, 1, 1],
             shared_bytes: shared,
             cooperative,
             pdl,
         };
-        // SAFETY: Triton loaded it in the context that is current, and never unloads it.
-        let kernel = unsafe { Kernel::new(function, shape, &sizes) }.into_python(py)?;
+        let launcher = abi::triton_launcher(backend).into_python(py)?;
+        // SAFETY: Triton loaded it on the device that is current, and never unloads it.
+        let kernel = unsafe { launcher.kernel(function, &shape, &parameters) }.into_python(py)?;
         Ok(Self {
             kernel,
             num_ctas,

@@ -7,13 +7,13 @@
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-use flagos_core::vendors::cuda::kernel::device_address;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi as py_ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::ffi::{self, Object};
+use super::memory::Memory;
 use super::outcome::Reason;
 use super::pack::Value;
 use super::tensor;
@@ -57,7 +57,8 @@ const WORDS: usize = 256;
 pub const ARGUMENTS: usize = 128;
 
 /// A key while it is written.
-pub struct Key {
+pub struct Key<'m> {
+    memory: &'m Memory,
     /// The first `length` words are written. The others stay uninitialised, because writing them would cost too much at
     /// every launch.
     words: [MaybeUninit<u64>; WORDS],
@@ -80,11 +81,12 @@ const BY_VALUE: u64 = 1 << 48;
 /// The alignment, and the divisor, that Triton specialises for.
 const ALIGNMENT: u64 = 16;
 
-impl Key {
-    /// A key that begins with the number of the device.
+impl<'m> Key<'m> {
+    /// A key that begins with the number of the device, for kernels that reach this memory.
     #[inline]
-    pub fn new(device: u64) -> Self {
+    pub fn new(device: u64, memory: &'m Memory) -> Self {
         let mut key = Self {
+            memory,
             words: [MaybeUninit::uninit(); WORDS],
             length: 1,
         };
@@ -123,7 +125,7 @@ impl Key {
         unsafe {
             if role != Role::Constant {
                 if let Some(tensor) = tensor::read(object) {
-                    let address = reachable(tensor)?;
+                    let address = self.memory.reach(tensor)?;
                     let aligned = u64::from(tensor.address % ALIGNMENT == 0);
                     self.push(TENSOR | aligned << 40 | u64::from(tensor.dtype as u32))?;
                     return Ok(Value::Address(address));
@@ -256,20 +258,7 @@ impl Key {
             dtype: 0,
             device_type,
         };
-        reachable(tensor).map(Value::Address)
-    }
-}
-
-/// The address by which a kernel reaches the tensor. Triton asks the driver for the address of every tensor;
-/// here only those that are not on a CUDA device need the question.
-#[inline]
-fn reachable(tensor: tensor::Tensor) -> Result<u64, Reason> {
-    if tensor.device_type == tensor::CUDA || tensor.address == 0 {
-        return Ok(tensor.address);
-    }
-    match device_address(tensor.address) {
-        Ok(Some(address)) => Ok(address),
-        Ok(None) | Err(_) => Err(Reason::Memory),
+        self.memory.reach(tensor).map(Value::Address)
     }
 }
 
@@ -299,7 +288,7 @@ unsafe fn integer(object: Object) -> Result<Value, Reason> {
 
 /// The value of a constant, as a launch plan keeps it for a parameter; `None` for an object that is no number.
 pub fn value_of(object: &Bound<'_, PyAny>) -> Option<Value> {
-    let mut key = Key::new(0);
+    let mut key = Key::new(0, &Memory::NONE);
     // SAFETY: alive, and the GIL is held.
     let value = unsafe { key.read(object.py(), object.as_ptr(), Role::Constant) };
     value.ok().filter(|value| *value != Value::Other)

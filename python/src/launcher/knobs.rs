@@ -2,12 +2,14 @@
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use flagos_core::abi;
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use super::ffi::{self, Object};
 use super::key;
+use super::memory::Memory;
 use super::outcome::Reason;
 
 /// The objects that hold Triton's knobs, as `triton.knobs` has them. Every launch reads them, so that a change
@@ -27,6 +29,7 @@ pub struct Knobs {
     active: Py<PyAny>,
     get_device: Py<PyAny>,
     get_stream: Py<PyAny>,
+    memory: Memory,
 }
 
 // SAFETY: interned names, alive as long as the process.
@@ -83,6 +86,12 @@ impl Knobs {
         Ok(())
     }
 
+    /// The memory that the driver's kernels reach.
+    #[inline]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
     /// The current device.
     #[inline]
     pub fn device(&self, py: Python<'_>) -> PyResult<u64> {
@@ -101,7 +110,8 @@ impl Knobs {
 
 /// Declares Triton's knobs: the instances' dictionaries of `knobs.runtime` and `knobs.compilation`, the
 /// two chains of launch hooks with their lists, the dictionary of `triton.runtime.driver`, the active
-/// driver, and its functions for the current device and stream.
+/// driver, its functions for the current device and stream, the name of its backend, and torch's `DeviceType` of
+/// the backend's tensors.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // one object each
 fn launch_knobs(
@@ -113,6 +123,8 @@ fn launch_knobs(
     active: Py<PyAny>,
     get_device: Py<PyAny>,
     get_stream: Py<PyAny>,
+    backend: &str,
+    device_type: i32,
 ) {
     let knobs = Knobs {
         runtime,
@@ -128,6 +140,8 @@ fn launch_knobs(
         active,
         get_device,
         get_stream,
+        // Without a launcher nothing is launched natively, which `CompiledKernel` says.
+        memory: Memory::new(device_type, abi::triton_launcher(backend).ok()),
     };
     CURRENT.store(Box::into_raw(Box::new(knobs)), Ordering::Release);
 }

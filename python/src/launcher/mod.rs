@@ -15,6 +15,7 @@ mod interception;
 mod key;
 mod knobs;
 mod launch_plan;
+mod memory;
 mod methods;
 mod outcome;
 mod pack;

@@ -39,9 +39,6 @@ pub struct Tensor {
     pub device_type: i32,
 }
 
-/// `DeviceType::CUDA`, in `torch/headeronly/core/DeviceType.h`.
-pub const CUDA: i32 = 1;
-
 /// The tensor's properties, if the object is a tensor that can be read directly.
 ///
 /// # Safety
