@@ -29,7 +29,7 @@ at::Tensor native_bytes(const c10::Storage& storage) {
   c10::StorageImpl* twin = own_twin(storage);
   auto bytes = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(twin)),
-      native.keys,
+      native->keys,
       caffe2::TypeMeta::Make<uint8_t>());
   bytes.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(twin->nbytes())});
   return bytes;
@@ -47,9 +47,9 @@ void follow_twin(const c10::Storage& storage) {
 at::Tensor adopt_native(const at::Tensor& native, int64_t device) {
   check_device_index(device);
   TORCH_CHECK(
-      native.device().type() == flagos::native.type,
+      native.device().type() == flagos::native->type,
       "flagos: expected a tensor on ",
-      flagos::native.name,
+      flagos::native->name,
       ", got one on ",
       native.device());
   return view_of(native, wrap_storage(native.storage(), static_cast<c10::DeviceIndex>(device)));

@@ -7,15 +7,17 @@
 #include <cstring>
 #include <unordered_set>
 
-#include "aten/attention.h"
 #include "aten/boxed.h"
 #include "aten/register.h"
 #include "cuda/register.h"
+#include "flagos_vendor.h"
+#include "host/register.h"
 #include "library.h"
 #include "runtime/device_names.h"
 #include "runtime/native.h"
 #include "runtime/register.h"
 #include "shim.h"
+#include "vendor_library/register.h"
 
 namespace flagos {
 
@@ -30,18 +32,28 @@ std::vector<std::string>& registered_ops() {
 // From this index on operators have typed and boxed kernels; those before have kernels of their own.
 size_t first_native = 0;
 
-// Whether the plan may route the operator to copies of its arguments on the CPU. On the host vendor it runs there
+// Whether the plan may route the operator to copies of its arguments on the CPU. Where the host computes it runs there
 // anyway.
 bool runs_on_cpu_too(size_t index) {
-  if (!native.cuda || index < first_native) {
+  if (native->host_computes() || index < first_native) {
     return false;
   }
   const std::string& name = registered_ops()[index];
-  if (name.rfind("aten::", 0) != 0) {
+  if (native->owned_by_torch && name.rfind("aten::", 0) != 0) {
     return false;
   }
   const auto op = find_operator(name);
   return op.has_value() && has_kernel(*op, c10::DispatchKey::CPU);
+}
+
+// Why the native device has no kernel for the operator; null if it has one.
+const char* why_not_natively(size_t index) {
+  if (!native->by_copies || index < first_native) {
+    return nullptr;
+  }
+  const auto op = find_operator(registered_ops()[index]);
+  const std::string* why_not = op.has_value() ? why_not_by_library(*op) : nullptr;
+  return why_not != nullptr ? why_not->c_str() : nullptr;
 }
 
 // Composites that must get the flagos tensors themselves, because they ask for devices or only make views.
@@ -57,6 +69,20 @@ const std::unordered_set<std::string>& left_to_torch() {
       "aten::_pin_memory.out",
       "aten::_pack_padded_sequence",
       "aten::_nested_tensor_from_tensor_list",
+  };
+  return names;
+}
+
+const std::unordered_set<std::string>& composites_by_device() {
+  static const std::unordered_set<std::string> names = {
+      "aten::addr_",
+      "aten::convolution",
+      "aten::convolution.out",
+      "aten::convolution_backward",
+      "aten::convolution_backward.out",
+      "aten::_convolution",
+      "aten::_convolution.out",
+      "aten::mode.values",
   };
   return names;
 }
@@ -87,7 +113,12 @@ bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c
   if (op.hasKernelForDispatchKey(native_key)) {
     return true;
   }
-  if (native_key != native.dense || left_to_torch().count(name) != 0 || is_view(op.schema()) ||
+  // On copies composites are left to torch, so that what they consist of reaches the library's kernels, but for those
+  // that the library serves as a whole and those that ask which device a tensor is on.
+  if (native->by_copies && composites_by_device().count(name) == 0 && why_not_by_library(op) != nullptr) {
+    return false;
+  }
+  if (native_key != native->dense || left_to_torch().count(name) != 0 || is_view(op.schema()) ||
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
     return false;
   }
@@ -113,7 +144,9 @@ void register_boxed(const std::string& name_space, c10::DispatchKey key, c10::Di
     }
     library->impl(
         full.c_str(),
-        torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(*op, c10::DispatchKeySet(native_key))));
+        native->by_copies ? library_kernel(*op, native_key)
+                          : torch::CppFunction::makeFromBoxedFunctor(
+                                std::make_unique<BoxedKernel>(*op, c10::DispatchKeySet(native_key))));
     if (key == c10::DispatchKey::PrivateUse1) {
       registered_ops().push_back(full);
     }
@@ -127,38 +160,44 @@ void register_operators() {
   Registrar registrar(*library, *autograd, registered_ops());
   register_factories_and_views(registrar);
   register_copies(registrar);
-  register_attention(registrar, native.cuda ? cuda_attention() : host_attention());
-  if (native.cuda) {
-    register_to(registrar);
-    register_rnn_cudnn(registrar);
-    register_cudnn_choices(registrar);
-    register_fft_half(registrar);
-  } else {
-    register_rnn(registrar);
-    register_dropout(registrar);
-    register_histc(registrar);
-    register_sync_batch_norm(registrar);
-  }
+  native->register_operators(registrar);
   first_native = registered_ops().size();
-  register_typed_pointwise(registrar);
-  register_typed_reductions(registrar);
-  register_typed_linear(registrar);
-  register_typed_gradients(registrar);
+  if (!native->by_copies) {
+    register_typed_pointwise(registrar);
+    register_typed_reductions(registrar);
+    register_typed_linear(registrar);
+    register_typed_gradients(registrar);
+  }
 
-  register_boxed("aten", c10::DispatchKey::PrivateUse1, native.dense);
-  register_boxed("aten", c10::DispatchKey::SparsePrivateUse1, native.sparse);
-  register_boxed("aten", c10::DispatchKey::SparseCsrPrivateUse1, native.compressed);
-  register_boxed("aten", c10::DispatchKey::QuantizedPrivateUse1, native.quantized);
-  register_boxed("aten", c10::DispatchKey::NestedTensorPrivateUse1, native.nested);
+  register_boxed("aten", c10::DispatchKey::PrivateUse1, native->dense);
+  register_boxed("aten", c10::DispatchKey::SparsePrivateUse1, native->sparse);
+  register_boxed("aten", c10::DispatchKey::SparseCsrPrivateUse1, native->compressed);
+  register_boxed("aten", c10::DispatchKey::QuantizedPrivateUse1, native->quantized);
+  register_boxed("aten", c10::DispatchKey::NestedTensorPrivateUse1, native->nested);
   // Quantized operators that take dense tensors, and parameters packed in an object, are dispatched as dense.
-  register_boxed("quantized", c10::DispatchKey::PrivateUse1, native.dense);
-  register_boxed("quantized", c10::DispatchKey::QuantizedPrivateUse1, native.quantized);
+  register_boxed("quantized", c10::DispatchKey::PrivateUse1, native->dense);
+  register_boxed("quantized", c10::DispatchKey::QuantizedPrivateUse1, native->quantized);
 
   auto* fallback = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback>());
 }
 
-void register_all(const FlagosApi* api, bool on_cuda) {
+// The native device as the vendor's description has it.
+std::unique_ptr<Native> choose_native() {
+  FlagosVendorInfo vendor{};
+  vendor.struct_size = sizeof(vendor);
+  check(core->vendor(&vendor));
+  switch (vendor.serving) {
+    case FLAGOS_VENDOR_SERVED_BY_HOST:
+      return host_native(vendor.name);
+    case FLAGOS_VENDOR_SERVED_BY_LIBRARY:
+      return library_native(vendor.name);
+    default:
+      return torch_native(vendor.name, vendor.torch_device_type);
+  }
+}
+
+void register_all(const FlagosApi* api) {
   TORCH_CHECK(
       api->abi_version == FLAGOS_ABI_VERSION && api->struct_size >= sizeof(FlagosApi),
       "torch_fl was built for version ",
@@ -175,18 +214,9 @@ void register_all(const FlagosApi* api, bool on_cuda) {
   TORCH_CHECK(failure.empty(), failure);
   failure = "flagos could not be registered earlier in this process; the first error says why";
   core = api;
-  if (on_cuda) {
-    choose_cuda();
-    teach_autograd_engine();
-    register_autograd_engine();
-  }
-  register_hooks(); // first: it refuses when another plugin owns the key
-  if (on_cuda) {
-    register_cuda_device();
-  } else {
-    register_host_guard();
-    register_host_allocators();
-  }
+  native = choose_native().release(); // for the life of the process
+  register_hooks();                   // first: it refuses when another plugin owns the key
+  native->register_device();
   register_profiler();
   register_library();
   register_autocast();
@@ -215,8 +245,8 @@ char* message_of(Work work) {
 
 extern "C" {
 
-char* flagos_shim_register(const FlagosApi* api, int on_cuda) {
-  return flagos::message_of([&] { flagos::register_all(api, on_cuda != 0); });
+char* flagos_shim_register(const FlagosApi* api) {
+  return flagos::message_of([&] { flagos::register_all(api); });
 }
 
 char* flagos_shim_watch_device_names(FlagosAsked asked) {
@@ -229,10 +259,10 @@ char* flagos_shim_watch_device_names(FlagosAsked asked) {
   });
 }
 
-void flagos_shim_each_op(void (*visit)(const char* name, int on_cpu_too, void* context), void* context) {
+void flagos_shim_each_op(FlagosVisitOp visit, void* context) {
   const auto& names = flagos::registered_ops();
   for (size_t i = 0; i < names.size(); ++i) {
-    visit(names[i].c_str(), flagos::runs_on_cpu_too(i) ? 1 : 0, context);
+    visit(names[i].c_str(), flagos::why_not_natively(i), flagos::runs_on_cpu_too(i) ? 1 : 0, context);
   }
 }
 

@@ -13,9 +13,9 @@
 extern "C" {
 #endif
 
-/* Registers the device with torch, served by CUDA or else by the CPU. Returns NULL, or a message to be freed with
+/* Registers the device with torch, served as the vendor's description says. Returns NULL, or a message to be freed with
  * flagos_shim_free. */
-char* flagos_shim_register(const FlagosApi* api, int on_cuda);
+char* flagos_shim_register(const FlagosApi* api);
 
 /* Registers the device because a program asks for it. Returns 0, or writes why not into `message`, NUL-terminated and
    cut to `size` bytes, and returns 1. */
@@ -29,9 +29,12 @@ char* flagos_shim_watch_device_names(FlagosAsked asked);
    to be freed with flagos_shim_free. */
 char* flagos_shim_open_comm(const FlagosCommApi* api);
 
-/* Calls `visit` with every `aten::name.overload` that has a kernel on flagos, and whether it can also be run on copies
-   of its arguments on the CPU. */
-void flagos_shim_each_op(void (*visit)(const char* name, int on_cpu_too, void* context), void* context);
+/* `name` is an `aten::name.overload` that runs on flagos, `why_not` the reason why the native device has no kernel for
+   it or NULL, and `on_cpu_too` says whether it can be run on copies of its arguments on the CPU. */
+typedef void (*FlagosVisitOp)(const char* name, const char* why_not, int on_cpu_too, void* context);
+
+/* Calls `visit` with every operator that runs on flagos. */
+void flagos_shim_each_op(FlagosVisitOp visit, void* context);
 
 /* The version of the torch headers this was built with, as in torch.__version__ without the local part. */
 const char* flagos_shim_torch_version(void);

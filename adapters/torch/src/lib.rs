@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void, CStr};
 use std::panic::catch_unwind;
 use std::sync::Mutex;
 
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -14,13 +14,13 @@ mod shim {
 
     // SAFETY: declared in csrc/shim.h; every function catches its exceptions.
     extern "C" {
-        pub fn flagos_shim_register(api: *const c_void, on_cuda: i32) -> *mut c_char;
+        pub fn flagos_shim_register(api: *const c_void) -> *mut c_char;
         pub fn flagos_shim_watch_device_names(
             asked: Option<extern "C" fn(*mut c_char, usize) -> i32>,
         ) -> *mut c_char;
         pub fn flagos_shim_open_comm(api: *const c_void) -> *mut c_char;
         pub fn flagos_shim_each_op(
-            visit: extern "C" fn(*const c_char, i32, *mut c_void),
+            visit: extern "C" fn(*const c_char, *const c_char, i32, *mut c_void),
             context: *mut c_void,
         );
         pub fn flagos_shim_torch_version() -> *const c_char;
@@ -42,25 +42,15 @@ fn take_message(message: *mut c_char) -> Result<(), String> {
     Err(text)
 }
 
-/// Registers the flagos device with torch. `api` is `flagos._core.api_capsule()`, `native` the device
-/// that serves it, "cpu" or "cuda". Idempotent.
+/// Registers the flagos device with torch, served as the vendor's description says. `api` is
+/// `flagos._core.api_capsule()`. Idempotent.
 ///
 /// Raises RuntimeError when the core's interface does not match or another plugin owns PrivateUse1.
 #[pyfunction]
-#[pyo3(signature = (api, native = "cpu"))]
-fn register(api: &Bound<'_, PyCapsule>, native: &str) -> PyResult<()> {
-    let on_cuda = match native {
-        "cpu" => 0,
-        "cuda" => 1,
-        other => {
-            return Err(PyValueError::new_err(format!(
-                "native must be 'cpu' or 'cuda', got '{other}'"
-            )))
-        }
-    };
+fn register(api: &Bound<'_, PyCapsule>) -> PyResult<()> {
     let pointer = api.pointer_checked(Some(c"flagos.FlagosApi"))?;
     // SAFETY: the capsule of that name holds the core's table, which lives as long as the process.
-    take_message(unsafe { shim::flagos_shim_register(pointer.as_ptr(), on_cuda) })
+    take_message(unsafe { shim::flagos_shim_register(pointer.as_ptr()) })
         .map_err(PyRuntimeError::new_err)
 }
 
@@ -143,22 +133,33 @@ fn open_comm(api: &Bound<'_, PyCapsule>) -> PyResult<()> {
         .map_err(PyRuntimeError::new_err)
 }
 
-extern "C" fn push_op(name: *const c_char, on_cpu_too: i32, context: *mut c_void) {
-    // SAFETY: `context` is the Vec of `registered_ops`, `name` a NUL-terminated string.
-    let (ops, name) = unsafe {
-        (
-            &mut *context.cast::<Vec<(String, bool)>>(),
-            CStr::from_ptr(name),
-        )
+/// An operator that runs on flagos: its name, the reason why the native device has no kernel for it if it has none, and
+/// whether it can be run on copies of its arguments on the CPU.
+type RegisteredOp = (String, Option<String>, bool);
+
+extern "C" fn push_op(
+    name: *const c_char,
+    why_not: *const c_char,
+    on_cpu_too: i32,
+    context: *mut c_void,
+) {
+    // SAFETY: `context` is the Vec of `registered_ops`.
+    let ops = unsafe { &mut *context.cast::<Vec<RegisteredOp>>() };
+    // SAFETY: the shim gives NUL-terminated strings, or NULL for the reason.
+    let text = |given: *const c_char| {
+        unsafe { CStr::from_ptr(given) }
+            .to_string_lossy()
+            .into_owned()
     };
-    ops.push((name.to_string_lossy().into_owned(), on_cpu_too != 0));
+    let why_not = (!why_not.is_null()).then(|| text(why_not));
+    ops.push((text(name), why_not, on_cpu_too != 0));
 }
 
-/// Every `aten::name.overload` that has a kernel on flagos, in order of registration, and whether
-/// it can also be run on copies of its arguments on the CPU.
+/// Every `aten::name.overload` that runs on flagos, in order of registration, with the reason why the native device has
+/// no kernel for it (None if it has one), and whether it can be run on copies of its arguments on the CPU.
 #[pyfunction]
-fn registered_ops() -> Vec<(String, bool)> {
-    let mut ops: Vec<(String, bool)> = Vec::new();
+fn registered_ops() -> Vec<RegisteredOp> {
+    let mut ops: Vec<RegisteredOp> = Vec::new();
     // SAFETY: `push_op` gets back the pointer to `ops`, which outlives the call.
     unsafe { shim::flagos_shim_each_op(push_op, (&raw mut ops).cast()) };
     ops

@@ -26,7 +26,7 @@ from python.tests.interpreters import (  # noqa: F401  fixtures
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 # The vendor that is tested holds for every process that a test starts.
-KEPT = "FLAGOS_VENDOR"
+KEPT = ("FLAGOS_VENDOR", "FLAGOS_VENDOR_PATH")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -48,7 +48,7 @@ def run_python() -> Run:
         environment = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith("FLAGOS_") or name == KEPT
+            if not name.startswith("FLAGOS_") or name in KEPT
         }
         return run_script(script, environment, variables, fails=fails, fresh=fresh)
 

@@ -62,7 +62,7 @@ def simulated_driver() -> Path:
     """A folder for LD_LIBRARY_PATH in which flagos finds two NVIDIA devices; torch finds the driver too old."""
     folder = Path(tempfile.mkdtemp(prefix="simulated-driver-"))
     atexit.register(shutil.rmtree, folder)
-    parts = ("state", "devices", "streams", "kernels", "nvml")
+    parts = ("state", "devices", "streams", "ptx", "kernels", "nvml")
     source = b"".join((DRIVER / f"{part}.cc").read_bytes() for part in parts)
     compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-x", "c++", "-std=c++17"]
     library = folder / "libcuda.so.1"

@@ -346,7 +346,7 @@ def test_flex_attention_without_a_kernel_of_the_cpu_is_computed_between_two_grap
 
     q, k, v = (torch.randn(2, 2, 128, 32, device="flagos") for _ in range(3))
     q.requires_grad_()
-    with pytest.raises(Exception, match="with gradients has no compiled kernel on the host vendor"):
+    with pytest.raises(Exception, match="with gradients has no compiled kernel on this device"):
         torch.compile(flex_attention, fullgraph=True)(q, k, v)
     apart, alone = (
         f(q, k, v, score_mod=score) for f in (torch.compile(flex_attention), flex_attention)

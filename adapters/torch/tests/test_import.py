@@ -129,7 +129,7 @@ BROKEN = {
     "no core": "sys.modules['flagos._core'] = None",
     "no extension": "sys.modules['torch_fl._C'] = None",
     "an older part": "sys.modules['torch_fl.waiting'] = types.ModuleType('torch_fl.waiting')",
-    "a part that is gone": "sys.modules['torch_fl._vendor'] = None",
+    "a part that is gone": "sys.modules['torch_fl.native'] = None",
     "a core that panics": """
 class Panic(BaseException): pass  # as pyo3's
 class Core(types.ModuleType):

@@ -229,7 +229,7 @@ print(torch.ones(2).sum().item())
     [
         pytest.param("torch.utils.rename_privateuse1_backend('npu')", "already owns it", id="another owner"),
         pytest.param(
-            "torch.backends.cuda.is_built = lambda: False", "built without CUDA", id="torch without CUDA"
+            "torch._C._has_cuda = False", "built without its device type 'cuda'", id="torch without CUDA"
         ),
     ],
 )  # fmt: skip
@@ -239,7 +239,7 @@ def test_what_cannot_be_registered_says_why_each_time(prepare, evidence, run):
 
 
 def test_a_torch_without_cuda_shows_no_devices(run):
-    script = "torch.backends.cuda.is_built = lambda: False; print(torch.flagos.is_available())"
+    script = "torch._C._has_cuda = False; print(torch.flagos.is_available())"
     assert _outcome(run, script) == (["False"], UNASKED)
 
 

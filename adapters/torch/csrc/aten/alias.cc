@@ -86,14 +86,14 @@ struct Members : c10::TensorImpl {
     auto* members = static_cast<Members*>(impl);
     members->device_opt_ = c10::Device(kFlagos, device);
     members->key_set_ =
-        c10::DispatchKeySet::from_raw_repr(members->key_set_.raw_repr() & ~native.marks.raw_repr()) | marks;
+        c10::DispatchKeySet::from_raw_repr(members->key_set_.raw_repr() & ~native->marks.raw_repr()) | marks;
   }
 };
 
 // Whether only the pool holds the tensor, and no kernel has left state in it that the next binding would not replace.
 bool reusable(const at::Tensor& tensor) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  return tensor.getIntrusivePtr().is_uniquely_owned() && impl->key_set() == native.keys &&
+  return tensor.getIntrusivePtr().is_uniquely_owned() && impl->key_set() == native->keys &&
       impl->pyobj_slot()->load_pyobj() == nullptr && impl->autograd_meta() == nullptr && !Members::is_extended(impl) &&
       impl->allow_tensor_metadata_change();
 }
@@ -141,11 +141,11 @@ at::Tensor* AliasPool::take(c10::TensorImpl* from) {
     return nullptr;
   }
   Alias& alias = *free;
-  c10::Storage storage = twin_storage(from->unsafe_storage());
+  c10::Storage storage = native_storage(from);
   const c10::Device device = native_device(from->device().index());
   if (C10_UNLIKELY(!alias.native.defined())) {
-    alias.native =
-        at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), native.keys, from->dtype());
+    alias.native = at::detail::make_tensor<c10::TensorImpl>(
+        c10::TensorImpl::VIEW, std::move(storage), native->keys, from->dtype());
   } else {
     Members::storage(alias.native.unsafeGetTensorImpl()) = std::move(storage);
   }
@@ -185,7 +185,7 @@ at::Tensor& Aliases::outside_the_pool(const at::Tensor& tensor) {
 at::Tensor dense_alias(const at::Tensor& tensor) {
   const c10::TensorImpl* from = tensor.unsafeGetTensorImpl();
   auto alias = at::detail::make_tensor<c10::TensorImpl>(
-      c10::TensorImpl::VIEW, twin_storage(from->unsafe_storage()), keys_like(from, native.dense), from->dtype());
+      c10::TensorImpl::VIEW, native_storage(from), keys_like(from, native->dense), from->dtype());
   c10::TensorImpl* to = alias.unsafeGetTensorImpl();
   to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
   copy_bits(from, to);
@@ -214,7 +214,7 @@ at::Tensor share_version(const at::Tensor& from, at::Tensor to) {
 } // namespace
 
 at::Tensor shared_alias(const at::Tensor& tensor) {
-  return share_version(tensor, tensor_over(twin_storage(tensor.storage()), tensor, native.dense));
+  return share_version(tensor, tensor_over(native_storage(tensor.storage()), tensor, native->dense));
 }
 
 at::Tensor share_with_flagos(const at::Tensor& native) {
@@ -244,7 +244,9 @@ void sync_mutated(c10::TensorImpl* original, c10::TensorImpl* alias, c10::Device
   c10::StorageImpl* native = alias_storage.unsafeGetStorageImpl();
   c10::StorageImpl* storage = original->unsafe_storage().unsafeGetStorageImpl();
   c10::StorageImpl* twin = twin_of(storage->data_ptr());
-  if (C10_LIKELY(twin == native)) {
+  if (C10_UNLIKELY(flagos::native->by_copies)) {
+    Mirrors::current()->follow_size(storage);
+  } else if (C10_LIKELY(twin == native)) {
     if (C10_UNLIKELY(storage->data() != native->data() || storage->nbytes() != native->nbytes())) {
       refresh_from_twin(storage, native, device);
     }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "aten/cpu.h"
@@ -35,11 +36,37 @@ const std::unordered_map<std::string, std::vector<std::string>>& cpu_arguments()
   return names;
 }
 
-// Bit i: argument i may be a CPU tensor.
-uint64_t cpu_argument_bits(const c10::OperatorHandle& op, const std::string& name) {
-  const auto found = cpu_arguments().find(name);
+// Arguments that are written although the schema does not say so.
+const std::unordered_map<std::string, std::vector<std::string>>& silent_writes() {
+  static const std::unordered_map<std::string, std::vector<std::string>> names = {
+      {"aten::native_batch_norm", {"running_mean", "running_var"}},
+      {"aten::native_batch_norm.out", {"running_mean", "running_var"}},
+      {"aten::batch_norm_update_stats", {"running_mean", "running_var"}},
+  };
+  return names;
+}
+
+// Operators of sparse, quantized and nested tensors that look at parts and sizes only.
+bool is_metadata_only(const std::string& name) {
+  static const std::unordered_set<std::string> names = {
+      "aten::_indices",     "aten::_values",      "aten::indices",       "aten::values",
+      "aten::crow_indices", "aten::col_indices",  "aten::ccol_indices",  "aten::row_indices",
+      "aten::_nnz",         "aten::_dimI",        "aten::_dimV",         "aten::sparse_dim",
+      "aten::dense_dim",    "aten::is_coalesced", "aten::_coalesced_",   "aten::alias",
+      "aten::detach",       "aten::as_strided",   "aten::view",          "aten::squeeze",
+      "aten::squeeze.dim",  "aten::squeeze.dims", "aten::transpose.int", "aten::_nested_view_from_buffer",
+  };
+  return names.count(name) != 0;
+}
+
+// Bit i: the table names argument i of the operator.
+uint64_t argument_bits(
+    const std::unordered_map<std::string, std::vector<std::string>>& table,
+    const c10::OperatorHandle& op,
+    const std::string& name) {
+  const auto found = table.find(name);
   uint64_t bits = 0;
-  if (found != cpu_arguments().end()) {
+  if (found != table.end()) {
     for (const std::string& argument : found->second) {
       const auto index = op.schema().argumentIndexWithName(argument);
       TORCH_INTERNAL_ASSERT(index.has_value(), name, " has no argument ", argument);
@@ -52,6 +79,7 @@ uint64_t cpu_argument_bits(const c10::OperatorHandle& op, const std::string& nam
 struct Binding {
   at::Tensor original; // on flagos
   at::Tensor alias;
+  bool written;
 };
 
 // A written tensor on any device and its version before the call. Inference tensors have no version.
@@ -92,7 +120,7 @@ class Call final : public StorageSource {
       to.reserve(from.size());
       bindings_.reserve(bindings_.size() + from.size());
       for (const at::Tensor& tensor : from) {
-        to.push_back(argument(tensor, written, /*counted=*/native.cuda && written));
+        to.push_back(argument(tensor, written, /*counted=*/native->owned_by_torch && written));
       }
       value = std::move(to);
     } else if (value.isOptionalTensorList()) {
@@ -116,7 +144,7 @@ class Call final : public StorageSource {
       const c10::Storage storage = value.toStorage();
       if (storage.device_type() == kFlagos) {
         see_device(storage.device());
-        storages_.push_back({storage, twin_storage(storage)});
+        storages_.push_back({storage, native_storage(storage)});
         value = storages_.back().alias;
       } else {
         elsewhere_ = storage.device();
@@ -147,7 +175,7 @@ class Call final : public StorageSource {
       TORCH_CHECK(
           output_.has_value() || generator.device().type() != kFlagos,
           "Expected a '",
-          native.name,
+          native->name,
           "' device type for generator but found 'flagos'");
       if (output_.has_value()) {
         *value = native_generator(generator);
@@ -180,6 +208,9 @@ class Call final : public StorageSource {
     }
     for (Binding& binding : bindings_) {
       sync_layout(binding.original, binding.alias, *this);
+      if (C10_UNLIKELY(native->by_copies) && binding.written && !traits.metadata_only) {
+        each_part(binding.original, [](const c10::TensorImpl* part) { Mirrors::current()->write_back(part); });
+      }
     }
     if (traits.counts_versions) {
       bump_versions();
@@ -187,8 +218,9 @@ class Call final : public StorageSource {
   }
 
  private:
-  // Raises the version counters that the kernel did not raise: CUDA's kernels of lists raise those of the list, but not
-  // where they fall back to one tensor at a time. Views share a counter, so all counters are read before one is raised.
+  // Raises the version counters that the kernel did not raise: the kernels of other devices raise those of a list, but
+  // not where they fall back to one tensor at a time. Views share a counter, so all counters are read before one is
+  // raised.
   void bump_versions() {
     c10::SmallVector<c10::TensorImpl*, 6> uncounted;
     for (const Written& written : written_) {
@@ -207,6 +239,11 @@ class Call final : public StorageSource {
   // after the kernel.
   c10::Storage flagos_storage(const c10::Storage& native) override {
     const c10::StorageImpl* impl = native.unsafeGetStorageImpl();
+    if (C10_UNLIKELY(flagos::native->by_copies)) {
+      if (c10::Storage original = Mirrors::current()->original(impl)) {
+        return original;
+      }
+    }
     c10::Storage known = bindings_.size() + outputs_.size() <= kFew ? search_storage(impl) : look_up_storage(impl);
     if (!known) {
       known = wrap_storage(native, device());
@@ -237,7 +274,7 @@ class Call final : public StorageSource {
   c10::Storage search_storage(const c10::StorageImpl* native) const {
     for (const Binding& binding : bindings_) {
       if (binding.alias.has_storage() && binding.alias.storage().unsafeGetStorageImpl() == native &&
-          shares_twin(binding.original, native)) {
+          is_native_storage(native, binding.original.storage().unsafeGetStorageImpl())) {
         return binding.original.storage();
       }
     }
@@ -259,7 +296,7 @@ class Call final : public StorageSource {
       for (const Binding& binding : bindings_) {
         if (binding.alias.has_storage()) {
           const c10::StorageImpl* alias = binding.alias.storage().unsafeGetStorageImpl();
-          if (shares_twin(binding.original, alias)) {
+          if (is_native_storage(alias, binding.original.storage().unsafeGetStorageImpl())) {
             known.storages.emplace(alias, binding.original.storage());
           }
         }
@@ -297,12 +334,6 @@ class Call final : public StorageSource {
     return found == places.end() ? nullptr : &bindings_[found->second];
   }
 
-  // Whether `native` is still the storage of `original`: a kernel may have given the alias another one.
-  static bool shares_twin(const at::Tensor& original, const c10::StorageImpl* native) {
-    const c10::StorageImpl* storage = original.storage().unsafeGetStorageImpl();
-    return twin_of(storage->data_ptr()) == native || native->data_ptr().get_context() == storage;
-  }
-
   void see_device(c10::Device device) {
     if (!device_.has_value()) {
       device_ = device;
@@ -312,16 +343,16 @@ class Call final : public StorageSource {
   }
 
   // The alias of a flagos tensor, any other tensor itself. `counted` aliases share the version counter of the argument,
-  // for CUDA kernels that write lists and raise the counters themselves.
+  // for kernels of other devices that write lists and raise the counters themselves.
   at::Tensor argument(const at::Tensor& tensor, bool written, bool counted = false) {
     if (!tensor.defined()) {
       return tensor;
     }
     if (written && counts_versions_) {
       const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
-      // torch lets CUDA's kernels of lists write to inference tensors.
+      // torch lets other devices' kernels of lists write to inference tensors.
       TORCH_CHECK(
-          counter.enabled() || native.cuda || c10::InferenceMode::is_enabled(),
+          counter.enabled() || native->owned_by_torch || c10::InferenceMode::is_enabled(),
           "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a "
           "normal tensor before doing inplace update. See https://github.com/pytorch/rfcs/pull/17 for more details.");
       if (counter.enabled()) {
@@ -339,10 +370,11 @@ class Call final : public StorageSource {
     } else if (place_ == Place::kSame || !device_.has_value()) {
       see_device(tensor.device());
     }
-    if (const Binding* seen = bound(&Binding::original, &Directory::originals, tensor)) {
+    if (Binding* seen = bound(&Binding::original, &Directory::originals, tensor)) {
+      seen->written |= written;
       return seen->alias;
     }
-    bindings_.push_back({tensor, make_alias(tensor, counted)});
+    bindings_.push_back({tensor, make_alias(tensor, counted), written});
     at::Tensor& alias = bindings_.back().alias;
     if (C10_UNLIKELY(shows_requires_grad_) && tensor.requires_grad()) {
       alias = with_requires_grad(alias);
@@ -361,7 +393,7 @@ class Call final : public StorageSource {
   }
 
   at::Tensor result(at::Tensor tensor) {
-    if (!tensor.defined() || tensor.device().type() != native.type) {
+    if (!tensor.defined() || tensor.device().type() != native->type) {
       return tensor;
     }
     if (const Binding* binding = bound(&Binding::alias, &Directory::aliases, tensor)) {
@@ -400,16 +432,25 @@ static bool leaves_versions_to_kernel(const c10::OperatorHandle& op, const std::
   }
   return name.rfind("aten::", 0) == 0 && op.schema().is_mutable() && name != "aten::detach_" &&
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
-      !op.hasKernelForDispatchKey(native.dense) && !op.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
+      !op.hasKernelForDispatchKey(native->dense) && !op.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
 }
 
 Traits traits_of(const c10::OperatorHandle& op) {
   const std::string name = c10::toString(op.operator_name());
+  // Only of a copy must be known that it was written.
+  uint64_t writes = native->by_copies ? argument_bits(silent_writes(), op, name) : 0;
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::AliasInfo* alias = arguments[i].alias_info();
+    writes |= static_cast<uint64_t>(alias != nullptr && alias->isWrite()) << i;
+  }
   // _cudnn_rnn_flatten_weight gives its arguments another storage, which its schema does not say.
   return {
-      op.schema().is_mutable() || name == "aten::_cudnn_rnn_flatten_weight",
-      cpu_argument_bits(op, name),
-      leaves_versions_to_kernel(op, name)};
+      writes != 0 || name == "aten::_cudnn_rnn_flatten_weight",
+      writes,
+      argument_bits(cpu_arguments(), op, name),
+      leaves_versions_to_kernel(op, name),
+      is_metadata_only(name)};
 }
 
 void serve(
@@ -420,16 +461,23 @@ void serve(
     bool shows_requires_grad) {
   open_device(); // an operator without tensor arguments may be the first to use the device
   const size_t num_arguments = op.schema().arguments().size();
+  std::optional<Mirrors> mirrors; // outlives what the call holds
+  if (C10_UNLIKELY(native->by_copies)) {
+    mirrors.emplace();
+    mirrors->fetches = !traits.metadata_only;
+  }
   Call call(shows_requires_grad, traits.counts_versions);
   const size_t first = stack->size() - num_arguments;
   for (size_t i = 0; i < num_arguments; ++i) {
-    const c10::AliasInfo* alias_info = traits.mutates ? op.schema().arguments()[i].alias_info() : nullptr;
     call.convert_argument(
         (*stack)[first + i],
-        alias_info != nullptr && alias_info->isWrite(),
+        (traits.writes >> i & 1U) != 0,
         (traits.cpu_arguments >> i & 1U) != 0 ? Call::Place::kAnywhere : Call::Place::kSame);
   }
   call.settle();
+  if (C10_UNLIKELY(mirrors.has_value())) {
+    mirrors->wait();
+  }
   const c10::DeviceIndex device = call.device();
   drain_current_stream(device);
   {
@@ -449,6 +497,9 @@ void serve(
   for (auto result = stack->end() - static_cast<ptrdiff_t>(num_results); result != stack->end(); ++result) {
     call.convert_result(*result);
   }
+  if (C10_UNLIKELY(mirrors.has_value())) {
+    mirrors->wait();
+  }
 }
 
 void serve_natively(
@@ -457,7 +508,7 @@ void serve_natively(
     torch::jit::Stack* stack,
     const Traits& traits) {
   // Kernels for compressed sparse tensors keep buffers for the backward pass if their arguments require a gradient.
-  const bool shows_requires_grad = native_keys.has(native.compressed);
+  const bool shows_requires_grad = native_keys.has(native->compressed);
   serve(
       op,
       stack,
@@ -490,13 +541,13 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
   static std::unordered_map<std::string, FlagosOpSlot*> slots;
   const std::string name = c10::toString(op.operator_name());
   TORCH_CHECK_NOT_IMPLEMENTED(
-      op.hasKernelForDispatchKey(native.dense),
+      op.hasKernelForDispatchKey(native->dense),
       "flagos: operator ",
       name,
       " has no kernel that the ",
-      native.vendor,
+      native->vendor,
       " vendor could run. Register one for ",
-      native.dense,
+      native->dense,
       " or for PrivateUse1 "
       "(torch.library.impl), or see `flagos explain ",
       name,
@@ -511,11 +562,10 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
     slot = entry;
   }
   enter_op(slot, name.c_str());
-  const bool mutates = op.schema().is_mutable();
+  Traits traits = traits_of(op);
   // torch.library.custom_op registers an ADInplaceOrView kernel that raises the counters.
-  const bool counts = mutates && !op.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
-  const Traits traits{mutates, /*cpu_arguments=*/0, counts};
-  serve_natively(op, native.keys, stack, traits);
+  traits.counts_versions = traits.mutates && !op.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
+  native->serve(op, stack, traits);
 }
 
 } // namespace flagos

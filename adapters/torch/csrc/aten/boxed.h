@@ -15,8 +15,10 @@ namespace flagos {
 // Properties of an operator that follow from its schema and from torch's conventions.
 struct Traits {
   bool mutates;           // some argument is written
+  uint64_t writes;        // bit i: argument i is written
   uint64_t cpu_arguments; // bit i: argument i may be a CPU tensor beside flagos ones
   bool counts_versions;   // the kernel, not torch, raises the version counters of written arguments
+  bool metadata_only;     // the kernel looks at no element
 };
 
 // Redispatching to this key runs torch's composite, since nobody registers kernels under it.

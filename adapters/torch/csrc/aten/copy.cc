@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "aten/register.h"
+#include "aten/copy.h"
 
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 
 #include "aten/layout.h"
+#include "aten/register.h"
 
 namespace flagos {
 
@@ -33,40 +34,6 @@ class NativeSide {
   at::Tensor native_;
 };
 
-// Whether one memcpy copies the tensor: both sides have the same dtype, sizes, strides without holes, and lazy bits.
-bool is_plain(const at::Tensor& to, const at::Tensor& from) {
-  return to.layout() == c10::kStrided && from.layout() == c10::kStrided && to.dtype() == from.dtype() &&
-      to.sizes() == from.sizes() && to.strides() == from.strides() && to.is_non_overlapping_and_dense() &&
-      to.is_conj() == from.is_conj() && to.is_neg() == from.is_neg() && !to.is_quantized() && !from.is_quantized() &&
-      to.numel() != 0;
-}
-
-// Queues the copy on the current stream if one side is pinned host memory; returns false if it cannot be queued.
-bool copy_asynchronously(at::Tensor& to, const at::Tensor& from) {
-  const bool to_device = is_flagos(to);
-  if (to_device == is_flagos(from) || !is_plain(to, from)) {
-    return false;
-  }
-  const at::Tensor& host = to_device ? from : to;
-  if (host.device().type() != c10::DeviceType::CPU || core->is_pinned(host.const_data_ptr()) == 0) {
-    return false;
-  }
-  const c10::DeviceIndex device = (to_device ? to : from).device().index();
-  const uint64_t stream = current_stream(device);
-  check(core->copy_async(device, stream, to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes()));
-  at::getHostAllocator(kFlagos)->record_event(
-      const_cast<void*>(host.const_data_ptr()), host.storage().data_ptr().get_context(), to_stream(device, stream));
-  return true;
-}
-
-void check_side(const at::Tensor& side) {
-  TORCH_CHECK(
-      is_flagos(side) || side.is_cpu() || side.is_meta() || side.device().type() == native.type,
-      "flagos: cannot copy between flagos and ",
-      side.device(),
-      "; go through the CPU: tensor.cpu()");
-}
-
 // The storages of the new parts that a copy gives to a sparse destination.
 class CopySource final : public StorageSource {
  public:
@@ -82,7 +49,32 @@ class CopySource final : public StorageSource {
   c10::DeviceIndex device_;
 };
 
-// Copies with torch's own kernel. CUDA's handles pinned memory, peer devices and streams itself.
+} // namespace
+
+bool is_plain_copy(const at::Tensor& to, const at::Tensor& from) {
+  return to.layout() == c10::kStrided && from.layout() == c10::kStrided && to.dtype() == from.dtype() &&
+      to.sizes() == from.sizes() && to.strides() == from.strides() && to.is_non_overlapping_and_dense() &&
+      to.is_conj() == from.is_conj() && to.is_neg() == from.is_neg() && !to.is_quantized() && !from.is_quantized() &&
+      to.numel() != 0;
+}
+
+bool copy_pinned(at::Tensor& to, const at::Tensor& from) {
+  const bool to_device = is_flagos(to);
+  if (to_device == is_flagos(from) || !is_plain_copy(to, from)) {
+    return false;
+  }
+  const at::Tensor& host = to_device ? from : to;
+  if (host.device().type() != c10::DeviceType::CPU || core->is_pinned(host.const_data_ptr()) == 0) {
+    return false;
+  }
+  const c10::DeviceIndex device = (to_device ? to : from).device().index();
+  const uint64_t stream = current_stream(device);
+  check(core->copy_async(device, stream, to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes()));
+  at::getHostAllocator(kFlagos)->record_event(
+      const_cast<void*>(host.const_data_ptr()), host.storage().data_ptr().get_context(), to_stream(device, stream));
+  return true;
+}
+
 void copy_natively(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   NativeSide native_to(to);
   NativeSide native_from(from);
@@ -94,28 +86,23 @@ void copy_natively(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   }
 }
 
+namespace {
+
+void check_side(const at::Tensor& side) {
+  TORCH_CHECK(
+      is_flagos(side) || side.is_cpu() || side.is_meta() || side.device().type() == native->type,
+      "flagos: cannot copy between flagos and ",
+      side.device(),
+      "; go through the CPU: tensor.cpu()");
+}
+
 void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   if (to.is_same(from)) {
     return;
   }
   check_side(to);
   check_side(from);
-  if (native.cuda) {
-    drain_current_stream(/*device=*/0);
-    copy_natively(to, from, non_blocking);
-    return;
-  }
-  if (non_blocking && copy_asynchronously(to, from)) {
-    return;
-  }
-  if (is_flagos(from)) {
-    drain_current_stream(from.device().index());
-  }
-  if (is_flagos(to)) {
-    drain_current_stream(to.device().index());
-  }
-  const NativePoolScope pool(is_flagos(to) ? to.device().index() : c10::DeviceIndex(-1));
-  copy_natively(to, from, /*non_blocking=*/false);
+  native->copy(to, from, non_blocking);
 }
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
@@ -153,7 +140,7 @@ at::Tensor lazy_clone(const at::Tensor& self) {
 void record_stream(at::Tensor& self, c10::Stream stream) {
   Slot<at::_ops::record_stream>::enter();
   TORCH_CHECK(
-      stream.device_type() == kFlagos || (native.cuda && stream.device_type() == native.type),
+      stream.device_type() == kFlagos || (native->owned_by_torch && stream.device_type() == native->type),
       "flagos: record_stream needs a flagos stream, got one of ",
       stream.device());
   device_allocator()->recordStream(self.storage().data_ptr(), stream);

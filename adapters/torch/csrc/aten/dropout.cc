@@ -16,7 +16,8 @@ FlagosOpSlot* fused_slot; // of native_dropout
 // routes it elsewhere.
 at::Tensor dropout(const at::Tensor& input, double p, bool train) {
   Slot<at::_ops::dropout>::enter();
-  const bool fused_is_routed = __atomic_load_n(&fused_slot->route, __ATOMIC_RELAXED) != 0;
+  const uint32_t route = __atomic_load_n(&fused_slot->route, __ATOMIC_RELAXED);
+  const bool fused_is_routed = route != FLAGOS_ROUTE_NATIVE && route != FLAGOS_ROUTE_CPU_FALLBACK;
   if (train && fused_is_routed) {
     return std::get<0>(at::native_dropout(input, p, train));
   }

@@ -53,8 +53,8 @@ at::Tensor map_compressed(const at::Tensor& from, c10::DispatchKey key, c10::Dev
 at::Tensor quantized_alias(const at::Tensor& tensor) {
   const auto* from = quantized_impl(tensor);
   auto alias = at::detail::make_tensor<at::QTensorImpl>(
-      twin_storage(tensor.storage()),
-      c10::DispatchKeySet(native.quantized),
+      native_storage(tensor.unsafeGetTensorImpl()),
+      c10::DispatchKeySet(native->quantized),
       from->dtype(),
       quantized_impl(tensor)->quantizer());
   alias.unsafeGetTensorImpl()->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
@@ -86,8 +86,7 @@ void sync_dense(const at::Tensor& original, const at::Tensor& alias, StorageSour
   c10::TensorImpl* impl = original.unsafeGetTensorImpl();
   const c10::StorageImpl* storage = original.storage().unsafeGetStorageImpl();
   const c10::StorageImpl* native = alias.storage().unsafeGetStorageImpl();
-  const bool same = twin_of(storage->data_ptr()) == native || native->data_ptr().get_context() == storage;
-  if (C10_UNLIKELY(!same)) { // set_ gave the alias another storage
+  if (C10_UNLIKELY(!is_native_storage(native, storage))) { // set_ gave the alias another storage
     impl->set_storage_keep_dtype(source.flagos_storage(alias.storage()));
   }
   sync_mutated(impl, alias.unsafeGetTensorImpl(), source.device());
@@ -104,11 +103,11 @@ at::Tensor alias_of(const at::Tensor& tensor) {
     return C10_UNLIKELY(tensor.is_quantized()) ? quantized_alias(tensor) : dense_alias(tensor);
   }
   if (layout == c10::kSparse) {
-    return map_sparse(tensor, native.sparse, [](const at::Tensor& part) { return alias_of(part); });
+    return map_sparse(tensor, native->sparse, [](const at::Tensor& part) { return alias_of(part); });
   }
   if (is_compressed(layout)) {
     return map_compressed(
-        tensor, native.compressed, native_device(tensor.device().index()), [](const at::Tensor& part) {
+        tensor, native->compressed, native_device(tensor.device().index()), [](const at::Tensor& part) {
           return alias_of(part);
         });
   }
@@ -120,7 +119,7 @@ at::Tensor with_requires_grad(const at::Tensor& alias) {
   if (alias.layout() == c10::kStrided) { // dense aliases lack the autograd keys that requires_grad needs
     const c10::TensorImpl* from = alias.unsafeGetTensorImpl();
     shown = at::detail::make_tensor<c10::TensorImpl>(
-        c10::Storage(alias.storage()), c10::DispatchKeySet(native.dense), from->dtype());
+        c10::Storage(alias.storage()), c10::DispatchKeySet(native->dense), from->dtype());
     shown.unsafeGetTensorImpl()->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
     shown.unsafeGetTensorImpl()->_set_conj(from->is_conj());
     shown.unsafeGetTensorImpl()->_set_neg(from->is_neg());
@@ -155,6 +154,23 @@ at::Tensor wrap_result(at::Tensor native, StorageSource& source) {
     return map_compressed(native, c10::DispatchKey::SparseCsrPrivateUse1, c10::Device(kFlagos, source.device()), wrap);
   }
   return native;
+}
+
+void each_part(const at::Tensor& tensor, c10::function_ref<void(const c10::TensorImpl*)> visit) {
+  const c10::Layout layout = tensor.layout();
+  const auto part = [&](const at::Tensor& part) { each_part(part, visit); };
+  if (layout == c10::kSparse) {
+    part(sparse_impl(tensor)->indices());
+    part(sparse_impl(tensor)->values());
+  } else if (is_compressed(layout)) {
+    part(compressed_impl(tensor)->compressed_indices());
+    part(compressed_impl(tensor)->plain_indices());
+    part(compressed_impl(tensor)->values());
+  } else if (tensor.is_nested()) {
+    part(nested_impl(tensor)->get_unsafe_storage_as_tensor());
+  } else if (tensor.has_storage()) {
+    visit(tensor.unsafeGetTensorImpl());
+  }
 }
 
 void sync_layout(const at::Tensor& original, const at::Tensor& alias, StorageSource& source) {

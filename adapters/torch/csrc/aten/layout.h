@@ -2,6 +2,8 @@
 // Aliases and results of every layout: dense, quantized, nested, sparse COO and compressed sparse.
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+
 #include "aten/alias.h"
 
 namespace flagos {
@@ -22,6 +24,9 @@ at::Tensor with_requires_grad(const at::Tensor& alias);
 
 // The flagos tensor of a native result of any layout. Returns layouts that only the CPU has (mkldnn) unchanged.
 at::Tensor wrap_result(at::Tensor native, StorageSource& source);
+
+// Visits the dense tensors that a tensor of any layout consists of.
+void each_part(const at::Tensor& tensor, c10::function_ref<void(const c10::TensorImpl*)> visit);
 
 // After a kernel wrote to `alias`: gives `original` everything that changed.
 void sync_layout(const at::Tensor& original, const at::Tensor& alias, StorageSource& source);

@@ -12,10 +12,10 @@ void register_factories_and_views(Registrar& registrar);
 void register_copies(Registrar& registrar);
 void register_attention(Registrar& registrar, const NativeAttention& native);
 
-// On the host vendor: the CPU's arithmetic for composites in which torch asks whether a tensor is on the CPU or CUDA.
+// Where CPU kernels serve: the CPU's arithmetic for composites in which torch asks on which device a tensor is.
 void register_dropout(Registrar& registrar);
 void register_rnn(Registrar& registrar);
-// On the host vendor: operators of which torch has kernels for accelerators only.
+// Likewise: operators of which torch has kernels for accelerators only.
 void register_histc(Registrar& registrar);
 void register_sync_batch_norm(Registrar& registrar);
 

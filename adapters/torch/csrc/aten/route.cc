@@ -5,22 +5,26 @@
 
 namespace flagos {
 
+void raise_blocked(const char* name) {
+  check(core->init()); // an error in the configuration is the better message
+  char* text = nullptr;
+  check(core->op_blocked_reason(name, &text));
+  const std::string reason = text != nullptr ? text : "no usable implementation";
+  core->string_free(text);
+  raise(FLAGOS_UNSUPPORTED, std::string("flagos: ") + name + " is not routed: " + reason);
+}
+
 bool enter_op_slowly(FlagosOpSlot* slot, const char* name) {
   const uint32_t route = __atomic_load_n(&slot->route, __ATOMIC_ACQUIRE);
   if (route == FLAGOS_ROUTE_BLOCKED) {
-    check(core->init()); // an error in the configuration is the better message
-    char* text = nullptr;
-    check(core->op_blocked_reason(name, &text));
-    const std::string reason = text != nullptr ? text : "no usable implementation";
-    core->string_free(text);
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: ", name, " is not routed: ", reason);
+    raise_blocked(name);
   }
   const bool on_cpu = route == FLAGOS_ROUTE_CPU_FALLBACK;
   if (on_cpu) {
     check(core->op_record_fallback(name, "the plan routes it to the CPU"));
   }
   if (logs_dispatch(slot)) {
-    core->op_log_dispatch(name, on_cpu ? "cpu" : native.name);
+    core->op_log_dispatch(name, on_cpu ? "cpu" : native->name.c_str());
   }
   return on_cpu;
 }

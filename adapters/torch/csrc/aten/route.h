@@ -8,6 +8,9 @@
 
 namespace flagos {
 
+// Throws the plan's reason why nothing serves the operator.
+[[noreturn]] void raise_blocked(const char* name);
+
 // The rare cases of `enter_op`: logs the dispatch, throws the plan's reason, or sends the call to the CPU.
 bool enter_op_slowly(FlagosOpSlot* slot, const char* name);
 

@@ -30,7 +30,7 @@ int64_t choose(
     bool enable_gqa) {
   const bool masked = attn_mask.has_value() && attn_mask->defined();
   return at::_ops::_fused_sdp_choice::redispatch(
-      native.keys,
+      native->keys,
       shown_with_gradient(query),
       shown_with_gradient(key),
       shown_with_gradient(value),

@@ -79,7 +79,7 @@ void each_device(at::TensorList outputs, Visit visit) {
 
 bool on_side_stream() {
   const c10::Device device(c10::DeviceType::CUDA, current_device());
-  return cuda_guard()->getStream(device) != cuda_guard()->getDefaultStream(device);
+  return native_guard()->getStream(device) != native_guard()->getDefaultStream(device);
 }
 
 // The device of the graph's tensors, CUDA or flagos; flagos if it has none on either.

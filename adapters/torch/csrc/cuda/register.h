@@ -2,13 +2,18 @@
 // The registrations of the cuda room.
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "aten/attention.h"
 #include "aten/registrar.h"
+#include "runtime/native.h"
 
 namespace flagos {
 
-// The guard and the allocators of the cuda vendor.
-void register_cuda_device();
+// The way of serving of vendors that torch knows as CUDA: torch owns the memory and the streams, and its kernels
+// compute.
+std::unique_ptr<Native> torch_native(std::string vendor, const std::string& device_type);
 
 // torch's autograd engine knows one accelerator per process. Once a PrivateUse1 device is registered, torch takes that
 // device for the accelerator, and every backward pass over CUDA tensors fails at an internal assertion

@@ -78,7 +78,7 @@ class DropoutState {
       return call(std::optional<at::Tensor>(at::empty({0}, input.options().dtype(at::kByte))));
     }
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (is_capturing(input.device().index())) {
+    if (native->is_capturing(input.device().index())) {
       // The graph keeps its own order, and waiting for an event from outside would end the capture.
       TORCH_CHECK(
           buffer_.defined(),

@@ -75,7 +75,7 @@ at::Tensor to_copy(
   const at::Tensor& alias = aliases.of(self);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   at::Tensor result = at::_ops::_to_copy::redispatch(
-      native.keys, alias, dtype, layout, target, pin_memory, non_blocking, memory_format);
+      native->keys, alias, dtype, layout, target, pin_memory, non_blocking, memory_format);
   return to_flagos ? wrap_dense(std::move(result), target.index()) : result;
 }
 

@@ -4,25 +4,32 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include "runtime/native.h"
+
 namespace flagos {
 
 namespace {
 
+// The device that the elements of a tensor must be on for a collective to reach them.
+c10::Device reachable(const at::Tensor& tensor) {
+  return native->by_copies ? c10::Device(c10::kCPU) : tensor.device();
+}
+
 bool is_plain(const at::Tensor& tensor) {
-  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() && tensor.device() == reachable(tensor);
 }
 
 // The tensor itself if its memory holds the elements in order, otherwise a copy.
 at::Tensor plain(const at::Tensor& tensor) {
-  return is_plain(tensor) ? tensor : tensor.resolve_conj().resolve_neg().contiguous();
+  return is_plain(tensor) ? tensor : tensor.to(reachable(tensor)).resolve_conj().resolve_neg().contiguous();
 }
+
+} // namespace
 
 uint64_t count_of(const at::Tensor& tensor) {
   const bool as_bytes = comm_dtype(tensor.scalar_type()) == FlagosCommDType_Bytes;
   return as_bytes ? tensor.nbytes() : static_cast<uint64_t>(tensor.numel());
 }
-
-} // namespace
 
 void Collective::part_of(const at::Tensor& tensor) {
   dtype = comm_dtype(tensor.scalar_type());
@@ -43,7 +50,7 @@ void Collective::add_recv(const at::Tensor& tensor) {
     result = tensor;
     return;
   }
-  at::Tensor to = at::empty(tensor.sizes(), tensor.options());
+  at::Tensor to = at::empty(tensor.sizes(), tensor.options().device(reachable(tensor)));
   recv.push_back(to.mutable_data_ptr());
   tensors.push_back(tensor);
   result = to;

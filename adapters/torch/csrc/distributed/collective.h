@@ -51,6 +51,9 @@ struct Collective {
   void unstage(int size) const;
 };
 
+// The elements of a tensor in the units of `Collective::count`: bytes for types without a code.
+uint64_t count_of(const at::Tensor& tensor);
+
 // The code of a reduction, with its factor.
 void set_reduction(Collective& collective, const c10d::ReduceOp& op);
 

@@ -168,7 +168,7 @@ CommGroup::CommGroup(
   FlagosCommConfig config{};
   config.engine = settings.engine.c_str();
   config.library = settings.library.c_str();
-  config.vendor = native.vendor;
+  config.vendor = native->vendor.c_str();
   config.group = settings.group.c_str();
   config.dump = settings.dump_folder.c_str();
   config.rank = static_cast<uint32_t>(rank);

@@ -6,7 +6,6 @@
 #include <ATen/ops/mul.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/thread_name.h>
-#include <dlfcn.h>
 
 #include <cstdio>
 
@@ -35,17 +34,6 @@ class StreamScope {
 };
 
 constexpr auto kLookAfter = std::chrono::milliseconds(100);
-
-// Lets this thread ask for events while another one captures a graph: CUDA forbids it to threads that have not set
-// cudaStreamCaptureModeRelaxed.
-void leave_captures_alone() {
-  using Exchange = int (*)(int*);
-  const auto exchange = reinterpret_cast<Exchange>(dlsym(RTLD_DEFAULT, "cudaThreadExchangeStreamCaptureMode"));
-  if (exchange != nullptr) {
-    int relaxed = 2;
-    exchange(&relaxed);
-  }
-}
 
 } // namespace
 
@@ -280,7 +268,7 @@ c10::intrusive_ptr<c10d::Work> DeviceGroup::issue(
   for (Collective& collective : collectives) {
     lower(collective, end.comm);
   }
-  const bool capturing = native.cuda && is_capturing(device.index());
+  const bool capturing = native->is_capturing(device.index());
   void* ready = capturing ? nullptr : end.ready;
   if (async) {
     guard()->record(&ready, current, device.index(), c10::EventFlag::PYTORCH_DEFAULT);
@@ -344,7 +332,7 @@ void DeviceGroup::drain() {
 
 void DeviceGroup::fail(const std::string& why) {
   comm_api->report(comm_->get(), why.c_str());
-  if (native.cuda) {
+  if (!native->host_computes()) {
     // The device computes wrong results from now on, and the program may never ask this group again. The communicators
     // stay: aborting them would let threads that wait for the device go on.
     std::fprintf(stderr, "[flagos] rank %d: ending the process, because its results cannot be trusted\n", rank_);
@@ -359,8 +347,8 @@ std::string DeviceGroup::look_at(const std::list<std::shared_ptr<Queued>>& pendi
     // Without a current device this thread would open the first one.
     set_current_device(item->device.index());
     static thread_local bool ready = false;
-    if (native.cuda && !ready) {
-      leave_captures_alone();
+    if (!ready) {
+      native->leave_captures_alone();
       ready = true;
     }
     std::vector<Collective> finished; // freed without the lock

@@ -153,7 +153,6 @@ c10::intrusive_ptr<c10d::Work> issue_on_host(
     std::vector<Collective> collectives,
     std::vector<at::Tensor> outputs,
     bool async) {
-  check_comm(comm_api->host(group.get()));
   if (!async && run_here(group, size, title, collectives)) {
     return nullptr;
   }

@@ -84,10 +84,11 @@ Collective ProcessGroupFlagos::next(FlagosCommKind kind, std::chrono::millisecon
   return collective;
 }
 
-// Device memory of the host vendor is the host's, unless the engine of a device is asked for by name.
+// Collectives of the host serve memory that is the host's or is copied there, unless the engine of a device is asked
+// for by name.
 bool ProcessGroupFlagos::runs_on_host(c10::Device device) const {
   const std::string& engine = settings_.engine;
-  return device.is_cpu() || (!native.cuda && (engine.empty() || engine == "auto" || engine == "shm"));
+  return device.is_cpu() || (!native->owned_by_torch && (engine.empty() || engine == "auto" || engine == "shm"));
 }
 
 ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::issue(
@@ -203,7 +204,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupFlagos::split(
 }
 
 void ProcessGroupFlagos::eagerConnectSingleDevice(at::Device device) {
-  if (device.type() == kFlagos && native.cuda) {
+  if (device.type() == kFlagos && native->owned_by_torch) {
     device_group().connect(device, timeout_);
   }
 }

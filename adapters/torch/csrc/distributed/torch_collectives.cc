@@ -115,14 +115,13 @@ void check_pairs(const std::vector<at::Tensor>& inputs, const std::vector<at::Te
 
 // Elements for each rank of a tensor that is cut along its first dimension, in the units of `Collective::count`.
 std::vector<uint64_t> counts_of_rows(const at::Tensor& tensor, at::IntArrayRef rows_each, int size, const char* what) {
-  Collective whole;
-  whole.part_of(tensor);
+  const uint64_t whole = count_of(tensor);
   std::vector<uint64_t> counts(size);
   const int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 1;
   if (rows_each.empty()) {
     TORCH_CHECK_VALUE(
         rows % size == 0, "flagos: the first dimension of the ", what, " (", rows, ") is not a multiple of ", size);
-    std::fill(counts.begin(), counts.end(), whole.count / size);
+    std::fill(counts.begin(), counts.end(), whole / size);
     return counts;
   }
   int64_t sum = 0;
@@ -144,7 +143,7 @@ std::vector<uint64_t> counts_of_rows(const at::Tensor& tensor, at::IntArrayRef r
       rows,
       " are needed");
   for (int i = 0; i < size; ++i) {
-    counts[i] = rows == 0 ? 0 : static_cast<uint64_t>(rows_each[i]) * (whole.count / static_cast<uint64_t>(rows));
+    counts[i] = rows == 0 ? 0 : static_cast<uint64_t>(rows_each[i]) * (whole / static_cast<uint64_t>(rows));
   }
   return counts;
 }
@@ -207,9 +206,9 @@ Collective ProcessGroupFlagos::collective(
         check_like(tensor, part, name);
       }
       sends ? call.add_send(tensor) : call.add_recv(tensor);
-      Collective measured;
-      measured.part_of(tensor);
-      counts.push_back(measured.count);
+      if (all_to_all) {
+        counts.push_back(count_of(tensor));
+      }
     }
     if (is_whole) {
       counts = all_to_all ? counts_of_rows(tensors[0], rows, size_, sends ? "input" : "output")
@@ -459,9 +458,9 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::barrier(const c10d::BarrierOptio
   TorchCollective what{OpType::BARRIER, "flagos:barrier", FlagosCommKind_Barrier};
   if (comm_api->host(comm_->get()) == FLAGOS_COMM_OK) {
     // Whoever waits for all ranks wants the work of their devices to be done too.
-    if (native.cuda && device_ != nullptr) {
+    if (native->owned_by_torch && device_ != nullptr) {
       c10::impl::getDeviceGuardImpl(kFlagos)->synchronizeDevice(current_device());
-    } else if (!native.cuda) {
+    } else if (!native->owned_by_torch) {
       drain_current_stream(current_device());
     }
     return issue(what, {next(what.kind, options.timeout)}, {}, c10::kCPU, options.asyncOp);

@@ -51,10 +51,10 @@ at::Tensor native_tensor(const Memories& memories, const FlagosPlace& place) {
   const auto block = static_cast<size_t>(-1 - place.memory);
   if (place.memory >= 0) {
     const c10::TensorImpl* input = memories.signature.inputs[static_cast<size_t>(place.memory)];
-    storage = twin_storage(input->unsafe_storage());
+    storage = native_storage(input);
     first = input->storage_offset() * static_cast<int64_t>(input->itemsize());
   } else if (memories.returned[block]) {
-    storage = twin_storage(memories.returned[block]);
+    storage = native_storage(memories.returned[block]);
   } else {
     const c10::DataPtr& data = memories.scratch[block];
     storage = c10::Storage(
@@ -64,8 +64,8 @@ at::Tensor native_tensor(const Memories& memories, const FlagosPlace& place) {
         nullptr,
         false);
   }
-  auto tensor =
-      at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), native.keys, dtype_of(place));
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, std::move(storage), native->keys, dtype_of(place));
   return laid_out(std::move(tensor), place, first);
 }
 
@@ -108,7 +108,7 @@ void Program::run(const Signature& signature, torch::jit::Stack* stack, size_t n
       memories.scratch[i] = at::detail::getCUDAHooks().getCUDADeviceAllocator()->allocate(nbytes);
     }
   }
-  const c10::impl::DeviceGuardImplInterface* guard = cuda_guard();
+  const c10::impl::DeviceGuardImplInterface* guard = native_guard();
   const c10::Device device(c10::DeviceType::CUDA, signature.device);
   const auto stream = reinterpret_cast<uint64_t>(guard->getStreamNativeHandle(guard->getStream(device)));
   for (const FlagosStep& step : c10::ArrayRef<FlagosStep>(recording_->steps, recording_->num_steps)) {
@@ -123,9 +123,9 @@ void Program::run(const Signature& signature, torch::jit::Stack* stack, size_t n
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     at::Tensor target = native_tensor(memories, step.target);
     if (step.kind == FLAGOS_STEP_FILL) {
-      at::_ops::fill__Scalar::redispatch(native.keys, target, number_of(step));
+      at::_ops::fill__Scalar::redispatch(native->keys, target, number_of(step));
     } else {
-      at::_ops::copy_::redispatch(native.keys, target, native_tensor(memories, step.source), false);
+      at::_ops::copy_::redispatch(native->keys, target, native_tensor(memories, step.source), false);
     }
   }
   c10::SmallVector<at::Tensor, 3> results;

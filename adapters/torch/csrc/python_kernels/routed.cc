@@ -128,9 +128,9 @@ class RoutedKernel final : public c10::OperatorKernel {
   void decline(const c10::OperatorHandle& op, torch::jit::Stack* stack, uint32_t broken) {
     check(core->op_record_fallback(name_.c_str(), only_.reason(broken).c_str()));
     if (logs_dispatch(slot_)) {
-      core->op_log_dispatch(name_.c_str(), native.name);
+      core->op_log_dispatch(name_.c_str(), native->name.c_str());
     }
-    serve_natively(op, native.keys, stack, traits_);
+    native->serve(op, stack, traits_);
   }
 
   // Records every call of a signature but the first, which compiles and tunes kernels.
@@ -168,7 +168,8 @@ class RoutedKernel final : public c10::OperatorKernel {
       core->op_log_dispatch(name_.c_str(), backend_.c_str());
     }
     const uint64_t every = verify_every.load(std::memory_order_relaxed);
-    if (C10_UNLIKELY(every != 0 && replays % every == 0 && !signature.aliased && !is_capturing(signature.device))) {
+    if (C10_UNLIKELY(
+            every != 0 && replays % every == 0 && !signature.aliased && !native->is_capturing(signature.device))) {
       verify(op, keys, stack, signature, program);
     } else {
       program.run(signature, stack, op.schema().arguments().size());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/allocator.h"
 
-#include <c10/core/CPUAllocator.h>
 #include <pthread.h>
 
 #include <atomic>
@@ -9,9 +8,6 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
-
-#include "runtime/register.h"
-#include "runtime/twin.h"
 
 namespace flagos {
 
@@ -70,50 +66,9 @@ void report_to_profiler(void* data, int64_t delta, c10::DeviceIndex device) {
   }
 }
 
-bool free_from_pool(void* data) {
-  const auto reported = ReportedAllocations::instance().take(data);
-  const bool freed = core->mem_free_at(data) != 0;
-  if (C10_UNLIKELY(reported.has_value())) {
-    report_to_profiler(data, -static_cast<int64_t>(reported->nbytes), reported->device);
-  }
-  return freed;
-}
-
 // The address is the whole context of the memory: users of `raw_allocate` (oneDNN's scratch memory) need that.
-void free_native(void* data) {
+void free_with_context(void* data) {
   free_from_pool(data);
-}
-
-// Frees memory of NativeAllocator, whether it was allocated inside a NativePoolScope or outside.
-void free_raw(void* data) {
-  if (!free_from_pool(data)) {
-    c10::GetDefaultCPUAllocator()->raw_deleter()(data);
-  }
-}
-
-// Replaces torch's CPU allocator: allocates from the pool inside a NativePoolScope, and as torch does outside.
-class NativeAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t nbytes) override {
-    const c10::DeviceIndex device = thread_state.pool_device;
-    return device < 0 ? cpu()->allocate(nbytes) : allocate_native(nbytes, device);
-  }
-  c10::DeleterFnPtr raw_deleter() const override {
-    return &free_raw;
-  }
-  void copy_data(void* destination, const void* source, std::size_t count) const override {
-    std::memcpy(destination, source, count);
-  }
-
- private:
-  static c10::Allocator* cpu() {
-    return c10::GetDefaultCPUAllocator();
-  }
-};
-
-NativeAllocator* native_allocator() {
-  static NativeAllocator allocator;
-  return &allocator;
 }
 
 c10::CachingAllocator::Stat to_stat(const FlagosStat& stat) {
@@ -137,69 +92,6 @@ c10::CachingAllocator::DurationStat to_stat(const FlagosDurationStat& stat) {
 c10::CachingAllocator::StatArray to_stats(const FlagosStatArray& stats) {
   return {to_stat(stats.all), to_stat(stats.small_pool), to_stat(stats.large_pool)};
 }
-
-class FlagosAllocator final : public c10::DeviceAllocator {
- public:
-  c10::DataPtr allocate(size_t nbytes) override {
-    const c10::DeviceIndex device = current_device();
-    auto native = c10::make_intrusive<c10::StorageImpl>(
-        c10::StorageImpl::use_byte_size_t(),
-        static_cast<int64_t>(nbytes),
-        allocate_native(nbytes, device),
-        native_allocator(),
-        /*resizable=*/true);
-    return twin_data_ptr(std::move(native), device);
-  }
-  c10::DeleterFnPtr raw_deleter() const override {
-    return nullptr; // the context of a flagos DataPtr is its twin, never the data
-  }
-  void copy_data(void* destination, const void* source, std::size_t count) const override {
-    std::memcpy(destination, source, count);
-  }
-  bool initialized() override {
-    return core->init() == FLAGOS_OK;
-  }
-  void emptyCache(c10::MempoolId_t /*pool*/) override {
-    check(core->mem_empty_cache(-1));
-  }
-  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    if (const c10::StorageImpl* twin = twin_of(data)) {
-      check(core->mem_record_stream_at(twin->data(), static_cast<uint64_t>(stream.id())));
-    }
-  }
-  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
-    FlagosMemoryStats from;
-    check(core->mem_stats(device, &from));
-    c10::CachingDeviceAllocator::DeviceStats to;
-    to.allocation = to_stats(from.allocation);
-    to.segment = to_stats(from.segment);
-    to.active = to_stats(from.active);
-    to.inactive_split = to_stats(from.inactive_split);
-    to.allocated_bytes = to_stats(from.allocated_bytes);
-    to.reserved_bytes = to_stats(from.reserved_bytes);
-    to.active_bytes = to_stats(from.active_bytes);
-    to.inactive_split_bytes = to_stats(from.inactive_split_bytes);
-    to.requested_bytes = to_stats(from.requested_bytes);
-    to.num_alloc_retries = from.num_alloc_retries;
-    to.num_ooms = from.num_ooms;
-    to.num_sync_all_streams = from.num_sync_all_streams;
-    to.num_device_alloc = from.num_device_alloc;
-    to.num_device_free = from.num_device_free;
-    return to;
-  }
-  void resetAccumulatedStats(c10::DeviceIndex device) override {
-    check(core->mem_reset_accumulated(device));
-  }
-  void resetPeakStats(c10::DeviceIndex device) override {
-    check(core->mem_reset_peak(device));
-  }
-  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
-    size_t free = 0;
-    size_t total = 0;
-    check(core->mem_info(device, &free, &total));
-    return {free, total};
-  }
-};
 
 void free_pinned(void* block) {
   core->pinned_free(block);
@@ -256,7 +148,16 @@ class PinnedAllocator final : public at::HostAllocator {
 
 } // namespace
 
-c10::DataPtr allocate_native(size_t nbytes, c10::DeviceIndex device) {
+bool free_from_pool(void* data) {
+  const auto reported = ReportedAllocations::instance().take(data);
+  const bool freed = core->mem_free_at(data) != 0;
+  if (C10_UNLIKELY(reported.has_value())) {
+    report_to_profiler(data, -static_cast<int64_t>(reported->nbytes), reported->device);
+  }
+  return freed;
+}
+
+c10::DataPtr allocate_from_pool(size_t nbytes, c10::DeviceIndex device, c10::Device label) {
   check(core->init());
   void* data = nullptr;
   check(core->mem_alloc_at(device, current_stream(device), nbytes, &data));
@@ -264,7 +165,7 @@ c10::DataPtr allocate_native(size_t nbytes, c10::DeviceIndex device) {
     ReportedAllocations::instance().add(data, {nbytes, device});
     report_to_profiler(data, static_cast<int64_t>(nbytes), device);
   }
-  return {data, data, &free_native, native_device(device)};
+  return {data, data, &free_with_context, label};
 }
 
 c10::DeviceAllocator* registered_device_allocator = nullptr;
@@ -275,12 +176,57 @@ void register_allocators(c10::DeviceAllocator* device, at::HostAllocator* pinned
   at::setHostAllocator(kFlagos, pinned, /*priority=*/1);
 }
 
-void register_host_allocators() {
-  static FlagosAllocator device;
+bool CoreAllocator::initialized() {
+  return core->init() == FLAGOS_OK;
+}
+
+void CoreAllocator::emptyCache(c10::MempoolId_t /*pool*/) {
+  check(core->mem_empty_cache(-1));
+}
+
+c10::CachingDeviceAllocator::DeviceStats CoreAllocator::getDeviceStats(c10::DeviceIndex device) {
+  FlagosMemoryStats from;
+  check(core->mem_stats(device, &from));
+  c10::CachingDeviceAllocator::DeviceStats to;
+  to.allocation = to_stats(from.allocation);
+  to.segment = to_stats(from.segment);
+  to.active = to_stats(from.active);
+  to.inactive_split = to_stats(from.inactive_split);
+  to.allocated_bytes = to_stats(from.allocated_bytes);
+  to.reserved_bytes = to_stats(from.reserved_bytes);
+  to.active_bytes = to_stats(from.active_bytes);
+  to.inactive_split_bytes = to_stats(from.inactive_split_bytes);
+  to.requested_bytes = to_stats(from.requested_bytes);
+  to.num_alloc_retries = from.num_alloc_retries;
+  to.num_ooms = from.num_ooms;
+  to.num_sync_all_streams = from.num_sync_all_streams;
+  to.num_device_alloc = from.num_device_alloc;
+  to.num_device_free = from.num_device_free;
+  return to;
+}
+
+void CoreAllocator::resetAccumulatedStats(c10::DeviceIndex device) {
+  check(core->mem_reset_accumulated(device));
+}
+
+void CoreAllocator::resetPeakStats(c10::DeviceIndex device) {
+  check(core->mem_reset_peak(device));
+}
+
+std::pair<size_t, size_t> CoreAllocator::getMemoryInfo(c10::DeviceIndex device) {
+  size_t free = 0;
+  size_t total = 0;
+  check(core->mem_info(device, &free, &total));
+  return {free, total};
+}
+
+at::HostAllocator* core_pinned_allocator() {
   static PinnedAllocator pinned;
+  return &pinned;
+}
+
+void watch_forks_of_reports() {
   ReportedAllocations::watch_forks();
-  c10::SetCPUAllocator(native_allocator(), /*priority=*/1);
-  register_allocators(&device, &pinned);
 }
 
 } // namespace flagos

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/core.h"
 
-#include <string>
-
 namespace flagos {
 
 const FlagosApi* core = nullptr;
 
 void raise(int32_t status) {
   const char* text = core != nullptr ? core->last_error() : nullptr;
-  const std::string message = text != nullptr ? text : "flagos: unknown error";
+  raise(status, text != nullptr ? text : "flagos: unknown error");
+}
+
+void raise(int32_t status, const std::string& message) {
   switch (status) {
     case FLAGOS_OUT_OF_MEMORY:
       TORCH_CHECK_WITH(OutOfMemoryError, false, message);

@@ -5,6 +5,8 @@
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 
+#include <string>
+
 #include "flagos.h"
 
 namespace flagos {
@@ -17,6 +19,9 @@ extern const FlagosApi* core;
 // Throws torch's exception for a status of the core, with the core's last message: OutOfMemoryError, ValueError,
 // NotImplementedError or RuntimeError.
 [[noreturn]] void raise(int32_t status);
+
+// The same with another message.
+[[noreturn]] void raise(int32_t status, const std::string& message);
 
 inline void check(int32_t status) {
   if (C10_UNLIKELY(status != FLAGOS_OK)) {

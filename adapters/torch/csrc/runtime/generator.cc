@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/generator.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
-
 #include <deque>
 #include <mutex>
 
@@ -79,9 +76,7 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
     generators.push_back(
         at::make_generator<FlagosGenerator>(
             static_cast<c10::DeviceIndex>(generators.size()),
-            native.cuda
-                ? at::globalContext().defaultGenerator(native_device(static_cast<c10::DeviceIndex>(generators.size())))
-                : at::detail::getDefaultCPUGenerator()));
+            native->default_generator(static_cast<c10::DeviceIndex>(generators.size()))));
   }
   return generators[static_cast<size_t>(device)];
 }
@@ -91,16 +86,13 @@ at::Generator make_generator(c10::DeviceIndex device) {
     device = current_device();
   }
   check_device_index(device);
-  return at::make_generator<FlagosGenerator>(
-      device,
-      native.cuda ? at::globalContext().getAcceleratorHooksInterface(native.type).getNewGenerator(device)
-                  : at::detail::createCPUGenerator());
+  return at::make_generator<FlagosGenerator>(device, native->new_generator(device));
 }
 
 at::Generator native_generator(const at::Generator& generator) {
   const c10::Device device = generator.device();
-  if (native.cuda && device.type() == native.type) {
-    return generator; // flagos and CUDA tensors may share memory, so CUDA's own generators are accepted
+  if (native->owned_by_torch && device.type() == native->type) {
+    return generator; // tensors of both may share memory, so the generators of both are accepted
   }
   TORCH_CHECK(
       device.type() == kFlagos,

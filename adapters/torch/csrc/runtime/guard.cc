@@ -136,7 +136,8 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
 
 } // namespace
 
-void register_host_guard() {
+void register_core_guard() {
+  watch_forks_of_reports();
   pending_work = core->pending();
   c10::impl::registerDeviceGuard(kFlagos, new FlagosGuard());
 }

@@ -2,15 +2,10 @@
 #include "runtime/register.h"
 
 #include <ATen/core/CachingHostAllocator.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
-#include <ATen/ops/from_blob.h>
-
-#include <algorithm>
-#include <cstring>
 
 #include "runtime/generator.h"
-#include "runtime/storage.h"
+#include "runtime/stream.h"
 
 namespace flagos {
 
@@ -25,7 +20,7 @@ class FlagosHooks final : public at::PrivateUse1HooksInterface {
     return device_count() > 0;
   }
   bool hasPrimaryContext(c10::DeviceIndex device) const override {
-    return native.cuda ? at::detail::getCUDAHooks().hasPrimaryContext(device) : core->init() == FLAGOS_OK;
+    return native->has_primary_context(device);
   }
   void init() const override {
     open_native_device();
@@ -57,47 +52,23 @@ class FlagosHooks final : public at::PrivateUse1HooksInterface {
   }
 
   bool isPinnedPtr(const void* data) const override {
-    return native.cuda ? at::detail::getCUDAHooks().isPinnedPtr(data) : core->is_pinned(data) != 0;
+    return native->is_pinned(data);
   }
   c10::Allocator* getPinnedMemoryAllocator() const override {
     return at::getHostAllocator(kFlagos);
   }
   at::Device getDeviceFromPtr(void* data) const override {
-    if (native.cuda) {
-      return c10::Device(kFlagos, at::detail::getCUDAHooks().getDeviceFromPtr(data).index());
-    }
-    const int32_t device = core->mem_device_of(data);
+    const c10::DeviceIndex device = native->device_of(data);
     TORCH_CHECK(device >= 0, "flagos: the pointer ", data, " is not memory of a flagos device");
-    return c10::Device(kFlagos, static_cast<c10::DeviceIndex>(device));
+    return c10::Device(kFlagos, device);
   }
 
   // `storage.resize_(nbytes)`: keeps the first min(old, nbytes) bytes, as every backend does.
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t nbytes) const override {
     c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
-    const c10::DeviceIndex device = impl->device().index();
-    drain_current_stream(device);
-    c10::StorageImpl* twin = twin_of(impl->data_ptr());
-    TORCH_CHECK(twin != nullptr, "flagos: storage over memory that came from outside cannot be resized");
+    drain_current_stream(impl->device().index());
     TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable"); // such as shared memory
-    const size_t kept = std::min(nbytes, twin->nbytes());
-    if (native.cuda) {
-      const DeviceScope scope(device);
-      c10::DataPtr data = at::detail::getCUDAHooks().getCUDADeviceAllocator()->allocate(nbytes);
-      if (kept != 0) {
-        const auto bytes = at::TensorOptions().dtype(at::kByte).device(native_device(device));
-        const at::Tensor from = at::from_blob(twin->mutable_data(), {static_cast<int64_t>(kept)}, bytes);
-        at::from_blob(data.mutable_get(), {static_cast<int64_t>(kept)}, bytes).copy_(from);
-      }
-      twin->set_data_ptr_noswap(std::move(data));
-    } else {
-      c10::DataPtr data = allocate_native(nbytes, device);
-      if (kept != 0) {
-        std::memcpy(data.mutable_get(), twin->data(), kept);
-      }
-      twin->set_data_ptr_noswap(std::move(data));
-    }
-    twin->set_nbytes(nbytes);
-    refresh_from_twin(impl, twin, device);
+    native->resize(impl, nbytes);
   }
 };
 

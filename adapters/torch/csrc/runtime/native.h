@@ -1,19 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// The native device on which flagos operators are served: the CPU under the host vendor, CUDA under the cuda vendor.
-// Chosen once, when the device is registered.
+// How torch computes on flagos devices. The vendor's description tells which of three ways it is; it is chosen once,
+// when the device is registered.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
 #include <c10/core/DispatchKeySet.h>
+#include <c10/core/StorageImpl.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <string>
+#include <vector>
 
 #include "runtime/core.h"
 
+namespace c10 {
+class OperatorHandle;
+struct IValue;
+} // namespace c10
+
+namespace torch::profiler::impl {
+struct ProfilerStubs;
+}
+
 namespace flagos {
 
-struct Native {
-  bool cuda = false;
+class Registrar;
+struct Traits;
+
+// The native device, whose kernels serve operators: HostNative, TorchNative or LibraryNative.
+class Native {
+ public:
+  // Of the CPU, unless an implementation says otherwise.
+  explicit Native(std::string vendor) : vendor(std::move(vendor)) {}
+  virtual ~Native() = default;
+  Native(const Native&) = delete;
+  Native& operator=(const Native&) = delete;
+
   c10::DeviceType type = c10::DeviceType::CPU;
   c10::DispatchKey dense = c10::DispatchKey::CPU;
   c10::DispatchKey sparse = c10::DispatchKey::SparseCPU;
@@ -24,26 +48,66 @@ struct Native {
   // The keys that only tensors of this backend have.
   c10::DispatchKeySet marks =
       c10::DispatchKeySet(c10::BackendComponent::CPUBit) | c10::DispatchKeySet(c10::DispatchKey::AutocastCPU);
-  const char* vendor = "host";
-  const char* name = "cpu"; // of the native device
+  std::string vendor;
+  std::string name = "cpu"; // of the native device, as dispatch logs tell it
+
+  // Memory, streams and generators are those of torch's device `type`.
+  bool owned_by_torch = false;
+  // Native kernels of `type` run on copies of device memory, because the host cannot touch it.
+  bool by_copies = false;
+
+  // Whether kernels run on the calling thread, in device memory.
+  bool host_computes() const {
+    return !owned_by_torch && !by_copies;
+  }
+
+  // The guard (current device, streams, events) and the allocators.
+  virtual void register_device() const = 0;
+  // The operators with kernels of their own, before typed and boxed kernels are registered for the others.
+  virtual void register_operators(Registrar& registrar) const = 0;
+
+  // Serves a call of an operator on dense tensors, without asking the plan.
+  virtual void serve(const c10::OperatorHandle& op, std::vector<c10::IValue>* stack, const Traits& traits) const = 0;
+  // Copies between flagos tensors and others, of which one at least is on flagos, with broadcasting and conversion.
+  virtual void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) const = 0;
+
+  // Opens what the core does not open.
+  virtual void open() const {}
+  virtual c10::DeviceIndex device_count() const noexcept;
+  virtual bool has_primary_context(c10::DeviceIndex device) const;
+  virtual bool is_pinned(const void* data) const;
+  // The device of memory; -1 for memory that is not a device's.
+  virtual c10::DeviceIndex device_of(void* data) const;
+  // Gives a flagos storage `nbytes`, and keeps the first bytes of its contents.
+  virtual void resize(c10::StorageImpl* storage, size_t nbytes) const = 0;
+
+  virtual at::Generator default_generator(c10::DeviceIndex device) const;
+  virtual at::Generator new_generator(c10::DeviceIndex device) const;
+
+  // Whether the current stream of `device` is being captured into a graph.
+  virtual bool is_capturing(c10::DeviceIndex device) const;
+  // To be called by a thread that asks for events while others may capture.
+  virtual void leave_captures_alone() const {}
+  // The native device's own; null for events of the core.
+  virtual torch::profiler::impl::ProfilerStubs* profiler() const {
+    return nullptr;
+  }
 };
 
-extern Native native;
+// Set before anything else of the device is used, for the life of the process.
+extern const Native* native;
 
-// Serves flagos with CUDA. Fails when this torch was built without it.
-void choose_cuda();
+// torch's own guard of the native device; only where that owns the streams.
+inline const c10::impl::DeviceGuardImplInterface* native_guard() {
+  return c10::impl::getDeviceGuardImpl(native->type);
+}
 
 // The native device beneath flagos:`index`. The CPU is one, whatever the index.
 inline c10::Device native_device(c10::DeviceIndex index) {
-  return c10::Device(native.type, native.cuda ? index : c10::DeviceIndex(-1));
+  return c10::Device(native->type, native->owned_by_torch ? index : c10::DeviceIndex(-1));
 }
 
-// torch's own guard of CUDA devices; only under the cuda vendor.
-inline const c10::impl::DeviceGuardImplInterface* cuda_guard() {
-  return c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
-}
-
-// Opens the core's device; under the cuda vendor torch's CUDA state too.
+// Opens the core's device, and the native one.
 void open_native_device();
 
 // Has torch open the device, which calls `open_native_device` through the hooks. torch must know that the device is
@@ -58,11 +122,10 @@ inline void open_device() {
   }
 }
 
-// Whether the current CUDA stream of `device` is being captured into a graph.
-bool is_capturing(c10::DeviceIndex device);
-
 // The number of flagos devices; 0 on any failure.
-c10::DeviceIndex device_count() noexcept;
+inline c10::DeviceIndex device_count() noexcept {
+  return native->device_count();
+}
 
 // Throws unless `index` names a device; -1 is not accepted.
 void check_device_index(int64_t index);

@@ -39,7 +39,7 @@ class FlagosProfiler final : public torch::profiler::impl::ProfilerStubs {
     check(core->event_elapsed(start->get(), end->get(), &milliseconds));
     return static_cast<float>(milliseconds * 1000);
   }
-  // The host vendor has no tool that would show marks and ranges.
+  // No vendor of the core has a tool that would show marks and ranges.
   void mark(const char* /*name*/) const override {}
   void rangePush(const char* /*name*/) const override {}
   void rangePop() const override {}
@@ -62,8 +62,8 @@ class FlagosProfiler final : public torch::profiler::impl::ProfilerStubs {
 
 void register_profiler() {
   static FlagosProfiler profiler;
-  torch::profiler::impl::registerPrivateUse1Methods(
-      native.cuda ? const_cast<torch::profiler::impl::ProfilerStubs*>(torch::profiler::impl::cudaStubs()) : &profiler);
+  torch::profiler::impl::ProfilerStubs* own = native->profiler();
+  torch::profiler::impl::registerPrivateUse1Methods(own != nullptr ? own : &profiler);
 }
 
 } // namespace flagos

@@ -7,9 +7,8 @@ namespace flagos {
 // Answers torch's questions about an accelerator. Throws if another plugin owns PrivateUse1.
 void register_hooks();
 
-// The guard (current device, streams, events) and the allocators of the host vendor.
-void register_host_guard();
-void register_host_allocators();
+// The guard (current device, streams, events) of devices that the core owns.
+void register_core_guard();
 
 // Automatic mixed precision with torch's own lists of operators.
 void register_autocast();

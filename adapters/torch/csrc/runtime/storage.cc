@@ -60,10 +60,44 @@ class ForeignTwins {
 
 } // namespace
 
-c10::Storage foreign_twin(const c10::Storage& flagos_storage) {
-  c10::StorageImpl* impl = flagos_storage.unsafeGetStorageImpl();
-  TORCH_CHECK(impl->device_type() == kFlagos, "flagos: a tensor on ", impl->device(), " was taken for one on flagos");
-  return ForeignTwins::instance().of(impl);
+namespace {
+
+Mirrors& mirrors_of_call() {
+  Mirrors* mirrors = Mirrors::current();
+  TORCH_INTERNAL_ASSERT(mirrors != nullptr, "flagos: device memory is read outside of a call");
+  return *mirrors;
+}
+
+void check_flagos(const c10::Storage& storage) {
+  TORCH_CHECK(
+      storage.device_type() == kFlagos, "flagos: a tensor on ", storage.device(), " was taken for one on flagos");
+}
+
+} // namespace
+
+c10::Storage native_storage_without_twin(const c10::TensorImpl* tensor) {
+  const c10::Storage& storage = tensor->unsafe_storage();
+  check_flagos(storage);
+  return native->by_copies ? mirrors_of_call().fetch(tensor)
+                           : ForeignTwins::instance().of(storage.unsafeGetStorageImpl());
+}
+
+c10::Storage native_storage_without_twin(const c10::Storage& storage) {
+  check_flagos(storage);
+  return native->by_copies ? mirrors_of_call().fetch(storage)
+                           : ForeignTwins::instance().of(storage.unsafeGetStorageImpl());
+}
+
+c10::StorageImpl* resizable_twin(c10::StorageImpl* storage) {
+  c10::StorageImpl* twin = twin_of(storage->data_ptr());
+  TORCH_CHECK(twin != nullptr, "flagos: storage over memory that came from outside cannot be resized");
+  return twin;
+}
+
+void give_twin(c10::StorageImpl* storage, c10::StorageImpl* twin, c10::DataPtr data, size_t nbytes) {
+  twin->set_data_ptr_noswap(std::move(data));
+  twin->set_nbytes(nbytes);
+  refresh_from_twin(storage, twin, storage->device().index());
 }
 
 void refresh_from_twin(c10::StorageImpl* flagos_storage, c10::StorageImpl* twin, c10::DeviceIndex device) {

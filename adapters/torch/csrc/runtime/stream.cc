@@ -18,7 +18,7 @@ uint64_t& stream_of_far_device(c10::DeviceIndex device) {
 }
 
 void drain_slowly(c10::DeviceIndex device) {
-  if (native.cuda) {
+  if (native->owned_by_torch) {
     open_device_slowly(); // throws: work is pending only in a forked child
     return;
   }

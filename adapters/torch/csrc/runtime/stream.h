@@ -22,15 +22,15 @@ struct ThreadState {
 // glibc reserves for libraries opened at run time.
 extern thread_local ThreadState thread_state __attribute__((tls_model("initial-exec")));
 
-// Under the cuda vendor the current device and streams are torch's own CUDA ones.
+// Where torch owns the native device, its current device and streams are those of flagos.
 inline c10::DeviceIndex current_device() {
-  return C10_UNLIKELY(native.cuda) ? cuda_guard()->getDevice().index() : thread_state.device;
+  return C10_UNLIKELY(native->owned_by_torch) ? native_guard()->getDevice().index() : thread_state.device;
 }
 
 // Makes `device`, which exists, the current one.
 inline void set_current_device(c10::DeviceIndex device) {
-  if (native.cuda) {
-    cuda_guard()->setDevice(c10::Device(c10::DeviceType::CUDA, device));
+  if (native->owned_by_torch) {
+    native_guard()->setDevice(c10::Device(native->type, device));
   } else {
     thread_state.device = device;
   }
@@ -40,13 +40,13 @@ inline void set_current_device(c10::DeviceIndex device) {
 uint64_t& stream_of_far_device(c10::DeviceIndex device);
 
 inline uint64_t current_stream(c10::DeviceIndex device) {
-  if (C10_UNLIKELY(native.cuda)) {
-    return static_cast<uint64_t>(cuda_guard()->getStream(c10::Device(c10::DeviceType::CUDA, device)).id());
+  if (C10_UNLIKELY(native->owned_by_torch)) {
+    return static_cast<uint64_t>(native_guard()->getStream(c10::Device(native->type, device)).id());
   }
   return C10_LIKELY(device < ThreadState::kDevices) ? thread_state.stream[device] : stream_of_far_device(device);
 }
 
-// Under the host vendor only.
+// Only where the core owns the streams.
 inline void set_current_stream(c10::DeviceIndex device, uint64_t stream) {
   (device < ThreadState::kDevices ? thread_state.stream[device] : stream_of_far_device(device)) = stream;
 }
@@ -55,12 +55,12 @@ inline c10::Stream to_stream(c10::DeviceIndex device, uint64_t id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kFlagos, device), static_cast<c10::StreamId>(id));
 }
 
-// The number of queued items that have not finished. Operators of the host vendor run on the calling thread, so work
-// queued before them (asynchronous copies, waits for events) must finish first. CUDA orders its own streams: there the
-// number is 0, but in a forked child, where it sends every operator to `drain_slowly`.
+// The number of queued items that have not finished. Where the host computes, operators run on the calling thread, so
+// work queued before them (asynchronous copies, waits for events) must finish first. Other devices order their own
+// streams: there the number is 0, but in a forked child, where it sends every operator to `drain_slowly`.
 extern const uint64_t* pending_work;
 
-// Waits for the current stream. Under the cuda vendor throws: the process is a forked child.
+// Waits for the current stream. Where torch owns the device it throws: the process is a forked child.
 void drain_slowly(c10::DeviceIndex device);
 
 inline void drain_current_stream(c10::DeviceIndex device) {

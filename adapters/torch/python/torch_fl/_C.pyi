@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 built_for: str
 """Version of torch the module was compiled against."""
 
-def register(api: object, native: str = "cpu") -> None:
+def register(api: object) -> None:
     """Register the device's kernels; `api` is `flagos._core.api_capsule()`. Idempotent.
 
     `native` is the device that serves it: "cpu" or "cuda".
@@ -24,7 +24,7 @@ def open_comm(api: object) -> None:
     `api` is `flagos._core.comm_capsule()`.
     """
 
-def registered_ops() -> Sequence[tuple[str, bool]]:
+def registered_ops() -> Sequence[tuple[str, str | None, bool]]:
     """Qualified names of the operators that have a kernel on the device.
 
     Each with whether it can also be run on copies of its arguments on the CPU.

@@ -1,7 +1,7 @@
 """The `flagos` device for PyTorch.
 
 Importing this package registers the device. `import torch` alone does too, through the `torch.backends`
-entry point, unless the device is one that torch knows already (an NVIDIA GPU): then it is registered
+entry point, unless the device is one that torch knows already under another name: then it is registered
 when the program first asks for it (see `torch_fl.waiting`). Nothing is initialised until a flagos
 device is first used.
 """
@@ -91,7 +91,6 @@ if not _is_importing("torch"):
     _register.register()
 
     from flagos.routing import route
-    from torch_fl import _vendor
     from torch_fl._version import __version__
     from torch_fl.aten.routing import (
         counters,
@@ -107,8 +106,11 @@ if not _is_importing("torch"):
         enable_flaggems,
         is_flaggems_enabled,
     )
+    from torch_fl.native import native as _native
 
-    _build_accelerator = _vendor.accelerator  # PyTorch-Plugin-FL's name for it
+    def _build_accelerator() -> str:
+        """The chip that serves the device; "" for the CPU. The name is PyTorch-Plugin-FL's."""
+        return _native().accelerator
 
     # Importing modules that `_autoload` has loaded does not bind them here.
     globals().update(

@@ -99,7 +99,7 @@ def open_extension() -> None:
     try:
         whole_files.require("flagos._core", "torch_fl._C")
         from flagos import _core  # noqa: F401
-        from torch_fl import _C, _vendor  # noqa: F401
+        from torch_fl import _C, native  # noqa: F401
     except ImportError as error:
         raise ImportError(
             f"the native modules of flagos could not be opened ({error}); reinstall them together "
@@ -109,12 +109,14 @@ def open_extension() -> None:
 
 def _register_kernels() -> None:
     from flagos import _core
-    from torch_fl import _C, _vendor
+    from torch_fl import _C
     from torch_fl.aten import routing
     from torch_fl.flaggems import implementations
+    from torch_fl.native import native
 
     _core.set_shipped_config(str(Path(__file__).with_name("backends.conf")))
-    _C.register(_core.api_capsule(), _vendor.native())
+    native()  # raises for a vendor that this torch cannot reach
+    _C.register(_core.api_capsule())
     routing.declare_native_implementations()
     implementations.register()
 
@@ -135,19 +137,11 @@ def _name_device() -> None:
             sys.modules[f"torch.{DEVICE}.{name[len(prefix) :]}"] = module
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
-    from torch_fl.cuda import autograd, checks
     from torch_fl.integrations import on_import
+    from torch_fl.native import native
     from torch_fl.nn import data_parallel, module_moves
     from torch_fl.runtime import dlpack, profiler, sharing
 
-    for module in (
-        checks,
-        data_parallel,
-        autograd,
-        dlpack,
-        module_moves,
-        profiler,
-        sharing,
-        on_import,
-    ):
+    native().install()
+    for module in (data_parallel, dlpack, module_moves, profiler, sharing, on_import):
         module.install()

@@ -1,8 +1,8 @@
 """Waits with registering until a program asks for the device, where torch has the same device under another name.
 
 A registered out-of-tree device is what torch takes for the accelerator: integers name its devices, and
-`torch.Stream()` is a stream of it. Beside CUDA that would change programs which never mention flagos, so
-under a vendor whose device torch knows already the device is registered when it is first asked for, by
+`torch.Stream()` is a stream of it. Beside a device of torch's own that would change programs which never mention
+flagos, so under a vendor whose device torch knows already the device is registered when it is first asked for, by
 
 - `import torch_fl`, or any name of `torch.flagos` but whether and how many devices there are,
 - a device string: `device="flagos"`, `x.to("flagos:1")`, `torch.device("flagos")`, a checkpoint that
@@ -10,7 +10,7 @@ under a vendor whose device torch knows already the device is registered when it
 - the backend `flagos` of torch.distributed,
 - `FLAGOS_ACCELERATOR=flagos` or LightX2V's `PLATFORM=flagos`, at `import torch`.
 
-From then on the device is torch's accelerator, as it is from the start under the host vendor. No other
+From then on the device is torch's accelerator, as it is from the start under other vendors. No other
 module of this package may be imported before: that asks for the device.
 """
 
@@ -29,7 +29,7 @@ import torch
 
 from flagos import _core
 from flagos.on_import import when_imported
-from torch_fl import _vendor
+from torch_fl.native.description import built_into_torch, description, is_known_to_torch
 
 _DEVICE = "flagos"
 _MODULE = f"torch.{_DEVICE}"
@@ -41,7 +41,7 @@ def is_asked() -> bool:
     """Whether to register the device at once: the environment says so, or the device has no other name in torch."""
     if any(os.environ.get(name) == value for name, value in _ASKING.items()):
         return True
-    return not _vendor.is_known_to_torch()
+    return not is_known_to_torch()
 
 
 def install(ask: Callable[[], None], device_module: Callable[[], types.ModuleType]) -> None:
@@ -89,7 +89,8 @@ class _Waiting(types.ModuleType):
 
     def device_count(self) -> int:
         """Number of devices; 0 when there is none, or none that this torch can reach."""
-        return _core.device_count() if torch.backends.cuda.is_built() else 0
+        device_type = description()["torch_device_type"] or ""
+        return _core.device_count() if built_into_torch(device_type) else 0
 
     def is_initialized(self) -> bool:
         """False: once initialised, another module takes this one's place."""

@@ -165,7 +165,7 @@ at::Tensor typed_result(const TypedCall& call, at::Tensor native);
 inline at::Tensor wrap_typed(const TypedCall& call, at::Tensor native) {
   // Memory that only the result holds cannot be an argument's.
   if (C10_LIKELY(
-          native.defined() && native.device().type() == flagos::native.type && native.storage().use_count() == 1)) {
+          native.defined() && native.device().type() == flagos::native->type && native.storage().use_count() == 1)) {
     return wrap_dense(std::move(native), call.device());
   }
   return typed_result(call, std::move(native));
@@ -234,7 +234,7 @@ struct Typed<Op, Result(Arguments...)> {
     if constexpr (std::is_same_v<Result, at::Tensor&>) {
       at::Tensor& native_result = [&]() -> at::Tensor& {
         try {
-          return Op::redispatch(native.keys, arguments.get()...);
+          return Op::redispatch(native->keys, arguments.get()...);
         } catch (...) {
           (sync_written(arguments, call.device()), ...); // the kernel may have resized it before it failed
           throw;
@@ -247,7 +247,7 @@ struct Typed<Op, Result(Arguments...)> {
       return *result;
     } else {
       static_assert(!std::is_void_v<Result>, "operators that write lists have boxed kernels");
-      return wrap_typed(call, Op::redispatch(native.keys, arguments.get()...));
+      return wrap_typed(call, Op::redispatch(native->keys, arguments.get()...));
     }
   }
 };
@@ -258,7 +258,7 @@ void register_typed(Registrar& registrar) {
   const auto add = [&](auto op) {
     using Op = decltype(op);
     const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
-    if (has_kernel(handle, native.dense)) {
+    if (has_kernel(handle, native->dense)) {
       registrar.kernel<Op>(TORCH_FN((Typed<Op>::call)));
     }
   };

@@ -14,7 +14,8 @@ import torch
 
 import flagos
 from flagos import _core, plan_listeners
-from torch_fl import _vendor, python_kernels
+from torch_fl import python_kernels
+from torch_fl.native import native
 
 _NAMESPACE = "aten::"
 
@@ -39,15 +40,16 @@ def declare_native_implementations() -> None:
     global _registered
     from torch_fl import _C
 
-    native = _vendor.native()
+    vendor, backend = native().vendor, native().backend
 
     # The extension lists only its kernels for strided tensors. The core's slots name its kernels for sparse and
     # quantized tensors.
     registered = _C.registered_ops()
-    found = {name for name, _ in registered}
+    found = {name for name, why_not, _ in registered if why_not is None}
+    missing = {name: why_not for name, why_not, _ in registered if why_not is not None}
     for namespace in ("aten", "quantized"):
         prefix = f"{namespace}::"
-        found.update(_core.ops(prefix))
+        found.update(set(_core.ops(prefix)) - missing.keys())
         composite = _composite_operators(prefix)
         # Declared first, so that the core distinguishes their names from unknown names in routes.
         _core.declare_composite(namespace, [name.removeprefix(prefix) for name in composite])
@@ -55,13 +57,30 @@ def declare_native_implementations() -> None:
             name.removeprefix(prefix) for name in found - composite if name.startswith(prefix)
         )
         _core.register_impls(
-            namespace, names, f"{native}.native", "vendor", vendor=_vendor.vendor(), backend=native
+            namespace, names, f"{backend}.native", "vendor", vendor=vendor, backend=backend
         )
-    on_cpu_too = [name.removeprefix(_NAMESPACE) for name, too in registered if too]
-    _core.register_impls(
-        "aten", on_cpu_too, "cpu.fallback", "reference", backend="cpu", cpu_fallback=True
-    )
-    _registered = tuple(sorted(found))
+    for name, why_not in missing.items():
+        namespace, op = name.split("::")
+        _core.register_impls(
+            namespace,
+            [op],
+            f"{backend}.native",
+            "vendor",
+            vendor=vendor,
+            backend=backend,
+            unavailable_reason=why_not,
+        )
+    for namespace in ("aten", "quantized"):
+        prefix = f"{namespace}::"
+        on_cpu_too = [
+            name.removeprefix(prefix)
+            for name, _, too in registered
+            if too and name.startswith(prefix)
+        ]
+        _core.register_impls(
+            namespace, on_cpu_too, "cpu.fallback", "reference", backend="cpu", cpu_fallback=True
+        )
+    _registered = tuple(sorted(found | missing.keys()))
     plan_listeners.join(TorchListener())
 
 

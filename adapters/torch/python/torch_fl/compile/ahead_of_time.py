@@ -1,9 +1,9 @@
-"""AOTInductor on the host vendor: packages of code for the CPU, over the device's memory.
+"""AOTInductor where host code computes on device memory: packages of code for the CPU.
 
-The memory of the host vendor is host memory, so a program of flagos tensors is compiled as the one of CPU
+There the memory is the host's, so a program of flagos tensors is compiled as the one of CPU
 tensors that it is, and the package says which results are the device's. When it is run, arguments on the
 device are passed without a copy, after what is queued on the current stream, and results are given to the
-device likewise. Under CUDA a package is made of CUDA views (see `over_cuda`).
+device likewise.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.export._tree_utils import reorder_kwargs
 from torch.utils import _pytree as pytree
 
 from flagos import UnsupportedError
-from torch_fl import _vendor
+from torch_fl.native import native
 
 _DEVICE = "flagos"
 # Metadata of a package: the device index of each argument and of each result, -1 for tensors on the CPU.
@@ -26,8 +26,8 @@ _ARGUMENTS, _RESULTS = "flagos.arguments", "flagos.results"
 
 
 def register() -> None:
-    """Have `torch._inductor` compile and load such programs. Does nothing where CUDA serves the device. Idempotent."""
-    if _vendor.on_cuda():
+    """Have `torch._inductor` compile and load such programs. Idempotent; does nothing on other devices."""
+    if native().compiled_by != "host code":
         return
     inductor = sys.modules.get("torch._inductor")
     if inductor is not None and not hasattr(inductor.aoti_compile_and_package, "__wrapped__"):

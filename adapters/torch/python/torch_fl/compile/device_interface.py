@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch._dynamo import device_interface as dynamo
 
-from torch_fl import _vendor, flagos
+from torch_fl import flagos
+from torch_fl.native import native
 
 _DEVICE = "flagos"
 
@@ -67,15 +68,16 @@ class FlagosInterface(dynamo.DeviceInterface):
 
     @staticmethod
     def is_triton_capable(device: Any = None) -> bool:
-        return _vendor.on_cuda()  # the host vendor compiles to C++
+        return native().compiled_by == "native device" and native().triton_backend is not None
 
     @staticmethod
     def raise_if_triton_unavailable(device: Any = None) -> None:
-        if _vendor.on_cuda():
-            dynamo.CudaInterface.raise_if_triton_unavailable(device)
+        if FlagosInterface.is_triton_capable(device):
+            theirs = dynamo.get_interface_for_device(native().backend)
+            theirs.raise_if_triton_unavailable(device)
             return
         raise RuntimeError(
-            "Triton has no target for the flagos host vendor; torch.compile generates C++ for it"
+            f"Triton has no target for vendor {native().vendor!r} of flagos; torch.compile does without it"
         )
 
 

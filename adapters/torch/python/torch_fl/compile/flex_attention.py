@@ -1,9 +1,9 @@
 """FlexAttention on the device: torch has a list of the devices that may use it.
 
 What it does there without torch.compile is written for any device, gradients included. Its kernels are
-written for each: under the cuda vendor they are CUDA's, and under the host vendor the CPU's
-(`flex_lowering`), which have no gradients and give no log-sum-exp. With these a compiled program calls it
-between two graphs, and `fullgraph=True` is an error.
+written for each native device. Those of the CPU (`flex_lowering`), which serve where host code computes on
+device memory, have no gradients and give no log-sum-exp. With these a compiled program calls it between two
+graphs, and `fullgraph=True` is an error.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.nn.attention import flex_attention
 
-from torch_fl import _vendor
+from torch_fl.native import native
 
 _DEVICE = "flagos"
-_CPUS_KERNEL = not _vendor.on_cuda()
+_CPUS_KERNEL = native().compiled_by == "host code"
 
 _validate = flex_attention._validate_device
 _apply = flex_attention._apply_kernel_options
@@ -24,7 +24,7 @@ _apply = flex_attention._apply_kernel_options
 
 def _refuse(what: str) -> None:
     raise NotImplementedError(
-        f"FlexAttention with {what} has no compiled kernel on the host vendor of flagos: call it outside of "
+        f"FlexAttention with {what} has no compiled kernel on this device: call it outside of "
         "torch.compile (torch.compiler.disable), where it computes the same"
     )
 

@@ -1,1 +1,1 @@
-"""Python code of torch that asks for CUDA by name, adapted under the cuda vendor."""
+"""The room of torch's device type cuda: how it serves flagos, and what torch asks of it by name, adapted."""

@@ -1,4 +1,4 @@
-"""Backward passes of CUDA tensors beside flagos ones, under the cuda vendor.
+"""Backward passes of CUDA tensors beside flagos ones.
 
 torch's engine knows one accelerator per process, which is flagos once it is registered. The native
 module answers the engine's questions about it (csrc/cuda/autograd.h); here each backward pass says first
@@ -13,8 +13,6 @@ from typing import Any
 import torch
 import torch.autograd
 import torch.autograd.graph
-
-from torch_fl import _vendor
 
 _run = torch.autograd.graph._engine_run_backward
 
@@ -46,6 +44,5 @@ def _run_backward(t_outputs: Sequence[Any], *args: Any, **kwargs: Any) -> tuple[
 
 def install() -> None:
     """Wrap the one function through which torch starts its autograd engine."""
-    if _vendor.on_cuda():
-        for place in (torch.autograd.graph, torch.autograd):
-            setattr(place, _run.__name__, _run_backward)
+    for place in (torch.autograd.graph, torch.autograd):
+        setattr(place, _run.__name__, _run_backward)

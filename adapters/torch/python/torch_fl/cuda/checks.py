@@ -1,4 +1,4 @@
-"""Python code of torch that asks whether a tensor is on CUDA, adapted under the cuda vendor."""
+"""Python code of torch that asks whether a tensor is on CUDA, adapted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import torch
 import torch.backends.cudnn as cudnn
 import torch.backends.cudnn.rnn as cudnn_rnn
 from torch.cuda import jiterator
-
-from torch_fl import _vendor
 
 _DEVICE = "flagos"
 
@@ -73,8 +71,7 @@ def _run_jitted_on(self: Any, *tensors: torch.Tensor, **kwargs: Any) -> Any:
 
 
 def install() -> None:
-    """Make them treat flagos tensors as CUDA tensors. Does nothing under another vendor."""
-    if _vendor.on_cuda():
-        setattr(cudnn, "is_acceptable", _cudnn_is_acceptable)  # noqa: B010
-        setattr(torch.nn.RNNBase, "flatten_parameters", _flatten_parameters)  # noqa: B010
-        setattr(jiterator._JittedFunction, "__call__", _run_jitted_on)  # noqa: B010
+    """Make them treat flagos tensors as CUDA tensors."""
+    setattr(cudnn, "is_acceptable", _cudnn_is_acceptable)  # noqa: B010
+    setattr(torch.nn.RNNBase, "flatten_parameters", _flatten_parameters)  # noqa: B010
+    setattr(jiterator._JittedFunction, "__call__", _run_jitted_on)  # noqa: B010

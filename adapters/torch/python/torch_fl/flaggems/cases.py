@@ -17,11 +17,12 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from torch_fl import _vendor, python_kernels
+from torch_fl import python_kernels
 from torch_fl.comparing import processes
 from torch_fl.flaggems import envelope, interpreted, samples
 from torch_fl.flaggems.parts import CALLED_BY
 from torch_fl.flaggems.samples import tensors
+from torch_fl.native import native
 
 FIRST = 6  # samples of every entry; an entry whose first FIRST samples are all declined is left
 _SHARED = 240  # samples of one form and dtype, shared by all entries
@@ -133,9 +134,8 @@ def groups(where: list[tuple[str, str]]) -> list[Group]:
     found = []
     for entry, form in where:
         op = database()[entry]
-        native = _vendor.native()
         kinds = op.supported_backward_dtypes if form == "gradient" else op.supported_dtypes
-        found += [Group(entry, form, dtype) for dtype in types if dtype in kinds(native)]
+        found += [Group(entry, form, dtype) for dtype in types if dtype in kinds(native().backend)]
     return found
 
 

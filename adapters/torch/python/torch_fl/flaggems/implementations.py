@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from flagos import UnsupportedError, _core, plan_listeners
-from torch_fl import _vendor, python_kernels
+from torch_fl import python_kernels
 from torch_fl.flaggems import envelope, interpreted, meta, package, tables
 from torch_fl.flaggems.parts import PARTS
+from torch_fl.native import native
 
 BACKEND = "flaggems"
 
@@ -221,7 +222,11 @@ def why_unusable() -> str | None:
     """The reason why none of FlagGems' kernels can run in this process."""
     if importlib.util.find_spec("triton") is None:
         return "FlagGems needs Triton: pip install triton"
-    if not _vendor.on_cuda() and not interpreted.wanted():
+    if interpreted.wanted():
+        if native().host_computes:
+            return None
+        return f"Triton's interpreter reads device memory on the host, which cannot read that of {native().vendor!r}"
+    if native().triton_backend is None:
         return "FlagGems has kernels for GPUs, and none serves flagos here (TRITON_INTERPRET=1 interprets them)"
     return None
 

@@ -6,7 +6,6 @@ Tables are JSON files, shipped with this package or written by `flagos verify` a
 
 from __future__ import annotations
 
-import ctypes
 import datetime
 import json
 import os
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 
 from torch_fl.flaggems import envelope, package
+from torch_fl.native import native
 
 STRICT, BASIC, FAILED, UNTESTED = "STRICT", "BASIC", "FAILED", "UNTESTED"
 _VERDICTS = (STRICT, BASIC, FAILED, UNTESTED)
@@ -46,25 +46,8 @@ def folder() -> Path:
 
 @cache
 def chip() -> str:
-    """The product name of the first GPU, asked of NVIDIA's management library; empty when it does not say.
-
-    CUDA is not initialised by asking.
-    """
-    try:
-        library = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return ""
-    if library.nvmlInit_v2() != 0:
-        return ""
-    try:
-        handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(96)
-        if library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) != 0:
-            return ""
-        if library.nvmlDeviceGetName(handle, text, len(text)) != 0:
-            return ""
-        return text.value.decode(errors="replace")
-    finally:
-        library.nvmlShutdown()
+    """The product name of the first device; empty where it is not known without initialising the device."""
+    return native().product_name()
 
 
 def file_name(kind: str, chip_name: str, version: str) -> str:

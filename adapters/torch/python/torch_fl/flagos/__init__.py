@@ -1,7 +1,7 @@
 """`torch.flagos`: devices, streams, memory and random numbers of the `flagos` device.
 
-The names and their meaning are those of `torch.cuda`, so that device-generic code finds here what
-it looks for. Streams and events are torch's own generic classes.
+The names and their meaning are those of torch's own device modules, so that device-generic code finds
+here what it looks for. Streams and events are torch's own generic classes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from torch_fl.flagos import _utils, amp, graphs, late_names, memory, random, tensor_types
 from torch_fl.flagos._device import (
-    DeviceProperties,
     can_device_access_peer,
     current_device,
     device,
@@ -81,6 +80,7 @@ from torch_fl.flagos.random import (
     set_rng_state,
     set_rng_state_all,
 )
+from torch_fl.native import DeviceProperties
 
 if TYPE_CHECKING:
     import torch

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 import torch
 
-from flagos import _core
-from torch_fl import _vendor
 from torch_fl.flagos._lifecycle import _lazy_init
 from torch_fl.flagos._utils import Device, _get_device_index
-
-
-@dataclass(frozen=True)
-class DeviceProperties:
-    """Properties of one device. Sizes are in bytes."""
-
-    name: str
-    vendor: str
-    total_memory: int
-    multi_processor_count: int
-    major: int
-    minor: int
+from torch_fl.native import DeviceProperties, native
 
 
 def is_available() -> bool:
@@ -33,9 +19,7 @@ def is_available() -> bool:
 
 def device_count() -> int:
     """Number of devices; 0 when there is none. Initialises nothing and never raises."""
-    if _vendor.on_cuda():
-        return torch.cuda.device_count()
-    return torch._C._accelerator_hooks_device_count()
+    return native().device_count()
 
 
 def current_device() -> int:
@@ -101,31 +85,7 @@ class device_of(device):
 
 @cache
 def _properties() -> tuple[DeviceProperties, ...]:
-    if _vendor.on_cuda():
-        return tuple(_cuda_properties(index) for index in range(device_count()))
-    return tuple(
-        DeviceProperties(
-            name=found["name"],
-            vendor=found["vendor"],
-            total_memory=found["total_memory"],
-            multi_processor_count=found["multi_processor_count"],
-            major=found["major"],
-            minor=found["minor"],
-        )
-        for found in _core.devices()
-    )
-
-
-def _cuda_properties(index: int) -> DeviceProperties:
-    found = torch.cuda.get_device_properties(index)
-    return DeviceProperties(
-        name=found.name,
-        vendor="cuda",
-        total_memory=found.total_memory,
-        multi_processor_count=found.multi_processor_count,
-        major=found.major,
-        minor=found.minor,
-    )
+    return native().properties()
 
 
 def get_device_properties(device: Device = None) -> DeviceProperties:
@@ -151,20 +111,14 @@ def get_device_capability(device: Device = None) -> tuple[int, int]:
 
 
 def get_arch_list() -> list[str]:
-    """Architectures that device code was compiled for: torch's under CUDA, none on the host vendor."""
-    return torch.cuda.get_arch_list() if _vendor.on_cuda() else []
+    """Architectures that torch's own kernels for the device were compiled for; none where it has no such kernels."""
+    return native().arch_list()
 
 
 def can_device_access_peer(device: Device, peer_device: Device) -> bool:
-    """True when `device` can address the memory of `peer_device` directly.
-
-    Devices of the host vendor share one address space.
-    """
-    if _vendor.on_cuda():
-        here_index, there_index = _get_device_index(device), _get_device_index(peer_device)
-        return torch.cuda.can_device_access_peer(here_index, there_index)
-    here, there = get_device_properties(device), get_device_properties(peer_device)
-    return here.vendor == there.vendor == "host"
+    """True when `device` can address the memory of `peer_device` directly. Raises ValueError for a missing device."""
+    here = _get_device_index(device, optional=True)
+    return native().can_access_peer(here, _get_device_index(peer_device, optional=True))
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import threading
 
-import torch
-
 # Imported here and not at first use, where a signal handler that uses the device could interrupt the import.
 from flagos import _core, logs, plan_listeners
-from torch_fl import _vendor
+from torch_fl.native import native
 
 # Reentrant: a signal handler or a finalizer of the thread that initialises may use the device.
 _lock = threading.RLock()
@@ -49,8 +47,7 @@ def _lazy_init() -> None:
         if not _initialized:
             logs.connect()  # for programs that never import flagos themselves
             _core.init()
-            if _vendor.on_cuda():
-                torch.cuda.init()
+            native().initialize()
             _initialized = True
             plan_listeners.published()
 

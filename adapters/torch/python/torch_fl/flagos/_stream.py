@@ -6,10 +6,9 @@ from typing import Literal
 
 import torch
 
-from flagos import UnsupportedError
-from torch_fl import _vendor
 from torch_fl.flagos._lifecycle import _lazy_init
 from torch_fl.flagos._utils import Device, _get_device_index
+from torch_fl.native import native
 
 # torch's generic classes, because flagos is the accelerator of the process: without a device they mean flagos, and
 # torch's own functions return them.
@@ -37,19 +36,14 @@ def default_stream(device: Device = None) -> torch.Stream:
 
 
 def ExternalStream(stream_ptr: int, device: Device = None) -> torch.Stream:
-    """A stream that another library made, as a flagos stream. `stream_ptr` is its `cudaStream_t`.
+    """A stream that another library made, as a flagos stream. `stream_ptr` is its handle, such as a `cudaStream_t`.
 
-    It stays the other library's, which has to keep it alive. Raises UnsupportedError where streams
-    are not CUDA's.
+    It stays the other library's, which has to keep it alive. Raises UnsupportedError where streams are the core's.
     """
     _lazy_init()
     index = _get_device_index(device, optional=True)
-    if not _vendor.on_cuda():
-        raise UnsupportedError(
-            "torch.flagos.ExternalStream takes a cudaStream_t, and CUDA does not serve flagos here"
-        )
-    theirs = torch.cuda.ExternalStream(stream_ptr, index)
-    return torch.Stream(stream_id=theirs.stream_id, device_index=index, device_type=_DEVICE_TYPE)
+    stream_id = native().external_stream(stream_ptr, index)
+    return torch.Stream(stream_id=stream_id, device_index=index, device_type=_DEVICE_TYPE)
 
 
 def set_stream(stream: torch.Stream | None) -> None:

@@ -1,18 +1,11 @@
-"""Graph capture: torch's CUDA graphs under the cuda vendor.
-
-The host vendor has none, and says so rather than running eagerly in disguise.
-"""
+"""Graph capture: the native device's own. A device without it says so, rather than run eagerly in disguise."""
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any, Literal, NoReturn
-
-import torch
+from typing import Any, NoReturn
 
 from flagos import _core
-from torch_fl import _vendor
-from torch_fl.flagos._lifecycle import _lazy_init
+from torch_fl.native import native
 
 __all__ = [
     "Graph",
@@ -24,107 +17,41 @@ __all__ = [
 
 
 def _refuse(what: str) -> NoReturn:
+    ours = native()
     raise _core.UnsupportedError(
-        f"{what} needs stream capture, which the {_vendor.vendor()!r} vendor does not have: it runs "
-        "kernels as host functions and records no launches; run the region eagerly or use "
-        "torch.compile"
+        f"{what} needs stream capture, which the {ours.vendor!r} vendor does not have: {ours.why_no_graphs}"
     )
 
 
-def _require_capture(what: str) -> None:
-    if not _vendor.on_cuda():
-        _refuse(what)
-    _lazy_init()
+class Graph:
+    """A recorded sequence of launches. Raises flagos.UnsupportedError on a device without capture."""
 
-
-class Graph(torch.cuda.CUDAGraph):
-    """A recorded sequence of launches, with the methods of `torch.cuda.CUDAGraph`.
-
-    The memory of tensors made during capture belongs to the graph's pool. Raises
-    flagos.UnsupportedError on a vendor without capture.
-    """
-
-    def __new__(cls, keep_graph: bool = False) -> Graph:
-        _require_capture("torch.flagos.Graph")
-        return super().__new__(cls, keep_graph)
-
-    def register_generator_state(self, generator: torch.Generator) -> None:
-        """Record random numbers drawn from `generator`, so that each replay draws new ones."""
-        if generator.device.type == "flagos":
-            generator = torch.ops.flagos.native_generator(generator)
-        super().register_generator_state(generator)
-
-
-def _as_cuda_stream(stream: torch.Stream | None) -> Any:
-    if stream is None or isinstance(stream, torch.cuda.Stream):
-        return stream
-    return torch.cuda.Stream(
-        stream_id=stream.stream_id, device_index=stream.device_index, device_type=1
-    )
+    def __new__(cls, keep_graph: bool = False) -> Any:
+        _refuse("torch.flagos.Graph")
 
 
 class graph:
-    """Context manager that records the work submitted inside it into `graph`.
+    """Context manager that records the work submitted inside it. Raises flagos.UnsupportedError likewise."""
 
-    The arguments are those of torch.cuda.graph; `stream` may be a flagos stream.
-    """
-
-    def __init__(
-        self,
-        graph: torch.cuda.CUDAGraph,
-        pool: Any = None,
-        stream: torch.Stream | None = None,
-        capture_error_mode: str = "global",
-    ) -> None:
-        _require_capture("torch.flagos.graph")
-        # The pool needs an id here, to be closed if the capture fails.
-        self._pool = torch.cuda.graph_pool_handle() if pool is None else pool
-        self._context = torch.cuda.graph(
-            graph,
-            pool=self._pool,
-            stream=_as_cuda_stream(stream),
-            capture_error_mode=capture_error_mode,
-        )
-
-    def __enter__(self) -> None:
-        self._context.__enter__()
-        torch.ops.flagos.set_capturing(True)
-
-    def __exit__(self, *exc: Any) -> Literal[False]:
-        torch.ops.flagos.set_capturing(False)
-        try:
-            self._context.__exit__(*exc)
-        except RuntimeError as error:
-            self._recover()
-            if exc[1] is None:
-                raise
-            # The error inside is the reason why the capture could not end.
-            if hasattr(exc[1], "add_note"):  # from Python 3.11 on
-                exc[1].add_note(f"the capture was given up: {str(error).splitlines()[0]}")
-        return False
-
-    def _recover(self) -> None:
-        """End a failed capture, which torch leaves open, so that the process can compute again."""
-        # torch may have closed the pool already, depending on what failed.
-        with contextlib.suppress(RuntimeError):
-            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
-        self._context.stream_ctx.__exit__(None, None, None)
-        for generator in torch.cuda.default_generators:
-            generator.graphsafe_set_state(generator.clone_state())
+    def __init__(self, graph: Any, *args: Any, **kwargs: Any) -> None:
+        _refuse("torch.flagos.graph")
 
 
 def graph_pool_handle() -> Any:
-    """A memory pool that several graphs may share."""
-    _require_capture("torch.flagos.graph_pool_handle")
-    return torch.cuda.graph_pool_handle()
+    """A memory pool that several graphs may share. Raises flagos.UnsupportedError likewise."""
+    _refuse("torch.flagos.graph_pool_handle")
 
 
 def make_graphed_callables(*args: Any, **kwargs: Any) -> Any:
-    """Callables that replay recorded graphs: torch.cuda.make_graphed_callables."""
-    _require_capture("torch.flagos.make_graphed_callables")
-    return torch.cuda.make_graphed_callables(*args, **kwargs)
+    """Callables that replay recorded graphs. Raises flagos.UnsupportedError likewise."""
+    _refuse("torch.flagos.make_graphed_callables")
 
 
 def is_current_stream_capturing() -> bool:
-    """True while the current stream is being recorded: never on a vendor without capture."""
-    return _vendor.on_cuda() and torch.cuda.is_current_stream_capturing()
+    """True while the current stream is being recorded: never on a device without capture."""
+    return False
+
+
+_of_the_device = native().graphs
+if _of_the_device is not None:
+    globals().update((name, getattr(_of_the_device, name)) for name in __all__)

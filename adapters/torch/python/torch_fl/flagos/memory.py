@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections import OrderedDict
 from typing import Any
 
 import torch
 
-from torch_fl import _vendor
-from torch_fl.flagos import pools
 from torch_fl.flagos._device import get_device_properties
 from torch_fl.flagos._lifecycle import _lazy_init, is_initialized
 from torch_fl.flagos._utils import Device, _get_device_index
+from torch_fl.native import native
 
 __all__ = [
     "empty_cache",
@@ -108,7 +106,7 @@ def reset_accumulated_memory_stats(device: Device = None) -> None:
 
 
 def host_memory_stats() -> OrderedDict[str, int]:
-    """Statistics of pinned memory by dotted name, as `torch.cuda.host_memory_stats` names them.
+    """Statistics of pinned memory by dotted name, as torch's own accelerators name them.
 
     Sizes are rounded up to a power of two, times are in microseconds. Empty before the first use of
     a device.
@@ -139,39 +137,27 @@ def mem_get_info(device: Device = None) -> tuple[int, int]:
 def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
     """Let this process use at most `fraction` (0 to 1) of the memory of `device`."""
     _lazy_init()
-    if _vendor.on_cuda():
-        torch.cuda.set_per_process_memory_fraction(
-            float(fraction), _get_device_index(device, optional=True)
-        )
-        return
-    torch.ops.flagos.set_memory_fraction(_get_device_index(device, optional=True), float(fraction))
+    native().set_memory_fraction(float(fraction), _get_device_index(device, optional=True))
 
 
 def memory_snapshot(device: Device = None) -> list[dict[str, Any]]:
-    """Every segment the allocator holds and the blocks in it, in the layout of torch.cuda's."""
+    """Every segment the allocator holds and the blocks in it, in the layout of torch's own snapshots."""
     _lazy_init()
-    if _vendor.on_cuda():
-        index = _get_device_index(device, optional=True)
-        return [part for part in torch.cuda.memory_snapshot() if part["device"] == index]
-    snapshot = torch.ops.flagos.memory_snapshot(_get_device_index(device, optional=True))
-    return list(json.loads(snapshot))
+    return native().memory_snapshot(_get_device_index(device, optional=True))
 
 
 def _record_memory_history(enabled: Any = "all", *arguments: Any, **named: Any) -> None:
-    """`torch.cuda.memory._record_memory_history`: every allocation from now on, with who made it; None ends it.
+    """Record every allocation from now on, with who made it; None ends it. The other arguments are torch's own.
 
-    Raises flagos.UnsupportedError where CUDA does not serve the device, except to end what never began.
+    Raises flagos.UnsupportedError where the allocator is not torch's own, except to end what never began.
     """
-    if enabled is None and not _vendor.on_cuda():
-        return
-    pools.of_cuda("memory._record_memory_history")
-    torch.cuda.memory._record_memory_history(enabled, *arguments, **named)
+    native().record_memory_history(enabled, *arguments, **named)
 
 
 def _snapshot(device: Device = None) -> dict[str, Any]:
-    """The allocator's segments, and under CUDA the recorded history, for pytorch.org/memory_viz."""
-    if _vendor.on_cuda():
-        recorded: dict[str, Any] = torch.cuda.memory._snapshot()
+    """The allocator's segments, and the history where it is recorded, for pytorch.org/memory_viz."""
+    recorded = native().memory_history()
+    if recorded is not None:
         return recorded
     return {"segments": memory_snapshot(device), "device_traces": []}
 

@@ -1,4 +1,4 @@
-"""Random numbers. A seed gives the same numbers as on the native device, the CPU or CUDA."""
+"""Random numbers. A seed gives the same numbers as on the native device."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from functools import cache
 
 import torch
 
-from torch_fl import _vendor
 from torch_fl.flagos._device import current_device, device_count
 from torch_fl.flagos._lifecycle import _lazy_init
 from torch_fl.flagos._utils import Device, _get_device_index
+from torch_fl.native import native
 
 
 @cache
 def default_generators() -> tuple[torch.Generator, ...]:
-    """The default generator of each device, by index. CUDA makes its own when it is initialised."""
-    if _vendor.on_cuda():
+    """The default generator of each device, by index."""
+    if native().keeps_seeds:  # its generators are made when it is initialised
         _lazy_init()
     return tuple(torch.ops.flagos.default_generator(index) for index in range(device_count()))
 
@@ -54,19 +54,14 @@ def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
 
 def manual_seed(seed: int) -> None:
     """Seed the default generator of the current device."""
-    if _vendor.on_cuda():
-        torch.cuda.manual_seed(seed)
-        return
-    _generator(current_device()).manual_seed(int(seed))
+    if not native().keeps_seeds:
+        _lazy_init()
+    native().seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
     """Seed the default generators of all devices. `torch.manual_seed` calls this."""
-    if _vendor.on_cuda():
-        torch.cuda.manual_seed_all(seed)  # defers the seed until CUDA is initialised
-        return
-    for generator in default_generators():
-        generator.manual_seed(int(seed))
+    native().seed_all(int(seed))
 
 
 def seed() -> None:

@@ -11,14 +11,13 @@ import importlib
 from functools import partial
 
 from flagos.on_import import when_imported
-from torch_fl import _vendor
 from torch_fl.flagos import late_names
+from torch_fl.native import native
 
 _COMPLETIONS = {
     "torch._dynamo.device_interface": "torch_fl.compile.device_interface",
     "torch._dynamo.backends.registry": "torch_fl.compile.backend",
     "torch._inductor": "torch_fl.compile.ahead_of_time",
-    "torch._inductor.compile_fx": "torch_fl.compile.over_cuda",
     "torch._inductor.package.package": "torch_fl.compile.ahead_of_time",
     "torch.nn.attention.flex_attention": "torch_fl.compile.flex_attention",
     "torch._inductor.kernel.flex.flex_attention": "torch_fl.compile.flex_lowering",
@@ -43,10 +42,11 @@ _CODE_GENERATORS = ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "
 
 def install() -> None:
     """Complete the loaded modules now and the others when they are imported. Imports nothing itself."""
-    if not _vendor.on_cuda():  # under CUDA Inductor uses its own
+    if native().compiled_by == "host code":
         for name in _CODE_GENERATORS:
             late_names.provide(name, partial(_code_generator, name))
-    for module, completion in _COMPLETIONS.items():
+    of_the_device = native().completions
+    for module, completion in (*_COMPLETIONS.items(), *of_the_device.items()):
         when_imported(module, partial(_complete, completion))
 
 

@@ -78,8 +78,9 @@ def native(kernel: Any) -> Any:
         num_warps, num_ctas, shared = kernel.packed_metadata
         metadata = kernel.metadata
         found = _core.CompiledKernel(
+            backend(type(kernel._run)),
             kernel.function,
-            num_warps,
+            num_warps * metadata.target.warp_size,
             num_ctas,
             shared,
             bool(metadata.launch_cooperative_grid),
@@ -88,6 +89,11 @@ def native(kernel: Any) -> Any:
         )
         setattr(kernel, _ATTRIBUTE, found)
     return found
+
+
+def backend(kind: type) -> str:
+    """The Triton backend that a class belongs to, by the name of its folder in `triton.backends`."""
+    return kind.__module__.split(".")[2]
 
 
 def signature(kernel: Any, tensor_maps: bool = False) -> dict[str, str]:
@@ -165,7 +171,7 @@ def describe(kernel: Any, grid: tuple[int, int, int], args: tuple[Any, ...]) -> 
     return {
         "function": kernel.function,
         "grid": (grid[0] * num_ctas, grid[1], grid[2]),
-        "block": (32 * num_warps, 1, 1),
+        "block": (kernel.metadata.target.warp_size * num_warps, 1, 1),
         "cluster": (num_ctas, 1, 1),
         "shared_bytes": shared,
         "cooperative": bool(kernel.metadata.launch_cooperative_grid),

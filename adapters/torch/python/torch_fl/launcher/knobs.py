@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from flagos import _core
-from torch_fl.launcher import tensors
+from torch_fl.launcher import compiled, tensors
 
 _done = False
 
@@ -38,6 +38,8 @@ def declare() -> None:
         active if known else object(),
         _current_device(active),
         active.get_current_stream,
+        compiled.backend(CudaDriver),
+        _device_type(active) if known else -1,
     )
     _done = True
 
@@ -47,6 +49,11 @@ def _current_device(active: Any) -> Any:
     if active.get_current_device is torch.cuda.current_device and torch.cuda.is_initialized():
         return torch._C._cuda_getDevice  # type: ignore[attr-defined, unused-ignore]
     return active.get_current_device
+
+
+def _device_type(active: Any) -> int:
+    """torch's number of the kind of device that the driver's tensors are on."""
+    return int(getattr(torch.autograd.DeviceType, active.get_active_torch_device().type.upper()))
 
 
 def _immutable_types() -> list[type]:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from flagos import _core
-from torch_fl import _vendor
+from torch_fl.native import native
 
 _KEY = "PrivateUse1"
 
@@ -63,7 +63,7 @@ def reset_calls() -> None:
 def attach(op: str, chosen: Implementation) -> torch.library.Library:
     """Put `chosen` over the native kernel of `op`, for as long as the library lives."""
     overload = require_operator(op)
-    native = torch.library.get_kernel(overload, _KEY)
+    below = torch.library.get_kernel(overload, _KEY)
     written = [
         (position, argument.name)
         for position, argument in enumerate(overload._schema.arguments)
@@ -77,7 +77,7 @@ def attach(op: str, chosen: Implementation) -> torch.library.Library:
 
     def run_natively(keys: torch._C.DispatchKeySet, args: Any, kwargs: dict[str, Any]) -> Any:
         args, kwargs = _numbers_as_tensors(tensors, args, kwargs)
-        return native.call_boxed(keys, *args, **kwargs)
+        return below.call_boxed(keys, *args, **kwargs)
 
     def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
         running: set[str] = _running.__dict__.setdefault("operators", set())
@@ -131,7 +131,8 @@ def attach_native(op: str, chosen: Implementation, recorded: bool) -> torch.libr
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
     in_place = bool(written) and len(written) == len(returns)
-    native_keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _vendor.native().upper()))
+    device_type = native().backend
+    native_keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device_type.upper()))
     fn = chosen.fn
 
     def value_at(place: tuple[int, str], args: Any, kwargs: Any) -> Any:
@@ -143,7 +144,7 @@ def attach_native(op: str, chosen: Implementation, recorded: bool) -> torch.libr
         for place in tensor_places:
             value = value_at(place, args, kwargs)
             for leaf in value if isinstance(value, (list, tuple)) else (value,):
-                if isinstance(leaf, torch.Tensor) and leaf.device.type == _vendor.native():
+                if isinstance(leaf, torch.Tensor) and leaf.device.type == device_type:
                     found.append(leaf)
         return found
 
@@ -178,7 +179,7 @@ def attach_native(op: str, chosen: Implementation, recorded: bool) -> torch.libr
             _core.log_dispatch(op, chosen.backend)
             return result
         _core.record_fallback(op, declined or "declined by the implementation")
-        _core.log_dispatch(op, _vendor.native())
+        _core.log_dispatch(op, device_type)
         given, named = _numbers_as_tensors(tensor_places, args, kwargs)
         return overload.redispatch(native_keys, *given, **named)
 

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_fl import launcher
+from torch_fl.native import native
 from torch_fl.python_kernels import globals_watch
 
 _LAUNCH, _FILL, _COPY = range(3)
@@ -166,7 +167,7 @@ class _Recording(TorchDispatchMode):
             self._refuse(f"a launch cannot be described: {error}")
 
     def _launch(self, kernel: Any, grid: Any, stream: int, args: tuple[Any, ...]) -> list[int]:
-        current = torch.cuda.current_stream().cuda_stream
+        current = native().stream_handle()
         if stream != current:
             raise Refusal("it launches on a stream other than the current one")
         told = launcher.describe(kernel, grid, args)

@@ -7,15 +7,17 @@ from functools import cache
 
 import torch
 
-from torch_fl import _vendor
+from torch_fl.native import native
 from torch_fl.python_kernels import capture
 
 
 def enabled() -> bool:
-    """Whether calls are recorded: on CUDA, with CPython 3.12 or newer, unless `FLAGOS_REPLAY` is off."""
+    """Whether calls are recorded: where the core repeats launches, with CPython 3.12 or newer, unless `FLAGOS_REPLAY`
+    is off.
+    """
     _verify_from_the_start()
     wanted = os.environ.get("FLAGOS_REPLAY", "1").lower() not in ("0", "false", "off", "no")
-    return wanted and capture.SUPPORTED and _vendor.on_cuda()
+    return wanted and capture.SUPPORTED and native().repeats_launches
 
 
 @cache

@@ -3,11 +3,10 @@
 torch 2.11 lists PrivateUse1 among the activities its tracing library collects, whether or not a
 tracer for the device was given to that library.
 
-- Under the cuda vendor the device's kernels, copies and fills are CUDA's, so asking for one activity
-  is asking for the other: the tracing library's own tracer of CUDA collects them.
-- The host vendor has no tracer: its kernels are ordinary functions on the host. Without the activity
-  torch falls back to timing every operator with a pair of the device's events, which is just what is
-  wanted.
+- Where a device type of torch's own serves flagos, the device's kernels, copies and fills are of that type, so
+  asking for one activity is asking for the other: the tracing library's own tracer collects them.
+- No other device has a tracer. Without the activity torch falls back to timing every operator with a pair of
+  the device's events, which is just what is wanted.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 import torch.autograd.profiler as autograd_profiler
 from torch._C._profiler import ProfilerActivity
 
-from torch_fl import _vendor
+from torch_fl.native import native
 
 _collected_by_torch = autograd_profiler._supported_activities
 _prepared_by_torch = autograd_profiler.profile.__init__
@@ -31,12 +30,12 @@ def _prepare(self: autograd_profiler.profile, *args: Any, **kwargs: Any) -> None
     _prepared_by_torch(self, *args, **kwargs)
     if self.enabled and ProfilerActivity.PrivateUse1 in self.kineto_activities:
         self.kineto_activities.remove(ProfilerActivity.PrivateUse1)
-        self.kineto_activities.add(ProfilerActivity.CUDA)
+        self.kineto_activities.add(native().profiler_activity)
 
 
 def install() -> None:
-    """Make torch collect the activities of the vendor's device. Idempotent."""
-    if _vendor.on_cuda():
+    """Make torch collect the activities of the native device. Idempotent."""
+    if native().profiler_activity is not None:
         setattr(autograd_profiler.profile, "__init__", _prepare)  # noqa: B010
     else:
         autograd_profiler._supported_activities = _collected

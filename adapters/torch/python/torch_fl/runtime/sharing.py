@@ -1,8 +1,8 @@
 """Shares tensors of the device between processes: torch.multiprocessing and `share_memory_()`.
 
-How memory is shared is the vendor's affair. On the host vendor it is the memory of the twin, a CPU
-storage: torch moves that to shared memory and sends it as it sends any, and the flagos storage
-follows. A vendor with memory of its own would send a handle instead.
+How memory is shared is the native device's affair. Where host code computes on it, it is the memory of the
+twin, a CPU storage: torch moves that to shared memory and sends it as it sends any, and the flagos storage
+follows. A device type of torch's own sends handles of its memory.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch.multiprocessing import reductions
 
 from torch_fl import flagos
+from torch_fl.native import native
 
 DEVICE = "flagos"
 
@@ -22,7 +23,7 @@ Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Sharing(Protocol):
-    """The way in which storages of one vendor are sent to other processes."""
+    """The way in which storages are sent to other processes."""
 
     def share(self, storage: torch.UntypedStorage) -> None:
         """Move the bytes to memory that every process to which the storage is sent will share."""
@@ -34,7 +35,7 @@ class Sharing(Protocol):
         """The function that rebuilds the storage in another process, and its arguments."""
 
 
-class _HostSharing:
+class _ByMemory:
     def share(self, storage: torch.UntypedStorage) -> None:
         # Queued copies write to the old memory, so they must finish first.
         flagos.synchronize(storage.device)
@@ -85,11 +86,11 @@ def _remember(twin: torch.UntypedStorage, index: int, storage: torch.UntypedStor
     reductions.shared_cache[_key(twin, index)] = reductions.StorageWeakRef(storage)
 
 
-class _CudaSharing:
-    """torch sends its own CUDA tensors as handles of CUDA IPC, and so sends the twin."""
+class _ByHandle:
+    """torch sends tensors of its own device as handles of their memory, and so sends the twin."""
 
     def share(self, storage: torch.UntypedStorage) -> None:
-        """Nothing to do: CUDA shares device memory where it is."""
+        """Nothing to do: device memory is shared where it is."""
 
     def is_shared(self, storage: torch.UntypedStorage) -> bool:
         return True
@@ -98,18 +99,11 @@ class _CudaSharing:
         return _rebuild, (torch.ops.flagos.native_bytes(storage), storage.device.index)
 
 
-_BY_VENDOR: dict[str, Sharing] = {"host": _HostSharing(), "cuda": _CudaSharing()}
+_WAYS: dict[str, Sharing] = {"memory": _ByMemory(), "handle": _ByHandle()}
 
 
-def _sharing_of(storage: torch.UntypedStorage) -> Sharing:
-    vendor = flagos.get_device_properties(storage.device).vendor
-    try:
-        return _BY_VENDOR[vendor]
-    except KeyError:
-        raise NotImplementedError(
-            f"flagos: tensors of the vendor {vendor!r} cannot be shared between processes; "
-            "send tensor.cpu() instead"
-        ) from None
+def _sharing() -> Sharing:
+    return _WAYS[native().shared_by]
 
 
 _reduce_native = reductions.reduce_storage
@@ -119,18 +113,18 @@ _is_shared_native = torch.UntypedStorage.is_shared
 
 def _reduce_storage(storage: torch.UntypedStorage) -> Any:
     if storage.device.type == DEVICE:
-        return _sharing_of(storage).reduce(storage)
+        return _sharing().reduce(storage)
     return _reduce_native(storage)
 
 
-# torch assumes that storages of out-of-tree devices, like CUDA's, need not be moved to be shared.
+# torch assumes that storages of out-of-tree devices need not be moved to be shared.
 
 
 def _share_memory_(
     self: torch.UntypedStorage, *args: object, **kwargs: object
 ) -> torch.UntypedStorage:
     if self.device.type == DEVICE:
-        _sharing_of(self).share(self)
+        _sharing().share(self)
     else:
         _share_native(self, *args, **kwargs)
     return self
@@ -138,7 +132,7 @@ def _share_memory_(
 
 def _is_shared(self: torch.UntypedStorage) -> bool:
     if self.device.type == DEVICE:
-        return _sharing_of(self).is_shared(self)
+        return _sharing().is_shared(self)
     return _is_shared_native(self)
 
 

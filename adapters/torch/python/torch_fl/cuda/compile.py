@@ -1,4 +1,4 @@
-"""torch.compile under the cuda vendor: Inductor's own CUDA back end, on CUDA views.
+"""torch.compile over CUDA: Inductor's own CUDA back end, on CUDA views.
 
 AOTAutograd traces the program on flagos, so gradients, mutations and aliases are flagos' own. Each
 graph it hands to Inductor is then renamed to CUDA: code generation (Triton), autotuning and CUDA
@@ -21,7 +21,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from flagos import UnsupportedError
-from torch_fl import _vendor
 
 _DEVICE = "flagos"
 
@@ -30,9 +29,8 @@ _compile_graph = inductor.compile_fx_inner
 
 
 def register() -> None:
-    """Put the renaming between AOTAutograd and Inductor. Does nothing under another vendor."""
-    if _vendor.on_cuda():
-        inductor.compile_fx = compile_fx
+    """Put the renaming between AOTAutograd and Inductor."""
+    inductor.compile_fx = compile_fx
 
 
 @functools.wraps(_compile_fx)

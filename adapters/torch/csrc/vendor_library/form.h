@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forms of operators: the functional, in-place and out= forms of one operator are one kernel to a library.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "flagos_kernels.h"
+
+namespace flagos {
+
+// What a kernel is told of an argument.
+enum class ArgumentKind : uint8_t { kPlain, kNumber, kDtype, kNothing };
+
+struct Form {
+  // The operator whose results have the shapes and dtypes of the outputs; none if the outputs are given.
+  std::optional<c10::OperatorHandle> functional;
+  // Of the leading arguments that the kernel gets; `out` arguments follow them.
+  std::vector<ArgumentKind> arguments;
+  // Of each result the argument that it is written to, or -1 for a new tensor.
+  std::vector<int> results;
+  bool in_place = false;
+  bool random = false;    // draws numbers
+  bool pointwise = false; // each element of the result is computed of the elements at its place
+  bool has_tensors = false;
+};
+
+// The form in which the library serves the operator, and its kernel; or the reason why it does not.
+std::optional<Form> find_kernel(
+    const c10::OperatorHandle& op,
+    const FlagosKernels* kernels,
+    const FlagosKernel** kernel,
+    std::string& why_not);
+
+} // namespace flagos

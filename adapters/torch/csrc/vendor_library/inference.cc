@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vendor_library/inference.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/List.h>
+
+#include <algorithm>
+
+#include "aten/alias.h"
+
+namespace flagos {
+
+namespace {
+
+// A program whose shapes change at every call must not fill the memory.
+constexpr size_t kMostSignatures = 4096;
+
+at::Tensor to_meta(const at::Tensor& tensor) {
+  if (!tensor.defined() || !is_flagos(tensor)) {
+    return tensor;
+  }
+  return at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+}
+
+c10::IValue to_meta(const c10::IValue& value) {
+  if (value.isTensor()) {
+    return to_meta(value.toTensor());
+  }
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorList()) {
+      list.push_back(to_meta(tensor));
+    }
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor> tensor : value.toOptionalTensorList()) {
+      list.push_back(tensor.has_value() ? std::optional<at::Tensor>(to_meta(*tensor)) : std::nullopt);
+    }
+    return list;
+  }
+  if (value.isDevice()) {
+    return c10::Device(c10::kMeta);
+  }
+  if (value.isGenerator()) {
+    return {};
+  }
+  return value;
+}
+
+// Asks torch's meta kernel.
+bool infer(const Form& form, const torch::jit::Stack& arguments, size_t first, Results& results, std::string& why_not) {
+  torch::jit::Stack stack;
+  stack.reserve(form.arguments.size());
+  for (size_t i = 0; i < form.arguments.size(); ++i) {
+    stack.push_back(to_meta(arguments[first + i]));
+  }
+  try {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    form.functional->callBoxed(stack);
+  } catch (const std::exception&) { // the CPU's kernel tells what is wrong with the call
+    why_not = "torch does not tell the shapes of the results";
+    return false;
+  }
+  for (const c10::IValue& value : stack) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined() || tensor.layout() != c10::kStrided || tensor.is_conj() || tensor.is_neg()) {
+      why_not = "a result is not a plain strided tensor";
+      return false;
+    }
+    const auto sizes = tensor.sizes();
+    const auto strides = tensor.strides();
+    results.push_back({{sizes.begin(), sizes.end()}, {strides.begin(), strides.end()}, tensor.scalar_type()});
+  }
+  if (results.size() != form.results.size()) {
+    why_not = "torch tells another number of results";
+    return false;
+  }
+  return true;
+}
+
+template <class Map>
+auto* find(Map& map, const CallSignature& signature) {
+  const auto found = map.find(signature.hash);
+  return found != map.end() && found->second.first.words == signature.words ? &found->second.second : nullptr;
+}
+
+template <class Map, class Value>
+void keep(Map& map, const CallSignature& signature, Value&& value) {
+  if (map.size() >= kMostSignatures) {
+    map.clear();
+  }
+  map.insert_or_assign(signature.hash, std::make_pair(signature, std::forward<Value>(value)));
+}
+
+// The shape that the tensors of a call broadcast to, with the strides of a contiguous tensor; false if they do not.
+bool broadcast(const LibraryCall& call, Result& result) {
+  for (const c10::TensorImpl* input : call.inputs()) {
+    const auto sizes = input->sizes();
+    if (sizes.size() > result.sizes.size()) {
+      result.sizes.insert(result.sizes.begin(), sizes.size() - result.sizes.size(), 1);
+    }
+    const size_t ahead = result.sizes.size() - sizes.size();
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      int64_t& size = result.sizes[ahead + i];
+      if (size != sizes[i] && size != 1 && sizes[i] != 1) {
+        return false;
+      }
+      size = size == 1 ? sizes[i] : size;
+    }
+  }
+  result.strides.assign(result.sizes.size(), 1);
+  for (size_t i = result.sizes.size(); i-- > 1;) {
+    result.strides[i - 1] = result.strides[i] * std::max<int64_t>(result.sizes[i], 1);
+  }
+  return true;
+}
+
+// Whether the strides are exactly those that a new tensor would get, also where a dimension has one element: torch's
+// own results depend on them.
+bool is_plainly_contiguous(const c10::TensorImpl* tensor) {
+  const auto sizes = tensor->sizes();
+  const auto strides = tensor->strides();
+  int64_t expected = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    if (strides[i] != expected) {
+      return false;
+    }
+    expected *= std::max<int64_t>(sizes[i], 1);
+  }
+  return true;
+}
+
+bool all_contiguous(const LibraryCall& call) {
+  const auto& inputs = call.inputs();
+  return !inputs.empty() && std::all_of(inputs.begin(), inputs.end(), is_plainly_contiguous);
+}
+
+} // namespace
+
+bool Inference::by_rule(const LibraryCall& call, Results& results) {
+  Result result{};
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const c10::ScalarType* dtype = find(dtypes_, call.dtypes());
+    if (dtype == nullptr) {
+      return false;
+    }
+    result.dtype = *dtype;
+  }
+  if (!broadcast(call, result)) {
+    return false;
+  }
+  results.push_back(std::move(result));
+  return true;
+}
+
+bool Inference::results(
+    const Form& form,
+    const LibraryCall& call,
+    const torch::jit::Stack& stack,
+    size_t first,
+    Results& results,
+    std::string& why_not) {
+  const bool ruled = form.pointwise && form.results.size() == 1 && all_contiguous(call);
+  if (C10_LIKELY(ruled) && by_rule(call, results)) {
+    return true;
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (const Results* known = find(known_, call.signature())) {
+      results = *known;
+      return true;
+    }
+  }
+  if (!infer(form, stack, first, results, why_not)) {
+    return false;
+  }
+  Result expected{};
+  const bool obeys = ruled && broadcast(call, expected) && expected.sizes == results[0].sizes &&
+      expected.strides == results[0].strides;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (obeys) {
+    keep(dtypes_, call.dtypes(), c10::ScalarType(results[0].dtype));
+  } else {
+    keep(known_, call.signature(), Results(results));
+  }
+  return true;
+}
+
+} // namespace flagos

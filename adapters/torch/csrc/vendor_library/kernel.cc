@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vendor_library/kernel.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+
+#include "aten/alias.h"
+#include "runtime/allocator.h"
+#include "vendor_library/call.h"
+#include "vendor_library/inference.h"
+#include "vendor_library/register.h"
+
+namespace flagos {
+
+namespace {
+
+const FlagosKernels* library_kernels() {
+  static const FlagosKernels* const kernels = core->kernels();
+  return kernels;
+}
+
+// A kernel of the library with all that is known of its operator.
+struct Kernel {
+  const FlagosKernel* kernel = nullptr; // null where the library does not serve the operator
+  Form form;
+  std::string why_not;
+  Inference inference;
+};
+
+// The kernels of operators by name, for the life of the process. Filled when the device is registered, and by operators
+// that are registered later.
+Kernel& kernel_of(const c10::OperatorHandle& op) {
+  static std::mutex mutex;
+  static auto* kernels = new std::unordered_map<std::string, Kernel>;
+  const std::string name = c10::toString(op.operator_name());
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto [place, fresh] = kernels->try_emplace(name);
+  Kernel& kernel = place->second;
+  if (fresh) {
+    if (auto form = find_kernel(op, library_kernels(), &kernel.kernel, kernel.why_not)) {
+      kernel.form = std::move(*form);
+    } else {
+      kernel.kernel = nullptr;
+    }
+  }
+  return kernel;
+}
+
+// Whether two elements of a tensor may lie at one place.
+bool may_overlap(const c10::TensorImpl* tensor) {
+  c10::SmallVector<std::pair<int64_t, int64_t>, 6> dimensions; // strides and sizes
+  for (int64_t i = 0; i < tensor->dim(); ++i) {
+    if (tensor->size(i) != 1) {
+      dimensions.emplace_back(tensor->stride(i), tensor->size(i));
+    }
+  }
+  std::sort(dimensions.begin(), dimensions.end());
+  int64_t reach = 0; // from the first element to the last one, of the dimensions seen so far
+  for (const auto& [stride, size] : dimensions) {
+    if (stride <= reach) {
+      return true;
+    }
+    reach += stride * (size - 1);
+  }
+  return false;
+}
+
+// Whether a kernel may write to `output`: the host checks what torch's kernels check themselves.
+bool may_write(
+    const at::Tensor& output,
+    const Result* result,
+    const LibraryCall& call,
+    bool in_place,
+    std::string& why_not) {
+  c10::TensorImpl* impl = output.unsafeGetTensorImpl();
+  if (result != nullptr && (impl->sizes() != at::IntArrayRef(result->sizes) || output.scalar_type() != result->dtype)) {
+    why_not = "a tensor to write to has another shape or dtype than the result";
+    return false;
+  }
+  if (impl->numel() != 0 && may_overlap(impl)) {
+    why_not = "elements of a tensor to write to overlap";
+    return false;
+  }
+  for (c10::TensorImpl* input : call.inputs()) {
+    if (in_place && input == call.inputs()[0] && input == impl) {
+      continue;
+    }
+    if (at::get_overlap_status(impl, input) != at::MemOverlapStatus::No) {
+      why_not = "a tensor to write to overlaps an argument";
+      return false;
+    }
+  }
+  return true;
+}
+
+at::Tensor allocate(const Result& result) {
+  constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+  return at::detail::empty_strided_generic(result.sizes, result.strides, device_allocator(), kKeys, result.dtype);
+}
+
+// Serves a call by the library. Returns false with the reason, and the stack as it was, if the library does not.
+bool call_library(Kernel& kernel, torch::jit::Stack* stack, size_t num_arguments, std::string& why_not) {
+  const Form& form = kernel.form;
+  const size_t first = stack->size() - num_arguments;
+  LibraryCall call;
+  if (!call.describe(*stack, first, form, why_not)) {
+    return false;
+  }
+  Results results;
+  if (form.functional.has_value() && !kernel.inference.results(form, call, *stack, first, results, why_not)) {
+    return false;
+  }
+  open_device();
+  const DeviceScope scope(call.device());
+  c10::SmallVector<at::Tensor, 3> outputs;
+  for (size_t i = 0; i < form.results.size(); ++i) {
+    const Result* result = results.empty() ? nullptr : &results[i];
+    if (form.results[i] < 0) {
+      outputs.push_back(allocate(*result));
+      call.add_output(outputs.back());
+      continue;
+    }
+    outputs.push_back((*stack)[first + static_cast<size_t>(form.results[i])].toTensor());
+    const at::Tensor& output = outputs.back();
+    if (!is_flagos(output) || output.device().index() != call.device() || output.is_conj() || output.is_neg() ||
+        output.layout() != c10::kStrided) {
+      why_not = "a tensor to write to is not a plain one of the device";
+      return false;
+    }
+    if (!may_write(output, result, call, form.in_place, why_not)) {
+      return false;
+    }
+    call.add_output(output);
+  }
+  if (!call.run(*library_kernels(), kernel.kernel, form.random, why_not)) {
+    return false;
+  }
+  stack->erase(stack->begin() + static_cast<ptrdiff_t>(first), stack->end());
+  for (at::Tensor& output : outputs) {
+    stack->emplace_back(std::move(output));
+  }
+  return true;
+}
+
+// Serves a call with torch's CPU kernel on copies, and counts that with its reason.
+void call_cpu(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet native_keys,
+    torch::jit::Stack* stack,
+    const Traits& traits,
+    const std::string& name,
+    const std::string& why) {
+  const bool shows_requires_grad = native_keys.has(native->compressed);
+  serve(
+      op,
+      stack,
+      traits,
+      [&](torch::jit::Stack* copies) {
+        if (!traits.metadata_only) {
+          check(core->op_record_fallback(name.c_str(), why.c_str()));
+        }
+        op.redispatchBoxed(native_keys, copies);
+      },
+      shows_requires_grad);
+}
+
+class LibraryKernel final : public c10::OperatorKernel {
+ public:
+  LibraryKernel(const c10::OperatorHandle& op, c10::DispatchKey native_key)
+      : name_(c10::toString(op.operator_name())),
+        slot_(op_slot(name_)),
+        native_keys_(native_key),
+        traits_(traits_of(op)),
+        kernel_(kernel_of(op)),
+        num_arguments_(op.schema().arguments().size()) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+    __atomic_fetch_add(&slot_->calls, 1, __ATOMIC_RELAXED);
+    const uint32_t route = __atomic_load_n(&slot_->route, __ATOMIC_ACQUIRE);
+    if (C10_UNLIKELY(route == FLAGOS_ROUTE_BLOCKED)) {
+      raise_blocked(name_.c_str());
+    }
+    std::string why_not;
+    if (C10_UNLIKELY(kernel_.kernel == nullptr)) {
+      why_not = kernel_.why_not;
+    } else if (C10_UNLIKELY(route == FLAGOS_ROUTE_CPU_FALLBACK)) {
+      why_not = "the plan routes it to the CPU";
+    } else if (C10_UNLIKELY(!native_keys_.has(native->dense))) {
+      why_not = "kernels of libraries take dense tensors only";
+    } else if (call_library(kernel_, stack, num_arguments_, why_not)) {
+      log(native->name.c_str());
+      return;
+    }
+    log("cpu");
+    call_cpu(op, native_keys_, stack, traits_, name_, why_not);
+  }
+
+ private:
+  void log(const char* backend) {
+    if (C10_UNLIKELY(logs_dispatch(slot_))) {
+      core->op_log_dispatch(name_.c_str(), backend);
+    }
+  }
+
+  std::string name_;
+  FlagosOpSlot* slot_;
+  c10::DispatchKeySet native_keys_;
+  Traits traits_;
+  Kernel& kernel_;
+  size_t num_arguments_;
+};
+
+} // namespace
+
+torch::CppFunction library_kernel(const c10::OperatorHandle& op, c10::DispatchKey native_key) {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LibraryKernel>(op, native_key));
+}
+
+const std::string* why_not_by_library(const c10::OperatorHandle& op) {
+  const Kernel& kernel = kernel_of(op);
+  return kernel.kernel != nullptr ? nullptr : &kernel.why_not;
+}
+
+void serve_by_library(const c10::OperatorHandle& op, torch::jit::Stack* stack, const Traits& traits) {
+  Kernel& kernel = kernel_of(op);
+  std::string why_not = kernel.why_not;
+  if (kernel.kernel != nullptr && call_library(kernel, stack, op.schema().arguments().size(), why_not)) {
+    return;
+  }
+  call_cpu(op, native->keys, stack, traits, c10::toString(op.operator_name()), why_not);
+}
+
+bool copy_by_library(const at::Tensor& to, const at::Tensor& from, std::string& why_not) {
+  static Kernel& kernel = kernel_of(*find_operator("aten::copy_"));
+  if (kernel.kernel == nullptr) {
+    why_not = kernel.why_not;
+    return false;
+  }
+  torch::jit::Stack stack{to, from, false};
+  return call_library(kernel, &stack, stack.size(), why_not);
+}
+
+} // namespace flagos

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators on devices whose kernels are a library's.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include "aten/boxed.h"
+
+namespace flagos {
+
+// Serves a call on dense tensors by the library or, counted, by the CPU.
+void serve_by_library(const c10::OperatorHandle& op, torch::jit::Stack* stack, const Traits& traits);
+
+// Copies between tensors of one device by the library's `aten::copy_`. Returns false with the reason if it does not.
+bool copy_by_library(const at::Tensor& to, const at::Tensor& from, std::string& why_not);
+
+} // namespace flagos

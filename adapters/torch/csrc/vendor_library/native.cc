@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <algorithm>
+
+#include "aten/attention.h"
+#include "aten/boxed.h"
+#include "aten/copy.h"
+#include "aten/layout.h"
+#include "aten/register.h"
+#include "runtime/allocator.h"
+#include "runtime/mirrors.h"
+#include "runtime/register.h"
+#include "vendor_library/kernel.h"
+#include "vendor_library/register.h"
+
+namespace flagos {
+
+namespace {
+
+c10::DataPtr device_memory(size_t nbytes, c10::DeviceIndex device) {
+  return allocate_from_pool(nbytes, device, c10::Device(kFlagos, device));
+}
+
+// Copies within the devices, on the current stream of the destination's device.
+void copy_device_memory(c10::DeviceIndex device, void* to, const void* from, size_t nbytes) {
+  const auto other = static_cast<c10::DeviceIndex>(core->mem_device_of(from));
+  if (other >= 0 && other != device) {
+    wait_for_stream(other); // its work on the source comes first
+  }
+  queue_copy(device, to, from, nbytes);
+  if (other >= 0 && other != device) {
+    wait_for_stream(device); // and its later work may write to the source
+  }
+}
+
+// The storages of the new parts that a copy gives to a sparse destination.
+class UploadedStorages final : public StorageSource {
+ public:
+  explicit UploadedStorages(c10::DeviceIndex device) : device_(device) {}
+  c10::Storage flagos_storage(const c10::Storage& native) override {
+    c10::Storage known = Mirrors::current()->original(native.unsafeGetStorageImpl());
+    return known ? known : upload(native, device_);
+  }
+  c10::DeviceIndex device() const override {
+    return device_;
+  }
+
+ private:
+  c10::DeviceIndex device_;
+};
+
+class LibraryAllocator final : public CoreAllocator {
+ public:
+  c10::DataPtr allocate(size_t nbytes) override {
+    return device_memory(nbytes, current_device());
+  }
+  c10::DeleterFnPtr raw_deleter() const override {
+    return nullptr; // torch would read and write raw device memory
+  }
+  void copy_data(void* destination, const void* source, std::size_t count) const override {
+    copy_device_memory(static_cast<c10::DeviceIndex>(core->mem_device_of(destination)), destination, source, count);
+  }
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    if (core->mem_device_of(data.get()) >= 0) {
+      check(core->mem_record_stream_at(data.get(), static_cast<uint64_t>(stream.id())));
+    }
+  }
+};
+
+class LibraryNative final : public Native {
+ public:
+  explicit LibraryNative(std::string vendor) : Native(std::move(vendor)) {
+    by_copies = true;
+    name = this->vendor;
+  }
+
+  void register_device() const override {
+    register_core_guard();
+    static LibraryAllocator device;
+    register_allocators(&device, core_pinned_allocator());
+  }
+  void register_operators(Registrar& registrar) const override {
+    register_attention(registrar, host_attention());
+    register_rnn(registrar);
+    register_dropout(registrar);
+    register_sync_batch_norm(registrar);
+    register_metadata_operators(registrar);
+  }
+
+  void serve(const c10::OperatorHandle& op, torch::jit::Stack* stack, const Traits& traits) const override {
+    serve_by_library(op, stack, traits);
+  }
+
+  void resize(c10::StorageImpl* storage, size_t nbytes) const override {
+    const c10::DeviceIndex device = storage->device().index();
+    c10::DataPtr data = device_memory(nbytes, device);
+    copy_device_memory(device, data.mutable_get(), storage->data(), std::min(nbytes, storage->nbytes()));
+    storage->set_data_ptr_noswap(std::move(data));
+    storage->set_nbytes(nbytes);
+  }
+
+  void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) const override {
+    if (from._is_zerotensor()) { // has no memory
+      to.zero_();
+      return;
+    }
+    if (is_flagos(to) && is_flagos(from)) {
+      copy_within(to, from);
+      return;
+    }
+    if (non_blocking && copy_pinned(to, from)) {
+      return;
+    }
+    if (is_plain_copy(to, from)) {
+      const c10::DeviceIndex device = (is_flagos(to) ? to : from).device().index();
+      queue_copy(device, to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes());
+      wait_for_stream(device);
+      return;
+    }
+    copy_on_host(to, from);
+  }
+
+ private:
+  static void copy_within(at::Tensor& to, const at::Tensor& from) {
+    if (is_plain_copy(to, from)) {
+      copy_device_memory(to.device().index(), to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes());
+      return;
+    }
+    std::string declined;
+    if (to.device() != from.device()) {
+      declined = "the tensors are on two devices";
+    } else if (copy_by_library(to, from, declined)) {
+      return;
+    }
+    check(core->op_record_fallback("aten::copy_", declined.c_str()));
+    copy_on_host(to, from);
+  }
+
+  // Copies with torch's own kernel, on copies of the device memory.
+  static void copy_on_host(at::Tensor& to, const at::Tensor& from) {
+    Mirrors mirrors;
+    mirrors.fetches = false;
+    at::Tensor host_to = is_flagos(to) ? alias_of(to) : to;
+    mirrors.fetches = true;
+    const at::Tensor host_from = is_flagos(from) ? alias_of(from) : from;
+    mirrors.wait();
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    at::_ops::copy_::call(host_to, host_from, /*non_blocking=*/false);
+    if (is_flagos(to)) {
+      UploadedStorages source(to.device().index());
+      sync_layout(to, host_to, source);
+      each_part(to, [&](const c10::TensorImpl* part) { mirrors.write_back(part); });
+    }
+    mirrors.wait();
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Native> library_native(std::string vendor) {
+  return std::make_unique<LibraryNative>(std::move(vendor));
+}
+
+} // namespace flagos

@@ -1,0 +1,50 @@
+"""The rooms of torch's own device types: packages of torch_fl with the types' names.
+
+A room has a module `native`, whose `NATIVE` is the type's subclass of `TorchNative`, and what that subclass names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from torch_fl.native.description import Description, built_into_torch
+
+_TORCH_FL = Path(__file__).parents[1]
+
+
+def require(described: Description) -> str:
+    """The device type that serves the vendor. Raises ImportError where torch or torch_fl does not have it."""
+    name, device_type = described["name"], described["torch_device_type"] or ""
+    instead = "FLAGOS_VENDOR=host leaves its devices alone"
+    if not built_into_torch(device_type):
+        raise ImportError(
+            f"devices of vendor {name!r} are there, but this torch, {torch.__version__}, was built without its device "
+            f"type {device_type!r}, which computes on them; install a build of torch that has it, or {instead}"
+        )
+    if not has(device_type):
+        raise ImportError(
+            f"torch computes on devices of vendor {name!r} by its device type {device_type!r}, and torch_fl serves "
+            f"flagos by {', '.join(names())} alone; {instead}"
+        )
+    return device_type
+
+
+def names() -> list[str]:
+    """The device types that have a room, sorted."""
+    packages = pkgutil.iter_modules([str(_TORCH_FL)])
+    return sorted(found.name for found in packages if found.ispkg and has(found.name))
+
+
+def has(device_type: str) -> bool:
+    """Whether there is a room for this device type."""
+    return device_type.isidentifier() and (_TORCH_FL / device_type / "native.py").is_file()
+
+
+def module(device_type: str, name: str) -> ModuleType:
+    """A module of the type's room. Raises ImportError where there is none."""
+    return importlib.import_module(f"{_TORCH_FL.name}.{device_type}.{name}")
