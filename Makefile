@@ -237,12 +237,30 @@ conformance-ci: setup-dev ## the part of the conformance sweep that CI has time 
 conformance: setup-dev ## the whole sweep over PyTorch's operator databases; writes docs/conformance
 	"$(PY)" -m tests.conformance --report docs/conformance/host.md $(ARGS)
 
-# The chip of core/examples/vendor, as its users would compile it: over the header alone.
+# The chip of core/examples/vendor, as its users would compile it: over the headers alone.
 .PHONY: example-vendor
-example-vendor: $(DIST)/libflagos_example.so ## the example chip as a library, into dist/
-$(DIST)/libflagos_example.so: core/examples/vendor/chip.c core/include/flagos_vendor.h
-	@mkdir -p $(DIST)
-	$(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -pthread -Icore/include -o $@ $<
+EXAMPLE := $(DIST)/vendors/libflagos_example.so
+example-vendor: $(EXAMPLE) ## the example chip as a library with its manifest, into dist/vendors/
+$(EXAMPLE): $(wildcard core/examples/vendor/*) $(wildcard core/include/*.h)
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -O3 -Wall -Wextra -fPIC -shared -fvisibility=hidden -pthread -Icore/include -o $@ \
+	  $(filter %.c,$^) -lm
+	cp core/examples/vendor/example.toml $(@D)
+
+# Cargo tells where it puts the library.
+CUDALIB := $(DIST)/vendors/libflagos_cudalib.so
+.PHONY: cuda-as-library
+cuda-as-library: $(CUDALIB) ## the vendor cuda as a library with kernels of its own and its manifest, into dist/vendors/
+$(CUDALIB): $(CORE_SOURCES) $(call find_sources,core/tests/cudalib) | $(STAMPS)/venv
+	@mkdir -p $(@D)
+	cp "$$(cargo build --release --locked -p flagos-cudalib --message-format=json | \
+	  sed -n 's/.*"\([^"]*libflagos_cudalib\.so\)".*/\1/p')" $@
+	cp core/tests/cudalib/cudalib.toml $(@D)
+
+.PHONY: soak-vendor
+soak-vendor: $(STAMPS)/venv ## eight threads over vendors' libraries, then handles and memory counted for SECONDS=600
+	SOAK_SECONDS="$(or $(SECONDS),600)" cargo test --release --locked -p flagos-core --test vendor_library soak:: \
+	  -- --ignored --nocapture --test-threads=1 $(ARGS)
 
 # ------------------------------------------------------------------------- on an NVIDIA machine
 
@@ -252,6 +270,8 @@ GPU_PYTHON ?= $(if $(wildcard $(PY)),$(PY),python3)
 GPU_SITE := $(abspath $(DIST))/site
 GPU_RUN := PYTHONPATH="$(GPU_SITE)" "$(GPU_PYTHON)"
 CORE_CUDA_TESTS := $(DIST)/vendor_conformance_cuda
+# Opened by the program, from beside it.
+EXPORTED_CUDA := $(addprefix $(DIST)/libflagos_,exported_cuda.so cudalib.so)
 # Where the report of `make gpu-bench` goes.
 GPU_REPORTS ?= docs/benchmarks
 # Processes of the conformance sweep that share the device.
@@ -260,17 +280,18 @@ GPU_JOBS ?= 8
 GPU_ADAPTER_TESTS ?= adapters/torch/tests tests/models
 
 .PHONY: gpu-kit
-gpu-kit: wheels $(CORE_CUDA_TESTS) ## what the next two need, into dist/: the wheels, the core's CUDA tests
+gpu-kit: wheels $(CORE_CUDA_TESTS) $(CUDALIB) ## what the next two need, into dist/: the wheels, the core's CUDA tests, the vendor as a library
 
 $(CORE_CUDA_TESTS): $(CORE_SOURCES) $(call find_sources,core/tests) | $(STAMPS)/venv
 	@mkdir -p $(DIST)
-	cp "$$(cargo test --release --no-run --locked -p flagos-core --test vendor_conformance_cuda \
-	  --message-format=json | sed -n 's/.*"name":"vendor_conformance_cuda".*"executable":"\([^"]*\)".*/\1/p')" $@
+	program="$$(cargo test --release --no-run --locked -p flagos-core --test vendor_conformance_cuda \
+	  --message-format=json | sed -n 's/.*"name":"vendor_conformance_cuda".*"executable":"\([^"]*\)".*/\1/p')"; \
+	cp $(foreach library,$(notdir $(EXPORTED_CUDA)),"$${program%/*}/$(library)") $(DIST); cp "$$program" $@
 
 # Built here where there is cargo; where there is none, dist/ has to be there.
 .PHONY: gpu-site
 gpu-site: $(if $(shell command -v cargo 2>/dev/null),gpu-kit)
-	@ls $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl te_fl lightx2v_fl)) $(CORE_CUDA_TESTS) >/dev/null || { \
+	@ls $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl te_fl lightx2v_fl)) $(CORE_CUDA_TESTS) $(EXPORTED_CUDA) >/dev/null || { \
 	  echo "there is no cargo here: run 'make gpu-kit' where there is one, and bring $(DIST)/" >&2; exit 1; }
 	@rm -rf "$(GPU_SITE)"
 	"$(GPU_PYTHON)" -m pip install --quiet --no-deps --target "$(GPU_SITE)" \
@@ -306,7 +327,7 @@ gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside C
 	$(GPU_RUN) -m tests.gpu.report --submit $(DIST)/submit.json --models $(DIST)/models.json --folder $(GPU_REPORTS); \
 	exit $$failed
 
-CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc)) core/examples/vendor/*.c core/tests/vendor_conformance_cuda/simulated/*.cc \
+CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc)) $(wildcard core/examples/vendor/*.[ch]) core/tests/vendor_conformance_cuda/simulated/*.cc \
   tests/simulated_ccl/*.cc tests/simulated_ccl/*.h tests/bench/*.cc
 
 .PHONY: lint

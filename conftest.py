@@ -35,6 +35,19 @@ def _only(*names: str) -> Callable[[], bool]:
     return lambda: bool(vendors() & set(names))
 
 
+def _served(*ways: str) -> Callable[[], bool]:
+    """Whether torch computes on the devices in one of these ways (`flagos._core.vendor_info`)."""
+
+    def served() -> bool:
+        if not vendors():
+            return False
+        from flagos import _core
+
+        return str(_core.vendor_info()["serving"]) in ways
+
+    return served
+
+
 @dataclass(frozen=True)
 class Capability:
     """Something that not every machine can do, and whether this one can."""
@@ -50,13 +63,16 @@ CAPABILITIES = {
     ),
     "cpu_kernels": Capability(
         "a native device that is the CPU, for operators without a kernel for another one",
-        _only("host"),
+        _served("host", "library"),
     ),
     "host_memory": Capability(
-        "device memory that the host addresses, as simulated libraries do", _only("host")
+        "device memory that the host addresses, as simulated libraries do", _served("host")
     ),
     "shared_storage": Capability(
-        "device memory that processes share both ways, and DLPack's kDLExtDev", _only("host")
+        "device memory that processes share both ways, and DLPack's kDLExtDev", _served("host")
+    ),
+    "aliases": Capability(
+        "native tensors over the memory of flagos ones", _served("host", "torch")
     ),
     "compiler": Capability(
         "a C++ compiler, from which torch.compile makes code for the CPU",
@@ -67,14 +83,14 @@ CAPABILITIES = {
 
 @pytest.fixture(scope="session")
 def native() -> str:
-    """The device type that serves flagos: "cpu" on the host vendor, "cuda" on CUDA.
+    """The device type whose kernels compute for flagos: "cpu" on the host vendor, torch's own type on others.
 
-    Its kernels compute for flagos, so that results on both are equal in every bit.
+    Results on both are equal in every bit. A vendor whose library computes has none, and is compared with the CPU.
     """
     pytest.importorskip("torch_fl", reason="the torch adapter is not installed")
-    from torch_fl import _vendor
+    from torch_fl.native import native
 
-    return _vendor.native()
+    return native().device_type or "cpu"
 
 
 @pytest.fixture(scope="session")
@@ -147,7 +163,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """``--vendor NAME``: the vendor whose devices the tests must run on."""
     parser.addoption(
         "--vendor",
-        choices=VENDOR_MARKS,
+        metavar="NAME",
         help="run on this vendor's devices, or fail (FLAGOS_VENDOR)",
     )
 
@@ -159,7 +175,10 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     os.environ[VENDOR] = vendor
     if vendor not in vendors():
-        raise pytest.UsageError(f"--vendor {vendor}: {missing(vendor)}")
+        raise pytest.UsageError(
+            f"--vendor {vendor}: no flagos device of vendor {vendor!r} (this machine has: "
+            f"{', '.join(sorted(vendors())) or 'none'})"
+        )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -30,6 +30,9 @@ CORE = ROOT / "core" / "src"
 CRATES: dict[str, set[str]] = {
     "flagos-core": set(),
     "flagos-example-chip": set(),
+    "flagos-exported-host": {"flagos-core"},
+    "flagos-exported-cuda": {"flagos-core"},
+    "flagos-cudalib": {"flagos-core"},
     "flagos-comm": set(),
     "flagos-bindings": {"flagos-core", "flagos-comm"},
     "te-fl": {"flagos-core", "flagos-bindings"},
@@ -39,10 +42,11 @@ CRATES: dict[str, set[str]] = {
 
 # Which modules of the core a module may name. The registry knows no policy, the router ties them; these do not know
 # the runtime, and the runtime does not know them; only the C table sees everything.
-FOUNDATION = {"env", "error", "nearest", "Error", "ErrorKind", "Result"}
+FOUNDATION = {"env", "error", "nearest", "trusted", "Error", "ErrorKind", "Result"}
 CORE_MODULES: dict[str, set[str]] = {
     "error": set(),
     "nearest": set(),
+    "trusted": set(),
     "env": FOUNDATION,
     "registry": FOUNDATION,
     "policy": FOUNDATION | {"registry"},
@@ -409,7 +413,9 @@ SHIM_ROOMS: dict[str, set[str]] = {
     "runtime": set(),
     "aten": {"runtime"},
     "python_kernels": {"runtime", "aten"},
+    "host": {"runtime", "aten"},
     "cuda": {"runtime", "aten"},
+    "vendor_library": {"runtime", "aten"},
     "distributed": {"runtime"},
 }
 

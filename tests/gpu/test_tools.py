@@ -12,10 +12,10 @@ import pytest
 
 pytest.importorskip("torch_fl", reason="the torch adapter is not installed")
 
-from torch_fl import _vendor
+from torch_fl.native import native
 
 SOAK = ("soak", "--minutes", "0.05", "--threads", "4", "--seed", "1")
-PAIR = f"{_vendor.native()},flagos"
+PAIR = f"{native().device_type},flagos"
 MODELS = ("models", "--small", "--rounds", "1", "--parts", "eager", "--device-pair", PAIR)
 
 

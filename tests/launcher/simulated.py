@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [
     *(
         ROOT / "core/tests/vendor_conformance_cuda/simulated" / f"{part}.cc"
-        for part in ("state", "devices", "streams", "kernels")
+        for part in ("state", "devices", "streams", "ptx", "kernels")
     ),
     Path(__file__).with_name("triton.cc"),
 ]
