@@ -3,52 +3,23 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal, TypedDict
 
 import torch
 
 from flagos import _core
+from flagos.runtime import VendorInfo as Description
 
-
-class Description(TypedDict):
-    """What is special about a vendor, as data."""
-
-    name: str
-    serving: Literal["host", "torch", "library"]
-    torch_device_type: str | None
-    triton_backend: str | None
-    dlpack_device_type: int
-    device_lost: list[str]
+__all__ = ["Description", "built_into_torch", "description", "is_known_to_torch"]
 
 
 @cache
 def description() -> Description:
     """The description of the vendor that serves this process.
 
-    A mistake in the configuration is told at the first use of a device.
+    A mistake in the configuration is told at the first use of a device. Raises flagos.FlagosError for a vendor's
+    library that cannot be loaded.
     """
-    name = _core.vendor()
-    known: dict[str, Description] = {
-        "host": {
-            "name": "host",
-            "serving": "host",
-            "torch_device_type": None,
-            "triton_backend": None,
-            "dlpack_device_type": 1,
-            "device_lost": [],
-        },
-        "cuda": {
-            "name": "cuda",
-            "serving": "torch",
-            "torch_device_type": "cuda",
-            "triton_backend": "nvidia",
-            "dlpack_device_type": 2,
-            "device_lost": [],
-        },
-    }
-    if name not in known:
-        raise ImportError(f"the torch adapter has no description of vendor {name!r}")
-    return known[name]
+    return _core.vendor_info()
 
 
 def is_known_to_torch() -> bool:
