@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +53,64 @@ def run_python() -> Run:
             if not name.startswith("FLAGOS_") or name in KEPT
         }
         return run_script(script, environment, variables, fails=fails, fresh=fresh)
+
+    return run
+
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "core" / "examples" / "vendor"
+
+
+def compile_chip(folder: Path, sources: Path = EXAMPLE) -> Path:
+    """The folder, with the example chip's library and manifest, compiled as its page says."""
+    compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("g++")
+    assert compiler is not None
+    files = [str(file) for file in sorted(sources.glob("*.c"))]
+    command = [compiler, "-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared", "-pthread"]
+    command += ["-fvisibility=hidden", f"-I{EXAMPLE.parents[1] / 'include'}"]
+    library = str(folder / "libflagos_example.so")
+    subprocess.run([*command, "-o", library, *files, "-lm"], check=True)
+    shutil.copy(sources / "example.toml", folder)
+    folder.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def chip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the example chip's library and manifest."""
+    return compile_chip(tmp_path_factory.mktemp("vendors"))
+
+
+# What scripts on the example chip begin with.
+ON_CHIP = """
+import torch, torch_fl
+from torch_fl.aten.routing import counters
+from flagos import FlagosError
+
+def device(tensor):
+    return tensor.detach().to("flagos").requires_grad_(tensor.requires_grad)
+
+def fallbacks():
+    return {op: numbers["fallbacks"] for op, numbers in counters().items() if numbers["fallbacks"]}
+
+def close(there, here):
+    assert there.device.type == "flagos" and there.shape == here.shape and there.dtype == here.dtype
+    torch.testing.assert_close(there.cpu(), here)
+
+def same(there, here):
+    assert there.stride() == here.stride() and there.dtype == here.dtype
+    assert torch.equal(there.cpu(), here), (there.cpu(), here)
+
+torch.manual_seed(0)
+"""
+
+
+@pytest.fixture
+def on_chip(chip: Path, run_python: Run) -> Run:
+    """Runs a script on the example chip, after `ON_CHIP`, in a process of its own: a process has one vendor."""
+
+    def run(script: str, **variables: str | None) -> subprocess.CompletedProcess[str]:
+        vendor = {"FLAGOS_VENDOR": "example", "FLAGOS_VENDOR_PATH": str(chip)}
+        return run_python(ON_CHIP + script, **{**vendor, **variables})
 
     return run
 

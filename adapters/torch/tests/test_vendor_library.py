@@ -5,87 +5,9 @@ Every test runs in a process of its own, because a process has one vendor. A hos
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
 
 pytestmark = pytest.mark.needs("compiler")
-
-CORE = Path(__file__).resolve().parents[3] / "core"
-EXAMPLE = CORE / "examples" / "vendor"
-
-PRELUDE = """
-import torch, torch_fl
-from torch_fl.aten.routing import counters
-from flagos import FlagosError
-
-def device(tensor):
-    return tensor.detach().to("flagos").requires_grad_(tensor.requires_grad)
-
-def fallbacks():
-    return {op: numbers["fallbacks"] for op, numbers in counters().items() if numbers["fallbacks"]}
-
-def close(there, here):
-    assert there.device.type == "flagos" and there.shape == here.shape and there.dtype == here.dtype
-    torch.testing.assert_close(there.cpu(), here)
-
-def same(there, here):
-    assert there.stride() == here.stride() and there.dtype == here.dtype
-    assert torch.equal(there.cpu(), here), (there.cpu(), here)
-
-torch.manual_seed(0)
-"""
-
-
-@pytest.fixture(scope="session")
-def chip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the example chip's library and manifest, compiled as its page says."""
-    folder = tmp_path_factory.mktemp("vendors")
-    compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("g++")
-    assert compiler is not None
-    sources = [str(source) for source in sorted(EXAMPLE.glob("*.c"))]
-    flags = [
-        "-std=c11",
-        "-D_GNU_SOURCE",
-        "-O2",
-        "-fPIC",
-        "-shared",
-        "-fvisibility=hidden",
-        "-pthread",
-    ]
-    subprocess.run(
-        [
-            compiler,
-            *flags,
-            f"-I{CORE / 'include'}",
-            "-o",
-            folder / "libflagos_example.so",
-            *sources,
-            "-lm",
-        ],
-        check=True,
-    )
-    shutil.copy(EXAMPLE / "example.toml", folder)
-    folder.chmod(0o755)
-    return folder
-
-
-@pytest.fixture
-def on_chip(chip, run_python):
-    """Runs a script on the example chip, after `PRELUDE`."""
-
-    def run(script: str, **variables):
-        return run_python(
-            PRELUDE + script,
-            FLAGOS_VENDOR="example",
-            FLAGOS_VENDOR_PATH=str(chip),
-            fresh=True,
-            **variables,
-        )
-
-    return run
 
 
 def test_its_kernels_compute(on_chip):

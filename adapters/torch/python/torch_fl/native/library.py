@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from torch.utils.dlpack import DLDeviceType
+
 from torch_fl.native.base import Native
+
+_OF_THE_HOST = {DLDeviceType.kDLCPU, DLDeviceType.kDLCUDAHost, DLDeviceType.kDLROCMHost}
 
 
 class LibraryNative(Native):
@@ -13,3 +17,9 @@ class LibraryNative(Native):
     """
 
     why_no_graphs = "run the region eagerly"
+
+    @property
+    def dlpack_device_type(self) -> int:
+        """The vendor's, unless that means memory that host code may read: it would, and end the process."""
+        described = super().dlpack_device_type
+        return DLDeviceType.kDLExtDev if described in _OF_THE_HOST else described

@@ -2,11 +2,13 @@
 
 How memory is shared is the native device's affair. Where host code computes on it, it is the memory of the
 twin, a CPU storage: torch moves that to shared memory and sends it as it sends any, and the flagos storage
-follows. A device type of torch's own sends handles of its memory.
+follows. A device type of torch's own sends handles of its memory. Memory of a vendor's library cannot be shared: a
+message has a copy of the bytes, which goes to the device of the process that takes it.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from multiprocessing import reduction
 from typing import Any, Protocol
@@ -14,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch.multiprocessing import reductions
 
+from flagos import UnsupportedError
 from torch_fl import flagos
 from torch_fl.native import native
 
@@ -59,7 +62,7 @@ def _twin(storage: torch.UntypedStorage) -> torch.UntypedStorage:
 
 
 def _rebuild_from_twin(twin: torch.UntypedStorage, index: int) -> torch.UntypedStorage:
-    return _rebuild(torch.empty(0, dtype=torch.uint8).set_(twin), index)
+    return _rebuild(_bytes_of(twin), index)
 
 
 def _rebuild(native: torch.Tensor, index: int) -> torch.UntypedStorage:
@@ -99,7 +102,37 @@ class _ByHandle:
         return _rebuild, (torch.ops.flagos.native_bytes(storage), storage.device.index)
 
 
-_WAYS: dict[str, Sharing] = {"memory": _ByMemory(), "handle": _ByHandle()}
+class _ByCopy:
+    # Bytes rather than a CPU storage in shared memory: nothing would keep that alive until it is taken.
+
+    def share(self, storage: torch.UntypedStorage) -> None:
+        raise UnsupportedError(
+            f"processes cannot share memory of vendor {native().vendor!r}: send the tensor, which makes a copy in the "
+            "process that takes it, and send results back; or share a CPU tensor, x.cpu().share_memory_()"
+        )
+
+    def is_shared(self, storage: torch.UntypedStorage) -> bool:
+        return False
+
+    def reduce(self, storage: torch.UntypedStorage) -> Reduced:
+        # A queue sends on a thread of its own, which does not follow the stream of the one that computed.
+        flagos.synchronize(storage.device)
+        host = _bytes_of(storage).cpu()
+        content = bytes((ctypes.c_char * host.numel()).from_address(host.data_ptr()))
+        return _rebuild_from_copy, (content, storage.device.index)
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def _rebuild_from_copy(content: bytes, index: int) -> torch.UntypedStorage:
+    flagos.init()  # raises in a forked child
+    host = torch.UntypedStorage.from_buffer(content, dtype=torch.uint8)
+    return _bytes_of(host).to(torch.device(DEVICE, index)).untyped_storage()
+
+
+_WAYS: dict[str, Sharing] = {"memory": _ByMemory(), "handle": _ByHandle(), "copy": _ByCopy()}
 
 
 def _sharing() -> Sharing:
