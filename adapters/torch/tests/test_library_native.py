@@ -250,3 +250,243 @@ with stream:
     x.__dlpack__(stream=1)
     assert stream.query()
 """)
+
+
+# ---- torch.compile
+
+
+def test_compilers_without_code_generation_give_the_same(on_chip):
+    on_chip("""
+def step(x, y):
+    z = (x @ y).relu()
+    if z.sum() > 1e6:                          # breaks the graph
+        return z
+    z = z + torch.arange(4, device=x.device) * z.mean(0, keepdim=True)
+    return torch.nn.functional.layer_norm(z.t(), (z.shape[0],)), z.cos()
+
+for backend in ("eager", "aot_eager", "aot_eager_decomp_partition"):
+    torch._dynamo.reset()
+    compiled = torch.compile(step, backend=backend)
+    for rows in (4, 6):                        # the second time with dynamic shapes
+        x, y = torch.randn(rows, 4, requires_grad=True), torch.randn(4, 4)
+        there = device(x)
+        results, expected = compiled(there, device(y)), step(x, y)
+        sum(result.sum() for result in results).backward()
+        sum(result.sum() for result in expected).backward()
+        for result, wanted in zip((*results, there.grad), (*expected, x.grad)):
+            close(result.detach(), wanted.detach())
+            assert result.stride() == wanted.stride(), backend
+
+torch._dynamo.reset()
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 1)).to("flagos")
+x = torch.randn(3, 4).to("flagos")
+with torch.autocast("flagos", dtype=torch.bfloat16):
+    expected = model(x)
+    model.compile(backend="aot_eager", fullgraph=True)
+    same(model(x), expected.cpu())
+program = torch.export.export(torch.nn.Linear(2, 2).to("flagos"), (torch.ones(1, 2, device="flagos"),))
+assert program.module()(torch.ones(1, 2, device="flagos")).device.type == "flagos"
+""")
+
+
+def test_inductor_says_that_it_has_no_code_for_the_chip(on_chip):
+    on_chip("""
+import torch._inductor
+from flagos import UnsupportedError
+from torch.nn.attention.flex_attention import flex_attention
+
+def refused(call, *inputs):
+    torch._dynamo.reset()
+    try:
+        call(*inputs)
+    except (UnsupportedError, torch._dynamo.exc.BackendCompilerFailed) as error:
+        said = str(error)
+        return "no code for devices of vendor 'example'" in said and "aot_eager" in said
+    return False
+
+x = torch.randn(4, 4)
+assert refused(torch.compile(lambda x: (x @ x).sum() + 1), x.to("flagos"))
+assert refused(torch.compile(lambda x: x + 1, mode="reduce-overhead"), x.to("flagos"))
+assert refused(torch.compile(lambda x: x + 1, backend="flagos"), x.to("flagos"))
+assert refused(torch.compile(lambda x: x.to("flagos").cos()), x)
+assert refused(torch.compile(lambda: torch.ones(3, device="flagos")))
+assert refused(torch.compile(lambda x: x.cpu() + 1), x.to("flagos"))
+q = torch.randn(1, 2, 16, 8).to("flagos")
+assert refused(torch.compile(flex_attention), q, q, q)
+program = torch.export.export(torch.nn.Linear(2, 2).to("flagos"), (torch.ones(1, 2, device="flagos"),))
+assert refused(torch._inductor.aoti_compile_and_package, program)
+""")
+
+
+def test_inductor_compiles_for_the_cpu_as_ever(on_chip, tmp_path):
+    on_chip(
+        "x = torch.randn(8)\n"
+        "torch.testing.assert_close(torch.compile(lambda x: x.cos() + 1)(x), x.cos() + 1)\n",
+        TORCHINDUCTOR_CACHE_DIR=str(tmp_path),
+    )
+
+
+# ---- around a program
+
+
+def test_saved_tensors_come_back_to_the_device_that_is_asked_for(on_chip):
+    on_chip("""
+import copy, io, pickle
+model = torch.nn.Linear(3, 2).to("flagos")
+saved = {"model": model.state_dict(), "x": torch.arange(3).to("flagos:1"), "weight": model.weight}
+kept = model.weight.detach().cpu()
+for where, devices in (
+    (None, ("flagos:0", "flagos:1")),
+    ("cpu", ("cpu", "cpu")),
+    ("flagos:1", ("flagos:1", "flagos:1")),
+    ({"flagos:0": "flagos:1"}, ("flagos:1", "flagos:1")),
+    (lambda storage, place: storage, ("cpu", "cpu")),
+):
+    for safe in (True, False):
+        file = io.BytesIO()
+        torch.save(saved, file)
+        file.seek(0)
+        loaded = torch.load(file, map_location=where, weights_only=safe)
+        assert (str(loaded["weight"].device), str(loaded["x"].device)) == devices, where
+        assert torch.equal(loaded["weight"].cpu(), kept) and loaded["x"].tolist() == [0, 1, 2]
+        tied = loaded["model"]["weight"].untyped_storage()._cdata == loaded["weight"].untyped_storage()._cdata
+        assert tied and torch.equal(loaded["model"]["weight"].cpu(), kept)
+apart = copy.deepcopy(model)
+apart.weight.data.zero_()
+assert torch.equal(model.weight.detach().cpu(), kept)
+assert pickle.loads(pickle.dumps(model.weight)).device.type == "flagos"
+""")
+
+
+def test_batches_are_pinned_for_the_chip(on_chip):
+    on_chip("""
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.arange(12.0).reshape(6, 2))
+for workers in (0, 1):
+    batches = [batch for (batch,) in DataLoader(data, batch_size=2, pin_memory=True, num_workers=workers)]
+    assert all(batch.is_pinned() for batch in batches)
+    moved = [batch.to("flagos", non_blocking=True).sum().item() for batch in batches]
+    assert moved == [6, 22, 38]
+""")
+
+
+def test_workers_that_are_spawned_get_copies_of_the_data(on_chip):
+    on_chip("""
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.arange(12.0).to("flagos").reshape(6, 2))
+loader = DataLoader(data, batch_size=3, num_workers=1, multiprocessing_context="spawn")
+batches = [batch for (batch,) in loader]
+assert [str(batch.device) for batch in batches] == ["flagos:0"] * 2
+assert torch.cat(batches).tolist() == torch.arange(12.0).reshape(6, 2).tolist()
+""")
+
+
+def test_generators_draw_the_numbers_of_the_cpus(on_chip):
+    on_chip("""
+there, here = torch.Generator(device="flagos").manual_seed(3), torch.Generator().manual_seed(3)
+assert there.device == torch.device("flagos", 0)
+same(torch.randn(9, device="flagos", generator=there), torch.randn(9, generator=here))
+state = there.get_state()
+numbers = torch.rand(4, device="flagos", generator=there)
+there.set_state(state)
+same(torch.rand(4, device="flagos", generator=there), numbers.cpu())
+with torch.random.fork_rng(devices=[0, 1], device_type="flagos"):
+    torch.flagos.manual_seed_all(5)
+    inside = torch.rand(4, device="flagos").cpu()
+before = torch.flagos.get_rng_state()
+torch.flagos.manual_seed(5)
+same(torch.rand(4, device="flagos"), inside)
+torch.flagos.set_rng_state(before)
+try:
+    torch.randn(3, device="flagos", generator=here)
+except RuntimeError as error:
+    assert "torch.Generator(device=\\"flagos\\")" in str(error), error
+else:
+    raise AssertionError("drawn")
+""")
+
+
+def test_mixed_precision_trains(on_chip):
+    on_chip("""
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 1)).to("flagos")
+optimizer, scaler = torch.optim.AdamW(model.parameters(), lr=0.1), torch.amp.GradScaler("flagos")
+x, losses = torch.randn(16, 4).to("flagos"), []
+for _ in range(8):
+    optimizer.zero_grad()
+    with torch.autocast("flagos", dtype=torch.float16):
+        result = model(x)
+    assert result.dtype == torch.float16
+    loss = (result.float() - 1).square().mean()
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    losses.append(loss.item())
+assert losses[-1] < losses[0] / 2, losses
+""")
+
+
+def test_the_profiler_sees_operators_on_the_host_and_on_the_chip(on_chip, tmp_path):
+    on_chip(
+        f"""
+from torch.profiler import ProfilerActivity, profile, record_function
+x = torch.ones(64, 64, device="flagos")
+with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen, record_function("mine"):
+    (x @ x).relu()
+events = {{event.key: event for event in seen.key_averages()}}
+assert {{"mine", "aten::mm", "aten::relu"}} <= set(events)
+assert events["aten::mm"].count == 1 and events["aten::mm"].device_memory_usage == 64 * 64 * 4
+seen.export_chrome_trace({str(tmp_path / "trace.json")!r})
+with torch.autograd.profiler.profile(use_device="flagos") as seen:
+    x @ x
+assert {{event.key: event for event in seen.key_averages()}}["aten::mm"].device_time_total > 0
+"""
+    )
+    assert "aten::mm" in (tmp_path / "trace.json").read_text()
+
+
+def test_memory_is_counted_and_limited(on_chip):
+    on_chip("""
+from flagos import UnsupportedError
+memory = torch.flagos.memory
+x = torch.ones(1024, device="flagos")
+assert memory.memory_allocated() == 4096 == memory.memory_stats()["allocated_bytes.all.current"]
+assert memory.memory_reserved() >= 4096 and memory.mem_get_info()[1] == 1 << 30
+assert "Example Chip 0" in memory.memory_summary()
+(segment,) = memory.memory_snapshot()
+assert segment["allocated_size"] == 4096
+del x
+memory.empty_cache()
+assert memory.memory_reserved() == memory.memory_allocated() == 0 and memory.max_memory_allocated() == 4096
+memory.set_per_process_memory_fraction(0.001)
+for count in (1 << 20, 1 << 33):
+    try:
+        torch.empty(count, device="flagos")
+    except torch.OutOfMemoryError as error:
+        assert "example device 0" in str(error), error
+    else:
+        raise AssertionError("allocated")
+for call in (memory._record_memory_history, torch.flagos.MemPool):
+    try:
+        call()
+    except UnsupportedError as error:
+        assert "vendor 'example'" in str(error), error
+    else:
+        raise AssertionError("done")
+""")
+
+
+def test_graphs_are_refused(on_chip):
+    on_chip("""
+from flagos import UnsupportedError
+for call in (torch.flagos.Graph, lambda: torch.flagos.graph(None), torch.flagos.graph_pool_handle,
+             lambda: torch.flagos.make_graphed_callables(torch.nn.Linear(1, 1), ())):
+    try:
+        call()
+    except UnsupportedError as error:
+        assert "stream capture" in str(error) and "run the region eagerly" in str(error), error
+    else:
+        raise AssertionError("made")
+assert not torch.flagos.is_current_stream_capturing()
+""")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from flagos import UnsupportedError
+from torch_fl.compile.programs import is_on_flagos, uses_flagos
 
 _DEVICE = "flagos"
 
@@ -42,7 +43,7 @@ def compile_fx(
     **kwargs: Any,
 ) -> Any:
     """`torch._inductor.compile_fx.compile_fx`, for graphs on flagos too."""
-    on_flagos = any(_on_flagos(value) for value in (*example_inputs_, *_values_of(model_)))
+    on_flagos = uses_flagos(model_, example_inputs_)
     if on_flagos and torch._inductor.virtualized.V.aot_compilation:
         raise UnsupportedError(
             "AOTInductor makes code for a device that torch's own runtime knows: export the program on "
@@ -55,24 +56,6 @@ def compile_fx(
     cache = functorch_config.patch(enable_autograd_cache=False) if on_flagos else None
     with cache or contextlib.nullcontext():
         return _compile_fx(model_, example_inputs_, _compile_renamed, *args, **kwargs)
-
-
-def _values_of(model: Any) -> Iterator[Any]:
-    """Tensors and devices of the program itself: parameters, buffers, and the arguments of its nodes."""
-    if isinstance(model, torch.nn.Module):
-        yield from model.parameters()
-        yield from model.buffers()
-    if isinstance(model, torch.fx.GraphModule):
-        for node in model.graph.nodes:
-            yield from pytree.tree_leaves((node.args, node.kwargs, node.meta.get("example_value")))
-
-
-def _on_flagos(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.partition(":")[0] == _DEVICE
-    if isinstance(value, torch.device):
-        return value.type == _DEVICE
-    return isinstance(value, torch.Tensor) and value.device.type == _DEVICE
 
 
 def _cuda(device: torch.device) -> torch.device:
@@ -121,7 +104,7 @@ class _Renaming:
             if isinstance(module, torch.fx.GraphModule):
                 self._nodes(module)
         for name, value in [*gm.named_buffers(), *gm.named_parameters(), *vars(gm).items()]:
-            if _on_flagos(value) and not isinstance(value, FakeTensor) and "." not in name:
+            if is_on_flagos(value) and not isinstance(value, FakeTensor) and "." not in name:
                 self.found = True
                 delattr(gm, name)
                 setattr(gm, name, value.detach().to(_cuda(value.device)))
