@@ -6,10 +6,7 @@ built_for: str
 """Version of torch the module was compiled against."""
 
 def register(api: object) -> None:
-    """Register the device's kernels; `api` is `flagos._core.api_capsule()`. Idempotent.
-
-    `native` is the device that serves it: "cpu" or "cuda".
-    """
+    """Register the device's kernels; `api` is `flagos._core.api_capsule()`. Idempotent."""
 
 def watch_device_names(callback: Callable[[], object] | None) -> None:
     """Have `callback` called before torch reads the first device string that names flagos.

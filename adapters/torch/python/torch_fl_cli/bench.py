@@ -9,7 +9,7 @@ from flagos.cli.output import CommandError
 
 DETAILS = """
 benchmarks:
-  comm    latency and bus bandwidth of collectives beside gloo, or beside ProcessGroupNCCL
+  comm    latency and bus bandwidth of collectives beside gloo, or beside torch's own for the device
 
 examples:
   $ flagos bench comm

@@ -1,6 +1,6 @@
 """Tasks in processes of their own, several at a time: a crash of one does not affect the others.
 
-Processes are forked, to inherit imported modules; then CUDA must not be in use. Or they are spawned
+Processes are forked, to inherit imported modules; then the device must not be in use. Or they are spawned
 (`context="spawn"`), and then the task is pickled.
 """
 

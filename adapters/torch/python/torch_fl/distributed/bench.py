@@ -2,8 +2,8 @@
 
     python -m torch_fl.distributed.bench [--ranks 2] [--sizes 1K,64K,1M,64M] [--json]
 
-Both sides take turns in the same processes, on tensors of the CPU, through torch.distributed. On
-NVIDIA devices the other side is ProcessGroupNCCL, and there is one process a device.
+Both sides take turns in the same processes, on tensors of the CPU, through torch.distributed. Where several
+devices of torch's own serve flagos, the other side is torch's backend for them, and there is one process a device.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+
+from torch_fl import flagos
+from torch_fl.native import native
+from torch_fl.native.description import is_known_to_torch
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 ROUNDS = 9
@@ -100,10 +104,11 @@ def rank_process(rank: int, options: argparse.Namespace, port: int, results: Any
         "WORLD_SIZE": str(options.ranks),
     }
     sides: dict[str, tuple[str, Any]]
-    if options.cuda:
-        torch.cuda.set_device(rank)
-        dist.init_process_group("cpu:flagos,cuda:nccl,flagos:flagos")
-        sides = {"flagos": ("flagos", None), "ProcessGroupNCCL": ("cuda", None)}
+    if options.device_type:
+        flagos.set_device(rank)
+        theirs = dist.Backend.default_device_backend_map[options.device_type]
+        dist.init_process_group(f"cpu:flagos,{options.device_type}:{theirs},flagos:flagos")
+        sides = {"flagos": ("flagos", None), theirs: (options.device_type, None)}
     else:
         torch.set_num_threads(1)
         dist.init_process_group("flagos")
@@ -172,10 +177,11 @@ def main() -> int:
     unknown = set(options.collectives) - set(COLLECTIVES)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(COLLECTIVES)}")
-    devices = torch.cuda.device_count()
-    options.cuda = devices > 1
-    options.ranks = options.ranks or (devices if options.cuda else 2)
-    if options.ranks < 2 or (options.cuda and options.ranks > devices):
+    devices = flagos.device_count()
+    of_torch = is_known_to_torch() and devices > 1
+    options.device_type = native().device_type if of_torch else ""
+    options.ranks = options.ranks or (devices if of_torch else 2)
+    if options.ranks < 2 or (of_torch and options.ranks > devices):
         parser.error(f"{options.ranks} ranks cannot be measured here")
     found = run(options)
     if options.json:

@@ -1,7 +1,7 @@
-"""torch.distributed.checkpoint where torch has CUDA beside flagos.
+"""torch.distributed.checkpoint where torch has another accelerator beside flagos.
 
-Its loader copies to the CPU what is on the first kind of device it finds, which is CUDA, and takes everything else
-for the CPU's.
+Its loader copies to the CPU what is on the first kind of device it finds, which is torch's own, and takes everything
+else for the CPU's.
 """
 
 from __future__ import annotations

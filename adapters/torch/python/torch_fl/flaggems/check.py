@@ -19,6 +19,7 @@ from torch_fl.flaggems import cases, envelope, implementations, samples
 from torch_fl.flaggems.comparison import compare, same_bits, worse
 from torch_fl.flaggems.samples import tensors
 from torch_fl.flaggems.tables import FAILED, STRICT, UNTESTED
+from torch_fl.native import native
 from torch_fl.python_kernels import replay
 
 # The names of the steps of a case.
@@ -26,8 +27,6 @@ BY_FLAGGEMS = "FlagGems' run of "
 BY_NATIVE = "the native run of "
 BY_ITSELF = "the native run by itself of "  # in a process in which FlagGems has not run
 _CALLS = 5  # calls with the same arguments: from Python, two recorded, then replayed
-# Words of CUDA in errors after which no call of this process works.
-_LOSES = ("illegal", "unspecified", "device-side assert", "misaligned")
 
 
 @dataclass(frozen=True)
@@ -348,7 +347,7 @@ def _judge(
     if error is not None:
         case.why, case.lost = (
             f"the native kernel raised {implementations.said(error)}",
-            _loses(error),
+            native().lost(error),
         )
         return
     step(f"{BY_FLAGGEMS}{case.name}")
@@ -365,7 +364,11 @@ def _judge(
             found["declined"] = found.get("declined", 0) + 1
             found.setdefault("declines", f"{case.name}: {declined[0]}")
         if error is not None:
-            case.verdict, case.why, case.lost = FAILED, implementations.said(error), _loses(error)
+            case.verdict, case.why, case.lost = (
+                FAILED,
+                implementations.said(error),
+                native().lost(error),
+            )
             return
         verdict, why = compare(expected, actual, random)
         if _calls(op_name) == served:
@@ -393,11 +396,6 @@ def _declined_by(function: implementations.Function) -> Iterator[list[str]]:
         yield reasons
     finally:
         function.declined = None
-
-
-def _loses(error: Exception) -> bool:
-    """Whether this process has lost the device."""
-    return "CUDA" in str(error) and any(said in str(error) for said in _LOSES)
 
 
 def _outcome(
@@ -437,7 +435,7 @@ def _replays_alike(
         with _declined_by(function) as said:
             again, error = _outcome(case.call, case.sample)
         if error is not None:
-            case.lost = _loses(error)
+            case.lost = native().lost(error)
             return f"a repeated call raised {implementations.said(error)}"
         if len(said) != declined:
             return f"a repeated call is declined otherwise: {(said or ['not at all'])[0]}"
@@ -462,7 +460,7 @@ def _loses_by_itself(
         if sample is not None:
             with flagos.route({op_name: "vendor"}):
                 _, error = _outcome(group.call, sample)
-            return error is not None and _loses(error)
+            return error is not None and native().lost(error)
     return False
 
 

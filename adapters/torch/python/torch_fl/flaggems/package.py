@@ -22,6 +22,7 @@ from unittest import mock
 import torch
 
 from torch_fl.flaggems import interpreted
+from torch_fl.native import native
 
 _NAME = "flag_gems"
 _TABLE = "_FULL_CONFIG"
@@ -108,7 +109,7 @@ def inner(name: str) -> Callable[..., Any]:
 
 
 def load_before_forking() -> None:
-    """Import FlagGems such that processes forked afterwards may use CUDA.
+    """Import FlagGems such that processes forked afterwards may use the device.
 
     Its locks are not shared between processes, and what it tunes is not kept: one database would be.
     """
@@ -153,12 +154,17 @@ def asking_another_process() -> Iterator[None]:
     with ExitStack() as stack:
         for name, answer in ({} if interpreted.wanted() else _answers()).items():
             answered = partial(_answered, answer)
-            stack.enter_context(mock.patch.object(torch.cuda, name, answered))
-        # torch's database asks numba whether it has CUDA, and that opens the driver.
+            stack.enter_context(mock.patch.object(_device_module(), name, answered))
+        # torch's database asks numba whether it has a GPU, and that opens the driver.
         if "numba" not in sys.modules:
             sys.modules["numba"] = cast(Any, None)
             stack.callback(sys.modules.pop, "numba")
         yield
+
+
+def _device_module() -> Any:
+    """torch's module for the native device, which FlagGems asks."""
+    return torch.get_device_module(native().device_type or "flagos")
 
 
 def _answered(answer: Any, *_: Any, **__: Any) -> Any:
@@ -167,16 +173,16 @@ def _answered(answer: Any, *_: Any, **__: Any) -> Any:
 
 @cache
 def _answers() -> dict[str, Any]:
-    """What torch.cuda says of the current device, asked by another process. Raises RuntimeError when it fails."""
+    """What torch says of the native device, asked by another process. Raises RuntimeError when it fails."""
     receive, send = multiprocessing.get_context("fork").Pipe(duplex=False)
     child = os.fork()
     if child == 0:
         try:
-            properties = torch.cuda.get_device_properties(0)
+            properties = _device_module().get_device_properties(0)
             named = [name for name in dir(properties) if not name.startswith("_")]
             values = {name: getattr(properties, name) for name in named}
             plain = {n: v for n, v in values.items() if isinstance(v, (bool, int, str))}
-            send.send((torch.cuda.device_count(), plain))
+            send.send((_device_module().device_count(), plain))
         finally:
             os._exit(0)
     send.close()

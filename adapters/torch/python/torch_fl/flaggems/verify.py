@@ -4,7 +4,7 @@
                   [--configs N] [--out FILE] [--json]
     flagos verify --show [--ops PATTERNS] [--json]
 
-Each overload has a process of its own, forked before CUDA is initialised. Its operators' samples run twice
+Each overload has a process of its own, forked before the device is in use. Its operators' samples run twice
 on flagos, on the native kernel and on FlagGems', and must agree: STRICT in values (torch's own tolerances),
 dtype, shape, strides and where NaN is; BASIC with ten times the tolerance, or with other strides, or where
 numbers are random and only their shape can be compared; FAILED otherwise. Calls that are replayed are
@@ -49,6 +49,7 @@ from torch_fl.flaggems.check import BY_FLAGGEMS, BY_ITSELF, BY_NATIVE, Loss, che
 from torch_fl.flaggems.command import at_least_one, matches, not_negative, one_interrupt
 from torch_fl.flaggems.comparison import ORDER
 from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
+from torch_fl.native import native
 
 __all__ = ["BASIC", "FAILED", "STRICT", "UNTESTED", "main", "verify"]
 
@@ -83,7 +84,7 @@ def verify(
     configurations. Raises RuntimeError when a device is in use, or FlagGems cannot be used.
     """
     began = time.monotonic()
-    if torch.cuda.is_initialized() or flagos.is_initialized():
+    if native().is_initialized() or flagos.is_initialized():
         raise RuntimeError("the device is in use in this process already: verify in a fresh one")
     _require_usable()
     names = [name for name in implementations.registered() if matches(name, pattern)]
