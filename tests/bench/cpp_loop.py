@@ -1,4 +1,4 @@
-"""The loop of operators.cc, compiled on first use against the installed torch."""
+"""C++ loops of benchmarks, compiled on first use against the installed torch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 TORCH = Path(torch.__file__).parent
-SOURCE = Path(__file__).with_name("operators.cc")
+FOLDER = Path(__file__).parent
 BUILT = Path(__file__).resolve().parents[2] / "target" / "bench"
 # The flags with which adapters/torch/build.rs compiles the shim.
 FLAGS = [
@@ -32,25 +33,28 @@ Loop = Callable[[str, str, int], float]
 
 
 def load() -> Loop | None:
-    """The loop; None where there is no C++ compiler (CXX, or g++)."""
-    compiler = shlex.split(os.environ.get("CXX", "g++"))
-    if shutil.which(compiler[0]) is None:
+    """The loop of operators.cc; None where there is no C++ compiler."""
+    library = compiled("operators.cc")
+    if library is None:
         return None
-    library = ctypes.CDLL(str(_compiled(compiler)))
-    bench = library.bench_operator
-    bench.argtypes = [
-        ctypes.c_char_p,
-        ctypes.c_int,
-        ctypes.c_int64,
-        ctypes.POINTER(ctypes.c_double),
-    ]
+    bench = function(library, "bench_operator", ctypes.c_char_p, ctypes.c_int)
+    return lambda op, device, iterations: bench(op.encode(), device == "flagos", iterations)
+
+
+def function(library: Path, name: str, *arguments: Any) -> Callable[..., float]:
+    """A function of a compiled loop: it takes `arguments` and a number of iterations, and returns nanoseconds per call.
+
+    Raises ValueError with the loop's reason.
+    """
+    bench = ctypes.CDLL(str(library))[name]
+    bench.argtypes = [*arguments, ctypes.c_int64, ctypes.POINTER(ctypes.c_double)]
     bench.restype = ctypes.c_void_p
     free = ctypes.CDLL(None).free
     free.argtypes = [ctypes.c_void_p]
 
-    def loop(op: str, device: str, iterations: int) -> float:
+    def loop(*given: Any) -> float:
         nanoseconds = ctypes.c_double()
-        reason = bench(op.encode(), device == "flagos", iterations, ctypes.byref(nanoseconds))
+        reason = bench(*given, ctypes.byref(nanoseconds))
         if reason:
             text = ctypes.string_at(reason).decode()
             free(reason)
@@ -60,17 +64,23 @@ def load() -> Loop | None:
     return loop
 
 
-def _compiled(compiler: list[str]) -> Path:
-    """The library of this source for this torch."""
+def compiled(source: str, others: Sequence[Path] = (), flags: Sequence[str] = ()) -> Path | None:
+    """The library of a source of this folder, and of `others`, for this torch; None without a C++ compiler (CXX, g++)."""
+    compiler = shlex.split(os.environ.get("CXX", "g++"))
+    if shutil.which(compiler[0]) is None:
+        return None
+    sources = [FOLDER / source, *others]
     command = [
         *compiler,
         *FLAGS,
+        *flags,
         *("-isystem", str(TORCH / "include")),
-        str(SOURCE),
+        *map(str, sources),
         *(f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-lc10"),
     ]
-    told = f"{torch.__version__} {command} {SOURCE.read_text()}"
-    library = BUILT / f"operators-{hashlib.sha256(told.encode()).hexdigest()[:16]}.so"
+    told = f"{torch.__version__} {command} {[path.read_text() for path in sources]}"
+    digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+    library = BUILT / f"{Path(source).stem}-{digest}.so"
     if not library.exists():
         BUILT.mkdir(parents=True, exist_ok=True)
         unfinished = library.with_suffix(f".{os.getpid()}")

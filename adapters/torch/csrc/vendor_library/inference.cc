@@ -16,33 +16,35 @@ namespace {
 // A program whose shapes change at every call must not fill the memory.
 constexpr size_t kMostSignatures = 4096;
 
-at::Tensor to_meta(const at::Tensor& tensor) {
+// A tensor like it on another device, without its elements.
+at::Tensor stand_in(const at::Tensor& tensor, c10::Device device) {
   if (!tensor.defined() || !is_flagos(tensor)) {
     return tensor;
   }
-  return at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+  return device.is_meta() ? at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type())
+                          : at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type());
 }
 
-c10::IValue to_meta(const c10::IValue& value) {
+c10::IValue stand_in(const c10::IValue& value, c10::Device device) {
   if (value.isTensor()) {
-    return to_meta(value.toTensor());
+    return stand_in(value.toTensor(), device);
   }
   if (value.isTensorList()) {
     c10::List<at::Tensor> list;
     for (const at::Tensor& tensor : value.toTensorList()) {
-      list.push_back(to_meta(tensor));
+      list.push_back(stand_in(tensor, device));
     }
     return list;
   }
   if (value.isOptionalTensorList()) {
     c10::List<std::optional<at::Tensor>> list;
     for (const std::optional<at::Tensor> tensor : value.toOptionalTensorList()) {
-      list.push_back(tensor.has_value() ? std::optional<at::Tensor>(to_meta(*tensor)) : std::nullopt);
+      list.push_back(tensor.has_value() ? std::optional<at::Tensor>(stand_in(*tensor, device)) : std::nullopt);
     }
     return list;
   }
   if (value.isDevice()) {
-    return c10::Device(c10::kMeta);
+    return device;
   }
   if (value.isGenerator()) {
     return {};
@@ -50,12 +52,18 @@ c10::IValue to_meta(const c10::IValue& value) {
   return value;
 }
 
-// Asks torch's meta kernel.
-bool infer(const Form& form, const torch::jit::Stack& arguments, size_t first, Results& results, std::string& why_not) {
+// Asks torch's kernel for `device`, which must not read elements.
+bool ask(
+    const Form& form,
+    const torch::jit::Stack& arguments,
+    size_t first,
+    c10::Device device,
+    Results& results,
+    std::string& why_not) {
   torch::jit::Stack stack;
   stack.reserve(form.arguments.size());
   for (size_t i = 0; i < form.arguments.size(); ++i) {
-    stack.push_back(to_meta(arguments[first + i]));
+    stack.push_back(stand_in(arguments[first + i], device));
   }
   try {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -64,6 +72,7 @@ bool infer(const Form& form, const torch::jit::Stack& arguments, size_t first, R
     why_not = "torch does not tell the shapes of the results";
     return false;
   }
+  results.clear();
   for (const c10::IValue& value : stack) {
     const at::Tensor& tensor = value.toTensor();
     if (!tensor.defined() || tensor.layout() != c10::kStrided || tensor.is_conj() || tensor.is_neg()) {
@@ -81,6 +90,20 @@ bool infer(const Form& form, const torch::jit::Stack& arguments, size_t first, R
   return true;
 }
 
+bool has_no_elements(const Result& result) {
+  return std::find(result.sizes.begin(), result.sizes.end(), 0) != result.sizes.end();
+}
+
+// Asks torch's meta kernel.
+bool infer(const Form& form, const torch::jit::Stack& arguments, size_t first, Results& results, std::string& why_not) {
+  if (!ask(form, arguments, first, c10::kMeta, results, why_not)) {
+    return false;
+  }
+  // The CPU's kernels give other strides to some results without elements, and then have nothing to compute.
+  const bool nothing_to_compute = form.pointwise && std::all_of(results.begin(), results.end(), has_no_elements);
+  return !nothing_to_compute || ask(form, arguments, first, c10::kCPU, results, why_not);
+}
+
 template <class Map>
 auto* find(Map& map, const CallSignature& signature) {
   const auto found = map.find(signature.hash);
@@ -95,7 +118,8 @@ void keep(Map& map, const CallSignature& signature, Value&& value) {
   map.insert_or_assign(signature.hash, std::make_pair(signature, std::forward<Value>(value)));
 }
 
-// The shape that the tensors of a call broadcast to, with the strides of a contiguous tensor; false if they do not.
+// The shape that the tensors of a call broadcast to, with the strides of a contiguous tensor; false if they do not, and
+// for a result without elements, whose strides follow other rules.
 bool broadcast(const LibraryCall& call, Result& result) {
   for (const c10::TensorImpl* input : call.inputs()) {
     const auto sizes = input->sizes();
@@ -113,9 +137,9 @@ bool broadcast(const LibraryCall& call, Result& result) {
   }
   result.strides.assign(result.sizes.size(), 1);
   for (size_t i = result.sizes.size(); i-- > 1;) {
-    result.strides[i - 1] = result.strides[i] * std::max<int64_t>(result.sizes[i], 1);
+    result.strides[i - 1] = result.strides[i] * result.sizes[i];
   }
-  return true;
+  return !has_no_elements(result);
 }
 
 // Whether the strides are exactly those that a new tensor would get, also where a dimension has one element: torch's

@@ -1,0 +1,129 @@
+"""What a call of a library's kernel costs, part by part: `make bench-vendor-library`.
+
+    FLAGOS_VENDOR=example FLAGOS_VENDOR_PATH=dist/vendors python -m tests.bench.vendor_library [--rounds N]
+        [--iterations N] [--json]
+
+`add` on 8×8 float32 whose signature is known, on a vendor whose library computes. Each part runs in a loop by itself,
+and all take turns: the kernel, called in C over its table; torch's dispatcher with its boxing; the description of the
+arguments (unpack); the shape and dtype of the result (infer); a new tensor (allocate); then whole calls from C++ and
+from Python. Prints nanoseconds; asserts nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from flagos import _core
+from tests.bench import cpp_loop, machine
+from tests.bench.overhead import table
+from tests.bench.timing import Measured, measure, nanoseconds_per_call
+
+ROOT = Path(__file__).resolve().parents[2]
+CSRC = ROOT / "adapters" / "torch" / "csrc"
+SOURCES = [CSRC / "vendor_library" / f"{name}.cc" for name in ("call", "form", "inference")]
+FLAGS = [f"-I{folder}" for folder in (CSRC, ROOT / "core" / "include", ROOT / "comm" / "include")]
+PARTS = {
+    "kernel": "the kernel, in C",
+    "dispatch": "torch's dispatcher and boxing",
+    "unpack": "arguments described",
+    "infer": "result's shape and dtype",
+    "allocate": "a new tensor",
+    "add.out": "whole: add(out=), from C++",
+    "add": "whole: add, from C++",
+}
+
+
+def sides(iterations: int) -> dict[str, Callable[[], float]]:
+    """Every part, in nanoseconds per call. Raises SystemExit without a compiler or on a vendor of another kind."""
+    if _core.vendor_info()["serving"] != "library":
+        sys.exit(
+            f"vendor {_core.vendor()!r} has no library whose kernels compute: set FLAGOS_VENDOR and FLAGOS_VENDOR_PATH "
+            "(`make example-vendor` builds one)"
+        )
+    library = cpp_loop.compiled("vendor_library.cc", SOURCES, FLAGS)
+    if library is None:
+        sys.exit("no C++ compiler was found: install g++ or name one by CXX")
+    bench = cpp_loop.function(library, "bench_library", ctypes.c_void_p, ctypes.c_char_p)
+    api = _address(_core.api_capsule())
+
+    def part(name: str) -> float:
+        torch.flagos.synchronize()
+        return bench(api, name.encode(), iterations)
+
+    x, y = torch.ones(8, 8, device="flagos"), torch.ones(8, 8, device="flagos")
+    calls = {
+        "whole: add(out=), from Python": partial(torch.add, x, y, out=torch.empty_like(x)),
+        "whole: add, from Python": partial(torch.add, x, y),
+    }
+    return {
+        **{told: partial(part, name) for name, told in PARTS.items()},
+        **{
+            told: partial(nanoseconds_per_call, call, iterations, torch.flagos.synchronize)
+            for told, call in calls.items()
+        },
+    }
+
+
+def _address(capsule: object) -> int:
+    name = ctypes.pythonapi.PyCapsule_GetName
+    name.argtypes, name.restype = [ctypes.py_object], ctypes.c_char_p
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.argtypes, pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+    return int(pointer(capsule, name(capsule)))
+
+
+def report(measured: Measured, iterations: int) -> str:
+    """The parts as a table, and what a whole call costs over the kernel."""
+    spreads = measured.spreads()
+    kernel = spreads[PARTS["kernel"]].median
+    versions = ", ".join(f"{name} {of}" for name, of in machine.versions("flagos", "torch").items())
+    lines = [
+        f"{machine.processor()}, {machine.cores()} cores. {versions}. Vendor {_core.vendor()}; "
+        f"{iterations} calls a round; least / median / greatest of the rounds.",
+        "",
+        *table(
+            (
+                (
+                    told,
+                    f"{spread.least:.0f} / {spread.median:.0f} / {spread.greatest:.0f}",
+                    f"{spread.median - kernel:.0f}" if told.startswith("whole") else "",
+                )
+                for told, spread in spreads.items()
+            ),
+            ("part", "ns", "over the kernel, ns"),
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds (default: 9)")
+    parser.add_argument(
+        "--iterations", type=int, default=5_000, help="calls in a round (default: 5000)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    options = parser.parse_args()
+
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        measured = measure(sides(options.iterations), options.rounds)
+    print(
+        json.dumps(measured.to_json(), indent=2)
+        if options.json
+        else report(measured, options.iterations)
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
