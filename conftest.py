@@ -94,6 +94,16 @@ def native() -> str:
 
 
 @pytest.fixture(scope="session")
+def native_implementations(native: str) -> set[str]:
+    """What the plan calls the implementations by which the vendor serves operators: its kernels, and the CPU's beside
+    a library's."""
+    from torch_fl.native import native as serving
+
+    own = f"{serving().backend}.native"
+    return {own} if serving().device_type == native else {own, "cpu.fallback"}
+
+
+@pytest.fixture(scope="session")
 def one_result() -> Iterator[None]:
     """Kernels that give the same bits each time, in full precision: cuDNN chooses among several otherwise."""
     import torch

@@ -32,8 +32,9 @@ def register(
     operator is an error. :func:`unregister` undoes it.
 
     ``on_request`` is a reason why the default order skips it: then only a route of the operator's own
-    chooses it. With ``native``, ``fn`` takes tensors of the native device (CUDA), which share the memory of
-    the flagos tensors.
+    chooses it. With ``native``, ``fn`` takes tensors of the native device, the device type that a framework
+    computes with beneath flagos; they share the memory of the flagos tensors. Raises
+    :class:`flagos.UnsupportedError` for it where there is no such type. What raises registers nothing.
     """
     plan_listeners.require(op)
     token = _core.register_impl(
@@ -47,8 +48,12 @@ def register(
         on_request=on_request,
     )
     made = plan_listeners.Implementation(op, impl_id, fn, backend or impl_id, native)
-    plan_listeners.registered(made)
-    plan_listeners.published()
+    try:
+        plan_listeners.registered(made)
+        plan_listeners.published()
+    except BaseException:
+        unregister(op, impl_id)
+        raise
     return token
 
 

@@ -4,6 +4,7 @@
 #include <torch/library.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <cstring>
 #include <unordered_set>
 
@@ -38,8 +39,11 @@ bool runs_on_cpu_too(size_t index) {
   if (native->host_computes() || index < first_native) {
     return false;
   }
+  if (native->by_copies) {
+    return true; // each of them has a kernel of the CPU's, if not one for dense tensors
+  }
   const std::string& name = registered_ops()[index];
-  if (native->owned_by_torch && name.rfind("aten::", 0) != 0) {
+  if (name.rfind("aten::", 0) != 0) {
     return false;
   }
   const auto op = find_operator(name);
@@ -147,8 +151,11 @@ void register_boxed(const std::string& name_space, c10::DispatchKey key, c10::Di
         native->by_copies ? library_kernel(*op, native_key)
                           : torch::CppFunction::makeFromBoxedFunctor(
                                 std::make_unique<BoxedKernel>(*op, c10::DispatchKeySet(native_key))));
-    if (key == c10::DispatchKey::PrivateUse1) {
-      registered_ops().push_back(full);
+    // Of operators for other tensors than dense ones the plan knows by their slots, but not that no library serves them.
+    std::vector<std::string>& registered = registered_ops();
+    if (key == c10::DispatchKey::PrivateUse1 ||
+        (native->by_copies && std::find(registered.begin(), registered.end(), full) == registered.end())) {
+      registered.push_back(full);
     }
   }
 }

@@ -19,6 +19,9 @@ from torch_fl import python_kernels
 from torch_fl.flaggems import envelope
 from torch_fl.python_kernels import implementations
 
+# Conditions are those of implementations that are given native tensors.
+pytestmark = pytest.mark.needs("aliases")
+
 aten = torch.ops.aten
 ID = "test.conditions"
 X = torch.linspace(-1, 1, 12).reshape(3, 4)

@@ -29,6 +29,7 @@ def serving(op: str, fn: Any) -> Iterator[None]:
         flagos.unregister(op, "test.native")
 
 
+@pytest.mark.needs("aliases")
 def test_it_is_given_native_tensors_over_the_same_memory(native):
     x = torch.randn(4, 5, device="flagos")
     seen = []
@@ -46,6 +47,7 @@ def test_it_is_given_native_tensors_over_the_same_memory(native):
     assert len(seen) == 1
 
 
+@pytest.mark.needs("aliases")
 def test_gradients_are_those_of_the_operator():
     x = torch.randn(6, device="flagos", requires_grad=True)
     with serving("aten::exp", lambda tensor: torch.exp(tensor)):
@@ -53,6 +55,7 @@ def test_gradients_are_those_of_the_operator():
     torch.testing.assert_close(x.grad, x.detach().exp())
 
 
+@pytest.mark.needs("aliases")
 def test_an_operator_in_place_returns_what_it_wrote():
     x = torch.ones(3, device="flagos")
     with serving("aten::add_.Tensor", lambda self, other, alpha=1: torch.add(self, other)):
@@ -61,6 +64,7 @@ def test_an_operator_in_place_returns_what_it_wrote():
     assert x._version == 1
 
 
+@pytest.mark.needs("aliases")
 def test_an_output_that_is_given_is_the_one_returned():
     x, out = torch.ones(3, device="flagos"), torch.empty(0, device="flagos")
     with serving("aten::exp.out", lambda self, *, out: torch.exp(self, out=out)):
@@ -69,6 +73,7 @@ def test_an_output_that_is_given_is_the_one_returned():
     torch.testing.assert_close(out.cpu(), torch.ones(3).exp())
 
 
+@pytest.mark.needs("aliases")
 def test_a_factory_is_given_the_native_device(native):
     seen = []
 
@@ -82,6 +87,7 @@ def test_a_factory_is_given_the_native_device(native):
     assert made.device.type == "flagos" and made.tolist() == [[0.0] * 3] * 2
 
 
+@pytest.mark.needs("aliases")
 def test_declining_falls_back_and_is_counted():
     def declines(self, other):
         raise NotImplementedError("not for these")
@@ -93,6 +99,7 @@ def test_declining_falls_back_and_is_counted():
     assert flagos.counters()["aten::mul.Tensor"]["fallbacks"] == before + 1
 
 
+@pytest.mark.needs("aliases")
 def test_numbers_beside_tensors_may_be_declined():
     def refuse(*args, **kwargs):
         raise flagos.UnsupportedError("not today")
@@ -105,6 +112,7 @@ def test_numbers_beside_tensors_may_be_declined():
             assert result.dtype == expected.dtype and torch.equal(result.cpu(), expected)
 
 
+@pytest.mark.needs("aliases")
 def test_what_it_raises_is_raised():
     def fails(self):
         raise ZeroDivisionError("of its own")
@@ -113,6 +121,7 @@ def test_what_it_raises_is_raised():
         torch.cos(torch.ones(1, device="flagos"))
 
 
+@pytest.mark.needs("aliases")
 def test_it_is_not_chosen_by_default_when_it_is_on_request():
     flagos.register(
         "aten::sin",

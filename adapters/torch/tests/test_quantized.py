@@ -442,8 +442,8 @@ def test_every_operator_is_covered_or_has_a_reason():
 
 
 @pytest.mark.parametrize("name", sorted(with_kernels()))
-def test_it_is_in_the_plan(name):
-    assert torch_fl.explain(f"quantized::{name}").data["winner"] == "cpu.native"
+def test_it_is_in_the_plan(name, native_implementations):
+    assert torch_fl.explain(f"quantized::{name}").data["winner"] in native_implementations
 
 
 def test_the_comparison_finds_a_difference():

@@ -114,9 +114,10 @@ def test_explain_of_an_unknown_operator_suggests_one():
         torch_fl.explain("mmm")
 
 
-def test_the_summary_counts_every_operator(native):
+def test_the_summary_counts_every_operator(native_implementations):
     assert sum(torch_fl.plan_summary().values()) == len(flagos.plan()["ops"])
-    assert torch_fl.plan_summary()[f"{native}.native"] > 1500
+    summary = torch_fl.plan_summary()
+    assert sum(summary.get(name, 0) for name in native_implementations) > 1500
 
 
 def test_counters_count_calls():
@@ -227,22 +228,26 @@ class TestPythonImplementations:
         assert there.dtype == (x + number).dtype and torch.equal(there.cpu(), x + number)
 
     @pytest.mark.parametrize("refusal", [flagos.UnsupportedError, NotImplementedError])
-    def test_declining_falls_to_the_native_kernel_and_counts(self, refusal, offered):
+    def test_declining_falls_to_the_native_kernel_and_counts(
+        self, refusal, offered, native_implementations
+    ):
         def declines(a):
             raise refusal("only squares")
 
         offered("tanh", declines)
         torch_fl.reset_counters()
         assert torch.zeros(2, device="flagos").tanh().tolist() == [0, 0]
-        assert torch_fl.counters()["aten::tanh"]["fallbacks"] == 1
+        # A library without a kernel falls back too.
+        assert 1 <= torch_fl.counters()["aten::tanh"]["fallbacks"] <= len(native_implementations)
 
     def test_declining_is_an_error_in_strict_mode(self, offered):
         def declines(a):
             raise NotImplementedError("only squares")
 
         offered("tanh", declines)
+        x = torch.zeros(2, device="flagos")
         with flagos.strict(), pytest.raises(flagos.FlagosError, match="only squares"):
-            torch.zeros(2, device="flagos").tanh()
+            x.tanh()
 
     def test_declining_after_a_write_is_an_error(self, offered):
         def writes_first(a):

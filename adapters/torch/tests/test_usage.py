@@ -66,7 +66,7 @@ def test_status_queries():
 def test_registered_operators_are_the_ones_that_run():
     registered = torch_fl.get_registered_ops()
     assert {"aten::add.Tensor", "aten::mm", "aten::_softmax", "aten::copy_"} <= set(registered)
-    assert registered == sorted(set(registered)) and len(registered) > 1500
+    assert registered == sorted(set(registered)) and len(registered) > 1300
 
 
 def test_flaggems_is_not_reported_where_it_is_not():

@@ -42,6 +42,9 @@ const std::unordered_map<std::string, std::vector<std::string>>& silent_writes()
       {"aten::native_batch_norm", {"running_mean", "running_var"}},
       {"aten::native_batch_norm.out", {"running_mean", "running_var"}},
       {"aten::batch_norm_update_stats", {"running_mean", "running_var"}},
+      {"quantized::conv2d_add", {"qaccum"}},
+      {"quantized::conv2d_add_relu", {"qaccum"}},
+      {"quantized::relu6", {"qx"}}, // if `inplace`
   };
   return names;
 }

@@ -13,6 +13,7 @@
 #include "vendor_library/call.h"
 #include "vendor_library/inference.h"
 #include "vendor_library/register.h"
+#include "vendor_library/statistics.h"
 
 namespace flagos {
 
@@ -163,6 +164,7 @@ void call_cpu(
         if (!traits.metadata_only) {
           check(core->op_record_fallback(name.c_str(), why.c_str()));
         }
+        match_statistics(name, copies);
         op.redispatchBoxed(native_keys, copies);
       },
       shows_requires_grad);

@@ -131,7 +131,8 @@ def attach_native(op: str, chosen: Implementation, recorded: bool) -> torch.libr
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
     in_place = bool(written) and len(written) == len(returns)
-    device_type = native().backend
+    device_type = native().device_type
+    assert device_type is not None, "what is native is registered only where the device has a type"
     native_keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device_type.upper()))
     fn = chosen.fn
 

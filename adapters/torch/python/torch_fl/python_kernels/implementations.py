@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from flagos import UnsupportedError
+from torch_fl.native import native as serving_device
 from torch_fl.python_kernels.attachment import (
     Implementation,
     attach,
@@ -43,10 +45,17 @@ def register(
     """Remember `fn`, so that `choose` can attach it.
 
     Calls for which a condition of `only` does not hold (`flaggems.envelope.CONDITIONS`) go to the native kernel and
-    are counted as fallbacks, without entering Python. Raises ValueError for conditions on an `fn` that is not `native`.
+    are counted as fallbacks, without entering Python. Raises ValueError for conditions on an `fn` that is not `native`,
+    and flagos.UnsupportedError for a `native` one where the device has no other type in torch.
     """
     if only and not native:
         raise ValueError(f"{impl_id} of {op} has conditions, which only native implementations do")
+    if native and serving_device().device_type is None:
+        raise UnsupportedError(
+            f"{impl_id} of {op} takes tensors of the native device, and the devices of vendor "
+            f"{serving_device().vendor!r} have no type in torch but flagos: write it for flagos tensors and register it "
+            "without native=True"
+        )
     with _lock:
         _implementations.setdefault(op, {})[impl_id] = Implementation(
             fn, backend, native, tuple(only)
