@@ -74,6 +74,9 @@ CAPABILITIES = {
     "aliases": Capability(
         "native tensors over the memory of flagos ones", _served("host", "torch")
     ),
+    "generated_code": Capability(
+        "a device that torch.compile's Inductor generates code for", _served("host", "torch")
+    ),
     "compiler": Capability(
         "a C++ compiler, from which torch.compile makes code for the CPU",
         lambda: any(map(shutil.which, ("g++", "clang++"))),

@@ -109,7 +109,11 @@ def on_chip(chip: Path, run_python: Run) -> Run:
     """Runs a script on the example chip, after `ON_CHIP`, in a process of its own: a process has one vendor."""
 
     def run(script: str, **variables: str | None) -> subprocess.CompletedProcess[str]:
-        vendor = {"FLAGOS_VENDOR": "example", "FLAGOS_VENDOR_PATH": str(chip)}
+        vendor = {
+            "FLAGOS_VENDOR": "example",
+            "FLAGOS_VENDOR_PATH": str(chip),
+            "EXAMPLE_CHIP_KERNELS": None,
+        }
         return run_python(ON_CHIP + script, **{**vendor, **variables})
 
     return run

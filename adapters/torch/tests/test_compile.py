@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*TypedStorage is deprecated")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*TypedStorage is deprecated"),
+    pytest.mark.needs("generated_code"),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -443,7 +443,9 @@ def test_every_operator_is_covered_or_has_a_reason():
 
 @pytest.mark.parametrize("name", sorted(with_kernels()))
 def test_it_is_in_the_plan(name, native_implementations):
-    assert torch_fl.explain(f"quantized::{name}").data["winner"] in native_implementations
+    # No library serves quantized tensors.
+    expected = native_implementations & {"cpu.fallback"} or native_implementations
+    assert torch_fl.explain(f"quantized::{name}").data["winner"] in expected
 
 
 def test_the_comparison_finds_a_difference():

@@ -117,7 +117,7 @@ def test_explain_of_an_unknown_operator_suggests_one():
 def test_the_summary_counts_every_operator(native_implementations):
     assert sum(torch_fl.plan_summary().values()) == len(flagos.plan()["ops"])
     summary = torch_fl.plan_summary()
-    assert sum(summary.get(name, 0) for name in native_implementations) > 1500
+    assert sum(summary.get(name, 0) for name in native_implementations) > 1300
 
 
 def test_counters_count_calls():

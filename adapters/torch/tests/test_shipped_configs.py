@@ -24,7 +24,7 @@ def test_every_file_is_in_the_package_and_is_followed(run_python):
     assert "backends_cuda.conf" in names and "backends_flaggems.conf" in names
     # A file for another chip blocks operators that have no kernel of that chip here. All files name the CPU's kernels.
     vendor = torch.flagos.get_device_properties(0).vendor
-    others = {"ascend", "metax"} - {vendor} if vendor != "host" else set()
+    others = {"ascend", "cuda", "metax"} - {vendor} if vendor != "host" else set()
     for name in names:
         if any(other in name for other in others):
             continue

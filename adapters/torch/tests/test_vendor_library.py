@@ -227,3 +227,44 @@ assert "example.native" in served.splitlines()[0], served
 unserved = str(flagos.explain("aten::cos"))
 assert "cpu.fallback" in unserved.splitlines()[0] and "no kernel for aten::cos" in unserved, unserved
 """)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("parameters", ["dtype", "torch.float32", "None"])
+def test_statistics_of_a_kernel_fit_the_cpus_backward_kernel(dtype, parameters, on_chip):
+    on_chip(f"""
+dtype = torch.{dtype}
+of = {parameters}
+x = torch.randn(6, 8, dtype=dtype)
+weight = None if of is None else torch.randn(8, dtype=of)
+
+def run(x, weight):
+    x = x.clone().requires_grad_()
+    weight = None if weight is None else weight.clone().requires_grad_()
+    y = torch.nn.functional.layer_norm(x, (8,), weight, weight)
+    y.float().square().sum().backward()
+    return [y.detach(), x.grad] + ([] if weight is None else [weight.grad])
+
+here, there = run(x, weight), run(x.to("flagos"), None if weight is None else weight.to("flagos"))
+assert counters()["aten::native_layer_norm"]["fallbacks"] == 0
+assert counters()["aten::native_layer_norm_backward"]["fallbacks"] == 1
+for a, b in zip(here, there, strict=True):
+    assert a.dtype == b.dtype
+    torch.testing.assert_close(b.cpu().float(), a.float(), rtol=0.05, atol=0.05)
+""")
+
+
+def test_a_library_without_native_tensors_registers_nothing_for_them(on_chip):
+    on_chip("""
+import flagos
+for _ in range(2):  # the refused one leaves nothing behind
+    try:
+        flagos.register("aten::exp", torch.exp, impl_id="mine", native=True)
+    except flagos.UnsupportedError as error:
+        assert "mine of aten::exp" in str(error) and "native=True" in str(error), error
+    else:
+        raise AssertionError("it was registered")
+assert "mine" not in str(torch_fl.explain("aten::exp"))
+flagos.register("aten::exp", lambda x: x + 1, impl_id="mine")
+assert torch.zeros(2, device="flagos").exp().tolist() == [1.0, 1.0]
+""")
