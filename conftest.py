@@ -71,6 +71,9 @@ CAPABILITIES = {
     "shared_storage": Capability(
         "device memory that processes share both ways, and DLPack's kDLExtDev", _served("host")
     ),
+    "shared_memory": Capability(
+        "device memory of which one process sees what another writes", _served("host", "torch")
+    ),
     "aliases": Capability(
         "native tensors over the memory of flagos ones", _served("host", "torch")
     ),

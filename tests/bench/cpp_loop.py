@@ -65,7 +65,7 @@ def function(library: Path, name: str, *arguments: Any) -> Callable[..., float]:
 
 
 def compiled(source: str, others: Sequence[Path] = (), flags: Sequence[str] = ()) -> Path | None:
-    """The library of a source of this folder, and of `others`, for this torch; None without a C++ compiler (CXX, g++)."""
+    """The library of a source of this folder and of `others`, for this torch; None without a C++ compiler."""
     compiler = shlex.split(os.environ.get("CXX", "g++"))
     if shutil.which(compiler[0]) is None:
         return None

@@ -151,7 +151,8 @@ void register_boxed(const std::string& name_space, c10::DispatchKey key, c10::Di
         native->by_copies ? library_kernel(*op, native_key)
                           : torch::CppFunction::makeFromBoxedFunctor(
                                 std::make_unique<BoxedKernel>(*op, c10::DispatchKeySet(native_key))));
-    // Of operators for other tensors than dense ones the plan knows by their slots, but not that no library serves them.
+    // The plan knows the operators for other tensors than dense ones by their slots, but not that no library serves
+    // them.
     std::vector<std::string>& registered = registered_ops();
     if (key == c10::DispatchKey::PrivateUse1 ||
         (native->by_copies && std::find(registered.begin(), registered.end(), full) == registered.end())) {

@@ -53,6 +53,7 @@ def _double(answers, x):
     answers.put((str(x.device), before))
 
 
+@pytest.mark.needs("shared_memory")
 @pytest.mark.usefixtures("strategy")
 def test_what_the_child_writes_is_seen_here():
     x = torch.arange(6.0, device="flagos").reshape(2, 3)
@@ -68,6 +69,7 @@ def _fill_views(answers, first, second, other):
     answers.put((same, second.tolist(), other.tolist(), first.stride(), first.storage_offset()))
 
 
+@pytest.mark.needs("shared_memory")
 def test_views_stay_views_of_one_storage():
     base = torch.zeros(4, 4, dtype=torch.int32, device="flagos")
     same, second, other, stride, offset = _in_child(
@@ -116,6 +118,7 @@ def _train(answers, model):
     answers.put((tied, kinds))
 
 
+@pytest.mark.needs("shared_memory")
 def test_a_module_trained_by_the_child_is_trained_here():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.BatchNorm1d(2)).to("flagos").eval()
     model[1].weight = model[0].weight
@@ -150,6 +153,7 @@ def test_share_memory_moves_once_and_keeps_what_is_there():
     assert torch.ones(2).is_shared() is False and torch.ones(2).share_memory_().is_shared()
 
 
+@pytest.mark.needs("shared_memory")
 def test_a_queued_copy_arrives_before_the_move(run_python):
     script = """
     import torch
@@ -163,6 +167,7 @@ def test_a_queued_copy_arrives_before_the_move(run_python):
     assert run_python(script, FLAGOS_HOST_DELAY_US="3000").stdout.strip() == "ok"
 
 
+@pytest.mark.needs("shared_memory")
 @pytest.mark.usefixtures("two_devices")
 def test_the_device_is_kept():
     x = torch.ones(2, device="flagos:1")

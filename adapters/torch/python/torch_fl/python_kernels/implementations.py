@@ -53,8 +53,8 @@ def register(
     if native and serving_device().device_type is None:
         raise UnsupportedError(
             f"{impl_id} of {op} takes tensors of the native device, and the devices of vendor "
-            f"{serving_device().vendor!r} have no type in torch but flagos: write it for flagos tensors and register it "
-            "without native=True"
+            f"{serving_device().vendor!r} have no type in torch but flagos: write it for flagos tensors and "
+            "register it without native=True"
         )
     with _lock:
         _implementations.setdefault(op, {})[impl_id] = Implementation(
