@@ -29,5 +29,6 @@ def _refusing(model_: Any, example_inputs_: Any, *args: Any, **kwargs: Any) -> A
 
 
 def register() -> None:
-    """Put the question in front of Inductor. Programs of other devices get torch's own."""
-    inductor.compile_fx = _refusing
+    """Put the question in front of Inductor where it has no code. Programs of other devices get torch's own."""
+    if native().compiled_by == "nothing":
+        inductor.compile_fx = _refusing

@@ -18,6 +18,7 @@ _COMPLETIONS = {
     "torch._dynamo.device_interface": "torch_fl.compile.device_interface",
     "torch._dynamo.backends.registry": "torch_fl.compile.backend",
     "torch._inductor": "torch_fl.compile.ahead_of_time",
+    "torch._inductor.compile_fx": "torch_fl.compile.refusal",
     "torch._inductor.package.package": "torch_fl.compile.ahead_of_time",
     "torch.nn.attention.flex_attention": "torch_fl.compile.flex_attention",
     "torch._inductor.kernel.flex.flex_attention": "torch_fl.compile.flex_lowering",

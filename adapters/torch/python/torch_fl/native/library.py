@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from torch.utils.dlpack import DLDeviceType
 
 from torch_fl.native.base import Native
@@ -20,9 +17,6 @@ class LibraryNative(Native):
     """
 
     why_no_graphs = "run the region eagerly"
-    completions: ClassVar[Mapping[str, str]] = {
-        "torch._inductor.compile_fx": "torch_fl.compile.refusal"
-    }
 
     @property
     def dlpack_device_type(self) -> int:
