@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 CORE = Path(__file__).resolve().parents[2] / "core"
+EXAMPLE = CORE / "examples" / "vendor"
 FLAGS = "-std=c11 -D_GNU_SOURCE -O1 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -pthread"
 #: A library around the example chip, whose own entry functions have other names here.
 AROUND = """
@@ -53,11 +55,20 @@ def _cc(*arguments: str | Path, source: str | None = None) -> None:
     assert result.returncode == 0, result.stderr
 
 
+def example_chip(folder: Path, sources: Path = EXAMPLE) -> Path:
+    """The folder, for FLAGOS_VENDOR_PATH, with the example chip's library and manifest."""
+    library = folder / "libflagos_example.so"
+    _cc("-shared", "-o", library, *sorted(sources.glob("*.c")), "-lm")
+    shutil.copy(sources / "example.toml", folder)
+    folder.chmod(0o755)  # only a folder that nobody else may write to is trusted
+    return folder
+
+
 @pytest.fixture(scope="session")
 def chip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example chip."""
     library = tmp_path_factory.mktemp("chip") / "libchip.so"
-    _cc("-shared", "-o", library, *sorted(CORE.glob("examples/vendor/*.c")), "-lm")
+    _cc("-shared", "-o", library, *sorted(EXAMPLE.glob("*.c")), "-lm")
     return library
 
 
@@ -67,7 +78,7 @@ def chip_objects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("objects")
     renamed = ["-Dflagos_vendor=chip_vendor", "-Dflagos_kernels=chip_kernels"]
     objects = []
-    for source in sorted(CORE.glob("examples/vendor/*.c")):
+    for source in sorted(EXAMPLE.glob("*.c")):
         objects.append(folder / f"{source.stem}.o")
         _cc("-c", *renamed, "-o", objects[-1], source)
     return objects

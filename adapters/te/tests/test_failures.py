@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from adapters.te.tests.test_manager import impl, manager
+from python.tests.chips import example_chip
 from te_fl.core import UnsupportedError, reset_global_policy, with_strict_mode
 from te_fl.core.signatures import OPERATORS, writes
 
@@ -100,17 +105,47 @@ class AcceleratorError(RuntimeError):
 
 @pytest.mark.parametrize(
     "error",
-    [
-        AcceleratorError("gone"),
-        torch.OutOfMemoryError("full"),
-        RuntimeError("CUDA error: illegal address"),
-    ],
+    [AcceleratorError("gone"), torch.OutOfMemoryError("full")],
 )
 def test_never_after_an_error_of_the_device(error: Exception) -> None:
     m = manager(impl("first", fn=Failing(error)), impl("r", "reference"))
     with pytest.raises(type(error)):
         m.call("my_op")
     assert m.fallbacks == {}
+
+
+ON_CHIP = """
+from adapters.te.tests.test_failures import Failing
+from adapters.te.tests.test_manager import impl, manager
+
+def served(error):
+    called = manager(impl("first", fn=Failing(error)), impl("r", "reference"))
+    try:
+        return called.call("my_op")
+    except RuntimeError as raised:
+        return str(raised)
+
+print("gave", served(RuntimeError("kernel 3: CHIP_ILLEGAL_ADDRESS at 0x10")))
+print("gave", served(RuntimeError("CUDA error: an illegal memory access was encountered")))
+"""
+
+
+@pytest.mark.needs("compiler")
+def test_never_after_an_error_that_means_a_lost_device_to_the_vendor(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if "FLAGOS_" not in name}
+    environment |= {"FLAGOS_VENDOR": "example", "FLAGOS_VENDOR_PATH": str(example_chip(tmp_path))}
+    done = subprocess.run(
+        [sys.executable, "-c", ON_CHIP],
+        env=environment,
+        cwd=Path(__file__).resolve().parents[3],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    gave = [line for line in done.stdout.splitlines() if line.startswith("gave ")]
+    assert gave == ["gave kernel 3: CHIP_ILLEGAL_ADDRESS at 0x10", "gave r"], done.stdout
 
 
 def half_done(x: torch.Tensor) -> None:

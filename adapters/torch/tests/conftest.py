@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 
 import torch_fl  # noqa: F401  beside CUDA the device is registered by this, before tests name it
 from adapters.torch.tests.launch import run_script
+from python.tests.chips import example_chip
 from python.tests.interpreters import (  # noqa: F401  fixtures
     bare_python,
     diagnose,
@@ -57,27 +57,10 @@ def run_python() -> Run:
     return run
 
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "core" / "examples" / "vendor"
-
-
-def compile_chip(folder: Path, sources: Path = EXAMPLE) -> Path:
-    """The folder, with the example chip's library and manifest, compiled as its page says."""
-    compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("g++")
-    assert compiler is not None
-    files = [str(file) for file in sorted(sources.glob("*.c"))]
-    command = [compiler, "-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared", "-pthread"]
-    command += ["-fvisibility=hidden", f"-I{EXAMPLE.parents[1] / 'include'}"]
-    library = str(folder / "libflagos_example.so")
-    subprocess.run([*command, "-o", library, *files, "-lm"], check=True)
-    shutil.copy(sources / "example.toml", folder)
-    folder.chmod(0o755)
-    return folder
-
-
 @pytest.fixture(scope="session")
 def chip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the example chip's library and manifest."""
-    return compile_chip(tmp_path_factory.mktemp("vendors"))
+    return example_chip(tmp_path_factory.mktemp("vendors"))
 
 
 # What scripts on the example chip begin with.

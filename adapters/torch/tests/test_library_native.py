@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 
-from adapters.torch.tests.conftest import EXAMPLE, compile_chip
+from python.tests.chips import EXAMPLE, example_chip
 
 pytestmark = pytest.mark.needs("compiler")
 
@@ -213,7 +213,7 @@ def chip_of_type(tmp_path):
         (sources / "chip.c").write_text(changed)
         folder = tmp_path / f"vendors{number}"
         folder.mkdir()
-        return str(compile_chip(folder, sources))
+        return str(example_chip(folder, sources))
 
     return make
 

@@ -12,9 +12,17 @@ import threading
 import weakref
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
-from flagos._core import ForkedError, InvalidArgumentError, Operator, UnsupportedError
+from flagos._core import (
+    FlagosError,
+    ForkedError,
+    InvalidArgumentError,
+    Operator,
+    UnsupportedError,
+    vendor_info,
+)
 from flagos._core import configuration as _configuration
 from flagos._core import foreign as _foreign
 from flagos._core import operator as _operator
@@ -30,6 +38,15 @@ from te_fl.core.watch import watched, wrote
 _NAMESPACE = "te::"
 # Errors of a failed or full device: another implementation on the same device is not tried.
 _DEVICE_ERRORS = frozenset({"AcceleratorError", "OutOfMemoryError", "DeviceError", "ForkedError"})
+
+
+@cache
+def _lost_words() -> list[str]:
+    """What errors of any library say when the vendor's device is lost."""
+    try:
+        return vendor_info()["device_lost"]
+    except FlagosError:  # its library cannot be loaded, so no device of it was in use
+        return []
 
 
 class OpManager:
@@ -294,7 +311,7 @@ class OpManager:
     ) -> bool:
         """Whether the failed call left its arguments unwritten and the device usable."""
         classes = {cls.__name__ for cls in type(error).__mro__}
-        if classes & _DEVICE_ERRORS or "CUDA error" in message_of(error):
+        if classes & _DEVICE_ERRORS or any(word in message_of(error) for word in _lost_words()):
             return False
         # Implementations raise UnsupportedError before they write.
         if isinstance(error, UnsupportedError):
