@@ -34,7 +34,8 @@ from torch import Tensor
 
 import flagos
 from lightx2v_fl import operators
-from lightx2v_fl.operators import kernels, quantized
+from lightx2v_fl.cuda import kernels
+from lightx2v_fl.operators import quantized
 from tests.bench import machine
 from tests.bench.timing import (
     Spread,
@@ -93,7 +94,7 @@ def parts(layer: Layer, tiles: bool) -> Iterator[tuple[str, dict[str, Call]]]:
     yield (
         f"scale {weight.shape[0]}",
         {
-            "torch": lambda: quantized._scaled(layer.product, *scales).to(kind),
+            "torch": lambda: quantized.scaled(layer.product, *scales).to(kind),
             "triton": lambda: kernels.scale_product(layer.product, *scales, kind),
         },
     )

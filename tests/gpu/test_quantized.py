@@ -35,7 +35,7 @@ def nothing_counted() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def kernels() -> Any:
-    from lightx2v_fl.operators import kernels
+    from lightx2v_fl.cuda import kernels
 
     return kernels
 
@@ -187,7 +187,7 @@ def test_every_tile_computes_the_same(kernels: Any) -> None:
     x, weight, scale, bias = layer("int8", 1000, 1536, 1536, torch.bfloat16)
     q, of_rows = kernels.quantize(x, INT8)
     product = torch._int_mm(q, weight)
-    expected = quantized._scaled(product, of_rows, scale, bias).to(x.dtype)
+    expected = quantized.scaled(product, of_rows, scale, bias).to(x.dtype)
     assert torch.equal(kernels.scale_product(product, of_rows, scale, bias, x.dtype), expected)
     for tile in [kernels.LARGE, kernels.SMALL, *TILES]:
         found = kernels.int8_product(q, of_rows, weight, scale, bias, x.dtype, tile)

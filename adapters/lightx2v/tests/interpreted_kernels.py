@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lightx2v_fl.operators import kernels, quantized
+from lightx2v_fl.cuda import eight_bits, kernels
+from lightx2v_fl.operators import quantized
 
 INT8, FP8 = torch.int8, torch.float8_e4m3fn
 FORMULA = {INT8: quantized.quantize_int8, FP8: quantized.quantize_fp8}
@@ -155,7 +156,7 @@ def test_products_are_scaled_as_by_the_formula(
     scale, of_columns = drawn(rows, 1).abs(), drawn(columns, 1, seed=2).abs()
     bias = drawn(columns, seed=3).to(kind) if with_bias else None
     product = torch._int_mm(q, weight)
-    expected = quantized._scaled(product, scale, of_columns, bias).to(kind)
+    expected = quantized.scaled(product, scale, of_columns, bias).to(kind)
     assert torch.equal(kernels.scale_product(product, scale, of_columns, bias, kind), expected)
     whole = kernels.int8_product(q, scale, weight, of_columns, bias, kind, TILE)
     assert torch.equal(whole, expected)
@@ -167,7 +168,7 @@ def test_a_layer_is_served_as_by_torch(
     transposed: bool, capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quantized, "native_type", lambda x: "cuda")
-    monkeypatch.setattr(quantized, "_capability", lambda index: capability)
+    monkeypatch.setattr(eight_bits, "_capability", lambda index: capability)
     monkeypatch.setattr(kernels, "_tile", lambda *_: TILE)
     x, bias = drawn(9, 32).bfloat16(), drawn(48).bfloat16()
     weight, scale = quantized.quantize_int8(drawn(48, 32, seed=1))
@@ -192,7 +193,7 @@ def test_shapes_that_do_not_fit_are_not_computed(
     capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quantized, "native_type", lambda x: "cuda")
-    monkeypatch.setattr(quantized, "_capability", lambda index: capability)
+    monkeypatch.setattr(eight_bits, "_capability", lambda index: capability)
     weight, scale = quantized.quantize_int8(drawn(48, 32))
     for inner in (16, 64):
         with pytest.raises(ValueError, match=r"expected x \[tokens, 32\]"):

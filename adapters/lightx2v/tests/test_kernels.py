@@ -16,6 +16,7 @@ import pytest
 
 import flagos
 from lightx2v_fl import operators
+from lightx2v_fl.operators.quantized import ROOM
 
 HERE = Path(__file__).parent
 EIGHT_BITS = {"fp8e4nv": operators.fp8_linear, "i8": operators.int8_linear}
@@ -65,7 +66,7 @@ def spilled(kernel: Any, folder: Path) -> int:
 def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     pytest.importorskip("triton", minversion="3.6")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
-    from lightx2v_fl.operators import kernels
+    from lightx2v_fl.cuda import kernels
 
     return kernels
 
@@ -135,14 +136,14 @@ def test_the_product_compiles_for_tensor_cores(
 
 @pytest.mark.anyplatform
 def test_where_there_is_no_cuda_the_plan_says_so() -> None:
-    if flagos._core.vendor() == "cuda":
+    if flagos._core.vendor_info()["torch_device_type"] == "cuda":
         pytest.skip("there is")
     for operator in EIGHT_BITS.values():
         name = operator.name.removeprefix("lightx2v::")
         text = str(flagos.explain(operator.name))
-        assert f"triton.{name}" in text and "these Triton kernels are for CUDA" in text
+        assert f"triton.{name}" in text and "these Triton kernels are for cuda" in text
         with flagos.route({operator.name: f"impl:triton.{name}"}):
-            with pytest.raises(flagos.UnsupportedError, match="are for CUDA"):
+            with pytest.raises(flagos.UnsupportedError, match="are for cuda"):
                 operator()
 
 
@@ -150,10 +151,11 @@ def test_what_triton_needs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from lightx2v_fl.operators import implementations
 
     monkeypatch.setenv("CC", "gcc")
-    assert implementations.triton_missing("cuda") is None
-    assert "vendor host" in (implementations.triton_missing("host") or "")
+    assert implementations.triton_missing("cuda", ROOM) is None
+    vendor = flagos._core.vendor()
+    assert f"vendor {vendor} serves" in (implementations.triton_missing("cpu", ROOM) or "")
     monkeypatch.delenv("CC")
     monkeypatch.setenv("PATH", "")
-    assert "C compiler" in (implementations.triton_missing("cuda") or "")
+    assert "C compiler" in (implementations.triton_missing("cuda", ROOM) or "")
     monkeypatch.setattr(implementations, "find_spec", lambda _: None)
-    assert "not installed" in (implementations.triton_missing("cuda") or "")
+    assert "not installed" in (implementations.triton_missing("cuda", ROOM) or "")

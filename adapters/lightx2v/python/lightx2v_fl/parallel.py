@@ -7,8 +7,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
-_BACKENDS = {"cpu": "gloo", "cuda": "nccl", "npu": "hccl", "mlu": "cncl", "xpu": "xccl"}
-
 
 def join(device: str) -> None:
     """Choose this rank's device by LOCAL_RANK and initialise torch.distributed over it.
@@ -26,16 +24,18 @@ def join(device: str) -> None:
         _choose_device(torch.get_device_module(device), device, rank)
     if device == "flagos":
         _distributed().init_process_group()
-    elif device == "cuda":
-        options = dist.ProcessGroupNCCL.Options()
-        options.is_high_priority_stream = True
-        dist.init_process_group(backend="nccl", pg_options=options)
-    elif device in _BACKENDS:
-        dist.init_process_group(backend=_BACKENDS[device])
-    else:
+        return
+    # What torch, or the package that brings the device to torch, registered for it.
+    backend = dist.Backend.default_device_backend_map.get(device)
+    if backend is None:
         raise RuntimeError(
             f"no process group is known for {device!r}: run with FLAGOS_LIGHTX2V_DEVICE=flagos"
         )
+    options = None
+    if backend == "nccl":  # as LightX2V itself
+        options = dist.ProcessGroupNCCL.Options()
+        options.is_high_priority_stream = True
+    dist.init_process_group(backend=backend, pg_options=options)
 
 
 def _local_rank() -> int:
@@ -66,7 +66,7 @@ def _distributed() -> ModuleType:
     if find_spec("torch_fl.distributed") is None:
         raise RuntimeError(
             "this torch_fl has no torch_fl.distributed, the process group for flagos tensors: install "
-            "the torch-fl of the same version as lightx2v-fl, or run on the chip's own device "
-            "(FLAGOS_LIGHTX2V_DEVICE=cuda, npu, or cpu)"
+            "the torch-fl of the same version as lightx2v-fl, or run on the CPU or the chip's own device "
+            "(FLAGOS_LIGHTX2V_DEVICE)"
         )
     return import_module("torch_fl.distributed")

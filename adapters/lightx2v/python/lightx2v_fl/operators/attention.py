@@ -9,6 +9,8 @@ denominator, float32 [batch, tokens, heads], by which parts of a sequence are co
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -95,7 +97,7 @@ def _native_with_lse(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> tu
             queries, keys, values, 0.0, False, scale=scale
         )
     else:
-        if native_type(q) != "cuda":
+        if not _has_flash(native_type(q)):
             raise decline(f"torch's flash attention has no kernel for {native_type(q)}")
         if q.dtype not in _FLAGGEMS_DTYPES:
             raise decline(f"flash attention takes float16 and bfloat16, not {q.dtype}")
@@ -103,6 +105,14 @@ def _native_with_lse(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> tu
             queries, keys, values, 0.0, False, False, scale=scale
         )
     return output.transpose(1, 2), lse.transpose(1, 2)[:, : q.shape[1]]
+
+
+@cache
+def _has_flash(device_type: str) -> bool:
+    """Whether torch has flash attention for that device type."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(
+        "aten::_scaled_dot_product_flash_attention", device_type.upper()
+    )
 
 
 def _reference_with_lse(

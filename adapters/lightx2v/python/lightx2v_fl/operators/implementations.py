@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from flagos import Operator, _core
+from lightx2v_fl import rooms
 
 _SOURCE = "FLAGGEMS_SOURCE_DIR"
 _POLICY = "FLAGOS_FLAGGEMS"
-_NATIVE_OF_VENDOR = {"host": "cpu", "ascend": "npu"}
 
 Implementation = Callable[..., Any]
 
@@ -30,19 +30,21 @@ def declare(
     reference: Implementation,
     flaggems: Implementation | None,
     triton: Implementation | None = None,
+    triton_room: str = "",
     native_unavailable: str | None = None,
     flaggems_unavailable: str | None = None,
 ) -> Operator:
     """The operator ``lightx2v::<name>``.
 
-    ``native`` calls torch's own kernels, ``triton`` (optional) Triton kernels of this package, ``reference``
-    follows the formula, ``flaggems`` calls FlagGems (``None`` if it has no such kernel). An implementation
-    with an ``*_unavailable`` reason is never chosen.
+    ``native`` calls torch's own kernels, ``triton`` (optional) Triton kernels of this package, in the module
+    ``triton_room`` of the rooms of the device types they are for, ``reference`` follows the formula, ``flaggems``
+    calls FlagGems (``None`` if it has no such kernel). An implementation with an ``*_unavailable`` reason is never
+    chosen.
     """
     operator = Operator(f"lightx2v::{name}")
-    vendor = _core.vendor()
+    described = _core.vendor_info()
     if flaggems is not None:
-        missing = flaggems_unavailable or flaggems_missing(vendor)
+        missing = flaggems_unavailable or flaggems_missing(described["flaggems_vendor"])
         operator.offer(
             flaggems,
             impl_id=f"flaggems.{name}",
@@ -54,27 +56,28 @@ def declare(
     offer_native = partial(
         operator.offer,
         kind="vendor",
-        vendor=vendor,
-        backend=_NATIVE_OF_VENDOR.get(vendor, vendor),
+        vendor=described["name"],
+        # The name that the plan of torch's own operators has for them.
+        backend=described["name"] if described["serving"] == "library" else of_the_vendor(),
     )
     if triton is not None:
         offer_native(
             triton,
             impl_id=f"triton.{name}",
             priority=1,
-            unavailable=triton_missing(vendor),
+            unavailable=triton_missing(of_the_vendor(), triton_room),
         )
     offer_native(native, impl_id=f"torch.{name}", unavailable=native_unavailable)
     operator.offer(reference, impl_id=f"reference.{name}", kind="reference", backend="reference")
     return operator
 
 
-def flaggems_missing(vendor: str) -> str | None:
-    """Why FlagGems cannot serve `vendor` in this process; None when it can. Does not import it."""
+def flaggems_missing(vendor: str | None) -> str | None:
+    """Why FlagGems cannot serve its `vendor` in this process; None when it can. Does not import it."""
     if not os.environ.get(_SOURCE) and find_spec("flag_gems") is None:
         return "FlagGems is not installed (no module flag_gems)"
-    if vendor == "host":
-        return "FlagGems has kernels for GPUs, and none serves flagos here"
+    if vendor is None:
+        return f"FlagGems has no kernels for vendor {_core.vendor()}, which serves flagos here"
     return None
 
 
@@ -85,10 +88,13 @@ def flaggems_on_request() -> str | None:
     return f"not verified in LightX2V on this chip: route it here, or set {_POLICY}=all"
 
 
-def triton_missing(vendor: str) -> str | None:
-    """Why this package's Triton kernels cannot serve `vendor`; None when they can. Does not import Triton."""
-    if vendor != "cuda":
-        return f"these Triton kernels are for CUDA, and vendor {vendor} serves flagos here"
+def triton_missing(device_type: str, room: str) -> str | None:
+    """Why the Triton kernels of the module `room` cannot serve; None when they can. Does not import Triton."""
+    if not rooms.has(device_type, room):
+        kinds = ", ".join(rooms.names(room))
+        return (
+            f"these Triton kernels are for {kinds}, and vendor {_core.vendor()} serves flagos here"
+        )
     if find_spec("triton") is None:
         return "Triton is not installed (no module triton)"
     # Triton's own search for a compiler. Without this check every call would be declined as a fallback.
@@ -118,10 +124,16 @@ def flaggems_function(module: str, function: str) -> Implementation:
 
 def native_type(x: torch.Tensor) -> str:
     """The type of the device that computes on `x`: for a flagos tensor, the chip's own."""
-    if x.device.type != "flagos":
-        return x.device.type
-    vendor = _core.vendor()
-    return _NATIVE_OF_VENDOR.get(vendor, vendor)
+    return of_the_vendor() if x.device.type == "flagos" else x.device.type
+
+
+@cache
+def of_the_vendor() -> str:
+    """The device type of torch whose kernels compute on flagos tensors.
+
+    It is the CPU's on a vendor's library too, which has kernels of single operators of torch at most.
+    """
+    return _core.vendor_info()["torch_device_type"] or "cpu"
 
 
 def decline(reason: str) -> Exception:
@@ -134,9 +146,10 @@ def _on_native_tensors(kernel: Implementation) -> Implementation:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         device = next((a.device for a in _tensors((args, kwargs))), None)
-        if device is None or device.type != "flagos":
+        device_type = _core.vendor_info()["torch_device_type"]
+        if device is None or device.type != "flagos" or device_type is None:
             return kernel(*args, **kwargs)
-        native = torch.device(_core.vendor(), device.index)
+        native = torch.device(device_type, device.index)
         result = kernel(*_moved(args, native), **_moved(kwargs, native))
         return _moved(result, device)
 

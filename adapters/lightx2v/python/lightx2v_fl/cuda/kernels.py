@@ -2,7 +2,7 @@
 
 ``quantize`` computes quantize_fp8 and quantize_int8 of ``quantized``, ``scale_product`` scales a product of
 int8, and ``int8_product`` computes and scales that product. The results have the same bits as those formulas
-on the same device. The kernels take CUDA and flagos tensors, and run on the current stream.
+on the same device. The kernels take tensors of cuda, and flagos tensors over them, and run on the current stream.
 
 The import needs Triton.
 """
