@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -398,3 +401,112 @@ def test_a_crash_leaves_no_core_behind(
     library = defective(code, "")
     check(without_torch, library)
     assert not [name for name in os.listdir(without_torch.folder) if name.startswith("core")]
+
+
+NOISE = """
+#include <fcntl.h>
+#include <stdio.h>
+static void loud(const char *when) {
+  printf("%s: half a line {", when);
+  printf("\\xff\\xfe {\\"stage\\": 7}\\n[1, 2]\\n{\\"stage\\"");
+  fflush(stdout);
+  for (int i = 0; i < 20000; i++) fprintf(stderr, "\\xff noise %d\\n", i);
+}
+__attribute__((constructor)) static void loaded(void) { loud("loaded"); }
+static int32_t noisy_probe(int32_t *count) { loud("probe"); return chip.probe(count); }
+"""
+
+
+def test_a_library_may_print_what_it_likes(
+    without_torch: Interpreter, defective: Defective
+) -> None:
+    library = defective(NOISE, "table.probe = noisy_probe;")
+    _, findings = check(without_torch, library, "--only", "probe", "--only", "copies-arrive")
+    assert statuses(findings) == {"probe": "pass", "copies-arrive": "pass"}
+
+
+def test_processes_of_a_library_are_ended_with_their_step(
+    without_torch: Interpreter, defective: Defective, tmp_path: Path
+) -> None:
+    """A process that a library leaves behind holds the pipes of the step, and may sleep for long."""
+    note = tmp_path / "left_behind"
+    code = f"""
+    #include <stdio.h>
+    __attribute__((constructor)) static void loaded(void) {{
+      if (fork() != 0) return;
+      FILE *note = fopen("{note}", "a");
+      fprintf(note, "%d\\n", (int)getpid());
+      fclose(note);
+      for (;;) pause();
+    }}
+    """
+    library = defective(code, "")
+    _, findings = check(without_torch, library, "--only", "load", "--only", "copies-arrive")
+    assert statuses(findings) == {"load": "pass", "copies-arrive": "pass"}
+    left = [int(line) for line in note.read_text().split()]
+    assert len(left) == 2
+    assert not [process for process in left if runs(process)]
+
+
+def runs(process: int) -> bool:
+    """Whether a process exists that has not ended."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.parametrize("only", ["copies-arrive", "devices", "open"])
+def test_a_step_that_is_not_reached_is_no_success(
+    without_torch: Interpreter, defective: Defective, only: str
+) -> None:
+    code = "__attribute__((constructor)) static void loaded(void) { abort(); }"
+    result, findings = check(without_torch, defective(code, ""), "--only", only)
+    assert result.status == 1
+    assert statuses(findings) == {"load": "fail", only: "skip"}
+
+
+def test_an_interrupt_ends_the_vendor_too(without_torch: Interpreter, defective: Defective) -> None:
+    note = without_torch.folder / "begun"
+    code = f"""
+    #include <stdio.h>
+    __attribute__((constructor)) static void loaded(void) {{
+      FILE *note = fopen("{note}.new", "w");
+      fprintf(note, "%d", (int)getpid());
+      fclose(note);
+      rename("{note}.new", "{note}");
+      for (;;) pause();
+    }}
+    """
+    library = defective(code, "")
+    command = [str(without_torch.python), "-m", "flagos", "vendor", "check", str(library)]
+    checking = subprocess.Popen(
+        command, cwd=without_torch.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not note.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    vendor = int(note.read_text())
+    checking.send_signal(signal.SIGINT)
+    _, error = checking.communicate(timeout=60)
+    assert checking.returncode == 130
+    assert error == "\n"
+    assert not runs(vendor)
+
+
+def test_a_reader_may_have_enough(without_torch: Interpreter) -> None:
+    """As `flagos vendor check --list | head` does, which reads a line and goes."""
+    unread, written = os.pipe()
+    os.close(unread)
+    ended = subprocess.run(
+        [str(without_torch.python), "-m", "flagos", "vendor", "check", "--list"],
+        cwd=without_torch.folder,
+        stdout=written,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(written)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, "")

@@ -8,6 +8,8 @@ broken. The parser is argparse, because ``flagos devices`` must answer in 0.2 s.
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -67,7 +69,16 @@ def run(arguments: list[str]) -> int:
 def _reporting(command: Callable[[], int]) -> int:
     """Runs a command and returns its status. Known errors become a message instead of a traceback."""
     try:
-        return command()
+        status = command()
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Whoever reads, such as `head`, has enough. What is left to be written at the end goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except CommandError as error:
         return _report(error, str(error), error.hint)
     except ImportError as error:

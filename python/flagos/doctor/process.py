@@ -7,9 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
+
+#: The longest line that is read as one, in bytes. A report of all of torch's operators has 0.1 MB.
+LONGEST = 4 << 20
+#: How many lines of standard error are kept.
+LAST = 100
+#: How long output is waited for that a process outside the session still holds open.
+LINGERING = 1.0
 
 
 @dataclass(frozen=True)
@@ -33,49 +43,82 @@ def run_module(
     timeout: float,
     environment: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Runs ``python -m module`` and collects its reports. Failures of the module are not raised."""
-    command = [sys.executable, "-m", module, *arguments]
+    """Runs ``python -m module`` and collects its reports. Failures of the module are not raised.
+
+    The module has a session of its own, which ends with it: processes that it leaves behind are ended, too. However
+    much it prints, no more is kept than its reports and the end of its standard error.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    reports: list[dict[str, Any]] = []
+    last: deque[bytes] = deque(maxlen=LAST)
+    assert process.stdout is not None and process.stderr is not None
+    late = None
+    with (
+        _reading(process.stdout, lambda line: reports.extend(_reports(line))),
+        _reading(process.stderr, last.append),
+    ):
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            late = f"did not finish in {timeout:g} s"
+        finally:
+            # The process, unless it has ended, and all that it has started.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    # A reader that still waits for a process of another session may add to the list.
+    return Outcome(list(reports), late or _failure(process.returncode, b"".join(last)))
+
+
+@contextmanager
+def _reading(stream: IO[bytes], taken: Callable[[bytes], object]) -> Iterator[None]:
+    """Reads the lines of a stream in a thread, while the block runs and until the stream ends."""
+
+    def read() -> None:
+        for line in iter(lambda: stream.readline(LONGEST), b""):
+            taken(line)
+        stream.close()
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
     try:
-        process = subprocess.run(
-            command,
-            env={**os.environ, **(environment or {})},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as late:
-        return Outcome(_reports(late.stdout or b""), f"did not finish in {timeout:g} s")
-    return Outcome(_reports(process.stdout), _failure(process))
+        yield
+    finally:
+        thread.join(LINGERING)
 
 
-def _reports(output: bytes) -> list[dict[str, Any]]:
-    found = []
-    for line in output.decode("utf-8", "replace").splitlines():
-        # Libraries may print other lines; a report is a line with a JSON object.
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue
+def _reports(line: bytes) -> Iterator[dict[str, Any]]:
+    # Libraries may print other lines; a report is a line with a JSON object.
+    with suppress(ValueError):
+        value = json.loads(line.decode("utf-8", "replace"))
         if isinstance(value, dict):
-            found.append(value)
-    return found
+            yield value
 
 
-def _failure(process: subprocess.CompletedProcess[bytes]) -> str | None:
-    if process.returncode == 0:
+def _failure(status: int, error: bytes) -> str | None:
+    if status == 0:
         return None
-    if process.returncode < 0:
+    if status < 0:
         try:
-            name = signal.Signals(-process.returncode).name
+            name = signal.Signals(-status).name
         except ValueError:
-            name = f"signal {-process.returncode}"
+            name = f"signal {-status}"
         return f"crashed with {name}"
-    lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else f"ended with status {process.returncode}"
+    lines = error.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else f"ended with status {status}"
 
 
 def report(stage: str, **facts: Any) -> None:
-    """Prints one report from the module in the process. It arrives even if the process crashes later."""
-    sys.stdout.write(json.dumps({"stage": stage, **facts}) + "\n")
+    """Prints one report from the module in the process. It arrives even if the process crashes later.
+
+    It has a line for itself, even where a library has printed a part of one.
+    """
+    sys.stdout.write("\n" + json.dumps({"stage": stage, **facts}) + "\n")
     sys.stdout.flush()

@@ -66,13 +66,17 @@ def checklist(
 ) -> Iterator[Finding]:
     """Runs the steps of ``only``, in order, each process for at most ``timeout`` seconds.
 
-    ``begins`` is called before each wait, with the step that is waited for.
+    ``begins`` is called before each wait, with the step that is waited for. A failed step that others need is a finding
+    although it is not in ``only``.
     """
     chosen = [step for step in steps() if step in only]
     if not chosen:
         return
     begins(chosen[0])
     taken = {each.step: each for each in _taken(target, _run("take", target, timeout=timeout))}
+    broken = next((each for each in taken.values() if each.status is Status.FAIL), None)
+    if broken is not None and broken.step not in chosen and _is_needed(broken.step, chosen):
+        yield broken
     for step in chosen:
         needed = TAKING if step == OPERATORS else (*TAKING, *OPENING)
         failed = next((taken[each] for each in needed if taken[each].status is Status.FAIL), None)
@@ -107,6 +111,13 @@ def _taken(target: Target, outcome: Outcome) -> Iterator[Finding]:
         else:
             failed = _failure(step, target, "take", outcome)
             yield failed
+
+
+def _is_needed(broken: Step, chosen: Sequence[Step]) -> bool:
+    """Whether one of these steps cannot be reached because of another one."""
+    order = steps()
+    later = order[order.index(broken) + 1 :]
+    return any(step in later and (step != OPERATORS or broken in TAKING) for step in chosen)
 
 
 def _not_reached(step: Step, failed: Finding) -> Finding:

@@ -60,6 +60,8 @@ fn pipe() -> io::Result<(File, File)> {
 fn in_child(limit: Duration, mut tell: File, work: impl FnOnce() -> Result<usize, String>) -> ! {
     // SAFETY: calls that are allowed in a child, with valid arguments.
     unsafe {
+        // What the library prints here is no part of the program's output.
+        libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO);
         // What the program does about crashes is not for this child: it would print, or not end.
         for signal in [
             libc::SIGSEGV,
@@ -264,6 +266,23 @@ mod tests {
         assert_eq!(told, "ended its process with status 7 in its probe");
         let told = reason(LONG, || panic!("deliberately"));
         assert!(told.starts_with("its probe panicked"), "{told}");
+    }
+
+    #[test]
+    fn what_work_prints_is_no_output_of_the_program() {
+        let output = tempfile::tempfile().expect("a file");
+        let told = run(LONG, || {
+            // SAFETY: of this child alone.
+            unsafe { libc::dup2(output.as_raw_fd(), libc::STDOUT_FILENO) };
+            run(LONG, || {
+                let noise = c"noise of a library\n".to_bytes();
+                // SAFETY: as many bytes as there are.
+                let written = unsafe { libc::write(1, noise.as_ptr().cast(), noise.len()) };
+                usize::try_from(written).map_err(|_| "it cannot print".into())
+            })
+        });
+        assert_eq!(told, Ok(19));
+        assert_eq!(output.metadata().expect("a file").len(), 0);
     }
 
     #[test]
