@@ -396,7 +396,144 @@ device_files = ["/dev/example[0-9]*"]
         assert!(!files("absent/chip").exist());
     }
 
+    /// What [`Manifest::read`] says about a file.
+    fn said(file: &Path) -> String {
+        match Manifest::read(file) {
+            Ok(manifest) => format!("taken: {}", manifest.library.display()),
+            Err(error) => error,
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn files_of_any_kind_are_judged_without_waiting() {
+        use std::os::unix::ffi::OsStrExt as _;
+        use std::os::unix::fs::symlink;
+
+        let root = tempfile::tempdir().expect("a folder");
+        let root = root.path().canonicalize().expect("a folder");
+        let place = |name: &str| root.join(name);
+        let refused = "its manifest cannot be used: ";
+
+        std::fs::write(place("bytes.toml"), b"name = \"\xff\"").expect("own folder");
+        assert!(said(&place("bytes.toml"))
+            .starts_with(&format!("{refused}stream did not contain valid UTF-8")));
+        std::fs::create_dir(place("folder.toml")).expect("own folder");
+        assert_eq!(
+            said(&place("folder.toml")),
+            format!("{refused}it is not a regular file")
+        );
+        let pipe =
+            std::ffi::CString::new(place("pipe.toml").as_os_str().as_bytes()).expect("no NUL");
+        // SAFETY: a path.
+        assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+        assert_eq!(
+            said(&place("pipe.toml")),
+            format!("{refused}it is not a regular file")
+        );
+        let endless = said(Path::new("/dev/zero"));
+        assert!(
+            endless.starts_with(&format!("{refused}it is not a regular file")),
+            "{endless}"
+        );
+        symlink(place("circle.toml"), place("circle.toml")).expect("own folder");
+        assert!(said(&place("circle.toml")).starts_with(refused));
+        symlink(place("absent.toml"), place("dangling.toml")).expect("own folder");
+        assert!(said(&place("dangling.toml")).contains("No such file"));
+        let huge = std::fs::File::create(place("huge.toml")).expect("own folder");
+        huge.set_len(1 << 40).expect("a file with holes");
+        assert!(said(&place("huge.toml")).contains("more than 16777216"));
+        std::fs::write(place("empty.toml"), "").expect("own folder");
+        assert!(said(&place("empty.toml")).contains("missing field `name`"));
+
+        // A library is beside the file, not beside a link to it, and may be anywhere.
+        std::fs::create_dir(place("inner")).expect("own folder");
+        for (library, found) in [
+            ("chip.so", "inner/chip.so"),
+            ("../chip.so", "inner/../chip.so"),
+        ] {
+            std::fs::write(
+                place("inner/chip.toml"),
+                WHOLE.replace("libflagos_example.so", library),
+            )
+            .expect("own folder");
+            let _ = std::fs::remove_file(place("link.toml"));
+            symlink(place("inner/chip.toml"), place("link.toml")).expect("own folder");
+            assert_eq!(
+                said(&place("link.toml")),
+                format!("taken: {}", place(found).display())
+            );
+        }
+    }
+
+    /// A refusal is a line for people, and names a line that the text has.
+    fn is_told(error: &str, text: &str) -> bool {
+        let named = error
+            .strip_prefix("line ")
+            .and_then(|rest| rest.split_once(':'));
+        let exists = named.is_none_or(|(line, _)| {
+            line.parse()
+                .is_ok_and(|line| (1..=text.split('\n').count()).contains(&line))
+        });
+        exists && !error.is_empty() && !error.contains('\n')
+    }
+
+    /// A value of TOML of any type, and whether it is a text.
+    fn value() -> impl Strategy<Value = (String, bool)> {
+        let text =
+            "[ !#-~]{0,12}".prop_map(|text| (format!("{:?}", text.replace('\\', "/")), true));
+        let other = prop_oneof![
+            any::<i64>().prop_map(|number| number.to_string()),
+            any::<f64>().prop_map(|number| format!("{number:e}").replace("NaN", "nan")),
+            any::<bool>().prop_map(|truth| truth.to_string()),
+            Just("1979-05-27T07:32:00Z".to_owned()),
+            Just("{ a = 1 }".to_owned()),
+            Just("99999999999999999999999999".to_owned()),
+            Just(format!("{}{}", "[".repeat(200), "]".repeat(200))),
+            Just("{a=".repeat(200)),
+        ];
+        prop_oneof![1 => text, 2 => other.prop_map(|other| (other, false))]
+    }
+
     proptest! {
+        #[test]
+        fn values_of_any_type_are_judged(key in 0..6_usize, given in value()) {
+            let (given, is_text) = given;
+            let keys = ["name", "library", "interface", "aliases", "rank", "device_files"];
+            let lines = WHOLE.lines().map(|line| match line.split_once(" = ") {
+                Some((name, _)) if name == keys[key] => format!("{name} = {given}"),
+                _ => line.into(),
+            });
+            let text = lines.collect::<Vec<_>>().join("\n");
+            match parse(&text) {
+                Ok(manifest) => {
+                    let rank = keys[key] == "rank" && manifest.rank.to_string() == given;
+                    prop_assert!(rank || (is_text && key < 3), "{given} is {}", keys[key]);
+                }
+                Err(error) => prop_assert!(is_told(&error, &text), "{error}"),
+            }
+        }
+
+        #[test]
+        fn changed_texts_are_judged(
+            changes in proptest::collection::vec((0..300_usize, 0..3_usize, "(?s).|[=\\[\\]{}#\"'.\n\\\\]{1,3}"), 1..6),
+        ) {
+            let mut text: Vec<char> = WHOLE.chars().collect();
+            for (at, how, with) in changes {
+                let at = at.min(text.len());
+                match how {
+                    0 => text.truncate(at),
+                    1 => drop(text.splice(at..at, with.chars())),
+                    _ => drop(text.splice(at..(at + 1).min(text.len()), with.chars())),
+                }
+            }
+            let text: String = text.into_iter().collect();
+            match parse(&text) {
+                Ok(manifest) => prop_assert!(RANKS.contains(&manifest.rank) && manifest.library.is_absolute()),
+                Err(error) => prop_assert!(is_told(&error, &text), "{error:?} of {text:?}"),
+            }
+        }
+
         #[test]
         fn any_text_is_judged(text in "(?s).{0,200}") {
             let judged = parse(&text);
