@@ -164,7 +164,7 @@ demo-ddp: setup ## the same training by two processes under torchrun, compared w
 
 # The parts of CI, the fast ones first. Each can be run alone, and `make test PARTS="test-torch test-te"` runs some.
 PARTS ?= setup-dev lint test-rust test-python test-torch test-te test-lightx2v test-distributed \
-  test-torchs-distributed test-flaggems test-whole conformance-ci
+  test-torchs-distributed test-flaggems test-whole conformance-ci test-example-chip
 
 .PHONY: test
 test: ## everything CI runs, part by part; tells at the end how long each took
@@ -246,6 +246,20 @@ $(EXAMPLE): $(wildcard core/examples/vendor/*) $(wildcard core/include/*.h)
 	$(CC) -std=c11 -D_GNU_SOURCE -O3 -Wall -Wextra -fPIC -shared -fvisibility=hidden -pthread -Icore/include -o $@ \
 	  $(filter %.c,$^) -lm
 	cp core/examples/vendor/example.toml $(@D)
+
+# A process has one vendor, so what is compared runs again. Without kernels every result has the CPU's bits, and with
+# them it comes close; the chip's random numbers are its own, so the CPU draws where it is compared.
+ON_CHIP := FLAGOS_VENDOR=example FLAGOS_VENDOR_PATH="$(abspath $(DIST))/vendors"
+.PHONY: test-example-chip
+test-example-chip: export EXAMPLE_CHIP_KERNELS := 0
+test-example-chip: setup-dev example-vendor ## the adapter's tests and a conformance sample on the example chip, by fallback alone
+	$(ON_CHIP) "$(PY)" -m pytest adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED)) --vendor example $(ARGS)
+	$(ON_CHIP) "$(PY)" -m tests.conformance --ci --ci-seed $(CI_SEED)
+
+.PHONY: conformance-example-chip
+conformance-example-chip: setup-dev example-vendor ## a conformance sample on the example chip with its kernels, within tolerances
+	$(ON_CHIP) FLAGOS_OP_uniform_=cpu FLAGOS_OP_bernoulli___float=cpu "$(PY)" -m tests.conformance --ci \
+	  --ci-seed $(CI_SEED) --close --expected tests/conformance/expected.example.toml $(ARGS)
 
 # Cargo tells where it puts the library.
 CUDALIB := $(DIST)/vendors/libflagos_cudalib.so
@@ -388,6 +402,10 @@ bench-te: setup ## calls of TransformerEngine's operators, beside TransformerEng
 .PHONY: bench
 bench: setup ## operator overhead over cpu, allocator, import and start-up times; --write keeps them
 	"$(PY)" -m tests.bench.overhead $(ARGS)
+
+.PHONY: bench-vendor-library
+bench-vendor-library: setup example-vendor ## what a call of the example chip's kernel costs, part by part
+	$(ON_CHIP) "$(PY)" -m tests.bench.vendor_library $(ARGS)
 
 .PHONY: bench-comm
 bench-comm: setup ## collectives of 2, 4 and 8 processes beside gloo; --write keeps the report

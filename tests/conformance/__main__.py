@@ -15,7 +15,7 @@ import torch
 
 from . import pool, reference
 from .databases import DATABASES, Case, all_cases
-from .expectations import Expectations, path_for
+from .expectations import Expectations, paths_for
 from .report import markdown, terminal
 from .verdicts import summarize
 from .worker import Checks
@@ -46,6 +46,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         "--close",
         action="store_true",
         help="values within torch's tolerances instead of bit by bit, for other kernels",
+    )
+    parser.add_argument(
+        "--expected",
+        default="",
+        metavar="FILE",
+        help="known differences of the device, beside those of every device compared with the reference",
     )
     parser.add_argument("--ci", action="store_true", help="a sweep of a few minutes")
     parser.add_argument("--ci-seed", type=int, help="which rotating sample --ci takes")
@@ -107,7 +113,7 @@ def main(arguments: list[str] | None = None) -> int:
         raise SystemExit("--report describes a complete run: leave out what narrows it")
     if options.plugin is None:
         options.plugin = "" if options.device == "cpu" else "torch_fl"
-    expectations = Expectations.load(path_for(options.reference))
+    expectations = Expectations.load(*paths_for(options.reference, options.expected))
     started = time.monotonic()
     results = _earlier(options.from_json) if options.from_json else _run(options, cases)
     results.sort(key=lambda result: (result["database"], result["name"], result["dtype"]))
@@ -145,6 +151,7 @@ def _run(options: argparse.Namespace, cases: list[Case]) -> list[dict[str, Any]]
         options.sample_limit,
         tuple(filter(None, options.variants.split(","))),
         options.close,
+        options.expected,
     )
     results: list[dict[str, Any]] = []
     started = time.monotonic()

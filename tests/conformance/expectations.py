@@ -1,5 +1,7 @@
 """Known differences, each with its reason: the contents of ``expected.toml`` (``expected.cuda.toml``...).
 
+The file of a reference holds for every device compared with it; ``--expected`` names one of a device.
+
 Two kinds of entries. A ``[[tolerance]]`` says how an operator is compared where the reference is no
 standard: results that are not deterministic on the reference itself or undefined by contract, and
 facts (``ignore``: kinds of mismatches) that are an accident of how the reference computes them.
@@ -24,6 +26,11 @@ else:
     import tomli as tomllib
 
 DEFAULT_PATH = Path(__file__).with_name("expected.toml")
+
+
+def paths_for(device_type: str, more: str = "") -> tuple[Path, ...]:
+    """The file about comparisons with a reference device, and one of the caller's after it."""
+    return (path_for(device_type), *([Path(more)] if more else []))
 
 
 def path_for(device_type: str) -> Path:
@@ -69,10 +76,16 @@ class Expectations:
     tolerances: tuple[tuple[Entry, Tolerance], ...] = ()
 
     @classmethod
-    def load(cls, path: Path = DEFAULT_PATH) -> Expectations:
-        """Reads a file; raises ValueError with the entry at fault."""
-        with path.open("rb") as file:
-            return cls.parse(tomllib.load(file))
+    def load(cls, *paths: Path) -> Expectations:
+        """Reads files, of which later ones come after earlier ones; raises ValueError with the entry at fault."""
+        read = []
+        for path in paths or (DEFAULT_PATH,):
+            with path.open("rb") as file:
+                read.append(cls.parse(tomllib.load(file)))
+        return cls(
+            tuple(entry for one in read for entry in one.expected),
+            tuple(entry for one in read for entry in one.tolerances),
+        )
 
     @classmethod
     def parse(cls, document: dict[str, Any]) -> Expectations:

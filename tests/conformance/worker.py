@@ -22,7 +22,7 @@ from torch_fl.comparing.processes import Told
 
 from . import reference
 from .databases import Case, calls_of, preload, variants_of
-from .expectations import Expectations, path_for
+from .expectations import Expectations, paths_for
 from .twin_run import TwinRun, seed_everything
 
 _SAMPLE_SEED = 0
@@ -112,6 +112,7 @@ class Checks:
     sample_limit: int = 0
     variants: tuple[str, ...] = ()
     close: bool = False
+    expected: str = ""
 
     def __call__(self, name: str, told: Told) -> dict[str, Any]:
         """The results of one case."""
@@ -137,7 +138,7 @@ def _prepared(checks: Checks) -> tuple[TwinRun, Expectations]:
         importlib.import_module(checks.plugin)
     reference.use(checks.reference)
     twins = TwinRun(checks.device, checks.reference, close=checks.close)
-    expectations = Expectations.load(path_for(checks.reference))
+    expectations = Expectations.load(*paths_for(checks.reference, checks.expected))
     preload()
     return twins, expectations
 
