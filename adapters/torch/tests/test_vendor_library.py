@@ -268,3 +268,25 @@ assert "mine" not in str(torch_fl.explain("aten::exp"))
 flagos.register("aten::exp", lambda x: x + 1, impl_id="mine")
 assert torch.zeros(2, device="flagos").exp().tolist() == [1.0, 1.0]
 """)
+
+
+def test_a_kernel_writes_to_parts_and_over_what_it_reads(on_chip):
+    on_chip("""
+x = torch.randn(4, 6)
+expected, got = x.clone(), device(x)
+for t in (expected, got):
+    torch.mul(t, 2, out=t)  # each element in its own place
+    t[:, :3].copy_(t[:, 3:] * 1)  # to a part, from other memory
+    t[:2].add_(t[2:])  # two parts of one tensor that lie apart
+assert fallbacks() == {}, fallbacks()
+close(got, expected)
+for t in (expected, got):  # parts that overlap are the CPU kernel's affair, which refuses them
+    try:
+        t[1:].add_(t[:-1])
+    except RuntimeError as error:
+        assert "single memory location" in str(error), error
+    else:
+        raise AssertionError(t.device)
+assert fallbacks() == {"aten::add_.Tensor": 1}, fallbacks()
+close(got, expected)
+""")

@@ -2,7 +2,6 @@
 #include "vendor_library/kernel.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/MemoryOverlap.h>
 
 #include <algorithm>
 #include <mutex>
@@ -70,12 +69,41 @@ bool may_overlap(const c10::TensorImpl* tensor) {
   return false;
 }
 
-// Whether a kernel may write to `output`: the host checks what torch's kernels check themselves.
+// The addresses from the first element to behind the last one. Strides are never negative.
+std::pair<uintptr_t, uintptr_t> addresses(const c10::TensorImpl* tensor) {
+  const auto first = reinterpret_cast<uintptr_t>(tensor->unsafe_storage().unsafeGetStorageImpl()->data()) +
+      static_cast<uintptr_t>(tensor->storage_offset()) * tensor->itemsize();
+  uintptr_t elements = 1;
+  for (int64_t i = 0; i < tensor->dim(); ++i) {
+    if (tensor->size(i) == 0) {
+      return {first, first};
+    }
+    elements += static_cast<uintptr_t>((tensor->size(i) - 1) * tensor->stride(i));
+  }
+  return {first, first + elements * tensor->itemsize()};
+}
+
+// Whether two tensors are the same elements in the same order.
+bool same_elements(const c10::TensorImpl* a, const c10::TensorImpl* b) {
+  return a == b ||
+      (a->dtype() == b->dtype() && a->sizes() == b->sizes() && a->strides() == b->strides() &&
+       addresses(a) == addresses(b));
+}
+
+// Whether an element of one may lie in the other. Parts of a tensor that interleave count as if.
+bool may_share(const c10::TensorImpl* a, const c10::TensorImpl* b) {
+  const auto [a_first, a_end] = addresses(a);
+  const auto [b_first, b_end] = addresses(b);
+  return a_first < b_end && b_first < a_end;
+}
+
+// Whether a kernel may write to `output`: the host checks what torch's kernels check themselves. A pointwise kernel
+// reads each element before it writes to its place.
 bool may_write(
     const at::Tensor& output,
     const Result* result,
     const LibraryCall& call,
-    bool in_place,
+    const Form& form,
     std::string& why_not) {
   c10::TensorImpl* impl = output.unsafeGetTensorImpl();
   if (result != nullptr && (impl->sizes() != at::IntArrayRef(result->sizes) || output.scalar_type() != result->dtype)) {
@@ -87,10 +115,10 @@ bool may_write(
     return false;
   }
   for (c10::TensorImpl* input : call.inputs()) {
-    if (in_place && input == call.inputs()[0] && input == impl) {
+    if (form.in_place && input == call.inputs()[0] && input == impl) {
       continue;
     }
-    if (at::get_overlap_status(impl, input) != at::MemOverlapStatus::No) {
+    if (may_share(impl, input) && !(form.pointwise && same_elements(impl, input))) {
       why_not = "a tensor to write to overlaps an argument";
       return false;
     }
@@ -132,7 +160,7 @@ bool call_library(Kernel& kernel, torch::jit::Stack* stack, size_t num_arguments
       why_not = "a tensor to write to is not a plain one of the device";
       return false;
     }
-    if (!may_write(output, result, call, form.in_place, why_not)) {
+    if (!may_write(output, result, call, form, why_not)) {
       return false;
     }
     call.add_output(output);
