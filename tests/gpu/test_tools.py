@@ -98,3 +98,10 @@ def test_the_benchmark_of_transformer_engines_operators_measures_and_notices_a_w
     monkeypatch.setenv("TE_FL_PREFER", "vendor")
     assert status(*te, "--json", str(found)) == 1
     assert json.loads(found.read_text())["results"][0]["wrong"] == ["flagos"]
+
+
+@pytest.mark.cuda
+def test_torch_runs_on_the_cores_own_memory_and_streams() -> None:
+    if not Path("dist/vendors/libflagos_cudalib.so").exists():
+        pytest.skip("make cuda-as-library builds the library")
+    assert status("cuda_library") == 0
