@@ -80,6 +80,7 @@ const std::unordered_set<std::string>& left_to_torch() {
 const std::unordered_set<std::string>& composites_by_device() {
   static const std::unordered_set<std::string> names = {
       "aten::addr_",
+      "aten::conj_physical_",
       "aten::convolution",
       "aten::convolution.out",
       "aten::convolution_backward",
