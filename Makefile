@@ -384,7 +384,7 @@ fuzz: setup-dev ## random programs on cpu and on flagos side by side; ARGS="--se
 	"$(PY)" -m tests.fuzz $(ARGS)
 
 .PHONY: fuzz-grammars
-fuzz-grammars: $(STAMPS)/venv ## fuzz both configuration grammars, FUZZ_SECONDS=60 each
+fuzz-grammars: $(STAMPS)/venv ## fuzz configuration, manifests and tables of vendors, FUZZ_SECONDS=60 each
 	@cargo fuzz --version >/dev/null 2>&1 || { \
 	  echo "cargo-fuzz was not found: cargo install cargo-fuzz (it also needs a nightly toolchain)" >&2; exit 1; }
 	@cd core/fuzz && for target in $$(cargo +nightly fuzz list); do \

@@ -1,5 +1,11 @@
-//! Checks that hold for any text given as configuration. The fuzz targets call them; so does `cargo test`, on
-//! a stable toolchain, with texts made from the seeds.
+//! Checks that hold for any text given as configuration, and for anything that a vendor's library says. The fuzz targets
+//! call them; so does `cargo test`, on a stable toolchain, with texts made from the seeds.
+
+mod manifest;
+mod tables;
+
+pub use manifest::vendor_manifest;
+pub use tables::vendor_tables;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -131,8 +137,9 @@ fn located(error: &Error, text: &str) {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::time::Instant;
 
-    /// Xorshift, which makes the same texts in every run.
+    /// Xorshift, which makes the same texts in every short run.
     struct Random(u64);
 
     impl Random {
@@ -159,14 +166,30 @@ mod tests {
         texts.collect()
     }
 
+    /// Inputs of a target, unless `FUZZ_SECONDS` asks for as many as there is time for.
+    const SHORT: u64 = 20_000;
+
     /// Calls `check` with every seed, and with seeds that are cut, spliced and overwritten.
     fn mutate(target: &str, check: fn(&[u8])) {
+        let long = std::env::var("FUZZ_SECONDS")
+            .map(|text| text.parse().expect("seconds"))
+            .ok();
         let seeds = seeds(target);
         assert!(seeds.len() > 2, "{target} has seeds");
         seeds.iter().for_each(|seed| check(seed));
-        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let time = std::time::UNIX_EPOCH.elapsed().expect("a clock").as_nanos() as u64;
+        let mut random = Random(long.map_or(0x9e37_79b9_7f4a_7c15, |_: u64| time | 1));
         let tokens = b"=|.*:#\"'[]{}\n\r\t ,\\-0a\xff\xc3";
-        for _ in 0..20_000 {
+        let begun = Instant::now();
+        for count in 0.. {
+            match long {
+                None if count == SHORT => break,
+                Some(seconds) if begun.elapsed().as_secs() >= seconds => {
+                    println!("{target}: {count} inputs in {seconds} s");
+                    break;
+                }
+                _ => {}
+            }
             let mut text = seeds[random.below(seeds.len())].clone();
             for _ in 0..1 + random.below(6) {
                 let at = random.below(text.len() + 1);
@@ -189,6 +212,16 @@ mod tests {
     #[test]
     fn flagos_toml() {
         mutate("flagos_toml", super::flagos_toml);
+    }
+
+    #[test]
+    fn vendor_manifest() {
+        mutate("vendor_manifest", super::vendor_manifest);
+    }
+
+    #[test]
+    fn vendor_tables() {
+        mutate("vendor_tables", super::vendor_tables);
     }
 
     #[test]
