@@ -285,6 +285,17 @@ def test_a_library_of_another_machine_is_refused(
     assert "RISC-V" in findings["file"]["detail"]
 
 
+@pytest.mark.parametrize("kept", [9000, 2000, 100])
+def test_a_library_that_is_cut_short_is_refused(
+    without_torch: Interpreter, chip: Path, tmp_path: Path, kept: int
+) -> None:
+    library = tmp_path / "libshort.so"
+    library.write_bytes(chip.read_bytes()[:kept])
+    _, findings = check(without_torch, library)
+    assert failed(findings) == ["file"], findings
+    assert f"cut short: {kept} bytes are there" in findings["file"]["detail"]
+
+
 MANIFEST = """
 name = "example"
 library = "libchip.so"

@@ -1,7 +1,9 @@
-//! Whether a file is a library of this machine, by its first bytes: the dynamic linker says less about one that is not.
+//! Whether a file is a library of this machine, by its first bytes, and whether it is whole: the dynamic linker says less
+//! about one that is not, and crashes on one that is cut short.
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 /// The bytes of the header that are read: up to the machine.
@@ -25,9 +27,62 @@ pub(super) fn check(path: &Path) -> io::Result<Result<(), String>> {
     if !cfg!(target_os = "linux") {
         return Ok(Ok(()));
     }
+    let file = File::open(path)?;
     let mut head = Vec::with_capacity(HEAD);
-    File::open(path)?.take(HEAD as u64).read_to_end(&mut head)?;
-    Ok(judge(&head))
+    (&file).take(HEAD as u64).read_to_end(&mut head)?;
+    match judge(&head) {
+        Ok(()) if usize::BITS == 64 => is_whole(&file),
+        judged => Ok(judged),
+    }
+}
+
+/// The header of an ELF file of 64 bits, and an entry of its table of segments.
+const HEADER: usize = 64;
+const SEGMENT: usize = 56;
+/// The type of a segment that is mapped into memory.
+const LOADED: [u8; 4] = 1_u32.to_ne_bytes();
+
+/// What is wrong with the length of an ELF file of 64 bits and of this machine's order of bytes: memory behind the end of
+/// a file is mapped, and crashes whoever reads it.
+fn is_whole(file: &File) -> io::Result<Result<(), String>> {
+    let length = file.metadata()?.len();
+    let mut needed = HEADER as u64;
+    if length >= needed {
+        let mut header = [0; HEADER];
+        file.read_exact_at(&mut header, 0)?;
+        let half = |at: usize| u64::from(u16::from_ne_bytes([header[at], header[at + 1]]));
+        let (table, stride, count) = (word(&header, 32), half(54), half(56));
+        if stride != SEGMENT as u64 {
+            return Ok(Ok(())); // the linker refuses it
+        }
+        needed = table.saturating_add(stride * count);
+        if length >= needed {
+            for index in 0..count {
+                let mut segment = [0; SEGMENT];
+                file.read_exact_at(&mut segment, table + index * stride)?;
+                if segment[..4] == LOADED {
+                    needed = needed.max(word(&segment, 8).saturating_add(word(&segment, 32)));
+                }
+            }
+        }
+    }
+    Ok(match length >= needed {
+        true => Ok(()),
+        false => Err(format!(
+            "it is cut short: {length} bytes are there, and {needed} are needed"
+        )),
+    })
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    (0..8).rfold(0, |word, byte| {
+        let place = if cfg!(target_endian = "little") {
+            byte
+        } else {
+            7 - byte
+        };
+        word << 8 | u64::from(bytes[at + place])
+    })
 }
 
 fn judge(head: &[u8]) -> Result<(), String> {
@@ -144,6 +199,23 @@ mod tests {
         assert!(judge(&object)
             .expect_err("an object file")
             .contains("of type 1"));
+    }
+
+    #[test]
+    fn a_library_that_is_cut_short_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("library.so");
+        let program = std::env::current_exe().expect("this program");
+        std::fs::copy(program, &path).expect("own folder");
+        let file = File::options().write(true).open(&path).expect("own file");
+        file.write_all_at(&own(), 0).expect("own file");
+        assert_eq!(check(&path).expect("read"), Ok(()));
+        for length in [4096, 100, HEADER as u64 - 1, HEAD as u64] {
+            file.set_len(length).expect("own file");
+            let wrong = check(&path).expect("read").expect_err("cut short");
+            let says = format!("it is cut short: {length} bytes are there");
+            assert!(wrong.starts_with(&says), "{wrong}");
+        }
     }
 
     proptest! {
