@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 from torch import flagos
@@ -121,3 +124,13 @@ def test_generator_state_round_trip():
 def test_a_generator_of_another_device_is_refused():
     with pytest.raises(RuntimeError, match="generator"):
         torch.randn(3, device="flagos", generator=torch.Generator())
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda g: pickle.loads(pickle.dumps(g))])
+def test_a_generator_can_be_copied_and_sent(copied):
+    generator = torch.Generator(device="flagos").manual_seed(3)
+    torch.rand(5, device="flagos", generator=generator)
+    other = copied(generator)
+    assert other.device == generator.device and other.initial_seed() == 3
+    ours, theirs = (torch.rand(5, device="flagos", generator=g) for g in (generator, other))
+    assert torch.equal(ours, theirs)

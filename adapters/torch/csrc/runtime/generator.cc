@@ -19,11 +19,14 @@ class FlagosGenerator final : public c10::GeneratorImpl {
   void set_current_seed(uint64_t seed) override {
     native_.set_current_seed(seed);
   }
+  // The CPU's generator has no offset but 0. torch asks for it to pickle a generator of any other device.
   void set_offset(uint64_t offset) override {
-    native_.set_offset(offset);
+    if (!native_.device().is_cpu() || offset != 0) {
+      native_.set_offset(offset);
+    }
   }
   uint64_t get_offset() const override {
-    return native_.get_offset();
+    return native_.device().is_cpu() ? 0 : native_.get_offset();
   }
   uint64_t current_seed() const override {
     return native_.current_seed();
