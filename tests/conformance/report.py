@@ -9,6 +9,8 @@ from .databases import DATABASES
 from .expectations import Expectations
 from .verdicts import Failure, Summary
 
+_MOST_FALLBACKS = 25  # the JSON has all
+
 _TITLES = {
     "op": "OpInfos",
     "module": "ModuleInfos",
@@ -54,8 +56,19 @@ def terminal(summary: Summary, seconds: float) -> str:
     lines.append(f"{'expected failures':26} {len(summary.expected)}")
     lines.append(f"{'unexpected failures':26} {len(summary.unexpected)} {dict(kinds) or ''}")
     lines.append(f"{'stale expectations':26} {len(summary.stale)}")
+    lines.extend(_fallbacks(summary))
     lines.append(f"{'time':26} {seconds:.0f} s")
     return "\n".join(lines)
+
+
+def _fallbacks(summary: Summary) -> Iterator[str]:
+    """How often operators fell back to the CPU, or from an implementation to the next; the most frequent first."""
+    total = summary.fallbacks.total()
+    calls = summary.calls.total()
+    yield f"{'fallbacks':26} {total} of {calls} calls, of {len(+summary.fallbacks)} operators"
+    for op, count in summary.fallbacks.most_common(_MOST_FALLBACKS):
+        if count:
+            yield f"  {op:40} {count:8} of {summary.calls[op]}"
 
 
 def markdown(

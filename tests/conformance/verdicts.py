@@ -45,6 +45,8 @@ class Summary:
     unexpected: list[Failure] = field(default_factory=list)
     expected: list[Failure] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
+    calls: Counter[str] = field(default_factory=Counter)  # of operators on the device
+    fallbacks: Counter[str] = field(default_factory=Counter)
 
     @property
     def crashes(self) -> list[Failure]:
@@ -93,6 +95,9 @@ def _count(summary: Summary, case: Case, result: dict[str, Any], *, passed: bool
     summary.cases += 1
     summary.total[case.database] += 1
     summary.passed[case.database] += passed
+    for op, (calls, fallbacks) in result.get("counters", {}).items():
+        summary.calls[op] += calls
+        summary.fallbacks[op] += fallbacks
     if case.dtype == "float32":
         summary.float32_total[case.database] += 1
         summary.float32_passed[case.database] += passed

@@ -9,6 +9,7 @@ import faulthandler
 import importlib
 import json
 import resource
+import sys
 import time
 import warnings
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ def check_case(
 ) -> dict[str, Any]:
     """Checks one case and returns its results as JSON-able data."""
     started = time.perf_counter()
+    before = _counters()
     variants: dict[str, Any] = {}
     failures: list[dict[str, Any]] = []
     for variant in variants_of(case):
@@ -93,7 +95,27 @@ def check_case(
         "seconds": round(time.perf_counter() - started, 3),
         "variants": variants,
         "failures": failures,
+        "counters": _since(before, _counters()),
     }
+
+
+def _counters() -> dict[str, dict[str, int]]:
+    """The calls of operators on the device, and how many fell back; none without the adapter."""
+    adapter = sys.modules.get("torch_fl")
+    return adapter.counters() if adapter is not None else {}
+
+
+def _since(
+    before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]
+) -> dict[str, list[int]]:
+    """`[calls, fallbacks]` of the operators that were called in between."""
+    found = {}
+    for op, counts in after.items():
+        earlier = before.get(op, {"calls": 0, "fallbacks": 0})
+        change = [counts[kind] - earlier[kind] for kind in ("calls", "fallbacks")]
+        if any(change):
+            found[op] = change
+    return found
 
 
 def _require_device(twins: TwinRun) -> None:
