@@ -1,4 +1,4 @@
-/* What flagos calls of HCCL, the library of Ascend devices, as of CANN 8. Names are without their prefix, Hccl.
+/* What flagos calls of HCCL, as of CANN 8. Names are without their prefix, Hccl.
  * SPDX-License-Identifier: Apache-2.0 */
 
 /* Without headers of a compiler, which pip's libclang does not have. */

@@ -1,5 +1,5 @@
 /* What flagos calls of NCCL 2.11 and later, and of the libraries with its interface. Names are without their
- * prefix, which is nccl, or mccl in MetaX's and Moore Threads' libraries.
+ * prefix, which is nccl, or mccl.
  * SPDX-License-Identifier: Apache-2.0 */
 
 /* Without headers of a compiler, which pip's libclang does not have. */

@@ -11,7 +11,7 @@
 /**
  * Version of the table's layout. Fields are only ever appended; anything else raises this number.
  */
-#define FLAGOS_COMM_ABI_VERSION 2
+#define FLAGOS_COMM_ABI_VERSION 3
 
 /**
  * Status: success.
@@ -210,9 +210,13 @@ typedef struct FlagosCommConfig {
    */
   const char *library;
   /**
-   * The vendor of the devices' memory.
+   * The vendor of the devices' memory, for messages.
    */
   const char *vendor;
+  /**
+   * The engine for that memory, which the vendor's description names; NULL or empty for none.
+   */
+  const char *vendor_engine;
   /**
    * The name of the group, for messages.
    */

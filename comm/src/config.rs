@@ -6,12 +6,14 @@ use std::time::Duration;
 /// The description of a group for one rank.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The engine's name; without one, memory and vendor decide.
+    /// The engine's name; without one, the vendor decides.
     pub engine: Option<String>,
     /// The file of the engine's library; without one, the library is searched by name.
     pub library: Option<PathBuf>,
-    /// The vendor of the buffers' memory: `host`, `cuda`, ...
+    /// The vendor of the buffers' memory, for messages.
     pub vendor: String,
+    /// The engine for that memory, which the vendor's description names; `shm` only for memory that the host addresses.
+    pub vendor_engine: Option<String>,
     /// The number of this rank.
     pub rank: usize,
     /// The number of ranks in the group.

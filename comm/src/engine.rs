@@ -2,44 +2,48 @@
 
 use crate::{library, shm, Communicator, Config, Error, ErrorKind, Result, Store};
 
+/// The engine for host memory.
+pub const SHM: &str = "shm";
+
 /// Every engine's name.
-pub const ENGINES: [&str; 4] = ["shm", "nccl", "flagcx", "hccl"];
+pub const ENGINES: [&str; 5] = [SHM, "nccl", "mccl", "flagcx", "hccl"];
 
 /// The engine for `config`, and why.
 pub fn choose(config: &Config) -> Result<(&'static str, String)> {
-    if let Some(asked) = config
-        .engine
-        .as_deref()
-        .filter(|name| !matches!(*name, "" | "auto"))
-    {
-        let known = ENGINES.into_iter().find(|name| *name == asked);
-        return known
-            .map(|name| (name, "it was asked for".to_owned()))
-            .ok_or_else(|| {
-                let nearest = ENGINES.into_iter().max_by(|a, b| {
-                    strsim::jaro_winkler(a, asked).total_cmp(&strsim::jaro_winkler(b, asked))
-                });
-                Error::new(
-                    ErrorKind::InvalidArgument,
-                    format!(
-                        "there is no engine {asked:?}; there are {}{}",
-                        ENGINES.join(", "),
-                        nearest.map_or(String::new(), |name| format!(": did you mean {name}?"))
-                    ),
-                )
-            });
+    let asked = config.engine.as_deref();
+    if let Some(asked) = asked.filter(|name| !matches!(*name, "" | "auto")) {
+        return Ok((known(asked)?, "it was asked for".to_owned()));
     }
-    let (name, why) = match config.vendor.as_str() {
-        "host" => ("shm", "the buffers are host memory"),
-        "cuda" => ("nccl", "the buffers are of NVIDIA's devices"),
-        "metax" => (
-            "nccl",
-            "the buffers are of MetaX's devices, whose mccl has NCCL's interface",
-        ),
-        "ascend" => ("hccl", "the buffers are of Ascend devices"),
-        _ => ("flagcx", "FlagCX serves many vendors"),
+    let vendor = &config.vendor;
+    let Some(named) = &config.vendor_engine else {
+        let why = format!("FlagCX serves many vendors, and the vendor {vendor} names no engine");
+        return Ok(("flagcx", why));
     };
-    Ok((name, why.to_owned()))
+    let name = known(named)
+        .map_err(|error| error.during(&format!("the vendor {vendor} names the engine {named}")))?;
+    let why = match name {
+        SHM => "the buffers are host memory".to_owned(),
+        _ => format!("the vendor {vendor}, whose devices the buffers are of, names it"),
+    };
+    Ok((name, why))
+}
+
+/// The engine of this name.
+fn known(asked: &str) -> Result<&'static str> {
+    let found = ENGINES.into_iter().find(|name| *name == asked);
+    found.ok_or_else(|| {
+        let nearest = ENGINES.into_iter().max_by(|a, b| {
+            strsim::jaro_winkler(a, asked).total_cmp(&strsim::jaro_winkler(b, asked))
+        });
+        Error::new(
+            ErrorKind::InvalidArgument,
+            format!(
+                "there is no engine {asked:?}; there are {}{}",
+                ENGINES.join(", "),
+                nearest.map_or(String::new(), |name| format!(": did you mean {name}?"))
+            ),
+        )
+    })
 }
 
 /// Connects this rank to its group. All ranks call it, with the same group and size.
@@ -54,13 +58,13 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Box<dyn Communicato
     }
     let (engine, why) = choose(config)?;
     let connected: Result<Box<dyn Communicator>> = match engine {
-        "shm" => match config.vendor.as_str() {
-            "host" => shm::connect(config, store).map(|shm| Box::new(shm) as _),
-            vendor => Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("it serves host memory, the buffers are {vendor}'s"),
-            )),
-        },
+        SHM if config.vendor_engine.as_deref() == Some(SHM) => {
+            shm::connect(config, store).map(|shm| Box::new(shm) as _)
+        }
+        SHM => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("it serves host memory, the buffers are {}'s", config.vendor),
+        )),
         name => library::connect(name, config, store),
     };
     let communicator = connected.map_err(|error| {
@@ -86,11 +90,12 @@ mod tests {
 
     use super::*;
 
-    fn config(engine: Option<&str>, vendor: &str) -> Config {
+    fn config(engine: Option<&str>, vendor_engine: Option<&str>) -> Config {
         Config {
             engine: engine.map(str::to_owned),
             library: None,
-            vendor: vendor.to_owned(),
+            vendor: "acme".to_owned(),
+            vendor_engine: vendor_engine.map(str::to_owned),
             rank: 0,
             size: 1,
             group: "test".to_owned(),
@@ -100,39 +105,50 @@ mod tests {
     }
 
     #[test]
-    fn memory_decides_unless_an_engine_is_named() {
-        for (vendor, engine) in [
-            ("host", "shm"),
-            ("cuda", "nccl"),
-            ("metax", "nccl"),
-            ("ascend", "hccl"),
-            ("x", "flagcx"),
+    fn the_vendor_decides_unless_an_engine_is_named() {
+        for (vendors, engine, why) in [
+            (Some("shm"), "shm", "host memory"),
+            (Some("nccl"), "nccl", "the vendor acme"),
+            (Some("mccl"), "mccl", "the vendor acme"),
+            (Some("hccl"), "hccl", "the vendor acme"),
+            (None, "flagcx", "names no engine"),
         ] {
-            assert_eq!(
-                choose(&config(None, vendor)).expect("there is one").0,
-                engine
-            );
-            assert_eq!(
-                choose(&config(Some("auto"), vendor))
-                    .expect("there is one")
-                    .0,
-                engine
-            );
+            for asked in [None, Some(""), Some("auto")] {
+                let (chosen, said) = choose(&config(asked, vendors)).expect("there is one");
+                assert_eq!(chosen, engine);
+                assert!(said.contains(why), "{said}");
+            }
+            let (chosen, said) = choose(&config(Some("flagcx"), vendors)).expect("there is one");
+            assert_eq!((chosen, said.as_str()), ("flagcx", "it was asked for"));
         }
-        assert_eq!(
-            choose(&config(Some("flagcx"), "cuda"))
-                .expect("there is one")
-                .0,
-            "flagcx"
-        );
     }
 
     #[test]
     fn an_unknown_engine_is_told_with_the_nearest() {
-        let error = choose(&config(Some("ncl"), "cuda")).expect_err("there is none");
+        let error = choose(&config(Some("ncl"), Some("shm"))).expect_err("there is none");
         assert_eq!(
             error.to_string(),
-            "there is no engine \"ncl\"; there are shm, nccl, flagcx, hccl: did you mean nccl?"
+            "there is no engine \"ncl\"; there are shm, nccl, mccl, flagcx, hccl: did you mean nccl?"
         );
+        let error = choose(&config(None, Some("xccl"))).expect_err("there is none");
+        let told = error.to_string();
+        assert!(
+            told.contains("the vendor acme names the engine xccl"),
+            "{told}"
+        );
+        assert!(told.contains("there is no engine \"xccl\""), "{told}");
+    }
+
+    #[test]
+    fn shm_serves_host_memory_alone() {
+        let store = crate::store::tests::Memory::default();
+        connect(&config(None, Some("shm")), &store).expect("host memory");
+        for vendors in [None, Some("nccl")] {
+            let error = connect(&config(Some("shm"), vendors), &store)
+                .err()
+                .expect("a device's");
+            let told = error.to_string();
+            assert!(told.contains("the buffers are acme's"), "{told}");
+        }
     }
 }

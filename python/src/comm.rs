@@ -46,6 +46,7 @@ fn comm_engines(
                         .as_ref()
                         .map(|path| path.to_string_lossy().into_owned().into()),
                     vendor: String::new(),
+                    vendor_engine: None,
                     rank: 0,
                     size: 1,
                     group: String::new(),
@@ -53,7 +54,7 @@ fn comm_engines(
                     window: 4096,
                 };
                 match name {
-                    "shm" => (
+                    flagos_comm::engine::SHM => (
                         name,
                         true,
                         "built in; processes of one host, host memory".to_owned(),

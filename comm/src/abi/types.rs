@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 
 /// Version of the table's layout. Fields are only ever appended; anything else raises this number.
-pub const FLAGOS_COMM_ABI_VERSION: u32 = 2;
+pub const FLAGOS_COMM_ABI_VERSION: u32 = 3;
 
 /// Status: success.
 pub const FLAGOS_COMM_OK: i32 = 0;
@@ -174,8 +174,10 @@ pub struct FlagosCommConfig {
     pub engine: *const c_char,
     /// The file of that engine's library; NULL or empty where it is searched by name.
     pub library: *const c_char,
-    /// The vendor of the devices' memory.
+    /// The vendor of the devices' memory, for messages.
     pub vendor: *const c_char,
+    /// The engine for that memory, which the vendor's description names; NULL or empty for none.
+    pub vendor_engine: *const c_char,
     /// The name of the group, for messages.
     pub group: *const c_char,
     /// The folder for the report of a call that fails; NULL or empty for none.

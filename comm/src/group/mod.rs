@@ -66,6 +66,7 @@ impl Group {
             engine: Some("shm".into()),
             library: None,
             vendor: "host".into(),
+            vendor_engine: Some("shm".into()),
             ..config.clone()
         };
         let host = crate::engine::connect(&on_host, &Within::new(store.clone(), "host/"))

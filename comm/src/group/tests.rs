@@ -18,6 +18,7 @@ fn config(rank: usize, size: usize) -> Config {
         engine: None,
         library: None,
         vendor: "host".into(),
+        vendor_engine: Some("shm".into()),
         rank,
         size,
         group: "of tests".into(),
@@ -243,7 +244,7 @@ fn who_is_not_connected_in_time_is_named() {
     let mut late = config(0, 2);
     let store = Arc::new(Memory::default());
     late.timeout = Duration::from_millis(300);
-    late.vendor = "cuda".into();
+    late.vendor = "acme".into();
     late.engine = Some("shm".into());
     let (hold, held) = mpsc::channel::<()>();
     let held = Mutex::new(held);

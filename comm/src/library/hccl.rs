@@ -1,4 +1,4 @@
-//! HCCL, the library of Ascend devices.
+//! HCCL, which does not have the interface of NCCL.
 //!
 //! Interface: hccl.h of CANN 8, as `comm/bindings/hccl.h` states it. Broadcasts are in place, the transfers of a
 //! group are sent as one batch, and the library has no average and no abort.

@@ -19,7 +19,8 @@ use crate::{Communicator, Config, Error, ErrorKind, Result, Store};
 /// Connects a rank through the library of `engine`.
 pub fn connect(engine: &str, config: &Config, store: &dyn Store) -> Result<Box<dyn Communicator>> {
     let dialect: Box<dyn Dialect> = match engine {
-        "nccl" => Box::new(nccl::Nccl::connect(config, store)?),
+        "nccl" => Box::new(nccl::Nccl::connect(&nccl::NCCL, config, store)?),
+        "mccl" => Box::new(nccl::Nccl::connect(&nccl::MCCL, config, store)?),
         "flagcx" => Box::new(flagcx::FlagCx::connect(config, store)?),
         "hccl" => Box::new(hccl::Hccl::connect(config, store)?),
         other => {
@@ -37,7 +38,8 @@ pub fn connect(engine: &str, config: &Config, store: &dyn Store) -> Result<Box<d
 /// Opens the library of `engine` without connecting. Returns the library's name and version, if it has one.
 pub fn probe(engine: &str, config: &Config) -> Result<String> {
     match engine {
-        "nccl" => nccl::probe(config),
+        "nccl" => nccl::probe(&nccl::NCCL, config),
+        "mccl" => nccl::probe(&nccl::MCCL, config),
         "flagcx" => flagcx::probe(config),
         "hccl" => hccl::probe(config),
         other => Err(Error::new(

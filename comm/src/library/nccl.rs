@@ -1,5 +1,5 @@
-//! NCCL, and the libraries with its interface: RCCL and others with the same names of functions, MetaX's and
-//! Moore Threads' with the prefix `mccl`.
+//! NCCL, and the libraries with its interface: RCCL and others with the same names of functions, and those of the
+//! engine `mccl`, whose prefix is `mccl`.
 //!
 //! Interface: nccl.h of NCCL 2.11 and later, as `comm/bindings/nccl.h` states it.
 
@@ -37,6 +37,7 @@ functions! {
 
 /// A communicator of the library.
 pub struct Nccl {
+    engine: &'static str,
     functions: Functions,
     communicator: Comm,
     library: String,
@@ -48,27 +49,40 @@ unsafe impl Send for Nccl {}
 // SAFETY: as above.
 unsafe impl Sync for Nccl {}
 
-/// The functions' prefix and the libraries' names for a vendor.
-fn names(vendor: &str) -> (&'static str, &'static [&'static str]) {
-    match vendor {
-        "metax" | "musa" => ("mccl", &["libmccl.so.2", "libmccl.so"]),
-        _ => (
-            "nccl",
-            &["libnccl.so.2", "libnccl.so", "librccl.so.1", "librccl.so"],
-        ),
-    }
+/// An engine whose library has NCCL's interface.
+#[derive(Debug)]
+pub struct Names {
+    /// The engine's name, which is the functions' prefix.
+    engine: &'static str,
+    sonames: &'static [&'static str],
 }
 
-fn load(config: &Config) -> Result<(Functions, String)> {
-    let (mut prefix, sonames) = names(&config.vendor);
-    let library = Opened::open(config.library.as_deref(), sonames)?;
+/// The engine `nccl`.
+pub const NCCL: Names = Names {
+    engine: "nccl",
+    sonames: &["libnccl.so.2", "libnccl.so", "librccl.so.1", "librccl.so"],
+};
+
+/// The engine `mccl`.
+pub const MCCL: Names = Names {
+    engine: "mccl",
+    sonames: &["libmccl.so.2", "libmccl.so"],
+};
+
+fn load(names: &Names, config: &Config) -> Result<(Functions, String)> {
+    let mut prefix = names.engine;
+    let library = Opened::open(config.library.as_deref(), names.sonames)?;
     // The prefix of a configured file follows from its symbols.
     if config.library.is_some() {
         type Any = unsafe extern "C" fn();
         // SAFETY: the function is not called.
-        if unsafe { library.optional::<Any>("mcclGetUniqueId") }.is_some() {
-            prefix = "mccl";
-        }
+        let has =
+            |prefix: &str| unsafe { library.optional::<Any>(&format!("{prefix}GetUniqueId")) };
+        let prefixes = [prefix, NCCL.engine, MCCL.engine];
+        prefix = prefixes
+            .into_iter()
+            .find(|prefix| has(prefix).is_some())
+            .unwrap_or(prefix);
     }
     let functions = Functions::load(&library, prefix)?;
     let mut version = 0;
@@ -90,14 +104,15 @@ fn load(config: &Config) -> Result<(Functions, String)> {
 }
 
 /// Opens the library. Returns its name and version.
-pub fn probe(config: &Config) -> Result<String> {
-    load(config).map(|(_, library)| library)
+pub fn probe(names: &Names, config: &Config) -> Result<String> {
+    load(names, config).map(|(_, library)| library)
 }
 
 impl Nccl {
-    pub fn connect(config: &Config, store: &dyn Store) -> Result<Self> {
-        let (functions, library) = load(config)?;
+    pub fn connect(names: &Names, config: &Config, store: &dyn Store) -> Result<Self> {
+        let (functions, library) = load(names, config)?;
         let mut nccl = Self {
+            engine: names.engine,
             functions,
             communicator: std::ptr::null_mut(),
             library,
@@ -164,7 +179,7 @@ impl Nccl {
 
 impl Dialect for Nccl {
     fn engine(&self) -> &'static str {
-        "nccl"
+        self.engine
     }
 
     fn library(&self) -> String {

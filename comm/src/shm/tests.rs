@@ -16,6 +16,7 @@ fn config(rank: usize, size: usize) -> Config {
         engine: None,
         library: None,
         vendor: "host".into(),
+        vendor_engine: Some("shm".into()),
         rank,
         size,
         group: "test".into(),

@@ -54,6 +54,7 @@ pub fn fork(
                 engine: None,
                 library: None,
                 vendor: "host".into(),
+                vendor_engine: Some("shm".into()),
                 rank,
                 size: ranks,
                 group: name.into(),

@@ -165,10 +165,14 @@ CommGroup::CommGroup(
     int rank,
     int size,
     std::chrono::milliseconds timeout) {
+  FlagosVendorInfo vendor{};
+  vendor.struct_size = sizeof(vendor);
+  check(core->vendor(&vendor));
   FlagosCommConfig config{};
   config.engine = settings.engine.c_str();
   config.library = settings.library.c_str();
-  config.vendor = native->vendor.c_str();
+  config.vendor = vendor.name;
+  config.vendor_engine = vendor.collective_engine;
   config.group = settings.group.c_str();
   config.dump = settings.dump_folder.c_str();
   config.rank = static_cast<uint32_t>(rank);
