@@ -42,11 +42,12 @@ CRATES: dict[str, set[str]] = {
 
 # Which modules of the core a module may name. The registry knows no policy, the router ties them; these do not know
 # the runtime, and the runtime does not know them; only the C table sees everything.
-FOUNDATION = {"env", "error", "nearest", "trusted", "Error", "ErrorKind", "Result"}
+FOUNDATION = {"descriptions", "env", "error", "nearest", "trusted", "Error", "ErrorKind", "Result"}
 CORE_MODULES: dict[str, set[str]] = {
     "error": set(),
     "nearest": set(),
     "trusted": set(),
+    "descriptions": FOUNDATION,
     "env": FOUNDATION,
     "registry": FOUNDATION,
     "policy": FOUNDATION | {"registry"},

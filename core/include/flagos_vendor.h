@@ -216,7 +216,7 @@ typedef struct FlagosVendorVariable {
    */
   size_t struct_size;
   /**
-   * The variable's name, such as `ASCEND_RT_VISIBLE_DEVICES`.
+   * The variable's name, such as `ACME_VISIBLE_DEVICES`.
    */
   const char *name;
   /**
@@ -234,7 +234,7 @@ typedef struct FlagosVendorLibrary {
    */
   size_t struct_size;
   /**
-   * The name the dynamic linker finds it by, such as `libascendcl.so`.
+   * The name the dynamic linker finds it by, such as `libacme.so.1`.
    */
   const char *soname;
   /**
@@ -306,7 +306,7 @@ typedef struct FlagosVendorDescription {
    */
   const char *flaggems_vendor;
   /**
-   * The framework's own device type, such as `cuda`: required by `FLAGOS_VENDOR_SERVED_BY_TORCH`, else NULL.
+   * The framework's own device type, by the framework's name: required by `FLAGOS_VENDOR_SERVED_BY_TORCH`, else NULL.
    */
   const char *torch_device_type;
   /**

@@ -1,19 +1,21 @@
 //! Every environment variable flagos reads, declared once.
 //!
-//! `docs/environment.md` is generated from [`VARS`], and a `FLAGOS_*` variable that is not declared
-//! here is an error with the nearest valid name. Values come from an injected [`Env`], a snapshot:
-//! nothing else in this crate reads the process environment.
+//! `docs/environment.md` is generated from [`VARS`] and from the descriptions of this build's vendors, and a
+//! `FLAGOS_*` variable that is not declared is an error with the nearest valid name. Values come from an injected
+//! [`Env`], a snapshot: nothing else in this crate reads the process environment.
 
+mod declared;
 mod docs;
 mod host;
 mod value;
 
+pub use declared::declaration;
 pub use docs::markdown;
 pub(crate) use host::{parse_faults, valid_devices};
 pub use host::{FaultSite, HostSettings};
 pub use value::{parse_bytes, Env};
 
-/// How the text of a variable is read. An empty value means "not set", except where [`EMPTY_COUNTS`].
+/// How the text of a variable is read. An empty value means "not set", except of a vendor's own variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VarKind {
     /// `1`, `true`, `on`, `yes`, or `0`, `false`, `off`, `no`.
@@ -51,30 +53,14 @@ pub enum Group {
     LightX2v,
     /// The host device.
     Host,
-    /// NVIDIA devices.
-    Cuda,
+    /// The vendor of this build that has this name: its own variables.
+    Vendor(&'static str),
     /// TransformerEngine, in the words of TransformerEngine-FL.
     TransformerEngine,
     /// Collectives.
     Collectives,
     /// Names of PyTorch-Plugin-FL which flagos recognises and replaces.
     Legacy,
-}
-
-impl Group {
-    /// Every group in the order of the documentation.
-    pub const ALL: [Self; 10] = [
-        Self::Configuration,
-        Self::Routing,
-        Self::Logging,
-        Self::FlagGems,
-        Self::LightX2v,
-        Self::Host,
-        Self::Cuda,
-        Self::TransformerEngine,
-        Self::Collectives,
-        Self::Legacy,
-    ];
 }
 
 /// One declared variable.
@@ -105,7 +91,7 @@ macro_rules! declare {
             };
         )*
 
-        /// Every declared variable, in the order of the documentation.
+        /// Every variable of flagos and of its adapters, in the order of the documentation.
         pub static VARS: &[Var] = &[$($ident),*];
     };
 }
@@ -118,11 +104,11 @@ declare! {
     LOCK: "FLAGOS_LOCK", VarKind::Path, "no check", Configuration,
         "A plan lock file. Initialisation and reload fail, with the difference, when the plan differs from it.";
     VENDOR: "FLAGOS_VENDOR", VarKind::Text, "the best one found", Configuration,
-        "The vendor whose devices are used: `host`, `cuda`, `ascend`, `metax`, or the name of a vendor library. Initialisation fails when that vendor cannot be used.";
+        "The vendor whose devices are used, by its name or another of its names: `host`, or one that `flagos devices` lists. Initialisation fails when that vendor cannot be used.";
     VENDOR_PATH: "FLAGOS_VENDOR_PATH", VarKind::Paths, "none", Configuration,
         "Manifests of vendor libraries, or folders with manifests, to find vendors in. Each must exist.";
     ACCELERATOR: "FLAGOS_ACCELERATOR", VarKind::Text, "when the program asks", Configuration,
-        "`flagos` makes the device torch's accelerator at `import torch` where torch has the same device under another name (NVIDIA GPUs); otherwise a program's first `import torch_fl` or `flagos` device string does. PyTorch-Plugin-FL's names of chips have no effect: `FLAGOS_VENDOR` chooses at run time.";
+        "`flagos` makes the device torch's accelerator at `import torch` where torch has the same device under another name; otherwise a program's first `import torch_fl` or `flagos` device string does. PyTorch-Plugin-FL's names of chips have no effect: `FLAGOS_VENDOR` chooses at run time.";
 
     OP: "FLAGOS_OP_<op>", VarKind::Route, "the configuration files", Routing,
         "The route of one operator, `.` written `__`: `FLAGOS_OP_add__Tensor=cpu`. For other namespaces than `aten`, `::` is written `__` too: `FLAGOS_OP_te__rmsnorm_fwd=reference`.";
@@ -152,7 +138,7 @@ declare! {
         "`0` leaves the launching of Triton's and FlagGems' kernels to their own Python code.";
 
     LIGHTX2V_DEVICE: "FLAGOS_LIGHTX2V_DEVICE", VarKind::Text, "`flagos`", LightX2v,
-        "The torch device that LightX2V's tensors are on under `PLATFORM=flagos`: `flagos`, or the chip's own name (`cuda`, `npu`, ...) or `cpu`, on which the same operators run.";
+        "The torch device that LightX2V's tensors are on under `PLATFORM=flagos`: `flagos`, or torch's own name of the chip, or `cpu`, on which the same operators run.";
     LIGHTX2V_CHECK: "FLAGOS_LIGHTX2V_CHECK", VarKind::Flag, "`1`", LightX2v,
         "`0` lets LightX2V start with a configuration that `flagos lightx2v check` refuses.";
 
@@ -167,9 +153,6 @@ declare! {
     HOST_FAULT: "FLAGOS_HOST_FAULT", VarKind::Text, "none", Host,
         "Probabilities of injected failures: `alloc=0.01,copy=0.001`. Sites: `alloc` (device and pinned memory obtained from the system; what the cache serves is not), `copy` (asynchronous copies between the device and pinned memory), `event` (recording one), and `launch` (host functions an adapter queues on a stream; torch's operators run on the calling thread, so none of them is reached).";
 
-    CUDA_VISIBLE_DEVICES: "CUDA_VISIBLE_DEVICES", VarKind::Text, "every device", Cuda,
-        "NVIDIA's variable: the devices of this process, by number or UUID, in this order. An empty value hides every device, so that `host` is chosen.";
-
     TE_PREFER: "TE_FL_PREFER", VarKind::Text, "`order` of `flagos.toml`, else `flagos`", TransformerEngine,
         "The kind of implementation that comes first: `flagos`, `vendor` or `reference`.";
     TE_PREFER_VENDOR: "TE_FL_PREFER_VENDOR", VarKind::Flag, "not set", TransformerEngine,
@@ -177,21 +160,21 @@ declare! {
     TE_STRICT: "TE_FL_STRICT", VarKind::Flag, "`FLAGOS_STRICT`", TransformerEngine,
         "`1`: a failure of the chosen implementation is raised. `0`: the next implementation is tried if the failed one has written nothing.";
     TE_ALLOW_VENDORS: "TE_FL_ALLOW_VENDORS", VarKind::Text, "every vendor", TransformerEngine,
-        "The only vendors that may serve: `nvidia,acme`. Case does not matter, and `nvidia` means `cuda`.";
+        "The only vendors that may serve: `host,acme`. Case does not matter, and another name of a vendor means the vendor.";
     TE_DENY_VENDORS: "TE_FL_DENY_VENDORS", VarKind::Text, "none", TransformerEngine,
         "Vendors that must not serve. This variable beats `TE_FL_ALLOW_VENDORS`.";
     TE_PER_OP: "TE_FL_PER_OP", VarKind::Text, "none", TransformerEngine,
         "Orders of single operators: `rmsnorm_fwd=vendor:acme\\|flagos;gelu=reference`.";
     TE_PLUGIN_MODULES: "TE_FL_PLUGIN_MODULES", VarKind::Text, "none", TransformerEngine,
         "Modules to import for their implementations, separated by commas; each has `te_fl_register(registry)` or `register(registry)`.";
-    TE_SKIP_CUDA: "TE_FL_SKIP_CUDA", VarKind::Flag, "`0`", TransformerEngine,
-        "`1`: TransformerEngine's own CUDA kernels are not offered.";
+    TE_SKIP_NATIVE: "TE_FL_SKIP_CUDA", VarKind::Flag, "`0`", TransformerEngine,
+        "`1`: TransformerEngine's own kernels are not offered.";
     TE_COMPAT: "TE_FL_COMPAT", VarKind::Flag, "`0`", TransformerEngine,
         "`1`: fall back as TransformerEngine-FL does. Only `TE_FL_STRICT=0` raises at once, and an implementation that failed is not tried again until the policy changes.";
     TE_LOG_LEVEL: "TEFL_LOG_LEVEL", VarKind::Text, "`INFO`", TransformerEngine,
         "The lowest level of `[TE-FL ...]` lines that are printed: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`.";
-    COMM_ENGINE: "FLAGOS_COMM_ENGINE", VarKind::Text, "`shm` for memory of the host, else that of the vendor", Collectives,
-        "The engine of collectives over tensors of flagos devices: `shm`, `nccl`, `flagcx`, `hccl`. Collectives fail when that engine cannot be used.";
+    COMM_ENGINE: "FLAGOS_COMM_ENGINE", VarKind::Text, "that of the vendor", Collectives,
+        "The engine of collectives over tensors of flagos devices: `shm`, `nccl`, `mccl`, `flagcx`, `hccl`. Collectives fail when that engine cannot be used.";
     COMM_LIBRARY: "FLAGOS_COMM_LIBRARY", VarKind::Path, "the one that is loaded, or found by name", Collectives,
         "The file of the engine's library, such as a `libnccl.so.2` of your own.";
     COMM_WINDOW: "FLAGOS_COMM_WINDOW", VarKind::Bytes, "`1MiB`", Collectives,
@@ -206,11 +189,11 @@ declare! {
     FORCE_BACKEND: "FLAGOS_FORCE_BACKEND", VarKind::Retired, "", Legacy,
         "Set `order` in the `[policy]` table of `flagos.toml` instead.";
     DISABLE_CUDA_ASSETS: "FLAGOS_DISABLE_CUDA_ASSETS", VarKind::Retired, "", Legacy,
-        "No CUDA libraries are bundled: vendors are found at run time, `FLAGOS_VENDOR` chooses one.";
+        "No vendor's libraries are bundled: vendors are found at run time, `FLAGOS_VENDOR` chooses one.";
     SKIP_CUDA_ASSETS: "FLAGOS_SKIP_CUDA_ASSETS", VarKind::Retired, "", Legacy,
-        "No CUDA libraries are bundled: one wheel serves every vendor.";
+        "No vendor's libraries are bundled: one wheel serves every vendor.";
     CUDA_ASSETS_DIR: "FLAGOS_CUDA_ASSETS_DIR", VarKind::Retired, "", Legacy,
-        "No CUDA libraries are bundled: one wheel serves every vendor.";
+        "No vendor's libraries are bundled: one wheel serves every vendor.";
     BUILD_VENDOR: "FLAGOS_BUILD_VENDOR", VarKind::Retired, "", Legacy,
         "No kernels are compiled per vendor: one wheel serves every vendor.";
     BUILD_FLAGGEMS: "FLAGOS_BUILD_FLAGGEMS", VarKind::Retired, "", Legacy,
@@ -307,20 +290,8 @@ declare! {
         "The torch that is installed is used.";
 }
 
-/// Variables of other projects whose empty value differs from no value.
-pub(crate) const EMPTY_COUNTS: [&str; 1] = [CUDA_VISIBLE_DEVICES.name];
-
 /// Prefixes of the adapters' variables, which flagos reads or warns about.
 pub(crate) const ADAPTER_PREFIXES: [&str; 2] = ["TE_FL_", "TEFL_"];
 
 /// The prefix of the per-operator variables.
 pub(crate) const OP_PREFIX: &str = "FLAGOS_OP_";
-
-/// The declaration of `name`, if there is one.
-#[must_use]
-pub fn find(name: &str) -> Option<&'static Var> {
-    if name.len() > OP_PREFIX.len() && name.starts_with(OP_PREFIX) {
-        return VARS.iter().find(|var| var.name == OP.name);
-    }
-    VARS.iter().find(|var| var.name == name)
-}

@@ -9,10 +9,12 @@
 //! * [`runtime`] is devices, memory, streams and events over any vendor of [`vendors`].
 //! * [`kernels`] launches compiled kernels, with parameters that are laid out once.
 //! * [`abi`] is the C table, and puts the other modules together.
+//! * [`descriptions`] is what is special about vendors, as data, and their names.
 //! * [`env`] declares every environment variable.
 //! * [`error`] is the one error type.
 
 pub mod abi;
+pub mod descriptions;
 pub mod env;
 pub mod error;
 pub mod kernels;

@@ -109,6 +109,9 @@ def vendor_info() -> VendorInfo:
     :func:`init` reports, it is the best vendor present. Raises :class:`FlagosError` when the library cannot be loaded.
     """
 
+def built_in_vendors() -> list[VendorInfo]:
+    """The descriptions of the vendors of this build."""
+
 def devices() -> list[Device]:
     """Every device."""
 

@@ -25,7 +25,7 @@ class route(ContextDecorator):
     """Routes operators for a region of the program, or for every call of a decorated function.
 
     ``routes`` maps operators (``"aten::mm"``, ``"add.Tensor"``, ``"add.*"``) to a selector
-    (``"cpu"``, ``"vendor:cuda"``, ``"impl:flaggems.python"``) or to several in order of preference.
+    (``"cpu"``, ``"vendor:acme"``, ``"impl:flaggems.python"``) or to several in order of preference.
     An operator none of whose selectors is usable is blocked, and calling it raises the reason.
     Can be entered repeatedly and from several threads.
 

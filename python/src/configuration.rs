@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::logs;
-use crate::router::with_router;
+use crate::router::{with_configuration, with_router};
 
 fn shown(path: &Path) -> String {
     path.display().to_string()
@@ -14,7 +14,7 @@ fn shown(path: &Path) -> String {
 
 #[pyfunction]
 fn configuration(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let config = with_router(py, "configuration", |router| {
+    let config = with_configuration(py, "configuration", |router| {
         let config = router.config()?;
         logs::check_directives(config.log.as_deref())?;
         Ok(config)

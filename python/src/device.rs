@@ -1,51 +1,19 @@
 //! The C table and the devices behind it.
 
 use std::ffi::{c_void, CStr};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use flagos_core::abi;
-use flagos_core::vendors::discovery::{self, Place};
 use flagos_core::vendors::{Description, VendorReport};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::IntoPython as _;
 use crate::logs;
+use crate::manifests::find_manifests;
 use crate::router::with_router;
 
 /// The capsule's name, which an adapter passes to `PyCapsule_GetPointer`.
 const CAPSULE_NAME: &CStr = c"flagos.FlagosApi";
-
-/// Lets Python tell where manifests of vendors are, before a vendor is looked for the first time.
-fn find_manifests(py: Python<'_>) -> PyResult<()> {
-    static DONE: AtomicBool = AtomicBool::new(false);
-    if !DONE.load(Ordering::Acquire) {
-        py.import("flagos.vendor_manifests")?
-            .call_method0("hand_over")?;
-        DONE.store(true, Ordering::Release);
-    }
-    Ok(())
-}
-
-#[pyfunction]
-fn find_vendors_in(folder: PathBuf) {
-    discovery::add(Place::Folder(folder));
-}
-
-#[pyfunction]
-fn contribute_vendor(manifest: PathBuf) {
-    discovery::add(Place::Manifest(manifest));
-}
-
-#[pyfunction]
-fn contribute_missing_vendor(name: String, origin: String, reason: String) {
-    discovery::add(Place::Missing {
-        name,
-        origin,
-        reason,
-    });
-}
 
 #[pyfunction]
 fn api_capsule(py: Python<'_>) -> PyResult<Py<PyAny>> {
@@ -89,6 +57,15 @@ fn vendor_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     find_manifests(py)?;
     let description = with_router(py, "vendor_info", |_| abi::chosen_description())?;
     described(py, description)
+}
+
+/// The descriptions of the vendors of this build.
+#[pyfunction]
+fn built_in_vendors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let entries = flagos_core::vendors::built_in();
+    entries
+        .map(|entry| described(py, (entry.description)()))
+        .collect()
 }
 
 /// The description of a vendor as a dict.
@@ -162,14 +139,12 @@ fn vendors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("abi_version", abi::FLAGOS_ABI_VERSION)?;
-    module.add_function(wrap_pyfunction!(find_vendors_in, module)?)?;
-    module.add_function(wrap_pyfunction!(contribute_vendor, module)?)?;
-    module.add_function(wrap_pyfunction!(contribute_missing_vendor, module)?)?;
     module.add_function(wrap_pyfunction!(api_capsule, module)?)?;
     module.add_function(wrap_pyfunction!(init, module)?)?;
     module.add_function(wrap_pyfunction!(device_count, module)?)?;
     module.add_function(wrap_pyfunction!(vendor, module)?)?;
     module.add_function(wrap_pyfunction!(vendor_info, module)?)?;
+    module.add_function(wrap_pyfunction!(built_in_vendors, module)?)?;
     module.add_function(wrap_pyfunction!(devices, module)?)?;
     module.add_function(wrap_pyfunction!(vendors, module)?)
 }

@@ -3,7 +3,7 @@
 use flagos_core::router::{dispatch_line, global, Router};
 use pyo3::prelude::*;
 
-use crate::router::with_router;
+use crate::router::with_configuration;
 
 /// Writes the line to `sys.stderr`.
 pub fn write(py: Python<'_>, op: &str, backend: &str) -> PyResult<()> {
@@ -18,7 +18,7 @@ pub fn write(py: Python<'_>, op: &str, backend: &str) -> PyResult<()> {
 fn log_dispatch(py: Python<'_>, op: &str, backend: &str) -> PyResult<()> {
     let plan = match global().published() {
         Some(plan) => plan,
-        None => with_router(py, "plan", Router::plan)?,
+        None => with_configuration(py, "plan", Router::plan)?,
     };
     match plan.policy().log_dispatch.value {
         true => write(py, op, backend),

@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 fn environment(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let here = Env::from_process();
     let mut entries = Vec::with_capacity(env::VARS.len());
-    for var in env::VARS {
+    for var in Group::all().into_iter().flat_map(Group::vars) {
         entries.push(entry(py, var, var.name, here.get(var.name))?);
         if var.name == env::OP.name {
             for (name, _, value) in here.op_routes() {
@@ -45,7 +45,7 @@ fn group(group: Group) -> &'static str {
         Group::FlagGems => "flaggems",
         Group::LightX2v => "lightx2v",
         Group::Host => "host",
-        Group::Cuda => "cuda",
+        Group::Vendor(name) => name,
         Group::TransformerEngine => "transformer_engine",
         Group::Collectives => "comm",
         Group::Legacy => "legacy",

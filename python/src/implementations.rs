@@ -28,7 +28,7 @@ fn describe(
     if kind == Kind::Vendor && vendor.is_none() {
         let message = format!("`{impl_id}` is of kind `vendor` but names no vendor");
         let error = Error::invalid_argument("register", message)
-            .with_hint("give the name, for example vendor=\"cuda\"");
+            .with_hint("give the name, for example vendor=\"acme\"");
         return Err(to_python(py, &error));
     }
     // Without a backend name of its own, routes name the implementation by its vendor or its kind.

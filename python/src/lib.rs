@@ -14,6 +14,7 @@ pub mod foreign;
 mod implementations;
 mod launcher;
 mod logs;
+mod manifests;
 mod once;
 mod operator;
 mod plan;
@@ -24,6 +25,7 @@ mod vendor_check;
 
 use pyo3::prelude::*;
 
+pub use manifests::find_manifests;
 pub use submodule::submodule;
 
 /// Adds all functions and classes to the module.
@@ -35,6 +37,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("version", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
     logs::register(module)?;
+    manifests::register(module)?;
     device::register(module)?;
     vendor_check::register(module)?;
     comm::register(module)?;

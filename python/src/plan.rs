@@ -10,10 +10,10 @@ use pyo3::types::PyDict;
 
 use crate::errors::IntoPython as _;
 use crate::operator;
-use crate::router::with_router;
+use crate::router::{with_configuration, with_router};
 
 fn current(py: Python<'_>) -> PyResult<Arc<Plan>> {
-    with_router(py, "plan", Router::plan)
+    with_configuration(py, "plan", Router::plan)
 }
 
 fn explanation<'py>(py: Python<'py>, explanation: &Explanation) -> PyResult<Bound<'py, PyAny>> {
@@ -22,12 +22,12 @@ fn explanation<'py>(py: Python<'py>, explanation: &Explanation) -> PyResult<Boun
 
 #[pyfunction]
 fn resolve(py: Python<'_>) -> PyResult<()> {
-    with_router(py, "resolve", Router::resolve).map(drop)
+    with_configuration(py, "resolve", Router::resolve).map(drop)
 }
 
 #[pyfunction]
 fn reload(py: Python<'_>) -> PyResult<()> {
-    with_router(py, "reload", Router::reload).map(drop)
+    with_configuration(py, "reload", Router::reload).map(drop)
 }
 
 #[pyfunction]
@@ -73,7 +73,7 @@ fn plan_lock(py: Python<'_>) -> PyResult<String> {
 
 #[pyfunction]
 fn check_lock(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-    with_router(py, "check_lock", |router| router.check_lock(&path))
+    with_configuration(py, "check_lock", |router| router.check_lock(&path))
 }
 
 #[pyfunction]

@@ -6,6 +6,19 @@ use flagos_core::{Error, Result};
 use pyo3::prelude::*;
 
 use crate::errors::IntoPython as _;
+use crate::manifests::find_manifests;
+
+/// As [`with_router`], of an operation that may read the configuration, which may name vendors.
+pub fn with_configuration<T: Send>(
+    py: Python<'_>,
+    operation: &'static str,
+    work: impl FnOnce(&'static Router) -> Result<T> + Send,
+) -> PyResult<T> {
+    if !process::is_forked() {
+        find_manifests(py)?;
+    }
+    with_router(py, operation, work)
+}
 
 /// Runs `work` on the router with the GIL released, because `work` may wait for a lock or read files.
 ///

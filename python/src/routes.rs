@@ -6,7 +6,7 @@ use flagos_core::router::ContextToken;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
-use crate::router::with_router;
+use crate::router::{with_configuration, with_router};
 
 /// The last value of `set_strict`, which a region that overrides it restores.
 static STRICT: Mutex<Option<bool>> = Mutex::new(None);
@@ -14,7 +14,7 @@ static STRICT: Mutex<Option<bool>> = Mutex::new(None);
 #[pyfunction]
 fn set_route(py: Python<'_>, op: &str, selector: &str) -> PyResult<()> {
     let call = format!("flagos.set_route({op:?}, {selector:?})");
-    with_router(py, "set_route", |router| {
+    with_configuration(py, "set_route", |router| {
         router.set_route(op, selector, &call)
     })
 }
@@ -30,7 +30,7 @@ fn push_context(py: Python<'_>, routes: BTreeMap<String, String>) -> PyResult<u6
     let pairs = routes
         .iter()
         .map(|(op, route)| (op.as_str(), route.as_str()));
-    with_router(py, "push_context", |router| router.push_context(pairs)).map(|token| token.0)
+    with_configuration(py, "push_context", |router| router.push_context(pairs)).map(|token| token.0)
 }
 
 #[pyfunction]

@@ -6,6 +6,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use flagos_core::descriptions::Names;
 use flagos_core::router::global;
 use te_fl::store::{describe, Store};
 
@@ -39,7 +40,8 @@ fn main() {
             ("default.flagos_rs", "flagos"),
             ("reference.torch", "reference"),
         ] {
-            let implementation = describe(id, kind, None, 0, token).expect("valid");
+            let implementation =
+                describe(id, kind, None, 0, token, &Names::built_in()).expect("valid");
             store.register(name, implementation).expect("fresh");
         }
     }

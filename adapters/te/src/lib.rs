@@ -1,6 +1,6 @@
 //! TransformerEngine's operators in the plan of flagos.
 //!
-//! * [`vendors`] knows TransformerEngine-FL's names of the vendors.
+//! * [`vendors`] reads names of vendors as TransformerEngine-FL writes them.
 //! * [`selection`] is a policy of TransformerEngine-FL, and its translation into a layer of the core.
 //! * [`variables`] reads `TE_FL_*` into such a layer, right below the variables of flagos.
 //! * [`store`] holds implementations: those of the process, in the core's router, or those of a

@@ -4,8 +4,11 @@
 //! Python prepares. A thread inside a registry of its own keeps the GIL, which the forking thread must have. So
 //! a child inherits neither lock from a thread that it lacks.
 
+use std::sync::Arc;
+
 use flagos_bindings::errors::{to_python, IntoPython as _};
-use flagos_bindings::foreign;
+use flagos_bindings::{find_manifests, foreign};
+use flagos_core::descriptions::Names;
 use flagos_core::env::Env;
 use flagos_core::policy::{Layer, Source, Sourced};
 use flagos_core::router::global;
@@ -40,7 +43,10 @@ impl PyStore {
     fn new(py: Python<'_>, process: bool) -> PyResult<Self> {
         match process {
             true => py.detach(Store::process).into_python(py).map(Self),
-            false => Ok(Self(Store::own())),
+            false => {
+                find_manifests(py)?;
+                py.detach(Store::own).into_python(py).map(Self)
+            }
         }
     }
 
@@ -57,9 +63,10 @@ impl PyStore {
         priority: i32,
     ) -> PyResult<()> {
         // Kept before the registration, because from then on a dispatch may ask for the token.
+        let names = names(py)?;
         let token = foreign::keep(r#fn);
         let registered = self.inside(py, |store| {
-            let implementation = describe(impl_id, kind, vendor, priority, token)?;
+            let implementation = describe(impl_id, kind, vendor, priority, token, &names)?;
             store.register(op, implementation)
         });
         registered
@@ -98,6 +105,7 @@ impl PyStore {
         over: Option<&PyLayer>,
     ) -> PyResult<(Vec<(String, Option<u64>)>, bool, Option<String>)> {
         let over = over.map(|layer| &layer.0);
+        find_manifests(py)?;
         let ranking = match &self.0 {
             Store::Process(_) if over.is_none() => py.detach(|| self.0.rank_as_planned(op)),
             _ => {
@@ -112,10 +120,17 @@ impl PyStore {
     }
 
     fn check(&self, py: Python<'_>) -> PyResult<()> {
+        find_manifests(py)?;
         let policy = py.detach(|| policy(None)).into_python(py)?;
         self.inside(py, |store| store.check(&policy))
             .into_python(py)
     }
+}
+
+/// The names of vendors that are known.
+fn names(py: Python<'_>) -> PyResult<Arc<Names>> {
+    find_manifests(py)?;
+    py.detach(|| global().vendor_names()).into_python(py)
 }
 
 /// A layer of the given settings. Weaker layers decide settings that are `None`.
@@ -151,7 +166,7 @@ fn layer(
         deny_vendors: sourced(&source, deny_vendors),
         allow_vendors: sourced(&source, allow_vendors),
     };
-    selection.layer().into_python(py).map(PyLayer)
+    selection.layer(&*names(py)?).into_python(py).map(PyLayer)
 }
 
 /// Puts a layer in the place of that of the variables, for the whole process.
@@ -167,7 +182,8 @@ fn set_layer(py: Python<'_>, layer: Option<&PyLayer>) -> PyResult<()> {
 #[pyfunction]
 fn variables_now(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let env = Env::from_process();
-    let selection = variables::selection(&env).into_python(py)?;
+    let names = names(py)?;
+    let selection = variables::selection(&env, &names).into_python(py)?;
     let settings = variables::settings(&env).into_python(py)?;
     let dict = PyDict::new(py);
     dict.set_item(
@@ -189,9 +205,9 @@ fn variables_now(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         "allow_vendors",
         selection.allow_vendors.as_ref().map(|a| &a.value),
     )?;
-    dict.set_item("layer", PyLayer(selection.layer().into_python(py)?))?;
+    dict.set_item("layer", PyLayer(selection.layer(&names).into_python(py)?))?;
     dict.set_item("plugin_modules", settings.plugin_modules)?;
-    dict.set_item("skip_cuda", settings.skip_cuda)?;
+    dict.set_item("skip_native", settings.skip_native)?;
     dict.set_item("compat", settings.compat)?;
     dict.set_item("strict_is_off", settings.strict_is_off)?;
     dict.set_item("log_level", settings.log_level)?;
@@ -201,14 +217,15 @@ fn variables_now(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 /// The normal spelling of an alternative. The error lists the valid ones.
 #[pyfunction]
 fn token(py: Python<'_>, text: &str) -> PyResult<String> {
-    let selector = selection::token(text).into_python(py)?;
+    let selector = selection::token(text, &*names(py)?).into_python(py)?;
     Ok(selector.to_string())
 }
 
 /// The name under which the core knows a vendor.
 #[pyfunction]
-fn vendor(name: &str) -> String {
-    vendors::canonical(name)
+fn vendor(py: Python<'_>, name: &str) -> PyResult<String> {
+    let vendor = vendors::canonical(name, &*names(py)?).into_python(py)?;
+    Ok(vendor.to_string())
 }
 
 /// Called right before a fork: no thread uses the router until `release`.

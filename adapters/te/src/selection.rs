@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use flagos_core::descriptions::Names;
 use flagos_core::policy::{Layer, OpPattern, Scoped, Selector, Source, Sourced};
 use flagos_core::registry::{Kind, OpName};
 use flagos_core::{Error, Result};
@@ -85,11 +86,14 @@ pub(crate) fn hint(wanted: &str, words: &[&str]) -> String {
 ///
 /// # Errors
 /// [`flagos_core::ErrorKind::Config`] that lists the valid alternatives.
-pub fn token(text: &str) -> Result<Selector> {
+pub fn token(text: &str, names: &Names) -> Result<Selector> {
     let text = text.trim();
     let parsed = match text.split_once(':') {
-        Some(("vendor", name)) => Selector::parse(&format!("vendor:{}", canonical(name))).ok(),
-        Some(("impl", _)) => Selector::parse(text).ok(),
+        Some(("vendor", name)) => {
+            let vendor = canonical(name, names)?;
+            Selector::parse(&format!("vendor:{vendor}"), names).ok()
+        }
+        Some(("impl", _)) => Selector::parse(text, names).ok(),
         Some(_) => None,
         None => Kind::parse(&text.to_ascii_lowercase()).map(Selector::Kind),
     };
@@ -145,12 +149,14 @@ impl Selection {
     ///
     /// # Errors
     /// [`flagos_core::ErrorKind::Config`] that names the source of a setting that is not valid.
-    pub fn layer(&self) -> Result<Layer> {
+    pub fn layer(&self, names: &Names) -> Result<Layer> {
         let vendors = |list: &Option<Sourced<Vec<String>>>| {
-            list.as_ref().map(|list| {
-                let names = list.value.iter().map(|name| canonical(name).into());
-                Sourced::new(names.collect::<Vec<Arc<str>>>(), list.source.clone())
-            })
+            let read = |list: &Sourced<Vec<String>>| {
+                let vendors = list.value.iter().map(|name| canonical(name, names));
+                let vendors = vendors.collect::<Result<Vec<Arc<str>>>>()?;
+                Ok::<_, Error>(Sourced::new(vendors, list.source.clone()))
+            };
+            list.as_ref().map(read).transpose()
         };
         let mut layer = Layer::default();
         let scoped = Scoped {
@@ -158,8 +164,8 @@ impl Selection {
                 .prefer
                 .as_ref()
                 .map(|p| Sourced::new(p.value.order(), p.source.clone())),
-            deny_vendors: vendors(&self.deny_vendors),
-            allow_vendors: vendors(&self.allow_vendors),
+            deny_vendors: vendors(&self.deny_vendors)?,
+            allow_vendors: vendors(&self.allow_vendors)?,
             strict: self.strict.clone(),
         };
         layer.namespaces.insert(NAMESPACE.into(), scoped);
@@ -167,7 +173,7 @@ impl Selection {
             let at = |error: Error| located(&error, &order.source, op);
             let mut selectors = Vec::new();
             for text in &order.value {
-                let selector = token(text).map_err(at)?;
+                let selector = token(text, names).map_err(at)?;
                 if !selectors.contains(&selector) {
                     selectors.push(selector);
                 }
@@ -208,7 +214,10 @@ mod tests {
             ("vendor:NVIDIA", "vendor:cuda"),
             ("impl:default.flagos_rs", "impl:default.flagos_rs"),
         ] {
-            assert_eq!(token(text).expect(text).to_string(), meant);
+            assert_eq!(
+                token(text, &Names::built_in()).expect(text).to_string(),
+                meant
+            );
         }
         for (text, told) in [
             ("flagoss", "did you mean `flagos`?"),
@@ -216,7 +225,7 @@ mod tests {
             ("vendor:", "did you mean `vendor`?"),
             ("", "use `flagos`"),
         ] {
-            let hint = token(text)
+            let hint = token(text, &Names::built_in())
                 .expect_err(text)
                 .hint()
                 .unwrap_or_default()
@@ -237,7 +246,7 @@ mod tests {
             )],
             ..Selection::default()
         };
-        let layer = selection.layer().expect("valid");
+        let layer = selection.layer(&Names::built_in()).expect("valid");
         assert!(layer.order.is_none() && layer.deny_vendors.is_none());
         let scoped = &layer.namespaces[NAMESPACE];
         assert_eq!(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use flagos_core::descriptions::Names;
 use flagos_core::policy::{self, Layer, PlanEntry, Policy};
 use flagos_core::registry::{Availability, Callable, Implementation, Namespace, Registry};
 use flagos_core::router::{global, Router};
@@ -9,13 +10,13 @@ use flagos_core::{Error, Result};
 use parking_lot::Mutex;
 
 use crate::selection::operator;
-use crate::{vendors, NAMESPACE};
+use crate::vendors::canonical;
+use crate::NAMESPACE;
 
 /// The rules of this namespace, by which implementations are chosen as in TransformerEngine-FL.
 const RULES: Namespace = Namespace {
     last_id_wins: true,
     any_device: true,
-    vendors: &vendors::KNOWN,
 };
 
 /// A place that holds implementations. The policy is always that of the process.
@@ -50,11 +51,14 @@ impl Store {
     }
 
     /// A store for implementations apart from the process's.
-    #[must_use]
-    pub fn own() -> Self {
+    ///
+    /// # Errors
+    /// When vendors cannot be looked for, because the configuration is wrong.
+    pub fn own() -> Result<Self> {
         let mut registry = Registry::new();
+        registry.set_vendors(global().vendor_names()?);
         registry.declare_namespace(NAMESPACE, RULES);
-        Self::Own(Mutex::new(registry))
+        Ok(Self::Own(Mutex::new(registry)))
     }
 
     /// Registers an implementation.
@@ -181,13 +185,14 @@ impl Ranking {
 /// An implementation, in the form in which this adapter registers it.
 ///
 /// # Errors
-/// For an unknown kind, and a vendor's implementation without a vendor.
+/// For an unknown kind, and for a vendor that is not known by one name.
 pub fn describe(
     impl_id: &str,
     kind: &str,
     vendor: Option<&str>,
     priority: i32,
     function: u64,
+    names: &Names,
 ) -> Result<Implementation> {
     use flagos_core::registry::Kind;
     let Some(kind) = Kind::parse(kind) else {
@@ -195,7 +200,7 @@ pub fn describe(
         return Err(Error::invalid_argument("register_impl", message)
             .with_hint("use `flagos`, `vendor` or `reference`"));
     };
-    let vendor = vendor.map(vendors::canonical);
+    let vendor = vendor.map(|name| canonical(name, names)).transpose()?;
     let backend = vendor.as_deref().unwrap_or(kind.as_str());
     let mut implementation = Implementation::new(impl_id, kind, backend)
         .priority(priority)
@@ -214,7 +219,8 @@ mod tests {
     use crate::selection::{Prefer, Selection};
 
     fn store() -> Store {
-        let store = Store::own();
+        let names = Names::built_in();
+        let store = Store::own().expect("valid");
         for (id, kind, vendor, priority) in [
             ("default.flagos_rs", "flagos", None, 0),
             ("reference.torch", "reference", None, 0),
@@ -222,7 +228,7 @@ mod tests {
             ("vendor.b", "vendor", Some("acme"), 5),
             ("vendor.cuda", "vendor", Some("CUDA"), 1),
         ] {
-            let implementation = describe(id, kind, vendor, priority, 1).expect("valid");
+            let implementation = describe(id, kind, vendor, priority, 1, &names).expect("valid");
             store
                 .register("rmsnorm_fwd", implementation)
                 .expect("fresh");
@@ -231,7 +237,7 @@ mod tests {
     }
 
     fn ids(store: &Store, selection: &Selection) -> Vec<String> {
-        let layer = selection.layer().expect("valid");
+        let layer = selection.layer(&Names::built_in()).expect("valid");
         let ranking = store
             .rank("rmsnorm_fwd", &policy(Some(&layer)).expect("valid"))
             .expect("known");

@@ -1,5 +1,6 @@
 //! The variables of TransformerEngine-FL.
 
+use flagos_core::descriptions::Names;
 use flagos_core::env::{self, Env, Var};
 use flagos_core::policy::{AdapterEnv, Layer, Source, Sourced};
 use flagos_core::{Error, Result};
@@ -16,8 +17,8 @@ inventory::submit! {
 pub struct Settings {
     /// Modules to import for their implementations.
     pub plugin_modules: Vec<String>,
-    /// Whether TransformerEngine's own CUDA kernels are left out.
-    pub skip_cuda: bool,
+    /// Whether TransformerEngine's own kernels are left out.
+    pub skip_native: bool,
     /// Whether failures fall back as in TransformerEngine-FL.
     pub compat: bool,
     /// The lowest level of lines that are printed.
@@ -28,13 +29,13 @@ pub struct Settings {
 
 const LEVELS: [&str; 5] = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
 
-fn layer(env: &Env) -> Result<Option<Layer>> {
-    let selection = selection(env)?;
+fn layer(env: &Env, names: &Names) -> Result<Option<Layer>> {
+    let selection = selection(env, names)?;
     // The other variables are checked too, so that a mistake shows wherever the configuration is read.
     settings(env)?;
     match selection.is_empty() {
         true => Ok(None),
-        false => selection.layer().map(Some),
+        false => selection.layer(names).map(Some),
     }
 }
 
@@ -42,12 +43,12 @@ fn layer(env: &Env) -> Result<Option<Layer>> {
 ///
 /// # Errors
 /// [`flagos_core::ErrorKind::Config`] that names the variable and its valid values.
-pub fn selection(env: &Env) -> Result<Selection> {
+pub fn selection(env: &Env, names: &Names) -> Result<Selection> {
     let strict = env.flag(&env::TE_STRICT)?;
     Ok(Selection {
         prefer: prefer(env)?,
         strict: strict.map(|strict| Sourced::new(strict, of(&env::TE_STRICT))),
-        per_op: per_op(env)?,
+        per_op: per_op(env, names)?,
         deny_vendors: vendors(env, &env::TE_DENY_VENDORS)?,
         allow_vendors: vendors(env, &env::TE_ALLOW_VENDORS)?,
     })
@@ -68,7 +69,7 @@ pub fn settings(env: &Env) -> Result<Settings> {
     };
     Ok(Settings {
         plugin_modules: list(env, &env::TE_PLUGIN_MODULES),
-        skip_cuda: env.flag(&env::TE_SKIP_CUDA)?.unwrap_or(false),
+        skip_native: env.flag(&env::TE_SKIP_NATIVE)?.unwrap_or(false),
         compat: env.flag(&env::TE_COMPAT)?.unwrap_or(false),
         log_level: level,
         strict_is_off: env.get(env::TE_STRICT.name) == Some("0"),
@@ -92,7 +93,7 @@ fn prefer(env: &Env) -> Result<Option<Sourced<Prefer>>> {
     }))
 }
 
-fn per_op(env: &Env) -> Result<Vec<(String, Sourced<Vec<String>>)>> {
+fn per_op(env: &Env, names: &Names) -> Result<Vec<(String, Sourced<Vec<String>>)>> {
     let var = &env::TE_PER_OP;
     let mut orders: Vec<(String, Sourced<Vec<String>>)> = Vec::new();
     let text = env.get(var.name).unwrap_or_default();
@@ -120,7 +121,8 @@ fn per_op(env: &Env) -> Result<Vec<(String, Sourced<Vec<String>>)>> {
             .map(|text| text.trim().to_owned())
             .collect();
         for text in &order {
-            token(text).map_err(|error| invalid(var, part, error.hint().unwrap_or_default()))?;
+            token(text, names)
+                .map_err(|error| invalid(var, part, error.hint().unwrap_or_default()))?;
         }
         orders.push((op.to_owned(), Sourced::new(order, of(var))));
     }
@@ -134,7 +136,7 @@ fn vendors(env: &Env, var: &Var) -> Result<Option<Sourced<Vec<String>>>> {
         return Err(invalid(
             var,
             wrong,
-            "write names of vendors, separated by commas: `nvidia,acme`",
+            "write names of vendors, separated by commas: `host,acme`",
         ));
     }
     // A list of only commas is an error: it means neither no vendor nor every vendor.
@@ -168,7 +170,7 @@ mod tests {
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> Result<Selection> {
-        selection(&Env::from_pairs(pairs.iter().copied()))
+        selection(&Env::from_pairs(pairs.iter().copied()), &Names::built_in())
     }
 
     #[test]
@@ -205,9 +207,11 @@ mod tests {
     #[test]
     fn nothing_set_says_nothing() {
         assert!(read(&[]).expect("valid").is_empty());
-        assert!(layer(&Env::from_pairs([("TE_FL_PREFER", "")]))
-            .expect("valid")
-            .is_none());
+        assert!(
+            layer(&Env::from_pairs([("TE_FL_PREFER", "")]), &Names::built_in())
+                .expect("valid")
+                .is_none()
+        );
     }
 
     #[test]
@@ -228,7 +232,7 @@ mod tests {
         ]
         .into_iter()
         .map(|pair| {
-            layer(&Env::from_pairs([pair]))
+            layer(&Env::from_pairs([pair]), &Names::built_in())
                 .expect_err(pair.1)
                 .to_string()
         })

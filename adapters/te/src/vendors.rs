@@ -1,65 +1,35 @@
-//! Names of vendors. TransformerEngine-FL writes them in upper or lower case, and names some by their company.
+//! Names of vendors, which TransformerEngine-FL writes in upper or lower case.
 
-/// Names that configuration may use before an implementation of the vendor is registered.
-pub const KNOWN: [&str; 13] = [
-    "ascend",
-    "cambricon",
-    "cuda",
-    "enflame",
-    "host",
-    "hygon",
-    "iluvatar",
-    "intel",
-    "kunlunxin",
-    "metax",
-    "musa",
-    "rocm",
-    "tsingmicro",
-];
+use std::sync::Arc;
 
-/// Other names of the same vendors.
-const ALIASES: [(&str, &str); 8] = [
-    ("amd", "rocm"),
-    ("dcu", "hygon"),
-    ("huawei", "ascend"),
-    ("mlu", "cambricon"),
-    ("mthreads", "musa"),
-    ("npu", "ascend"),
-    ("nvidia", "cuda"),
-    ("xpu", "intel"),
-];
+use flagos_core::descriptions::Names;
+use flagos_core::Result;
 
-/// The one name under which the core knows a vendor: lower case, without aliases.
-#[must_use]
-pub fn canonical(name: &str) -> String {
-    let name = name.trim().to_ascii_lowercase();
-    let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
-    alias.map_or(name, |(_, vendor)| (*vendor).to_owned())
+/// The one name under which the core knows a vendor, or the name in lower case where no vendor is known by it.
+///
+/// # Errors
+/// [`flagos_core::ErrorKind::Config`] for another name that several vendors have.
+pub fn canonical(name: &str, names: &Names) -> Result<Arc<str>> {
+    Ok(names.canonical(&name.trim().to_ascii_lowercase())?)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{canonical, ALIASES, KNOWN};
+    use super::*;
 
     #[test]
-    fn case_and_company_do_not_matter() {
+    fn case_and_other_names_do_not_matter() {
+        let names = Names::new([("acme", vec!["chip"]), ("other", vec!["chip", "best"])]);
         for (written, meant) in [
-            ("nvidia", "cuda"),
-            ("CUDA", "cuda"),
+            ("BEST", "other"),
+            ("Acme", "acme"),
+            ("DCU", "hygon"),
             (" Iluvatar ", "iluvatar"),
             ("MyChip", "mychip"),
         ] {
-            assert_eq!(canonical(written), meant);
+            assert_eq!(&*canonical(written, &names).expect("one vendor"), meant);
         }
-    }
-
-    #[test]
-    fn aliases_stand_for_known_vendors_and_are_none() {
-        for (alias, vendor) in ALIASES {
-            assert!(
-                KNOWN.contains(&vendor) && !KNOWN.contains(&alias),
-                "{alias}"
-            );
-        }
+        let error = canonical("Chip", &names).expect_err("ambiguous");
+        assert!(error.to_string().contains("`acme` and `other`"), "{error}");
     }
 }

@@ -15,6 +15,7 @@ use flagos_core::policy::{
     read_backends_conf, read_flagos_toml, resolve_all, to_backends_conf, to_toml, Layer, Policy,
 };
 use flagos_core::registry::{Implementation, Kind, Registry};
+use flagos_core::descriptions::Names;
 use flagos_core::{Error, ErrorKind};
 
 const TOML: &str = "flagos.toml";
@@ -39,7 +40,7 @@ pub fn flagos_toml(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    let read = |text: &str| read_flagos_toml(&files(TOML, text), Path::new(TOML));
+    let read = |text: &str| read_flagos_toml(&files(TOML, text), Path::new(TOML), &Names::built_in());
     match read(text) {
         Ok(document) => {
             let again = read(&to_toml(&document.layer)).map(|document| document.layer);
@@ -58,7 +59,7 @@ pub fn backends_conf(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    let read = |text: &str| read_backends_conf(&files(CONF, text), Path::new(CONF));
+    let read = |text: &str| read_backends_conf(&files(CONF, text), Path::new(CONF), &Names::built_in());
     match read(text) {
         Ok(layer) => {
             same(&layer, &layer, read(&to_backends_conf(&layer)));

@@ -3,11 +3,11 @@
 
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
 use crate::policy::Config;
-use crate::router;
+use crate::router::{self, Discovery};
 use crate::runtime::launch::Launcher;
 use crate::runtime::{process, Runtime};
 use crate::vendors::library::FlagosKernels;
@@ -15,6 +15,13 @@ use crate::vendors::{self, BuiltIn, Description, Settings, VendorEntry, VendorRe
 
 use super::status::{catch, device_index, fail, give, status};
 use super::types::{FlagosDeviceProperties, FLAGOS_OK};
+
+inventory::submit! {
+    Discovery(|vendor_path| {
+        let settings = Settings { vendor_path: vendor_path.to_owned(), ..Settings::default() };
+        vendors::names(&settings).map(Arc::new)
+    })
+}
 
 /// Reads the configuration, opens the vendor and publishes the plan, once per process. After a
 /// failure the next call tries again.
@@ -115,7 +122,7 @@ pub fn triton_launcher(backend: &str) -> Result<&'static dyn Launcher> {
 fn settings(config: &Config) -> Settings {
     Settings {
         host: config.host.clone(),
-        cuda_visible_devices: config.cuda_visible_devices.clone(),
+        variables: config.vendor_variables.clone(),
         vendor_path: config.vendor_path.clone(),
     }
 }

@@ -1,27 +1,30 @@
 //! The documentation of the environment, generated from the declarations.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use super::{Group, VarKind, VARS};
+use super::{Group, VarKind};
 
 impl Group {
-    const fn title(self) -> &'static str {
-        match self {
+    fn title(self) -> Cow<'static, str> {
+        let title = match self {
             Self::Configuration => "Configuration",
             Self::Routing => "Routing",
             Self::Logging => "Logging",
             Self::FlagGems => "FlagGems",
             Self::LightX2v => "LightX2V",
             Self::Host => "The host device",
-            Self::Cuda => "NVIDIA devices",
+            Self::Vendor(name) => return format!("The vendor `{name}`").into(),
             Self::TransformerEngine => "TransformerEngine",
             Self::Collectives => "Collectives",
             Self::Legacy => "Names of PyTorch-Plugin-FL",
-        }
+        };
+        title.into()
     }
 
     const fn introduction(self) -> Option<&'static str> {
         match self {
+            Self::Vendor(_) => Some("The vendor's own variables, which other programs read too."),
             Self::Host => Some("These beat the `[host]` table of `flagos.toml`."),
             Self::TransformerEngine => Some(
                 "Names and meaning are TransformerEngine-FL's, for the operators `te::*` alone. A \
@@ -46,7 +49,7 @@ impl VarKind {
             Self::Path => "path",
             Self::Paths => "paths, separated by `:`",
             Self::Text => "text",
-            Self::Route => "selectors (`cuda\\|cpu`)",
+            Self::Route => "selectors (`vendor\\|cpu`)",
             Self::Retired => "–",
         }
     }
@@ -57,16 +60,16 @@ impl VarKind {
 pub fn markdown() -> String {
     let mut text = String::from(
         "# Environment variables\n\n\
-         <!-- Generated from core/src/env.rs: edit that file, then run\n     \
+         <!-- Generated from core/src/env.rs, and from the vendors' descriptions: edit those, then run\n     \
          BLESS=1 cargo test -p flagos-core env -->\n\n\
-         An empty value means \"not set\", except for `CUDA_VISIBLE_DEVICES`. In a set-user-id program, or \
-         one with file\ncapabilities, variables that name a path are ignored with a warning. A `FLAGOS_` \
-         variable that is not\nlisted here is an error. Variables are read once, when flagos initialises; \
-         `flagos.reload()` reads them\nagain.\n\n\
+         An empty value means \"not set\", except for a vendor's own variables. In a set-user-id program, or \
+         one with\nfile capabilities, variables that name a path are ignored with a warning. A `FLAGOS_` \
+         variable that is\nnot listed here is an error. Variables are read once, when flagos initialises; \
+         `flagos.reload()` reads\nthem again.\n\n\
          Layers, the weakest first: built-in defaults, `flagos.toml`, `backends.conf`, the \
          environment,\ncalls of the API, the active context.\n",
     );
-    for group in Group::ALL {
+    for group in Group::all() {
         section(&mut text, group);
     }
     text
@@ -79,7 +82,7 @@ fn section(text: &mut String, group: Group) {
         let _ = writeln!(text, "{introduction}\n");
     }
     text.push_str("| Variable | Value | Default | What it does |\n|---|---|---|---|\n");
-    for var in VARS.iter().filter(|var| var.group == group) {
+    for var in group.vars() {
         let value = var.kind.describe();
         let _ = writeln!(
             text,
@@ -99,7 +102,7 @@ fn section(text: &mut String, group: Group) {
 mod tests {
     use std::path::Path;
 
-    use super::super::VARS;
+    use super::super::Group;
 
     /// The variable that rewrites the checked-in text. Only this test reads it.
     const BLESS: &str = "BLESS";
@@ -120,9 +123,10 @@ mod tests {
 
     #[test]
     fn names_are_declared_once_and_documented() {
-        for (index, var) in VARS.iter().enumerate() {
+        let vars: Vec<_> = Group::all().into_iter().flat_map(Group::vars).collect();
+        for (index, var) in vars.iter().enumerate() {
             assert!(!var.doc.is_empty(), "{}", var.name);
-            let again = VARS[index + 1..].iter().any(|other| other.name == var.name);
+            let again = vars[index + 1..].iter().any(|other| other.name == var.name);
             assert!(!again, "{} is declared twice", var.name);
         }
     }

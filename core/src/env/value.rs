@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::{Group, Var, VarKind, ADAPTER_PREFIXES, EMPTY_COUNTS, OP_PREFIX, VARS};
+use super::declared::is_vendors;
+use super::{Group, Var, VarKind, ADAPTER_PREFIXES, OP_PREFIX, VARS};
 use crate::nearest;
 use crate::{Error, Result};
 
-/// Variables outside [`VARS`] that decide where configuration files are searched.
+/// Undeclared variables that decide where configuration files are searched.
 const LOCATIONS: [&str; 2] = ["XDG_CONFIG_HOME", "HOME"];
 
 /// A snapshot of the declared variables, and of those with a prefix of flagos or an adapter.
@@ -22,16 +23,15 @@ pub struct Env {
 
 impl Env {
     /// A snapshot of `pairs`. Drops variables of other programs, and empty values, which mean "not set" except
-    /// in [`EMPTY_COUNTS`].
+    /// of a vendor's own variable.
     pub fn from_pairs<K, V>(pairs: impl IntoIterator<Item = (K, V)>) -> Self
     where
         K: Into<String>,
         V: Into<String>,
     {
         let pairs = pairs.into_iter().map(|(k, v)| (k.into(), v.into()));
-        let vars = pairs.filter(|(name, value)| {
-            relevant(name) && (!value.is_empty() || EMPTY_COUNTS.contains(&name.as_str()))
-        });
+        let vars =
+            pairs.filter(|(name, value)| relevant(name) && (!value.is_empty() || is_vendors(name)));
         Self {
             vars: vars.collect(),
             ..Self::default()
@@ -44,7 +44,7 @@ impl Env {
     pub fn privileged(mut self) -> Self {
         let names_a_path = |name: &str| {
             LOCATIONS.contains(&name)
-                || super::find(name)
+                || super::declaration(name)
                     .is_some_and(|v| matches!(v.kind, VarKind::Path | VarKind::Paths))
         };
         let (paths, vars) = std::mem::take(&mut self.vars)
@@ -81,10 +81,18 @@ impl Env {
         }
     }
 
-    /// The text of a variable that is set, and not empty except in [`EMPTY_COUNTS`].
+    /// The text of a variable that is set, and not empty unless it is a vendor's own.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.vars.get(name).map(String::as_str)
+    }
+
+    /// The vendors' own variables that are set, by name, empty values included.
+    #[must_use]
+    pub fn of_vendors(&self) -> BTreeMap<String, String> {
+        let vars = self.vars.iter().filter(|(name, _)| is_vendors(name));
+        vars.map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
     }
 
     /// The file or directory a variable names.
@@ -180,7 +188,7 @@ impl Env {
             })
             .collect();
         for name in self.vars.keys() {
-            let Some(var) = super::find(name) else {
+            let Some(var) = super::declaration(name) else {
                 if name.starts_with("FLAGOS_") {
                     return Err(unknown(name));
                 }
@@ -221,6 +229,7 @@ fn relevant(name: &str) -> bool {
         || of_adapter(name)
         || LOCATIONS.contains(&name)
         || VARS.iter().any(|var| var.name == name)
+        || is_vendors(name)
 }
 
 /// Whether a variable belongs to a family that other projects extend too.

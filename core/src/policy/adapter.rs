@@ -1,6 +1,7 @@
 //! Variables of other projects that an adapter reads.
 
 use super::layer::Layer;
+use crate::descriptions::Names;
 use crate::env::Env;
 use crate::Result;
 
@@ -10,16 +11,16 @@ pub struct AdapterEnv {
     /// The name of the adapter.
     pub adapter: &'static str,
     /// Reads the variables; `None` when none of them is set.
-    pub layer: fn(&Env) -> Result<Option<Layer>>,
+    pub layer: fn(&Env, &Names) -> Result<Option<Layer>>,
 }
 
 inventory::collect!(AdapterEnv);
 
 /// The layer of every adapter that is linked in, sorted by name.
-pub(super) fn layers(env: &Env) -> Result<Vec<(&'static str, Layer)>> {
+pub(super) fn layers(env: &Env, names: &Names) -> Result<Vec<(&'static str, Layer)>> {
     let mut adapters: Vec<_> = inventory::iter::<AdapterEnv>().collect();
     adapters.sort_by_key(|adapter| adapter.adapter);
-    let read = |adapter: &&AdapterEnv| match (adapter.layer)(env) {
+    let read = |adapter: &&AdapterEnv| match (adapter.layer)(env, names) {
         Ok(layer) => layer.map(|layer| Ok((adapter.adapter, layer))),
         Err(error) => Some(Err(error)),
     };

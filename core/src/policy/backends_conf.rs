@@ -4,9 +4,9 @@
 //! # a comment
 //! include site.conf            # or: include = site.conf
 //! mm = cpu                     # the overload without a name
-//! add.Tensor = cuda | cpu      # the first usable one
+//! add.Tensor = vendor | cpu    # the first usable one
 //! softmax.* = flaggems         # every overload
-//! * = cuda | cpu               # every operator of torch without a line of its own
+//! * = acme | cpu               # by the vendor's name; every operator of torch without a line of its own
 //! ```
 //!
 //! As in PyTorch-Plugin-FL, a later line beats an earlier one for the same operator. Unlike there, a line
@@ -50,8 +50,8 @@ fn parse(includes: &mut Includes, start: &At, text: &str) -> Result<Layer> {
                 .error(format!("`{line}` is not a route"))
                 .with_hint("write `operator = backend`, or `include other.conf`"));
         };
-        let selectors =
-            Selector::parse_list(selectors).map_err(|error| at.selector_error(error))?;
+        let selectors = Selector::parse_list(selectors, includes.names)
+            .map_err(|error| at.selector_error(error))?;
         if op.trim() == "*" {
             let torchs = layer.namespaces.entry(DEFAULT_NAMESPACE.into());
             torchs.or_default().order = Some(Sourced::new(selectors, at.source()));

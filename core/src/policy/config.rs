@@ -1,11 +1,13 @@
 //! The configuration of a process: files found, read and put in order.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::file::{Files, Includes};
 use super::layer::Layer;
 use super::{adapter, environment};
 use super::{backends_conf, flagos_toml};
+use crate::descriptions::Names;
 use crate::env::{self, Env, HostSettings};
 use crate::{Error, Result};
 
@@ -19,8 +21,8 @@ pub struct Config {
     pub adapters: Vec<(&'static str, Layer)>,
     /// Settings of the host vendor.
     pub host: HostSettings,
-    /// `CUDA_VISIBLE_DEVICES`; empty hides every device.
-    pub cuda_visible_devices: Option<String>,
+    /// The vendors' own variables that are set, by name.
+    pub vendor_variables: BTreeMap<String, String>,
     /// `FLAGOS_VENDOR_PATH`: manifests of vendors, and folders of manifests.
     pub vendor_path: Vec<PathBuf>,
     /// The lock file the plan is checked against.
@@ -39,26 +41,31 @@ pub struct Config {
 
 impl Config {
     /// Reads the configuration. `shipped` is the `backends.conf` of an adapter's package: the weakest layer,
-    /// which `FLAGOS_BACKEND_CONFIG` replaces.
-    pub fn load(env: &Env, files: &dyn Files, shipped: Option<&Path>) -> Result<Self> {
+    /// which `FLAGOS_BACKEND_CONFIG` replaces. `names` are those of vendors that the configuration may use.
+    pub fn load(
+        env: &Env,
+        files: &dyn Files,
+        shipped: Option<&Path>,
+        names: &Names,
+    ) -> Result<Self> {
         let mut config = Self {
             warnings: env.check()?,
             lock: env.path(&env::LOCK),
             log: env.get(env::LOG.name).map(str::to_owned),
-            cuda_visible_devices: env.get(env::CUDA_VISIBLE_DEVICES.name).map(str::to_owned),
-            vendor_path: absolute(env.paths(&env::VENDOR_PATH)),
+            vendor_variables: env.of_vendors(),
+            vendor_path: vendor_path(env),
             flaggems_source_dir: env.path(&env::FLAGGEMS_SOURCE_DIR),
             gems_vendor: env.get(env::GEMS_VENDOR.name).map(str::to_owned),
             ..Self::default()
         };
         let chosen = given(env, &env::BACKEND_CONFIG, files)?;
         if let (None, Some(path)) = (&chosen, shipped) {
-            config.backends_conf(files, path)?;
+            config.backends_conf(files, path, names)?;
         }
         if let Some((path, named)) = find_toml(env, files)? {
             let mut includes = match named {
-                true => Includes::new(files),
-                false => Includes::of_found(files),
+                true => Includes::new(files, names),
+                false => Includes::of_found(files, names),
             };
             let document = flagos_toml::read(&mut includes, &path, None)?;
             config.files.append(&mut includes.read);
@@ -66,16 +73,16 @@ impl Config {
             config.host = document.host;
         }
         if let Some(path) = &chosen {
-            config.backends_conf(files, path)?;
+            config.backends_conf(files, path, names)?;
         }
-        config.adapters = adapter::layers(env)?;
-        config.layers.push(environment::layer(env)?);
+        config.adapters = adapter::layers(env, names)?;
+        config.layers.push(environment::layer(env, names)?);
         config.host.overlay_env(env)?;
         Ok(config)
     }
 
-    fn backends_conf(&mut self, files: &dyn Files, path: &Path) -> Result<()> {
-        let mut includes = Includes::new(files);
+    fn backends_conf(&mut self, files: &dyn Files, path: &Path, names: &Names) -> Result<()> {
+        let mut includes = Includes::new(files, names);
         self.layers
             .push(backends_conf::read(&mut includes, path, None)?);
         self.files.append(&mut includes.read);
@@ -88,6 +95,11 @@ impl Config {
         let asked = self.layers.iter().rev().find_map(|l| l.vendor.as_ref());
         asked.map(|vendor| &*vendor.value)
     }
+}
+
+/// `FLAGOS_VENDOR_PATH`: where manifests of vendors are.
+pub(crate) fn vendor_path(env: &Env) -> Vec<PathBuf> {
+    absolute(env.paths(&env::VENDOR_PATH))
 }
 
 /// The paths as they are now: a program may change its working directory later.

@@ -4,17 +4,18 @@ use super::layer::Layer;
 use super::pattern::OpPattern;
 use super::selector::{valid_name, Selector};
 use super::source::{Source, Sourced};
+use crate::descriptions::Names;
 use crate::env::{self, Env, Var};
 use crate::{Error, Result};
 
 /// Reads the variables about routing into a layer.
-pub fn layer(env: &Env) -> Result<Layer> {
+pub fn layer(env: &Env, names: &Names) -> Result<Layer> {
     let mut layer = Layer {
         strict: sourced(&env::STRICT, env.flag(&env::STRICT)?),
         max_cpu_fallback: sourced(&env::MAX_CPU_FALLBACK, env.limit(&env::MAX_CPU_FALLBACK)?),
         log_dispatch: sourced(&env::LOG_DISPATCH, env.flag(&env::LOG_DISPATCH)?),
         disable_flaggems: disable_flaggems(env)?,
-        vendor: vendor(env)?,
+        vendor: vendor(env, names)?,
         ..Layer::default()
     };
     for (var, op, selectors) in env.op_routes() {
@@ -23,7 +24,7 @@ pub fn layer(env: &Env) -> Result<Layer> {
             return Err(Error::config("environment", message)
                 .with_hint("write `.` as `__`, for example FLAGOS_OP_add__Tensor"));
         }
-        let selectors = Selector::parse_list(selectors).map_err(|error| {
+        let selectors = Selector::parse_list(selectors, names).map_err(|error| {
             Error::config("environment", error.message)
                 .with_context("variable", var)
                 .with_hint(error.hint)
@@ -49,7 +50,7 @@ fn disable_flaggems(env: &Env) -> Result<Option<Sourced<bool>>> {
     Ok(current.or_else(|| sourced(&env::USE_FLAGGEMS, legacy)))
 }
 
-fn vendor(env: &Env) -> Result<Option<Sourced<std::sync::Arc<str>>>> {
+fn vendor(env: &Env, names: &Names) -> Result<Option<Sourced<std::sync::Arc<str>>>> {
     let Some(name) = env.get(env::VENDOR.name) else {
         return Ok(None);
     };
@@ -57,7 +58,9 @@ fn vendor(env: &Env) -> Result<Option<Sourced<std::sync::Arc<str>>>> {
         let message = format!("`{name}` is not the name of a vendor");
         return Err(Error::config("environment", message)
             .with_context("variable", env::VENDOR.name)
-            .with_hint("use `host`, `cuda`, `ascend`, `metax` or the name of a vendor library"));
+            .with_hint(format!("use the name of a vendor: {}", names.listed())));
     }
-    Ok(sourced(&env::VENDOR, Some(name.into())))
+    // A name that means no vendor here, or several, is told when the vendor is chosen.
+    let vendor = names.canonical(name).unwrap_or_else(|_| name.into());
+    Ok(sourced(&env::VENDOR, Some(vendor)))
 }

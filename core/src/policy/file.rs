@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::selector::SelectorError;
 use super::source::Source;
+use crate::descriptions::Names;
 use crate::trusted::{self, Refused};
 use crate::{Error, Result};
 
@@ -93,6 +94,8 @@ const MAX_FILES: usize = 256;
 /// Reads a configuration file and the files it includes. Refuses cycles.
 pub(crate) struct Includes<'f> {
     files: &'f dyn Files,
+    /// The names of vendors that selectors may use.
+    pub(crate) names: &'f Names,
     /// Whether the outermost file was found, and not named by the user.
     found: bool,
     open: Vec<(PathBuf, PathBuf)>,
@@ -101,9 +104,10 @@ pub(crate) struct Includes<'f> {
 }
 
 impl<'f> Includes<'f> {
-    pub(crate) fn new(files: &'f dyn Files) -> Self {
+    pub(crate) fn new(files: &'f dyn Files, names: &'f Names) -> Self {
         Self {
             files,
+            names,
             found: false,
             open: Vec::new(),
             read: Vec::new(),
@@ -111,10 +115,10 @@ impl<'f> Includes<'f> {
     }
 
     /// A reader for an outermost file that was found, and not named by the user.
-    pub(crate) fn of_found(files: &'f dyn Files) -> Self {
+    pub(crate) fn of_found(files: &'f dyn Files, names: &'f Names) -> Self {
         Self {
             found: true,
-            ..Self::new(files)
+            ..Self::new(files, names)
         }
     }
 

@@ -7,13 +7,13 @@
 //! order = ["flagos", "vendor", "reference"]
 //! strict = false
 //! max_cpu_fallback = 100           # or "unlimited"
-//! deny_vendors = ["ascend"]
-//! allow_vendors = ["host", "cuda"]
+//! deny_vendors = ["acme"]
+//! allow_vendors = ["host", "other"]
 //! log_dispatch = false
 //!
 //! [ops]
 //! "aten::mm" = "cpu"
-//! "add.*" = ["cuda", "cpu"]        # the same as "cuda|cpu"
+//! "add.*" = ["vendor", "cpu"]      # the same as "vendor|cpu"
 //!
 //! [host]
 //! devices = 2
@@ -35,6 +35,7 @@ use super::layer::{Layer, Route};
 use super::pattern::OpPattern;
 use super::selector::{push_unique, valid_name, Selector};
 use super::source::Sourced;
+use crate::descriptions::Names;
 use crate::env::{self, HostSettings};
 use crate::nearest;
 use crate::{Error, Result};
@@ -66,8 +67,9 @@ impl Document {
 }
 
 pub(crate) fn read(includes: &mut Includes, path: &Path, by: Option<&At>) -> Result<Document> {
+    let names = includes.names;
     includes.with_file(path, by, |includes, start, text| {
-        parse(includes, &Text { start, text })
+        parse(includes, &Text { start, text, names })
     })
 }
 
@@ -75,6 +77,7 @@ pub(crate) fn read(includes: &mut Includes, path: &Path, by: Option<&At>) -> Res
 struct Text<'t> {
     start: &'t At,
     text: &'t str,
+    names: &'t Names,
 }
 
 impl Text<'_> {
@@ -153,7 +156,7 @@ impl Text<'_> {
         let mut selectors = Vec::new();
         for (text, at) in self.strings(key, value)? {
             for part in text.split('|') {
-                Selector::parse(part)
+                Selector::parse(part, self.names)
                     .and_then(|selector| push_unique(&mut selectors, selector))
                     .map_err(|error| at.selector_error(error))?;
             }
@@ -171,8 +174,10 @@ impl Text<'_> {
             if !valid_name(name) {
                 return Err(at.error(format!("`{name}` is not the name of a vendor")));
             }
-            if !vendors.iter().any(|known| **known == *name) {
-                vendors.push(name.into());
+            let vendor = self.names.canonical(name);
+            let vendor = vendor.map_err(|several| at.selector_error(several.into()))?;
+            if !vendors.contains(&vendor) {
+                vendors.push(vendor);
             }
         }
         Ok(self.sourced(value, vendors))

@@ -30,6 +30,7 @@ mod source;
 use std::path::Path;
 
 pub use adapter::AdapterEnv;
+pub(crate) use config::vendor_path;
 pub use config::Config;
 pub use environment::layer as environment_layer;
 pub use explain::{ExplainedImplementation, Explanation};
@@ -46,16 +47,17 @@ pub(crate) use selector::valid_name;
 pub use selector::{Backend, Selector, SelectorError};
 pub use source::{Source, Sourced};
 
+use crate::descriptions::Names;
 use crate::Result;
 
 /// Reads a `flagos.toml` and the files it includes.
-pub fn read_flagos_toml(files: &dyn Files, path: &Path) -> Result<Document> {
-    flagos_toml::read(&mut file::Includes::new(files), path, None)
+pub fn read_flagos_toml(files: &dyn Files, path: &Path, names: &Names) -> Result<Document> {
+    flagos_toml::read(&mut file::Includes::new(files, names), path, None)
 }
 
 /// Reads a `backends.conf` and the files it includes.
-pub fn read_backends_conf(files: &dyn Files, path: &Path) -> Result<Layer> {
-    backends_conf::read(&mut file::Includes::new(files), path, None)
+pub fn read_backends_conf(files: &dyn Files, path: &Path, names: &Names) -> Result<Layer> {
+    backends_conf::read(&mut file::Includes::new(files, names), path, None)
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub fn to_backends_conf(layer: &Layer) -> String {
     text
 }
 
-/// Selectors as one text: `cuda|cpu`.
+/// Selectors as one text: `vendor|cpu`.
 pub(crate) fn join(selectors: &[Selector]) -> String {
     let selectors: Vec<_> = selectors.iter().map(ToString::to_string).collect();
     selectors.join("|")

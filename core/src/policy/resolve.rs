@@ -7,14 +7,11 @@ use super::layer::{Layer, Policy, Route, Scoped};
 use super::pattern::OpPattern;
 use super::plan::{Plan, PlanEntry, PlannedImplementation, Reason};
 use super::print;
-use super::selector::{is_flaggems, Selector};
+use super::selector::{is_flaggems, is_of_vendor, Selector};
 use super::source::{Source, Sourced};
 use crate::nearest;
 use crate::registry::{Availability, Implementation, Kind, Namespace, Op, OpId, Registry};
 use crate::{Error, Result};
-
-/// Vendors that configuration may name without any registered implementation.
-const KNOWN_VENDORS: [&str; 4] = ["host", "cuda", "ascend", "metax"];
 
 /// Decides every operator. The same registry and policy always give the same plan.
 ///
@@ -304,10 +301,7 @@ impl<'p> Compiled<'p> {
     fn names(&self, selector: &Selector, implementation: &Implementation) -> bool {
         match selector {
             Selector::Kind(kind) => implementation.kind == *kind,
-            Selector::Vendor(vendor) => {
-                implementation.kind == Kind::Vendor
-                    && implementation.vendor.as_ref() == Some(vendor)
-            }
+            Selector::Vendor(vendor) => is_of_vendor(implementation, vendor),
             Selector::Implementation(id) => implementation.impl_id == *id,
             Selector::Backend(backend) => backend.matches(implementation),
         }
@@ -384,8 +378,7 @@ impl<'r> Names<'r> {
         let (registry, active) = (self.registry, self.active);
         self.known.get_or_insert_with(|| {
             let mut ids = BTreeSet::new();
-            let mut vendors: BTreeSet<_> = KNOWN_VENDORS.into_iter().chain(active).collect();
-            vendors.extend(registry.namespaces().flat_map(|n| n.vendors));
+            let mut vendors: BTreeSet<_> = registry.vendors().all().chain(active).collect();
             for (_, op) in registry.iter() {
                 for implementation in &op.implementations {
                     ids.insert(&*implementation.impl_id);

@@ -3,71 +3,71 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::descriptions::{Ambiguous, Names};
 use crate::nearest;
 use crate::registry::{Implementation, Kind};
 
 /// A backend name of PyTorch-Plugin-FL's `backends.conf`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Backend {
     /// `flaggems`: FlagGems.
     FlagGems,
     /// `flagos_python`: implementations in Python, FlagGems' among them.
     FlagosPython,
-    /// `cuda`.
-    Cuda,
-    /// `metax`.
-    Metax,
-    /// `ascend`.
-    Ascend,
     /// `cpu`.
     Cpu,
+    /// The name of a vendor.
+    Vendor(Arc<str>),
 }
 
 impl Backend {
-    /// Every backend name. `flagos` is left out, because it is the selector of a kind.
-    pub const ALL: [Self; 6] = [
-        Self::FlagGems,
-        Self::FlagosPython,
-        Self::Cuda,
-        Self::Metax,
-        Self::Ascend,
-        Self::Cpu,
-    ];
+    /// The backend names that are no vendor's. `flagos` is left out, because it is the selector of a kind.
+    const OWN: &'static [Self] = &[Self::FlagGems, Self::FlagosPython, Self::Cpu];
 
     /// The name used in configuration.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub fn as_str(&self) -> &str {
         match self {
             Self::FlagGems => "flaggems",
             Self::FlagosPython => "flagos_python",
-            Self::Cuda => "cuda",
-            Self::Metax => "metax",
-            Self::Ascend => "ascend",
             Self::Cpu => "cpu",
+            Self::Vendor(name) => name,
         }
     }
 
-    /// The backend of that name, or of its other name: `flaggems_python` is `flagos_python`.
-    fn parse(text: &str) -> Option<Self> {
-        match text {
-            "flaggems_python" => Some(Self::FlagosPython),
-            _ => Self::ALL
-                .into_iter()
-                .find(|backend| backend.as_str() == text),
+    /// The backend of that name, or of its other name: `flaggems_python` is `flagos_python`, and a vendor may have
+    /// several.
+    fn parse(text: &str, names: &Names) -> Result<Option<Self>, Ambiguous> {
+        if text == "flaggems_python" {
+            return Ok(Some(Self::FlagosPython));
         }
+        if let Some(own) = Self::OWN.iter().find(|own| own.as_str() == text) {
+            return Ok(Some(own.clone()));
+        }
+        let vendor = names.vendor(text)?;
+        Ok(vendor.map(|vendor| Self::Vendor(Arc::clone(vendor))))
     }
 
     /// Whether this name selects an implementation.
     #[must_use]
-    pub fn matches(self, implementation: &Implementation) -> bool {
+    pub fn matches(&self, implementation: &Implementation) -> bool {
         match self {
             // The legacy name for FlagGems' Python kernels, the only ones that flagos calls.
             Self::FlagosPython => {
                 &*implementation.backend == self.as_str() || is_flaggems(implementation)
             }
-            other => &*implementation.backend == other.as_str(),
+            // An implementation of the vendor may be named after the device type that its kernels are for.
+            Self::Vendor(vendor) => {
+                implementation.backend == *vendor || is_of_vendor(implementation, vendor)
+            }
+            Self::FlagGems | Self::Cpu => &*implementation.backend == self.as_str(),
         }
     }
+}
+
+/// Whether an implementation is the vendor's own.
+pub(super) fn is_of_vendor(implementation: &Implementation, vendor: &Arc<str>) -> bool {
+    implementation.kind == Kind::Vendor && implementation.vendor.as_ref() == Some(vendor)
 }
 
 /// Whether an implementation is a FlagGems kernel.
@@ -90,30 +90,30 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// Reads one selector. The error has a hint.
-    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+    /// Reads one selector. A vendor's other name in it means the vendor. The error has a hint.
+    pub fn parse(text: &str, names: &Names) -> Result<Self, SelectorError> {
         let text = text.trim();
         if let Some((prefix, name)) = text.split_once(':') {
             return match prefix {
-                "vendor" if valid_name(name) => Ok(Self::Vendor(name.into())),
+                "vendor" if valid_name(name) => Ok(Self::Vendor(names.canonical(name)?)),
                 "impl" if valid_name(name) => Ok(Self::Implementation(name.into())),
-                _ => Err(SelectorError::new(text)),
+                _ => Err(SelectorError::new(text, names)),
             };
         }
         if let Some(kind) = Kind::parse(text) {
             return Ok(Self::Kind(kind));
         }
-        match Backend::parse(text) {
+        match Backend::parse(text, names)? {
             Some(backend) => Ok(Self::Backend(backend)),
-            None => Err(SelectorError::new(text)),
+            None => Err(SelectorError::new(text, names)),
         }
     }
 
     /// Reads alternatives separated by `|`, at least one, each at most once.
-    pub fn parse_list(text: &str) -> Result<Vec<Self>, SelectorError> {
+    pub fn parse_list(text: &str, names: &Names) -> Result<Vec<Self>, SelectorError> {
         let mut selectors = Vec::new();
         for part in text.split('|') {
-            push_unique(&mut selectors, Self::parse(part)?)?;
+            push_unique(&mut selectors, Self::parse(part, names)?)?;
         }
         Ok(selectors)
     }
@@ -164,20 +164,33 @@ pub struct SelectorError {
     pub hint: String,
 }
 
+impl From<Ambiguous> for SelectorError {
+    fn from(ambiguous: Ambiguous) -> Self {
+        Self {
+            message: ambiguous.to_string(),
+            hint: Ambiguous::HINT.to_owned(),
+        }
+    }
+}
+
 impl SelectorError {
-    fn new(text: &str) -> Self {
+    fn new(text: &str, names: &Names) -> Self {
         let words = Kind::ALL.map(Kind::as_str).into_iter();
-        let words = words.chain(Backend::ALL.map(Backend::as_str));
+        let words = words.chain(Backend::OWN.iter().map(Backend::as_str));
+        let words = words.chain(names.all_found());
         let near = nearest::hint(text, words.chain(["vendor:<name>", "impl:<id>"]));
-        let valid = "use flagos, vendor, reference, vendor:<name>, impl:<id>, \
-                     or a backend: flaggems, flagos_python, cuda, metax, ascend, cpu";
+        let valid = format!(
+            "use flagos, vendor, reference, vendor:<name>, impl:<id>, a backend (flaggems, flagos_python, cpu), \
+             or a vendor ({})",
+            names.found().collect::<Vec<_>>().join(", ")
+        );
         let message = match text {
             "" => "a backend is missing".to_owned(),
             _ => format!("`{text}` is not a backend or selector"),
         };
         Self {
             message,
-            hint: near.unwrap_or_else(|| valid.to_owned()),
+            hint: near.unwrap_or(valid),
         }
     }
 }

@@ -115,8 +115,8 @@ pub struct Implementation {
     pub kind: Kind,
     /// The vendor whose chips the implementation is made for; `None` when it runs on any.
     pub vendor: Option<Arc<str>>,
-    /// The backend name of configurations that selects the implementation: `cpu`, `cuda`, `metax`, `ascend`,
-    /// `flaggems`, `flagos_python`, `flagos`.
+    /// The backend name of configurations that selects the implementation: `cpu`, `flaggems`, `flagos_python`,
+    /// `flagos`, or that of a vendor.
     pub backend: Arc<str>,
     /// The priority. Among equals the highest priority wins; then the alphabetically first id.
     pub priority: i32,

@@ -8,6 +8,4 @@ pub struct Namespace {
     /// Whether implementations take tensors of any device. Then the active vendor excludes no implementation,
     /// and implementations are unavailable only where their own probes say so.
     pub any_device: bool,
-    /// Names of vendors that configuration may use before an implementation of theirs is registered.
-    pub vendors: &'static [&'static str],
 }

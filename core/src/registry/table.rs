@@ -7,6 +7,7 @@ use super::implementation::{Availability, Implementation};
 use super::namespace::Namespace;
 use super::op::{OpId, OpName};
 use super::slot::OpSlot;
+use crate::descriptions::Names;
 use crate::nearest;
 use crate::{Error, Result};
 
@@ -35,18 +36,41 @@ impl Op {
 ///
 /// Cloning costs a reference count per operator and shares the slots: the router tries a change on
 /// a clone and keeps it only when it resolves.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Registry {
     ops: Vec<Arc<Op>>,
     index: Arc<HashMap<Arc<str>, OpId>>,
     namespaces: Arc<BTreeMap<Arc<str>, Namespace>>,
+    vendors: Arc<Names>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self {
+            ops: Vec::new(),
+            index: Arc::default(),
+            namespaces: Arc::default(),
+            vendors: Names::built_in(),
+        }
+    }
 }
 
 impl Registry {
-    /// An empty registry.
+    /// A registry without operators, which knows the vendors of this build.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The names of vendors that configuration may use before an implementation of theirs is registered.
+    #[must_use]
+    pub fn vendors(&self) -> &Arc<Names> {
+        &self.vendors
+    }
+
+    /// Sets [`Self::vendors`].
+    pub fn set_vendors(&mut self, names: Arc<Names>) {
+        self.vendors = names;
     }
 
     /// The id of an operator, interning the name when it is new. A name without a namespace is an

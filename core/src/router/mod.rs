@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 pub use counters::Counters;
 pub use dispatch_log::dispatch_line;
 pub use fallbacks::FallbackRecord;
-pub use state::{ContextToken, Router};
+pub use state::{ContextToken, Discovery, FindVendors, Router};
 
 /// The router of this process. It reads the configuration when it first resolves.
 pub fn global() -> &'static Router {

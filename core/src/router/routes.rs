@@ -2,6 +2,7 @@
 
 use super::scope::Scope;
 use super::state::{ContextToken, Router};
+use crate::descriptions::Names;
 use crate::policy::{self, Layer, OpPattern, Policy, Selector, Source, Sourced};
 use crate::{Error, Result};
 
@@ -9,7 +10,7 @@ impl Router {
     /// Routes an operator, or every overload with `add.*`, until [`Router::clear_route`]. `selectors` are
     /// alternatives separated by `|`; explanations show `call` as the route's source.
     pub fn set_route(&self, op: &str, selectors: &str, call: &str) -> Result<()> {
-        let (pattern, selectors) = parse_route(op, selectors)?;
+        let (pattern, selectors) = parse_route(op, selectors, &*self.vendor_names()?)?;
         self.change(|state| {
             let mut single = Layer::default();
             single.route(pattern.clone(), selectors, Source::api(call));
@@ -74,8 +75,9 @@ impl Router {
         routes: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<ContextToken> {
         let mut layer = Layer::default();
+        let names = self.vendor_names()?;
         for (op, selectors) in routes {
-            let (pattern, selectors) = parse_route(op, selectors)?;
+            let (pattern, selectors) = parse_route(op, selectors, &names)?;
             layer.route(pattern, selectors, Source::Context);
         }
         self.change(|state| {
@@ -103,9 +105,9 @@ impl Router {
     }
 }
 
-fn parse_route(op: &str, selectors: &str) -> Result<(OpPattern, Vec<Selector>)> {
+fn parse_route(op: &str, selectors: &str, names: &Names) -> Result<(OpPattern, Vec<Selector>)> {
     let pattern = OpPattern::parse(op)?;
-    let selectors = Selector::parse_list(selectors).map_err(|error| {
+    let selectors = Selector::parse_list(selectors, names).map_err(|error| {
         Error::config("set_route", error.message)
             .with_context("operator", &pattern)
             .with_hint(error.hint)

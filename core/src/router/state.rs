@@ -9,8 +9,11 @@ use parking_lot::Mutex;
 
 use super::fallbacks::FallbackLedger;
 use super::scope::{flags, Lock, Scope};
+use crate::descriptions::Names;
 use crate::env::Env;
-use crate::policy::{remedy, valid_name, Config, Disk, Explanation, Files, Layer, Plan};
+use crate::policy::{
+    remedy, valid_name, vendor_path, Config, Disk, Explanation, Files, Layer, Plan,
+};
 use crate::registry::{Availability, Implementation, Namespace, OpSlot, Registry};
 use crate::{Error, Result};
 
@@ -27,12 +30,23 @@ pub struct Router {
     pub(super) changed: OnceLock<fn()>,
     env: Box<dyn Fn() -> Env + Send + Sync>,
     files: Box<dyn Files>,
+    vendors: FindVendors,
 }
+
+/// Finds the vendors that the places of `FLAGOS_VENDOR_PATH` tell of, and returns the names of all.
+pub type FindVendors = fn(&[PathBuf]) -> Result<Arc<Names>>;
+
+/// How the router of the process finds vendors, submitted with `inventory` by what is above the router.
+pub struct Discovery(pub FindVendors);
+
+inventory::collect!(Discovery);
 
 #[derive(Clone, Default)]
 pub(super) struct State {
     pub(super) registry: Registry,
     pub(super) config: Option<Arc<Config>>,
+    /// Whether the registry has the names of the vendors that are found.
+    vendors_known: bool,
     /// Warnings that were logged, by which each is logged once, however often the configuration is read.
     told: BTreeSet<String>,
     shipped: Option<PathBuf>,
@@ -51,8 +65,17 @@ pub struct ContextToken(pub u64);
 
 impl Router {
     /// A router that reads its variables from `env` each time it (re)loads the configuration, and
-    /// its files from `files`.
+    /// its files from `files`. Its configuration may name the vendors of this build.
     pub fn new(env: impl Fn() -> Env + Send + Sync + 'static, files: impl Files + 'static) -> Self {
+        Self::with_vendors(env, files, |_| Ok(Names::built_in()))
+    }
+
+    /// As [`Self::new`], with the vendors that are found.
+    pub fn with_vendors(
+        env: impl Fn() -> Env + Send + Sync + 'static,
+        files: impl Files + 'static,
+        vendors: FindVendors,
+    ) -> Self {
         Self {
             state: Mutex::default(),
             plan: ArcSwapOption::empty(),
@@ -60,11 +83,15 @@ impl Router {
             changed: OnceLock::new(),
             env: Box::new(env),
             files: Box::new(files),
+            vendors,
         }
     }
 
     pub(super) fn of_process() -> Self {
-        Self::new(Env::from_process, Disk)
+        match inventory::iter::<Discovery>().next() {
+            Some(Discovery(find)) => Self::with_vendors(Env::from_process, Disk, *find),
+            None => Self::new(Env::from_process, Disk),
+        }
     }
 
     // ---- operators and implementations
@@ -191,8 +218,10 @@ impl Router {
         if let Some(config) = &state.config {
             return Ok(Arc::clone(config));
         }
+        let env = (self.env)();
+        let names = self.names(state, &env)?;
         let shipped = state.shipped.as_deref();
-        let config = Arc::new(Config::load(&(self.env)(), &*self.files, shipped)?);
+        let config = Arc::new(Config::load(&env, &*self.files, shipped, &names)?);
         for warning in &config.warnings {
             if state.told.insert(warning.clone()) {
                 tracing::warn!("{warning}");
@@ -200,6 +229,23 @@ impl Router {
         }
         state.config = Some(Arc::clone(&config));
         Ok(config)
+    }
+
+    /// The names of vendors that configuration may use. Vendors are looked for by the first call, and whenever the
+    /// configuration is read.
+    pub fn vendor_names(&self) -> Result<Arc<Names>> {
+        let mut state = self.state.lock();
+        match state.vendors_known {
+            true => Ok(Arc::clone(state.registry.vendors())),
+            false => self.names(&mut state, &(self.env)()),
+        }
+    }
+
+    fn names(&self, state: &mut State, env: &Env) -> Result<Arc<Names>> {
+        let names = (self.vendors)(&vendor_path(env))?;
+        state.registry.set_vendors(Arc::clone(&names));
+        state.vendors_known = true;
+        Ok(names)
     }
 
     /// Sets the `backends.conf` of an adapter's package: the weakest layer of configuration, which

@@ -1,5 +1,6 @@
 //! How a vendor presents itself before it is opened.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,16 +11,16 @@ use crate::runtime::launch::Launcher;
 use crate::runtime::sync::AtomicU64;
 use crate::runtime::Vendor;
 
-use super::description::Description;
 use super::library::FlagosKernels;
+use crate::descriptions::Description;
 
 /// The settings of the configuration that concern vendors.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// The settings of the host vendor.
     pub host: HostSettings,
-    /// `CUDA_VISIBLE_DEVICES`; empty hides every device.
-    pub cuda_visible_devices: Option<String>,
+    /// The vendors' own variables that are set, by name, empty values included.
+    pub variables: BTreeMap<String, String>,
     /// `FLAGOS_VENDOR_PATH`: manifests of vendors, and folders of manifests.
     pub vendor_path: Vec<PathBuf>,
 }

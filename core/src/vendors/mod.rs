@@ -6,17 +6,17 @@
 #[cfg(not(loom))]
 pub mod conformance;
 pub mod cuda;
-pub mod description;
 pub mod discovery;
 mod entry;
 pub mod host;
 pub mod library;
 mod selection;
 
-pub use description::{Description, Serving};
 pub use entry::{BuiltIn, Open, Settings, VendorEntry};
 pub use selection::VendorReport;
 
+use crate::descriptions::Names;
+pub use crate::descriptions::{Description, Serving};
 use crate::error::Result;
 use crate::runtime::launch::Launcher;
 use selection::Catalogue;
@@ -34,6 +34,11 @@ fn catalogue(settings: &Settings) -> Result<Catalogue> {
     entries.extend(built_in().map(|entry| entry as &dyn VendorEntry));
     entries.extend(discovery::find(settings)?);
     Ok(Catalogue::new(entries))
+}
+
+/// The names of every vendor that is found. Loads no library.
+pub fn names(settings: &Settings) -> Result<Names> {
+    Ok(catalogue(settings)?.names())
 }
 
 /// The vendor that has the name or alias `name`, or the best available one. A name is never replaced by another. Loads
@@ -66,5 +71,10 @@ mod tests {
         let mut names: Vec<_> = built_in().map(|entry| entry.name()).collect();
         names.sort_unstable();
         assert_eq!(names, ["cuda", "host"]);
+        let declared = crate::descriptions::built_in().into_iter();
+        assert!(names
+            .iter()
+            .copied()
+            .eq(declared.map(|vendor| vendor.name.as_str())));
     }
 }

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use crate::error::{Error, Result};
 
 use super::entry::{Settings, VendorEntry};
+use crate::descriptions::Names;
 
 type Entry = &'static dyn VendorEntry;
 
@@ -107,6 +108,18 @@ impl Catalogue {
         }
     }
 
+    /// The names of the vendors. A vendor that is never used has its name alone.
+    pub(super) fn names(&self) -> Names {
+        Names::new(self.0.iter().map(|each| {
+            let aliases = each.entry.aliases().iter().map(String::as_str);
+            let aliases = match each.refused {
+                None => aliases.collect(),
+                Some(_) => Vec::new(),
+            };
+            (each.name(), aliases)
+        }))
+    }
+
     /// The vendor called `name`, or the first that can be used. A name is never replaced by another.
     pub(super) fn select(&self, name: Option<&str>, settings: &Settings) -> Result<Entry> {
         let Some(name) = name else {
@@ -124,7 +137,11 @@ impl Catalogue {
             .map_err(|reason| self.none(reason, settings))?;
         let Some(found) = found else {
             let error = self.none(format!("there is no vendor `{name}`"), settings);
-            return Err(error);
+            let hint = error.hint().unwrap_or_default().to_owned();
+            return Err(match self.names().hint_at_found(name) {
+                Some(near) => error.with_hint(format!("{near} {hint}")),
+                None => error,
+            });
         };
         match found.survey(settings) {
             Err(reason) => Err(self.none(
@@ -269,9 +286,9 @@ mod tests {
     use std::sync::{Arc, LazyLock, OnceLock};
 
     use super::*;
+    use crate::descriptions::Description;
     use crate::runtime::sync::AtomicU64;
     use crate::runtime::Vendor;
-    use crate::vendors::description::Description;
     use crate::vendors::entry::BuiltIn;
     use crate::vendors::host;
 
@@ -308,6 +325,10 @@ mod tests {
         let settings = Settings::default();
         for (name, says) in [
             ("metax", "there is no vendor `metax`"),
+            (
+                "bettr",
+                "there is no vendor `bettr`; did you mean `better`? available here: host",
+            ),
             (
                 "better",
                 "vendor `better` cannot be used: its driver is not installed",

@@ -13,9 +13,14 @@ use flagos_core::{Error, Result};
 
 struct Cuda;
 
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
 fn settings() -> Settings {
     Settings {
-        cuda_visible_devices: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+        variables: std::env::var(VISIBLE)
+            .map(|devices| (VISIBLE.to_owned(), devices))
+            .into_iter()
+            .collect(),
         ..Settings::default()
     }
 }

@@ -35,9 +35,14 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
 fn settings() -> Settings {
     Settings {
-        cuda_visible_devices: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+        variables: std::env::var(VISIBLE)
+            .map(|devices| (VISIBLE.to_owned(), devices))
+            .into_iter()
+            .collect(),
         ..Settings::default()
     }
 }

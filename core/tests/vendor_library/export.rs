@@ -6,9 +6,9 @@ use std::ptr::{null, null_mut, NonNull};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock, OnceLock};
 
+use flagos_core::descriptions::{NeededLibrary, Variable};
 use flagos_core::env::HostSettings;
 use flagos_core::runtime::{DeviceProperties, Event, MemoryInfo, Stream, Vendor};
-use flagos_core::vendors::description::{NeededLibrary, Variable};
 use flagos_core::vendors::host::HostVendor;
 use flagos_core::vendors::library::*;
 use flagos_core::vendors::{Description, Serving};

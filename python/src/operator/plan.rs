@@ -15,7 +15,7 @@ use super::epoch::{self, CONTEXTS};
 use super::interpreter::vectorcall;
 use super::layout::{Operator, Served};
 use crate::errors::{unsupported, IntoPython as _};
-use crate::router::with_router;
+use crate::router::{with_configuration, with_router};
 use crate::{dispatch_log, foreign};
 
 /// A function to call, and the count of its calls.
@@ -43,7 +43,7 @@ pub(super) fn name_of(py: Python<'_>, op: *mut Operator) -> PyResult<String> {
 
 /// The published plan.
 fn current(py: Python<'_>) -> PyResult<Arc<Plan>> {
-    with_router(py, "plan", Router::plan)
+    with_configuration(py, "plan", Router::plan)
 }
 
 /// The count of the calls that an implementation of `op` serves.

@@ -2,7 +2,7 @@
 
 TransformerEngine loads its native module, names it ``transformer_engine_torch_nv``, and calls
 ``load_plugins()`` of the plugin. From then on ``transformer_engine_torch`` is a module in which the plan
-serves every known operator. The native functions are registered as implementations (``vendor.cuda``);
+serves every known operator. The native functions are registered as implementations (:data:`IMPL_ID`);
 attributes that are not operators come from the native module.
 """
 
@@ -19,8 +19,9 @@ from te_fl.core.types import BackendImplKind, OpImpl
 
 NATIVE = "transformer_engine_torch_nv"
 MODULE = "transformer_engine_torch"
-#: The id of TransformerEngine's own kernels in the plan, and their priority, which is TransformerEngine-FL's.
+#: TransformerEngine's own kernels in the plan, in the words of TransformerEngine-FL: their id, vendor and priority.
 IMPL_ID = "vendor.cuda"
+VENDOR = "cuda"
 PRIORITY = 100
 
 
@@ -42,7 +43,7 @@ def load() -> ModuleType:
         return module
     manager = get_default_manager()
     manager.ensure_initialized()
-    if not _native.variables_now()["skip_cuda"]:
+    if not _native.variables_now()["skip_native"]:
         _offer(native, manager)
     module = TEFLModule(manager, native, MODULE)
     attributes = module.__dict__
@@ -66,5 +67,5 @@ def _offer(native: ModuleType, manager: OpManager) -> None:
             function = getattr(native, op, None)
             if callable(function) and registry.get_implementation(op, IMPL_ID) is None:
                 registry.register_impl(
-                    OpImpl(op, IMPL_ID, BackendImplKind.VENDOR, function, "cuda", PRIORITY)
+                    OpImpl(op, IMPL_ID, BackendImplKind.VENDOR, function, VENDOR, PRIORITY)
                 )

@@ -66,7 +66,8 @@ fn includes_take_the_place_of_their_line() {
         ("a/b.conf", "mm = cpu"),
         ("c.conf", "bmm = cuda"),
     ]);
-    let layer = read_backends_conf(&files, Path::new("a/backends.conf")).expect("valid");
+    let layer = read_backends_conf(&files, Path::new("a/backends.conf"), &Names::built_in())
+        .expect("valid");
     assert_eq!(
         routes(&layer),
         [

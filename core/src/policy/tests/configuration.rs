@@ -3,7 +3,7 @@
 use super::*;
 
 fn load(env: &Env, files: &BTreeMap<PathBuf, String>) -> Config {
-    Config::load(env, files, None).expect("valid configuration")
+    Config::load(env, files, None, &Names::built_in()).expect("valid configuration")
 }
 
 fn read(config: &Config) -> Vec<&str> {
@@ -56,7 +56,7 @@ fn environment_beats_backends_conf_beats_flagos_toml_beats_the_shipped_file() {
     ]);
     let shipped = Path::new("shipped.conf");
     let decided = |env: &Env, op: &str| {
-        let config = Config::load(env, &files, Some(shipped)).expect("valid");
+        let config = Config::load(env, &files, Some(shipped), &Names::built_in()).expect("valid");
         let policy = Policy::from_layers(config.layers.iter());
         let plan = resolve_all(&registry(), &policy).expect("a plan");
         plan.find(op).expect("known").route.source.to_string()
@@ -107,7 +107,7 @@ fn files_on_disk_are_read_and_cycles_between_links_are_seen() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("flagos.toml");
     std::fs::write(&path, "[ops]\nmm = \"cpu\"\n").expect("written");
-    let document = read_flagos_toml(&Disk, &path).expect("valid");
+    let document = read_flagos_toml(&Disk, &path, &Names::built_in()).expect("valid");
     assert_eq!(document.layer.ops[0].1.source, Source::file(&path, 2));
 
     std::fs::write(&path, "include = \"link.toml\"").expect("written");
@@ -115,10 +115,11 @@ fn files_on_disk_are_read_and_cycles_between_links_are_seen() {
     {
         let link = directory.path().join("link.toml");
         std::os::unix::fs::symlink(&path, link).expect("linked");
-        let error = read_flagos_toml(&Disk, &path).expect_err("a cycle");
+        let error = read_flagos_toml(&Disk, &path, &Names::built_in()).expect_err("a cycle");
         assert!(error.message().starts_with("include cycle"), "{error}");
     }
-    let error = read_flagos_toml(&Disk, directory.path()).expect_err("a directory");
+    let error =
+        read_flagos_toml(&Disk, directory.path(), &Names::built_in()).expect_err("a directory");
     assert!(error.message().starts_with("cannot read"), "{error}");
 }
 
@@ -132,14 +133,14 @@ fn a_pipe_is_refused_and_not_waited_for() {
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
     let path = directory.path().join("flagos.toml");
     std::fs::write(&path, "include = [\"pipe\"]").expect("written");
-    let error = read_flagos_toml(&Disk, &path)
+    let error = read_flagos_toml(&Disk, &path, &Names::built_in())
         .expect_err("a pipe")
         .to_string();
     assert!(
         error.contains("not a regular file") && error.contains("flagos.toml:1"),
         "{error}"
     );
-    assert!(read_flagos_toml(&Disk, Path::new("/dev/zero")).is_err());
+    assert!(read_flagos_toml(&Disk, Path::new("/dev/zero"), &Names::built_in()).is_err());
 }
 
 #[cfg(unix)]
@@ -149,7 +150,7 @@ fn a_file_without_end_is_refused() {
     let path = directory.path().join("flagos.toml");
     let file = std::fs::File::create(&path).expect("created");
     file.set_len(1 << 40).expect("a hole");
-    let error = read_flagos_toml(&Disk, &path).expect_err("too long");
+    let error = read_flagos_toml(&Disk, &path, &Names::built_in()).expect_err("too long");
     assert!(error.message().contains("1099511627776 bytes"), "{error}");
 }
 
@@ -183,16 +184,17 @@ fn a_file_that_every_user_may_write_to_is_refused() {
     };
     let included = write("site.toml", "ops.mm = \"cpu\"\n", 0o646);
     let path = write("flagos.toml", "# first\ninclude = \"site.toml\"\n", 0o664);
-    let error = read_flagos_toml(&Disk, &path).expect_err("anybody may have written it");
+    let error = read_flagos_toml(&Disk, &path, &Names::built_in())
+        .expect_err("anybody may have written it");
     let text = error.to_string();
     let remedy = format!("`chmod o-w {}`", included.display());
     for part in ["every user may write", "flagos.toml:2", remedy.as_str()] {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
     write("site.toml", "ops.mm = \"cpu\"\n", 0o664);
-    read_flagos_toml(&Disk, &path).expect("only its group may write to it");
+    read_flagos_toml(&Disk, &path, &Names::built_in()).expect("only its group may write to it");
     let conf = write("backends.conf", "mm = cpu\n", 0o666);
-    assert!(read_backends_conf(&Disk, &conf).is_err());
+    assert!(read_backends_conf(&Disk, &conf, &Names::built_in()).is_err());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::*;
 use crate::env::{self, HostSettings};
 
 fn layer<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Layer> {
-    environment_layer(&super::env(pairs))
+    environment_layer(&super::env(pairs), &Names::built_in())
 }
 
 #[test]
@@ -100,7 +100,12 @@ fn errors_name_the_variable_and_what_to_write() {
     ];
     let load = |case: &str| {
         let (name, value) = case.split_once('=').expect("name=value");
-        Config::load(&super::env([(name, value)]), &files([]), None)
+        Config::load(
+            &super::env([(name, value)]),
+            &files([]),
+            None,
+            &Names::built_in(),
+        )
     };
     insta::assert_snapshot!(errors(&cases, load));
 }

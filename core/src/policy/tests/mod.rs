@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::*;
+use crate::descriptions::Names;
 use crate::env::Env;
 use crate::registry::{Callable, Implementation, Kind, Registry};
 use crate::{Error, Result};
@@ -30,13 +31,18 @@ fn files<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> BTreeMap<Pa
 }
 
 fn toml(text: &str) -> Result<Document> {
-    read_flagos_toml(&files([("flagos.toml", text)]), Path::new("flagos.toml"))
+    read_flagos_toml(
+        &files([("flagos.toml", text)]),
+        Path::new("flagos.toml"),
+        &Names::built_in(),
+    )
 }
 
 fn conf(text: &str) -> Result<Layer> {
     read_backends_conf(
         &files([("backends.conf", text)]),
         Path::new("backends.conf"),
+        &Names::built_in(),
     )
 }
 

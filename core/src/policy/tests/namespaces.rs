@@ -8,7 +8,6 @@ use crate::registry::Namespace;
 const RULES: Namespace = Namespace {
     last_id_wins: true,
     any_device: true,
-    vendors: &["musa"],
 };
 
 /// `te::gelu` and `aten::gelu` with the same implementations.

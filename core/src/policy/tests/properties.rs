@@ -68,7 +68,7 @@ fn selectors() -> impl Strategy<Value = Vec<Selector>> {
     .into_iter()
     .chain(["impl:a", "impl:b", "impl:e", "flaggems", "flagos_python"])
     .chain(["cuda", "metax", "ascend", "cpu"])
-    .map(|text| Selector::parse(text).expect("valid"))
+    .map(|text| Selector::parse(text, &Names::built_in()).expect("valid"))
     .collect();
     proptest::sample::subsequence(all, 1..4).prop_shuffle()
 }

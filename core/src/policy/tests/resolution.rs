@@ -208,7 +208,7 @@ fn names_that_do_not_exist_are_errors_with_their_place() {
         "[ops]\nmm = \"impl:user.mn|cpu\"",
         "[ops]\nmm = \"impl:entirely_unrelated\"",
         "[ops]\nmm = \"vendor:metaxx|cpu\"",
-        "[policy]\norder = [\"vendor:nvidia\"]",
+        "[policy]\norder = [\"vendor:nvida\"]",
         "[policy]\ndeny_vendors = [\"cudda\"]",
         "[policy]\nallow_vendors = [\"cuda\", \"hots\"]",
     ];

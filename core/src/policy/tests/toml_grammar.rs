@@ -99,7 +99,8 @@ fn includes_are_read_first_and_relative_to_the_file() {
             "[policy]\nstrict = true\n[host]\ndevices = 3\n",
         ),
     ]);
-    let document = read_flagos_toml(&files, Path::new("etc/flagos.toml")).expect("valid");
+    let document =
+        read_flagos_toml(&files, Path::new("etc/flagos.toml"), &Names::built_in()).expect("valid");
     let routes = document.layer.ops.iter();
     let routes: Vec<_> = routes.map(|(p, r)| format!("{p} {}", r.source)).collect();
     assert_eq!(
@@ -162,7 +163,8 @@ fn an_include_cycle_is_shown_whole() {
         ("a.toml", "\ninclude = \"./b.toml\""),
         ("b.toml", "include = \"x/../a.toml\""),
     ]);
-    let error = read_flagos_toml(&files, Path::new("flagos.toml")).expect_err("a cycle");
+    let error = read_flagos_toml(&files, Path::new("flagos.toml"), &Names::built_in())
+        .expect_err("a cycle");
     assert_eq!(
         error.to_string(),
         "configuration: include cycle: a.toml -> ./b.toml -> ./x/../a.toml \
@@ -178,7 +180,7 @@ fn a_file_may_be_included_twice_without_a_cycle() {
         ("b.toml", "include = \"c.toml\""),
         ("c.toml", "policy.strict = true"),
     ]);
-    assert!(read_flagos_toml(&files, Path::new("flagos.toml")).is_ok());
+    assert!(read_flagos_toml(&files, Path::new("flagos.toml"), &Names::built_in()).is_ok());
 }
 
 #[test]
@@ -196,7 +198,8 @@ fn includes_that_multiply_are_stopped() {
             .iter()
             .map(|(path, text)| (path.as_str(), text.as_str())),
     );
-    let error = read_flagos_toml(&files, Path::new("0.toml")).expect_err("too many");
+    let error =
+        read_flagos_toml(&files, Path::new("0.toml"), &Names::built_in()).expect_err("too many");
     assert!(
         error.message().starts_with("more than 16 nested"),
         "{error}"

@@ -1,6 +1,7 @@
 //! Names, interning and registration.
 
 use super::*;
+use crate::vendors::{self, Settings};
 use crate::ErrorKind;
 
 #[test]
@@ -125,4 +126,90 @@ fn operators_are_listed_by_prefix() {
         names.iter().map(|n| &**n).collect::<Vec<_>>(),
         ["aten::add.Scalar", "aten::add.Tensor"]
     );
+}
+
+/// A router whose configuration may name the vendors of this build, and the one that a manifest in `folder` tells of.
+fn with_a_manifest(folder: &std::path::Path, vars: &[(&str, &str)]) -> Router {
+    let manifest = "name = 'acme'\nlibrary = 'lib.so'\ninterface = '1.0'\naliases = ['chip']\n";
+    std::fs::write(folder.join("acme.toml"), manifest).expect("own folder");
+    let mut vars: Vec<_> = vars
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect();
+    let folder = folder.to_str().expect("UTF-8").to_owned();
+    vars.push(("FLAGOS_VENDOR_PATH".into(), folder));
+    let files: BTreeMap<PathBuf, String> = BTreeMap::new();
+    let router = Router::with_vendors(
+        move || Env::from_pairs(vars.iter().cloned()),
+        files,
+        |vendor_path| {
+            let settings = Settings {
+                vendor_path: vendor_path.to_owned(),
+                ..Settings::default()
+            };
+            vendors::names(&settings).map(Arc::new)
+        },
+    );
+    for vendor in ["acme", "cuda"] {
+        let native = Implementation::new(&format!("{vendor}.native"), Kind::Vendor, vendor);
+        let registered = router.register("mm", native.vendor(vendor));
+        registered.expect("a fresh implementation");
+    }
+    router
+}
+
+fn winner(router: &Router) -> Option<String> {
+    router.explain("mm").expect("a known operator").winner
+}
+
+#[test]
+fn a_vendor_that_a_manifest_tells_of_is_named_in_configuration() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for route in ["vendor:chip", "vendor:acme", "chip", "acme"] {
+        let router = with_a_manifest(folder.path(), &[("FLAGOS_OP_mm", route)]);
+        assert_eq!(winner(&router).as_deref(), Some("acme.native"), "{route}");
+    }
+    let router = with_a_manifest(folder.path(), &[("FLAGOS_VENDOR", "chip")]);
+    assert_eq!(winner(&router).as_deref(), Some("acme.native"));
+    let router = with_a_manifest(folder.path(), &[]);
+    router
+        .set_route("mm", "vendor:nvidia|chip", "test")
+        .expect("valid");
+    assert_eq!(winner(&router).as_deref(), Some("cuda.native"));
+}
+
+#[test]
+fn a_wrong_name_of_a_vendor_is_told_with_the_nearest_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (route, hint) in [
+        ("vendor:amce", "did you mean `acme`?"),
+        ("vendor:chp", "did you mean `chip`?"),
+        ("vendor:nvida", "did you mean `nvidia`?"),
+        ("amce", "did you mean `acme`?"),
+        ("entirely_unrelated", "or a vendor (acme, cuda, host)"),
+    ] {
+        let router = with_a_manifest(folder.path(), &[("FLAGOS_OP_mm", route)]);
+        let error = router.resolve().expect_err(route);
+        assert!(
+            error.hint().is_some_and(|said| said.ends_with(hint)),
+            "{error}"
+        );
+        let router = with_a_manifest(folder.path(), &[]);
+        router.resolve().expect("valid");
+        let error = router.set_route("mm", route, "test").expect_err(route);
+        assert!(
+            error.hint().is_some_and(|said| said.ends_with(hint)),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_place_of_manifests_that_does_not_exist_is_told_where_the_configuration_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let router = with_a_manifest(folder.path(), &[]);
+    std::fs::remove_file(folder.path().join("acme.toml")).expect("own folder");
+    std::fs::remove_dir(folder.path()).expect("own folder");
+    let error = router.config().expect_err("no such place");
+    assert!(error.to_string().contains("does not exist"), "{error}");
 }

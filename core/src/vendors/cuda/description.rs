@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use crate::vendors::description::{Description, NeededLibrary, Serving, Variable};
+use super::visible::VARIABLE;
+use crate::descriptions::{Description, NeededLibrary, Serving, Variable};
 
 /// The words of CUDA's errors, in its driver's names and in its own texts, which its runtime, torch and Triton show behind
 /// words of their own, after which every call of the process fails.
@@ -33,13 +34,16 @@ const DEVICE_LOST: [&str; 22] = [
 
 /// The description of the vendor `cuda`.
 pub(super) fn description() -> &'static Description {
-    static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| Description {
+    static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| {
+        Description {
         name: "cuda".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         aliases: vec!["nvidia".into()],
         variables: vec![Variable {
-            name: "CUDA_VISIBLE_DEVICES".into(),
-            text: "The devices of this process, by number or UUID, in this order.".into(),
+            name: VARIABLE.into(),
+            text: "The devices of this process, by number or UUID, in this order; every device when it is not set. \
+                   An empty value hides every device."
+                .into(),
         }],
         libraries: vec![
             library("libcuda.so.1", "NVIDIA's driver", true),
@@ -56,6 +60,7 @@ pub(super) fn description() -> &'static Description {
         flaggems_vendor: Some("nvidia".into()),
         serving: Serving::Torch("cuda".into()),
         dlpack_device_type: 2, // kDLCUDA
+    }
     });
     &DESCRIPTION
 }

@@ -36,6 +36,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::CU_MEMHOSTALLOC_PORTABLE;
 
+use crate::descriptions::Declared;
 use crate::error::{Error, Result};
 use crate::runtime::launch::{Launcher, Module};
 use crate::runtime::{sync, DeviceProperties, Event, MemoryInfo, Stream, Vendor, ALIGNMENT};
@@ -48,6 +49,7 @@ use self::stream::CudaStream;
 use super::entry::{BuiltIn, Settings};
 
 inventory::submit! { ENTRY }
+inventory::submit! { Declared(description::description) }
 
 /// The CUDA vendor for [`super::registered`]. Chosen before the host.
 pub const ENTRY: BuiltIn = BuiltIn {
@@ -62,7 +64,12 @@ pub const ENTRY: BuiltIn = BuiltIn {
 };
 
 fn survey(settings: &Settings) -> Result<usize, String> {
-    survey::devices(settings.cuda_visible_devices.as_deref())
+    survey::devices(
+        settings
+            .variables
+            .get(visible::VARIABLE)
+            .map(String::as_str),
+    )
 }
 
 /// The CUDA vendor.

@@ -3,6 +3,9 @@
 //! The driver reads the variable when it is initialised. To know the outcome without initialising it, this
 //! module reads the text as the driver and `torch.cuda._device_count_nvml` do.
 
+/// The variable.
+pub(super) const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
+
 /// The devices that the text names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Visible {

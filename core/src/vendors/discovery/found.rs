@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::descriptions::Description;
 use crate::error::{Error, Result};
 use crate::runtime::sync::AtomicU64;
 use crate::runtime::Vendor;
-use crate::vendors::description::Description;
 use crate::vendors::entry::{Settings, VendorEntry};
 use crate::vendors::library::{self, FlagosKernels, Kernels, Library};
 

@@ -5,7 +5,7 @@
 //! library = "libflagos_example.so"       # relative to this file
 //! interface = "1.0"                      # the version of flagos_vendor.h that it was compiled with
 //! aliases = ["sample"]                   # as in its description
-//! rank = 50                              # of several usable vendors the highest is chosen; `cuda` has 100
+//! rank = 50                              # of several usable vendors the highest is chosen; a built-in one has 100, the host 0
 //! device_files = ["/dev/example[0-9]*"]  # some of these exist where there is a device
 //! ```
 
@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::descriptions::{check_name, Description};
 use crate::trusted;
-use crate::vendors::description::{check_name, Description};
 use crate::vendors::library::{self, Library};
 
 use super::glob::Pattern;

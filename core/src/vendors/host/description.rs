@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::vendors::description::{Description, Serving};
+use crate::descriptions::{Description, Serving};
 
 /// The description of the host vendor.
 pub(super) fn description() -> &'static Description {

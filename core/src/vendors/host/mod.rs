@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::descriptions::Declared;
 use crate::env::HostSettings;
 use crate::error::{Error, Result};
 use crate::runtime::{sync, DeviceProperties, Event, MemoryInfo, Stream, Vendor};
@@ -32,6 +33,7 @@ use self::stream::{HostStream, LiveStreams};
 use super::entry::{BuiltIn, Settings};
 
 inventory::submit! { ENTRY }
+inventory::submit! { Declared(description::description) }
 
 /// The host vendor for [`super::registered`]. Chosen last: every machine has one.
 pub const ENTRY: BuiltIn = BuiltIn {

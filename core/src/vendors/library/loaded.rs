@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library as Dynamic, RTLD_LOCAL, RTLD_NOW};
 
+use crate::descriptions::{Description, Serving};
 use crate::error::{Error, Result};
-use crate::vendors::description::{Description, Serving};
 
 use super::host::HOST;
 use super::kernels::{FlagosKernel, FlagosKernelsEntry, Kernels};

@@ -129,7 +129,7 @@ pub struct FlagosVendorHost {
 pub struct FlagosVendorVariable {
     /// `sizeof(FlagosVendorVariable)` of the library.
     pub struct_size: usize,
-    /// The variable's name, such as `ASCEND_RT_VISIBLE_DEVICES`.
+    /// The variable's name, such as `ACME_VISIBLE_DEVICES`.
     pub name: *const c_char,
     /// What the variable does, in one sentence.
     pub text: *const c_char,
@@ -141,7 +141,7 @@ pub struct FlagosVendorVariable {
 pub struct FlagosVendorLibrary {
     /// `sizeof(FlagosVendorLibrary)` of the library.
     pub struct_size: usize,
-    /// The name the dynamic linker finds it by, such as `libascendcl.so`.
+    /// The name the dynamic linker finds it by, such as `libacme.so.1`.
     pub soname: *const c_char,
     /// What it is needed for, in one sentence.
     pub text: *const c_char,
@@ -181,7 +181,7 @@ pub struct FlagosVendorDescription {
     pub triton_backend: *const c_char,
     /// The name of the vendor in FlagGems, or NULL.
     pub flaggems_vendor: *const c_char,
-    /// The framework's own device type, such as `cuda`: required by `FLAGOS_VENDOR_SERVED_BY_TORCH`, else NULL.
+    /// The framework's own device type, by the framework's name: required by `FLAGOS_VENDOR_SERVED_BY_TORCH`, else NULL.
     pub torch_device_type: *const c_char,
     /// How a framework computes on the devices: one of `FLAGOS_VENDOR_SERVED_BY_*`.
     pub serving: i32,

@@ -64,7 +64,8 @@ def why_unavailable(impl: OpImpl) -> str | None:
 def match_token(impl: OpImpl, token: str) -> bool:
     """Whether the alternative ``token`` of an order matches ``impl``.
 
-    Names of vendors match in any case, and ``nvidia`` is ``cuda``. An invalid alternative matches nothing.
+    Names of vendors match in any case, and another name of a vendor is the vendor. An invalid alternative matches
+    nothing.
     """
     if token in ("flagos", "vendor", "reference"):
         return str(impl.kind) == token

@@ -4,7 +4,7 @@ use std::ffi::{c_char, CString, NulError};
 use std::mem::size_of;
 use std::ptr::null;
 
-use crate::vendors::description::{Description, Serving};
+use crate::descriptions::{Description, Serving};
 
 use super::super::types::*;
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::descriptions::Description;
 use crate::error::Result;
 use crate::runtime::sync::AtomicU64;
 use crate::runtime::Vendor;
-use crate::vendors::description::Description;
 
 /// A vendor that is exported.
 pub trait Export: 'static {

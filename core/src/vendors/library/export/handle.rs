@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::descriptions::Description;
 use crate::runtime::launch::{Kernel, Module};
 use crate::runtime::{Event, Stream, Vendor};
-use crate::vendors::description::Description;
 
 use super::super::types::*;
 

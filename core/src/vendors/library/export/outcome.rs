@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::ffi::{c_char, CString};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
+use crate::descriptions::Description;
 use crate::error::{panic_text, Error, ErrorKind, Result};
-use crate::vendors::description::Description;
 
 use super::super::types::*;
 
