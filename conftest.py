@@ -2,7 +2,7 @@
 
 The device of a test is whatever flagos finds, or the vendor that ``--vendor`` names: without a device of that
 vendor the run fails instead of skipping. A test marked ``needs`` runs where the vendor has every capability it
-names (`CAPABILITIES`); one marked ``host``, ``cuda``, ``metax`` or ``ascend`` is about that vendor itself. Tests
+names (`CAPABILITIES`); one with the mark of a vendor, which pyproject.toml declares, is about that vendor itself. Tests
 marked ``flaggems`` and ``flaggems_python`` run where FlagGems' operators are registered; ``lightx2v`` where
 LIGHTX2V_PATH names a checkout of LightX2V; ``te`` and ``tefl`` where TE_PATH and TEFL_PATH name
 TransformerEngine and TransformerEngine-FL. The others are skipped with the reason. Everything else runs
@@ -12,6 +12,7 @@ anywhere and can be picked with ``-m anyplatform``.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from importlib.util import find_spec
 
 import pytest
 
-VENDOR_MARKS = ("host", "cuda", "metax", "ascend")
+# How pyproject.toml declares the mark of a vendor.
+VENDOR_MARK = re.compile(r"(\w+): is about the vendor itself\b")
 VENDOR = "FLAGOS_VENDOR"
 FLAGGEMS_MARKS = ("flaggems", "flaggems_python")
 LIGHTX2V_MARK = "lightx2v"
@@ -138,9 +140,9 @@ def flaggems_enabled() -> bool:
     return bool(torch_fl.is_flaggems_enabled())
 
 
-def missing(mark: str) -> str | None:
+def missing(mark: str, vendor_marks: frozenset[str]) -> str | None:
     """Why a test with this mark cannot run here, or None when it can."""
-    if mark in VENDOR_MARKS and mark not in vendors():
+    if mark in vendor_marks and mark not in vendors():
         return f"no flagos device of vendor {mark!r} (this machine has: {', '.join(sorted(vendors())) or 'none'})"
     if mark in FLAGGEMS_MARKS and not flaggems_enabled():
         return "FlagGems' operators are not registered"
@@ -197,17 +199,19 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what runs anywhere, and skips what this machine cannot run."""
+    declared = map(VENDOR_MARK.match, config.getini("markers"))
+    vendor_marks = frozenset(found[1] for found in declared if found)
     for item in items:
         marks = [
             mark
-            for mark in (*VENDOR_MARKS, *FLAGGEMS_MARKS, LIGHTX2V_MARK, *TRANSFORMER_ENGINES)
+            for mark in (*vendor_marks, *FLAGGEMS_MARKS, LIGHTX2V_MARK, *TRANSFORMER_ENGINES)
             if item.get_closest_marker(mark)
         ]
         needs = [name for mark in item.iter_markers("needs") for name in mark.args]
         if not marks and not needs:
             item.add_marker(pytest.mark.anyplatform)
-        for reason in (*map(missing, marks), *map(lacking, needs)):
+        for reason in (*(missing(mark, vendor_marks) for mark in marks), *map(lacking, needs)):
             if reason is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))

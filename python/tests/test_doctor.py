@@ -10,7 +10,7 @@ import pytest
 
 import flagos
 from flagos.doctor.check import Check, Status, worst
-from flagos.doctor.libraries import LIBRARIES, find
+from flagos.doctor.libraries import Library, find, of_vendors
 from python.tests.interpreters import Diagnose, FakePackages, Interpreter
 
 
@@ -191,7 +191,7 @@ def test_files_that_were_read_are_listed(diagnose: Diagnose, without_torch: Inte
 def test_a_library_is_found_where_the_linker_looks_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver = next(library for library in LIBRARIES if "libcuda.so.1" in library.sonames)
+    (driver,) = (library for library in of_vendors(in_use=True) if library.name == "cuda")
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     assert find(driver, {}) is None
     cached = tmp_path / "cached.so"
@@ -201,6 +201,23 @@ def test_a_library_is_found_where_the_linker_looks_first(
     first.touch()
     monkeypatch.setenv("LD_LIBRARY_PATH", f"nowhere{os.pathsep}{tmp_path}")
     assert find(driver, {"libcuda.so.1": cached}) == first
+
+
+def test_a_library_is_found_where_installers_put_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    library = Library("collectives", "libmade-up.so.2")
+    packaged = tmp_path / "chips" / "made-up" / "lib" / "libmade-up.so.2"
+    packaged.parent.mkdir(parents=True)
+    packaged.touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert find(library, {}) == packaged
+    installed = tmp_path / "opt" / "lib64" / "libmade-up.so.2"
+    installed.parent.mkdir(parents=True)
+    installed.touch()
+    monkeypatch.setenv("MADE_UP_HOME", str(tmp_path / "opt"))
+    assert find(library, {}) == installed
 
 
 def test_a_library_everybody_can_change_is_a_warning(diagnose: Diagnose, tmp_path: Path) -> None:

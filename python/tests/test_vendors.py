@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import flagos
+from flagos import _core
 from python.tests.interpreters import FakePackages, Interpreter
 
 CORE = Path(__file__).parents[2] / "core"
@@ -64,6 +65,64 @@ def test_its_description_is_the_librarys(interpreter: Interpreter, chip: Path) -
     )
     variables = {"FLAGOS_VENDOR_PATH": str(chip / "example.toml"), "FLAGOS_VENDOR": "chip"}
     assert interpreter.program(program, **variables).out == "example ['chip'] library 12\n"
+
+
+#: Registers a kernel of the example chip and one of the CPU for an operator, whose winner it then prints, with what is
+#: loaded by then.
+KERNELS = """
+from flagos import _core
+_core.register_impl("own::op", "chip.op", "vendor", vendor="example")
+_core.register_impl("own::op", "cpu.op", "reference", backend="cpu")
+%s
+print(_core.explain("own::op")["winner"])
+print("libflagos_example" in open("/proc/self/maps").read())
+"""
+
+
+@pytest.mark.parametrize("route", ["vendor:chip", "vendor:example|cpu", "chip", "example"])
+def test_its_names_are_words_of_the_configuration(
+    interpreter: Interpreter, fakes: FakePackages, chip: Path, route: str
+) -> None:
+    path = {"FLAGOS_VENDOR_PATH": str(chip)}
+    for code, variables in [
+        ("", {"FLAGOS_OP_own__op": route, **path}),
+        ("", {"FLAGOS_OP_own__op": route, **packaged(fakes, chip, "my_chip")}),
+        (f"_core.set_route('own::op', {route!r})", path),
+        (f"_core.push_context({{'own::op': {route!r}}})", path),
+    ]:
+        result = interpreter.program(KERNELS % code, **variables)
+        assert result.out == "chip.op\nFalse\n", result.err
+
+
+def test_an_alias_names_the_vendor_in_every_setting(
+    interpreter: Interpreter, chip: Path, tmp_path: Path
+) -> None:
+    toml = tmp_path / "flagos.toml"
+    toml.write_text("policy.deny_vendors = ['chip']\n")
+    variables = {"FLAGOS_VENDOR_PATH": str(chip), "FLAGOS_CONFIG": str(toml)}
+    assert interpreter.program(KERNELS % "", **variables).out == "cpu.op\nFalse\n"
+    code = "from flagos._core import te; print(te.vendor('Chip'), te.token('vendor:CHIP'))"
+    result = interpreter.program(code, FLAGOS_VENDOR_PATH=str(chip))
+    assert result.out == "example vendor:example\n", result.err
+
+
+def test_a_wrong_name_is_told_with_the_nearest(interpreter: Interpreter, chip: Path) -> None:
+    path = {"FLAGOS_VENDOR_PATH": str(chip)}
+    for route in ("vendor:exmaple", "exmaple"):
+        result = interpreter.program(KERNELS % "", FLAGOS_OP_own__op=route, **path)
+        assert "did you mean `example`?" in result.err
+    result = interpreter.flagos("devices", FLAGOS_VENDOR="exmaple", **path)
+    assert "there is no vendor `exmaple`; did you mean `example`? available here: " in result.err
+
+
+def test_the_doctor_looks_for_what_the_vendors_name(interpreter: Interpreter, chip: Path) -> None:
+    names = {
+        library["soname"] for vendor in _core.built_in_vendors() for library in vendor["libraries"]
+    }
+    for variables in ({}, {"FLAGOS_VENDOR_PATH": str(chip), "FLAGOS_VENDOR": "example"}):
+        checks = interpreter.flagos("doctor", "--json", "--no-canaries", **variables).json["checks"]
+        libraries = {check["name"] for check in checks if check["name"].startswith("library ")}
+        assert libraries == {f"library {name}" for name in (*names, "libflagcx.so")}
 
 
 def test_listing_tries_nothing(interpreter: Interpreter, chip: Path) -> None:

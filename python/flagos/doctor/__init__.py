@@ -29,15 +29,20 @@ def _checks(timeout: float) -> Iterator[Check]:
     core = installation.core(timeout)
     yield core
     yield from installation.distributions()
+    known = list(libraries.ENGINES)
     if core.status is Status.OK:
         yield from configuration.variables()
         configured = configuration.files()
         yield configured
+        in_use = False
         if configured.status is not Status.FAIL:
-            yield configuration.devices()
+            devices = configuration.devices()
+            in_use = devices.status is not Status.FAIL
+            yield devices
             yield from configuration.vendors()
+        known = [*libraries.of_vendors(in_use=in_use), *known]
     yield from contributed.checks(timeout)
-    yield from libraries.libraries()
+    yield from libraries.libraries(known)
 
 
 def summary(checks: Sequence[Check]) -> str:

@@ -1,6 +1,7 @@
 """Checks for vendor and communication libraries of this machine.
 
-No library is opened. The places searched are those of the dynamic linker and of the vendors' installers.
+No library is opened. The libraries are those that the descriptions of vendors name. The places searched are those of
+the dynamic linker, the folder that ``<NAME>_HOME``, ``<NAME>_ROOT`` or ``<NAME>_PATH`` names, and pip packages.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import site
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,52 +25,35 @@ class Library:
     """A library to look for."""
 
     purpose: str
-    sonames: tuple[str, ...]
-    #: Variables that point at an installation. ``folders`` are the folders below it with libraries.
-    roots: tuple[str, ...] = ()
-    folders: tuple[str, ...] = ("lib64", "lib")
-    #: Default folders of the vendor's installer.
-    usual: tuple[str, ...] = ()
-    #: The folder below site-packages, for libraries that come as pip packages.
-    packages: str | None = None
+    soname: str
+
+    @property
+    def name(self) -> str:
+        """The name without ``lib`` and ``.so``, by which installers call folders and variables: ``nccl``."""
+        return self.soname.partition(".so")[0].removeprefix("lib")
 
 
-LIBRARIES = (
-    Library("NVIDIA driver", ("libcuda.so.1",)),
-    Library(
-        "NVIDIA collectives (NCCL)",
-        ("libnccl.so.2", "libnccl.so"),
-        roots=("NCCL_HOME", "NCCL_ROOT"),
-        packages="nvidia/nccl/lib",
-    ),
-    Library(
-        "FlagCX collectives",
-        ("libflagcx.so",),
-        roots=("FLAGCX_PATH", "FLAGCX_HOME"),
-        folders=("build/lib", "lib64", "lib"),
-    ),
-    Library(
-        "Ascend runtime",
-        ("libascendcl.so",),
-        roots=("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"),
-        usual=("/usr/local/Ascend/ascend-toolkit/latest",),
-    ),
-    Library(
-        "Ascend collectives (HCCL)",
-        ("libhccl.so",),
-        roots=("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"),
-        usual=("/usr/local/Ascend/ascend-toolkit/latest",),
-    ),
-    Library("MetaX runtime", ("libmcruntime.so",), roots=("MACA_PATH",), usual=("/opt/maca",)),
-    Library("MetaX collectives", ("libmccl.so",), roots=("MACA_PATH",), usual=("/opt/maca",)),
-)
+#: Libraries of collective engines that belong to no vendor.
+ENGINES = (Library("FlagCX collectives", "libflagcx.so"),)
 
 
-def libraries() -> Iterator[Check]:
+def of_vendors(*, in_use: bool) -> list[Library]:
+    """The libraries that the vendors of this build name, and with ``in_use`` those of the vendor in use."""
+    from flagos import _core
+
+    vendors = _core.built_in_vendors()
+    if in_use:
+        vendors.append(_core.vendor_info())
+    named = (library for vendor in vendors for library in vendor["libraries"])
+    found = {library["soname"]: Library(library["text"], library["soname"]) for library in named}
+    return list(found.values())
+
+
+def libraries(known: Iterable[Library]) -> Iterator[Check]:
     """One check per library. A missing library is no problem by itself."""
     cache = linker_cache()
-    for library in LIBRARIES:
-        name = f"library {library.sonames[0]}"
+    for library in known:
+        name = f"library {library.soname}"
         path = find(library, cache)
         if path is None:
             yield ok(name, f"not found (only needed for: {library.purpose})", path=None)
@@ -85,28 +69,25 @@ def libraries() -> Iterator[Check]:
 
 
 def find(library: Library, cache: dict[str, Path]) -> Path | None:
-    """The first file among the places searched, in the linker's order and then the vendor's."""
+    """The first file among the places searched: the linker's folders, then those of installers, then its cache."""
     for folder in _folders(library):
-        for soname in library.sonames:
-            candidate = folder / soname
-            if candidate.is_file():
-                return candidate
-    for soname in library.sonames:
-        cached = cache.get(soname)
-        if cached is not None and cached.is_file():
-            return cached
-    return None
+        candidate = folder / library.soname
+        if candidate.is_file():
+            return candidate
+    cached = cache.get(library.soname)
+    return cached if cached is not None and cached.is_file() else None
 
 
 def _folders(library: Library) -> Iterator[Path]:
     search = os.environ.get("LD_LIBRARY_PATH", "")
     yield from (Path(folder) for folder in search.split(os.pathsep) if folder)
-    roots = [value for name in library.roots if (value := os.environ.get(name))]
-    for root in (*roots, *library.usual):
-        yield from (Path(root, folder) for folder in library.folders)
-    if library.packages is not None:
-        for packages in {*site.getsitepackages(), site.getusersitepackages(), *sys.path}:
-            yield Path(packages, library.packages)
+    prefix = re.sub(r"\W", "_", library.name).upper()
+    for suffix in ("HOME", "ROOT", "PATH"):
+        if root := os.environ.get(f"{prefix}_{suffix}"):
+            yield from (Path(root, folder) for folder in ("build/lib", "lib64", "lib"))
+    # A vendor's pip packages have each library in a folder of the library's name, below that of the vendor.
+    for packages in {*site.getsitepackages(), site.getusersitepackages(), *sys.path}:
+        yield from Path(packages).glob(f"*/{library.name}/lib")
 
 
 def linker_cache() -> dict[str, Path]:
