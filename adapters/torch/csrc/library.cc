@@ -63,7 +63,7 @@ std::vector<at::Tensor> each_of(at::TensorList tensors, Map map) {
   return mapped;
 }
 
-// Statistics of pinned memory under the names that torch.cuda uses.
+// Statistics of pinned memory under the names that torch's own devices use.
 c10::Dict<std::string, int64_t> host_memory_stats() {
   const at::HostStats stats = at::getHostAllocator(kFlagos)->get_stats();
   c10::Dict<std::string, int64_t> named;
@@ -102,13 +102,13 @@ void register_library() {
   // torch.flagos.graph sets it while it captures: errors then tell the operator.
   library.def(
       "set_capturing(bool capturing) -> ()", [](bool now) { __atomic_store_n(&capturing, now, __ATOMIC_RELAXED); });
-  // Around compiled graphs: each flagos tensor as a CUDA one over the same memory, or the reverse, without autograd.
-  library.def("as_cuda(Tensor[] tensors) -> Tensor[]", [](at::TensorList tensors) {
+  // Around compiled graphs: each flagos tensor as a native one over the same memory, or the reverse, without autograd.
+  library.def("as_native(Tensor[] tensors) -> Tensor[]", [](at::TensorList tensors) {
     return each_of(tensors, [](const at::Tensor& tensor) { return is_flagos(tensor) ? shared_alias(tensor) : tensor; });
   });
   library.def("as_flagos(Tensor[] tensors) -> Tensor[]", [](at::TensorList tensors) {
     return each_of(
-        tensors, [](const at::Tensor& tensor) { return tensor.is_cuda() ? share_with_flagos(tensor) : tensor; });
+        tensors, [](const at::Tensor& tensor) { return tensor.device().type() == native->type ? share_with_flagos(tensor) : tensor; });
   });
   // The native generator inside a flagos one, for graphs of the native device.
   library.def(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times for DistributedDataParallel's statistics from events of the device, as its timer for CUDA takes them.
+// Times for DistributedDataParallel's statistics from events of the device, as torch takes them on its own devices.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 

@@ -2,8 +2,8 @@
 // Collectives of an engine that queues them on streams (NCCL and others): streams and events of torch, a watchdog
 // for what was queued.
 //
-// Everything goes through torch's guard of the flagos device, which under the cuda vendor is CUDA's: nothing here
-// needs CUDA's headers or libraries.
+// Everything goes through torch's guard of the flagos device, or of the native device beneath it: nothing here needs a
+// vendor's headers or libraries.
 #pragma once
 
 #include <c10/core/Stream.h>

@@ -13,8 +13,8 @@ namespace flagos {
 c10::intrusive_ptr<c10d::Work>
 sum_sparse(c10d::Backend& group, at::Tensor& tensor, const c10d::AllreduceOptions& options);
 
-// Lets torch.distributed send sparse tensors of the device to their group's backend, as torch does for those of the
-// CPU and of CUDA.
+// Lets torch.distributed send sparse tensors of the device to their group's backend, as torch does for those of
+// its own devices.
 void register_sparse_reduction();
 
 } // namespace flagos

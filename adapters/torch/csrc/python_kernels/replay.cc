@@ -2,7 +2,6 @@
 #include "python_kernels/replay.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/fill_ops.h>
 
@@ -105,11 +104,11 @@ void Program::run(const Signature& signature, torch::jit::Stack* stack, size_t n
               allocator,
               /*resizable=*/true));
     } else {
-      memories.scratch[i] = at::detail::getCUDAHooks().getCUDADeviceAllocator()->allocate(nbytes);
+      memories.scratch[i] = c10::GetAllocator(native->type)->allocate(nbytes);
     }
   }
   const c10::impl::DeviceGuardImplInterface* guard = native_guard();
-  const c10::Device device(c10::DeviceType::CUDA, signature.device);
+  const c10::Device device(native->type, signature.device);
   const auto stream = reinterpret_cast<uint64_t>(guard->getStreamNativeHandle(guard->getStream(device)));
   for (const FlagosStep& step : c10::ArrayRef<FlagosStep>(recording_->steps, recording_->num_steps)) {
     if (C10_LIKELY(step.kind == FLAGOS_STEP_LAUNCH)) {

@@ -23,7 +23,7 @@ at::Tensor& TypedCall::written_here(const at::Tensor& tensor) {
 
 at::Tensor typed_result(const TypedCall& call, at::Tensor native) {
   if (!native.defined() || native.device().type() != flagos::native->type) {
-    return native; // such as the counts and seeds that CUDA kernels return on the CPU
+    return native; // such as the counts and seeds that kernels of other devices return on the CPU
   }
   const c10::TensorImpl* impl = native.unsafeGetTensorImpl();
   const c10::StorageImpl* storage = native.storage().unsafeGetStorageImpl();

@@ -147,14 +147,14 @@ class _OverCuda(OutputCode):
         self.compiled = compiled
         self._where = where  # indices of the arguments that are on flagos
         self._results = results
-        self._as_cuda = torch.ops.flagos.as_cuda.default
+        self._as_native = torch.ops.flagos.as_native.default
         self._as_flagos = torch.ops.flagos.as_flagos.default
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         arguments = list(inputs)
         if isinstance(inputs, list):
             inputs.clear()  # the graph frees its arguments while it runs
-        views = self._as_cuda([arguments[index] for index in self._where])
+        views = self._as_native([arguments[index] for index in self._where])
         for index, view in zip(self._where, views, strict=True):
             arguments[index] = view
         del views
