@@ -269,6 +269,31 @@ def test_threads_call_while_another_registers() -> None:
     assert wrong == []
 
 
+def test_what_is_unregistered_while_it_is_ranked_is_not_called() -> None:
+    m = manager(impl("r", "reference"), impl("f"))
+    store = m.registry._store
+
+    class Racing:
+        """The store, with another thread's work after the first answer."""
+
+        asked = 0
+
+        def rank(self, *arguments: Any) -> Any:
+            found = store.rank(*arguments)
+            self.asked += 1
+            if self.asked == 1:
+                m.registry.unregister("my_op", "f")
+            return found
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+    racing = Racing()
+    m.registry._store = racing  # type: ignore[assignment]
+    assert m.bound("my_op")() == "r"
+    assert racing.asked >= 2
+
+
 def test_the_module_has_operators_as_attributes_and_enumerations() -> None:
     m = manager(impl("f"))
     tex = TEFLModule(m)

@@ -107,8 +107,9 @@ void register_library() {
     return each_of(tensors, [](const at::Tensor& tensor) { return is_flagos(tensor) ? shared_alias(tensor) : tensor; });
   });
   library.def("as_flagos(Tensor[] tensors) -> Tensor[]", [](at::TensorList tensors) {
-    return each_of(
-        tensors, [](const at::Tensor& tensor) { return tensor.device().type() == native->type ? share_with_flagos(tensor) : tensor; });
+    return each_of(tensors, [](const at::Tensor& tensor) {
+      return tensor.device().type() == native->type ? share_with_flagos(tensor) : tensor;
+    });
   });
   // The native generator inside a flagos one, for graphs of the native device.
   library.def(

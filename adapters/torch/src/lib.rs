@@ -145,8 +145,8 @@ extern "C" fn push_op(
 ) {
     // SAFETY: `context` is the Vec of `registered_ops`.
     let ops = unsafe { &mut *context.cast::<Vec<RegisteredOp>>() };
-    // SAFETY: the shim gives NUL-terminated strings, or NULL for the reason.
     let text = |given: *const c_char| {
+        // SAFETY: the shim gives NUL-terminated strings, or NULL for the reason, which is not asked for its text.
         unsafe { CStr::from_ptr(given) }
             .to_string_lossy()
             .into_owned()

@@ -152,7 +152,18 @@ class OpManager:
             return known_before[2], known_before[3]
         self.ensure_initialized()
         self._registry.probe(op_name)
-        epoch = _operator.epoch()
+        while True:
+            epoch = _operator.epoch()
+            usable, strict = self._usable(op_name, layer)
+            try:
+                candidates = [self._implementation(op_name, *found) for found in usable]
+            except LookupError:  # unregistered by another thread since, and out of the next answer
+                continue
+            self._rankings[op_name] = (epoch, layer, candidates, strict)
+            return candidates, strict
+
+    def _usable(self, op_name: str, layer: int | None) -> tuple[list[tuple[str, int | None]], bool]:
+        """Id and token of every usable implementation, and whether a failure of the first is final."""
         try:
             usable, strict, blocked = self._registry._store.rank(op_name, layer)
         except InvalidArgumentError as error:
@@ -164,9 +175,7 @@ class OpManager:
             raise UnsupportedError(
                 f"No available implementation for op='{op_name}'. Registered: {registered}; {blocked}"
             )
-        candidates = [self._implementation(op_name, *found) for found in usable]
-        self._rankings[op_name] = (epoch, layer, candidates, strict)
-        return candidates, strict
+        return usable, strict
 
     def _implementation(self, op_name: str, impl_id: str, token: int | None) -> OpImpl:
         impl = self._registry.get_implementation(op_name, impl_id)
