@@ -342,7 +342,7 @@ gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside C
 	exit $$failed
 
 CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc)) $(wildcard core/examples/vendor/*.[ch]) core/tests/vendor_conformance_cuda/simulated/*.cc \
-  tests/simulated_ccl/*.cc tests/simulated_ccl/*.h tests/bench/*.cc
+  tests/simulated_ccl/*.cc tests/simulated_ccl/*.h tests/simulated_ascend/*.cc tests/simulated_ascend/*.h tests/bench/*.cc
 
 .PHONY: lint
 lint: setup-dev $(STAMPS)/bindings ## rustfmt, clippy, ruff, mypy and clang-format, all without a warning

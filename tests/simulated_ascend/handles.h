@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles are addresses that nobody can read and that are never used again, so that a stale one is always noticed.
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace simulated_ascend {
+
+enum class Kind { kContext, kStream, kEvent, kModel, kTaskGroup, kNone };
+
+const char* name_of(Kind kind);
+
+// All under the lock.
+void* make_handle(Kind kind, std::shared_ptr<void> object);
+void destroy_handle(void* handle);
+// The object of a live handle of this kind; otherwise nothing, and the reason in words.
+std::shared_ptr<void> find_handle(void* handle, Kind kind, std::string* why);
+size_t live_handles(Kind kind);
+
+// The number of live objects by the names of simulated_ascend_live.
+size_t live(const std::string& kind);
+// Records what is alive as leaks; the number of kinds that were.
+void record_leaks(const char* function);
+
+} // namespace simulated_ascend

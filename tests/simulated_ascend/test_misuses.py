@@ -1,0 +1,32 @@
+"""The simulated runtime records every misuse, and nothing of correct use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+# Both modules register their programs.
+from tests.simulated_ascend import misuses, uses  # noqa: F401
+from tests.simulated_ascend.library import CASES, run
+
+# What is recorded in a child of the program's process, or at the end of it.
+BY_FILE_ALONE = {
+    "misuses.forked_child",
+    "misuses.import_that_the_exporter_does_not_allow",
+    "misuses.leaks_at_exit",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_program(name: str, tmp_path: Path) -> None:
+    recorded, report = run(name, tmp_path)
+    expected = list(CASES[name].recorded)
+    assert report == expected
+    assert recorded == ([] if name in BY_FILE_ALONE else expected)
+
+
+def test_there_are_programs_of_both_kinds() -> None:
+    assert all(case.recorded for name, case in CASES.items() if name.startswith("misuses."))
+    assert sum(name.startswith("misuses.") for name in CASES) >= 60
+    assert any(not case.recorded for case in CASES.values())
