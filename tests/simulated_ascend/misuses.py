@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from collections.abc import Callable
 
 from tests.simulated_ascend.importer import export, importer
@@ -366,8 +367,17 @@ def stream_destroyed_with_work(acl: Acl) -> None:
     acl.start()
     stream, gate = acl.stream(), threading.Event()
     acl.aclrtLaunchHostFunc(stream, acl.function(gate.wait), None)
-    threading.Timer(0.1, gate.set).start()
+
+    def open_when_recorded() -> None:
+        while not acl.misuses():
+            time.sleep(0.001)
+        gate.set()
+
+    # The call waits for the work, so that another thread lets it go on.
+    thread = threading.Thread(target=open_when_recorded)
+    thread.start()
     acl.aclrtDestroyStream(stream)
+    thread.join()
 
 
 @program("aclrtDestroyStream: the default stream cannot be destroyed (refused: 107000)")
@@ -718,6 +728,55 @@ def kernel_that_uses_memory_that_it_has_not(acl: Acl) -> None:
 
     acl.simulated_ascend_launch(stream, b"kernel", acl.kernel(kernel), None, None, 0)
     acl.aclrtSynchronizeStream(stream)
+
+
+class Use(ctypes.Structure):
+    """simulated_ascend_use."""
+
+    _fields_ = [("address", ctypes.c_void_p), ("size", ctypes.c_size_t), ("writes", ctypes.c_int)]
+
+
+@program(
+    "simulated_ascend_launch: softmax uses memory that is not allocated (refused: 107000)",
+    "simulated_ascend_launch: softmax uses memory 44 bytes beyond the end of its block of 256 (refused: 107000)",
+    "simulated_ascend_launch: softmax uses memory of another device, which is no peer (refused: 107000)",
+)
+def kernel_queued_with_memory_that_it_has_not(acl: Acl) -> None:
+    acl.start(1)
+    elsewhere = acl.malloc()
+    acl.aclrtSetDevice(0)
+    stream, block, freed = acl.stream(), acl.malloc(), acl.malloc()
+    acl.aclrtFree(freed)
+    kernel = acl.kernel(lambda: 0)
+    for use in (Use(freed, 8, 1), Use(block, 300, 0), Use(elsewhere, 8, 0)):
+        arguments = (stream, b"softmax", kernel, None, ctypes.byref(use), 1)
+        acl.refused(107000, "simulated_ascend_launch", *arguments)
+
+
+@program("aclrtFree: the block is used by work that has not run (not noticed by the vendor)")
+def free_while_a_kernel_uses_the_block(acl: Acl) -> None:
+    acl.start()
+    stream, block = acl.stream(), acl.malloc()
+    use = Use(block, 256, 0)
+    with acl.held(stream):
+        kernel = acl.kernel(lambda: 0)
+        acl.simulated_ascend_launch(stream, b"softmax", kernel, None, ctypes.byref(use), 1)
+        acl.aclrtFree(block)
+    acl.aclrtSynchronizeStream(stream)
+
+
+@program(
+    "aclrtDeviceEnablePeerAccess: the peer must be another device and the flags 0 (refused: 107000)"
+)
+def peer_of_itself(acl: Acl) -> None:
+    acl.start()
+    acl.refused(107000, "aclrtDeviceEnablePeerAccess", 0, 0)
+
+
+@program("aclrtDeviceDisablePeerAccess: the peer was not enabled (refused: 107000)")
+def peer_that_was_not_enabled(acl: Acl) -> None:
+    acl.start()
+    acl.refused(107000, "aclrtDeviceDisablePeerAccess", 1)
 
 
 @program("aclrtIpcMemImportByKey: the key is of this process (refused: 107000)")

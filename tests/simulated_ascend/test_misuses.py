@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 # Both modules register their programs.
 from tests.simulated_ascend import misuses, uses  # noqa: F401
-from tests.simulated_ascend.library import CASES, run
+from tests.simulated_ascend.library import CASES, library, run
 
 # What is recorded in a child of the program's process, or at the end of it.
 BY_FILE_ALONE = {
@@ -24,6 +28,22 @@ def test_program(name: str, tmp_path: Path) -> None:
     expected = list(CASES[name].recorded)
     assert report == expected
     assert recorded == ([] if name in BY_FILE_ALONE else expected)
+
+
+def test_settings_that_cannot_be_read_end_the_process() -> None:
+    load = f"import ctypes; ctypes.CDLL({str(library())!r})"
+    for name, value in (
+        ("MEMORY", "much"),
+        ("FAULT", "aclrtFree"),
+        ("HIDE", "aclrtNothing"),
+        ("VERSION", "x"),
+    ):
+        environment = {**os.environ, f"SIMULATED_ASCEND_{name}": value}
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", load], env=environment, capture_output=True
+        )
+        assert done.returncode == -signal.SIGABRT
+        assert value.encode() in done.stderr
 
 
 def test_there_are_programs_of_both_kinds() -> None:
