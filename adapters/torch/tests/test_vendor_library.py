@@ -290,3 +290,15 @@ for t in (expected, got):  # parts that overlap are the CPU kernel's affair, whi
 assert fallbacks() == {"aten::add_.Tensor": 1}, fallbacks()
 close(got, expected)
 """)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_integers_are_counted_as_on_the_host(dtype, on_chip):
+    on_chip(f"""
+x = torch.tensor([0, 1, 1, 3], dtype=torch.{dtype})
+assert torch.histc(device(x), bins=4, min=0, max=3).tolist() == [1, 2, 0, 1]
+out = torch.empty(0, dtype=x.dtype, device="flagos")
+assert torch.histc(device(x), bins=4, min=0, max=3, out=out) is out and out.tolist() == [1, 2, 0, 1]
+assert fallbacks()["aten::histc"] == 1, fallbacks()
+same(torch.histc(device(x.float()), bins=4), torch.histc(x.float(), bins=4))
+""")

@@ -11,8 +11,12 @@ namespace flagos {
 namespace {
 
 // CUDA has a histogram of integers, torch's CPU none.
+bool is_of_integers(const at::Tensor& self) {
+  return c10::isIntegralType(self.scalar_type(), /*includeBool=*/false);
+}
+
 bool is_counted_here(const at::Tensor& self) {
-  return is_flagos(self) && c10::isIntegralType(self.scalar_type(), /*includeBool=*/false);
+  return is_flagos(self) && is_of_integers(self);
 }
 
 // Counts as CUDA does (aten/src/ATen/native/cuda/SummaryOps.cu): in 64-bit integers, with bounds truncated to them.
@@ -47,11 +51,7 @@ at::Tensor histc(const at::Tensor& self, int64_t bins, const at::Scalar& min, co
 }
 
 at::Tensor&
-histc_out(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max, at::Tensor& out) {
-  if (!is_counted_here(self)) {
-    return Typed<at::_ops::histc_out>::call(self, bins, min, max, out);
-  }
-  Slot<at::_ops::histc_out>::enter();
+count_into(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max, at::Tensor& out) {
   TORCH_CHECK(
       out.scalar_type() == self.scalar_type(),
       "torch.histogram: input tensor and hist tensor should have the same dtype, but got input ",
@@ -63,7 +63,39 @@ histc_out(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at:
   return out.copy_(counted);
 }
 
+at::Tensor&
+histc_out(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max, at::Tensor& out) {
+  if (!is_counted_here(self)) {
+    return Typed<at::_ops::histc_out>::call(self, bins, min, max, out);
+  }
+  Slot<at::_ops::histc_out>::enter();
+  return count_into(self, bins, min, max, out);
+}
+
 } // namespace
+
+bool count_copies(const std::string& op, torch::jit::Stack* arguments) {
+  const bool into = op == "aten::histc.out";
+  const size_t count_of_arguments = into ? 5 : 4;
+  if ((!into && op != "aten::histc") ||
+      !is_of_integers(torch::jit::peek(*arguments, 0, count_of_arguments).toTensor())) {
+    return false;
+  }
+  const auto argument = [&](size_t place) { return torch::jit::peek(*arguments, place, count_of_arguments); };
+  const at::Tensor self = argument(0).toTensor();
+  const int64_t bins = argument(1).toInt();
+  const at::Scalar min = argument(2).toScalar();
+  const at::Scalar max = argument(3).toScalar();
+  at::Tensor counted = into ? argument(4).toTensor() : at::Tensor();
+  if (into) {
+    count_into(self, bins, min, max, counted);
+  } else {
+    counted = count(self, bins, min, max);
+  }
+  torch::jit::drop(*arguments, count_of_arguments);
+  arguments->emplace_back(std::move(counted));
+  return true;
+}
 
 void register_histc(Registrar& registrar) {
   registrar.kernel<at::_ops::histc>(TORCH_FN(histc));

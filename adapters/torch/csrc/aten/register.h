@@ -17,6 +17,9 @@ void register_dropout(Registrar& registrar);
 void register_rnn(Registrar& registrar);
 // Likewise: operators of which torch has kernels for accelerators only.
 void register_histc(Registrar& registrar);
+
+// Serves histc of integers on copies that are on the CPU, whose own kernel takes none; false for all other calls.
+bool count_copies(const std::string& op, torch::jit::Stack* arguments);
 void register_sync_batch_norm(Registrar& registrar);
 
 void register_typed_pointwise(Registrar& registrar);

@@ -44,6 +44,47 @@ struct Workspaces {
   }
 };
 
+// The text with `?` for every byte that is not of UTF-8: Python could not read it.
+std::string printable(std::string text) {
+  const auto continues = [&](size_t place) {
+    return place < text.size() && (static_cast<unsigned char>(text[place]) & 0xC0U) == 0x80U;
+  };
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const size_t more = byte < 0x80 ? 0
+        : (byte >> 5U) == 0x6       ? 1
+        : (byte >> 4U) == 0xE       ? 2
+        : (byte >> 3U) == 0x1E      ? 3
+                                    : 4;
+    bool whole = more < 4;
+    for (size_t k = 1; whole && k <= more; ++k) {
+      whole = continues(i + k);
+    }
+    if (!whole) {
+      text[i] = '?';
+    }
+    i += whole ? more + 1 : 1;
+  }
+  return text;
+}
+
+// What the user has to know of a status beside the library's own text.
+std::string meaning(int32_t status) {
+  switch (status) {
+    case FLAGOS_VENDOR_INVALID_ARGUMENT:
+    case FLAGOS_VENDOR_CONFIG:
+    case FLAGOS_VENDOR_OUT_OF_MEMORY:
+    case FLAGOS_VENDOR_DEVICE:
+      return "";
+    case FLAGOS_VENDOR_DEVICE_LOST:
+      return "; the device is lost, and this process has to be restarted";
+    case FLAGOS_VENDOR_INTERNAL:
+      return "; this is a defect of the vendor's library";
+    default:
+      return "; status " + std::to_string(status) + " has no meaning, which is a defect of the vendor's library";
+  }
+}
+
 int32_t give_workspace(void* context, size_t nbytes, void** address) noexcept {
   auto* workspaces = static_cast<Workspaces*>(context);
   void* block = nullptr;
@@ -313,7 +354,11 @@ void LibraryCall::settle() {
   }
 }
 
-bool LibraryCall::run(const FlagosKernels& kernels, const FlagosKernel* kernel, bool random, std::string& why_not) {
+bool LibraryCall::run(
+    const FlagosKernels& kernels,
+    const FlagosKernel* kernel,
+    const Form& form,
+    std::string& why_not) {
   settle();
   FlagosKernelCall call{};
   call.struct_size = sizeof(call);
@@ -327,7 +372,7 @@ bool LibraryCall::run(const FlagosKernels& kernels, const FlagosKernel* kernel, 
   Workspaces workspaces{device_, {}};
   call.workspace = &give_workspace;
   call.context = &workspaces;
-  if (random) {
+  if (form.random) {
     // The generator is the CPU's, so that all that falls back draws from it too: a number of it seeds the call.
     const at::Generator& given = generator_.defined() ? generator_ : default_generator(device_);
     const at::Generator native = native_generator(given);
@@ -336,19 +381,20 @@ bool LibraryCall::run(const FlagosKernels& kernels, const FlagosKernel* kernel, 
     call.seed = generator->random64();
   }
   const int32_t status = kernels.run(kernel, &call);
+  // A kernel that goes on without its workspace has computed nothing.
+  if (C10_UNLIKELY(workspaces.failure != FLAGOS_OK)) {
+    raise(workspaces.failure);
+  }
   if (C10_LIKELY(status == FLAGOS_VENDOR_OK)) {
     return true;
   }
-  if (workspaces.failure != FLAGOS_OK) {
-    raise(workspaces.failure);
-  }
   const char* text = kernels.last_error();
-  const std::string message = text != nullptr ? text : "the vendor's library gives no reason";
+  const std::string message = printable(text != nullptr ? text : "the vendor's library gives no reason");
   if (status == FLAGOS_VENDOR_UNSUPPORTED) {
     why_not = message;
     return false;
   }
-  raise(status, "flagos: " + message);
+  raise(status, "flagos: " + form.name + ": " + message + meaning(status) + " (vendor: " + native->vendor + ")");
 }
 
 } // namespace flagos

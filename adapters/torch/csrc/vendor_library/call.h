@@ -48,7 +48,7 @@ class LibraryCall {
   void add_output(const at::Tensor& tensor);
 
   // Queues the call. Returns false with the reason if the kernel declines it; throws if it fails.
-  bool run(const FlagosKernels& kernels, const FlagosKernel* kernel, bool random, std::string& why_not);
+  bool run(const FlagosKernels& kernels, const FlagosKernel* kernel, const Form& form, std::string& why_not);
 
  private:
   bool add(const c10::IValue& value, ArgumentKind kind, bool has_tensors, std::string& why_not);

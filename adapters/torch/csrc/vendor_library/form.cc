@@ -111,6 +111,7 @@ std::optional<Form> form_of(const c10::OperatorHandle& op, std::string& why_not)
     }
   }
   Form form;
+  form.name = c10::toString(op.operator_name());
   const std::string& base = schema.name();
   if (written.empty()) {
     form.functional = op;

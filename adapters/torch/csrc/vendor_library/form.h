@@ -16,6 +16,7 @@ namespace flagos {
 enum class ArgumentKind : uint8_t { kPlain, kNumber, kDtype, kNothing };
 
 struct Form {
+  std::string name; // of the operator that is called
   // The operator whose results have the shapes and dtypes of the outputs; none if the outputs are given.
   std::optional<c10::OperatorHandle> functional;
   // Of the leading arguments that the kernel gets; `out` arguments follow them.

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "aten/alias.h"
+#include "aten/register.h"
 #include "runtime/allocator.h"
 #include "vendor_library/call.h"
 #include "vendor_library/inference.h"
@@ -165,7 +166,7 @@ bool call_library(Kernel& kernel, torch::jit::Stack* stack, size_t num_arguments
     }
     call.add_output(output);
   }
-  if (!call.run(*library_kernels(), kernel.kernel, form.random, why_not)) {
+  if (!call.run(*library_kernels(), kernel.kernel, form, why_not)) {
     return false;
   }
   stack->erase(stack->begin() + static_cast<ptrdiff_t>(first), stack->end());
@@ -191,6 +192,9 @@ void call_cpu(
       [&](torch::jit::Stack* copies) {
         if (!traits.metadata_only) {
           check(core->op_record_fallback(name.c_str(), why.c_str()));
+        }
+        if (count_copies(name, copies)) {
+          return;
         }
         match_statistics(name, copies);
         op.redispatchBoxed(native_keys, copies);
