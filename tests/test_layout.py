@@ -31,6 +31,7 @@ CRATES: dict[str, set[str]] = {
     "flagos-core": set(),
     "flagos-example-chip": set(),
     "flagos-exported-host": {"flagos-core"},
+    "flagos-exported-ascend": {"flagos-core"},
     "flagos-exported-cuda": {"flagos-core"},
     "flagos-cudalib": {"flagos-core"},
     "flagos-comm": set(),

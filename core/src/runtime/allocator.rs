@@ -36,6 +36,8 @@ pub struct CachingAllocator<V: Vendor + ?Sized> {
     devices: Box<[Device]>,
     /// Address to device, for every segment.
     segments: Ranges<usize>,
+    /// As [`Vendor::padding`].
+    padding: usize,
 }
 
 struct Device {
@@ -92,6 +94,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         });
         let devices = devices.collect::<Result<_>>()?;
         Ok(Self {
+            padding: vendor.padding(),
             vendor,
             streams,
             devices,
@@ -105,7 +108,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         if nbytes == 0 {
             return Ok(None);
         }
-        let Some(size) = block_size(nbytes) else {
+        let Some(size) = block_size(nbytes, self.padding) else {
             return Err(self.more_than_there_is(device, nbytes));
         };
         {

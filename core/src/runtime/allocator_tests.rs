@@ -486,7 +486,7 @@ fn out_of_memory_in_earnest(
     nbytes: usize,
     held: &[Held],
 ) -> Result<(), TestCaseError> {
-    let size = pool::block_size(nbytes).expect("not too large");
+    let size = pool::block_size(nbytes, 0).expect("not too large");
     let json = allocator.snapshot_json(0).expect("a snapshot");
     let segments: Vec<serde_json::Value> = serde_json::from_str(&json).expect("a list");
     let mut kept = 0;

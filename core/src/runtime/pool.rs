@@ -25,10 +25,10 @@ const LARGE_BLOCK: usize = 10 << 20;
 /// The largest block: more bytes than any address space of today has.
 const LARGEST_BLOCK: usize = 1 << 47;
 
-/// The size of the block that serves a request of `nbytes`; `None` when there is no such size.
+/// The size of the block that serves a request of `nbytes` and has `padding` behind it; `None` when there is no such size.
 #[inline]
-pub(super) fn block_size(nbytes: usize) -> Option<usize> {
-    let size = nbytes.checked_add(QUANTUM - 1)? & !(QUANTUM - 1);
+pub(super) fn block_size(nbytes: usize, padding: usize) -> Option<usize> {
+    let size = nbytes.checked_add(padding)?.checked_add(QUANTUM - 1)? & !(QUANTUM - 1);
     (size <= LARGEST_BLOCK).then_some(size)
 }
 
@@ -361,11 +361,14 @@ mod tests {
 
     #[test]
     fn rounds_up_to_512_and_refuses_the_impossible() {
-        assert_eq!(block_size(1), Some(512));
-        assert_eq!(block_size(512), Some(512));
-        assert_eq!(block_size(513), Some(1024));
-        assert_eq!(block_size(LARGEST_BLOCK + 1), None);
-        assert_eq!(block_size(usize::MAX), None);
+        assert_eq!(block_size(1, 0), Some(512));
+        assert_eq!(block_size(512, 0), Some(512));
+        assert_eq!(block_size(513, 0), Some(1024));
+        assert_eq!(block_size(480, 32), Some(512));
+        assert_eq!(block_size(481, 32), Some(1024));
+        assert_eq!(block_size(usize::MAX - 16, 32), None);
+        assert_eq!(block_size(LARGEST_BLOCK + 1, 0), None);
+        assert_eq!(block_size(usize::MAX, 0), None);
     }
 
     #[test]

@@ -5,8 +5,14 @@ use std::collections::BTreeMap;
 use parking_lot::RwLock;
 
 /// Disjoint address ranges, each with a value.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ranges<T>(RwLock<BTreeMap<usize, (usize, T)>>);
+
+impl<T> Default for Ranges<T> {
+    fn default() -> Self {
+        Self(RwLock::default())
+    }
+}
 
 impl<T: Copy> Ranges<T> {
     /// Adds `[start, start + size)`.

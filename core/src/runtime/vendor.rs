@@ -70,6 +70,12 @@ pub trait Vendor: Send + Sync {
     /// work touches the memory.
     unsafe fn free(&self, device: usize, address: NonNull<u8>, nbytes: usize);
 
+    /// The bytes by which kernels may read beyond the end of a tensor's memory. The caching allocator keeps them within
+    /// the tensor's block, so that whoever allocates memory for kernels otherwise has to ask for as much more.
+    fn padding(&self) -> usize {
+        0
+    }
+
     /// Allocates `nbytes > 0` of page-locked host memory that every device can copy from and to.
     fn pinned_alloc(&self, nbytes: usize) -> Result<NonNull<u8>>;
 

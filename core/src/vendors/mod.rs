@@ -3,10 +3,12 @@
 //! A vendor of this build registers itself with `inventory`. The linker drops a module that no code names, so each
 //! vendor's module is named here, and a test counts them.
 
+pub mod ascend;
 #[cfg(not(loom))]
 pub mod conformance;
 pub mod cuda;
 pub mod discovery;
+mod driver_library;
 mod entry;
 pub mod host;
 pub mod library;
@@ -24,7 +26,7 @@ use selection::Catalogue;
 /// Every vendor of this build.
 pub fn built_in() -> impl Iterator<Item = &'static BuiltIn> {
     // Naming the module keeps its registration in the binary.
-    let _named = [&cuda::ENTRY, &host::ENTRY];
+    let _named = [&ascend::ENTRY, &cuda::ENTRY, &host::ENTRY];
     inventory::iter::<BuiltIn>()
 }
 
@@ -70,7 +72,7 @@ mod tests {
     fn exactly_these_vendors_are_linked() {
         let mut names: Vec<_> = built_in().map(|entry| entry.name()).collect();
         names.sort_unstable();
-        assert_eq!(names, ["cuda", "host"]);
+        assert_eq!(names, ["ascend", "cuda", "host"]);
         let declared = crate::descriptions::built_in().into_iter();
         assert!(names
             .iter()

@@ -8,14 +8,14 @@ use crate::error::{Error, Result};
 
 use super::api::{Api, OLDEST};
 use super::error::check;
-use super::library;
+use crate::vendors::driver_library;
 
 /// The driver library, opened but not initialised; or the reason why it cannot be opened. Decided once per
 /// process.
 pub(super) fn open() -> std::result::Result<&'static Api, &'static str> {
     static OPENED: OnceLock<std::result::Result<Api, String>> = OnceLock::new();
     let opened = OPENED.get_or_init(|| {
-        let library = library::open(&["libcuda.so.1", "libcuda.so"]).map_err(|missing| {
+        let library = driver_library::open(&["libcuda.so.1", "libcuda.so"]).map_err(|missing| {
             format!(
                 "{missing}; install NVIDIA's driver, and in a container let it in: \
                  NVIDIA_DRIVER_CAPABILITIES=compute,utility"

@@ -20,7 +20,6 @@ mod driver;
 mod error;
 mod event;
 mod kernel;
-mod library;
 mod nvml;
 mod peer;
 mod shape;

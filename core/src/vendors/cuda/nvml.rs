@@ -5,7 +5,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 
-use super::library;
+use crate::vendors::driver_library;
 
 /// The library's answer about the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ struct Nvml {
 
 impl Nvml {
     fn open() -> Result<Self, String> {
-        let library = library::open(&["libnvidia-ml.so.1"])?;
+        let library = driver_library::open(&["libnvidia-ml.so.1"])?;
         // SAFETY: the signatures are those of nvml.h, and the library is never closed.
         let found = unsafe {
             || -> Result<Self, libloading::Error> {

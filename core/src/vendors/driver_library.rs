@@ -9,7 +9,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 pub(super) fn open(sonames: &[&str]) -> Result<&'static libloading::Library, String> {
     let mut first = None;
     for soname in sonames {
-        // SAFETY: the names are fixed ones of NVIDIA's driver, whose constructors touch no device.
+        // SAFETY: the names are fixed ones of vendors' drivers, whose constructors touch no device.
         match unsafe { Library::open(Some(OsStr::new(soname)), RTLD_NOW | RTLD_LOCAL) } {
             Ok(library) => return Ok(Box::leak(Box::new(library.into()))),
             Err(error) => {

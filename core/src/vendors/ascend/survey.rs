@@ -1,0 +1,83 @@
+//! Whether this machine has Ascend devices that this process may use, without initialising the ACL runtime.
+
+use std::fs;
+
+use super::api::SUCCESS;
+use super::driver;
+use super::visible;
+
+/// The number of devices this process sees (at least one), or the reason why it sees none. `visible` is the
+/// configuration's `ASCEND_RT_VISIBLE_DEVICES`. Loads the library only where there is a device.
+pub(super) fn devices(visible: Option<&str>) -> Result<usize, String> {
+    let files = device_files();
+    if files.is_empty() {
+        return in_this_process();
+    }
+    let seen = visible::among(visible, &files)?;
+    driver::open().map_err(str::to_owned)?;
+    Ok(seen.len())
+}
+
+/// The number of devices that a library tells which somebody has loaded on a machine without a device: a simulator.
+fn in_this_process() -> Result<usize, String> {
+    if !driver::is_loaded() {
+        return Err("this machine has no Ascend device: there is no file /dev/davinci0".into());
+    }
+    let api = driver::open().map_err(str::to_owned)?;
+    let mut count = 0;
+    // SAFETY: a valid output; the question needs no initialisation.
+    let code = unsafe { (api.aclrtGetDeviceCount)(&mut count) };
+    match (code, usize::try_from(count)) {
+        (SUCCESS, Ok(count @ 1..)) => Ok(count),
+        _ => Err(format!(
+            "there is no file /dev/davinci0, and {} shows no device",
+            driver::SONAME
+        )),
+    }
+}
+
+/// The numbers of the files `/dev/davinci0`, `/dev/davinci1`, ..., in order. `/dev/davinci_manager` is no device.
+fn device_files() -> Vec<u32> {
+    let Ok(folder) = fs::read_dir("/dev") else {
+        return Vec::new();
+    };
+    let names = folder.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut numbers: Vec<u32> = names.filter_map(|name| number(&name)).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+fn number(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix("davinci")?;
+    let all_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
+    all_digits.then(|| digits.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_files_have_a_number() {
+        for (name, found) in [
+            ("davinci0", Some(0)),
+            ("davinci12", Some(12)),
+            ("davinci_manager", None),
+            ("davinci", None),
+            ("davinci1x", None),
+            ("nvidia0", None),
+        ] {
+            assert_eq!(number(name), found, "{name}");
+        }
+    }
+
+    #[test]
+    fn looking_initialises_nothing() {
+        let seen = devices(None);
+        assert!(!driver::is_started());
+        if device_files().is_empty() && !driver::is_loaded() {
+            let reason = seen.expect_err("there is no device");
+            assert!(reason.contains("/dev/davinci0"), "{reason}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Every test of this program over a simulated runtime, for machines that have no chip.
+//!
+//! The simulated library is made from the vendor's documentation and not from the code under test. It appends a line to
+//! its report for everything that a program does and a chip would not take.
+
+use std::path::Path;
+use std::process::Command;
+
+/// The simulated runtime's source.
+const SOURCE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../tests/simulated_ascend/libascendcl.cc"
+);
+
+/// Compiles the runtime; false without its source or a compiler, as on a machine that this program was carried to.
+fn compile(to: &Path) -> bool {
+    if !Path::new(SOURCE).exists() {
+        return false;
+    }
+    let arguments = "-std=c++17 -O1 -fPIC -fvisibility=hidden -shared -pthread -o";
+    let compiler = Command::new("g++")
+        .args(arguments.split(' '))
+        .args([to.as_os_str(), SOURCE.as_ref()])
+        .status();
+    let Ok(status) = compiler else { return false };
+    assert!(status.success(), "the simulated runtime does not compile");
+    true
+}
+
+/// Whether a call that was refused is the vendor's way of asking: whether the thread has a context, whether a stream is the
+/// device's, and which of two events was first.
+fn is_a_question(line: &str) -> bool {
+    let asks = |call: &str, code: &str| line.starts_with(call) && line.ends_with(code);
+    asks("aclrtGetCurrentContext: ", "(refused: 107002)")
+        || asks("aclrtStreamQuery: ", "(refused: 107003)")
+        || asks("aclrtEventElapsedTime: ", "(refused: 107007)")
+}
+
+/// Runs every test of this program with these settings of the simulated runtime. Fails for a test that fails, and for
+/// everything that the simulated runtime found wrong.
+fn everything_passes(settings: &[(&str, &str)]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = folder.path().join("libascendcl.so");
+    if !compile(&library) {
+        return crate::say("skipped: no simulated runtime, or no g++ to compile it with");
+    }
+    let report = folder.path().join("report");
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command
+        .args(["--skip", "simulated::", "--test-threads=1"])
+        // Where there is no device file, the vendor takes a library that is loaded already.
+        .env("LD_PRELOAD", &library)
+        .env("LD_LIBRARY_PATH", folder.path())
+        .env("FLAGOS_REQUIRE_ASCEND", "1")
+        .env("SIMULATED_ASCEND_REPORT", &report)
+        .env_remove("ASCEND_RT_VISIBLE_DEVICES");
+    command.envs(settings.iter().copied());
+    let output = command.output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let passed = output.status.success() && text.contains("15 passed");
+    assert!(passed, "{settings:?}:\n{text}\n{errors}");
+    let wrong = std::fs::read_to_string(&report).unwrap_or_default();
+    let wrong: Vec<&str> = wrong.lines().filter(|line| !is_a_question(line)).collect();
+    assert_eq!(wrong, [""; 0], "{settings:?}: misuses of the runtime");
+}
+
+#[test]
+fn everything_passes_with_todays_cann() {
+    everything_passes(&[]);
+}
+
+#[test]
+fn everything_passes_with_the_oldest_cann() {
+    everything_passes(&[("SIMULATED_ASCEND_VERSION", "8.1")]);
+}
+
+#[test]
+fn everything_passes_when_the_chip_is_late() {
+    everything_passes(&[("SIMULATED_ASCEND_DELAY_US", "300")]);
+}
+
+#[test]
+fn everything_passes_without_a_way_between_devices() {
+    everything_passes(&[("SIMULATED_ASCEND_PEERS", "0")]);
+}
+
+#[test]
+fn everything_passes_with_one_visible_device() {
+    everything_passes(&[("ASCEND_RT_VISIBLE_DEVICES", "1")]);
+}
+
+#[test]
+fn a_function_that_is_missing_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = folder.path().join("libascendcl.so");
+    if !compile(&library) {
+        return crate::say("skipped: no simulated runtime, or no g++ to compile it with");
+    }
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "the_suite_passes", "--nocapture"])
+        .env("LD_PRELOAD", &library)
+        .env("LD_LIBRARY_PATH", folder.path())
+        .env("SIMULATED_ASCEND_HIDE", "aclrtStreamQuery,aclrtMallocHost")
+        .output()
+        .expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let said =
+        "skipped: libascendcl.so has no aclrtMallocHost, aclrtStreamQuery, and its ACL is 1.";
+    assert!(errors.contains(said), "{errors}");
+}
