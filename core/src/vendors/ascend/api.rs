@@ -140,6 +140,7 @@ acl_api! {
         aclrtDeviceGetStreamPriorityRange(*mut i32, *mut i32);
         aclrtLaunchHostFunc(Handle, HostFn, *mut c_void);
         aclsysGetVersionNum(*const c_char, *mut i32);
+        aclrtCtxSetSysParamOpt(i32, i64);
     }
     texts {
         aclGetRecentErrMsg;

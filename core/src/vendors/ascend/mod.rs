@@ -20,6 +20,7 @@ mod device;
 mod driver;
 mod error;
 mod event;
+mod kernels;
 mod memory;
 mod peer;
 mod properties;
@@ -59,6 +60,7 @@ pub const ENTRY: BuiltIn = BuiltIn {
         Ok(Arc::new(AscendVendor::new(expected, pending)?))
     },
     launcher: None,
+    kernels: Some(kernels::table),
 };
 
 fn survey(settings: &Settings) -> Result<usize, String> {
