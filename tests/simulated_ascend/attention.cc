@@ -459,6 +459,57 @@ IValue batch_norm_grad(Values& of) {
   return pack({first, parts[1], parts[2]});
 }
 
+std::vector<int64_t> all_but_channels(const Tensor& x) {
+  std::vector<int64_t> over;
+  for (int64_t dim = 0; dim < x.dim(); ++dim) {
+    if (dim != 1)
+      over.push_back(dim);
+  }
+  return over;
+}
+
+// input, eps
+IValue batch_stats(Values& of) {
+  const Tensor x = tensor(of[0]).to(at::kFloat);
+  const auto over = all_but_channels(x);
+  const IValue both = call("var_mean.correction", {x, over, 0, false});
+  const auto& parts = both.toTupleRef().elements();
+  return pack({parts[1], one("rsqrt", {parts[0].toTensor() + real(of[1])})});
+}
+
+// means and inverse deviations of several devices, running mean and variance, momentum, eps, how many each has counted
+IValue gathered_stats(Values& of) {
+  const Tensor counts = tensor(of[6]).to(at::kFloat).reshape({-1, 1});
+  const Tensor means = tensor(of[0]).to(at::kFloat);
+  const Tensor roots = tensor(of[1]).to(at::kFloat);
+  const double eps = real(of[5]);
+  const std::vector<int64_t> first{0};
+  const Tensor n = one("sum", {counts});
+  const Tensor mean = one("sum.dim_IntList", {means * counts, first}) / n;
+  const Tensor each = one("reciprocal", {roots * roots}) - eps + (means - mean) * (means - mean);
+  const Tensor variance = one("sum.dim_IntList", {each * counts, first}) / n;
+  IValue running_mean;
+  IValue running_variance;
+  const double momentum = real(of[4]);
+  if (!of[2].isNone())
+    running_mean = tensor(of[2]).to(at::kFloat) * (1 - momentum) + mean * momentum;
+  if (!of[3].isNone())
+    running_variance = tensor(of[3]).to(at::kFloat) * (1 - momentum) + variance * n / (n - 1) * momentum;
+  return pack({mean, one("rsqrt", {variance + eps}), running_mean, running_variance});
+}
+
+// gradient, input, mean, inverse deviation
+IValue batch_sums(Values& of) {
+  const Tensor grad = tensor(of[0]).to(at::kFloat);
+  const Tensor x = tensor(of[1]).to(at::kFloat);
+  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
+  shape[1] = x.size(1);
+  const Tensor centred = x - tensor(of[2]).to(at::kFloat).reshape(shape);
+  const Tensor sum = one("sum.dim_IntList", {grad, all_but_channels(x)});
+  const Tensor moment = one("sum.dim_IntList", {grad * centred, all_but_channels(x)});
+  return pack({sum, moment, moment * tensor(of[3]).to(at::kFloat), sum});
+}
+
 // ------------------------------------------------------------------------------------------ optimizers
 
 struct Adam {
@@ -542,6 +593,9 @@ const std::map<std::string, Helper>& helpers() {
       {"pool_indices", {pool_indices}},
       {"batch_norm", {batch_norm}},
       {"batch_norm_grad", {batch_norm_grad}},
+      {"batch_stats", {batch_stats}},
+      {"gathered_stats", {gathered_stats}},
+      {"batch_sums", {batch_sums}},
       {"adamw", {adamw}},
       {"adamw_lists", {adamw_lists}},
   };

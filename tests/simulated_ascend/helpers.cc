@@ -8,6 +8,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 
@@ -299,6 +300,189 @@ IValue rotated(Values& of) {
   return call("cat", {std::vector<Tensor>{halves[1].neg(), halves[0]}, -1});
 }
 
+// A tensor of one value for each channel, in the shape of another; nothing is 1.
+IValue channel(Values& of) {
+  if (of[0].isNone())
+    return 1.0;
+  const Tensor values = of[0].toTensor();
+  std::vector<int64_t> shape(static_cast<size_t>(of[1].toTensor().dim()), 1);
+  if (shape.size() > 1)
+    shape[1] = values.numel();
+  else if (!shape.empty())
+    shape[0] = values.numel();
+  const Tensor wide = values.scalar_type() == at::kHalf || values.scalar_type() == at::kBFloat16
+      ? values.to(of[1].toTensor().scalar_type())
+      : values;
+  return wide.reshape(shape);
+}
+
+// The sum over all but channels, in another's shape.
+IValue sum_channel(Values& of) {
+  const Tensor x = of[0].toTensor();
+  const Tensor like = of[1].toTensor();
+  std::vector<int64_t> over;
+  for (int64_t dim = 0; dim < x.dim(); ++dim) {
+    if (dim != 1 || like.numel() == 1)
+      over.push_back(dim);
+  }
+  return call("sum.dim_IntList", {x, over}).toTensor().reshape(like.sizes());
+}
+
+IValue sum_of(Values& of) {
+  Tensor sum;
+  for (const Tensor& each : of[0].toTensorVector())
+    sum = sum.defined() ? call("add.Tensor", {sum, each}).toTensor() : each.clone();
+  return sum;
+}
+
+IValue most_of(Values& of) {
+  Tensor most;
+  for (const Tensor& each : of[0].toTensorVector())
+    most = most.defined() ? call("maximum", {most, each}).toTensor() : each.clone();
+  return most;
+}
+
+// input, dim, without the element itself, from the end
+IValue cumsum_of(Values& of) {
+  const Tensor x = of[0].toTensor();
+  const int64_t dim = of[1].toInt();
+  const auto turned = [&](const Tensor& y) {
+    return number_of(of[3]).toBool() ? call("flip", {y, std::vector<int64_t>{dim}}).toTensor() : y;
+  };
+  const Tensor begin = turned(x);
+  Tensor sum = call("cumsum", {begin, dim, static_cast<int64_t>(x.scalar_type())}).toTensor();
+  if (number_of(of[2]).toBool())
+    sum = call("sub.Tensor", {sum, begin}).toTensor();
+  return turned(sum);
+}
+
+// input, starts, ends, axes, steps
+IValue slices(Values& of) {
+  Tensor x = of[0].toTensor();
+  const auto axes = of[3].toIntVector();
+  for (size_t index = 0; index < axes.size(); ++index)
+    x = x.slice(
+        axes[index], of[1].toIntVector()[index], of[2].toIntVector()[index], of[4].toIntVector()[index]);
+  return x.clone();
+}
+
+// input, dim, index of any shape, which takes the place of the dimension
+IValue gather_all(Values& of) {
+  const Tensor x = of[0].toTensor();
+  const Tensor index = of[2].toTensor();
+  const int64_t dim = of[1].toInt() < 0 ? of[1].toInt() + x.dim() : of[1].toInt();
+  std::vector<int64_t> shape(x.sizes().begin(), x.sizes().begin() + dim);
+  shape.insert(shape.end(), index.sizes().begin(), index.sizes().end());
+  shape.insert(shape.end(), x.sizes().begin() + dim + 1, x.sizes().end());
+  return call("index_select", {x, dim, index.reshape({-1})}).toTensor().reshape(shape);
+}
+
+// The last dimension of indices as one tensor for each dimension.
+c10::List<c10::optional<Tensor>> each_index(const Tensor& indices) {
+  c10::List<c10::optional<Tensor>> all;
+  for (int64_t dim = 0; dim < indices.size(-1); ++dim)
+    all.push_back(c10::optional<Tensor>(indices.select(-1, dim).to(at::kLong)));
+  return all;
+}
+
+IValue gather_nd(Values& of) {
+  return call("index.Tensor", {of[0], each_index(of[1].toTensor())});
+}
+
+IValue scatter_nd(Values& of) {
+  return call("index_put", {of[0], each_index(of[1].toTensor()), of[2], false});
+}
+
+// Whether elements are negative, as bits, the lowest first: input, rows
+IValue pack_signs(Values& of) {
+  const Tensor x = of[0].toTensor().to(at::kFloat).contiguous();
+  const int64_t bytes = (x.numel() + 7) / 8;
+  Tensor packed = call("zeros", {std::vector<int64_t>{bytes}, static_cast<int64_t>(at::kByte)}).toTensor();
+  for (int64_t index = 0; index < bytes * 8; ++index) {
+    const bool bit = index < x.numel() && !(x.data_ptr<float>()[index] < 0);
+    auto& byte = packed.data_ptr<uint8_t>()[index / 8];
+    byte = static_cast<uint8_t>(byte | (bit ? 1 << (index % 8) : 0));
+  }
+  return packed.reshape({of[1].toInt(), -1});
+}
+
+// bits, rows, dtype
+IValue unpack_signs(Values& of) {
+  const Tensor bits = of[0].toTensor().contiguous();
+  Tensor x = call("zeros", {std::vector<int64_t>{bits.numel() * 8}, static_cast<int64_t>(at::kFloat)}).toTensor();
+  for (int64_t index = 0; index < x.numel(); ++index)
+    x.data_ptr<float>()[index] = bits.data_ptr<uint8_t>()[index / 8] >> (index % 8) & 1 ? 1.0f : -1.0f;
+  return x.to(static_cast<at::ScalarType>(of[2].toInt())).reshape({of[1].toInt(), -1});
+}
+
+// Numbers as a tensor of indices.
+IValue as_tensor(Values& of) {
+  const auto values = of[0].toIntVector();
+  const auto count = static_cast<int64_t>(values.size());
+  Tensor made = call("zeros", {std::vector<int64_t>{count}, static_cast<int64_t>(at::kLong)}).toTensor();
+  std::copy(values.begin(), values.end(), made.data_ptr<int64_t>());
+  return made;
+}
+
+// data, indices [batch] or [batch, count], updates, axis: slices of the axis from an index on are replaced
+IValue scatter_update(Values& of) {
+  const Tensor made = of[0].toTensor().clone();
+  const Tensor indices = of[1].toTensor().to(at::kLong);
+  const Tensor updates = of[2].toTensor();
+  const int64_t axis = of[3].toInt() < 0 ? of[3].toInt() + made.dim() : of[3].toInt();
+  const auto place = [&](const Tensor& into, const Tensor& from, int64_t at) {
+    into.slice(axis - 1, at, at + from.size(axis - 1)).copy_(from);
+  };
+  for (int64_t batch = 0; batch < updates.size(0); ++batch) {
+    if (indices.dim() < 2) {
+      place(made.select(0, batch), updates.select(0, batch), indices.reshape({-1}).select(0, batch).item().toLong());
+      continue;
+    }
+    for (int64_t index = 0; index < indices.size(1); ++index) {
+      const int64_t at = indices.select(0, batch).select(0, index).item().toLong();
+      place(made.select(0, batch), updates.select(0, batch).slice(axis - 1, index, index + 1), at);
+    }
+  }
+  return made;
+}
+
+// Padding of both sides of two dimensions, which must be the same on both.
+IValue pads(Values& of) {
+  TORCH_CHECK(of[1].toInt() == 0, "automatic padding is not simulated");
+  const auto all = of[0].toIntVector();
+  if (all.size() != 4)
+    return of[0];
+  TORCH_CHECK(all[0] == all[2] && all[1] == all[3], "uneven padding is not simulated");
+  return std::vector<int64_t>{all[0], all[1]};
+}
+
+// input, mean, inverse deviation, groups
+IValue normalised(Values& of) {
+  const Tensor x = of[0].toTensor().to(at::kFloat);
+  const Tensor groups = x.reshape({x.size(0), of[3].toInt(), -1});
+  const auto column = [](const IValue& value) { return value.toTensor().to(at::kFloat).unsqueeze(-1); };
+  const Tensor centred = call("sub.Tensor", {groups, column(of[1])}).toTensor();
+  return call("mul.Tensor", {centred, column(of[2])}).toTensor().reshape(x.sizes());
+}
+
+IValue greatest(Values& of) {
+  int64_t most = 0;
+  for (const int64_t each : of[0].toIntVector())
+    most = std::max(most, each);
+  return most;
+}
+
+// The gradient of a loss, of no dimension unless nothing is reduced.
+IValue as_loss(Values& of) {
+  return number_of(of[1]).toLong() == 0 || of[0].toTensor().numel() != 1 ? of[0]
+                                                                         : IValue(of[0].toTensor().reshape({}));
+}
+
+// The one element of a tensor.
+IValue first(Values& of) {
+  return of[0].toTensor().item();
+}
+
 // Elements of a tensor as a list of numbers.
 IValue numbers(Values& of) {
   const Tensor flat = of[0].toTensor().reshape({-1}).to(at::kDouble);
@@ -336,6 +520,24 @@ const std::map<std::string, Helper>& helpers() {
       {"ones_after", {ones_after}},
       {"sum_to", {sum_to}},
       {"rotated", {rotated}},
+      {"channel", {channel}},
+      {"sum_channel", {sum_channel}},
+      {"sum_of", {sum_of}},
+      {"most_of", {most_of}},
+      {"cumsum", {cumsum_of}},
+      {"slices", {slices}},
+      {"gather_all", {gather_all}},
+      {"gather_nd", {gather_nd}},
+      {"scatter_nd", {scatter_nd}},
+      {"pack_signs", {pack_signs}},
+      {"unpack_signs", {unpack_signs}},
+      {"as_tensor", {as_tensor}},
+      {"scatter_update", {scatter_update, false}},
+      {"pads", {pads}},
+      {"normalised", {normalised}},
+      {"greatest", {greatest}},
+      {"as_loss", {as_loss}},
+      {"first", {first}},
       {"numbers", {numbers}},
       {"integers", {integers}},
   };

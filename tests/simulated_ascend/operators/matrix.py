@@ -1,29 +1,42 @@
-"""Products of matrices."""
+"""Products of matrices, and linear algebra."""
 
 from __future__ import annotations
 
 from tests.simulated_ascend.operators import operator
 
 operator("Mm", "out = mm(self, mat2)", "floats 2 convertible")
+operator("Mv", "out = mv(self, vec)", "floats 1 convertible", self="2")
+operator("Dot", "out = dot(self, tensor)", "floats i8 i32 u8 1", out="0-1 shape")
 operator("BatchMatMul", "out = bmm(self, mat2)", "floats 3 convertible")
-operator("Matmul", "out = matmul(self, mat2)", "floats 1-6 convertible", out="floats 0-6 convertible")
-operator(
-    "Addmm",
-    "out = addmm(self, mat1, mat2, beta=beta, alpha=alpha)",
-    "floats 2 convertible",
-    self="1-2",
+operator("Matmul", "out = matmul(self, mat2)", "floats 1-6 convertible", out="0-6")
+_SCALED = "beta=beta, alpha=alpha"
+for _name, _aten, _parts, _rank, _first in (
+    ("Addmm", "addmm", "mat1, mat2", "2", "1-2"),
+    ("Addbmm", "addbmm", "batch1, batch2", "3", "1-2"),
+    ("Baddbmm", "baddbmm", "batch1, batch2", "3", "1-3"),
+):
+    _call = f"{_aten}({{0}}, {_parts}, {_SCALED})"
+    _out = "3" if _name == "Baddbmm" else "2"
+    operator(_name, f"out = {_call}", f"floats {_rank} convertible", self=_first, out=_out)
+    operator(f"Inplace{_name}", "{0} = " + _call, f"floats {_rank} convertible", selfRef=_out)
+operator("Addmv", f"out = addmv(self, mat, vec, {_SCALED})", "floats f64 ints bool 1 convertible", mat="2")
+_ADDR = (
+    "addr({0}, vec1, vec2, beta=1 if betaOptional == None else betaOptional,"
+    " alpha=1 if alphaOptional == None else alphaOptional)"
 )
-operator(
-    "Addmv",
-    "out = addmv(self, mat, vec, beta=beta, alpha=alpha)",
-    "floats f64 ints bool 1 convertible",
-    mat="2",
-)
-operator(
-    "Addr",
-    "out = addr(self, vec1, vec2, beta=1 if betaOptional == None else betaOptional,"
-    " alpha=1 if alphaOptional == None else alphaOptional)",
-    "numbers bool convertible",
-    betaOptional="optional",
-    alphaOptional="optional",
-)
+operator("Addr", f"out = {_ADDR}", "numbers bool convertible", betaOptional="optional", alphaOptional="optional")
+operator("InplaceAddr", "{0} = " + _ADDR, "numbers bool convertible", betaOptional="optional", alphaOptional="optional")
+operator("LinalgCross", "out = linalg_cross(self, other, dim=dim)", "numbers complex convertible")
+operator("Inverse", "out = linalg_inv(self)", "f32 f16 2-8")
+operator("Logdet", "out = logdet(self)", "f32 f64 complex", self="2-8", out="0-6")
+operator("Slogdet", "signOut, logOut = slogdet(self)", "f32 f64 complex", self="2-8")
+operator("LinalgQr", "Q, R = linalg_qr(self, 'reduced' if mode == 0 else 'complete' if mode == 1 else 'r')",
+         "f32 f64 complex 2-8")  # fmt: skip
+operator("Qr", "Q, R = linalg_qr(self, 'reduced' if some else 'complete')", "f32 f64 complex 2-8")
+operator("TriangularSolve", "xOut, mOut = triangular_solve(self, A, upper, transpose, unitriangular)",
+         "f32 f64 complex 2-8")  # fmt: skip
+operator("Pdist", "out = _pdist_forward(self, p)", "f32", self="2", out="1")
+for _name, _aten in (("Tril", "tril"), ("Triu", "triu")):
+    operator(_name, f"out = {_aten}(self, diagonal)", "any -c128 2-8")
+    operator(f"Inplace{_name}", f"selfRef = {_aten}(selfRef, diagonal)", "any -c128 2-8")
+operator("ConvTbc", "output = conv_tbc(self, weight, bias, pad)", "floats 3 convertible", bias="1")
