@@ -14,12 +14,30 @@ from tests.simulated_ascend.library import D2H, H2D, Acl
 
 FOLDER = "SIMULATED_ASCEND_FOLDER"
 
-FLOAT, HALF, INT8, INT32, UINT8, INT16, INT64, DOUBLE, BOOL, BFLOAT16 = 0, 1, 2, 3, 4, 6, 9, 11, 12, 27
+FLOAT, HALF, INT8, INT32, UINT8, INT16, INT64, DOUBLE, BOOL, BFLOAT16 = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    6,
+    9,
+    11,
+    12,
+    27,
+)
 NCHW, ND, NCL, FRACTAL_NZ = 0, 2, 47, 29
-CODES = {FLOAT: "f", HALF: "e", INT8: "b", INT32: "i", UINT8: "B", INT16: "h", INT64: "q", DOUBLE: "d", BOOL: "?"}
-
-# What is by value and no integer must be given as such: ctypes would take it for an integer.
-Real = ctypes.c_double | ctypes.c_float
+CODES = {
+    FLOAT: "f",
+    HALF: "e",
+    INT8: "b",
+    INT32: "i",
+    UINT8: "B",
+    INT16: "h",
+    INT64: "q",
+    DOUBLE: "d",
+    BOOL: "?",
+}
 
 
 class Tensor:
@@ -47,7 +65,15 @@ class Aclnn(Acl):
         self.library.simulated_ascend_operator.restype = ctypes.c_char_p
         for name in ("misuses", "live", "calls", "tasks", "address", "operator_tasks"):
             getattr(self.library, f"simulated_ascend_{name}").restype = ctypes.c_uint64
-        for kind in ("Tensor", "Scalar", "IntArray", "FloatArray", "BoolArray", "TensorList", "ScalarList"):
+        for kind in (
+            "Tensor",
+            "Scalar",
+            "IntArray",
+            "FloatArray",
+            "BoolArray",
+            "TensorList",
+            "ScalarList",
+        ):
             getattr(self.library, f"aclCreate{kind}").restype = ctypes.c_void_p
 
     def prepare(self) -> int:
@@ -66,9 +92,11 @@ class Aclnn(Acl):
         array = (ctypes.c_int64 * len(values))(*values)
         return int(self.library.aclCreateIntArray(array, ctypes.c_uint64(len(values))))
 
-    def list(self, tensors: Sequence[Tensor | None]) -> int:
+    def tensors(self, tensors: Sequence[Tensor | None]) -> int:
         """A list of tensors, which belong to it from now on."""
-        array = (ctypes.c_void_p * len(tensors))(*(each and each.handle for each in tensors))
+        array = (ctypes.c_void_p * len(tensors))(
+            *(each.handle if each else None for each in tensors)
+        )
         return int(self.library.aclCreateTensorList(array, ctypes.c_uint64(len(tensors))))
 
     def describe(
@@ -119,7 +147,9 @@ class Aclnn(Acl):
     def values(self, tensor: Tensor) -> list[Any]:
         """What the memory of a tensor holds from its beginning."""
         count = math.prod(tensor.shape)
-        data = self.read(tensor.block, count * struct.calcsize(CODES[tensor.dtype])) if count else b""
+        data = (
+            self.read(tensor.block, count * struct.calcsize(CODES[tensor.dtype])) if count else b""
+        )
         return list(struct.unpack(f"{count}{CODES[tensor.dtype]}", data))
 
     def plan(self, name: str, *arguments: Any) -> tuple[int, int]:
@@ -164,7 +194,9 @@ class Aclnn(Acl):
             return int(value)
         if isinstance(value, str):
             return value.encode()
-        assert not isinstance(value, float), "a number by value must say whether it is float or double"
+        assert not isinstance(value, float), (
+            "a number by value must say whether it is float or double"
+        )
         return value
 
 

@@ -144,10 +144,10 @@ Attention prepare(
   made.query = heads_first(query, layout, heads).to(at::kFloat);
   TORCH_CHECK(made.query.size(1) == heads, "the query has ", made.query.size(1), " heads, not ", heads);
   const bool flat = layout == "BSH" || layout == "SBH";
-  const int64_t in_key = key_heads      ? key_heads
-      : flat                            ? key.size(2) / made.query.size(3)
-      : layout == "BNSD"                ? key.size(1)
-                                        : key.size(2);
+  const int64_t in_key = key_heads ? key_heads
+      : flat                       ? key.size(2) / made.query.size(3)
+      : layout == "BNSD"           ? key.size(1)
+                                   : key.size(2);
   TORCH_CHECK(in_key > 0 && heads % in_key == 0, heads, " heads of the query for ", in_key, " of the key");
   made.groups = heads / in_key;
   const auto repeat = [&](const Tensor& x) {
@@ -178,8 +178,7 @@ Tensor widened(const Tensor& column) {
 IValue attention(Values& of) {
   const std::string layout = of[11].toStringRef();
   const Tensor query = tensor(of[0]);
-  Attention made =
-      prepare(query, tensor(of[1]), tensor(of[2]), integer(of[10]), 0, layout, tensor(of[3]), real(of[6]));
+  Attention made = prepare(query, tensor(of[1]), tensor(of[2]), integer(of[10]), 0, layout, tensor(of[3]), real(of[6]));
   const int64_t rows = made.scores.size(2);
   const int64_t columns = made.scores.size(3);
   const int64_t mode = integer(of[13]);
@@ -199,7 +198,8 @@ IValue attention(Values& of) {
   return pack({widened(most), widened(sum), heads_back(out, layout).to(query.scalar_type())});
 }
 
-// query, key, value, dy, shift, drop mask, mask, max, sum, out, scale, keep probability, before, after, heads, layout, mode
+// query, key, value, dy, shift, drop mask, mask, max, sum, out, scale, keep probability, before, after, heads, layout,
+// mode
 IValue attention_grad(Values& of) {
   const std::string layout = of[15].toStringRef();
   const Tensor query = tensor(of[0]);
@@ -256,8 +256,8 @@ Tensor single(const IValue& of) {
 IValue infer_attention(Values& of) {
   const std::string layout = of[12].toStringRef();
   const Tensor query = tensor(of[0]);
-  Attention made = prepare(
-      query, single(of[1]), single(of[2]), integer(of[7]), integer(of[8]), layout, tensor(of[3]), real(of[9]));
+  Attention made =
+      prepare(query, single(of[1]), single(of[2]), integer(of[7]), integer(of[8]), layout, tensor(of[3]), real(of[9]));
   const int64_t rows = made.scores.size(2);
   const int64_t columns = made.scores.size(3);
   Tensor mask = tensor(of[4]);
@@ -325,7 +325,8 @@ struct Window {
   int64_t height, width, down, right, top, left, rows, columns;
 };
 
-Window window_of(const IValue& kernel, const IValue& stride, const IValue& padding, const Tensor& input, const Tensor& out) {
+Window
+window_of(const IValue& kernel, const IValue& stride, const IValue& padding, const Tensor& input, const Tensor& out) {
   Window made{};
   std::tie(made.height, made.width) = pair(kernel);
   std::tie(made.down, made.right) = stride.toListRef().empty() ? pair(kernel) : pair(stride);
@@ -400,9 +401,7 @@ IValue pool_indices(Values& of) {
 IValue batch_norm(Values& of) {
   const Tensor input = tensor(of[0]);
   const bool training = of[5].toBool();
-  const auto copy = [](const IValue& value) {
-    return value.isNone() ? value : IValue(value.toTensor().clone());
-  };
+  const auto copy = [](const IValue& value) { return value.isNone() ? value : IValue(value.toTensor().clone()); };
   const auto as_float = [&](const IValue& value) {
     return value.isNone() ? value : IValue(value.toTensor().to(at::kFloat));
   };
@@ -517,7 +516,14 @@ struct Adam {
   bool amsgrad, maximize;
 };
 
-void adam(const Tensor& var, const Tensor& m, const Tensor& v, const Tensor& most, const Tensor& grad, double step, const Adam& by) {
+void adam(
+    const Tensor& var,
+    const Tensor& m,
+    const Tensor& v,
+    const Tensor& most,
+    const Tensor& grad,
+    double step,
+    const Adam& by) {
   const Tensor slope = by.maximize ? grad.neg() : grad;
   var.mul_(1 - by.lr * by.decay);
   m.mul_(by.beta1).add_(slope * (1 - by.beta1));
@@ -533,8 +539,7 @@ void adam(const Tensor& var, const Tensor& m, const Tensor& v, const Tensor& mos
 // The step counts the updates before this one.
 // var, m, v, most, grad, step, lr, beta1, beta2, decay, eps, amsgrad, maximize
 IValue adamw(Values& of) {
-  const Adam by{
-      real(of[6]), real(of[7]), real(of[8]), real(of[9]), real(of[10]), of[11].toBool(), of[12].toBool()};
+  const Adam by{real(of[6]), real(of[7]), real(of[8]), real(of[9]), real(of[10]), of[11].toBool(), of[12].toBool()};
   TORCH_CHECK(!by.amsgrad || !of[3].isNone(), "amsgrad has nowhere to keep its greatest");
   const auto wide = [](const IValue& value) {
     return value.isNone() ? Tensor() : value.toTensor().to(at::kFloat).clone();
@@ -547,8 +552,7 @@ IValue adamw(Values& of) {
   TORCH_CHECK(tensor(of[4]).sizes() == var.sizes(), "a gradient of another shape");
   adam(var, m, v, most, wide(of[4]), tensor(of[5]).item().toDouble() + 1, by);
   const at::ScalarType type = tensor(of[0]).scalar_type();
-  return pack(
-      {var.to(type), m.to(type), v.to(type), by.amsgrad ? IValue(most.to(type)) : IValue()});
+  return pack({var.to(type), m.to(type), v.to(type), by.amsgrad ? IValue(most.to(type)) : IValue()});
 }
 
 // The same for lists; scale and found_inf before the numbers.

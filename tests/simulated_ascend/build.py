@@ -98,7 +98,9 @@ def wrappers(group: str) -> str:
             f'{{"aclnn{each.name}", parameters_of_{each.name}, {len(each.parameters)}, "{program}", {repeat}}},'
         )
     lines.append("};")
-    lines.append("__attribute__((constructor)) void add() { add_functions(functions, std::size(functions)); }")
+    lines.append(
+        "__attribute__((constructor)) void add() { add_functions(functions, std::size(functions)); }"
+    )
     lines.append("} // namespace")
     lines += [_functions(each, index) for index, each in enumerate(mine)]
     return "\n".join(["#include <iterator>", *lines])
@@ -154,7 +156,8 @@ class Builder:
         more = ["-isystem", str(self.torch / "include")] if name in NEED_TORCH else []
         if name == "libascendcl":
             source += "".join(
-                f"// {path.name} {_digest(path.read_bytes())}\n" for path in sorted(SOURCES.glob("*.cc"))
+                f"// {path.name} {_digest(path.read_bytes())}\n"
+                for path in sorted(SOURCES.glob("*.cc"))
             )
         return self.compile(name, source, more)
 
@@ -170,12 +173,21 @@ class Builder:
                 pool.submit(self.compile, f"wrappers_{group}", wrappers(group), [])
                 for group in operators.GROUPS
             ]
-        here = [f"-L{self.folder}", "-Wl,--enable-new-dtags", "-Wl,-rpath,$ORIGIN", "-Wl,--no-undefined"]
+        here = [
+            f"-L{self.folder}",
+            "-Wl,--enable-new-dtags",
+            "-Wl,-rpath,$ORIGIN",
+            "-Wl,--no-undefined",
+        ]
         self.link("libascendcl.so", [named["libascendcl"].result()], [])
         self.link("libnnopbase.so", [named["nnopbase"].result()], [*here, "-lascendcl"])
         torch = self.torch / "lib"
         objects = [*(named[name].result() for name in OPAPI), *(each.result() for each in groups)]
-        more = [f"-L{torch}", f"-Wl,-rpath,{torch}", "-Wl,--unresolved-symbols=ignore-in-shared-libs"]
+        more = [
+            f"-L{torch}",
+            f"-Wl,-rpath,{torch}",
+            "-Wl,--unresolved-symbols=ignore-in-shared-libs",
+        ]
         libraries = ["-lnnopbase", "-lascendcl", "-ltorch_cpu", "-lc10", "-ldl"]
         self.link("libopapi.so", objects, [*here, *more, *libraries])
         for old in set(self.objects.iterdir()) - self.used:

@@ -99,7 +99,8 @@ IValue call(const char* name, Values arguments) {
   Values stack;
   for (size_t index = 0; index < schema.size(); ++index)
     stack.push_back(
-        index < arguments.size() ? coerce(arguments[index], schema[index].type()) : schema[index].default_value().value());
+        index < arguments.size() ? coerce(arguments[index], schema[index].type())
+                                 : schema[index].default_value().value());
   op.callBoxed(stack);
   if (stack.size() == 1)
     return stack[0];
@@ -361,8 +362,7 @@ IValue slices(Values& of) {
   Tensor x = of[0].toTensor();
   const auto axes = of[3].toIntVector();
   for (size_t index = 0; index < axes.size(); ++index)
-    x = x.slice(
-        axes[index], of[1].toIntVector()[index], of[2].toIntVector()[index], of[4].toIntVector()[index]);
+    x = x.slice(axes[index], of[1].toIntVector()[index], of[2].toIntVector()[index], of[4].toIntVector()[index]);
   return x.clone();
 }
 
@@ -413,6 +413,29 @@ IValue unpack_signs(Values& of) {
   for (int64_t index = 0; index < x.numel(); ++index)
     x.data_ptr<float>()[index] = bits.data_ptr<uint8_t>()[index / 8] >> (index % 8) & 1 ? 1.0f : -1.0f;
   return x.to(static_cast<at::ScalarType>(of[2].toInt())).reshape({of[1].toInt(), -1});
+}
+
+// weight, indices, offsets, scaled, mode, weights of samples, last offset included, padding; of which bag an index is
+// and how many a bag has are told for each mode.
+IValue embedding_bag(Values& of) {
+  const IValue all = call("_embedding_bag", {of[0], of[1], of[2], of[3], of[4], false, of[5], of[6], of[7]});
+  const auto& parts = all.toTupleRef().elements();
+  const Tensor offsets = of[2].toTensor().to(at::kLong).contiguous();
+  const int64_t bags = parts[0].toTensor().size(0);
+  const int64_t count = of[1].toTensor().numel();
+  const auto type = static_cast<int64_t>(at::kLong);
+  Tensor bag_of = call("zeros", {std::vector<int64_t>{count}, type}).toTensor();
+  Tensor sizes = call("zeros", {std::vector<int64_t>{bags}, type}).toTensor();
+  for (int64_t bag = 0; bag < bags; ++bag) {
+    const auto* begins = offsets.data_ptr<int64_t>();
+    const int64_t end = bag + 1 < offsets.numel() ? begins[bag + 1] : count;
+    for (int64_t index = begins[bag]; index >= 0 && index < std::min(end, count); ++index) {
+      bag_of.data_ptr<int64_t>()[index] = bag;
+      ++sizes.data_ptr<int64_t>()[bag];
+    }
+  }
+  const bool is_most = number_of(of[4]).toLong() == 2;
+  return c10::ivalue::Tuple::create(Values{parts[0], bag_of, sizes, is_most ? parts[3] : call("zeros_like", {sizes})});
 }
 
 // Numbers as a tensor of indices.
@@ -474,8 +497,7 @@ IValue greatest(Values& of) {
 
 // The gradient of a loss, of no dimension unless nothing is reduced.
 IValue as_loss(Values& of) {
-  return number_of(of[1]).toLong() == 0 || of[0].toTensor().numel() != 1 ? of[0]
-                                                                         : IValue(of[0].toTensor().reshape({}));
+  return number_of(of[1]).toLong() == 0 || of[0].toTensor().numel() != 1 ? of[0] : IValue(of[0].toTensor().reshape({}));
 }
 
 // The one element of a tensor.
@@ -531,6 +553,7 @@ const std::map<std::string, Helper>& helpers() {
       {"scatter_nd", {scatter_nd}},
       {"pack_signs", {pack_signs}},
       {"unpack_signs", {unpack_signs}},
+      {"embedding_bag", {embedding_bag}},
       {"as_tensor", {as_tensor}},
       {"scatter_update", {scatter_update, false}},
       {"pads", {pads}},

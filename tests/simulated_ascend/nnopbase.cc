@@ -23,8 +23,8 @@ constexpr size_t kSpan = size_t{1} << 36;
 constexpr size_t kHandles = kSpan / kStep;
 
 constexpr int kThings = static_cast<int>(Thing::kCount);
-const char* const kNames[] = {
-    "tensor", "scalar", "int array", "float array", "bool array", "tensor list", "scalar list", "executor"};
+const char* const kNames[] =
+    {"tensor", "scalar", "int array", "float array", "bool array", "tensor list", "scalar list", "executor"};
 const char* const kPlurals[] = {
     "tensors",
     "scalars",
@@ -292,7 +292,7 @@ int set_address(
     size_t index,
     const void* tensor_handle,
     void* address,
-    bool Slot::*counted) {
+    bool Slot::* counted) {
   int code = 0;
   if (!executor_handle || !tensor_handle)
     return simulated_ascend_refuse(function, kInnerNullPointer, "the executor or the tensor is NULL");
@@ -332,7 +332,7 @@ int set_dynamic_address(
     size_t element,
     const void* list_handle,
     void* address,
-    bool Slot::*counted) {
+    bool Slot::* counted) {
   int code = 0;
   if (!executor_handle || !list_handle)
     return simulated_ascend_refuse(function, kInnerNullPointer, "the executor or the list is NULL");
@@ -448,9 +448,21 @@ struct Type {
   const char* name;
 };
 const Type kTypes[] = {
-    {0, 4, "FLOAT"},  {1, 2, "FLOAT16"}, {2, 1, "INT8"},       {3, 4, "INT32"},      {4, 1, "UINT8"},
-    {6, 2, "INT16"},  {7, 2, "UINT16"},  {8, 4, "UINT32"},     {9, 8, "INT64"},      {10, 8, "UINT64"},
-    {11, 8, "DOUBLE"}, {12, 1, "BOOL"},  {16, 8, "COMPLEX64"}, {17, 16, "COMPLEX128"}, {27, 2, "BFLOAT16"},
+    {0, 4, "FLOAT"},
+    {1, 2, "FLOAT16"},
+    {2, 1, "INT8"},
+    {3, 4, "INT32"},
+    {4, 1, "UINT8"},
+    {6, 2, "INT16"},
+    {7, 2, "UINT16"},
+    {8, 4, "UINT32"},
+    {9, 8, "INT64"},
+    {10, 8, "UINT64"},
+    {11, 8, "DOUBLE"},
+    {12, 1, "BOOL"},
+    {16, 8, "COMPLEX64"},
+    {17, 16, "COMPLEX128"},
+    {27, 2, "BFLOAT16"},
     {33, 4, "COMPLEX32"}};
 
 } // namespace
@@ -486,8 +498,7 @@ NN_FUNC void* aclCreateTensor(
     uint64_t storage_rank,
     void* data) {
   Tensor* tensor = make<Tensor>(Thing::kTensor);
-  if (!describe(
-          __func__, tensor->view, sizes, rank, dtype, strides, offset, format, storage, storage_rank, data)) {
+  if (!describe(__func__, tensor->view, sizes, rank, dtype, strides, offset, format, storage, storage_rank, data)) {
     delete tensor;
     return nullptr;
   }

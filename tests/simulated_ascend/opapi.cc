@@ -85,8 +85,7 @@ uint64_t next_workspace() {
   if (!workspace_seed)
     return 0;
   static std::atomic<uint64_t> threads{0};
-  static thread_local uint64_t state =
-      workspace_seed * 0x9e3779b97f4a7c15u + ++threads * 0xbf58476d1ce4e5b9u;
+  static thread_local uint64_t state = workspace_seed * 0x9e3779b97f4a7c15u + ++threads * 0xbf58476d1ce4e5b9u;
   state ^= state << 13;
   state ^= state >> 7;
   state ^= state << 17;
@@ -216,12 +215,7 @@ int Phase::take_tensor(const Parameter& parameter, const std::string& label, con
   return check_view(parameter, label, tensor->view);
 }
 
-int Phase::take(
-    const Parameter& parameter,
-    const Value& value,
-    Argument& out,
-    std::vector<Slot>& slots,
-    size_t place) {
+int Phase::take(const Parameter& parameter, const Value& value, Argument& out, std::vector<Slot>& slots, size_t place) {
   const std::string label = parameter.name;
   const bool is_handle = parameter.type <= Type::kBoolArray || parameter.type == Type::kText;
   if (is_handle && !value.handle) {
@@ -255,6 +249,8 @@ int Phase::take(
       const auto* list = find<TensorList>(value.handle, Thing::kTensorList, &why);
       if (!list)
         return lacks();
+      if ((parameter.flags & kShort) && list->elements.size() > 50)
+        return refuse(kBadParameter, label + " has more than 50 tensors: " + std::to_string(list->elements.size()));
       for (size_t index = 0; index < list->elements.size(); ++index) {
         const std::string each = label + "[" + std::to_string(index) + "]";
         const void* handle = list->elements[index];
@@ -341,6 +337,49 @@ int Phase::take(
   return 0;
 }
 
+// Whether a scalar, or a tensor of scalars, may have this dtype beside tensors of another.
+bool follows(unsigned flags, int dtype, int of) {
+  const bool is_floating = of == 0 || of == 1 || of == 27;
+  if (flags & kOfScalar)
+    return is_floating ? dtype == (of == 1 ? 1 : 0) || dtype == 11 : dtype == 3 || dtype == 9;
+  if (flags & kOfScalars)
+    return is_floating ? dtype == 0 || dtype == 11 : dtype == 9;
+  if (flags & kOfTensor)
+    return dtype == (of == 27 ? 0 : is_floating ? of : 3);
+  return dtype == of;
+}
+
+int check_dtypes(Phase& phase, const Function& function, const Arguments& arguments) {
+  int of = -1;
+  for (int index = 0; index < function.count && of < 0; ++index) {
+    const auto& views = arguments[static_cast<size_t>(index)].views;
+    if (function.parameters[index].type == Type::kTensorList && !views.empty())
+      of = views[0].dtype;
+  }
+  for (int index = 0; index < function.count && of >= 0; ++index) {
+    const Parameter& parameter = function.parameters[index];
+    const Argument& argument = arguments[static_cast<size_t>(index)];
+    if (!(parameter.flags & (kOfScalar | kOfScalars | kOfTensor | kSame)))
+      continue;
+    const auto check = [&](int dtype) {
+      return follows(parameter.flags, dtype, of)
+          ? 0
+          : phase.refuse(
+                kBadParameter,
+                std::string(parameter.name) + " cannot be " + dtype_name(dtype) + " for tensors of " + dtype_name(of));
+    };
+    for (const View& view : argument.views) {
+      if (const int code = check(view.dtype))
+        return code;
+    }
+    for (const Scalar& scalar : argument.scalars) {
+      if (const int code = check(scalar.dtype))
+        return code;
+    }
+  }
+  return 0;
+}
+
 bool same(const View& one, const View& other) {
   if (one.data != other.data || one.offset != other.offset || one.rank != other.rank ||
       itemsize(one.dtype) != itemsize(other.dtype))
@@ -396,8 +435,8 @@ int check_overlaps(Phase& phase, const std::vector<Slot>& slots, const Function&
       if (&other == &result || !other.handle || (other.writes && &other < &result))
         continue;
       // The same argument twice is one tensor, except as two results.
-      if (overlap_in_part(result.view, other.view) || (other.writes && other.list != result.list &&
-                                                       result.view.numel() && same(result.view, other.view))) {
+      if (overlap_in_part(result.view, other.view) ||
+          (other.writes && other.list != result.list && result.view.numel() && same(result.view, other.view))) {
         phase.record(
             std::string(names[result.argument]) + " and " + names[other.argument] + " overlap" +
             (other.writes ? ", and are both results" : " in part"));
@@ -576,6 +615,8 @@ int phase_one(Function& function, const Value* values, uint64_t* workspace_size,
         has_elements = has_elements || view.numel();
     }
   }
+  if (const int code = check_dtypes(phase, function, *executor->arguments))
+    return code;
   if (const int code = check_overlaps(phase, executor->slots, function))
     return code;
   const Verdict verdict = infer(function, *executor->arguments);

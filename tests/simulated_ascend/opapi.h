@@ -37,6 +37,12 @@ enum Flag : unsigned {
   kDynamic = 64,     // holds the largest result; the shape is set by the work
   kShape = 128,      // of any shape that has as many elements
   kAbsent = 256,     // must be NULL here: not simulated
+  kShort = 512,      // a list of at most 50
+  // How the dtype follows from that of the first list.
+  kOfScalar = 1024,  // FLOAT, BFLOAT16: FLOAT, DOUBLE; FLOAT16: FLOAT16, DOUBLE; integers: INT32, INT64
+  kOfScalars = 2048, // floating: FLOAT, DOUBLE; integers: INT64
+  kOfTensor = 4096,  // BFLOAT16: FLOAT; small integers: INT32; otherwise the same
+  kSame = 8192,      // the same
 };
 
 struct Parameter {

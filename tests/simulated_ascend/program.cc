@@ -371,7 +371,11 @@ class Evaluation {
 
  private:
   static bool is_true(const IValue& of) {
-    return !of.isNone() && (of.isBool() ? of.toBool() : of.isInt() ? of.toInt() != 0 : of.isDouble() ? of.toDouble() != 0 : true);
+    return !of.isNone() &&
+        (of.isBool()         ? of.toBool()
+             : of.isInt()    ? of.toInt() != 0
+             : of.isDouble() ? of.toDouble() != 0
+                             : true);
   }
 
   static IValue item(const IValue& of, int64_t index) {
@@ -602,7 +606,8 @@ Verdict mismatch(const Parameter& parameter, const View& view, const at::Tensor&
   if (result.scalar_type() == out)
     return {};
   if (!(parameter.flags & kConvertible) || !c10::canCast(result.scalar_type(), out))
-    return {kBadParameter, label + " is " + dtype_name(view.dtype) + ", the result " + c10::toString(result.scalar_type())};
+    return {
+        kBadParameter, label + " is " + dtype_name(view.dtype) + ", the result " + c10::toString(result.scalar_type())};
   return {};
 }
 
@@ -627,12 +632,8 @@ void store(const Parameter& parameter, const Argument& argument, size_t index, c
   copy_into(out, parameter.flags & kShape ? result.reshape(out.sizes()) : result);
 }
 
-Verdict finish(
-    const Function& function,
-    const Arguments& arguments,
-    const std::string& name,
-    const IValue& value,
-    Run run) {
+Verdict
+finish(const Function& function, const Arguments& arguments, const std::string& name, const IValue& value, Run run) {
   for (int index = 0; index < function.count; ++index) {
     const Parameter& parameter = function.parameters[index];
     if (name != parameter.name)
@@ -676,11 +677,11 @@ Verdict evaluate(const Function& function, const Arguments& arguments, Run run) 
   static const c10::DispatchKeySet excluded = c10::autograd_dispatch_keyset_with_ADInplaceOrView |
       c10::autocast_dispatch_keyset |
       c10::DispatchKeySet(
-          {c10::DispatchKey::Python,
-           c10::DispatchKey::PythonTLSSnapshot,
-           c10::DispatchKey::Functionalize,
-           c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
-           c10::DispatchKey::FuncTorchDynamicLayerBackMode});
+                                                  {c10::DispatchKey::Python,
+                                                   c10::DispatchKey::PythonTLSSnapshot,
+                                                   c10::DispatchKey::Functionalize,
+                                                   c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                                                   c10::DispatchKey::FuncTorchDynamicLayerBackMode});
   const c10::impl::ExcludeDispatchKeyGuard below(excluded);
   const at::DisableRecordFunctionGuard unrecorded;
   try {
@@ -695,8 +696,7 @@ Verdict evaluate(const Function& function, const Arguments& arguments, Run run) 
       const IValue value = evaluation.value(*statement.value);
       for (size_t index = 0; index < statement.names.size(); ++index) {
         const std::string& name = statement.names[index];
-        const IValue each =
-            statement.names.size() == 1 ? value : value.toTupleRef().elements()[index];
+        const IValue each = statement.names.size() == 1 ? value : value.toTupleRef().elements()[index];
         if (is_parameter(function, name))
           results.emplace_back(name, each);
         else
@@ -734,9 +734,7 @@ void use_one_thread() {
 // What decides shapes, as text.
 std::string signature(const Function& function, const Arguments& arguments) {
   std::string key(reinterpret_cast<const char*>(&function), 0);
-  const auto add = [&key](const auto& value) {
-    key.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  };
+  const auto add = [&key](const auto& value) { key.append(reinterpret_cast<const char*>(&value), sizeof(value)); };
   add(&function);
   for (const Argument& argument : arguments) {
     add(argument.given);

@@ -25,7 +25,8 @@ uint64_t simulated_ascend_calls(const char* function);
 /* How often work has been queued. */
 uint64_t simulated_ascend_tasks(void);
 
-/* Of libopapi: the operators that it has, without "GetWorkspaceSize", NULL at the end; and how often one has queued work. */
+/* Of libopapi: the operators that it has, without "GetWorkspaceSize", NULL at the end; and how often one has queued
+ * work. */
 const char* simulated_ascend_operator(size_t index);
 uint64_t simulated_ascend_operator_tasks(const char* name);
 
@@ -56,8 +57,8 @@ int simulated_ascend_launch(
  * Memory of the host is returned as it is. */
 void* simulated_ascend_address(const void* device, size_t size);
 
-/* Queues a kernel as simulated_ascend_launch does, as a call of `name`, which faults may be asked of. The argument belongs to
- * the work, which a graph may run often, and is destroyed with it, or at once if the call fails. */
+/* Queues a kernel as simulated_ascend_launch does, as a call of `name`, which faults may be asked of. The argument
+ * belongs to the work, which a graph may run often, and is destroyed with it, or at once if the call fails. */
 int simulated_ascend_launch_owned(
     void* stream,
     const char* name,
@@ -83,7 +84,6 @@ void simulated_ascend_record(const char* function, const char* what);
 int simulated_ascend_refuse(const char* function, int code, const char* what);
 /* What aclGetRecentErrMsg of this thread returns next. */
 void simulated_ascend_set_error(const char* text);
-
 
 /* What another simulated library adds to the counts above. */
 typedef struct {

@@ -2,8 +2,8 @@
 
 The modules of this package call `operator` for each: a program in the language of program.h, what all of its
 tensors may be, and what single parameters may be instead. A description is words: dtypes and groups of them
-(`-f64` takes one away again), a rank or a range of ranks, and flags (`-image` takes one away). The types and the names of parameters are
-those of prototypes.txt.
+(`-f64` takes one away again), a rank or a range of ranks, and flags (`-image` takes one away). The types and the
+names of parameters are those of prototypes.txt.
 """
 
 from __future__ import annotations
@@ -17,9 +17,22 @@ from pathlib import Path
 GROUPS = ("elementwise", "reduction", "matrix", "indexing", "foreach", "random", "layers")
 
 DTYPES = {
-    "f32": 0, "f16": 1, "i8": 2, "i32": 3, "u8": 4, "i16": 6, "u16": 7, "u32": 8, "i64": 9, "u64": 10,
-    "f64": 11, "bool": 12, "c64": 16, "c128": 17, "bf16": 27,
-}  # fmt: skip
+    "f32": 0,
+    "f16": 1,
+    "i8": 2,
+    "i32": 3,
+    "u8": 4,
+    "i16": 6,
+    "u16": 7,
+    "u32": 8,
+    "i64": 9,
+    "u64": 10,
+    "f64": 11,
+    "bool": 12,
+    "c64": 16,
+    "c128": 17,
+    "bf16": 27,
+}
 
 SETS = {
     "halves": "f16 bf16",
@@ -42,6 +55,11 @@ FLAGS = {
     "dynamic": "kDynamic",
     "shape": "kShape",
     "absent": "kAbsent",
+    "short": "kShort",
+    "of_scalar": "kOfScalar",
+    "of_scalars": "kOfScalars",
+    "of_tensor": "kOfTensor",
+    "same": "kSame",
 }
 
 TYPES = {
@@ -87,6 +105,9 @@ class Operator:
     can_repeat: bool
     group: str
 
+
+# They copy what they were given, or reorder it on the device, so that their executors cannot be kept.
+UNREPEATABLE = {"AvgPool2d", "AvgPool2dBackward", "IndexFillTensor", "InplaceIndexFillTensor"}
 
 OPERATORS: dict[str, Operator] = {}
 _loading: list[str] = []
@@ -147,9 +168,7 @@ def names_of(program: str) -> tuple[set[str], set[str]]:
     return reads, writes
 
 
-def operator(
-    name: str, program: str, tensors: str = "all", /, *, can_repeat: bool = True, **parameters: str
-) -> None:
+def operator(name: str, program: str, tensors: str = "all", /, **parameters: str) -> None:
     """Adds an operator. `{0}`, `{1}` … in the program are the prototype's parameters."""
     assert name not in OPERATORS, name
     prototype = prototypes()[name]
@@ -169,7 +188,7 @@ def operator(
         if word in parameters:
             _describe(parameter, parameters[word])
         described.append(parameter)
-    OPERATORS[name] = Operator(name, described, program, can_repeat, _loading[-1])
+    OPERATORS[name] = Operator(name, described, program, name not in UNREPEATABLE, _loading[-1])
 
 
 def load() -> dict[str, Operator]:

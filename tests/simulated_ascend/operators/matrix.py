@@ -19,22 +19,45 @@ for _name, _aten, _parts, _rank, _first in (
     _out = "3" if _name == "Baddbmm" else "2"
     operator(_name, f"out = {_call}", f"floats {_rank} convertible", self=_first, out=_out)
     operator(f"Inplace{_name}", "{0} = " + _call, f"floats {_rank} convertible", selfRef=_out)
-operator("Addmv", f"out = addmv(self, mat, vec, {_SCALED})", "floats f64 ints bool 1 convertible", mat="2")
+operator(
+    "Addmv",
+    f"out = addmv(self, mat, vec, {_SCALED})",
+    "floats f64 ints bool 1 convertible",
+    mat="2",
+)
 _ADDR = (
     "addr({0}, vec1, vec2, beta=1 if betaOptional == None else betaOptional,"
     " alpha=1 if alphaOptional == None else alphaOptional)"
 )
-operator("Addr", f"out = {_ADDR}", "numbers bool convertible", betaOptional="optional", alphaOptional="optional")
-operator("InplaceAddr", "{0} = " + _ADDR, "numbers bool convertible", betaOptional="optional", alphaOptional="optional")
+operator(
+    "Addr",
+    f"out = {_ADDR}",
+    "numbers bool convertible",
+    betaOptional="optional",
+    alphaOptional="optional",
+)
+operator(
+    "InplaceAddr",
+    "{0} = " + _ADDR,
+    "numbers bool convertible",
+    betaOptional="optional",
+    alphaOptional="optional",
+)
 operator("LinalgCross", "out = linalg_cross(self, other, dim=dim)", "numbers complex convertible")
-operator("Inverse", "out = linalg_inv(self)", "f32 f16 2-8")
+operator("Inverse", "out = linalg_inv(self)", "f32 2-8")
 operator("Logdet", "out = logdet(self)", "f32 f64 complex", self="2-8", out="0-6")
 operator("Slogdet", "signOut, logOut = slogdet(self)", "f32 f64 complex", self="2-8")
-operator("LinalgQr", "Q, R = linalg_qr(self, 'reduced' if mode == 0 else 'complete' if mode == 1 else 'r')",
-         "f32 f64 complex 2-8")  # fmt: skip
+operator(
+    "LinalgQr",
+    "Q, R = linalg_qr(self, 'reduced' if mode == 0 else 'complete' if mode == 1 else 'r')",
+    "f32 f64 complex 2-8",
+)
 operator("Qr", "Q, R = linalg_qr(self, 'reduced' if some else 'complete')", "f32 f64 complex 2-8")
-operator("TriangularSolve", "xOut, mOut = triangular_solve(self, A, upper, transpose, unitriangular)",
-         "f32 f64 complex 2-8")  # fmt: skip
+operator(
+    "TriangularSolve",
+    "xOut, mOut = triangular_solve(self, A, upper, transpose, unitriangular)",
+    "f32 f64 complex 2-8",
+)
 operator("Pdist", "out = _pdist_forward(self, p)", "f32", self="2", out="1")
 for _name, _aten in (("Tril", "tril"), ("Triu", "triu")):
     operator(_name, f"out = {_aten}(self, diagonal)", "any -c128 2-8")
