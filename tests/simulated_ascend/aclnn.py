@@ -1,16 +1,26 @@
-"""The simulated libnnopbase and libopapi, called from a process of its own as `library` calls the runtime."""
+"""The simulated libnnopbase and libopapi, called from a process of its own as `library` calls the runtime.
+
+Torch takes long to load, so that programs that ask for no environment run in forks of one process that has done it.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import importlib
+import json
 import math
 import os
 import struct
-from collections.abc import Sequence
-from typing import Any
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
 
-from tests.simulated_ascend import build
-from tests.simulated_ascend.library import D2H, H2D, Acl
+from tests.simulated_ascend import library
+from tests.simulated_ascend.library import H2D, Acl
 
 FOLDER = "SIMULATED_ASCEND_FOLDER"
 
@@ -26,7 +36,7 @@ FLOAT, HALF, INT8, INT32, UINT8, INT16, INT64, DOUBLE, BOOL, BFLOAT16 = (
     12,
     27,
 )
-NCHW, ND, NCL, FRACTAL_NZ = 0, 2, 47, 29
+NCHW, NHWC, ND, FRACTAL_NZ, NCL = 0, 1, 2, 29, 47
 CODES = {
     FLOAT: "f",
     HALF: "e",
@@ -200,9 +210,65 @@ class Aclnn(Acl):
         return value
 
 
-def folder() -> str:
-    """The libraries, built as far as anything has changed."""
-    return str(build.build())
+Program = Callable[[Aclnn], None]
 
 
-__all__ = ["Aclnn", "D2H", "Tensor", "folder"]
+def program(*recorded: str, **environment: str) -> Callable[[Program], Program]:
+    """Registers a program that is recorded for exactly this, with SIMULATED_ASCEND_ variables."""
+    register = library.program(*recorded, **environment)
+
+    def register_of_aclnn(function: Program) -> Program:
+        return cast(Program, register(cast(library.Program, function)))
+
+    return register_of_aclnn
+
+
+def run_all(folder: Path, names: list[str]) -> dict[str, tuple[list[str], list[str]]]:
+    """What is recorded of programs without an environment: as the library says, and as the report's file says."""
+    with tempfile.TemporaryDirectory() as temporary:
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith("SIMULATED_ASCEND_")
+        }
+        environment[FOLDER] = str(folder)
+        environment["SIMULATED_ASCEND_REPORT"] = f"{temporary}/report"
+        done = subprocess.run(
+            [sys.executable, "-S", "-m", "tests.simulated_ascend.aclnn", *names],
+            env=environment,
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return {name: (said, filed) for name, said, filed in map(json.loads, done.stdout.splitlines())}
+
+
+def main(names: list[str]) -> None:
+    """Runs each program in a fork, and prints a line of what it was recorded for."""
+    registry = importlib.import_module("tests.simulated_ascend.library")
+    acl = importlib.import_module("tests.simulated_ascend.aclnn").Aclnn()
+    report = Path(os.environ["SIMULATED_ASCEND_REPORT"])
+    for name in names:
+        importlib.import_module(f"tests.simulated_ascend.{name.partition('.')[0]}")
+        before = len(report.read_text().splitlines()) if report.exists() else 0
+        end, begin = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                registry.CASES[name].program(acl)
+                os.write(begin, json.dumps(acl.misuses()).encode())
+            except BaseException:
+                os.write(begin, json.dumps([traceback.format_exc()[-3000:]]).encode())
+            os._exit(0)
+        os.close(begin)
+        with os.fdopen(end) as pipe:
+            said = pipe.read()
+        status = os.waitpid(child, 0)[1]
+        filed = report.read_text().splitlines()[before:] if report.exists() else []
+        print(json.dumps([name, json.loads(said) if said else [f"ended with {status}"], filed]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -752,8 +752,8 @@ NN_FUNC int aclSetAclOpExecutorRepeatable(void* handle) {
     simulated_ascend_record(__func__, "not called right after phase 1");
   if (!executor->can_repeat) {
     // No misuse: nothing but this tells the caller.
-    simulated_ascend_set_error("E161002: aclSetAclOpExecutorRepeatable: the operator copies what it was given");
-    return kBadParameter;
+    simulated_ascend_set_error("E561000: aclSetAclOpExecutorRepeatable: the operator copies what it was given");
+    return kInner;
   }
   executor->repeatable = true;
   return 0;

@@ -15,6 +15,7 @@ namespace simulated_ascend {
 
 constexpr int kNullPointer = 161001;
 constexpr int kBadParameter = 161002;
+constexpr int kInner = 561000;
 constexpr int kInnerNullPointer = 561103;
 constexpr int kMaxRank = 8;
 

@@ -436,7 +436,7 @@ int check_overlaps(Phase& phase, const std::vector<Slot>& slots, const Function&
         continue;
       // The same argument twice is one tensor, except as two results.
       if (overlap_in_part(result.view, other.view) ||
-          (other.writes && other.list != result.list && result.view.numel() && same(result.view, other.view))) {
+          (other.writes && result.view.numel() && same(result.view, other.view))) {
         phase.record(
             std::string(names[result.argument]) + " and " + names[other.argument] + " overlap" +
             (other.writes ? ", and are both results" : " in part"));
