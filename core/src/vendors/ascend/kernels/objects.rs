@@ -80,6 +80,8 @@ pub(super) enum Number {
     Bool(bool),
     Whole(i64),
     Real(f64),
+    /// In single precision, which some functions ask for.
+    Single(f32),
     Complex(f64, f64),
 }
 
@@ -90,6 +92,7 @@ impl Number {
             Self::Bool(value) => (DType::Bool, [u64::from(value), 0]),
             Self::Whole(value) => (DType::I64, [value as u64, 0]),
             Self::Real(value) => (DType::F64, [value.to_bits(), 0]),
+            Self::Single(value) => (DType::F32, [u64::from(value.to_bits()), 0]),
             Self::Complex(real, imaginary) => (DType::C128, [real.to_bits(), imaginary.to_bits()]),
         }
     }

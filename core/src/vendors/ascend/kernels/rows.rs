@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `self` | the argument, as the parameter's type wants it |
 //! | `out`, `out1` | a result |
+//! | `single(ord)` | a number in single precision |
 //! | `scalar(other)` | an argument that is one element in host memory; other calls do not fit |
 //! | `dims(dim)` | a list of dimensions; all of them where the list is empty or left out |
 //! | `dim?0` | the argument, or this number where it was left out |
@@ -58,6 +59,7 @@ enum Source {
     Argument(usize),
     Or(usize, Literal),
     HostScalar(usize),
+    Single(usize),
     Dims(usize),
     Output(usize),
     TypeOfOutput(usize),
@@ -208,7 +210,7 @@ fn parse_call(line: &str, arguments: &[&str]) -> std::result::Result<Vec<Written
 /// Whether a source may stand for a parameter of the type, as far as the table tells.
 fn fits(parameter: Type, source: &Source) -> bool {
     match source {
-        Source::HostScalar(_) => parameter == Type::Scalar,
+        Source::HostScalar(_) | Source::Single(_) => parameter == Type::Scalar,
         Source::Dims(_) => parameter == Type::Ints,
         Source::Output(_) => parameter == Type::Tensor,
         Source::TypeOfOutput(_) | Source::TypeOfArgument(_) | Source::Seed | Source::Offset => {
@@ -236,6 +238,7 @@ fn parse_source(text: &str, arguments: &[&str]) -> std::result::Result<Source, S
         };
         return Ok(match (what, output(name)) {
             ("scalar", _) => Source::HostScalar(place_of(name, arguments)?),
+            ("single", _) => Source::Single(place_of(name, arguments)?),
             ("dims", _) => Source::Dims(place_of(name, arguments)?),
             ("dtype", Some(place)) => Source::TypeOfOutput(place),
             ("dtype", None) => Source::TypeOfArgument(place_of(name, arguments)?),
@@ -375,7 +378,7 @@ impl Promotion {
         self.of_number(match number {
             Number::Bool(_) => Category::Bool,
             Number::Whole(_) => Category::Whole,
-            Number::Real(_) => Category::Real,
+            Number::Real(_) | Number::Single(_) => Category::Real,
             Number::Complex(..) => Category::Complex,
         })
     }
@@ -556,6 +559,11 @@ fn argument<'c>(
             Value::Tensor(tensor) => Arg::Scalar(tensor.number()?),
             Value::Number(number) => Arg::Scalar(number),
             _ => return decline(format!("argument {place} is no number")),
+        },
+        Source::Single(place) => match call.value(*place)? {
+            Value::Number(Number::Real(number)) => Arg::Scalar(Number::Single(number as f32)),
+            Value::Number(Number::Whole(number)) => Arg::Scalar(Number::Single(number as f32)),
+            _ => return decline(format!("argument {place} is no real number")),
         },
         Source::Literal(given) => literal_argument(parameter, given),
         Source::Or(place, otherwise) => match call.value(*place)? {

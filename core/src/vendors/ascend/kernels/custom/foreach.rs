@@ -212,7 +212,7 @@ fn of_kind(number: Number, part: &[Option<View>]) -> Number {
 fn keeps_type(number: Number, dtype: DType) -> bool {
     match number {
         Number::Complex(..) => dtype.category() == Category::Complex,
-        Number::Real(_) => dtype.category() >= Category::Real,
+        Number::Real(_) | Number::Single(_) => dtype.category() >= Category::Real,
         Number::Whole(_) | Number::Bool(_) => dtype.category() >= Category::Whole,
     }
 }

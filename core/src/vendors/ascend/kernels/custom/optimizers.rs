@@ -10,10 +10,10 @@ use super::super::view::{decline, View};
 use super::operators;
 
 operators! {
-    c"aten::_fused_adamw_" ["aclnnApplyAdamWV2"] => |call| adam(call, true);
-    c"aten::_fused_adamw_.tensor_lr" ["aclnnApplyAdamWV2"] => |call| adam(call, true);
-    c"aten::_fused_adam_" ["aclnnApplyAdamWV2", "aclnnAdd"] => |call| adam(call, false);
-    c"aten::_fused_adam_.tensor_lr" ["aclnnApplyAdamWV2", "aclnnAdd"] => |call| adam(call, false);
+    c"aten::_fused_adamw_" ["aclnnApplyAdamWV2", "aclnnAdds"] => |call| adam(call, true);
+    c"aten::_fused_adamw_.tensor_lr" ["aclnnApplyAdamWV2", "aclnnAdds"] => |call| adam(call, true);
+    c"aten::_fused_adam_" ["aclnnApplyAdamWV2", "aclnnAdds", "aclnnAdd"] => |call| adam(call, false);
+    c"aten::_fused_adam_.tensor_lr" ["aclnnApplyAdamWV2", "aclnnAdds", "aclnnAdd"] => |call| adam(call, false);
     c"aten::_amp_foreach_non_finite_check_and_unscale_" [
         "aclnnIsFinite", "aclnnAll", "aclnnLogicalNot", "aclnnCast", "aclnnMaximum", "aclnnInplaceMul",
     ] => unscale;
@@ -89,6 +89,11 @@ fn adam(call: &Call<'_>, decoupled: bool) -> Result<()> {
                 ],
             )?;
         }
+        // torch counts this update already, and CANN adds it to the count.
+        let step = step.with(&[1], &[1])?;
+        let before = call.temporary(step.dtype, &[1])?;
+        let (minus_one, one) = (Arg::Scalar(Number::Whole(-1)), Arg::Scalar(Number::Whole(1)));
+        call.run("aclnnAdds", &[Arg::Tensor(step), minus_one, one, Arg::Tensor(before)])?;
         call.run(
             "aclnnApplyAdamWV2",
             &[
@@ -97,7 +102,7 @@ fn adam(call: &Call<'_>, decoupled: bool) -> Result<()> {
                 Arg::Tensor(square),
                 Arg::from(row(&greatest).filter(|_| amsgrad)),
                 Arg::Tensor(used),
-                Arg::Tensor(step.with(&[1], &[1])?),
+                Arg::Tensor(before),
                 Arg::Real(rate),
                 Arg::Real(beta1),
                 Arg::Real(beta2),
