@@ -186,7 +186,8 @@ int Phase::check_view(const Parameter& parameter, const std::string& label, cons
     return refuse(kBadParameter, label + " cannot be " + dtype_name(view.dtype));
   if (view.rank < parameter.least_rank || view.rank > parameter.most_rank)
     return refuse(kBadParameter, label + " cannot have " + std::to_string(view.rank) + " dimensions");
-  if ((flags & kImage) && (view.format == 2 || view.format == 35))
+  // A batch alone, and more dimensions than have names, are written as they come.
+  if ((flags & kImage) && view.rank >= 3 && view.rank <= 5 && (view.format == 2 || view.format == 35))
     return refuse(kBadParameter, label + " needs a format that names its dimensions");
   if ((flags & kImage) && (view.format == 1 || view.format == 27))
     return refuse(kBadParameter, label + " cannot be NHWC on this chip");

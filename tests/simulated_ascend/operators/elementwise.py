@@ -26,7 +26,8 @@ def both(
 
 for _name, _aten in (("Add", "add"), ("Sub", "sub")):
     both(_name, _aten + ".Tensor({0}, other, alpha=alpha)", WIDE, "")
-    both(f"{_name}s", _aten + ".Tensor({0}, other, alpha=alpha)", WIDE, "")
+    _real = "numbers bool convertible" if _name == "Add" else ""
+    both(f"{_name}s", _aten + ".Tensor({0}, other, alpha=alpha)", WIDE, _real)
 for _name, _aten in (("Mul", "mul"), ("Div", "div")):
     both(_name, _aten + ".Tensor({0}, other)", WIDE, "")
     both(f"{_name}s", _aten + ".Tensor({0}, other)", WIDE, "")
@@ -104,9 +105,9 @@ operator(
     "floats convertible",
 )
 
-both("PowTensorScalar", "pow.Tensor_Scalar({0}, exponent)", WIDE, "")
-both("PowTensorTensor", "pow.Tensor_Tensor({0}, exponent)", WIDE, "")
-operator("PowScalarTensor", "out = pow.Scalar(self, exponent)", WIDE)
+both("PowTensorScalar", "pow.Tensor_Scalar({0}, exponent)", WIDE, "all -bool convertible")
+both("PowTensorTensor", "pow.Tensor_Tensor({0}, exponent)", WIDE, "all -bool convertible")
+operator("PowScalarTensor", "out = pow.Scalar(self, exponent)", "all -bool convertible")
 
 # Comparisons; the result is often bool, and may be anything that bool becomes.
 for _name in ("Eq", "Ne", "Lt", "Le", "Gt", "Ge"):
@@ -120,7 +121,8 @@ operator("LogicalXor", "out = logical_xor(self, other)", WIDE)
 for _name, _aten in (("And", "and"), ("Or", "or"), ("Xor", "xor")):
     for _kind in ("Tensor", "Scalar"):
         _call = f"bitwise_{_aten}.Tensor({{0}}, other)"
-        both(f"Bitwise{_name}{_kind}", _call, "ints bool convertible", "", "numbers bool")
+        _results = "numbers bool" if _kind == "Scalar" or _name == "Xor" else ""
+        both(f"Bitwise{_name}{_kind}", _call, "ints bool convertible", "", _results)
 operator(
     "IsClose",
     "out = isclose(self, other, rtol, atol, equalNan)",
@@ -142,7 +144,7 @@ operator(
 )
 
 both("Atan2", "atan2({0}, other)", REAL, "", "reals")
-both("FloorDivide", "floor_divide({0}, other)", REAL, "")
+both("FloorDivide", "floor_divide({0}, other)", REAL, "", "numbers complex")
 both("FloorDivides", "floor_divide({0}, other)", REAL, "")
 for _kind in ("Tensor", "Scalar"):
     both(f"Fmod{_kind}", "fmod.Tensor({0}, other)", "reals i32 i64 i8 u8 convertible", "")
@@ -170,7 +172,7 @@ both(
 )
 both("Addcdiv", "addcdiv({0}, tensor1, tensor2, value=value)", "reals convertible", "")
 both("Lerp", "lerp.Tensor({0}, end, weight)", "floats", "")
-both("Lerps", "lerp.Scalar({0}, end, weight)", "floats", "")
+both("Lerps", "lerp.Scalar({0}, end, weight)", "floats convertible", "", "reals")
 
 CLAMPED = "reals ints convertible"
 operator(
@@ -335,6 +337,7 @@ operator(
     "halves = chunk(x, 2, dim);"
     "out = cat([silu_backward(yGrad * halves[1], halves[0]), yGrad * silu(halves[0])], dim)",
     "floats contiguous 1-8",
+    x="-contiguous",
 )
 operator("Glu", "out = glu(self, dim)", "reals")
 operator("GluBackward", "out = glu_backward(gradOut, self, dim)", "reals")

@@ -47,7 +47,7 @@ operator(
 operator("ForeachZeroInplace", "x = @each('zeros_like', x)", "floats i16 i32 contiguous short")
 
 # Scalars come in a tensor, in a scalar (V2), or in a list of scalars.
-_TENSOR = "0-1 of_tensor -short"
+_TENSOR = "f32 f16 i32 0-1 of_tensor -short"
 for _name, _aten, _dtypes in (
     ("Add", "add", SOME),
     ("Sub", "sub", SOME),

@@ -24,7 +24,7 @@ operator("Permute", "out = permute_copy(self, dims)", "any")
 operator("Repeat", "out = repeat(self, repeats)", "any")
 operator("Flip", "out = flip(self, dims)", "all")
 operator("Roll", "out = roll(x, shifts, dims)", "floats i8 u8 i16 i32 i64 u32 bool")
-operator("ChannelShuffle", "out = channel_shuffle(self, groups)", "all 3-7")
+operator("ChannelShuffle", "out = channel_shuffle(self, groups)", "all -bf16 3-7")
 operator(
     "Slice", "out = slice_copy.Tensor(self, dim, start, end, step)", "floats i32 i64 i8 u8 bool"
 )
@@ -61,7 +61,7 @@ operator(
     "out = embedding_dense_backward(grad, @cast(indices, long), numWeights, paddingIdx, scaleGradByFreq)",
     "floats",
     grad="2-8",
-    indices="reals ints bool",
+    indices="f32 f16 f64 ints bool",
     out="2",
 )
 operator(

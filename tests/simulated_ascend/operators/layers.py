@@ -447,7 +447,7 @@ for _name, _first in (("MaxUnpool2dBackward", -2), ("MaxUnpool3dBackward", -3)):
         _name,
         f"out = reshape(gather(flatten.using_ints(gradOutput, {_first}, -1), -1,"
         f" flatten.using_ints(@cast(indices, long), {_first}, -1)), @sizes(self))",
-        "f32 f16 ints bool 3-5",
+        "f32 f16 ints bool 3-4" if _first == -2 else "f32 f16 f64 ints 4-5",
         indices="index" if _first == -2 else "i64",
     )
 
@@ -640,17 +640,18 @@ operator(
 # Rows of the table of alphas are padded to 8.
 operator(
     "CtcLoss",
-    "parts = _ctc_loss(logProbs, targets, inputLengths, targetlengths, blank, zeroInfinity);"
+    "parts = _ctc_loss(@wide(logProbs), targets, inputLengths, targetlengths, blank, zeroInfinity);"
     "length = 2 * @greatest(targetlengths) + 8; negLogLikelihoodOut = parts[0];"
     "logAlphaOut = constant_pad_nd(parts[1], [0, length - length % 8 - @size(parts[1], 2)], 0)",
-    "f32 f64",
+    "reals convertible",
     targets="index",
 )
 operator(
     "CtcLossBackward",
-    "out = _ctc_loss_backward(gradOut, logProbs, targets, inputLengths, targetLengths, negLogLikelihood,"
-    " slice_copy.Tensor(logAlpha, 2, 0, 2 * @greatest(targetLengths) + 1), blank, zeroInfinity)",
-    "f32 f64",
+    "out = _ctc_loss_backward(@wide(gradOut), @wide(logProbs), targets, inputLengths, targetLengths,"
+    " @wide(negLogLikelihood), slice_copy.Tensor(@wide(logAlpha), 2, 0, 2 * @greatest(targetLengths) + 1),"
+    " blank, zeroInfinity)",
+    "reals convertible",
     targets="index",
 )
 

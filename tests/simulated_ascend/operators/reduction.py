@@ -65,7 +65,6 @@ operator(
     "LinalgVectorNorm",
     "out = linalg_vector_norm(self, ord, dims, keepDims, dtype=dtype)",
     "floats",
-    ord="f32",
     dims="optional",
 )
 operator(
@@ -167,15 +166,16 @@ operator(
     mask="u8 bool",
     out="contiguous dynamic 1",
 )
-_UNIQUE = "index contiguous dynamic convertible optional"
+_UNIQUE = "i64 contiguous dynamic optional"
+_EITHER = "index contiguous dynamic convertible optional"
 operator(
     "UniqueConsecutive",
     "valueOut, inverseOut, countsOut ="
     " unique_consecutive(@late(self), returnInverse, returnCounts, None if dim == 1000 else dim)",
     "any",
     valueOut="contiguous dynamic",
-    inverseOut=_UNIQUE,
-    countsOut=_UNIQUE,
+    inverseOut=_EITHER,
+    countsOut=_EITHER,
 )
 operator(
     "Unique2",
