@@ -73,7 +73,15 @@ class Aclnn(Acl):
         self.library.aclGetRecentErrMsg.restype = ctypes.c_char_p
         self.library.simulated_ascend_misuse.restype = ctypes.c_char_p
         self.library.simulated_ascend_operator.restype = ctypes.c_char_p
-        for name in ("misuses", "live", "calls", "tasks", "address", "operator_tasks"):
+        for name in (
+            "misuses",
+            "live",
+            "calls",
+            "tasks",
+            "address",
+            "operator_tasks",
+            "operator_deterministic",
+        ):
             getattr(self.library, f"simulated_ascend_{name}").restype = ctypes.c_uint64
         for kind in (
             "Tensor",

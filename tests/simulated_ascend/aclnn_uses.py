@@ -54,6 +54,10 @@ def adding(acl: Aclnn) -> None:
     assert acl.library.simulated_ascend_calls(b"aclnnAddGetWorkspaceSize") == 1
     assert acl.library.simulated_ascend_calls(b"aclnnAdd") == 1
     assert acl.library.simulated_ascend_operator_tasks(b"aclnnAdd") == 1
+    assert acl.library.simulated_ascend_operator_deterministic(b"aclnnAdd") == 0
+    acl.aclrtCtxSetSysParamOpt(0, 1)
+    acl.do(stream, "aclnnAdd", x, y, alpha, out)
+    assert acl.library.simulated_ascend_operator_deterministic(b"aclnnAdd") == 1
     acl.aclDestroyScalar(alpha)
     for tensor in (x, y, out):
         acl.aclDestroyTensor(tensor.handle)
@@ -297,6 +301,7 @@ def hidden_functions(acl: Aclnn) -> None:
 @program(VERSION="8.1")
 def functions_of_an_old_version(acl: Aclnn) -> None:
     assert not hasattr(acl.library, "aclnnFusedAdamw")
+    assert not hasattr(acl.library, "aclnnSquareGetWorkspaceSize")
     assert hasattr(acl.library, "aclnnApplyAdamWV2")
 
 
@@ -310,6 +315,20 @@ def without_computing(acl: Aclnn) -> None:
     assert acl.library.simulated_ascend_tasks() == before
     assert acl.library.simulated_ascend_calls(b"aclnnNeg") == 1
     assert acl.live("executors") == 0
+    _, executor = acl.plan("aclnnNeg", x, x)
+    acl.aclSetAclOpExecutorRepeatable(executor)
+    acl.aclSetInputTensorAddr(executor, 0, x, 64)
+    acl.aclnnNeg(None, 0, executor, stream)
+    acl.aclDestroyAclOpExecutor(executor)
+
+
+@program(DELAY_US="20000")
+def work_that_the_end_of_the_process_cuts_off(acl: Aclnn) -> None:
+    stream = acl.prepare()
+    x, one = acl.tensor([1, 2], [2]), acl.scalar(1.0)
+    for _ in range(10):
+        size, executor = acl.plan("aclnnInplaceAdds", x, one, one)
+        acl.aclnnInplaceAdds(acl.malloc(size) if size else None, size, executor, stream)
 
 
 @program()

@@ -106,6 +106,12 @@ def wrappers(group: str) -> str:
     return "\n".join(["#include <iterator>", *lines])
 
 
+def newer() -> str:
+    """The source of the names of what came after CANN 8.1."""
+    names = ", ".join(f'"{name}"' for name in operators.newer())
+    return f'#include "opapi.h"\nconst char* const simulated_ascend::newer_functions[] = {{{names}, nullptr}};\n'
+
+
 def _digest(*parts: str | bytes) -> str:
     made = hashlib.sha256()
     for part in parts:
@@ -173,6 +179,7 @@ class Builder:
                 pool.submit(self.compile, f"wrappers_{group}", wrappers(group), [])
                 for group in operators.GROUPS
             ]
+            groups.append(pool.submit(self.compile, "newer", newer(), []))
         here = [
             f"-L{self.folder}",
             "-Wl,--enable-new-dtags",

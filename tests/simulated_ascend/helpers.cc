@@ -185,7 +185,9 @@ namespace {
 // Numbers that depend on the seed, on the offset, and on nothing else.
 IValue generator(Values& of) {
   auto seed = static_cast<uint64_t>(number_of(of[0]).toLong());
-  const auto offset = static_cast<uint64_t>(number_of(of[1]).toLong());
+  auto offset = static_cast<uint64_t>(number_of(of[1]).toLong());
+  if (of.size() > 2)
+    offset += static_cast<uint64_t>(number_of(of[2]).toLong());
   seed = (seed + 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u + (offset + 1) * 0x94d049bb133111ebu;
   seed ^= seed >> 29;
   return at::make_generator<at::CPUGeneratorImpl>(seed);
@@ -341,6 +343,58 @@ IValue most_of(Values& of) {
   for (const Tensor& each : of[0].toTensorVector())
     most = most.defined() ? call("maximum", {most, each}).toTensor() : each.clone();
   return most;
+}
+
+IValue least_of(Values& of) {
+  Tensor least;
+  for (const Tensor& each : of[0].toTensorVector())
+    least = least.defined() ? call("minimum", {least, each}).toTensor() : each.clone();
+  return least;
+}
+
+// Numbers of classes along one dimension of what has one more than this.
+IValue classes(Values& of) {
+  const int64_t rank = of[0].toTensor().dim() + 1;
+  std::vector<int64_t> shape(static_cast<size_t>(rank), 1);
+  shape[static_cast<size_t>(of[1].toInt() < 0 ? of[1].toInt() + rank : of[1].toInt())] = of[2].toInt();
+  return call("arange", {of[2]}).toTensor().reshape(shape);
+}
+
+// The first element, of no dimension.
+IValue first_of(Values& of) {
+  return of[0].toTensor().reshape({-1}).select(0, 0);
+}
+
+// Which element of the input each of the repeated ones is.
+IValue repeated(Values& of) {
+  return call("repeat_interleave.Tensor", {of[0].toTensor().reshape({-1}).to(at::kLong)});
+}
+
+IValue all_after(Values& of) {
+  std::vector<int64_t> all;
+  for (int64_t dim = 2; dim < of[0].toTensor().dim(); ++dim)
+    all.push_back(dim);
+  return all;
+}
+
+IValue all_but_channels(Values& of) {
+  std::vector<int64_t> all;
+  for (int64_t dim = 0; dim < of[0].toTensor().dim(); ++dim) {
+    if (dim != 1)
+      all.push_back(dim);
+  }
+  return all;
+}
+
+// Pairs of neighbours, the second negative before the first.
+IValue turned(Values& of) {
+  const Tensor x = of[0].toTensor();
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() /= 2;
+  shape.push_back(2);
+  const Tensor pairs = x.reshape(shape);
+  const std::vector<Tensor> both{pairs.select(-1, 1).neg(), pairs.select(-1, 0)};
+  return call("stack", {both, -1}).toTensor().reshape(x.sizes());
 }
 
 // input, dim, without the element itself, from the end
@@ -546,6 +600,13 @@ const std::map<std::string, Helper>& helpers() {
       {"sum_channel", {sum_channel}},
       {"sum_of", {sum_of}},
       {"most_of", {most_of}},
+      {"least_of", {least_of}},
+      {"classes", {classes}},
+      {"first_of", {first_of}},
+      {"repeated", {repeated, false}},
+      {"all_after", {all_after}},
+      {"all_but_channels", {all_but_channels}},
+      {"turned", {turned}},
       {"cumsum", {cumsum_of}},
       {"slices", {slices}},
       {"gather_all", {gather_all}},

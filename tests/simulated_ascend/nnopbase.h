@@ -109,6 +109,7 @@ struct Executor : Object {
   std::vector<Slot> slots;
   bool repeatable = false;
   bool can_repeat = true;
+  bool is_checked = true; // knows its tensors
   uint64_t runs = 0;
   void (*destroy)(Executor*) = nullptr;
 };

@@ -2,6 +2,8 @@
 // The two phases of every operator: what the vendor's library checks, and what it cannot notice.
 #include "opapi.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -64,9 +66,6 @@ uint64_t calls_of(const char* name) {
 
 const char* const kNoKinds[] = {nullptr};
 
-// What came after CANN 8.1.
-const char* const kNewer[] = {"aclnnFusedAdamw", nullptr};
-
 __attribute__((constructor)) void join() {
   const simulated_ascend_part part{
       kNoKinds,
@@ -74,10 +73,10 @@ __attribute__((constructor)) void join() {
       calls_of,
       [] {
         for (Function* each : functions())
-          each->prepared = each->called = each->queued = 0;
+          each->prepared = each->called = each->queued = each->deterministic = 0;
       }};
   simulated_ascend_join(&part);
-  simulated_ascend_hide(reinterpret_cast<const void*>(&join), kNewer);
+  simulated_ascend_hide(reinterpret_cast<const void*>(&join), newer_functions, "aclnn");
 }
 
 // Often none, mostly little, now and then much.
@@ -101,7 +100,6 @@ struct Prepared : Executor {
   std::shared_ptr<Arguments> arguments;
   uint64_t workspace_size = 0;
   bool is_empty = false; // nothing to compute
-  int64_t deterministic = 0;
 };
 
 void destroy(Executor* executor) {
@@ -459,8 +457,38 @@ struct Task {
 
 std::atomic<uint64_t> tasks{0};
 
+// Threads of streams compute until the process ends, and torch's own state must outlive that.
+std::atomic<int> running{0};
+std::atomic<bool> ending{false};
+
+// Destroyed before what torch made when it was loaded, which was earlier.
+struct Ending {
+  const int process = getpid();
+  ~Ending() {
+    // A forked child has none of the threads.
+    if (getpid() != process)
+      return;
+    ending = true;
+    while (running.load())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+};
+const Ending end;
+
+struct Running {
+  Running() {
+    ++running;
+  }
+  ~Running() {
+    --running;
+  }
+};
+
 int run(void* argument) {
   const auto& task = *static_cast<const Task*>(argument);
+  const Running counted;
+  if (ending)
+    return 0;
   const char* name = task.function->name;
   auto* memory = task.workspace_size
       ? static_cast<unsigned char*>(simulated_ascend_address(task.workspace, task.workspace_size))
@@ -504,6 +532,7 @@ int phase_one_unchecked(Function& function, uint64_t* workspace_size, void** out
   executor->function = &function;
   executor->destroy = destroy;
   executor->can_repeat = function.can_repeat;
+  executor->is_checked = false;
   executor->workspace_size = next_workspace();
   *workspace_size = executor->workspace_size;
   *out = add_executor(executor);
@@ -524,10 +553,10 @@ int phase_two_unchecked(Function& function, void* handle) {
 }
 
 // Destroys an ordinary executor at the end of phase 2, however it ends.
-struct Ending {
+struct Spending {
   void* handle;
   Prepared* executor;
-  ~Ending() {
+  ~Spending() {
     if (!executor->repeatable) {
       remove_executor(handle);
       delete executor;
@@ -629,7 +658,8 @@ int phase_one(Function& function, const Value* values, uint64_t* workspace_size,
   executor->can_repeat = function.can_repeat;
   executor->is_empty = has_results && !has_elements;
   executor->workspace_size = executor->is_empty ? 0 : next_workspace();
-  executor->deterministic = simulated_ascend_deterministic();
+  if (simulated_ascend_deterministic())
+    function.deterministic.fetch_add(1, std::memory_order_relaxed);
   *workspace_size = executor->workspace_size;
   *out = add_executor(executor.release());
   set_fresh_executor(*out);
@@ -654,7 +684,7 @@ int phase_two(Function& function, void* workspace, uint64_t workspace_size, void
     simulated_ascend_record(name, (std::string("the executor belongs to ") + executor->function->name).c_str());
     return kBadParameter;
   }
-  const Ending ending{handle, executor};
+  const Spending spending{handle, executor};
   if (executor->workspace_size && !workspace)
     return simulated_ascend_refuse(name, kNullPointer, "the workspace is NULL");
   if (workspace_size < executor->workspace_size) {
@@ -756,4 +786,9 @@ extern "C" __attribute__((visibility("default"))) const char* simulated_ascend_o
 extern "C" __attribute__((visibility("default"))) uint64_t simulated_ascend_operator_tasks(const char* name) {
   const Function* found = function_of(name);
   return found ? found->queued.load() : 0;
+}
+
+extern "C" __attribute__((visibility("default"))) uint64_t simulated_ascend_operator_deterministic(const char* name) {
+  const Function* found = function_of(name);
+  return found ? found->deterministic.load() : 0;
 }

@@ -70,6 +70,7 @@ struct Function {
   std::atomic<uint64_t> prepared{0}; // calls of phase 1
   std::atomic<uint64_t> called{0};   // calls of phase 2
   std::atomic<uint64_t> queued{0};
+  std::atomic<uint64_t> deterministic{0}; // calls of phase 1 with that setting
 };
 
 struct Argument {
@@ -84,6 +85,9 @@ struct Argument {
 };
 
 using Arguments = std::vector<Argument>;
+
+// What came after CANN 8.1, NULL at the end.
+extern const char* const newer_functions[];
 
 void add_functions(Function* functions, size_t count);
 int phase_one(Function& function, const Value* values, uint64_t* workspace_size, void** executor);

@@ -29,6 +29,8 @@ uint64_t simulated_ascend_tasks(void);
  * work. */
 const char* simulated_ascend_operator(size_t index);
 uint64_t simulated_ascend_operator_tasks(const char* name);
+/* How often its phase 1 has seen ACL_OPT_DETERMINISTIC set. */
+uint64_t simulated_ascend_operator_deterministic(const char* name);
 
 /* A kernel: what is not 0 is the code that the device fails with. */
 typedef int (*simulated_ascend_kernel)(void* argument);
@@ -93,8 +95,10 @@ typedef struct {
   void (*reset)(void);
 } simulated_ascend_part;
 void simulated_ascend_join(const simulated_ascend_part* part);
-/* Hides what the settings ask for, and these names (NULL at the end), in the library that holds this address. */
-void simulated_ascend_hide(const void* inside, const char* const* newer);
+/* Hides what the settings ask for, and with an old version these names (NULL at the end), in the library that holds
+ * this address. A name that begins so and is not there ends the process; "…Init" and "…Finalize" are in another
+ * library. */
+void simulated_ascend_hide(const void* inside, const char* const* newer, const char* beginning);
 
 #ifdef __cplusplus
 }

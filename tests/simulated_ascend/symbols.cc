@@ -124,9 +124,8 @@ __attribute__((constructor)) void hide_symbols() {
 
 using namespace simulated_ascend;
 
-extern "C" __attribute__((visibility("default"))) void simulated_ascend_hide(
-    const void* inside,
-    const char* const* newer) {
+extern "C" __attribute__((visibility("default"))) void
+simulated_ascend_hide(const void* inside, const char* const* newer, const char* beginning) {
   std::vector<std::string> names = settings().hidden;
   for (; settings().old_version && *newer; ++newer)
     names.emplace_back(*newer);
@@ -136,7 +135,12 @@ extern "C" __attribute__((visibility("default"))) void simulated_ascend_hide(
   for (const std::string& name : names) {
     if (!symbols.table || !symbols.names || is_own(name))
       continue;
-    hide(symbols, name);
-    hide(symbols, name + "GetWorkspaceSize");
+    const bool hidden = hide(symbols, name);
+    const bool both = hide(symbols, name + "GetWorkspaceSize");
+    const bool expected = beginning && name.rfind(beginning, 0) == 0 && name != "aclnnInit" && name != "aclnnFinalize";
+    if (expected && !hidden && !both) {
+      std::fprintf(stderr, "simulated ACL cannot hide %s\n", name.c_str());
+      std::abort();
+    }
   }
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,14 @@ def test_a_workspace_of_two_streams_is_noticed(folder: Path) -> None:
     assert set(recorded) == {
         "aclnnNeg: other work has changed the workspace (not noticed by the vendor)"
     }
+
+
+def test_an_operator_that_cannot_be_hidden_ends_the_process(folder: Path) -> None:
+    load = f"import ctypes; ctypes.CDLL({str(folder / 'libopapi.so')!r})"
+    environment = {**os.environ, "SIMULATED_ASCEND_HIDE": "aclnnNothing"}
+    done = subprocess.run([sys.executable, "-S", "-c", load], env=environment, capture_output=True)
+    assert done.returncode == -signal.SIGABRT
+    assert b"aclnnNothing" in done.stderr
 
 
 def test_every_program_names_what_it_has() -> None:

@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-GROUPS = ("elementwise", "reduction", "matrix", "indexing", "foreach", "random", "layers")
+GROUPS = (
+    "elementwise",
+    "reduction",
+    "matrix",
+    "indexing",
+    "foreach",
+    "random",
+    "layers",
+    "further",
+)
 
 DTYPES = {
     "f32": 0,
@@ -120,11 +129,17 @@ def prototypes() -> dict[str, list[tuple[str, str]]]:
     for line in (Path(__file__).parent / "prototypes.txt").read_text().splitlines():
         name, _, rest = line.partition("(")
         parameters = []
-        for each in rest.rstrip(")").split(","):
+        for each in rest.removesuffix(" newer").rstrip(")").split(","):
             ctype, _, word = each.strip().rpartition(" ")
             parameters.append((ctype.replace("const ", "").strip(), word))
         all_[name.removeprefix("aclnn")] = parameters
     return all_
+
+
+def newer() -> list[str]:
+    """The functions that came after CANN 8.1."""
+    lines = (Path(__file__).parent / "prototypes.txt").read_text().splitlines()
+    return [line.partition("(")[0] for line in lines if line.endswith(" newer")]
 
 
 def _describe(parameter: Parameter, words: str) -> None:
