@@ -2,6 +2,7 @@
 #include "vendor_library/kernel.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <mutex>
@@ -282,9 +283,14 @@ at::Tensor first_elements(at::Tensor output, const std::vector<int64_t>& sizes) 
       count,
       " elements of a result with room for ",
       output.numel());
-  const bool wastes = count * 2 < output.numel();
+  if (count == output.numel() && output.dim() <= 1) {
+    return output;
+  }
   output.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
-  return wastes ? output.clone() : output;
+  // Into memory for no more than them. torch's own kernels lay rows of places side by side by column.
+  at::Tensor exact =
+      sizes.size() == 2 ? at::empty({sizes[1], sizes[0]}, output.options()).t() : at::empty(sizes, output.options());
+  return exact.copy_(output);
 }
 
 // Serves a call by the library. Returns false with the reason, and the arguments on the stack, if the library does not.

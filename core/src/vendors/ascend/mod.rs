@@ -64,6 +64,12 @@ pub const ENTRY: BuiltIn = BuiltIn {
 };
 
 fn survey(settings: &Settings) -> Result<usize, String> {
+    kernels::configure(
+        settings
+            .variables
+            .get(kernels::EXECUTORS)
+            .map(String::as_str),
+    )?;
     let visible = settings.variables.get(visible::VARIABLE);
     survey::devices(visible.map(String::as_str))
 }

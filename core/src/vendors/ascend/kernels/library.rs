@@ -1,6 +1,6 @@
 //! The libraries of operators, as a process uses them.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
 use crate::error::Result;
@@ -14,7 +14,7 @@ use super::objects::Base;
 use super::view::decline;
 
 /// The variable that says how many executors are kept.
-pub(super) const EXECUTORS: &str = "FLAGOS_ASCEND_EXECUTORS";
+pub(in crate::vendors::ascend) const EXECUTORS: &str = "FLAGOS_ASCEND_EXECUTORS";
 /// The most executors that are kept, unless the user says otherwise.
 const MOST_EXECUTORS: usize = 4096;
 /// `aclSysParamOpt`: algorithms that give the same bits each time.
@@ -43,24 +43,43 @@ pub(super) fn library() -> std::result::Result<&'static Library, &'static str> {
         Ok(Library {
             base: BASE.get_or_init(|| base),
             runtime,
-            cache: Cache::new(most_executors()?),
+            cache: Cache::new(KEPT.load(Ordering::Relaxed)),
             levels: [const { AtomicI64::new(UNKNOWN) }; MOST_DEVICES],
         })
     });
     opened.as_ref().map_err(String::as_str)
 }
 
-fn most_executors() -> std::result::Result<usize, String> {
-    match std::env::var(EXECUTORS) {
-        Err(_) => Ok(MOST_EXECUTORS),
-        Ok(given) => given
-            .trim()
-            .parse()
-            .map_err(|_| format!("{EXECUTORS} is `{given}`: the number of executors to keep was expected, such as {MOST_EXECUTORS}, or 0 for none")),
-    }
+/// The number of executors that the user wants to be kept.
+static KEPT: AtomicUsize = AtomicUsize::new(MOST_EXECUTORS);
+
+/// Takes [`EXECUTORS`] from the configuration, before the first call. Says what is wrong with it.
+pub(in crate::vendors::ascend) fn configure(
+    given: Option<&str>,
+) -> std::result::Result<(), String> {
+    let most = match given.map(str::trim) {
+        None | Some("") => MOST_EXECUTORS,
+        Some(number) => number.parse().map_err(|_| {
+            format!("{EXECUTORS} is `{number}`: a number of executors was expected, such as {MOST_EXECUTORS}, or 0 for none")
+        })?,
+    };
+    KEPT.store(most, Ordering::Relaxed);
+    Ok(())
 }
 
 impl Library {
+    /// Whether batch norm saves the variance of its input, and not the inverse deviation, as its documents say of all
+    /// chips before the 950.
+    pub(super) fn saves_variance(&self) -> bool {
+        static SAVES: OnceLock<bool> = OnceLock::new();
+        *SAVES.get_or_init(|| {
+            !self
+                .runtime
+                .chip()
+                .is_some_and(|chip| chip.starts_with("Ascend95"))
+        })
+    }
+
     /// Lets phase 1 choose kernels that give the same bits each time, or the fastest. The context is current.
     pub(super) fn set_deterministic(&self, stream: &AscendStream, wanted: bool) -> Result<()> {
         let level = i64::from(wanted);
@@ -83,5 +102,29 @@ impl Library {
         })?;
         known.store(level, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_executors_is_a_number() {
+        for (given, right) in [
+            (None, true),
+            (Some(" 12 "), true),
+            (Some(""), true),
+            (Some("many"), false),
+            (Some("-1"), false),
+        ] {
+            assert_eq!(configure(given).is_ok(), right, "{given:?}");
+        }
+        let reason = configure(Some("many")).expect_err("no number");
+        assert!(
+            reason.contains("`many`") && reason.contains("4096"),
+            "{reason}"
+        );
+        configure(None).expect("the default");
     }
 }

@@ -25,6 +25,8 @@ use crate::error::{Error, Result};
 use crate::vendors::library::export::{last_error, status};
 use crate::vendors::library::*;
 
+pub(super) use self::library::{configure, EXECUTORS};
+
 use self::call::Call;
 use self::custom::Custom;
 use self::rows::Row;

@@ -7,6 +7,8 @@
 //! |---|---|
 //! | `self` | the argument, as the parameter's type wants it |
 //! | `out`, `out1` | a result |
+//! | `row(self)` | a tensor that has at least one dimension |
+//! | `dense(out)` | a result side by side in memory, copied to where it belongs afterwards |
 //! | `single(ord)` | a number in single precision |
 //! | `scalar(other)` | an argument that is one element in host memory; other calls do not fit |
 //! | `dims(dim)` | a list of dimensions; all of them where the list is empty or left out |
@@ -60,6 +62,8 @@ enum Source {
     Or(usize, Literal),
     HostScalar(usize),
     Single(usize),
+    Row(usize),
+    Dense(usize),
     Dims(usize),
     Output(usize),
     TypeOfOutput(usize),
@@ -212,7 +216,7 @@ fn fits(parameter: Type, source: &Source) -> bool {
     match source {
         Source::HostScalar(_) | Source::Single(_) => parameter == Type::Scalar,
         Source::Dims(_) => parameter == Type::Ints,
-        Source::Output(_) => parameter == Type::Tensor,
+        Source::Output(_) | Source::Dense(_) | Source::Row(_) => parameter == Type::Tensor,
         Source::TypeOfOutput(_) | Source::TypeOfArgument(_) | Source::Seed | Source::Offset => {
             parameter == Type::Word
         }
@@ -238,6 +242,8 @@ fn parse_source(text: &str, arguments: &[&str]) -> std::result::Result<Source, S
         };
         return Ok(match (what, output(name)) {
             ("scalar", _) => Source::HostScalar(place_of(name, arguments)?),
+            ("row", _) => Source::Row(place_of(name, arguments)?),
+            ("dense", Some(place)) => Source::Dense(place),
             ("single", _) => Source::Single(place_of(name, arguments)?),
             ("dims", _) => Source::Dims(place_of(name, arguments)?),
             ("dtype", Some(place)) => Source::TypeOfOutput(place),
@@ -337,17 +343,14 @@ impl Row {
         let Some(common) = known.result()? else {
             return Ok(None);
         };
-        // Functions of real numbers compute whole ones in the type of their results.
+        // Functions of real numbers compute whole ones in the type of their results, and sums of booleans are whole.
         let result = outputs
             .first()
             .and_then(Option::as_ref)
             .map(|output| output.dtype);
         Ok(Some(match result {
-            Some(result)
-                if result.category() >= Category::Real && common.category() < Category::Real =>
-            {
-                result
-            }
+            Some(result) if result.category() > common.category() => result,
+
             _ => common,
         }))
     }
@@ -477,7 +480,18 @@ impl Written {
                 Need::Nothing => argument(call, parameter.r#type, source, outputs, common)?,
             });
         }
-        launch(call, self.function, &arguments, self.repeats)
+        launch(call, self.function, &arguments, self.repeats)?;
+        for (source, argument) in self.sources.iter().zip(&arguments) {
+            if let (Source::Dense(place), Arg::Tensor(view)) = (source, argument) {
+                if let Some(Some(output)) = outputs
+                    .get(*place)
+                    .filter(|output| output.is_some_and(|output| !output.is_same(view)))
+                {
+                    call.copy(*output, *view)?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -559,6 +573,20 @@ fn argument<'c>(
             Value::Tensor(tensor) => Arg::Scalar(tensor.number()?),
             Value::Number(number) => Arg::Scalar(number),
             _ => return decline(format!("argument {place} is no number")),
+        },
+        Source::Row(place) => {
+            let view = call.tensor(*place)?;
+            Arg::Tensor(match view.sizes.is_empty() {
+                true => view.reshaped(&[1])?,
+                false => view,
+            })
+        }
+        Source::Dense(place) => match outputs.get(*place) {
+            Some(Some(output)) if !output.is_contiguous() => {
+                Arg::Tensor(call.temporary(output.dtype, &output.sizes)?)
+            }
+            Some(output) => Arg::from(*output),
+            None => return decline(format!("there is no result {place}")),
         },
         Source::Single(place) => match call.value(*place)? {
             Value::Number(Number::Real(number)) => Arg::Scalar(Number::Single(number as f32)),

@@ -20,6 +20,8 @@ operators! {
     c"aten::masked_fill.Tensor" ["aclnnInplaceMaskedFillTensor", "aclnnInplaceCopy"] => masked_fill;
     c"aten::argmax" ["aclnnArgMax"] => |call| arg(call, "aclnnArgMax");
     c"aten::argmin" ["aclnnArgMin"] => |call| arg(call, "aclnnArgMin");
+    c"aten::max.dim" ["aclnnMaxDim", "aclnnInplaceCopy"] => |call| greatest(call, "aclnnMaxDim");
+    c"aten::min.dim" ["aclnnMinDim", "aclnnInplaceCopy"] => |call| greatest(call, "aclnnMinDim");
     c"aten::isin.Tensor_Tensor" ["aclnnEqTensor", "aclnnAny"] => isin;
     c"aten::searchsorted.Tensor" ["aclnnSearchSorted"] => search_sorted;
     c"aten::bucketize.Tensor" ["aclnnSearchSorted"] => bucketize;
@@ -214,6 +216,30 @@ fn arg(call: &Call<'_>, function: &str) -> Result<()> {
             Arg::Tensor(output),
         ],
     )
+}
+
+/// `max.dim(self, dim, keepdim)`: CANN's places are of int32.
+fn greatest(call: &Call<'_>, function: &str) -> Result<()> {
+    let (mut view, output, places) = (call.tensor(0)?, call.output(0)?, call.output(1)?);
+    if output.is_empty() {
+        return Ok(());
+    }
+    let (mut dim, mut keeps) = (call.int(1)?, call.flag(2)?);
+    if view.sizes.is_empty() {
+        (view, dim, keeps) = (view.reshaped(&[1])?, 0, false);
+    }
+    let short = call.temporary(DType::I32, &places.sizes)?;
+    call.run(
+        function,
+        &[
+            Arg::Tensor(view),
+            Arg::int(dim),
+            Arg::flag(keeps),
+            Arg::Tensor(output),
+            Arg::Tensor(short),
+        ],
+    )?;
+    call.copy(places, short)
 }
 
 /// The most elements of the table in which `isin` compares each with each.

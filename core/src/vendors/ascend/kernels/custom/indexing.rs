@@ -12,6 +12,7 @@ operators! {
     c"aten::index.Tensor" ["aclnnIndex"] => index;
     c"aten::index_put" ["aclnnIndexPutImpl", "aclnnInplaceCopy"] => index_put;
     c"aten::_index_put_impl_" ["aclnnIndexPutImpl", "aclnnInplaceCopy"] => index_put;
+    c"aten::embedding_dense_backward" ["aclnnEmbeddingDenseBackward", "aclnnInplaceZero"] => embedding_backward;
     c"aten::index_copy" ["aclnnIndexCopy", "aclnnInplaceCopy"] => index_copy;
     c"aten::scatter.reduce" ["aclnnScatter"] => scatter_reduce;
     c"aten::scatter.value_reduce" ["aclnnScatterValue"] => scatter_reduce;
@@ -87,6 +88,32 @@ fn index_put(call: &Call<'_>) -> Result<()> {
     )
 }
 
+/// `embedding_dense_backward(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq)`.
+fn embedding_backward(call: &Call<'_>) -> Result<()> {
+    let (mut gradient, output) = (call.tensor(0)?, call.output(0)?);
+    if output.is_empty() {
+        return Ok(());
+    }
+    if gradient.is_empty() {
+        return call.run("aclnnInplaceZero", &[Arg::Tensor(output)]);
+    }
+    // One index alone: the gradient has the dimension of the vector only.
+    if gradient.sizes.len() == 1 {
+        gradient = call.dense(gradient)?.reshaped(&[1, gradient.elements()])?;
+    }
+    call.run(
+        "aclnnEmbeddingDenseBackward",
+        &[
+            Arg::Tensor(gradient),
+            Arg::Tensor(call.tensor(1)?),
+            Arg::int(call.int(2)?),
+            Arg::int(call.int(3)?),
+            Arg::flag(call.flag(4)?),
+            Arg::Tensor(output),
+        ],
+    )
+}
+
 /// `index_copy(self, dim, index, source)`.
 fn index_copy(call: &Call<'_>) -> Result<()> {
     let (view, output) = (call.tensor(0)?, call.output(0)?);
@@ -150,19 +177,19 @@ fn scatter_reduce(call: &Call<'_>) -> Result<()> {
 
 /// `masked_scatter(self, mask, source)`.
 fn masked_scatter(call: &Call<'_>) -> Result<()> {
-    let (view, output) = (call.tensor(0)?, call.output(0)?);
+    let (view, mask, output) = (call.tensor(0)?, call.tensor(1)?, call.output(0)?);
+    if mask.dtype != DType::Bool {
+        return decline(format!("a mask of {}", mask.dtype));
+    }
     if output.is_empty() {
         return Ok(());
     }
     if !view.is_same(&output) {
         call.copy(output, view)?;
     }
+    let source = call.tensor(2)?;
     call.run(
         "aclnnInplaceMaskedScatter",
-        &[
-            Arg::Tensor(output),
-            Arg::Tensor(call.tensor(1)?),
-            Arg::Tensor(call.tensor(2)?),
-        ],
+        &[Arg::Tensor(output), Arg::Tensor(mask), Arg::Tensor(source)],
     )
 }

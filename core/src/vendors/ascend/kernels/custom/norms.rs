@@ -11,10 +11,10 @@ use super::elementwise::ONE;
 use super::operators;
 
 operators! {
-    c"aten::native_batch_norm" ["aclnnBatchNorm"] => |call| batch_norm(call, Some([3, 4]), 5);
-    c"aten::_native_batch_norm_legit" ["aclnnBatchNorm"] => |call| batch_norm(call, Some([3, 4]), 5);
-    c"aten::_native_batch_norm_legit.no_stats" ["aclnnBatchNorm"] => |call| batch_norm(call, None, 3);
-    c"aten::native_batch_norm_backward" ["aclnnBatchNormBackward"] => batch_norm_backward;
+    c"aten::native_batch_norm" ["aclnnBatchNorm", "aclnnInplaceAdds", "aclnnRsqrt"] => |call| batch_norm(call, Some([3, 4]), 5);
+    c"aten::_native_batch_norm_legit" ["aclnnBatchNorm", "aclnnInplaceAdds", "aclnnRsqrt"] => |call| batch_norm(call, Some([3, 4]), 5);
+    c"aten::_native_batch_norm_legit.no_stats" ["aclnnBatchNorm", "aclnnInplaceAdds", "aclnnRsqrt"] => |call| batch_norm(call, None, 3);
+    c"aten::native_batch_norm_backward" ["aclnnBatchNormBackward", "aclnnMul", "aclnnInplaceReciprocal", "aclnnInplaceAdds"] => batch_norm_backward;
     c"aten::_fused_rms_norm" ["aclnnRmsNorm"] => rms_norm;
     c"aten::_fused_rms_norm_backward" ["aclnnRmsNormGrad"] => rms_norm_backward;
     c"aten::native_dropout" ["aclnnInplaceBernoulli", "aclnnCast", "aclnnMul", "aclnnInplaceMuls"] => dropout;
@@ -57,6 +57,12 @@ fn batch_norm(call: &Call<'_>, statistics: Option<[usize; 2]>, training: usize) 
             Ok(view)
         }
     };
+    let epsilon = call.real(training + 2)?.unwrap_or(1e-5);
+    let deviations = saved(2)?;
+    let spread = match trains && call.library.saves_variance() {
+        true => call.temporary(DType::F32, &[channels])?,
+        false => deviations,
+    };
     call.run(
         "aclnnBatchNorm",
         &[
@@ -67,12 +73,49 @@ fn batch_norm(call: &Call<'_>, statistics: Option<[usize; 2]>, training: usize) 
             Arg::Tensor(statistic(variance, ONE)?),
             Arg::flag(trains),
             Arg::Real(call.real(training + 1)?.unwrap_or(0.1)),
-            Arg::Real(call.real(training + 2)?.unwrap_or(1e-5)),
+            Arg::Real(epsilon),
             Arg::Tensor(output),
             Arg::Tensor(saved(1)?),
-            Arg::Tensor(saved(2)?),
+            Arg::Tensor(spread),
         ],
+    )?;
+    if spread.is_same(&deviations) {
+        return Ok(());
+    }
+    add(call, spread, epsilon)?;
+    call.run(
+        "aclnnRsqrt",
+        &[Arg::Tensor(spread), Arg::Tensor(deviations)],
     )
+}
+
+/// Adds a number to a tensor of float32 in place.
+fn add(call: &Call<'_>, view: View, number: f64) -> Result<()> {
+    let number = Arg::Scalar(Number::Real(number));
+    call.run(
+        "aclnnInplaceAdds",
+        &[Arg::Tensor(view), number, Arg::Scalar(Number::Real(1.0))],
+    )
+}
+
+/// The variances behind the inverse deviations that torch saves, where CANN saved variances.
+fn spread_of(call: &Call<'_>, deviations: View, epsilon: f64) -> Result<View> {
+    if !call.library.saves_variance() {
+        return Ok(deviations);
+    }
+    let spread = call.temporary(DType::F32, &deviations.sizes)?;
+    let deviations = call.cast(deviations, DType::F32)?;
+    call.run(
+        "aclnnMul",
+        &[
+            Arg::Tensor(deviations),
+            Arg::Tensor(deviations),
+            Arg::Tensor(spread),
+        ],
+    )?;
+    call.run("aclnnInplaceReciprocal", &[Arg::Tensor(spread)])?;
+    add(call, spread, -epsilon)?;
+    Ok(spread)
 }
 
 /// `native_batch_norm_backward(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps,
@@ -94,6 +137,11 @@ fn batch_norm_backward(call: &Call<'_>) -> Result<()> {
     };
     let saved =
         |place: usize| Ok::<_, Error>(call.optional(place)?.filter(|view| !view.is_empty()));
+    let (trains, epsilon) = (call.flag(7)?, call.real(8)?.unwrap_or(1e-5));
+    let spread = match saved(6)? {
+        Some(deviations) if trains => Some(spread_of(call, deviations, epsilon)?),
+        saved => saved,
+    };
     let mask = match wanted {
         [input, 0, 0] => [*input, 0, 0],
         [input, ..] => [*input, 1, 1],
@@ -108,9 +156,9 @@ fn batch_norm_backward(call: &Call<'_>) -> Result<()> {
             Arg::from(call.optional(3)?),
             Arg::from(call.optional(4)?),
             Arg::from(saved(5)?),
-            Arg::from(saved(6)?),
-            Arg::flag(call.flag(7)?),
-            Arg::Real(call.real(8)?.unwrap_or(1e-5)),
+            Arg::from(spread),
+            Arg::flag(trains),
+            Arg::Real(epsilon),
             Arg::Bools(&mask),
             Arg::from(call.optional_output(0)?),
             Arg::from(gradient(1)?),

@@ -92,8 +92,14 @@ fn adam(call: &Call<'_>, decoupled: bool) -> Result<()> {
         // torch counts this update already, and CANN adds it to the count.
         let step = step.with(&[1], &[1])?;
         let before = call.temporary(step.dtype, &[1])?;
-        let (minus_one, one) = (Arg::Scalar(Number::Whole(-1)), Arg::Scalar(Number::Whole(1)));
-        call.run("aclnnAdds", &[Arg::Tensor(step), minus_one, one, Arg::Tensor(before)])?;
+        let (minus_one, one) = (
+            Arg::Scalar(Number::Whole(-1)),
+            Arg::Scalar(Number::Whole(1)),
+        );
+        call.run(
+            "aclnnAdds",
+            &[Arg::Tensor(step), minus_one, one, Arg::Tensor(before)],
+        )?;
         call.run(
             "aclnnApplyAdamWV2",
             &[

@@ -13,6 +13,8 @@ use super::super::view::{decline, View};
 use super::operators;
 
 operators! {
+    c"aten::uniform_" ["aclnnInplaceUniform"] => uniform_between;
+    c"aten::normal_" ["aclnnInplaceNormal"] => normal;
     c"aten::random_" ["aclnnInplaceRandom"] => |call| whole(call, 0, None);
     c"aten::random_.to" ["aclnnInplaceRandom"] => |call| whole(call, 0, Some(1));
     c"aten::random_.from" ["aclnnInplaceRandom"] => |call| whole(call, call.int(1)?, Some(2));
@@ -87,6 +89,47 @@ fn uniform(call: &Call<'_>, output: View, from: f64, to: f64) -> Result<()> {
     )
 }
 
+/// `uniform_(self, from, to)`.
+fn uniform_between(call: &Call<'_>) -> Result<()> {
+    let output = call.output(0)?;
+    let (from, to) = (call.real(1)?.unwrap_or(0.0), call.real(2)?.unwrap_or(1.0));
+    // torch tells what is wrong with the numbers.
+    if from.is_nan() || to.is_nan() || from > to {
+        return decline("uniform numbers between such numbers");
+    }
+    match output.is_empty() {
+        true => Ok(()),
+        false => uniform(call, output, from, to),
+    }
+}
+
+/// `normal_(self, mean, std)`.
+fn normal(call: &Call<'_>) -> Result<()> {
+    let output = call.output(0)?;
+    let (mean, deviation) = (call.real(1)?.unwrap_or(0.0), call.real(2)?.unwrap_or(1.0));
+    if deviation.is_nan() || deviation < 0.0 {
+        return decline("normal numbers of such a deviation");
+    }
+    match output.is_empty() {
+        true => Ok(()),
+        false => normal_numbers(call, output, mean, deviation),
+    }
+}
+
+fn normal_numbers(call: &Call<'_>, output: View, mean: f64, deviation: f64) -> Result<()> {
+    let (seed, offset) = call.random();
+    call.run_once(
+        "aclnnInplaceNormal",
+        &[
+            Arg::Tensor(output),
+            Arg::Real(mean),
+            Arg::Real(deviation),
+            Arg::Word(seed >> 1),
+            Arg::Word(offset),
+        ],
+    )
+}
+
 fn times(call: &Call<'_>, output: View, factor: f64) -> Result<()> {
     call.run(
         "aclnnInplaceMuls",
@@ -136,17 +179,11 @@ fn log_normal(call: &Call<'_>) -> Result<()> {
     let Some(output) = real_output(call)? else {
         return Ok(());
     };
-    let (seed, offset) = call.random();
-    call.run_once(
-        "aclnnInplaceNormal",
-        &[
-            Arg::Tensor(output),
-            Arg::Real(call.real(1)?.unwrap_or(1.0)),
-            Arg::Real(call.real(2)?.unwrap_or(2.0)),
-            Arg::Word(seed >> 1),
-            Arg::Word(offset),
-        ],
-    )?;
+    let deviation = call.real(2)?.unwrap_or(2.0);
+    if deviation.is_nan() || deviation <= 0.0 {
+        return decline("log-normal numbers of such a deviation");
+    }
+    normal_numbers(call, output, call.real(1)?.unwrap_or(1.0), deviation)?;
     call.run("aclnnInplaceExp", &[Arg::Tensor(output)])
 }
 
@@ -155,10 +192,10 @@ fn cauchy(call: &Call<'_>) -> Result<()> {
     let Some(output) = real_output(call)? else {
         return Ok(());
     };
-    if output.dtype != DType::F32 {
-        return decline("Cauchy's numbers of another type than float32");
-    }
     let (median, sigma) = (call.real(1)?.unwrap_or(0.0), call.real(2)?.unwrap_or(1.0));
+    if output.dtype != DType::F32 || sigma.is_nan() || sigma <= 0.0 {
+        return decline("Cauchy's numbers of another type than float32, or of such a sigma");
+    }
     uniform(call, output, -0.5, 0.5)?;
     times(call, output, PI)?;
     call.run("aclnnInplaceTan", &[Arg::Tensor(output)])?;
