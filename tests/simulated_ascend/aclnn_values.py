@@ -251,7 +251,7 @@ def activations() -> None:
     _, gradient, (dx,) = differentiate(functional.selu, x)
     close(run("SeluBackward", gradient, functional.selu(x), out)(2), dx)
     _, gradient, (dx,) = differentiate(functional.logsigmoid, x)
-    close(run("LogSigmoidBackward", gradient, x, None, out)(3), dx)
+    close(run("LogSigmoidBackward", gradient, x, empty(4, 6), out)(3), dx)
     for weight in (torch.randn(6), torch.randn(1)):
         _, gradient, (dx, dw) = differentiate(functional.prelu, x, weight)
         back = run("PreluBackward", gradient, x, weight, out, empty(weight.shape))

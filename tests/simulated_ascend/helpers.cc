@@ -588,6 +588,7 @@ const std::map<std::string, Helper>& helpers() {
       {"dims", {dims}},
       {"length", {length}},
       {"late", {late, false}},
+      {"indices", {late, true, false}},
       {"tuple", {tuple}},
       {"wide", {wide}},
       {"promoted", {promoted}},

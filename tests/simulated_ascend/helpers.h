@@ -11,9 +11,13 @@
 
 namespace simulated_ascend {
 
+// Thrown in a trial: what results' shapes depend on is not known.
+struct Unknown {};
+
 struct Helper {
   c10::IValue (*call)(std::vector<c10::IValue>& arguments);
-  bool infers = true; // whether the result's shape does not depend on values
+  bool infers = true;            // whether the result's shape does not depend on values
+  bool infers_from_masks = true; // nor if there are masks among the arguments
 };
 
 const Helper* helper_of(const std::string& name);

@@ -303,8 +303,17 @@ IValue invoke(const c10::OperatorHandle& op, std::vector<IValue> stack) {
 
 // ------------------------------------------------------------------------------------------- evaluation
 
-// Shapes depend on values; they are compared when the work has run.
-struct Unknown {};
+bool has_mask(const std::vector<IValue>& values) {
+  for (const IValue& value : values) {
+    if (!value.isList())
+      continue;
+    for (const IValue& each : value.toListRef()) {
+      if (each.isTensor() && each.toTensor().defined() && each.toTensor().scalar_type() == at::kBool)
+        return true;
+    }
+  }
+  return false;
+}
 
 class Evaluation {
  public:
@@ -359,7 +368,7 @@ class Evaluation {
           all.push_back(value(*part));
         const Helper* helper = helper_of(node.text);
         TORCH_CHECK(helper, "there is no helper ", node.text);
-        if (is_trial_ && !helper->infers)
+        if (is_trial_ && (!helper->infers || (!helper->infers_from_masks && has_mask(all))))
           throw Unknown();
         return helper->call(all);
       }

@@ -272,9 +272,7 @@ operator(
     "floats",
     buffer="optional shape",
 )
-operator(
-    "LogSigmoidBackward", "gradInput = gradOutput * sigmoid(-self)", "floats", buffer="optional"
-)
+operator("LogSigmoidBackward", "gradInput = gradOutput * sigmoid(-self)", "floats")
 operator("MishBackward", "gradInput = mish_backward(gradOutput, self)", "floats")
 operator("Prelu", "out = prelu(self, weight)", "floats")
 operator(

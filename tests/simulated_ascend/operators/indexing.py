@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.simulated_ascend.operators import operator
 
-operator("Cat", "out = cat(tensors, dim)", "numbers bool c64 convertible")
+operator("Cat", "out = cat(tensors, dim)", "numbers bool c64 convertible 1-8")
 operator("Stack", "out = stack(tensors, dim)", "any convertible", tensors="0-7")
-operator("SplitTensor", "out = split_copy.Tensor(self, splitSections, dim)", "any")
-operator("SplitWithSize", "out = split_with_sizes_copy(self, splitSize, dim)", "any")
+operator("SplitTensor", "out = split_copy.Tensor(self, splitSections, dim)", "any 1-8")
+operator("SplitWithSize", "out = split_with_sizes_copy(self, splitSize, dim)", "any 1-8")
 operator("ConstantPadNd", "out = constant_pad_nd(self, pad, value)", "any")
 for _kind, _dtypes in (("Reflection", "numbers bool complex"), ("Replication", "any")):
     for _rank in (1, 2, 3):
@@ -22,13 +22,15 @@ for _kind, _dtypes in (("Reflection", "numbers bool complex"), ("Replication", "
 operator("Expand", "out = expand_copy(self, size)", "f16 bf16 f32 u8 i8 i32 i64 bool")
 operator("Permute", "out = permute_copy(self, dims)", "any")
 operator("Repeat", "out = repeat(self, repeats)", "any")
-operator("Flip", "out = flip(self, dims)", "all")
+operator("Flip", "out = flip(self, dims)", "all 1-8")
 operator("Roll", "out = roll(x, shifts, dims)", "floats i8 u8 i16 i32 i64 u32 bool")
 operator("ChannelShuffle", "out = channel_shuffle(self, groups)", "all -bf16 3-7")
 operator(
-    "Slice", "out = slice_copy.Tensor(self, dim, start, end, step)", "floats i32 i64 i8 u8 bool"
+    "Slice", "out = slice_copy.Tensor(self, dim, start, end, step)", "floats i32 i64 i8 u8 bool 1-8"
 )
-operator("SliceV2", "out = @slices(self, starts, ends, axes, steps)", "floats i32 i64 i8 u8 bool")
+operator(
+    "SliceV2", "out = @slices(self, starts, ends, axes, steps)", "floats i32 i64 i8 u8 bool 1-8"
+)
 _REPEATED = "u8 i8 i16 i32 i64 bool floats"
 operator(
     "RepeatInterleave",
@@ -83,12 +85,15 @@ operator(
     maxIndices="index 1-2 convertible",
 )
 operator(
-    "Index", "out = index.Tensor(self, indices)", "numbers bool", indices="i32 i64 bool optional"
+    "Index",
+    "out = index.Tensor(self, @indices(indices))",
+    "numbers bool 1-8",
+    indices="i32 i64 bool optional",
 )
 operator(
     "IndexPutImpl",
-    "selfRef = index_put(selfRef, indices, values, accumulate)",
-    "numbers bool",
+    "selfRef = index_put(selfRef, @indices(indices), values, accumulate)",
+    "numbers bool 1-8",
     indices="i32 i64 bool optional",
 )
 operator("IndexSelect", "out = index_select(self, dim, index)", "any", index="index 0-1")
