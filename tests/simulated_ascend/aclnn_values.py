@@ -417,6 +417,12 @@ def halves() -> None:
     y = torch.randn(8, 3).t().half()
     close(run("Mm", y, x.half().t(), empty(3, 3, dtype=torch.float16), 0)(2), y @ x.half().t())
 
+    # Modes of the unit that multiplies: exact, or with 11 bits.
+    a, b, out = torch.randn(8, 64), torch.randn(64, 8), empty(8, 8)
+    exact = a.double() @ b.double()
+    errors = [(run("Mm", a, b, out, mode)(2) - exact).abs().max() for mode in (0, 1, 3)]
+    assert errors[0] < 1e-4 < 1e-3 < min(errors[1:]) < 1e-1
+
 
 def main() -> None:
     torch.manual_seed(0)

@@ -554,6 +554,42 @@ IValue as_loss(Values& of) {
   return number_of(of[1]).toLong() == 0 || of[0].toTensor().numel() != 1 ? of[0] : IValue(of[0].toTensor().reshape({}));
 }
 
+// What must be so on this chip: condition, text.
+IValue require(Values& of) {
+  TORCH_CHECK(!of[0].isNone() && number_of(of[0]).toBool(), of[1].toStringRef());
+  return true;
+}
+
+// Whether all numbers of a list are 1.
+IValue all_ones(Values& of) {
+  for (const int64_t each : of[0].toIntVector()) {
+    if (each != 1)
+      return false;
+  }
+  return true;
+}
+
+// A factor of a product as the mode of its unit takes it: 0 as it is, 1 and 3 with 11 bits of mantissa, 2 as FLOAT16,
+// 4 summed with more care.
+IValue cube(Values& of) {
+  const int64_t mode = of[1].toInt();
+  TORCH_CHECK(mode >= 0 && mode <= 4, "cubeMathType cannot be ", mode);
+  if (of[0].isNone())
+    return of[0];
+  const Tensor x = of[0].toTensor();
+  TORCH_CHECK(mode != 2 || x.scalar_type() != at::kBFloat16, "cubeMathType cannot be 2 for BFLOAT16");
+  TORCH_CHECK(mode != 3 || x.scalar_type() == at::kFloat, "cubeMathType can be 3 for FLOAT alone");
+  if (x.scalar_type() != at::kFloat || mode == 0 || mode == 4)
+    return x;
+  if (mode == 2)
+    return x.to(at::kHalf).to(at::kFloat);
+  Tensor rounded = x.contiguous().clone();
+  auto* bits = reinterpret_cast<uint32_t*>(rounded.data_ptr<float>());
+  for (int64_t index = 0; index < rounded.numel(); ++index)
+    bits[index] = (bits[index] + 0x800) & ~uint32_t{0xfff};
+  return rounded;
+}
+
 // The one element of a tensor.
 IValue first(Values& of) {
   return of[0].toTensor().item();
@@ -622,6 +658,9 @@ const std::map<std::string, Helper>& helpers() {
       {"normalised", {normalised}},
       {"greatest", {greatest}},
       {"as_loss", {as_loss}},
+      {"require", {require}},
+      {"all_ones", {all_ones}},
+      {"cube", {cube}},
       {"first", {first}},
       {"numbers", {numbers}},
       {"integers", {integers}},

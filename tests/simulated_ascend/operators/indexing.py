@@ -134,18 +134,19 @@ operator(
     "selfRef = index_fill.int_Scalar(selfRef, dim, @as_tensor(index), value)",
     "f16 bf16 f32 i32 i64 bool",
 )
+_REDUCE = "ok = @require(reduce >= 0 and reduce <= 2, 'reduce must be 0, 1 or 2');"
 _SCATTER = (
     "scatter.src({0}, dim, @cast(index, long), src) if reduce == 0 else"
     " scatter_reduce.two({0}, dim, @cast(index, long), src, 'sum' if reduce == 1 else 'prod')"
 )
-operator("Scatter", f"out = {_SCATTER}", "all", index="index")
-operator("InplaceScatter", f"selfRef = {_SCATTER}", "all", index="index")
+operator("Scatter", f"{_REDUCE} out = {_SCATTER}", "all", index="index")
+operator("InplaceScatter", f"{_REDUCE} selfRef = {_SCATTER}", "all", index="index")
 _SCATTER = (
     "scatter.value({0}, dim, @cast(index, long), value) if reduce == 0 else"
     " scatter.value_reduce({0}, dim, @cast(index, long), value, reduce='add' if reduce == 1 else 'multiply')"
 )
-operator("ScatterValue", f"out = {_SCATTER}", "all", index="index")
-operator("InplaceScatterValue", f"selfRef = {_SCATTER}", "all", index="index")
+operator("ScatterValue", f"{_REDUCE} out = {_SCATTER}", "all", index="index")
+operator("InplaceScatterValue", f"{_REDUCE} selfRef = {_SCATTER}", "all", index="index")
 operator(
     "ScatterAdd",
     "out = scatter_add(self, dim, @cast(index, long), src)",

@@ -81,15 +81,17 @@ operator(
 
 operator(
     "Convolution",
-    "output = convolution(input, weight, bias, stride, padding, dilation, transposed, outputPadding, groups)",
+    "output = convolution(@cube(input, cubeMathType), @cube(weight, cubeMathType), bias, stride, padding, dilation,"
+    " transposed, outputPadding, groups)",
     "floats 3-5 image",
     bias="1-5 optional -image",
     output="convertible",
 )
 operator(
     "ConvolutionBackward",
-    "gradInput, gradWeight, gradBias = convolution_backward(gradOutput, input, weight, biasSizes, stride, padding,"
-    " dilation, transposed, outputPadding, groups, outputMask)",
+    "gradInput, gradWeight, gradBias = convolution_backward(@cube(gradOutput, cubeMathType),"
+    " @cube(input, cubeMathType), @cube(weight, cubeMathType), biasSizes, stride, padding, dilation,"
+    " transposed, outputPadding, groups, outputMask)",
     "floats 3-5 image",
     biasSizes="optional",
     gradInput="optional",
@@ -97,29 +99,30 @@ operator(
     gradBias="1 optional -image",
 )
 
+UNDILATED = "ok = @require(@all_ones(dilation), 'dilation must be 1');"
 SIZES = "kernelSize, stride, padding, dilation, ceilMode"
 operator(
     "MaxPool2dWithIndices",
-    f"out, indices = max_pool2d_with_indices(self, {SIZES})",
+    f"{UNDILATED}out, indices = max_pool2d_with_indices(self, {SIZES})",
     "floats 3-4",
     indices="i32 convertible",
 )
 operator(
     "MaxPool2dWithIndicesBackward",
-    f"gradInput = max_pool2d_with_indices_backward(gradOutput, self, {SIZES}, @cast(indices, long))",
+    f"{UNDILATED}gradInput = max_pool2d_with_indices_backward(gradOutput, self, {SIZES}, @cast(indices, long))",
     "f32 3-4",
     indices="i32",
 )
 operator(
     "MaxPool2dWithMask",
-    f"found = max_pool2d_with_indices(self, {SIZES});"
+    f"{UNDILATED}found = max_pool2d_with_indices(self, {SIZES});"
     "out = found[0]; indices = @pool_bits(self, kernelSize, stride, padding, found[0], found[1])",
     "floats 3-4",
     indices="i8 contiguous",
 )
 operator(
     "MaxPool2dWithMaskBackward",
-    f"gradInput = max_pool2d_with_indices_backward(gradOutput, self, {SIZES},"
+    f"{UNDILATED}gradInput = max_pool2d_with_indices_backward(gradOutput, self, {SIZES},"
     " @pool_indices(gradOutput, self, indices, kernelSize, stride, padding))",
     "floats 4 image",
     indices="i8 4",
@@ -238,6 +241,7 @@ operator(
 )
 operator(
     "ApplyRotaryPosEmb",
+    "ok = @require(layout == 1 and @size(queryRef, 3) == 128, 'only BSND with heads of 128');"
     "queryRef = queryRef * cos + @rotated(queryRef) * sin; keyRef = keyRef * cos + @rotated(keyRef) * sin",
     "floats 4",
 )
@@ -372,6 +376,7 @@ operator(
 _AVERAGE = "{}, {}, ceilMode, countIncludePad, None if divisorOverride == 0 else divisorOverride"
 operator(
     "AvgPool2d",
+    "ok = @require(cubeMathType == 0 or cubeMathType == 2, 'cubeMathType must be 0 or 2');"
     "out = avg_pool2d(self, kernelSize, " + _AVERAGE.format("strides", "paddings") + ")",
     "floats 3-4 image",
 )
@@ -420,7 +425,7 @@ operator(
 )
 operator(
     "MaxPool3dWithArgmax",
-    f"out, indices = max_pool3d_with_indices(self, {SIZES})",
+    f"{UNDILATED}out, indices = max_pool3d_with_indices(self, {SIZES})",
     "floats 4-5",
     indices="i32 convertible",
 )

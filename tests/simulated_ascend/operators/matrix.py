@@ -4,16 +4,32 @@ from __future__ import annotations
 
 from tests.simulated_ascend.operators import operator
 
-operator("Mm", "out = mm(self, mat2)", "floats 2 convertible")
-operator("Mv", "out = mv(self, vec)", "floats 1 convertible", self="2")
+operator(
+    "Mm", "out = mm(@cube(self, cubeMathType), @cube(mat2, cubeMathType))", "floats 2 convertible"
+)
+operator(
+    "Mv",
+    "out = mv(@cube(self, cubeMathType), @cube(vec, cubeMathType))",
+    "floats 1 convertible",
+    self="2",
+)
 operator("Dot", "out = dot(self, tensor)", "floats i8 i32 u8 1", out="0-1 shape")
-operator("BatchMatMul", "out = bmm(self, mat2)", "floats 3 convertible")
-operator("Matmul", "out = matmul(self, mat2)", "floats 1-6 convertible", out="0-6")
+operator(
+    "BatchMatMul",
+    "out = bmm(@cube(self, cubeMathType), @cube(mat2, cubeMathType))",
+    "floats 3 convertible",
+)
+operator(
+    "Matmul",
+    "out = matmul(@cube(self, cubeMathType), @cube(mat2, cubeMathType))",
+    "floats 1-6 convertible",
+    out="0-6",
+)
 _SCALED = "beta=beta, alpha=alpha"
 for _name, _aten, _parts, _rank, _first in (
-    ("Addmm", "addmm", "mat1, mat2", "2", "1-2"),
-    ("Addbmm", "addbmm", "batch1, batch2", "3", "1-2"),
-    ("Baddbmm", "baddbmm", "batch1, batch2", "3", "1-3"),
+    ("Addmm", "addmm", "@cube(mat1, cubeMathType), @cube(mat2, cubeMathType)", "2", "1-2"),
+    ("Addbmm", "addbmm", "@cube(batch1, cubeMathType), @cube(batch2, cubeMathType)", "3", "1-2"),
+    ("Baddbmm", "baddbmm", "@cube(batch1, cubeMathType), @cube(batch2, cubeMathType)", "3", "1-3"),
 ):
     _call = f"{_aten}({{0}}, {_parts}, {_SCALED})"
     _out = "3" if _name == "Baddbmm" else "2"
@@ -21,7 +37,7 @@ for _name, _aten, _parts, _rank, _first in (
     operator(f"Inplace{_name}", "{0} = " + _call, f"floats {_rank} convertible", selfRef=_out)
 operator(
     "Addmv",
-    f"out = addmv(self, mat, vec, {_SCALED})",
+    f"out = addmv(self, @cube(mat, cubeMathType), @cube(vec, cubeMathType), {_SCALED})",
     "floats f64 ints bool 1 convertible",
     mat="2",
 )

@@ -113,7 +113,7 @@ operator(
 )
 operator(
     "Topk",
-    "valuesOut, indicesOut = topk(self, k, dim, largest, sorted)",
+    "ok = @require(sorted, 'sorted must be true'); valuesOut, indicesOut = topk(self, k, dim, largest, sorted)",
     "numbers 1-8",
     indicesOut="i64",
 )
