@@ -167,9 +167,9 @@ IValue coerce(const IValue& value, const c10::TypePtr& type) {
         case c10::TypeKind::TensorType:
           return list_of<Tensor>(value, [](const IValue& each) { return each.toTensor(); });
         case c10::TypeKind::OptionalType:
-          return list_of<c10::optional<Tensor>>(value, [](const IValue& each) {
-            return each.isNone() || !each.toTensor().defined() ? c10::optional<Tensor>()
-                                                               : c10::optional<Tensor>(each.toTensor());
+          return list_of<std::optional<Tensor>>(value, [](const IValue& each) {
+            return each.isNone() || !each.toTensor().defined() ? std::optional<Tensor>()
+                                                               : std::optional<Tensor>(each.toTensor());
           });
         default:
           return value;
@@ -432,10 +432,10 @@ IValue gather_all(Values& of) {
 }
 
 // The last dimension of indices as one tensor for each dimension.
-c10::List<c10::optional<Tensor>> each_index(const Tensor& indices) {
-  c10::List<c10::optional<Tensor>> all;
+c10::List<std::optional<Tensor>> each_index(const Tensor& indices) {
+  c10::List<std::optional<Tensor>> all;
   for (int64_t dim = 0; dim < indices.size(-1); ++dim)
-    all.push_back(c10::optional<Tensor>(indices.select(-1, dim).to(at::kLong)));
+    all.push_back(std::optional<Tensor>(indices.select(-1, dim).to(at::kLong)));
   return all;
 }
 

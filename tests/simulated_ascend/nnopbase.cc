@@ -805,6 +805,15 @@ NN_FUNC int aclSetDynamicTensorAddr(void* executor, size_t argument, size_t elem
   return set_dynamic_address(__func__, executor, argument, element, list, address, nullptr);
 }
 
+// The same with a capital letter, as older callers have them.
+#define ALIAS(name, ...) NN_FUNC int A##name(__VA_ARGS__) __attribute__((alias("a" #name)))
+ALIAS(clSetInputTensorAddr, void*, size_t, void*, void*);
+ALIAS(clSetOutputTensorAddr, void*, size_t, void*, void*);
+ALIAS(clSetTensorAddr, void*, size_t, void*, void*);
+ALIAS(clSetDynamicInputTensorAddr, void*, size_t, size_t, void*, void*);
+ALIAS(clSetDynamicOutputTensorAddr, void*, size_t, size_t, void*, void*);
+ALIAS(clSetDynamicTensorAddr, void*, size_t, size_t, void*, void*);
+
 NN_FUNC int aclSetRawTensorAddr(void* handle, void* address) {
   int code = 0;
   Tensor* tensor = tensor_of(__func__, handle, &code);

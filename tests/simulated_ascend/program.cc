@@ -40,7 +40,7 @@ struct Node {
   std::vector<std::unique_ptr<Node>> parts;
   std::vector<std::string> keywords; // of the parts, empty for positions
   std::once_flag once;
-  c10::optional<c10::OperatorHandle> op;
+  std::optional<c10::OperatorHandle> op;
 };
 using NodePtr = std::unique_ptr<Node>;
 
@@ -552,12 +552,12 @@ IValue argument_value(const Parameter& parameter, const Argument& argument, Run 
       return tensor_of(argument.views[0], run);
     case Type::kTensorList: {
       if (parameter.flags & kOptional) {
-        c10::List<c10::optional<at::Tensor>> all;
+        c10::List<std::optional<at::Tensor>> all;
         for (size_t index = 0; index < argument.views.size(); ++index) {
           if (argument.present[index])
             all.push_back(tensor_of(argument.views[index], run));
           else
-            all.push_back(c10::optional<at::Tensor>());
+            all.push_back(std::optional<at::Tensor>());
         }
         return all;
       }

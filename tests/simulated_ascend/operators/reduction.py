@@ -168,7 +168,7 @@ operator(
     "UniqueConsecutive",
     "valueOut, inverseOut, countsOut ="
     " unique_consecutive(@late(self), returnInverse, returnCounts, None if dim == 1000 else dim)",
-    "any",
+    "numbers bool unsigned",
     valueOut="contiguous dynamic",
     inverseOut=_EITHER,
     countsOut=_EITHER,
