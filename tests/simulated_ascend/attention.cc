@@ -136,7 +136,8 @@ Attention prepare(
     int64_t key_heads,
     const std::string& layout,
     const Tensor& shift,
-    double scale) {
+    double scale,
+    bool scales_shift) {
   TORCH_CHECK(
       query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type(),
       "query, key and value are of different dtypes");
@@ -157,9 +158,13 @@ Attention prepare(
   };
   made.key = repeat(key);
   made.value = repeat(value);
-  made.scores = one("matmul", {made.query, made.key.transpose(-2, -1)}) * scale;
-  if (shift.defined())
-    made.scores = made.scores + shift.to(at::kFloat);
+  made.scores = one("matmul", {made.query, made.key.transpose(-2, -1)});
+  const auto shifted = [&] { return shift.defined() ? made.scores + shift.to(at::kFloat) : made.scores; };
+  if (scales_shift)
+    made.scores = shifted();
+  made.scores = made.scores * scale;
+  if (!scales_shift)
+    made.scores = shifted();
   return made;
 }
 
@@ -178,7 +183,8 @@ Tensor widened(const Tensor& column) {
 IValue attention(Values& of) {
   const std::string layout = of[11].toStringRef();
   const Tensor query = tensor(of[0]);
-  Attention made = prepare(query, tensor(of[1]), tensor(of[2]), integer(of[10]), 0, layout, tensor(of[3]), real(of[6]));
+  Attention made =
+      prepare(query, tensor(of[1]), tensor(of[2]), integer(of[10]), 0, layout, tensor(of[3]), real(of[6]), true);
   const int64_t rows = made.scores.size(2);
   const int64_t columns = made.scores.size(3);
   const int64_t mode = integer(of[13]);
@@ -205,7 +211,7 @@ IValue attention_grad(Values& of) {
   const Tensor query = tensor(of[0]);
   const int64_t heads = integer(of[14]);
   const double scale = real(of[10]);
-  Attention made = prepare(query, tensor(of[1]), tensor(of[2]), heads, 0, layout, tensor(of[4]), scale);
+  Attention made = prepare(query, tensor(of[1]), tensor(of[2]), heads, 0, layout, tensor(of[4]), scale, true);
   const Tensor hidden = hidden_pairs(
       tensor(of[6]), made.scores.size(2), made.scores.size(3), integer(of[16]), integer(of[12]), integer(of[13]));
   if (hidden.defined())
@@ -239,7 +245,8 @@ IValue attention_grad(Values& of) {
       if (shift.size(dim) == 1 && dscores.size(dim) != 1)
         over.push_back(dim);
     }
-    dshift = (over.empty() ? dscores : one("sum.dim_IntList", {dscores, over, true})).to(query.scalar_type());
+    const Tensor scaled = dscores * scale;
+    dshift = (over.empty() ? scaled : one("sum.dim_IntList", {scaled, over, true})).to(query.scalar_type());
   }
   return pack({heads_back(dq, layout).to(query.scalar_type()), gather(dk), gather(dv), dshift});
 }
@@ -256,8 +263,8 @@ Tensor single(const IValue& of) {
 IValue infer_attention(Values& of) {
   const std::string layout = of[12].toStringRef();
   const Tensor query = tensor(of[0]);
-  Attention made =
-      prepare(query, single(of[1]), single(of[2]), integer(of[7]), integer(of[8]), layout, tensor(of[3]), real(of[9]));
+  Attention made = prepare(
+      query, single(of[1]), single(of[2]), integer(of[7]), integer(of[8]), layout, tensor(of[3]), real(of[9]), false);
   const int64_t rows = made.scores.size(2);
   const int64_t columns = made.scores.size(3);
   Tensor mask = tensor(of[4]);

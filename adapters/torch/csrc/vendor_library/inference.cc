@@ -147,6 +147,17 @@ Results different_elements(const at::Tensor& self, bool inverse, bool counts) {
   return results;
 }
 
+// In evaluation batch norm saves nothing, which torch's meta kernel does not know.
+void settle_batch_norm(const std::string& name, const torch::jit::Stack& arguments, size_t first, Results& results) {
+  const bool with_statistics = name == "aten::native_batch_norm" || name == "aten::_native_batch_norm_legit";
+  if (with_statistics && results.size() == 3 && !arguments[first + 5].toBool()) {
+    for (size_t i = 1; i < 3; ++i) {
+      results[i].sizes = {0};
+      results[i].strides = {1};
+    }
+  }
+}
+
 using Bound = Results (*)(const torch::jit::Stack& arguments, size_t first);
 
 // Operators whose results' sizes depend on elements: a kernel gets the most that there can be and tells what it wrote.
@@ -274,6 +285,10 @@ bool Inference::results(
     }
   }
   if (const Bound bound = bound_of(c10::toString(form.functional->operator_name()))) {
+    if (std::any_of(form.results.begin(), form.results.end(), [](int place) { return place >= 0; })) {
+      why_not = "the size of the tensor to write to depends on elements";
+      return false;
+    }
     try {
       results = bound(stack, first);
     } catch (const std::exception&) { // the CPU's kernel tells what is wrong with the call
@@ -285,6 +300,7 @@ bool Inference::results(
   if (!infer(form, stack, first, results, why_not)) {
     return false;
   }
+  settle_batch_norm(c10::toString(form.functional->operator_name()), stack, first, results);
   Result expected{};
   const bool obeys = ruled && results[0].is_defined && broadcast(call, expected) &&
       expected.sizes == results[0].sizes && expected.strides == results[0].strides;

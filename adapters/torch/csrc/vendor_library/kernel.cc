@@ -3,6 +3,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 #include <mutex>
@@ -288,8 +289,8 @@ at::Tensor first_elements(at::Tensor output, const std::vector<int64_t>& sizes) 
   }
   output.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   // Into memory for no more than them. torch's own kernels lay rows of places side by side by column.
-  at::Tensor exact =
-      sizes.size() == 2 ? at::empty({sizes[1], sizes[0]}, output.options()).t() : at::empty(sizes, output.options());
+  at::Tensor exact = sizes.size() == 2 ? at::empty_strided(sizes, {1, sizes[0]}, output.options())
+                                       : at::empty(sizes, output.options());
   return exact.copy_(output);
 }
 
@@ -401,6 +402,7 @@ void call_cpu(
           return;
         }
         match_statistics(name, copies);
+        match_masks(name, copies);
         op.redispatchBoxed(native_keys, copies);
       },
       shows_requires_grad);

@@ -430,6 +430,20 @@ impl<'c> Call<'c> {
         Ok(copy)
     }
 
+    /// Runs work that writes to a result, and writes side by side in memory: a result that does not lie so is copied there.
+    pub(super) fn write_dense(
+        &self,
+        output: View,
+        write: impl FnOnce(View) -> Result<()>,
+    ) -> Result<()> {
+        if output.is_contiguous() {
+            return write(output);
+        }
+        let dense = self.temporary(output.dtype, &output.sizes)?;
+        write(dense)?;
+        self.copy(output, dense)
+    }
+
     /// Queues a copy of elements, which may be of another type, repeated as torch broadcasts.
     pub(super) fn copy(&self, to: View, from: View) -> Result<()> {
         if to.is_empty() {

@@ -291,14 +291,14 @@ fn literal(text: &str) -> std::result::Result<Literal, String> {
 }
 
 impl Row {
-    /// Why no call of the row can be made on this machine; none if one can.
+    /// Why no call of the row can be made on this machine; none if one can. A call in place serves some only.
     pub(super) fn missing(&self) -> Option<String> {
-        let there = self
-            .calls
-            .iter()
-            .any(|call| call.function.phases().is_some());
-        let last = self.calls.last()?;
-        (!there).then(|| last.function.missing())
+        let mut calls = self.calls.iter().filter(|call| call.in_place.is_none());
+        let there = |call: &Written| call.function.phases().is_some();
+        match calls.clone().any(there) {
+            true => None,
+            false => calls.next().map(|call| call.function.missing()),
+        }
     }
 
     /// Queues the first call that fits.
@@ -320,10 +320,14 @@ impl Row {
                 return written.run(call, &outputs, common, &self.promoted);
             }
         }
-        decline(
-            self.missing()
-                .unwrap_or_else(|| "no function of CANN takes these arguments".into()),
-        )
+        let absent = self
+            .calls
+            .iter()
+            .find(|call| call.function.phases().is_none());
+        decline(absent.map_or_else(
+            || "no function of CANN takes these arguments".into(),
+            |call| call.function.missing(),
+        ))
     }
 
     /// The type that the promoted arguments are computed in.

@@ -16,7 +16,7 @@ use super::operators;
 
 operators! {
     c"aten::_scaled_dot_product_flash_attention_for_cpu" [
-        "aclnnFlashAttentionScore", "aclnnLog", "aclnnInplaceAdd", "aclnnInplaceCopy",
+        "aclnnFlashAttentionScore", "aclnnLog", "aclnnInplaceAdd", "aclnnInplaceCopy", "aclnnLogicalNot",
     ] => forward;
     c"aten::_scaled_dot_product_flash_attention_for_cpu_backward" [
         "aclnnFlashAttentionScoreGrad", "aclnnInplaceOne", "aclnnInplaceCopy",
@@ -37,6 +37,8 @@ struct Mask {
     /// True hides.
     hidden: Option<View>,
     sparse_mode: i64,
+    /// 2 where rows that are hidden whole have to be 0, as torch wants them; 0 otherwise.
+    precise: i64,
 }
 
 /// The mask of a call: causal, or numbers that are added to the scaled scores.
@@ -63,6 +65,7 @@ fn mask(
             bias: None,
             hidden: Some(hidden),
             sparse_mode: if compressed { 2 } else { 0 },
+            precise: 0,
         });
     }
     let Some(added) = call.optional(given)? else {
@@ -70,12 +73,40 @@ fn mask(
             bias: None,
             hidden: None,
             sparse_mode: 0,
+            precise: 0,
         });
     };
     // CANN scales what it adds.
     let full = [query.sizes[0], query.sizes[1], rows, columns];
     if added.sizes.len() > full.len() || scale == 0.0 {
         return decline("a mask of more than four dimensions, or scores that are scaled to 0");
+    }
+    if added.dtype == DType::Bool {
+        // CANN hides where torch shows. All heads have one mask, or each has its own.
+        let heads = if added.sizes.len() == 4 {
+            added.sizes[1]
+        } else {
+            1
+        };
+        if heads != 1 && heads != full[1] {
+            return decline("a mask of another number of heads");
+        }
+        let sizes = match (added.sizes.len(), heads) {
+            (0..=2, _) => vec![rows, columns],
+            (_, heads) => vec![full[0], heads, rows, columns],
+        };
+        let hidden = call.temporary(DType::Bool, &sizes)?;
+        let shown = call.dense(added.expanded(&sizes)?)?;
+        call.run(
+            "aclnnLogicalNot",
+            &[Arg::Tensor(shown), Arg::Tensor(hidden)],
+        )?;
+        return Ok(Mask {
+            bias: None,
+            hidden: Some(hidden),
+            sparse_mode: 0,
+            precise: 2,
+        });
     }
     let bias = call.temporary(query.dtype, &full)?;
     call.run(
@@ -90,6 +121,7 @@ fn mask(
         bias: Some(bias),
         hidden: None,
         sparse_mode: 0,
+        precise: 0,
     })
 }
 
@@ -146,7 +178,7 @@ fn forward(call: &Call<'_>) -> Result<()> {
             Arg::int(UNLIMITED),
             Arg::int(query.sizes[1]),
             Arg::Text(c"BNSD"),
-            Arg::int(0),
+            Arg::int(mask.precise),
             Arg::int(mask.sparse_mode),
             Arg::Tensor(greatest),
             Arg::Tensor(sums),
@@ -233,7 +265,7 @@ fn backward(call: &Call<'_>) -> Result<()> {
             Arg::int(UNLIMITED),
             Arg::int(query.sizes[1]),
             Arg::Text(c"BNSD"),
-            Arg::int(0),
+            Arg::int(mask.precise),
             Arg::int(mask.sparse_mode),
             Arg::Tensor(to_query),
             Arg::Tensor(to_key),

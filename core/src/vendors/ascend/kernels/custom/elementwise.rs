@@ -36,14 +36,17 @@ fn gelu(call: &Call<'_>) -> Result<()> {
         Value::Text(text) => text.to_bytes() == b"tanh",
         _ => false,
     };
-    call.run(
-        "aclnnGeluV2",
-        &[
-            Arg::Tensor(call.tensor(0)?),
-            Arg::flag(approximate),
-            Arg::Tensor(call.output(0)?),
-        ],
-    )
+    let view = call.tensor(0)?;
+    call.write_dense(call.output(0)?, |output| {
+        call.run(
+            "aclnnGeluV2",
+            &[
+                Arg::Tensor(view),
+                Arg::flag(approximate),
+                Arg::Tensor(output),
+            ],
+        )
+    })
 }
 
 /// `nan_to_num(self, nan, posinf, neginf)`: what is left out is 0 and the ends of the type's range.

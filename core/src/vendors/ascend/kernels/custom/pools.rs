@@ -171,19 +171,21 @@ fn avg_pool_3d(call: &Call<'_>) -> Result<()> {
         return decline("avg_pool3d without a batch");
     }
     let window = Window::new(call, 1, 3)?;
-    call.run(
-        "aclnnAvgPool3d",
-        &[
-            Arg::Tensor(view),
-            Arg::Ints(&window.kernel),
-            Arg::Ints(&window.stride),
-            Arg::Ints(&window.padding),
-            Arg::flag(call.flag(4)?),
-            Arg::flag(call.flag(5)?),
-            Arg::int(divisor(call, 6)?),
-            Arg::Tensor(output),
-        ],
-    )
+    call.write_dense(output, |output| {
+        call.run(
+            "aclnnAvgPool3d",
+            &[
+                Arg::Tensor(view),
+                Arg::Ints(&window.kernel),
+                Arg::Ints(&window.stride),
+                Arg::Ints(&window.padding),
+                Arg::flag(call.flag(4)?),
+                Arg::flag(call.flag(5)?),
+                Arg::int(divisor(call, 6)?),
+                Arg::Tensor(output),
+            ],
+        )
+    })
 }
 
 /// `avg_pool3d_backward`, with the arguments of `avg_pool2d_backward`.

@@ -18,6 +18,8 @@ operators! {
     c"aten::random_" ["aclnnInplaceRandom"] => |call| whole(call, 0, None);
     c"aten::random_.to" ["aclnnInplaceRandom"] => |call| whole(call, 0, Some(1));
     c"aten::random_.from" ["aclnnInplaceRandom"] => |call| whole(call, call.int(1)?, Some(2));
+    c"aten::randperm.generator" ["aclnnRandperm"] => permutation;
+    c"aten::randperm.generator_out" ["aclnnRandperm"] => permutation;
     c"aten::exponential_" ["aclnnInplaceUniform", "aclnnInplaceMuls", "aclnnInplaceLog1p"] => exponential;
     c"aten::geometric_" ["aclnnInplaceUniform", "aclnnInplaceMuls", "aclnnInplaceLog1p", "aclnnInplaceCeil"] => geometric;
     c"aten::log_normal_" ["aclnnInplaceNormal", "aclnnInplaceExp"] => log_normal;
@@ -62,6 +64,27 @@ fn whole(call: &Call<'_>, from: i64, to: Option<usize>) -> Result<()> {
             Arg::int(end),
             Arg::Word(seed >> 1),
             Arg::Word(offset),
+        ],
+    )
+}
+
+/// `randperm(n, generator, ...)`.
+fn permutation(call: &Call<'_>) -> Result<()> {
+    let (count, output) = (call.int(0)?, call.output(0)?);
+    if *output.sizes != [count] {
+        return decline("torch gives the result another size");
+    }
+    if output.is_empty() {
+        return Ok(());
+    }
+    let (seed, offset) = call.random();
+    call.run_once(
+        "aclnnRandperm",
+        &[
+            Arg::int(count),
+            Arg::Word(seed >> 1),
+            Arg::Word(offset),
+            Arg::Tensor(output),
         ],
     )
 }
