@@ -52,9 +52,9 @@ class CudaNative(TorchNative):
         """The id of the stream over a `cudaStream_t`."""
         return int(self.module.ExternalStream(handle, device).stream_id)
 
-    def stream_handle(self) -> int:
+    def stream_handle(self, device: int | None = None) -> int:
         """The `cudaStream_t`; 0 is the default stream."""
-        return int(self.module.current_stream().cuda_stream)
+        return int(self.module.current_stream(device).cuda_stream)
 
 
 NATIVE = CudaNative

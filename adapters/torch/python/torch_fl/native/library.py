@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import torch
 from torch.utils.dlpack import DLDeviceType
 
+from flagos import _core
 from torch_fl.native.base import Native
+from torch_fl.native.description import Description
 
 _OF_THE_HOST = {DLDeviceType.kDLCPU, DLDeviceType.kDLCUDAHost, DLDeviceType.kDLROCMHost}
+
+_OF_TRITON: dict[str | None, Mapping[str, str]] = {
+    "ascend": {"triton.runtime.driver": "torch_fl.triton_ascend.activation"},
+}
+"""What completes Triton for a vendor's back end of it (`Native.completions`), by the back end's name."""
 
 
 class LibraryNative(Native):
@@ -17,6 +27,16 @@ class LibraryNative(Native):
     """
 
     why_no_graphs = "run the region eagerly"
+
+    def __init__(self, described: Description) -> None:
+        super().__init__(described)
+        self.completions = _OF_TRITON.get(self.triton_backend, {})
+
+    def stream_handle(self, device: int | None = None) -> int:
+        """The handle in the library beneath the vendor, such as an `aclrtStream`."""
+        stream = torch._C._accelerator_getStream(-1 if device is None else device)
+        handle = _core.stream_handle(stream.device_index, stream.stream_id)
+        return super().stream_handle(device) if handle is None else handle
 
     @property
     def dlpack_device_type(self) -> int:

@@ -1,0 +1,27 @@
+"""Makes flagos' driver the one that Triton launches by."""
+
+from __future__ import annotations
+
+import sys
+
+from torch_fl.triton_ascend import driver, names
+
+
+def register() -> None:
+    """Called when `triton.runtime.driver` is imported. Compiles nothing: the driver is made when it is first used.
+
+    A Triton without the back end for Ascend is left as it is, and a driver that the program has made active stays.
+    """
+    if not driver.is_installed():
+        return
+    names.install()
+    module = sys.modules["triton.runtime.driver"]
+    config = module.driver
+    # Later versions look the function up, and keep no driver before the first use.
+    module._create_driver = driver.create
+    if "default" not in vars(config):
+        return
+    lazy = module.LazyProxy(driver.create)
+    if config.active is config.default:
+        config.active = lazy
+    config.default = lazy
