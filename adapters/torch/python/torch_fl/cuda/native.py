@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 from collections.abc import Mapping
-from types import ModuleType
-from typing import ClassVar
+from types import MappingProxyType, ModuleType
 
 from torch_fl.native.torch_device import TorchNative
 
@@ -15,9 +14,9 @@ class CudaNative(TorchNative):
     """Every vendor whose devices this build of torch knows by the name cuda."""
 
     repeats_launches = True
-    completions: ClassVar[Mapping[str, str]] = {
-        "torch._inductor.compile_fx": "torch_fl.cuda.compile"
-    }
+    completions: Mapping[str, str] = MappingProxyType(
+        {"torch._inductor.compile_fx": "torch_fl.cuda.compile"}
+    )
 
     @property
     def graphs(self) -> ModuleType:
