@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,16 +14,23 @@ ACL = SOURCES.parent / "simulated_ascend"
 OLD_LIMIT, NEW_LIMIT = "RT_LIMIT_TYPE_SIMT_WARP_STACK_SIZE", "RT_LIMIT_TYPE_SIMT_STACK_SIZE"
 
 
-def build(folder: Path, *, release: int = 8) -> Path:
-    """Makes the folder as CANN of a release has it: from 9 on a header has moved, and a name in it has changed."""
+def build(folder: Path, *, release: int = 8, libraries_of: Path | None = None) -> Path:
+    """Makes the folder as CANN of a release has it: from 9 on a header has moved, and a name in it has changed.
+
+    With `libraries_of` another such folder's libraries are used.
+    """
+    folder.mkdir(parents=True)
     libraries = folder / "lib64"
-    libraries.mkdir(parents=True)
     shutil.copytree(SOURCES / "include/acl", folder / "include/acl")
     old = release < 9
     headers = folder / ("include/experiment" if old else "pkg_inc") / "runtime/runtime"
     headers.mkdir(parents=True)
     text = (SOURCES / "include/runtime/rt.h").read_text()
     (headers / "rt.h").write_text(text if old else text.replace(OLD_LIMIT, NEW_LIMIT))
+    if libraries_of is not None:
+        libraries.symlink_to(libraries_of / "lib64")
+        return folder
+    libraries.mkdir()
     compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-O1", "-fPIC", "-shared"]
     compiler += ["-pthread", "-Wall", "-Wextra", "-Werror"]
     acl = ["-fvisibility=hidden", "-Wl,-soname,libascendcl.so", str(ACL / "libascendcl.cc")]

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import torch
 
+from flagos import _core
 from torch_fl.native import native
 
 TYPE = "flagos"
@@ -46,6 +47,7 @@ def stream(index: int | None = None) -> int:
 
 def enter(index: int) -> None:
     """Makes the default context of a device the thread's. Raises RuntimeError where the runtime refuses."""
+    _core.init()  # at once where it is initialised
     library = _runtime()
     now = ctypes.c_int32(-1)
     if library.aclrtGetDevice(ctypes.byref(now)) == 0 and now.value == index:
@@ -60,5 +62,5 @@ def enter(index: int) -> None:
 
 @cache
 def _runtime() -> ctypes.CDLL:
-    # Opened by the core before: the device has been initialised.
+    # The core has opened it.
     return ctypes.CDLL("libascendcl.so")
