@@ -19,7 +19,10 @@ def toolkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def chip(toolkit: Path, tmp_path_factory: pytest.TempPathFactory) -> wheel.Chip:
-    """The chip."""
+    """The chip with the wheel."""
     if reason := wheel.why_not():
         pytest.skip(reason)
-    return wheel.Chip(tmp_path_factory.mktemp("chip") / "chip", toolkit, Path(os.environ[wheel.WHEEL]))
+    python = wheel.interpreter()
+    assert python is not None
+    folder = tmp_path_factory.mktemp("chip") / "chip"
+    return wheel.Chip(folder, toolkit, Path(os.environ[wheel.WHEEL]), python, real=wheel.has_torch())

@@ -10,6 +10,7 @@ import pytest
 from tests.ascend_triton.wheel import Chip
 
 ADD = """
+import kernels
 x, y = there(range(100)), there([1] * 100)
 out = there([0] * 100)
 def launch(kernel):
@@ -93,6 +94,7 @@ def test_a_launch_waits_where_that_is_asked_for(chip: Chip) -> None:
 
 
 LOCKS = """
+import kernels
 out = there([0])
 {change}
 kernels.locked[(1,)](out, 5)  # compiles
@@ -122,6 +124,7 @@ def test_memory_of_locks_in_the_order_of_the_stream_is_too_early(chip: Chip) -> 
 
 def test_workspaces_of_two_streams_are_apart_and_released(chip: Chip) -> None:
     done = chip.run("""
+import kernels
 out, side = there([0]), flagos.Stream()
 before = flagos.memory_allocated()
 for _ in range(20):
@@ -137,6 +140,7 @@ assert finished() == 40
 
 def test_without_memory_nothing_is_launched(chip: Chip) -> None:
     done = chip.run("""
+import kernels
 out = there([0])
 said = raised(torch.OutOfMemoryError, lambda: kernels.greedy[(2,)](out, 5))
 assert queued() == 0 and "requested" in said, said
@@ -149,6 +153,7 @@ assert queued() == finished() == 1
 
 def test_a_grid_without_programs_launches_nothing(chip: Chip) -> None:
     done = chip.run("""
+import kernels
 out = there([0])
 for kernel in (kernels.works, kernels.locked):
     for grid in ((0,), (2, 0), (2, 2, 0)):
@@ -170,6 +175,7 @@ assert "Triton kernel add was not launched" in said and "107000" in said, said
 
 def test_a_kernel_that_fails_is_told_when_the_device_is_waited_for(chip: Chip) -> None:
     chip.run("""
+import kernels
 out = there([0])
 kernels.fails[(1,)](out, 5)
 said = raised(RuntimeError, flagos.synchronize)
@@ -180,6 +186,7 @@ os._exit(0)  # the device is lost
 
 def test_a_thread_launches_on_its_own_device(chip: Chip) -> None:
     done = chip.run("""
+import kernels
 results = []
 def work():
     flagos.set_device(1)
@@ -254,6 +261,7 @@ def test_generated_launchers_have_no_torch_and_compile(
 
 def test_another_versions_launcher_is_refused(chip: Chip) -> None:
     chip.run("""
+import kernels
 from triton.backends.ascend import driver as module
 original = module.generate_npu_wrapper_src
 module.generate_npu_wrapper_src = lambda *arguments: original(*arguments).replace("SetCustomHandler", "SetHandler")
