@@ -7,6 +7,7 @@ from pathlib import Path
 
 from flagos.doctor.check import Check, fail, ok, warn
 from flagos.doctor.installation import installed_version
+from torch_fl_cli.doctor import triton_ascend
 
 SOURCE = "FLAGGEMS_SOURCE_DIR"
 
@@ -15,6 +16,13 @@ def triton() -> Check:
     """The compiler FlagGems needs."""
     found = {name: installed_version(name) for name in ("triton", "flagtree", "triton-ascend")}
     installed = ", ".join(f"{name} {version}" for name, version in found.items() if version)
+    if triton_ascend.is_vendors_back_end() and installed:
+        if found["triton-ascend"] is None:
+            detail = f"{installed}, which has no back end for Ascend: its kernels need triton-ascend"
+            return warn("triton", detail, triton_ascend.INSTALL, **found)
+        return ok(
+            "triton", f"{installed} (`flagos ascend triton` says whether it can be used)", **found
+        )
     if installed:
         return ok("triton", installed, **found)
     return ok("triton", "not installed (FlagGems needs it: pip install triton)", **found)
