@@ -61,6 +61,7 @@ class Native:
         self._described = described
         self.vendor = described["name"]
         self.triton_backend = described["triton_backend"]
+        self.flaggems_vendor = described["flaggems_vendor"]
 
     @property
     def backend(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from torch_fl.triton_ascend import driver, names
+from torch_fl.triton_ascend import driver
 
 
 def register() -> None:
@@ -14,7 +14,6 @@ def register() -> None:
     """
     if not driver.is_installed():
         return
-    names.install()
     module = sys.modules["triton.runtime.driver"]
     config = module.driver
     # Later versions look the function up, and keep no driver before the first use.

@@ -1,4 +1,4 @@
-"""What modules of triton-ascend see under the names of torch_npu.
+"""What modules of triton-ascend and FlagGems see under the names of torch_npu.
 
 A few of them run `import torch_npu` and use `torch.npu`. An installed torch_npu must not be imported, because it takes
 the device type that flagos has (PrivateUse1), and the attribute `torch.npu` would tell other libraries that there is a
@@ -13,6 +13,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
+import threading
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +27,8 @@ MODULES = (
     "triton.testing",  # do_bench asks torch.npu.is_available()
     "triton.backends.ascend.testing",
 )
+# FlagGems finds its functions of the device as `torch.npu`, and imports its operators for Ascend as `_ascend`.
+PACKAGES = ("flag_gems", "_ascend")
 
 
 class _TorchNpu(types.ModuleType):
@@ -97,17 +100,27 @@ class _Loader(importlib.abc.Loader):
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds the modules above by the other finders."""
 
+    def __init__(self) -> None:
+        self._thread = threading.local()
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in MODULES:
+        if fullname not in MODULES and fullname.partition(".")[0] not in PACKAGES:
             return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(fullname, path, target)
-            if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader)
-                return spec
+        # Another finder may ask all others too.
+        if getattr(self._thread, "finding", None) == fullname:
+            return None
+        self._thread.finding = fullname
+        try:
+            for finder in sys.meta_path:
+                spec = None if finder is self else finder.find_spec(fullname, path, target)
+                if spec is not None:
+                    if spec.loader is not None:
+                        spec.loader = _Loader(spec.loader)
+                    return spec
+        finally:
+            self._thread.finding = None
         return None
 
 
