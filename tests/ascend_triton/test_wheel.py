@@ -41,6 +41,9 @@ assert triton.__version__ == "3.2.0"
 assert triton.runtime.libentry.torch_device_fn is torch.flagos
 assert triton.runtime.libentry.DEVICE_COUNT == 2
 assert not hasattr(torch, "npu") and "torch_npu" not in sys.modules
+import triton.language.extra.cann.libdevice as functions  # FlagGems' name of it
+import triton.language.extra.ascend.libdevice as same
+assert functions is same and same.__spec__.name == "triton.language.extra.ascend.libdevice"
 from triton.runtime import driver
 assert type(driver.active._obj).__name__ == "NoneType"  # CANN is not needed yet
 assert driver.active.get_current_target().arch == "Ascend910B3"

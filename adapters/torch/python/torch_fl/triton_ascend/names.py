@@ -12,6 +12,7 @@ import builtins
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 import threading
 import types
@@ -29,6 +30,9 @@ MODULES = (
 )
 # FlagGems finds its functions of the device as `torch.npu`, and imports its operators for Ascend as `_ascend`.
 PACKAGES = ("flag_gems", "_ascend")
+
+# FlagGems looks for the device's functions in a folder that the wheel of 3.2.0 calls otherwise.
+MOVED = {"triton.language.extra.cann": "triton.language.extra.ascend"}
 
 
 class _TorchNpu(types.ModuleType):
@@ -97,6 +101,20 @@ class _Loader(importlib.abc.Loader):
         self._loader.exec_module(module)
 
 
+class _Same(importlib.abc.Loader):
+    """Gives a loaded module another name."""
+
+    def __init__(self, name: str) -> None:
+        self._module = importlib.import_module(name)
+        self._spec = self._module.__spec__
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return self._module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__spec__ = self._spec
+
+
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds the modules above by the other finders."""
 
@@ -106,8 +124,16 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in MODULES and fullname.partition(".")[0] not in PACKAGES:
+        moved = next((name for name in MOVED if f"{fullname}.".startswith(f"{name}.")), None)
+        if (
+            moved is None
+            and fullname not in MODULES
+            and fullname.partition(".")[0] not in PACKAGES
+        ):
             return None
+        other = "" if moved is None else MOVED[moved] + fullname[len(moved) :]
+        if moved in sys.modules and sys.modules[moved] is sys.modules.get(MOVED[moved]):
+            return _same(fullname, other)  # not a second copy of the same file
         # Another finder may ask all others too.
         if getattr(self._thread, "finding", None) == fullname:
             return None
@@ -116,12 +142,19 @@ class _Finder(importlib.abc.MetaPathFinder):
             for finder in sys.meta_path:
                 spec = None if finder is self else finder.find_spec(fullname, path, target)
                 if spec is not None:
-                    if spec.loader is not None:
+                    if spec.loader is not None and moved is None:
                         spec.loader = _Loader(spec.loader)
                     return spec
         finally:
             self._thread.finding = None
+        return _same(fullname, other) if other else None
+
+
+def _same(name: str, other: str) -> importlib.machinery.ModuleSpec | None:
+    """The spec by which `name` is the module `other`; None where there is no such module either."""
+    if importlib.util.find_spec(other) is None:
         return None
+    return importlib.machinery.ModuleSpec(name, _Same(other), is_package=name in MOVED)
 
 
 def install() -> None:
