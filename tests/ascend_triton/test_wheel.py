@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -296,3 +297,30 @@ def test_headers_of_cann_9(chip: Chip, tmp_path: Path) -> None:
         )
     finally:
         chip.cann = older
+
+
+def test_the_command_tries_the_driver(chip: Chip) -> None:
+    """All of it: `torch_fl_cli` finds the wheel, CANN and the compiler, and a process makes the driver."""
+    done = chip.run(
+        """
+import torch_fl_cli.ascend
+sys.exit(torch_fl_cli.ascend.run(["triton", "--json"]))
+""",
+        LD_PRELOAD=str(chip.cann / "lib64/libascendcl.so"),
+    )
+    value = json.loads(done.output)
+    assert value["usable"] and value["version"] == "3.2.0", value
+    assert value["way"] == "a driver made active in memory"
+    driver = value["checks"][-1]
+    assert driver["detail"] == "FlagosDriver for Ascend910B3, 2 devices", driver
+
+
+def test_a_program_is_started_with_it(chip: Chip) -> None:
+    done = chip.run(
+        """
+import torch_fl_cli.ascend
+del os.environ["FLAGOS_VENDOR"]
+torch_fl_cli.ascend.run(["triton", "--", sys.executable, "-c", "import os; print(os.environ['FLAGOS_VENDOR'])"])
+"""
+    )
+    assert done.output == "ascend\n"

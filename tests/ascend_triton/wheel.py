@@ -139,7 +139,7 @@ class Chip:
         self.packages = folder / "packages"
         self.packages.mkdir()
         flagos = _installed("flagos")
-        links = [flagos]
+        links = [flagos, _installed("torch_fl_cli")]
         if real:
             links += [_installed("torch_fl"), *flagos.parent.glob("flagos-*.dist-info")]
             links += _installed("torch_fl").parent.glob("torch_fl-*.dist-info")

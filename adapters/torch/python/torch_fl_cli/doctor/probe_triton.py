@@ -18,7 +18,7 @@ def main() -> None:
     target = active.get_current_target()
     report(
         "driver",
-        name=type(getattr(active, "_obj", active)).__name__,
+        driver=type(getattr(active, "_obj", active)).__name__,
         target=str(target.arch),
         devices=int(torch.flagos.device_count()),
     )

@@ -71,7 +71,8 @@ def driver(timeout: float) -> Check:
             f"Triton {stage}, and its driver cannot be made: {outcome.failure}",
             "the failure says what is missing; `flagos doctor` checks torch and the device",
         )
-    return ok("driver", f"{facts['name']} for {facts['target']}, {facts['devices']} devices", **facts)
+    detail = f"{facts['driver']} for {facts['target']}, {facts['devices']} devices"
+    return ok("driver", detail, target=facts["target"], devices=facts["devices"])
 
 
 def failed(checks: list[Check]) -> Check | None:
