@@ -25,4 +25,6 @@ def chip(toolkit: Path, tmp_path_factory: pytest.TempPathFactory) -> wheel.Chip:
     python = wheel.interpreter()
     assert python is not None
     folder = tmp_path_factory.mktemp("chip") / "chip"
-    return wheel.Chip(folder, toolkit, Path(os.environ[wheel.WHEEL]), python, real=wheel.has_torch())
+    return wheel.Chip(
+        folder, toolkit, Path(os.environ[wheel.WHEEL]), python, real=wheel.has_torch()
+    )

@@ -10,14 +10,18 @@ import triton.language as tl
 def add(x, y, out, n, BLOCK: tl.constexpr):
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = index < n
-    tl.store(out + index, tl.load(x + index, mask=inside) + tl.load(y + index, mask=inside), mask=inside)
+    tl.store(
+        out + index, tl.load(x + index, mask=inside) + tl.load(y + index, mask=inside), mask=inside
+    )
 
 
 @triton.jit
 def slow_add(x, y, out, n, BLOCK: tl.constexpr):
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = index < n
-    tl.store(out + index, tl.load(x + index, mask=inside) + tl.load(y + index, mask=inside), mask=inside)
+    tl.store(
+        out + index, tl.load(x + index, mask=inside) + tl.load(y + index, mask=inside), mask=inside
+    )
 
 
 @triton.jit

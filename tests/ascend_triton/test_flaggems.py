@@ -15,7 +15,7 @@ from tests.ascend_triton import wheel
 from tests.ascend_triton.wheel import HERE, Chip
 
 # As FlagGems: a table in its text, and functions that ask `torch.npu` which device is current.
-PACKAGE = '''
+PACKAGE = """
 import os
 import torch
 assert os.environ["GEMS_VENDOR"] == "ascend"
@@ -32,7 +32,7 @@ def wrong(x):
     calls.append("wrong")
     return x
 _FULL_CONFIG = (("silu", silu), ("silu_", silu_), ("exp", wrong))
-'''
+"""
 
 
 @pytest.fixture

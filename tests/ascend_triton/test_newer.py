@@ -124,7 +124,10 @@ print("waited" if ran > 1 else "did not wait", synchronised())
     done = newer.run(program)
     assert done.report == [] and done.output.split()[-4:] == ["did", "not", "wait", "0"]
     # The same program notices a launch that waits.
-    assert newer.run(program, TRITON_ENABLE_TASKQUEUE="false").output.split()[-2:] == ["waited", "4"]
+    assert newer.run(program, TRITON_ENABLE_TASKQUEUE="false").output.split()[-2:] == [
+        "waited",
+        "4",
+    ]
 
 
 def test_locks_in_the_order_of_the_stream_would_be_too_early(newer: Chip) -> None:

@@ -33,7 +33,7 @@ def test_it_is_imported_without_torch_npu_and_unchanged(chip: Chip, tmp_path: Pa
     """An installed torch_npu is not imported, and nobody else is told that there is one."""
     decoy = chip.packages / "torch_npu.py"
     decoy.write_text("raise SystemExit('torch_npu was imported')\n")
-    before = contents(chip.wheel)
+    installed = contents(chip.wheel)
     try:
         chip.run("""
 import triton.backends.ascend.driver, triton.backends.ascend.compiler
@@ -54,11 +54,26 @@ assert driver.active.get_current_device() == 0
 """)
     finally:
         decoy.unlink()
-    assert contents(chip.wheel) == before
+    assert contents(chip.wheel) == installed
+
+
+def test_triton_may_be_imported_before_torch(chip: Chip) -> None:
+    chip.run(
+        ADD
+        + """
+launch(kernels.add)
+assert back(out) == [index + 1 for index in range(100)], back(out)
+import triton.testing
+assert triton.testing.__dict__["__builtins__"]["__import__"].__module__ == "torch_fl.triton_ascend.names"
+""",
+        before="import triton, sys; assert 'torch' not in sys.modules\n",
+    )
 
 
 def test_a_kernel_computes(chip: Chip) -> None:
-    done = chip.run(ADD + """
+    done = chip.run(
+        ADD
+        + """
 launch(kernels.add)
 assert back(out) == [index + 1 for index in range(100)], back(out)
 blocks, arguments = ctypes.c_uint32(), (ctypes.c_uint8 * 64)()
@@ -67,11 +82,14 @@ words = [int.from_bytes(bytes(arguments[at : at + 8]), "little") for at in range
 assert words[0] == 0xC2C0 and words[1:3] == [0, 0]
 assert words[3:6] == [x.data_ptr(), y.data_ptr(), out.data_ptr()]
 assert words[6:] == [100 | 4 << 32, 1 | 1 << 32]
-""")
+"""
+    )
     assert done.report == []
 
 
-WAITS = ADD + """
+WAITS = (
+    ADD
+    + """
 launch(kernels.slow_add)
 flagos.synchronize()
 begun, count = time.monotonic(), finished()
@@ -83,6 +101,7 @@ flagos.synchronize()
 assert finished() - count == 2 and back(out) == [index + 1 for index in range(100)]
 print("waited" if ran else "did not wait", took, synchronised())
 """
+)
 
 
 def test_a_launch_does_not_wait_for_its_kernel(chip: Chip) -> None:
@@ -169,12 +188,15 @@ assert queued() == 0
 
 
 def test_what_the_runtime_refuses_is_raised_with_the_kernels_name(chip: Chip) -> None:
-    chip.run(ADD + """
+    chip.run(
+        ADD
+        + """
 launch(kernels.add)
 here = torch.tensor([0.0] * 100)   # memory of the host
 said = raised(RuntimeError, lambda: kernels.add[(4,)](here.data_ptr() and x, y, out, 1 << 20, BLOCK=32))
 assert "Triton kernel add was not launched" in said and "107000" in said, said
-""")
+"""
+    )
 
 
 def test_a_kernel_that_fails_is_told_when_the_device_is_waited_for(chip: Chip) -> None:
@@ -276,12 +298,15 @@ assert "are not those of 3.2.0" in said and "at_npu" in said, said
 
 
 def test_without_cann_the_error_says_what_to_do(chip: Chip) -> None:
-    chip.run(ADD + """
+    chip.run(
+        ADD
+        + """
 del os.environ["ASCEND_HOME_PATH"]
 os.environ["TRITON_CACHE_DIR"] += "-empty"
 said = raised(RuntimeError, lambda: launch(kernels.add))
 assert "ASCEND_HOME_PATH" in said and "set_env.sh" in said, said
-""")
+"""
+    )
 
 
 def test_headers_of_cann_9(chip: Chip, tmp_path: Path) -> None:

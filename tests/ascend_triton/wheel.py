@@ -1,8 +1,8 @@
 """Programs on triton-ascend's wheel and the simulated chip, each in a process of its own.
 
-ASCEND_TRITON_PATH names the folder into which the wheel is installed (`make test-ascend-triton`). The wheel is for Python
-3.11: programs run in the interpreter that ASCEND_TRITON_PYTHON names, or that is found. If torch can be imported there,
-the programs use it with the real torch_fl; otherwise `doubles/torch`.
+ASCEND_TRITON_PATH names the folder into which the wheel is installed (`make test-ascend-triton`). The wheel is for
+Python 3.11: programs run in the interpreter that ASCEND_TRITON_PYTHON names, or that is found. If torch can be imported
+there, the programs use it with the real torch_fl; otherwise `doubles/torch`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def why_not() -> str | None:
     if not os.environ.get(WHEEL):
         return f"{WHEEL} names no folder with triton-ascend (make test-ascend-triton)"
     if interpreter() is None:
-        return f"triton-ascend's wheel is for Python {VERSION}, of which none with headers was found ({PYTHON} names one)"
+        return f"triton-ascend's wheel is for Python {VERSION}; none with headers was found ({PYTHON} names one)"
     return why_no_chip()
 
 
@@ -149,10 +149,10 @@ class Chip:
             (self.packages / link.name).symlink_to(link)
         shutil.copy(HERE / "kernels.py", self.packages)
 
-    def run(self, program: str, **variables: str) -> Finished:
+    def run(self, program: str, before: str = "", **variables: str) -> Finished:
         """Runs a program after `PRELUDE`, with these variables. Fails unless it ends well."""
         file, report = self.folder / "program.py", self.folder / "report"
-        file.write_text(PRELUDE + program)
+        file.write_text(before + PRELUDE + program)
         report.write_text("")
         environment = {
             key: value

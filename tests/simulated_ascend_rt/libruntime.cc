@@ -82,7 +82,8 @@ T* memory_at(const std::vector<uint8_t>& arguments, int64_t offset, int64_t coun
 }
 
 // sleep MICROSECONDS
-// take OFFSET COUNT VALUE    the 64-bit words at the pointer at this byte of the arguments must have this value, and have
+// take OFFSET COUNT VALUE    the 64-bit words at the pointer at this byte of the arguments must have this value, and
+// have
 //                            another one from then on, as locks that a kernel has taken
 // fill OFFSET COUNT VALUE    sets the bytes at the pointer
 // hold OFFSET COUNT VALUE    the bytes at the pointer must have this value
@@ -289,23 +290,16 @@ rtError_t rtDevBinaryRegister(const rtDevBinary_t* binary, void** handle) {
   binaries[*handle] = parsed(*binary);
   return 0;
 }
-rtError_t
-rtFunctionRegister(void* binary, const void* function, const char* stub, const void* kernel, uint32_t) {
+rtError_t rtFunctionRegister(void* binary, const void* function, const char* stub, const void* kernel, uint32_t) {
   std::lock_guard<std::mutex> lock(mutex);
   const auto known = binaries.find(binary);
   if (known == binaries.end() || function == nullptr || stub == nullptr || kernel == nullptr)
     return refuse("rtFunctionRegister", kInvalidHandle, "the binary is not registered, or an argument is null");
-  functions[function] =
-      std::make_shared<const Kernel>(Kernel{static_cast<const char*>(kernel), known->second});
+  functions[function] = std::make_shared<const Kernel>(Kernel{static_cast<const char*>(kernel), known->second});
   return 0;
 }
-rtError_t rtKernelLaunch(
-    const void* function,
-    uint32_t blocks,
-    void* arguments,
-    uint32_t size,
-    rtSmDesc_t*,
-    rtStream_t stream) {
+rtError_t
+rtKernelLaunch(const void* function, uint32_t blocks, void* arguments, uint32_t size, rtSmDesc_t*, rtStream_t stream) {
   return launch(function, blocks, arguments, size, stream);
 }
 rtError_t rtKernelLaunchWithFlagV2(

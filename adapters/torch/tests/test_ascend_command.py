@@ -140,9 +140,7 @@ def test_versions(machine: Machine, version: str | None, status: Status) -> None
     assert check.status is status and (version or "not installed") in check.detail
 
 
-def test_packages_that_stand_in_the_way(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packages_that_stand_in_the_way(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.versions["triton"] = "3.6.0"
     check = machine.checks()["package triton"]
     assert check.status is Status.FAIL and "3.6.0 is installed too" in check.detail
@@ -201,7 +199,10 @@ def test_a_program_is_started_when_nothing_is_missing(
     ascend.run(["triton", "--", "train", "--json", "--", "x"])
     assert started == [("train", ["train", "--json", "--", "x"])]
     assert ascend.os.environ["FLAGOS_VENDOR"] == "ascend"
-    for arguments, said in ((["triton", "--"], "no program"), (["triton", "--", "no"], "not found")):
+    for arguments, said in (
+        (["triton", "--"], "no program"),
+        (["triton", "--", "no"], "not found"),
+    ):
         with pytest.raises(CommandError, match=said):
             ascend.run(arguments)
     machine.vendor = "host"

@@ -17,8 +17,8 @@ DETAILS = """
 Looks at the vendor in use, triton-ascend, CANN and the compilers, and makes Triton's driver in a process. Each problem
 comes with its next step. The status is 0 if Triton kernels can be launched on the device, without torch_npu.
 
-A program needs no command: with the vendor ascend, `import torch` and `import triton` are enough. After `--` the command
-checks all but the driver, sets FLAGOS_VENDOR=ascend unless it is set, and becomes the program.
+A program needs no command: with the vendor ascend, `import torch` and `import triton` are enough. After `--` the
+command checks all but the driver, sets FLAGOS_VENDOR=ascend unless it is set, and becomes the program.
 
 examples:
   $ flagos ascend triton
@@ -80,7 +80,9 @@ def _check(options: argparse.Namespace) -> int:
         found(triton_ascend.driver(options.timeout))
     problem = triton_ascend.failed(checks)
     if options.json:
-        version = next(check.data.get("version") for check in checks if check.name == "triton-ascend")
+        version = next(
+            check.data.get("version") for check in checks if check.name == "triton-ascend"
+        )
         print_json(
             {
                 "usable": problem is None,

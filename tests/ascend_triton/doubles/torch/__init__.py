@@ -1,7 +1,7 @@
 """A double of torch for a Python without it: tensors of memory and streams of flagos' core, without operators.
 
-Everything that `torch_fl.triton_ascend` and Triton ask of torch at a launch is here, over the core's C table as the real
-adapter has it. The core and its allocator are the real ones.
+Everything that `torch_fl.triton_ascend` and Triton ask of torch at a launch is here, over the core's C table as the
+real adapter has it. The core and its allocator are the real ones.
 """
 
 from __future__ import annotations
@@ -59,12 +59,20 @@ class dtype:
 
 
 float32, int32, int64, uint8 = (
-    dtype(*pair)
-    for pair in (("float32", "f"), ("int32", "i"), ("int64", "q"), ("uint8", "B"))
+    dtype(*pair) for pair in (("float32", "f"), ("int32", "i"), ("int64", "q"), ("uint8", "B"))
 )
 float64, float16, bfloat16, int8, int16, bool, complex64, complex128 = (
     dtype(name, "")
-    for name in ("float64", "float16", "bfloat16", "int8", "int16", "bool", "complex64", "complex128")
+    for name in (
+        "float64",
+        "float16",
+        "bfloat16",
+        "int8",
+        "int16",
+        "bool",
+        "complex64",
+        "complex128",
+    )
 )
 
 
@@ -79,7 +87,9 @@ class device:
 class Stream:
     """A stream of the core."""
 
-    def __init__(self, device: str | None = None, *, _id: int | None = None, _index: int = 0) -> None:
+    def __init__(
+        self, device: str | None = None, *, _id: int | None = None, _index: int = 0
+    ) -> None:
         self.device_index, self.stream_id = _index, _id or 0
         if _id is None:
             self.device_index = flagos.current_device() if device is None else int(device[7:] or 0)

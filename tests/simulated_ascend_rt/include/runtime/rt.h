@@ -130,8 +130,7 @@ rtError_t rtFreeHost(void* address);
 rtError_t rtMemcpy(void* to, uint64_t room, const void* from, uint64_t size, rtMemcpyKind_t kind);
 rtError_t rtGetC2cCtrlAddr(uint64_t* address, uint32_t* length);
 rtError_t rtDevBinaryRegister(const rtDevBinary_t* binary, void** handle);
-rtError_t
-rtFunctionRegister(void* binary, const void* function, const char* stub, const void* kernel, uint32_t mode);
+rtError_t rtFunctionRegister(void* binary, const void* function, const char* stub, const void* kernel, uint32_t mode);
 rtError_t rtKernelLaunch(
     const void* function,
     uint32_t blocks,

@@ -134,7 +134,11 @@ def _in_arguments(overload: str, result: Any, args: tuple[Any, ...], kwargs: dic
         return result
     results = result if isinstance(result, (list, tuple)) else (result,)
     for target, made in zip(targets, results, strict=False):
-        if isinstance(made, torch.Tensor) and isinstance(target, torch.Tensor) and made is not target:
+        if (
+            isinstance(made, torch.Tensor)
+            and isinstance(target, torch.Tensor)
+            and made is not target
+        ):
             target.resize_(made.shape).copy_(made)
     return targets[0] if len(targets) == 1 else tuple(targets)
 

@@ -214,9 +214,9 @@ def _load() -> dict[str, Callable[..., Any]]:
                 sys.path.insert(0, str(Path(source).parent))
             if interpreted.wanted():
                 interpreted.prepare()
-            elif native().device_type is None and native().flaggems_vendor:
+            elif native().device_type is None and (vendor := native().flaggems_vendor):
                 # Otherwise it looks for the vendors' own plugins of torch, and imports torch_npu.
-                os.environ.setdefault(_VENDOR, native().flaggems_vendor)
+                os.environ.setdefault(_VENDOR, vendor)
             package = importlib.import_module(_NAME)
             _functions = {
                 row[0]: row[1] for row in getattr(package, _TABLE) if len(row) < 3 or bool(row[2]())

@@ -12,6 +12,7 @@ from torch_fl.native.description import Description
 
 _OF_THE_HOST = {DLDeviceType.kDLCPU, DLDeviceType.kDLCUDAHost, DLDeviceType.kDLROCMHost}
 
+
 class LibraryNative(Native):
     """A vendor whose devices torch does not know, and whose memory the host cannot touch.
 

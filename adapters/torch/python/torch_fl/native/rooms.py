@@ -54,7 +54,7 @@ def module(device_type: str, name: str) -> ModuleType:
 
 
 def of_triton(backend: str | None) -> Any:
-    """The package for a back end of Triton's, `torch_fl.triton_<backend>`; None where there is nothing special about it.
+    """The package for a back end of Triton's, `torch_fl.triton_<backend>`; None where it needs nothing special.
 
     It has `COMPLETIONS`, as `Native.completions`, and `install()`, which is called when the device is registered.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from torch_fl.triton_ascend import driver
 
@@ -14,7 +15,7 @@ def register() -> None:
     """
     if not driver.is_installed():
         return
-    module = sys.modules["triton.runtime.driver"]
+    module: Any = sys.modules["triton.runtime.driver"]
     config = module.driver
     # Later versions look the function up, and keep no driver before the first use.
     module._create_driver = driver.create

@@ -125,11 +125,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         moved = next((name for name in MOVED if f"{fullname}.".startswith(f"{name}.")), None)
-        if (
-            moved is None
-            and fullname not in MODULES
-            and fullname.partition(".")[0] not in PACKAGES
-        ):
+        if moved is None and fullname not in MODULES and fullname.partition(".")[0] not in PACKAGES:
             return None
         other = "" if moved is None else MOVED[moved] + fullname[len(moved) :]
         if moved in sys.modules and sys.modules[moved] is sys.modules.get(MOVED[moved]):

@@ -77,8 +77,8 @@ METHODS: Mapping[str, Callable[..., Any]] = {
 def register(registry: Any) -> None:
     """Registers flagos in `backend_strategy_registry`. Idempotent.
 
-    Raises RuntimeError if another framework has methods that flagos does not: then this version of triton-ascend asks for
-    more than was known here, and a launch would fail later and less clearly.
+    Raises RuntimeError if another framework has methods that flagos does not: then this version of triton-ascend asks
+    for more than was known here, and a launch would fail later and less clearly.
     """
     # The module has a proxy that makes the registry when it is first needed.
     whole = getattr(registry, "_get_instance", lambda: registry)()

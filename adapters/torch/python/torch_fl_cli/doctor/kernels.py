@@ -18,7 +18,9 @@ def triton() -> Check:
     installed = ", ".join(f"{name} {version}" for name, version in found.items() if version)
     if triton_ascend.is_vendors_back_end() and installed:
         if found["triton-ascend"] is None:
-            detail = f"{installed}, which has no back end for Ascend: its kernels need triton-ascend"
+            detail = (
+                f"{installed}, which has no back end for Ascend: its kernels need triton-ascend"
+            )
             return warn("triton", detail, triton_ascend.INSTALL, **found)
         return ok(
             "triton", f"{installed} (`flagos ascend triton` says whether it can be used)", **found

@@ -7,7 +7,7 @@ from flagos.doctor.process import report
 
 def main() -> None:
     """Reports each stage that is reached."""
-    import torch
+    import torch  # noqa: F401  # it registers the device
     import triton
 
     from flagos import _core
@@ -20,7 +20,7 @@ def main() -> None:
         "driver",
         driver=type(getattr(active, "_obj", active)).__name__,
         target=str(target.arch),
-        devices=int(torch.flagos.device_count()),
+        devices=_core.device_count(),
     )
 
 

@@ -86,7 +86,9 @@ def _vendor() -> Check:
     try:
         name = _core.vendor_info()["name"]
     except _core.FlagosError as error:
-        return fail("vendor", str(error), "`flagos devices` lists vendors, and why each is not used")
+        return fail(
+            "vendor", str(error), "`flagos devices` lists vendors, and why each is not used"
+        )
     if name != VENDOR:
         return fail(
             "vendor",
@@ -193,5 +195,7 @@ def _launcher_compiler() -> Check:
         )
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
     if not header.is_file():
-        return fail(name, f"there is no {header}", "install Python's headers: apt-get install python3-dev")
+        return fail(
+            name, f"there is no {header}", "install Python's headers: apt-get install python3-dev"
+        )
     return ok(name, compiler)

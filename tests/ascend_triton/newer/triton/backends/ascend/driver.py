@@ -116,7 +116,9 @@ class NPULauncher:
             end="return ret;" if queue else "ret = rtStreamSynchronize(stream);",
             async_launch=get_backend_func("async_launch", "launch_call") if queue else "",
         )
-        key = hashlib.sha256((text + "".join(get_backend_func("version_hash"))).encode()).hexdigest()
+        key = hashlib.sha256(
+            (text + "".join(get_backend_func("version_hash"))).encode()
+        ).hexdigest()
         folder = get_cache_manager(key)
         (folder / "precompiled.h").write_text(header)
         (folder / "launcher.cxx").write_text(text)

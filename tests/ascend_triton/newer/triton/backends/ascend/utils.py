@@ -21,8 +21,20 @@ def get_backend_func(name: str, *args: Any, **kwargs: Any) -> Any:
 def _build_npu_ext(name: str, source: Path) -> Path:
     cann = Path(os.environ["ASCEND_HOME_PATH"])
     target = source.with_suffix(".so")
-    folders = [sysconfig.get_paths()["include"], source.parent, cann / "include", cann / "include/experiment"]
-    command = ["g++", "-std=c++17", "-w", "-shared", "-fPIC", *(f"-I{folder}" for folder in folders)]
+    folders = [
+        sysconfig.get_paths()["include"],
+        source.parent,
+        cann / "include",
+        cann / "include/experiment",
+    ]
+    command = [
+        "g++",
+        "-std=c++17",
+        "-w",
+        "-shared",
+        "-fPIC",
+        *(f"-I{folder}" for folder in folders),
+    ]
     command += ["-o", str(target), str(source), f"-L{cann / 'lib64'}", "-lruntime", "-lascendcl"]
     command += get_backend_func("get_cc_cmd", build_pch=False)
     subprocess.run(command, check=True)
