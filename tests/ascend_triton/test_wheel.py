@@ -92,28 +92,25 @@ WAITS = (
     + """
 launch(kernels.slow_add)
 flagos.synchronize()
-begun, count = time.monotonic(), finished()
+count = finished()
 launch(kernels.slow_add)
 launch(kernels.slow_add)
-took = time.monotonic() - begun
 ran = finished() - count
 flagos.synchronize()
 assert finished() - count == 2 and back(out) == [index + 1 for index in range(100)]
-print("waited" if ran else "did not wait", took, synchronised())
+print("waited" if ran == 2 else "did not wait", synchronised())
 """
 )
 
 
 def test_a_launch_does_not_wait_for_its_kernel(chip: Chip) -> None:
     """Each kernel takes 0.3 s."""
-    words = chip.run(WAITS).output.split()
-    assert words[:3] == ["did", "not", "wait"] and float(words[3]) < 0.3 and words[4] == "0"
+    assert chip.run(WAITS).output == "did not wait 0\n"
 
 
 def test_a_launch_waits_where_that_is_asked_for(chip: Chip) -> None:
     """The same program notices it: so the test above could fail."""
-    words = chip.run(WAITS, TRITON_ENABLE_TASKQUEUE="false").output.split()
-    assert words[0] == "waited" and float(words[1]) > 0.5 and words[2] == "3"
+    assert chip.run(WAITS, TRITON_ENABLE_TASKQUEUE="false").output == "waited 3\n"
 
 
 LOCKS = """
