@@ -7,6 +7,7 @@ real adapter has it. The core and its allocator are the real ones.
 from __future__ import annotations
 
 import array
+import builtins
 import ctypes
 import os
 import re
@@ -155,6 +156,10 @@ class Tensor:
 
 def empty(size: int, dtype: dtype = float32, device: str = "cpu") -> Tensor:
     return Tensor(dtype, (size,), None if device == "cpu" else flagos.current_device())
+
+
+def are_deterministic_algorithms_enabled() -> builtins.bool:
+    return False
 
 
 def tensor(values: list[Any], dtype: dtype = float32) -> Tensor:

@@ -29,8 +29,11 @@ def locks(nbytes: int) -> torch.Tensor:
     """
     flagos = interface()
     current = flagos.current_stream()
-    with flagos.stream(_stream_apart(current)):
+    apart = _stream_apart(current)
+    with flagos.stream(apart):
         memory = _bytes(nbytes)
+    if torch.are_deterministic_algorithms_enabled():
+        apart.synchronize()  # torch fills new memory then
     memory.record_stream(current)
     return memory
 
