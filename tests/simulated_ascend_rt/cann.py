@@ -31,7 +31,7 @@ def build(folder: Path, *, release: int = 8, libraries_of: Path | None = None) -
         libraries.symlink_to(libraries_of / "lib64")
         return folder
     libraries.mkdir()
-    compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-O1", "-fPIC", "-shared"]
+    compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-O0", "-fPIC", "-shared"]
     compiler += ["-pthread", "-Wall", "-Wextra", "-Werror"]
     acl = ["-fvisibility=hidden", "-Wl,-soname,libascendcl.so", str(ACL / "libascendcl.cc")]
     runtime = ["-Wl,-soname,libruntime.so", f"-I{ACL}", str(SOURCES / "libruntime.cc")]
