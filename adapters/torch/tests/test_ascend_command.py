@@ -60,8 +60,15 @@ class Machine:
         return None if place is None else SimpleNamespace(submodule_search_locations=[place])
 
     def _info(self) -> dict[str, str | None]:
-        backend = "ascend" if self.vendor == "ascend" else None
-        return {"name": self.vendor, "triton_backend": backend}
+        ascend = self.vendor == "ascend"
+        name = "ascend" if ascend else None
+        serving = "library" if ascend else "host"
+        return {
+            "name": self.vendor,
+            "triton_backend": name,
+            "flaggems_vendor": name,
+            "serving": serving,
+        }
 
     def checks(self) -> dict[str, Check]:
         return {check.name: check for check in triton_ascend.static()}
@@ -226,3 +233,25 @@ def test_the_doctor_points_to_it(machine: Machine, monkeypatch: pytest.MonkeyPat
     assert "flagos ascend triton" in kernels.triton().detail
     machine.vendor = "host"
     assert "ascend triton" not in kernels.triton().detail
+
+
+def test_the_doctor_says_that_flaggems_is_unverified(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless this machine has verdicts, which lie where FlagGems' tables are kept."""
+    versions = {"flag-gems": "5.0.2"}
+    monkeypatch.setattr(kernels, "installed_version", versions.get)
+    monkeypatch.setenv("XDG_DATA_HOME", str(machine.folder))
+    monkeypatch.delenv("FLAGGEMS_SOURCE_DIR", raising=False)
+    assert "triton-ascend" in str(kernels.flaggems().fix)
+    versions["triton-ascend"] = "3.2.0"
+    check = kernels.flaggems()
+    assert check.status is Status.OK and "unverified on ascend" in check.detail
+    from torch_fl.flaggems import tables
+
+    monkeypatch.setattr(tables, "chip", lambda: "ascend")
+    machine.file(f"flagos/{tables.file_name('verdicts', tables.chip(), '5.0.2')}")
+    assert tables.folder() == machine.folder / "flagos"
+    assert kernels.flaggems().detail == "5.0.2"
+    machine.vendor = "host"
+    assert "unverified" not in kernels.flaggems().detail
