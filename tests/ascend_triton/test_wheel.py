@@ -87,6 +87,24 @@ assert words[6:] == [100 | 4 << 32, 1 | 1 << 32]
     assert done.report == []
 
 
+def test_a_kernel_is_compiled_before_the_driver_is_used(chip: Chip, tmp_path: Path) -> None:
+    """For a target that the program names."""
+    chip.run(
+        """
+import kernels
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+types = {"x": "*fp32", "y": "*fp32", "out": "*fp32", "n": "i32"}
+source = ASTSource(kernels.add, signature=types, constants={"BLOCK": 32})
+made = triton.compile(source, target=GPUTarget("npu", "Ascend910B3", 0))
+assert made.asm["npubin"] == b"add 40 24 32 48"
+from triton.runtime import driver
+assert driver.active._obj is None
+""",
+        TRITON_CACHE_DIR=str(tmp_path),
+    )
+
+
 WAITS = (
     ADD
     + """
@@ -286,8 +304,10 @@ def test_another_versions_launcher_is_refused(chip: Chip) -> None:
     chip.run("""
 import kernels
 from triton.backends.ascend import driver as module
-original = module.generate_npu_wrapper_src
+from torch_fl.triton_ascend import launcher_3_2_0
+original = module.generate_npu_wrapper_src.__wrapped__
 module.generate_npu_wrapper_src = lambda *arguments: original(*arguments).replace("SetCustomHandler", "SetHandler")
+launcher_3_2_0.install(module)
 out = there([0])
 said = raised(RuntimeError, lambda: kernels.locked[(1,)](out, 5))
 assert "are not those of 3.2.0" in said and "at_npu" in said, said
@@ -346,3 +366,16 @@ torch_fl_cli.ascend.run(["triton", "--", sys.executable, "-c", "import os; print
 """
     )
     assert done.output == "ascend\n"
+
+
+def test_another_versions_driver_is_refused(chip: Chip) -> None:
+    """At every use; the import itself warns, because a program may import Triton for another device."""
+    chip.run("""
+from triton.backends.ascend import driver as module
+from triton.runtime import driver
+module.generate_npu_wrapper_src = module.generate_npu_wrapper_src.__wrapped__
+del module._precompile_npu_hash
+for _ in range(2):
+    said = raised(RuntimeError, lambda: driver.active.get_current_target())
+    assert "has no _precompile_npu_hash" in said and "3.2.1 or later" in said, said
+""")

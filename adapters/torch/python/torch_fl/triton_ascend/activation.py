@@ -12,6 +12,7 @@ def register() -> None:
     """Called when `triton.runtime.driver` is imported. Compiles nothing: the driver is made when it is first used.
 
     A Triton without the back end for Ascend is left as it is, and a driver that the program has made active stays.
+    Raises RuntimeError for a version that flagos does not know, as every use of the driver does afterwards.
     """
     if not driver.is_installed():
         return
@@ -19,9 +20,9 @@ def register() -> None:
     config = module.driver
     # Later versions look the function up, and keep no driver before the first use.
     module._create_driver = driver.create
-    if "default" not in vars(config):
-        return
-    lazy = module.LazyProxy(driver.create)
-    if config.active is config.default:
-        config.active = lazy
-    config.default = lazy
+    if "default" in vars(config):
+        lazy = module.LazyProxy(driver.create)
+        if config.active is config.default:
+            config.active = lazy
+        config.default = lazy
+    driver.prepare()  # the compiler asks for the chip without the driver

@@ -35,6 +35,14 @@ def create() -> Any:
 
     Raises RuntimeError for a version that flagos does not know, without CANN, and without a C++ compiler.
     """
+    return _subclass(prepare().NPUDriver)()
+
+
+def prepare() -> Any:
+    """The module of the installed driver, of which nothing asks torch_npu any more. Idempotent.
+
+    Raises RuntimeError for a version that flagos does not know.
+    """
     module = importlib.import_module(f"{_BACKEND}.driver")
     if has_registry():
         registry.register(
@@ -44,7 +52,7 @@ def create() -> Any:
     else:
         launcher_3_2_0.install(module)
     _keep_apart(module)
-    return _subclass(module.NPUDriver)()
+    return module
 
 
 def _keep_apart(module: ModuleType) -> None:
