@@ -4,31 +4,29 @@ from typing import Any
 
 
 def _create_driver() -> Any:
-    raise RuntimeError("0 active drivers: the program has no torch_npu")
+    raise RuntimeError("torch_npu's driver was asked for")
 
 
-class DriverConfig:
-    def __init__(self) -> None:
-        self._default: Any = None
-        self._active: Any = None
+class Drivers:
+    """The driver that is made by default, and the one in its place."""
+
+    _made: Any = None
+    _chosen: Any = None
 
     @property
     def default(self) -> Any:
-        if self._default is None:
-            self._default = _create_driver()
-        return self._default
+        self._made = self._made or _create_driver()
+        return self._made
 
     @property
     def active(self) -> Any:
-        if self._active is None:
-            self._active = self.default
-        return self._active
+        return self._chosen or self.default
 
     def set_active(self, driver: Any) -> None:
-        self._active = driver
+        self._chosen = driver
 
     def reset_active(self) -> None:
-        self._active = self.default
+        self._chosen = None
 
 
-driver = DriverConfig()
+driver = Drivers()

@@ -3,50 +3,51 @@
 from collections.abc import Callable
 from typing import Any
 
+Function = Callable[..., Any]
 
-class BackendStrategyRegistry:
+
+class Registry:
+    """Functions by framework and method, of which each may be registered once."""
+
     def __init__(self) -> None:
-        self.strategies: dict[str, dict[str, Callable[..., Any]]] = {}
+        self._known: dict[tuple[str, str], Function] = {}
 
-    def register(self, category: str, method: str) -> Callable[..., Any]:
-        def decorator(function: Callable[..., Any]) -> Callable[..., Any]:
-            methods = self.strategies.setdefault(category, {})
-            if method in methods:
-                raise ValueError(f"Strategy {method} already registered")
-            methods[method] = function
+    def register(self, category: str, method: str) -> Callable[[Function], Function]:
+        def keep(function: Function) -> Function:
+            assert (category, method) not in self._known, f"{category} has {method} already"
+            self._known[category, method] = function
             return function
 
-        return decorator
+        return keep
 
     def execute_func(self, category: str, method: str, *args: Any, **kwargs: Any) -> Any:
-        return self.strategies[category][method](*args, **kwargs)
+        return self._known[category, method](*args, **kwargs)
 
     def list_categories(self) -> list[str]:
-        return list(self.strategies)
+        return sorted({category for category, _ in self._known})
 
     def list_methods(self, category: str) -> list[str]:
-        return list(self.strategies[category])
+        return [method for each, method in self._known if each == category]
 
 
-class _Lazy:
-    """What the module has: it forwards these two alone."""
+class Proxy:
+    """What the module has: it makes the registry late, and forwards these two functions alone."""
 
     def __init__(self) -> None:
-        self._instance: BackendStrategyRegistry | None = None
+        self._registry: Registry | None = None
 
-    def _get_instance(self) -> BackendStrategyRegistry:
-        if self._instance is None:
-            self._instance = BackendStrategyRegistry()
-        return self._instance
+    def _get_instance(self) -> Registry:
+        self._registry = self._registry or Registry()
+        return self._registry
 
-    def register(self, *args: Any) -> Any:
-        return self._get_instance().register(*args)
+    def register(self, category: str, method: str) -> Callable[[Function], Function]:
+        return self._get_instance().register(category, method)
 
-    def execute_func(self, *args: Any, **kwargs: Any) -> Any:
-        return self._get_instance().execute_func(*args, **kwargs)
+    def execute_func(self, category: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        return self._get_instance().execute_func(category, method, *args, **kwargs)
 
 
-backend_strategy_registry = _Lazy()
+backend_strategy_registry = Proxy()
 
 METHODS = (
     *("version_hash", "cxx_abi", "type_convert", "get_device_interface", "get_empty_tensor"),
