@@ -20,6 +20,7 @@ mod vendor;
 pub use init::{
     built_in_vendor, chosen_description, chosen_vendor, initialize, triton_launcher, vendor_reports,
 };
+pub use streams::native_stream;
 pub use types::*;
 
 /// The table of this library.

@@ -15,6 +15,15 @@ pub(super) fn stream(operation: &'static str, device: i32, id: u64) -> Result<&'
         .get(device_index(device)?, id)
 }
 
+/// The handle of a stream in the vendor's own library, such as an `aclrtStream`, which lives as long as the process;
+/// `None` for a vendor whose streams have none.
+///
+/// # Errors
+/// When there is no such device or stream, or the vendor is not open.
+pub fn native_stream(device: i32, id: u64) -> Result<Option<*mut c_void>> {
+    Ok(stream("native_stream", device, id)?.native_handle())
+}
+
 /// `FlagosApi::stream_create`.
 ///
 /// # Safety
