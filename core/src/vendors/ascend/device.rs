@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
@@ -14,6 +14,7 @@ use crate::runtime::DeviceProperties;
 use super::api::{Api, Handle, STREAM_COMPLETE, SUCCESS};
 use super::driver;
 use super::error::acl;
+use super::graph::{self, refused};
 use super::memory::Memory;
 use super::reporter::Reporter;
 use super::work;
@@ -45,6 +46,8 @@ pub(super) struct Device {
     /// event may be recorded again at once, while it may only be destroyed when no queued work refers to it.
     events: [Mutex<Vec<Event>>; 2],
     reporter: OnceLock<Reporter>,
+    /// The captures that go on, while which nothing waits for the device.
+    pub(super) captures: AtomicUsize,
     /// The failure of queued work that only a wait of this vendor's own has seen.
     unreported: Mutex<Option<Error>>,
 }
@@ -56,12 +59,13 @@ struct Event(Handle);
 // SAFETY: the runtime's handles may be used from every thread.
 unsafe impl Send for Event {}
 
-/// A handle or memory to give back to the runtime: when the device no longer uses it, and not in work running on a
-/// stream, which must not call the runtime.
-#[derive(Clone, Copy)]
+/// A handle or memory to give back to the runtime: when the device no longer uses it, not during a capture, and not in work
+/// running on a stream, which must not call the runtime.
 pub(super) enum Discarded {
     /// A stream, the thread it is subscribed to, and whether it is to be destroyed.
     Stream(Handle, Option<u64>, bool),
+    /// A graph, and the events behind its runs.
+    Graph(Handle, Vec<usize>),
     Memory(*mut c_void),
     Pinned(*mut c_void),
 }
@@ -98,6 +102,7 @@ impl Device {
             discarded: Mutex::default(),
             events: Default::default(),
             reporter: OnceLock::new(),
+            captures: AtomicUsize::new(0),
             unreported: Mutex::new(None),
         }
     }
@@ -197,6 +202,21 @@ impl Device {
         error.with_context("device", self.index)
     }
 
+    /// Whether a stream of the device is being captured.
+    #[inline]
+    pub(super) fn is_capturing(&self) -> bool {
+        self.captures.load(Ordering::SeqCst) != 0
+    }
+
+    /// Fails while a stream of the device is being captured, when nobody may wait for the device.
+    pub(super) fn refuse_in_capture(&self, operation: &'static str) -> Result<()> {
+        if !self.is_capturing() {
+            return Ok(());
+        }
+        let message = "a stream of the device is being captured into a graph, and nobody can wait for the device";
+        Err(self.located(refused(operation, message)))
+    }
+
     /// The thread that calls functions for the device's streams. The context is current.
     pub(super) fn reporter(&self) -> Result<&Reporter> {
         if let Some(reporter) = self.reporter.get() {
@@ -216,6 +236,7 @@ impl Device {
     /// Waits for all work queued on the device. A failure of that work is kept for the user, whom it concerns, unless the
     /// device fails again and again.
     pub(super) fn settle(&self, operation: &'static str) -> Result<()> {
+        self.refuse_in_capture(operation)?;
         let _entered = self.enter(operation)?;
         let mut outcome = Ok(());
         for _ in 0..MOST_FAILURES {
@@ -245,11 +266,11 @@ impl Device {
         if driver::is_forked() {
             return;
         }
-        if work::is_current() {
+        if work::is_current() || self.is_capturing() {
             self.discarded.lock().push(item);
             return;
         }
-        match self.destroy(item) {
+        match self.destroy(&item) {
             Ok(true) => {}
             Ok(false) => self.discarded.lock().push(item),
             Err(error) => {
@@ -259,7 +280,7 @@ impl Device {
     }
 
     /// Destroys an item; false when the device still uses it.
-    fn destroy(&self, item: Discarded) -> Result<bool> {
+    fn destroy(&self, item: &Discarded) -> Result<bool> {
         if let Discarded::Memory(_) = item {
             // `aclrtFree` does not wait for the device.
             if self.settle("free").is_err() {
@@ -269,7 +290,8 @@ impl Device {
         let _entered = self.enter("destroy")?;
         // SAFETY: callers discard only items that they own, and do not use them afterwards.
         unsafe {
-            match item {
+            match *item {
+                Discarded::Graph(graph, ref runs) => return graph::destroy(self, graph, runs),
                 Discarded::Stream(stream, subscribed, owned) => {
                     if self.is_busy(stream) {
                         return Ok(false);
@@ -298,6 +320,9 @@ impl Device {
 
     /// Destroys what was discarded and is no longer used.
     pub(super) fn bury(&self) {
+        if self.is_capturing() {
+            return;
+        }
         let items = std::mem::take(&mut *self.discarded.lock());
         for item in items {
             self.discard(item);

@@ -12,7 +12,7 @@
 //! - A stream that waits for an event of another device makes the calling thread wait.
 //! - [`Vendor::pending`] stays 0.
 //!
-//! Graph capture and memory shared between processes are not here: [`Vendor`] has no room for them yet.
+//! Memory shared between processes is not here: [`Vendor`] has no room for it yet.
 
 mod api;
 mod description;
@@ -20,6 +20,7 @@ mod device;
 mod driver;
 mod error;
 mod event;
+mod graph;
 mod memory;
 mod peer;
 mod properties;
@@ -272,6 +273,7 @@ impl Vendor for AscendVendor {
             // Nothing was ever queued, and a call would create the context.
             return Ok(());
         }
+        device.refuse_in_capture("device_sync")?;
         let outcome = device.synchronize(|| {
             work::refuse("device_sync")?;
             device.settle("device_sync")
@@ -288,11 +290,17 @@ impl Vendor for AscendVendor {
         if !device.is_used() {
             return Ok(());
         }
+        device.refuse_in_capture("quiesce")?;
         device.synchronize(|| device.settle("quiesce"))
     }
 
     fn in_stream_work(&self) -> bool {
         work::is_current()
+    }
+
+    fn captures(&self) -> Result<()> {
+        let device = self.device(0)?;
+        graph::Functions::of(device.api).map(drop)
     }
 
     /// False: the host cannot touch device memory.
