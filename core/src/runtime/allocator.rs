@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-use super::block::{BlockHandle, BlockId, PoolKind};
+use super::block::{BlockHandle, BlockId, Lane, PoolKind};
 use super::deferred::Deferred;
 use super::device_state::DeviceState;
+use super::graph_memory::MemoryId;
 use super::pool::{block_size, kind_of, segment_sizes, Pool, Release, Segment};
 use super::ranges::Ranges;
 use super::report;
@@ -116,7 +117,11 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
             if !state.deferred.is_empty() {
                 state.poll(&self.streams, device);
             }
-            if let Some((address, block)) = state.pool.take(stream, size, nbytes) {
+            let mut lane = stream;
+            if state.pool.lanes.is_capturing() {
+                lane = self.lane_in_capture(&mut state, device, stream)?.into();
+            }
+            if let Some((address, block)) = state.pool.take(lane, size, nbytes) {
                 return allocation(address, block).map(Some);
             }
         }
@@ -129,6 +134,38 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
             kind,
         })
         .map(Some)
+    }
+
+    /// The lane for what is allocated now on a stream: while the stream is captured, one of the graph's memory.
+    #[cold]
+    fn lane_in_capture(&self, state: &mut DeviceState, device: usize, stream: u64) -> Result<Lane> {
+        let capture = self.streams.get(device, stream)?.capture()?;
+        let lanes = &mut state.pool.lanes;
+        let memory = capture.and_then(|capture| lanes.memory_of(capture.id));
+        Ok(match memory {
+            Some(memory) => lanes.lane(memory, stream),
+            // `Streams::get` has found it.
+            None => stream as Lane,
+        })
+    }
+
+    /// A capture has begun on the device: `id` is the vendor's number. From now on its streams allocate from the memory,
+    /// which serves nothing else until [`CachingAllocator::release_graph`].
+    pub fn begin_graph(&self, device: usize, id: u64, memory: MemoryId) -> Result<()> {
+        self.lock(device)?.pool.lanes.begin(id, memory);
+        Ok(())
+    }
+
+    /// The capture has ended.
+    pub fn end_graph(&self, device: usize, id: u64) -> Result<()> {
+        self.lock(device)?.pool.lanes.end(id);
+        Ok(())
+    }
+
+    /// The graph, or the capture that failed, no longer uses the memory.
+    pub fn release_graph(&self, device: usize, memory: MemoryId) -> Result<()> {
+        self.lock(device)?.pool.lanes.release(memory);
+        Ok(())
     }
 
     /// Gives a block back. Any thread may do so.
@@ -228,6 +265,12 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
                 .with_hint("call it from another thread"));
         }
         let _one_at_a_time = self.device(device)?.giving_back.lock();
+        if self.lock(device)?.pool.lanes.is_capturing() {
+            let message = "a graph is being captured, and giving memory back waits for the device";
+            return Err(Error::unsupported("mem_empty_cache", message)
+                .with_context("device", device)
+                .with_hint("call it before the capture, or after it"));
+        }
         self.lock(device)?.poll(&self.streams, device);
         self.give_back(device, None)
     }
@@ -266,10 +309,12 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         if let Some(found) = self.attempt(request)? {
             return Ok(found);
         }
-        // Giving memory back waits for streams, which work running on a stream must not do.
-        if !self.vendor.in_stream_work() {
+        // Giving memory back waits for streams, which work running on a stream must not do, and nobody during a capture.
+        let capturing = self.lock(device)?.pool.lanes.is_capturing();
+        if !capturing && !self.vendor.in_stream_work() {
             let _one_at_a_time = self.device(device)?.giving_back.lock();
-            self.give_back(device, Some((stream, kind)))?;
+            // `Streams::get` has found it above.
+            self.give_back(device, Some((stream as Lane, kind)))?;
             if let Some(found) = self.attempt(request)? {
                 self.lock(device)?.pool.tallies.num_alloc_retries += 1;
                 return Ok(found);
@@ -307,9 +352,13 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         } = request;
         let mut state = self.lock(device)?;
         // Another thread may have freed a block meanwhile.
-        let mut taken = state.pool.take(stream, size, nbytes);
-        if taken.is_none() && self.grow(&mut state, device, stream, size, kind)? {
-            taken = state.pool.take(stream, size, nbytes);
+        let lane = match state.pool.lanes.is_capturing() {
+            true => self.lane_in_capture(&mut state, device, stream)?,
+            false => stream as Lane,
+        };
+        let mut taken = state.pool.take(lane.into(), size, nbytes);
+        if taken.is_none() && self.grow(&mut state, device, (stream, lane), size, kind)? {
+            taken = state.pool.take(lane.into(), size, nbytes);
         }
         taken
             .map(|(address, block)| allocation(address, block))
@@ -321,7 +370,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         &self,
         state: &mut DeviceState,
         device: usize,
-        stream: u64,
+        place: (u64, Lane),
         size: usize,
         kind: PoolKind,
     ) -> Result<bool> {
@@ -335,7 +384,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
                 Ok(address) => {
                     let address = address.as_ptr() as usize;
                     self.segments.insert(address, segment, device);
-                    state.pool.add_segment(stream, kind, address, segment);
+                    state.pool.add_segment(place, kind, address, segment);
                     return Ok(true);
                 }
                 Err(error) if error.kind() == crate::ErrorKind::OutOfMemory => {
@@ -349,7 +398,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
 
     /// Gives wholly free segments back to the vendor, in three steps: the segments leave the cache, so that no new
     /// allocation uses them; all work that may still touch them finishes; the vendor frees them.
-    fn give_back(&self, device: usize, only: Option<(u64, PoolKind)>) -> Result<()> {
+    fn give_back(&self, device: usize, only: Option<(Lane, PoolKind)>) -> Result<()> {
         let retired = self.lock(device)?.pool.retire(only);
         if retired.is_empty() {
             return Ok(());

@@ -8,6 +8,8 @@ mod bins;
 mod block;
 mod deferred;
 mod device_state;
+mod graph_memory;
+mod graphs;
 pub mod launch;
 mod live;
 mod pinned;
@@ -29,6 +31,8 @@ use std::sync::Arc;
 
 pub use allocator::{Allocation, CachingAllocator};
 pub use block::{BlockHandle, PoolKind};
+pub use graph_memory::MemoryId;
+pub use graphs::StreamGraph;
 pub use live::LiveBlocks;
 pub use pinned::{PinnedAllocation, PinnedAllocator};
 pub use stats::{DurationStat, MemoryStats, PinnedStats, Stat, StatArray};

@@ -81,7 +81,8 @@ impl AscendEvent {
             return Ok(());
         }
         let message = "the event was recorded in a capture: it orders the work of the graph, and nobody can wait for it";
-        Err(Error::unsupported(operation, message).with_hint("record it again, outside of the capture"))
+        Err(Error::unsupported(operation, message)
+            .with_hint("record it again, outside of the capture"))
     }
 
     /// Fails for an event without a time that could be read now.

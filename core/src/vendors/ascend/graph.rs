@@ -153,7 +153,8 @@ impl AscendGraph {
             "a graph of device {} was run on a stream of device {}",
             found.device.index, device.index
         );
-        Err(Error::invalid_argument("replay", message).with_hint("run it on a stream of its device"))
+        Err(Error::invalid_argument("replay", message)
+            .with_hint("run it on a stream of its device"))
     }
 
     /// Queues a run on a stream, whose context is current and which is not captured.
@@ -205,8 +206,7 @@ pub(super) unsafe fn destroy(device: &Device, graph: Handle, runs: &[usize]) -> 
     for event in runs {
         let mut status = RECORD_COMPLETE;
         // SAFETY: a live event, and a valid output.
-        let code =
-            unsafe { (device.api.aclrtQueryEventStatus)(*event as Handle, &mut status) };
+        let code = unsafe { (device.api.aclrtQueryEventStatus)(*event as Handle, &mut status) };
         if code == SUCCESS && status != RECORD_COMPLETE {
             return Ok(false);
         }
