@@ -92,6 +92,12 @@ class LibraryNative final : public Native {
     serve_by_library(op, stack, traits);
   }
 
+  bool is_capturing(c10::DeviceIndex device) const override {
+    int32_t capture = FLAGOS_CAPTURE_NONE;
+    check(core->stream_capture_status(device, current_stream(device), &capture));
+    return capture != FLAGOS_CAPTURE_NONE;
+  }
+
   void resize(c10::StorageImpl* storage, size_t nbytes) const override {
     const c10::DeviceIndex device = storage->device().index();
     c10::DataPtr data = device_memory(nbytes, device);
@@ -133,6 +139,7 @@ class LibraryNative final : public Native {
     } else if (copy_by_library(to, from, declined)) {
       return;
     }
+    refuse_while_capturing("aten::copy_", declined);
     check(core->op_record_fallback("aten::copy_", declined.c_str()));
     copy_on_host(to, from);
   }
