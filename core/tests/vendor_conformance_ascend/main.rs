@@ -6,6 +6,8 @@
 
 #![cfg(all(unix, not(loom)))]
 
+mod captures;
+mod faults;
 mod memory;
 mod process;
 mod simulated;

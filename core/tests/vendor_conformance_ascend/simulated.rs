@@ -59,11 +59,101 @@ fn everything_passes(settings: &[(&str, &str)]) {
     let output = command.output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    let passed = output.status.success() && text.contains("15 passed");
+    let passed = output.status.success() && text.contains("21 passed");
     assert!(passed, "{settings:?}:\n{text}\n{errors}");
     let wrong = std::fs::read_to_string(&report).unwrap_or_default();
     let wrong: Vec<&str> = wrong.lines().filter(|line| !is_a_question(line)).collect();
     assert_eq!(wrong, [""; 0], "{settings:?}: misuses of the runtime");
+}
+
+/// Runs a test of `faults` with these settings. Fails where it does, and for what the simulated runtime found wrong.
+fn survives(test: &str, settings: &[(&str, &str)]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = folder.path().join("libascendcl.so");
+    if !compile(&library) {
+        return crate::say("skipped: no simulated runtime, or no g++ to compile it with");
+    }
+    let report = folder.path().join("report");
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command
+        .args([
+            "--exact",
+            &format!("faults::{test}"),
+            "--ignored",
+            "--nocapture",
+        ])
+        .env("LD_PRELOAD", &library)
+        .env("LD_LIBRARY_PATH", folder.path())
+        .env("FLAGOS_REQUIRE_ASCEND", "1")
+        .env("SIMULATED_ASCEND_REPORT", &report)
+        .env_remove("ASCEND_RT_VISIBLE_DEVICES");
+    command.envs(settings.iter().copied());
+    let output = command.output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let passed = output.status.success() && text.contains("1 passed");
+    assert!(passed, "{test} {settings:?}:\n{text}\n{errors}");
+    let wrong = std::fs::read_to_string(&report).unwrap_or_default();
+    let wrong: Vec<&str> = wrong.lines().filter(|line| !is_a_question(line)).collect();
+    assert_eq!(
+        wrong, [""; 0],
+        "{test} {settings:?}: misuses of the runtime"
+    );
+}
+
+const FAULT: &str = "SIMULATED_ASCEND_FAULT";
+
+#[test]
+fn failed_work_loses_the_device() {
+    for version in ["9.0", "8.1"] {
+        let settings = [
+            (FAULT, "aclrtMemcpyAsync=2:507015"),
+            ("SIMULATED_ASCEND_VERSION", version),
+        ];
+        survives("failed_work_loses_the_device", &settings);
+    }
+}
+
+#[test]
+fn memory_that_has_run_out_is_looked_for_again() {
+    for code in ["207001", "207018", "200000"] {
+        // A segment is asked for in two sizes, here equal ones.
+        let faults = ["2", "3"].map(|nth| format!("aclrtMallocAlign32={nth}:{code}"));
+        let faults = faults.join(",");
+        // Memory that is aligned is asked for once.
+        let settings = [(FAULT, &*faults), ("SIMULATED_ASCEND_ALIGNMENT", "512")];
+        survives("memory_that_has_run_out_is_looked_for_again", &settings);
+    }
+}
+
+#[test]
+fn memory_that_has_run_out_for_good_is_an_error() {
+    let faults: Vec<_> = (1..9)
+        .map(|nth| format!("aclrtMallocAlign32={nth}:207018"))
+        .collect();
+    let settings = [(FAULT, &*faults.join(","))];
+    survives("memory_that_has_run_out_for_good_is_an_error", &settings);
+}
+
+#[test]
+fn numbers_overflow_to_infinity_where_the_chip_can() {
+    survives("numbers_overflow_to_infinity", &[]);
+    for settings in [
+        ("SIMULATED_ASCEND_HIDE", "aclrtSetDeviceSatMode"),
+        (FAULT, "aclrtSetDeviceSatMode=1:207000"),
+    ] {
+        survives("a_chip_keeps_its_way_to_overflow", &[settings]);
+    }
+}
+
+#[test]
+fn captures_that_cannot_be_are_named() {
+    let hidden = [("SIMULATED_ASCEND_HIDE", "aclmdlRICaptureBegin")];
+    survives("what_captures_need_is_named", &hidden);
+    let fault = [(FAULT, "aclmdlRICaptureBegin=1:207000")];
+    survives("a_chip_without_graphs_says_so", &fault);
+    let few = [("SIMULATED_ASCEND_STREAMS", "3")];
+    survives("a_graph_that_takes_too_many_streams_is_an_error", &few);
 }
 
 #[test]

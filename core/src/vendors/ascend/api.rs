@@ -48,6 +48,8 @@ pub(super) const STREAM_FLAGS: u32 = 0x1 | 0x2;
 pub(super) const CAPTURE_NONE: i32 = 0;
 /// `ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE`; any other status is that of an invalid capture.
 pub(super) const CAPTURE_ACTIVE: i32 = 1;
+/// `ACL_RT_OVERFLOW_MODE_INFNAN`: what overflows becomes infinite, and not the largest number.
+pub(super) const OVERFLOW_TO_INFINITY: i32 = 1;
 /// `ACL_CALLBACK_BLOCK`: the stream goes on after the function.
 pub(super) const CALLBACK_BLOCK: i32 = 1;
 /// `aclrtDevAttr`.
@@ -144,9 +146,11 @@ acl_api! {
         aclrtDeviceGetStreamPriorityRange(*mut i32, *mut i32);
         aclrtLaunchHostFunc(Handle, HostFn, *mut c_void);
         aclsysGetVersionNum(*const c_char, *mut i32);
+        aclrtSetDeviceSatMode(i32);
         aclmdlRICaptureBegin(Handle, i32);
         aclmdlRICaptureGetInfo(Handle, *mut i32, *mut Handle);
         aclmdlRICaptureEnd(Handle, *mut Handle);
+        aclmdlRICaptureThreadExchangeMode(*mut i32);
         aclmdlRIExecuteAsync(Handle, Handle);
         aclmdlRIDestroy(Handle);
     }

@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 use crate::runtime::DeviceProperties;
 
-use super::api::{Api, Handle, STREAM_COMPLETE, SUCCESS};
+use super::api::{Api, Handle, OVERFLOW_TO_INFINITY, STREAM_COMPLETE, SUCCESS};
+use super::description::description;
 use super::driver;
-use super::error::acl;
+use super::error::{acl, check};
 use super::graph::{self, refused};
 use super::memory::Memory;
 use super::reporter::Reporter;
@@ -48,6 +49,8 @@ pub(super) struct Device {
     reporter: OnceLock<Reporter>,
     /// The captures that go on, while which nothing waits for the device.
     pub(super) captures: AtomicUsize,
+    /// The failure after which the device is lost: every later call fails with it.
+    lost: OnceLock<Error>,
     /// The failure of queued work that only a wait of this vendor's own has seen.
     unreported: Mutex<Option<Error>>,
 }
@@ -86,6 +89,35 @@ fn current(api: &Api) -> Handle {
     context
 }
 
+/// The error of a call on a lost device: that of the failure, so that it is recognised, and the call.
+#[cold]
+fn lost(operation: &'static str, failure: &Error) -> Error {
+    let message = format!(
+        "the device was lost: {}: {}",
+        failure.operation(),
+        failure.message()
+    );
+    let error = Error::device(operation, message).with_hint("restart the process");
+    match failure.context("device") {
+        Some(device) => error.with_context("device", device),
+        None => error,
+    }
+}
+
+/// Has floating-point numbers overflow to infinity, as those of other devices do, in streams that are made from now on.
+/// Chips that cannot keep what they do.
+fn overflow_to_infinity(api: &Api) {
+    let Some(set) = api.aclrtSetDeviceSatMode else {
+        return;
+    };
+    // SAFETY: a device has just been set on this thread.
+    if let Err(error) = check(api, "aclrtSetDeviceSatMode", unsafe {
+        set(OVERFLOW_TO_INFINITY)
+    }) {
+        tracing::debug!(%error, "numbers that overflow become the largest one");
+    }
+}
+
 impl Device {
     pub(super) fn new(api: &'static Api, index: usize, memory: Arc<Memory>) -> Self {
         let own = 1 << (index % 64);
@@ -103,6 +135,7 @@ impl Device {
             events: Default::default(),
             reporter: OnceLock::new(),
             captures: AtomicUsize::new(0),
+            lost: OnceLock::new(),
             unreported: Mutex::new(None),
         }
     }
@@ -142,9 +175,19 @@ impl Device {
                     .and_then(|()| acl!(self.api, aclrtGetCurrentContext(&mut context)))
             }
             .map_err(|error| self.located(error))?;
+            overflow_to_infinity(self.api);
             self.context.store(context, Ordering::Release);
         }
         Ok(context)
+    }
+
+    /// Fails on a device that is lost.
+    #[inline]
+    fn refuse_lost(&self, operation: &'static str) -> Result<()> {
+        match self.lost.get() {
+            None => Ok(()),
+            Some(failure) => Err(lost(operation, failure)),
+        }
     }
 
     /// Makes the context current on this thread. Dropping the guard restores the one that was current before; a thread
@@ -155,6 +198,7 @@ impl Device {
             return Err(Error::forked(operation));
         }
         work::refuse(operation)?;
+        self.refuse_lost(operation)?;
         let before = current(self.api);
         let context = self.context()?;
         if before != context {
@@ -196,10 +240,14 @@ impl Device {
         answer
     }
 
-    /// Adds the device to an error.
+    /// Adds the device to an error, and remembers one after which the device is lost.
     #[cold]
     pub(super) fn located(&self, error: Error) -> Error {
-        error.with_context("device", self.index)
+        let error = error.with_context("device", self.index);
+        if description().means_lost(error.message()) {
+            self.lost.get_or_init(|| error.clone());
+        }
+        error
     }
 
     /// Whether a stream of the device is being captured.
@@ -238,6 +286,7 @@ impl Device {
     pub(super) fn settle(&self, operation: &'static str) -> Result<()> {
         self.refuse_in_capture(operation)?;
         let _entered = self.enter(operation)?;
+        let _undisturbing = graph::undisturbing(self.api);
         let mut outcome = Ok(());
         for _ in 0..MOST_FAILURES {
             // SAFETY: the context is current.
@@ -262,8 +311,8 @@ impl Device {
     /// Destroys a handle or frees memory: at once, or later when the device uses it, or when called in work running on a
     /// stream.
     pub(super) fn discard(&self, item: Discarded) {
-        // In a forked child the handle is invalid.
-        if driver::is_forked() {
+        // In a forked child the handle is invalid, and a lost device takes nothing back.
+        if driver::is_forked() || self.lost.get().is_some() {
             return;
         }
         if work::is_current() || self.is_capturing() {

@@ -4,8 +4,9 @@
 //! runtime allows no wait for the device. So what has to be destroyed or freed stays until the capture has ended.
 
 use std::any::Any;
+use std::marker::PhantomData;
 use std::ptr::null_mut;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -75,17 +76,71 @@ pub(super) fn refused(operation: &'static str, message: &str) -> Error {
     Error::unsupported(operation, message).with_hint("do it before the capture, or after it")
 }
 
+/// The captures of the process that go on.
+static CAPTURES: AtomicUsize = AtomicUsize::new(0);
+
+fn begun(device: &Device) {
+    CAPTURES.fetch_add(1, Ordering::SeqCst);
+    device.captures.fetch_add(1, Ordering::SeqCst);
+}
+
+fn ended(device: &Device) {
+    device.captures.fetch_sub(1, Ordering::SeqCst);
+    CAPTURES.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// While it lives, this thread may make calls of which the runtime takes for granted that they disturb a capture, wherever
+/// it goes on. They do not: they are for other streams.
+pub(super) struct Undisturbing<'a> {
+    api: &'a Api,
+    before: Option<i32>,
+    /// Keeps the guard on its thread.
+    _thread: PhantomData<*const ()>,
+}
+
+/// The guard for calls that this vendor has found harmless. A context is current.
+pub(super) fn undisturbing(api: &Api) -> Undisturbing<'_> {
+    let mut before = None;
+    if CAPTURES.load(Ordering::SeqCst) != 0 {
+        before = exchange(api, CaptureMode::Relaxed as i32);
+    }
+    Undisturbing {
+        api,
+        before,
+        _thread: PhantomData,
+    }
+}
+
+/// Sets the mode of this thread, and returns the one before.
+fn exchange(api: &Api, mut mode: i32) -> Option<i32> {
+    let exchange = api.aclmdlRICaptureThreadExchangeMode?;
+    // SAFETY: a mode, and a valid output.
+    let code = unsafe { exchange(&mut mode) };
+    if code != SUCCESS {
+        drop(api.recent_error());
+    }
+    (code == SUCCESS).then_some(mode)
+}
+
+impl Drop for Undisturbing<'_> {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            exchange(self.api, before);
+        }
+    }
+}
+
 /// Begins a capture of a stream, whose context is current.
 pub(super) fn begin(device: &Device, stream: Handle, mode: CaptureMode) -> Result<()> {
     // `FEATURE_NOT_SUPPORT`, `API_NOT_SUPPORT` and `FEATURE_UNSUPPORTED`.
     const NO_GRAPHS: [Code; 3] = [207_000, 200_001, 200_006];
     let functions = Functions::of(device.api)?;
     // From before the beginning on nothing waits for the device, or asks it.
-    device.captures.fetch_add(1, Ordering::SeqCst);
+    begun(device);
     // SAFETY: a live stream.
     let code = unsafe { (functions.begin)(stream, mode as i32) };
     check(device.api, "aclmdlRICaptureBegin", code).map_err(|error| {
-        device.captures.fetch_sub(1, Ordering::SeqCst);
+        ended(device);
         let error = device.located(error);
         match NO_GRAPHS.contains(&code) {
             true => Error::new(ErrorKind::Unsupported, "begin_capture", error.to_string()),
@@ -117,7 +172,7 @@ pub(super) fn end(device: &Arc<Device>, stream: Handle) -> Result<AscendGraph> {
     // There was no capture to end, or it goes on, because another thread began it, or another stream is its first.
     let goes_on = code == STREAM_NOT_CAPTURED || matches!(capture(device, stream), Ok(Some(_)));
     if !goes_on {
-        device.captures.fetch_sub(1, Ordering::SeqCst);
+        ended(device);
     }
     outcome.map_err(|error| device.located(error))?;
     Ok(AscendGraph {

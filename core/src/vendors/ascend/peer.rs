@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use super::api::kind::{DEVICE_TO_HOST, HOST_TO_DEVICE};
 use super::device::Device;
 use super::error::acl;
+use super::graph;
 
 /// The most bytes that go through host memory at once.
 const CHUNK: usize = 32 << 20;
@@ -80,6 +81,7 @@ pub(super) unsafe fn through_the_host(
         let host = buffer.as_mut_ptr().cast();
         {
             let _entered = from.enter("copy")?;
+            let _undisturbing = graph::undisturbing(from.api);
             let source = src.wrapping_add(start).cast();
             // SAFETY: the caller's promise, and a buffer of at least this size.
             unsafe {
@@ -91,6 +93,7 @@ pub(super) unsafe fn through_the_host(
             .map_err(|error| from.located(error))?;
         }
         let _entered = to.enter("copy")?;
+        let _undisturbing = graph::undisturbing(to.api);
         let target = dst.wrapping_add(start).cast();
         // SAFETY: as above.
         unsafe {

@@ -176,6 +176,7 @@ impl AscendStream {
         self.refuse_captured("copy", NO_COPIES)?;
         self.wait_here()?;
         let (dst, src) = (dst.cast(), src.cast());
+        let _undisturbing = graph::undisturbing(self.device.api);
         // SAFETY: the caller's promise.
         unsafe { acl!(self.device.api, aclrtMemcpy(dst, nbytes, src, nbytes, kind)) }
     }
