@@ -97,7 +97,7 @@ struct FlagosVendorGraph {
   Device* device;
   Item *first, **last;
   uint64_t number;
-  uint64_t sequence;                                       // of the last thing that was captured
+  uint64_t sequence;                                        // of the last thing that was captured
   struct FlagosVendorStream* streams[MAX_CAPTURED_STREAMS]; // during the capture; it began on the first one
   int stream_count;
   int references; // the user's, and those of runs that are queued

@@ -27,8 +27,8 @@ typedef struct ChipWork {
   char failure[CHIP_FAILURE]; // the reason why the work failed, if it did; the device can still be used
 } ChipWork;
 
-// Queues work on a stream, which frees it after it has run, or after the graph that has captured it. On failure the work
-// stays the caller's.
+// Queues work on a stream, which frees it after it has run, or after the graph that has captured it. On failure the
+// work stays the caller's.
 int32_t chip_queue(struct FlagosVendorStream* stream, ChipWork* work);
 
 #endif

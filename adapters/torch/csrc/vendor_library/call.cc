@@ -377,7 +377,8 @@ bool LibraryCall::run(
       raise(
           FLAGOS_UNSUPPORTED,
           "flagos: " + form.name +
-              " draws random numbers, which every run of the graph that is being captured would repeat: draw them before "
+              " draws random numbers, which every run of the graph that is being captured would repeat: draw them "
+              "before "
               "the capture, into a tensor that the graph reads (vendor: " +
               native->vendor + ")");
     }

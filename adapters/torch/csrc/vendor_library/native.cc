@@ -8,6 +8,7 @@
 #include "aten/copy.h"
 #include "aten/layout.h"
 #include "aten/register.h"
+#include "aten/route.h"
 #include "runtime/allocator.h"
 #include "runtime/mirrors.h"
 #include "runtime/register.h"
@@ -107,6 +108,16 @@ class LibraryNative final : public Native {
   }
 
   void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) const override {
+    try {
+      copy_any(to, from, non_blocking);
+    } catch (c10::Error& error) {
+      name_while_capturing(error, "aten::copy_");
+      throw;
+    }
+  }
+
+ private:
+  static void copy_any(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
     if (from._is_zerotensor()) { // has no memory
       to.zero_();
       return;
@@ -127,7 +138,6 @@ class LibraryNative final : public Native {
     copy_on_host(to, from);
   }
 
- private:
   static void copy_within(at::Tensor& to, const at::Tensor& from) {
     if (is_plain_copy(to, from)) {
       copy_device_memory(to.device().index(), to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes());

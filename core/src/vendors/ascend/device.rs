@@ -243,7 +243,10 @@ impl Device {
     /// Adds the device to an error, and remembers one after which the device is lost.
     #[cold]
     pub(super) fn located(&self, error: Error) -> Error {
-        let error = error.with_context("device", self.index);
+        let error = match error.context("device") {
+            Some(_) => error,
+            None => error.with_context("device", self.index),
+        };
         if description().means_lost(error.message()) {
             self.lost.get_or_init(|| error.clone());
         }

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from torch_fl.flagos._stream import Stream, StreamContext, synchronize
+
 Tensors = tuple[torch.Tensor, ...]
 
 
@@ -34,11 +36,11 @@ def make_graphed_callables(
     samples = (sample_args,) if single else sample_args
     pool = graphs.graph_pool_handle() if pool is None else pool
     passes = [_Pass(*both, allow_unused_input) for both in zip(functions, samples, strict=True)]
-    graphs.synchronize()
-    with graphs.StreamContext(graphs.Stream("flagos")):
+    synchronize()
+    with StreamContext(Stream("flagos")):
         for each in passes:
             each.warm_up(num_warmup_iters)
-    graphs.synchronize()
+    synchronize()
     # All share memory, so they are captured in the order in which they will run.
     for each in passes:
         each.capture_forward(pool)
@@ -125,7 +127,7 @@ class _Pass:
             # Training and evaluation are different graphs.
             return (run if module.training == training else original)(*arguments, **named)
 
-        module.forward = forward  # type: ignore[method-assign]
+        module.forward = forward
         return module
 
 

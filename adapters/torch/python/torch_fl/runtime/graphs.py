@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -56,8 +56,8 @@ class Graph:
     """A recorded sequence of launches, with the methods of `torch.cuda.CUDAGraph`.
 
     The memory of tensors made during capture belongs to the graph's pool, and stays as long as the graph. What a
-    capture forbids raises UnsupportedError: waiting for the device, copies from and to memory that is not pinned, random
-    numbers, and operators that the CPU serves. Raises UnsupportedError on a vendor that captures nothing.
+    capture forbids raises UnsupportedError: waiting for the device, copies from and to memory that is not pinned,
+    random numbers, and operators that the CPU serves. Raises UnsupportedError on a vendor that captures nothing.
     """
 
     def __init__(self, keep_graph: bool = False) -> None:
@@ -116,7 +116,7 @@ class graph:
     as before.
     """
 
-    _streams: dict[int, torch.Stream] = {}
+    _streams: ClassVar[dict[int, torch.Stream]] = {}
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class graph:
             self._graph.capture_end()
             if exc[1] is not None:
                 self._graph.reset()
-        except RuntimeError as error:
+        except Exception as error:
             # The error inside is the reason why the capture could not end.
             if exc[1] is None:
                 raise
@@ -175,4 +175,6 @@ def is_current_stream_capturing() -> bool:
     from torch_fl.flagos import is_initialized
 
     # A device that is not initialised has no stream, and asking must not initialise it.
-    return is_initialized() and torch.ops.flagos.is_capturing(torch._C._accelerator_getDeviceIndex())
+    return is_initialized() and torch.ops.flagos.is_capturing(
+        torch._C._accelerator_getDeviceIndex()
+    )
