@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-use super::block::{BlockHandle, BlockId, Lane, PoolKind};
+use super::block::{BlockHandle, BlockId, PoolKind, Shelf};
 use super::deferred::Deferred;
 use super::device_state::DeviceState;
 use super::graph_memory::MemoryId;
@@ -117,11 +117,11 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
             if !state.deferred.is_empty() {
                 state.poll(&self.streams, device);
             }
-            let mut lane = stream;
-            if state.pool.lanes.is_capturing() {
-                lane = self.lane_in_capture(&mut state, device, stream)?.into();
+            let mut shelf = stream;
+            if state.pool.shelves.is_capturing() {
+                shelf = self.shelf_in_capture(&mut state, device, stream)?.into();
             }
-            if let Some((address, block)) = state.pool.take(lane, size, nbytes) {
+            if let Some((address, block)) = state.pool.take(shelf, size, nbytes) {
                 return allocation(address, block).map(Some);
             }
         }
@@ -136,35 +136,40 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         .map(Some)
     }
 
-    /// The lane for what is allocated now on a stream: while the stream is captured, one of the graph's memory.
+    /// The shelf for what is allocated now on a stream: while the stream is captured, one of the graph's memory.
     #[cold]
-    fn lane_in_capture(&self, state: &mut DeviceState, device: usize, stream: u64) -> Result<Lane> {
+    fn shelf_in_capture(
+        &self,
+        state: &mut DeviceState,
+        device: usize,
+        stream: u64,
+    ) -> Result<Shelf> {
         let capture = self.streams.get(device, stream)?.capture()?;
-        let lanes = &mut state.pool.lanes;
-        let memory = capture.and_then(|capture| lanes.memory_of(capture.id));
+        let shelves = &mut state.pool.shelves;
+        let memory = capture.and_then(|capture| shelves.memory_of(capture.id));
         Ok(match memory {
-            Some(memory) => lanes.lane(memory, stream),
+            Some(memory) => shelves.shelf(memory, stream),
             // `Streams::get` has found it.
-            None => stream as Lane,
+            None => stream as Shelf,
         })
     }
 
     /// A capture has begun on the device: `id` is the vendor's number. From now on its streams allocate from the memory,
     /// which serves nothing else until [`CachingAllocator::release_graph`].
     pub fn begin_graph(&self, device: usize, id: u64, memory: MemoryId) -> Result<()> {
-        self.lock(device)?.pool.lanes.begin(id, memory);
+        self.lock(device)?.pool.shelves.begin(id, memory);
         Ok(())
     }
 
     /// The capture has ended.
     pub fn end_graph(&self, device: usize, id: u64) -> Result<()> {
-        self.lock(device)?.pool.lanes.end(id);
+        self.lock(device)?.pool.shelves.end(id);
         Ok(())
     }
 
     /// The graph, or the capture that failed, no longer uses the memory.
     pub fn release_graph(&self, device: usize, memory: MemoryId) -> Result<()> {
-        self.lock(device)?.pool.lanes.release(memory);
+        self.lock(device)?.pool.shelves.release(memory);
         Ok(())
     }
 
@@ -265,7 +270,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
                 .with_hint("call it from another thread"));
         }
         let _one_at_a_time = self.device(device)?.giving_back.lock();
-        if self.lock(device)?.pool.lanes.is_capturing() {
+        if self.lock(device)?.pool.shelves.is_capturing() {
             let message = "a graph is being captured, and giving memory back waits for the device";
             return Err(Error::unsupported("mem_empty_cache", message)
                 .with_context("device", device)
@@ -310,11 +315,11 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
             return Ok(found);
         }
         // Giving memory back waits for streams, which work running on a stream must not do, and nobody during a capture.
-        let capturing = self.lock(device)?.pool.lanes.is_capturing();
+        let capturing = self.lock(device)?.pool.shelves.is_capturing();
         if !capturing && !self.vendor.in_stream_work() {
             let _one_at_a_time = self.device(device)?.giving_back.lock();
             // `Streams::get` has found it above.
-            self.give_back(device, Some((stream as Lane, kind)))?;
+            self.give_back(device, Some((stream as Shelf, kind)))?;
             if let Some(found) = self.attempt(request)? {
                 self.lock(device)?.pool.tallies.num_alloc_retries += 1;
                 return Ok(found);
@@ -352,13 +357,13 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         } = request;
         let mut state = self.lock(device)?;
         // Another thread may have freed a block meanwhile.
-        let lane = match state.pool.lanes.is_capturing() {
-            true => self.lane_in_capture(&mut state, device, stream)?,
-            false => stream as Lane,
+        let shelf = match state.pool.shelves.is_capturing() {
+            true => self.shelf_in_capture(&mut state, device, stream)?,
+            false => stream as Shelf,
         };
-        let mut taken = state.pool.take(lane.into(), size, nbytes);
-        if taken.is_none() && self.grow(&mut state, device, (stream, lane), size, kind)? {
-            taken = state.pool.take(lane.into(), size, nbytes);
+        let mut taken = state.pool.take(shelf.into(), size, nbytes);
+        if taken.is_none() && self.grow(&mut state, device, (stream, shelf), size, kind)? {
+            taken = state.pool.take(shelf.into(), size, nbytes);
         }
         taken
             .map(|(address, block)| allocation(address, block))
@@ -370,7 +375,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         &self,
         state: &mut DeviceState,
         device: usize,
-        place: (u64, Lane),
+        place: (u64, Shelf),
         size: usize,
         kind: PoolKind,
     ) -> Result<bool> {
@@ -398,7 +403,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
 
     /// Gives wholly free segments back to the vendor, in three steps: the segments leave the cache, so that no new
     /// allocation uses them; all work that may still touch them finishes; the vendor frees them.
-    fn give_back(&self, device: usize, only: Option<(Lane, PoolKind)>) -> Result<()> {
+    fn give_back(&self, device: usize, only: Option<(Shelf, PoolKind)>) -> Result<()> {
         let retired = self.lock(device)?.pool.retire(only);
         if retired.is_empty() {
             return Ok(());

@@ -12,7 +12,7 @@ pub(super) type BlockId = u32;
 pub(super) const NONE: BlockId = u32::MAX;
 
 /// A place for bins in a [`super::pool::Pool`].
-pub(super) type Lane = u32;
+pub(super) type Shelf = u32;
 
 /// Which of the two pools a block belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -67,7 +67,7 @@ pub(super) struct Block {
     /// The stream in whose order the block is reused.
     pub(super) stream: u32,
     /// The bins that the block returns to: those of the stream, or of the stream within the memory of graphs.
-    pub(super) lane: Lane,
+    pub(super) shelf: Shelf,
     /// Events that must pass before a deferred block is free.
     pub(super) events: u32,
     /// Raised each time the block is freed.
@@ -81,7 +81,7 @@ impl Block {
     pub(super) fn free(
         address: usize,
         size: usize,
-        (stream, lane): (u32, Lane),
+        (stream, shelf): (u32, Shelf),
         pool: PoolKind,
     ) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Block {
             bin_prev: NONE,
             bin_next: NONE,
             stream,
-            lane,
+            shelf,
             events: 0,
             generation: 0,
             state: State::Free,

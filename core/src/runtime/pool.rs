@@ -4,14 +4,14 @@
 //! may be reused at once by that stream only. Blocks are split on allocation and merged with their
 //! free neighbours when freed.
 //!
-//! A *lane* is a place for such bins. Lanes below [`MAX_STREAMS`] are those of the streams. The memory of graphs has lanes
+//! A *shelf* is a place for such bins. Shelves below [`MAX_STREAMS`] are those of the streams. The memory of graphs has shelves
 //! of its own (see [`super::graph_memory`]), so that nothing else gets what a graph will use again.
 
 use crate::error::{Error, Result};
 
 use super::bins::Bins;
-use super::block::{Block, BlockHandle, BlockId, Blocks, Lane, PoolKind, State, NONE};
-use super::graph_memory::Lanes;
+use super::block::{Block, BlockHandle, BlockId, Blocks, PoolKind, Shelf, State, NONE};
+use super::graph_memory::Shelves;
 use super::stats::Tallies;
 use super::streams::MAX_STREAMS;
 
@@ -80,10 +80,10 @@ pub(super) struct Pool {
     device: usize,
     pub(super) blocks: Blocks,
     pub(super) tallies: Tallies,
-    /// Indexed by lane; made when a lane first allocates.
+    /// Indexed by shelf; made when a shelf first allocates.
     bins: Vec<Option<Box<[Bins; 2]>>>,
-    /// The lanes of graphs.
-    pub(super) lanes: Lanes,
+    /// The shelves of graphs.
+    pub(super) shelves: Shelves,
 }
 
 impl Pool {
@@ -93,21 +93,21 @@ impl Pool {
             blocks: Blocks::default(),
             tallies: Tallies::default(),
             bins: (0..MAX_STREAMS).map(|_| None).collect(),
-            lanes: Lanes::default(),
+            shelves: Shelves::default(),
         }
     }
 
-    /// Takes a free block of at least `size` bytes from the bins of `lane`, if there is one. The lane of a stream has its
+    /// Takes a free block of at least `size` bytes from the bins of `shelf`, if there is one. The shelf of a stream has its
     /// number.
     #[inline]
     pub(super) fn take(
         &mut self,
-        lane: u64,
+        shelf: u64,
         size: usize,
         requested: usize,
     ) -> Option<(usize, BlockHandle)> {
         let kind = kind_of(size);
-        let bins = self.bins.get_mut(usize::try_from(lane).ok()?)?.as_mut()?;
+        let bins = self.bins.get_mut(usize::try_from(shelf).ok()?)?.as_mut()?;
         let bins = &mut bins[kind as usize];
         let blocks = &mut self.blocks;
         let id = bins.find(blocks, size)?;
@@ -126,7 +126,7 @@ impl Pool {
             let block = &mut blocks[id];
             block.size = size;
             let next = block.next;
-            let place = (block.stream, block.lane);
+            let place = (block.stream, block.shelf);
             let mut tail = Block::free(block.address + size, rest, place, kind);
             (tail.prev, tail.next) = (id, next);
             let tail = blocks.insert(tail);
@@ -151,21 +151,21 @@ impl Pool {
         Some((block.address, blocks.handle(self.device, id)))
     }
 
-    /// Adds a segment obtained from the vendor for a lane of `stream`.
+    /// Adds a segment obtained from the vendor for a shelf of `stream`.
     pub(super) fn add_segment(
         &mut self,
-        (stream, lane): (u64, Lane),
+        (stream, shelf): (u64, Shelf),
         kind: PoolKind,
         address: usize,
         size: usize,
     ) {
-        let block = Block::free(address, size, (stream as u32, lane), kind);
+        let block = Block::free(address, size, (stream as u32, shelf), kind);
         let id = self.blocks.insert(block);
-        let place = lane as usize;
+        let place = shelf as usize;
         if place >= self.bins.len() {
             self.bins.resize_with(place + 1, || None);
         }
-        self.lanes.grew(lane);
+        self.shelves.grew(shelf);
         let bins = &mut self.bins[place];
         let bins = bins.get_or_insert_with(|| Box::new([Bins::new(), Bins::new()]));
         bins[kind as usize].insert(&mut self.blocks, id);
@@ -213,10 +213,10 @@ impl Pool {
     #[inline]
     pub(super) fn reclaim(&mut self, id: BlockId) {
         let block = &self.blocks[id];
-        let (kind, size, lane) = (block.pool, block.size, block.lane);
+        let (kind, size, shelf) = (block.pool, block.size, block.shelf);
         self.tallies.active.sub(kind, 1);
         self.tallies.active_bytes.sub(kind, size);
-        let Some(bins) = self.bins[lane as usize].as_mut() else {
+        let Some(bins) = self.bins[shelf as usize].as_mut() else {
             return;
         };
         let bins = &mut bins[kind as usize];
@@ -250,13 +250,14 @@ impl Pool {
         }
     }
 
-    /// Takes every wholly free segment out of the bins, of one lane and pool or of all, but for the memory of graphs that
+    /// Takes every wholly free segment out of the bins, of one shelf and pool or of all, but for the memory of graphs that
     /// are there. Segments taken out stay counted as reserved until [`Pool::forget`], or return to the bins with [`Pool::restore`].
-    pub(super) fn retire(&mut self, only: Option<(Lane, PoolKind)>) -> Vec<Segment> {
-        let lanes = &self.lanes;
+    pub(super) fn retire(&mut self, only: Option<(Shelf, PoolKind)>) -> Vec<Segment> {
+        let shelves = &self.shelves;
         let wanted = |block: &Block| {
-            let chosen = only.is_none_or(|(lane, kind)| block.lane == lane && block.pool == kind);
-            chosen && block.state == State::Free && !block.is_split() && !lanes.keeps(block.lane)
+            let chosen =
+                only.is_none_or(|(shelf, kind)| block.shelf == shelf && block.pool == kind);
+            chosen && block.state == State::Free && !block.is_split() && !shelves.keeps(block.shelf)
         };
         let free = self.blocks.iter().filter(|(_, block)| wanted(block));
         let segments: Vec<_> = free
@@ -269,8 +270,8 @@ impl Pool {
         for segment in &segments {
             let block = &mut self.blocks[segment.id];
             block.state = State::Retired;
-            let (lane, kind) = (block.lane as usize, block.pool as usize);
-            if let Some(bins) = self.bins[lane].as_mut() {
+            let (shelf, kind) = (block.shelf as usize, block.pool as usize);
+            if let Some(bins) = self.bins[shelf].as_mut() {
                 bins[kind].remove(&mut self.blocks, segment.id);
             }
         }
@@ -280,9 +281,9 @@ impl Pool {
     /// Forgets retired segments, which the vendor has freed.
     pub(super) fn forget(&mut self, segments: &[Segment]) {
         for segment in segments {
-            let (kind, lane) = (self.blocks[segment.id].pool, self.blocks[segment.id].lane);
+            let (kind, shelf) = (self.blocks[segment.id].pool, self.blocks[segment.id].shelf);
             self.blocks.remove(segment.id);
-            self.lanes.shrank(lane);
+            self.shelves.shrank(shelf);
             self.tallies.segment.sub(kind, 1);
             self.tallies.reserved_bytes.sub(kind, segment.size);
             self.tallies.num_device_free += 1;
@@ -294,8 +295,8 @@ impl Pool {
         for segment in segments {
             let block = &mut self.blocks[segment.id];
             block.state = State::Free;
-            let (lane, kind) = (block.lane as usize, block.pool as usize);
-            if let Some(bins) = self.bins[lane].as_mut() {
+            let (shelf, kind) = (block.shelf as usize, block.pool as usize);
+            if let Some(bins) = self.bins[shelf].as_mut() {
                 bins[kind].insert(&mut self.blocks, segment.id);
             }
         }
@@ -337,7 +338,7 @@ impl Pool {
                 assert_eq!(next.prev, id);
                 assert_eq!(block.address + block.size, next.address);
                 assert_eq!((block.stream, block.pool), (next.stream, next.pool));
-                assert_eq!(block.lane, next.lane);
+                assert_eq!(block.shelf, next.shelf);
                 assert!(
                     !(block.state == State::Free && next.state == State::Free),
                     "not merged"

@@ -12,10 +12,11 @@ use crate::error::{Error, Result};
 use crate::runtime::DeviceProperties;
 
 use super::api::{Api, Handle, OVERFLOW_TO_INFINITY, STREAM_COMPLETE, SUCCESS};
+use super::captures::{self, refused};
 use super::description::description;
 use super::driver;
 use super::error::{acl, check};
-use super::graph::{self, refused};
+
 use super::memory::Memory;
 use super::reporter::Reporter;
 use super::work;
@@ -289,7 +290,7 @@ impl Device {
     pub(super) fn settle(&self, operation: &'static str) -> Result<()> {
         self.refuse_in_capture(operation)?;
         let _entered = self.enter(operation)?;
-        let _undisturbing = graph::undisturbing(self.api);
+        let _undisturbing = captures::undisturbing(self.api);
         let mut outcome = Ok(());
         for _ in 0..MOST_FAILURES {
             // SAFETY: the context is current.
@@ -343,7 +344,15 @@ impl Device {
         // SAFETY: callers discard only items that they own, and do not use them afterwards.
         unsafe {
             match *item {
-                Discarded::Graph(graph, ref runs) => return graph::destroy(self, graph, runs),
+                Discarded::Graph(graph, ref runs) => {
+                    let destroyed = captures::destroy(self.api, graph, runs)?;
+                    if destroyed {
+                        for event in runs {
+                            self.keep_event(false, *event as Handle);
+                        }
+                    }
+                    return Ok(destroyed);
+                }
                 Discarded::Stream(stream, subscribed, owned) => {
                     if self.is_busy(stream) {
                         return Ok(false);

@@ -4,9 +4,8 @@
 //! runtime allows no wait for the device. So what has to be destroyed or freed stays until the capture has ended.
 
 use std::any::Any;
-use std::marker::PhantomData;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -14,70 +13,11 @@ use parking_lot::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{Capture, CaptureMode, Graph};
 
-use super::api::{Api, Code, Handle, CAPTURE_ACTIVE, CAPTURE_NONE, RECORD_COMPLETE, SUCCESS};
+use super::api::{Code, Handle, CAPTURE_ACTIVE, CAPTURE_NONE};
+use super::captures::{Functions, CAPTURES};
 use super::device::{Device, Discarded};
-use super::driver;
 use super::error::{check, STREAM_NOT_CAPTURED};
 use super::event::take_handle;
-
-/// The functions of graphs, of a runtime that has all of them.
-#[derive(Clone, Copy)]
-pub(super) struct Functions {
-    begin: unsafe extern "C" fn(Handle, i32) -> Code,
-    info: unsafe extern "C" fn(Handle, *mut i32, *mut Handle) -> Code,
-    end: unsafe extern "C" fn(Handle, *mut Handle) -> Code,
-    execute: unsafe extern "C" fn(Handle, Handle) -> Code,
-    destroy: unsafe extern "C" fn(Handle) -> Code,
-}
-
-impl Functions {
-    /// The functions. Fails with the names of those that the runtime does not have.
-    pub(super) fn of(api: &Api) -> Result<Self> {
-        match (
-            api.aclmdlRICaptureBegin,
-            api.aclmdlRICaptureGetInfo,
-            api.aclmdlRICaptureEnd,
-            api.aclmdlRIExecuteAsync,
-            api.aclmdlRIDestroy,
-        ) {
-            (Some(begin), Some(info), Some(end), Some(execute), Some(destroy)) => Ok(Self {
-                begin,
-                info,
-                end,
-                execute,
-                destroy,
-            }),
-            _ => Err(missing(api)),
-        }
-    }
-}
-
-#[cold]
-fn missing(api: &Api) -> Error {
-    let known = [
-        ("aclmdlRICaptureBegin", api.aclmdlRICaptureBegin.is_some()),
-        (
-            "aclmdlRICaptureGetInfo",
-            api.aclmdlRICaptureGetInfo.is_some(),
-        ),
-        ("aclmdlRICaptureEnd", api.aclmdlRICaptureEnd.is_some()),
-        ("aclmdlRIExecuteAsync", api.aclmdlRIExecuteAsync.is_some()),
-        ("aclmdlRIDestroy", api.aclmdlRIDestroy.is_some()),
-    ];
-    let names = known.iter().filter(|(_, found)| !found);
-    let names: Vec<_> = names.map(|(name, _)| *name).collect();
-    let message = format!("{} has no {}", driver::SONAME, names.join(", "));
-    Error::unsupported("capture", message).with_hint("install CANN 8.1 or newer")
-}
-
-/// The refusal of a call that would wait for captured work.
-#[cold]
-pub(super) fn refused(operation: &'static str, message: &str) -> Error {
-    Error::unsupported(operation, message).with_hint("do it before the capture, or after it")
-}
-
-/// The captures of the process that go on.
-static CAPTURES: AtomicUsize = AtomicUsize::new(0);
 
 fn begun(device: &Device) {
     CAPTURES.fetch_add(1, Ordering::SeqCst);
@@ -87,47 +27,6 @@ fn begun(device: &Device) {
 fn ended(device: &Device) {
     device.captures.fetch_sub(1, Ordering::SeqCst);
     CAPTURES.fetch_sub(1, Ordering::SeqCst);
-}
-
-/// While it lives, this thread may make calls of which the runtime takes for granted that they disturb a capture, wherever
-/// it goes on. They do not: they are for other streams.
-pub(super) struct Undisturbing<'a> {
-    api: &'a Api,
-    before: Option<i32>,
-    /// Keeps the guard on its thread.
-    _thread: PhantomData<*const ()>,
-}
-
-/// The guard for calls that this vendor has found harmless. A context is current.
-pub(super) fn undisturbing(api: &Api) -> Undisturbing<'_> {
-    let mut before = None;
-    if CAPTURES.load(Ordering::SeqCst) != 0 {
-        before = exchange(api, CaptureMode::Relaxed as i32);
-    }
-    Undisturbing {
-        api,
-        before,
-        _thread: PhantomData,
-    }
-}
-
-/// Sets the mode of this thread, and returns the one before.
-fn exchange(api: &Api, mut mode: i32) -> Option<i32> {
-    let exchange = api.aclmdlRICaptureThreadExchangeMode?;
-    // SAFETY: a mode, and a valid output.
-    let code = unsafe { exchange(&mut mode) };
-    if code != SUCCESS {
-        drop(api.recent_error());
-    }
-    (code == SUCCESS).then_some(mode)
-}
-
-impl Drop for Undisturbing<'_> {
-    fn drop(&mut self) {
-        if let Some(before) = self.before {
-            exchange(self.api, before);
-        }
-    }
 }
 
 /// Begins a capture of a stream, whose context is current.
@@ -250,31 +149,4 @@ impl Drop for AscendGraph {
         let events = runs.into_iter().map(|(_, event)| event).collect();
         self.device.discard(Discarded::Graph(self.handle, events));
     }
-}
-
-/// Destroys a graph, whose context is current; false while a run has not ended, behind which these events are.
-///
-/// # Safety
-/// The graph and the events are live and have no other user.
-pub(super) unsafe fn destroy(device: &Device, graph: Handle, runs: &[usize]) -> Result<bool> {
-    let functions = Functions::of(device.api)?;
-    for event in runs {
-        let mut status = RECORD_COMPLETE;
-        // SAFETY: a live event, and a valid output.
-        let code = unsafe { (device.api.aclrtQueryEventStatus)(*event as Handle, &mut status) };
-        if code == SUCCESS && status != RECORD_COMPLETE {
-            return Ok(false);
-        }
-        if code != SUCCESS {
-            // After a failure nothing runs any more.
-            drop(device.api.recent_error());
-        }
-    }
-    // SAFETY: a live graph of which no run is left.
-    let code = unsafe { (functions.destroy)(graph) };
-    for event in runs {
-        device.keep_event(false, *event as Handle);
-    }
-    check(device.api, "aclmdlRIDestroy", code)?;
-    Ok(true)
 }

@@ -15,6 +15,7 @@
 //! Memory shared between processes is not here: [`Vendor`] has no room for it yet.
 
 mod api;
+mod captures;
 mod description;
 mod device;
 mod driver;
@@ -300,7 +301,7 @@ impl Vendor for AscendVendor {
 
     fn captures(&self) -> Result<()> {
         let device = self.device(0)?;
-        graph::Functions::of(device.api).map(drop)
+        captures::Functions::of(device.api).map(drop)
     }
 
     /// False: the host cannot touch device memory.

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use crate::error::{Error, Result};
 
 use super::api::kind::{DEVICE_TO_HOST, HOST_TO_DEVICE};
+use super::captures;
 use super::device::Device;
 use super::error::acl;
-use super::graph;
 
 /// The most bytes that go through host memory at once.
 const CHUNK: usize = 32 << 20;
@@ -81,7 +81,7 @@ pub(super) unsafe fn through_the_host(
         let host = buffer.as_mut_ptr().cast();
         {
             let _entered = from.enter("copy")?;
-            let _undisturbing = graph::undisturbing(from.api);
+            let _undisturbing = captures::undisturbing(from.api);
             let source = src.wrapping_add(start).cast();
             // SAFETY: the caller's promise, and a buffer of at least this size.
             unsafe {
@@ -93,7 +93,7 @@ pub(super) unsafe fn through_the_host(
             .map_err(|error| from.located(error))?;
         }
         let _entered = to.enter("copy")?;
-        let _undisturbing = graph::undisturbing(to.api);
+        let _undisturbing = captures::undisturbing(to.api);
         let target = dst.wrapping_add(start).cast();
         // SAFETY: as above.
         unsafe {

@@ -10,10 +10,11 @@ use crate::runtime::{Capture, CaptureMode, Event, Graph, HostFn, Stream};
 
 use super::api::kind::{DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE};
 use super::api::{Api, Handle, CALLBACK_BLOCK, STREAM_COMPLETE, STREAM_FLAGS, SUCCESS};
+use super::captures::{self, refused};
 use super::device::{Device, Discarded};
 use super::error::{acl, failed, STREAM_CONTEXT};
 use super::event::AscendEvent;
-use super::graph::{self, refused, AscendGraph};
+use super::graph::{self, AscendGraph};
 use super::memory::Place;
 use super::peer;
 use super::work::{self, Call};
@@ -176,7 +177,7 @@ impl AscendStream {
         self.refuse_captured("copy", NO_COPIES)?;
         self.wait_here()?;
         let (dst, src) = (dst.cast(), src.cast());
-        let _undisturbing = graph::undisturbing(self.device.api);
+        let _undisturbing = captures::undisturbing(self.device.api);
         // SAFETY: the caller's promise.
         unsafe { acl!(self.device.api, aclrtMemcpy(dst, nbytes, src, nbytes, kind)) }
     }

@@ -112,14 +112,11 @@ pub(super) fn captured_work_runs_when_replayed(vendor: &dyn Vendor, _: Duration)
     Ok(())
 }
 
-/// An event of device 0, recorded on a stream.
-fn recorded(
-    vendor: &dyn Vendor,
-    stream: &dyn Stream,
-) -> std::result::Result<Box<dyn Fn(&dyn Stream) -> Result<()>>, String> {
+/// Lets one stream wait for what another one has queued, by a new event of device 0.
+fn follow(vendor: &dyn Vendor, behind: &dyn Stream, ahead: &dyn Stream) -> Outcome {
     let event = good("event", vendor.event(0, false))?;
-    good("record", stream.record(&*event))?;
-    Ok(Box::new(move |stream| stream.wait(&*event)))
+    good("record", ahead.record(&*event))?;
+    good("wait", behind.wait(&*event))
 }
 
 pub(super) fn streams_join_a_capture(vendor: &dyn Vendor, _: Duration) -> Outcome {
@@ -132,7 +129,7 @@ pub(super) fn streams_join_a_capture(vendor: &dyn Vendor, _: Duration) -> Outcom
     bytes.set(1);
     begin(&*first)?;
     copy(&*first, bytes.device.as_ptr(), bytes.host.address(), 1)?;
-    good("wait", recorded(vendor, &*first)?(&*second))?;
+    follow(vendor, &*second, &*first)?;
     let id = |stream: &dyn Stream| {
         Ok::<_, String>(good("capture", stream.capture())?.map(|found| found.id))
     };
@@ -141,7 +138,7 @@ pub(super) fn streams_join_a_capture(vendor: &dyn Vendor, _: Duration) -> Outcom
         "a stream that waits for an event of a capture is not in that capture",
     )?;
     bytes.queue_rest(&*second)?;
-    good("wait", recorded(vendor, &*second)?(&*first))?;
+    follow(vendor, &*first, &*second)?;
     let graph = good("end_capture", first.end_capture())?;
     ensure(captured(&*second)?.is_none(), "captured after the end")?;
     for value in [5, 6] {
@@ -155,7 +152,7 @@ pub(super) fn streams_join_a_capture(vendor: &dyn Vendor, _: Duration) -> Outcom
     }
     // A stream that does not come back.
     begin(&*first)?;
-    good("wait", recorded(vendor, &*first)?(&*second))?;
+    follow(vendor, &*second, &*first)?;
     bytes.queue(&*second)?;
     ensure(
         first.end_capture().is_err(),
@@ -243,7 +240,7 @@ pub(super) fn dropped_graph_runs_on(vendor: &dyn Vendor, _: Duration) -> Outcome
     let graph = good("end_capture", stream.end_capture())?;
     bytes.set(3);
     let gate = Gate::on(&*slow)?;
-    good("wait", recorded(vendor, &*slow)?(&*stream))?;
+    follow(vendor, &*stream, &*slow)?;
     replay(&*stream, &*graph)?;
     drop(graph);
     ensure(bytes.result() == 0, "the graph did not wait")?;

@@ -48,6 +48,9 @@ class Native:
     repeats_launches: bool = False
     """Whether the core can record and repeat what Triton's kernels launch."""
 
+    captured_by_core: bool = False
+    """Whether the core captures the work of streams, if the vendor can, which is known once it is opened."""
+
     why_no_graphs: str = ""
     """Where there are no `graphs`: why, and what to do instead."""
 
@@ -79,7 +82,7 @@ class Native:
 
     @property
     def graphs(self) -> ModuleType | None:
-        """The functions of `torch.flagos.graphs` where a stream's work can be recorded; None elsewhere."""
+        """The functions of `torch.flagos.graphs` where the native device records a stream's work; None elsewhere."""
         return None
 
     def install(self) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-from types import ModuleType
-
 from torch.utils.dlpack import DLDeviceType
 
 from torch_fl.native.base import Native
@@ -19,12 +16,8 @@ class LibraryNative(Native):
     those of the CPU's generator.
     """
 
+    captured_by_core = True
     why_no_graphs = "run the region eagerly"
-
-    @property
-    def graphs(self) -> ModuleType:
-        """Those of the core. Whether the vendor captures is known once it is opened."""
-        return importlib.import_module("torch_fl.runtime.graphs")
 
     @property
     def dlpack_device_type(self) -> int:

@@ -1,4 +1,4 @@
-"""Graphs of work that streams of the core capture, with the names and arguments of `torch.cuda`'s."""
+"""Graphs of work that the core's streams capture, with the names and arguments of `torch.cuda`'s."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from flagos import _core
-from torch_fl.flagos._lifecycle import _lazy_init
+from torch_fl.flagos import _graphed_callables
+from torch_fl.flagos._lifecycle import _lazy_init, is_initialized
 from torch_fl.flagos._stream import Stream, StreamContext, synchronize
 from torch_fl.flagos.memory import empty_cache
 from torch_fl.native import native
-from torch_fl.runtime.graphed_callables import make_graphed_callables
 
 __all__ = [
     "Graph",
@@ -170,10 +170,31 @@ def graph_pool_handle() -> Pool:
     return (0, torch.ops.flagos.graph_memory_create())
 
 
+def make_graphed_callables(
+    callables: Any,
+    sample_args: Any,
+    num_warmup_iters: int = 3,
+    allow_unused_input: bool = False,
+    pool: Pool | None = None,
+) -> Any:
+    """Callables that replay graphs of their forward and backward passes.
+
+    Arguments and restrictions are those of torch.cuda.make_graphed_callables: the arguments are tensors of the samples'
+    shapes, modules have no hooks yet, and nothing is differentiated twice.
+    """
+    pool = graph_pool_handle() if pool is None else pool
+    return _graphed_callables.make(
+        Graph,
+        lambda recorded: graph(recorded, pool=pool),
+        callables,
+        sample_args,
+        num_warmup_iters,
+        allow_unused_input,
+    )
+
+
 def is_current_stream_capturing() -> bool:
     """True while the current stream is being recorded."""
-    from torch_fl.flagos import is_initialized
-
     # A device that is not initialised has no stream, and asking must not initialise it.
     return is_initialized() and torch.ops.flagos.is_capturing(
         torch._C._accelerator_getDeviceIndex()

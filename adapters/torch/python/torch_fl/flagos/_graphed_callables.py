@@ -1,8 +1,9 @@
-"""Callables that replay recorded graphs, with the arguments and the meaning of torch.cuda.make_graphed_callables."""
+"""Callables that replay recorded graphs, as torch.cuda.make_graphed_callables makes them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -13,20 +14,19 @@ from torch_fl.flagos._stream import Stream, StreamContext, synchronize
 Tensors = tuple[torch.Tensor, ...]
 
 
-def make_graphed_callables(
+Record = Callable[[Any], AbstractContextManager[Any]]
+"""Records the work of a block into a graph. All graphs share memory."""
+
+
+def make(
+    new_graph: Callable[[], Any],
+    record: Record,
     callables: Any,
     sample_args: Any,
-    num_warmup_iters: int = 3,
-    allow_unused_input: bool = False,
-    pool: Any = None,
+    num_warmup_iters: int,
+    allow_unused_input: bool,
 ) -> Any:
-    """Callables that replay graphs of their forward and backward passes.
-
-    Arguments and restrictions are those of torch.cuda.make_graphed_callables: the arguments are tensors of the samples'
-    shapes, modules have no hooks yet, and nothing is differentiated twice.
-    """
-    from torch_fl.runtime import graphs
-
+    """The callables in whose place graphs run, made by `new_graph`."""
     if torch.is_autocast_enabled("flagos") and torch.is_autocast_cache_enabled():
         raise RuntimeError(
             "make_graphed_callables does not go with autocast's cache: use torch.autocast(..., cache_enabled=False)"
@@ -34,8 +34,9 @@ def make_graphed_callables(
     single = not isinstance(callables, tuple)
     functions = (callables,) if single else callables
     samples = (sample_args,) if single else sample_args
-    pool = graphs.graph_pool_handle() if pool is None else pool
-    passes = [_Pass(*both, allow_unused_input) for both in zip(functions, samples, strict=True)]
+    passes = [
+        _Pass(new_graph, *both, allow_unused_input) for both in zip(functions, samples, strict=True)
+    ]
     synchronize()
     with StreamContext(Stream("flagos")):
         for each in passes:
@@ -43,9 +44,9 @@ def make_graphed_callables(
     synchronize()
     # All share memory, so they are captured in the order in which they will run.
     for each in passes:
-        each.capture_forward(pool)
+        each.capture_forward(record)
     for each in reversed(passes):
-        each.capture_backward(pool)
+        each.capture_backward(record)
     graphed = tuple(each.graphed() for each in passes)
     return graphed[0] if single else graphed
 
@@ -53,9 +54,13 @@ def make_graphed_callables(
 class _Pass:
     """A callable with its graphs, and the tensors that they read and write."""
 
-    def __init__(self, function: Callable[..., Any], sample: Sequence[Any], unused: bool) -> None:
-        from torch_fl.runtime.graphs import Graph
-
+    def __init__(
+        self,
+        new_graph: Callable[[], Any],
+        function: Callable[..., Any],
+        sample: Sequence[Any],
+        unused: bool,
+    ) -> None:
         self.function = function
         self.sample = sample
         self.allow_unused = unused
@@ -68,8 +73,7 @@ class _Pass:
             self.parameters = tuple(function.parameters())
         self.num_arguments = len(arguments)
         self.inputs: Tensors = arguments + self.parameters
-        self.forward_graph = Graph()
-        self.backward_graph = Graph()
+        self.forward_graph, self.backward_graph = new_graph(), new_graph()
 
     def _gradients(self, outputs: Sequence[Any], of_outputs: Sequence[Any]) -> Tensors:
         return torch.autograd.grad(
@@ -88,21 +92,17 @@ class _Pass:
             if any(grad is not None for grad in grads):
                 self._gradients(outputs, grads)
 
-    def capture_forward(self, pool: Any) -> None:
-        from torch_fl.runtime.graphs import graph
-
-        with graph(self.forward_graph, pool=pool):
+    def capture_forward(self, record: Record) -> None:
+        with record(self.forward_graph):
             outputs = self.function(*self.sample)
         leaves, self.structure = pytree.tree_flatten(outputs)
         self.outputs: Tensors = tuple(leaves)
 
-    def capture_backward(self, pool: Any) -> None:
-        from torch_fl.runtime.graphs import graph
-
+    def capture_backward(self, record: Record) -> None:
         self.output_grads = _like(self.outputs)
         gradients: Tensors = ()
         if any(grad is not None for grad in self.output_grads):
-            with graph(self.backward_graph, pool=pool):
+            with record(self.backward_graph):
                 gradients = self._gradients(self.outputs, self.output_grads)
         found = iter(gradients)
         self.input_grads = tuple(
