@@ -1,4 +1,4 @@
-"""Graph capture by the native device or by the core. A device without it says so, rather than run eagerly in disguise."""
+"""Graph capture by the native device or the core. A device without it says so, rather than run eagerly in disguise."""
 
 from __future__ import annotations
 
