@@ -956,6 +956,28 @@ typedef struct FlagosApi {
    * Writes one of `FLAGOS_CAPTURE_NONE`, `FLAGOS_CAPTURE_ACTIVE` and `FLAGOS_CAPTURE_INVALID`.
    */
   int32_t (*stream_capture_status)(int32_t device, uint64_t stream, int32_t *capture);
+  /**
+   * `FLAGOS_UNSUPPORTED`, and the reason, where the vendor shares no device memory between processes.
+   */
+  int32_t (*memory_sharing)(void);
+  /**
+   * The key by which other processes of this machine import the allocation of the vendor in which an address of a device
+   * lies, a text to be freed with `string_free`; the address's offset in that, and its size. Whoever sends the key keeps
+   * the block at the address until every process that imported it has closed it.
+   */
+  int32_t (*memory_export)(int32_t device,
+                           const void *address,
+                           char **key,
+                           size_t *offset,
+                           size_t *nbytes);
+  /**
+   * Memory of another process, by its key and size, at an address of this one. May be imported again.
+   */
+  int32_t (*memory_import)(int32_t device, const char *key, size_t nbytes, void **address);
+  /**
+   * Closes memory that `memory_import` gave, once for each call of that. Waits for the device.
+   */
+  void (*memory_close)(int32_t device, void *address);
 } FlagosApi;
 
 #endif  /* FLAGOS_H */

@@ -13,6 +13,7 @@ mod memory;
 mod operators;
 mod pinned;
 mod recordings;
+mod sharing;
 mod status;
 mod streams;
 mod types;
@@ -90,6 +91,10 @@ pub static API: FlagosApi = FlagosApi {
     graph_device: graphs::device,
     graph_destroy: graphs::destroy,
     stream_capture_status: graphs::status_of,
+    memory_sharing: sharing::supported,
+    memory_export: sharing::export,
+    memory_import: sharing::import,
+    memory_close: sharing::close,
 };
 
 /// The table, valid for the life of the process.

@@ -588,6 +588,28 @@ pub struct FlagosApi {
     /// Writes one of `FLAGOS_CAPTURE_NONE`, `FLAGOS_CAPTURE_ACTIVE` and `FLAGOS_CAPTURE_INVALID`.
     pub stream_capture_status:
         unsafe extern "C" fn(device: i32, stream: u64, capture: *mut i32) -> i32,
+
+    /// `FLAGOS_UNSUPPORTED`, and the reason, where the vendor shares no device memory between processes.
+    pub memory_sharing: extern "C" fn() -> i32,
+    /// The key by which other processes of this machine import the allocation of the vendor in which an address of a device
+    /// lies, a text to be freed with `string_free`; the address's offset in that, and its size. Whoever sends the key keeps
+    /// the block at the address until every process that imported it has closed it.
+    pub memory_export: unsafe extern "C" fn(
+        device: i32,
+        address: *const c_void,
+        key: *mut *mut c_char,
+        offset: *mut usize,
+        nbytes: *mut usize,
+    ) -> i32,
+    /// Memory of another process, by its key and size, at an address of this one. May be imported again.
+    pub memory_import: unsafe extern "C" fn(
+        device: i32,
+        key: *const c_char,
+        nbytes: usize,
+        address: *mut *mut c_void,
+    ) -> i32,
+    /// Closes memory that `memory_import` gave, once for each call of that. Waits for the device.
+    pub memory_close: unsafe extern "C" fn(device: i32, address: *mut c_void),
 }
 
 // The header's slot has the layout of the registry's.

@@ -38,8 +38,8 @@ pub use pinned::{PinnedAllocation, PinnedAllocator};
 pub use stats::{DurationStat, MemoryStats, PinnedStats, Stat, StatArray};
 pub use streams::Streams;
 pub use vendor::{
-    launch_closure, Capture, CaptureMode, DeviceProperties, Event, Graph, HostFn, LibraryHandle,
-    MemoryInfo, Stream, Vendor, ALIGNMENT,
+    launch_closure, Capture, CaptureMode, DeviceProperties, Event, Exported, Graph, HostFn,
+    LibraryHandle, MemoryInfo, Sharing, Stream, Vendor, ALIGNMENT,
 };
 
 use crate::error::Result;

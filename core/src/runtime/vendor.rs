@@ -192,8 +192,49 @@ pub trait Vendor: Send + Sync {
         Err(lacks(self.name(), "capture", "records no graphs"))
     }
 
+    /// The capability of sharing device memory between processes. Fails with `Unsupported`, and the reason, where the
+    /// vendor does not have it.
+    fn sharing(&self) -> Result<&dyn Sharing> {
+        Err(lacks(
+            self.name(),
+            "sharing",
+            "shares no memory between processes",
+        ))
+    }
+
     /// Called in a forked child, where no thread of the vendor exists any more.
     fn after_fork_in_child(&self) {}
+}
+
+/// Device memory as other processes of the machine know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// The key of an allocation: a text without spaces, by which other processes import the whole of it.
+    pub key: String,
+    /// The bytes from the beginning of the allocation to the address that was exported.
+    pub offset: usize,
+    /// The bytes of the allocation.
+    pub nbytes: usize,
+}
+
+/// The capability of sharing device memory between processes.
+pub trait Sharing: Send + Sync {
+    /// The key of the live [`Vendor::alloc`] in which an address of `device` lies. The allocation has to stay until every
+    /// process that imported it has closed it.
+    fn export(&self, device: usize, address: NonNull<u8>) -> Result<Exported>;
+
+    /// The memory of another process, at an address of this one. Importing it again gives the same address, and each is to be
+    /// closed.
+    ///
+    /// # Safety
+    /// `key` and `nbytes` are those of an [`Exported`] of memory that is still there.
+    unsafe fn import(&self, device: usize, key: &str, nbytes: usize) -> Result<NonNull<u8>>;
+
+    /// Closes imported memory, after waiting for the device, on which queued work may use it.
+    ///
+    /// # Safety
+    /// The address is that of an [`Sharing::import`] on `device` that was not closed, and nobody uses it any more.
+    unsafe fn close(&self, device: usize, address: NonNull<u8>);
 }
 
 /// A stream of a vendor that is a library, as `flagos_vendor.h` has it. The handles live as long as the stream.

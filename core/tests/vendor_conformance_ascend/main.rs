@@ -10,6 +10,7 @@ mod captures;
 mod faults;
 mod memory;
 mod process;
+mod shared;
 mod simulated;
 mod streams;
 

@@ -48,6 +48,10 @@ pub(super) const STREAM_FLAGS: u32 = 0x1 | 0x2;
 pub(super) const CAPTURE_NONE: i32 = 0;
 /// `ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE`; any other status is that of an invalid capture.
 pub(super) const CAPTURE_ACTIVE: i32 = 1;
+/// The bytes of a key of memory, with its end.
+pub(super) const KEY_BYTES: usize = 65;
+/// `ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION`: every process that has the key may import.
+pub(super) const EXPORT_TO_ALL: u64 = 1;
 /// `ACL_RT_OVERFLOW_MODE_INFNAN`: what overflows becomes infinite, and not the largest number.
 pub(super) const OVERFLOW_TO_INFINITY: i32 = 1;
 /// `ACL_CALLBACK_BLOCK`: the stream goes on after the function.
@@ -146,6 +150,9 @@ acl_api! {
         aclrtDeviceGetStreamPriorityRange(*mut i32, *mut i32);
         aclrtLaunchHostFunc(Handle, HostFn, *mut c_void);
         aclsysGetVersionNum(*const c_char, *mut i32);
+        aclrtIpcMemGetExportKey(*mut c_void, usize, *mut c_char, usize, u64);
+        aclrtIpcMemImportByKey(*mut *mut c_void, *const c_char, u64);
+        aclrtIpcMemClose(*const c_char);
         aclrtSetDeviceSatMode(i32);
         aclmdlRICaptureBegin(Handle, i32);
         aclmdlRICaptureGetInfo(Handle, *mut i32, *mut Handle);

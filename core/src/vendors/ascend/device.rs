@@ -1,6 +1,7 @@
 //! A device and its default context, the one that torch_npu, HCCL and every user of `aclrtSetDevice` share.
 
-use std::ffi::c_void;
+use std::collections::HashMap;
+use std::ffi::{c_void, CString};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -50,6 +51,8 @@ pub(super) struct Device {
     reporter: OnceLock<Reporter>,
     /// The captures that go on, while which nothing waits for the device.
     pub(super) captures: AtomicUsize,
+    /// The keys of memory that other processes may import, by the address that the runtime gave.
+    pub(super) exported: Mutex<HashMap<usize, CString>>,
     /// The failure after which the device is lost: every later call fails with it.
     lost: OnceLock<Error>,
     /// The failure of queued work that only a wait of this vendor's own has seen.
@@ -136,6 +139,7 @@ impl Device {
             events: Default::default(),
             reporter: OnceLock::new(),
             captures: AtomicUsize::new(0),
+            exported: Mutex::default(),
             lost: OnceLock::new(),
             unreported: Mutex::new(None),
         }
@@ -364,7 +368,13 @@ impl Device {
                         acl!(self.api, aclrtDestroyStream(stream))?;
                     }
                 }
-                Discarded::Memory(address) => acl!(self.api, aclrtFree(address))?,
+                Discarded::Memory(address) => {
+                    let exported = self.exported.lock().remove(&(address as usize));
+                    if let (Some(key), Some(close)) = (exported, self.api.aclrtIpcMemClose) {
+                        check(self.api, "aclrtIpcMemClose", close(key.as_ptr()))?;
+                    }
+                    acl!(self.api, aclrtFree(address))?;
+                }
                 Discarded::Pinned(address) => acl!(self.api, aclrtFreeHost(address))?,
             }
         }

@@ -43,7 +43,10 @@ class Native:
     """What Inductor makes of a graph: code for the host, or for the native device, or nothing that could run."""
 
     shared_by: Literal["memory", "handle", "copy"] = "copy"
-    """How another process gets a storage: it is moved to shared memory, opened by a handle, or copied."""
+    """How another process gets a storage: it is moved to shared memory, opened by a handle, or copied.
+
+    What would be copied is opened by a key where the core's vendor has one, which is known once it is opened.
+    """
 
     repeats_launches: bool = False
     """Whether the core can record and repeat what Triton's kernels launch."""

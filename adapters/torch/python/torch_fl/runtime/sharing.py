@@ -2,14 +2,16 @@
 
 How memory is shared is the native device's affair. Where host code computes on it, it is the memory of the
 twin, a CPU storage: torch moves that to shared memory and sends it as it sends any, and the flagos storage
-follows. A device type of torch's own sends handles of its memory. Memory of a vendor's library cannot be shared: a
-message has a copy of the bytes, which goes to the device of the process that takes it.
+follows. A device type of torch's own sends handles of its memory. Memory of the core is sent by a key where the vendor
+shares it. Elsewhere a message has a copy of the bytes, which goes to the device of the process that takes it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
+from functools import cache
 from multiprocessing import reduction
 from typing import Any, Protocol
 
@@ -102,13 +104,96 @@ class _ByHandle:
         return _rebuild, (torch.ops.flagos.native_bytes(storage), storage.device.index)
 
 
+class _Sent:
+    """Storages that other processes may use, each with a byte in shared memory that says whether one does.
+
+    The byte is 1 from the sending on, and the process that took the message sets it to 0. A message that nobody takes
+    keeps its storage.
+    """
+
+    _BYTES = 4096
+
+    def __init__(self) -> None:
+        self._pages: list[torch.Tensor] = []
+        self._free: list[torch.Tensor] = []
+        self._held: list[tuple[torch.Tensor, torch.UntypedStorage]] = []
+
+    def hold(self, storage: torch.UntypedStorage) -> torch.Tensor:
+        """Keeps the storage until the returned byte is 0."""
+        self.collect()
+        if not self._free:
+            page = torch.zeros(self._BYTES, dtype=torch.uint8).share_memory_()
+            self._pages.append(page)
+            self._free.extend(page.split(1))
+        in_use = self._free.pop()
+        in_use.fill_(1)
+        self._held.append((in_use, storage))
+        return in_use
+
+    def collect(self) -> None:
+        """Let go of storages that no other process uses any more."""
+        used = [held for held in self._held if held[0].item() != 0]
+        self._free.extend(held[0] for held in self._held if held[0].item() == 0)
+        self._held = used
+
+    def find(self, in_use: torch.Tensor) -> torch.UntypedStorage | None:
+        """The storage of a message that comes back to the process that sent it."""
+        for held, storage in self._held:
+            if held.data_ptr() == in_use.data_ptr():
+                return storage
+        return None
+
+
+_sent = _Sent()
+
+
+class _ByKey:
+    """The vendor gives a key of the memory, by which other processes use it where it is."""
+
+    def share(self, storage: torch.UntypedStorage) -> None:
+        """Nothing to do: device memory is shared where it is."""
+
+    def is_shared(self, storage: torch.UntypedStorage) -> bool:
+        return True
+
+    def reduce(self, storage: torch.UntypedStorage) -> Reduced:
+        if storage.nbytes() == 0:
+            return _rebuild_from_copy, (b"", storage.device.index)
+        # The other process has streams of its own.
+        flagos.synchronize(storage.device)
+        try:
+            key, offset, whole = torch.ops.flagos.memory_export(storage)
+        except NotImplementedError:  # memory of another process, or of another library
+            return _WAYS["copy"].reduce(storage)
+        in_use = _sent.hold(storage)
+        place = (key, storage.device.index, offset, whole, storage.nbytes())
+        return _rebuild_from_key, (os.getpid(), place, in_use)
+
+
+def _rebuild_from_key(
+    sender: int, place: tuple[str, int, int, int, int], in_use: torch.Tensor
+) -> torch.UntypedStorage:
+    flagos.init()  # raises in a forked child
+    known = reductions.storage_from_cache(torch.UntypedStorage, (DEVICE, *place))
+    if known is None and sender == os.getpid():
+        known = _sent.find(in_use)
+    if known is not None:
+        in_use.fill_(0)
+        found: torch.UntypedStorage = known
+        return found
+    imported: torch.Tensor = torch.ops.flagos.memory_import(*place, in_use)
+    storage = imported.untyped_storage()
+    reductions.shared_cache[(DEVICE, *place)] = reductions.StorageWeakRef(storage)
+    return storage
+
+
 class _ByCopy:
     # Bytes rather than a CPU storage in shared memory: nothing would keep that alive until it is taken.
 
     def share(self, storage: torch.UntypedStorage) -> None:
         raise UnsupportedError(
-            f"processes cannot share memory of vendor {native().vendor!r}: send the tensor, which makes a copy in the "
-            "process that takes it, and send results back; or share a CPU tensor, x.cpu().share_memory_()"
+            f"processes cannot share memory of vendor {native().vendor!r}{_why_not()}: send the tensor, which makes a "
+            "copy in the process that takes it, and send results back; or share a CPU tensor, x.cpu().share_memory_()"
         )
 
     def is_shared(self, storage: torch.UntypedStorage) -> bool:
@@ -133,10 +218,22 @@ def _rebuild_from_copy(content: bytes, index: int) -> torch.UntypedStorage:
 
 
 _WAYS: dict[str, Sharing] = {"memory": _ByMemory(), "handle": _ByHandle(), "copy": _ByCopy()}
+_BY_KEY = _ByKey()
 
 
 def _sharing() -> Sharing:
-    return _WAYS[native().shared_by]
+    way = native().shared_by
+    return _BY_KEY if way == "copy" and not _why_not() else _WAYS[way]
+
+
+@cache
+def _why_not() -> str:
+    """The reason why the vendor gives no keys of its memory; "" where it does."""
+    try:
+        torch.ops.flagos.memory_sharing()
+    except NotImplementedError as error:
+        return f" ({str(error).splitlines()[0]})"
+    return ""
 
 
 _reduce_native = reductions.reduce_storage
