@@ -40,8 +40,8 @@ pub enum Flaw {
 
 /// Every flaw, with the check that notices it.
 pub const FLAWS: [(Flaw, &str); 8] = [
-    (Flaw::RunsAtOnce, "captured-work-runs-when-replayed"),
-    (Flaw::ForgetsTheRest, "captured-work-runs-when-replayed"),
+    (Flaw::RunsAtOnce, "captured-work-is-replayed"),
+    (Flaw::ForgetsTheRest, "captured-work-is-replayed"),
     (Flaw::NobodyJoins, "streams-join-a-capture"),
     (Flaw::EndsUnjoined, "streams-join-a-capture"),
     (Flaw::StaysCaptured, "streams-join-a-capture"),

@@ -81,7 +81,7 @@ fn captured(stream: &dyn Stream) -> std::result::Result<Option<bool>, String> {
     Ok(good("capture", stream.capture())?.map(|capture| capture.valid))
 }
 
-pub(super) fn captured_work_runs_when_replayed(vendor: &dyn Vendor, _: Duration) -> Outcome {
+pub(super) fn captured_work_is_replayed(vendor: &dyn Vendor, _: Duration) -> Outcome {
     if vendor.captures().is_err() {
         return Ok(());
     }

@@ -152,10 +152,10 @@ pub const CHECKS: &[Check] = &[
         run: streams::work_knows_that_it_is_work,
     },
     Check {
-        name: "captured-work-runs-when-replayed",
+        name: "captured-work-is-replayed",
         proves: "with CAPTURES, work queued during a capture runs at each replay, and not before; without it nothing",
         functions: &["capture_begin", "capture_status", "capture_end", "graph_launch"],
-        run: graphs::captured_work_runs_when_replayed,
+        run: graphs::captured_work_is_replayed,
     },
     Check {
         name: "streams-join-a-capture",
