@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from functools import cache
 from multiprocessing import reduction
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch.multiprocessing import reductions
@@ -104,42 +104,66 @@ class _ByHandle:
         return _rebuild, (torch.ops.flagos.native_bytes(storage), storage.device.index)
 
 
-class _Sent:
-    """Storages that other processes may use, each with a byte in shared memory that says whether one does.
+class _Message(NamedTuple):
+    """What both processes know of a storage that was sent, in shared memory.
 
-    The byte is 1 from the sending on, and the process that took the message sets it to 0. A message that nobody takes
-    keeps its storage.
+    `in_use` is 1 from the sending on, until the storage that was made of the message is gone. `taker` is the process
+    that took the message; one that has ended uses nothing.
     """
 
-    _BYTES = 4096
+    in_use: torch.Tensor
+    taker: torch.Tensor
+
+    def is_over(self) -> bool:
+        taker = int(self.taker.item())
+        return self.in_use.item() == 0 or (taker != 0 and not _is_alive(taker))
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+class _Sent:
+    """Storages that other processes may use. A message that nobody takes keeps its storage."""
+
+    _SLOTS = 1024
 
     def __init__(self) -> None:
-        self._pages: list[torch.Tensor] = []
-        self._free: list[torch.Tensor] = []
-        self._held: list[tuple[torch.Tensor, torch.UntypedStorage]] = []
+        self._free: list[_Message] = []
+        self._held: list[tuple[_Message, torch.UntypedStorage]] = []
 
-    def hold(self, storage: torch.UntypedStorage) -> torch.Tensor:
-        """Keeps the storage until the returned byte is 0."""
+    def hold(self, storage: torch.UntypedStorage) -> _Message:
+        """Keeps the storage until the message is over."""
         self.collect()
         if not self._free:
-            page = torch.zeros(self._BYTES, dtype=torch.uint8).share_memory_()
-            self._pages.append(page)
-            self._free.extend(page.split(1))
-        in_use = self._free.pop()
-        in_use.fill_(1)
-        self._held.append((in_use, storage))
-        return in_use
+            in_use = torch.zeros(self._SLOTS, dtype=torch.uint8).share_memory_()
+            takers = torch.zeros(self._SLOTS, dtype=torch.int64).share_memory_()
+            self._free.extend(map(_Message, in_use.split(1), takers.split(1)))
+        message = self._free.pop()
+        message.taker.fill_(0)
+        message.in_use.fill_(1)
+        self._held.append((message, storage))
+        return message
 
     def collect(self) -> None:
         """Let go of storages that no other process uses any more."""
-        used = [held for held in self._held if held[0].item() != 0]
-        self._free.extend(held[0] for held in self._held if held[0].item() == 0)
-        self._held = used
+        held, self._held = self._held, []
+        for message, storage in held:
+            if message.is_over():
+                self._free.append(message)
+            else:
+                self._held.append((message, storage))
 
-    def find(self, in_use: torch.Tensor) -> torch.UntypedStorage | None:
+    def find(self, message: _Message) -> torch.UntypedStorage | None:
         """The storage of a message that comes back to the process that sent it."""
         for held, storage in self._held:
-            if held.data_ptr() == in_use.data_ptr():
+            if held.in_use.data_ptr() == message.in_use.data_ptr():
                 return storage
         return None
 
@@ -165,23 +189,26 @@ class _ByKey:
             key, offset, whole = torch.ops.flagos.memory_export(storage)
         except NotImplementedError:  # memory of another process, or of another library
             return _WAYS["copy"].reduce(storage)
-        in_use = _sent.hold(storage)
         place = (key, storage.device.index, offset, whole, storage.nbytes())
-        return _rebuild_from_key, (os.getpid(), place, in_use)
+        return _rebuild_from_key, (os.getpid(), place, tuple(_sent.hold(storage)))
 
 
 def _rebuild_from_key(
-    sender: int, place: tuple[str, int, int, int, int], in_use: torch.Tensor
+    sender: int,
+    place: tuple[str, int, int, int, int],
+    told: tuple[torch.Tensor, torch.Tensor],
 ) -> torch.UntypedStorage:
     flagos.init()  # raises in a forked child
+    message = _Message(*told)
+    message.taker.fill_(os.getpid())
     known = reductions.storage_from_cache(torch.UntypedStorage, (DEVICE, *place))
     if known is None and sender == os.getpid():
-        known = _sent.find(in_use)
+        known = _sent.find(message)
     if known is not None:
-        in_use.fill_(0)
+        message.in_use.fill_(0)
         found: torch.UntypedStorage = known
         return found
-    imported: torch.Tensor = torch.ops.flagos.memory_import(*place, in_use)
+    imported: torch.Tensor = torch.ops.flagos.memory_import(*place, message.in_use)
     storage = imported.untyped_storage()
     reductions.shared_cache[(DEVICE, *place)] = reductions.StorageWeakRef(storage)
     return storage
