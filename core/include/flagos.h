@@ -133,6 +133,41 @@
 #define FLAGOS_NUMBER_BOOL 2
 
 /**
+ * `graph_capture_begin`: until the end, no thread makes calls that wait for the device or that copy at once.
+ */
+#define FLAGOS_CAPTURE_GLOBAL 0
+
+/**
+ * `graph_capture_begin`: until the end, the thread that calls makes no such calls.
+ */
+#define FLAGOS_CAPTURE_THREAD_LOCAL 1
+
+/**
+ * `graph_capture_begin`: every thread may make such calls, and any may end the capture.
+ */
+#define FLAGOS_CAPTURE_RELAXED 2
+
+/**
+ * `stream_capture_status`: the stream is not captured.
+ */
+#define FLAGOS_CAPTURE_NONE 0
+
+/**
+ * `stream_capture_status`: work queued on the stream becomes part of a graph.
+ */
+#define FLAGOS_CAPTURE_ACTIVE 1
+
+/**
+ * `stream_capture_status`: something has happened that the capture forbids, and it can only be ended.
+ */
+#define FLAGOS_CAPTURE_INVALID 2
+
+/**
+ * A graph made by `graph_create`.
+ */
+typedef struct FlagosGraph FlagosGraph;
+
+/**
  * A launch made by `launch_create`.
  */
 typedef struct FlagosLaunch FlagosLaunch;
@@ -870,6 +905,79 @@ typedef struct FlagosApi {
                             uint64_t stream,
                             FlagosVendorInstance **instance,
                             FlagosVendorStream **handle);
+  /**
+   * `FLAGOS_UNSUPPORTED`, and the reason, where the vendor captures no work of streams into graphs.
+   */
+  int32_t (*graph_supported)(void);
+  /**
+   * New memory that graphs may share; a number, which nobody gives back.
+   */
+  int32_t (*graph_memory_create)(uint64_t *memory);
+  /**
+   * An empty graph.
+   */
+  int32_t (*graph_create)(struct FlagosGraph **graph);
+  /**
+   * Begins to capture the work of a stream, not the default one, into an empty graph: until the end it is not run. What
+   * captured streams allocate comes from `memory`, or from memory of the graph's own for 0, and stays the graph's until
+   * `graph_reset`. `mode` is one of `FLAGOS_CAPTURE_*`. Calls that wait for the device or for captured work fail
+   * meanwhile with `FLAGOS_UNSUPPORTED`.
+   */
+  int32_t (*graph_capture_begin)(struct FlagosGraph *graph,
+                                 int32_t device,
+                                 uint64_t stream,
+                                 uint64_t memory,
+                                 int32_t mode);
+  /**
+   * Ends the capture. After a failure the graph is empty, unless the failure is that another thread began the capture.
+   */
+  int32_t (*graph_capture_end)(struct FlagosGraph *graph);
+  /**
+   * Queues all captured work on a stream of the graph's device.
+   */
+  int32_t (*graph_replay)(struct FlagosGraph *graph, uint64_t stream);
+  /**
+   * Makes the graph empty; ends its capture if that goes on. Runs that are queued still run.
+   */
+  int32_t (*graph_reset)(struct FlagosGraph *graph);
+  /**
+   * The memory that the graph uses.
+   */
+  int32_t (*graph_memory)(const struct FlagosGraph *graph, uint64_t *memory);
+  /**
+   * The graph's device, or -1 when it is empty.
+   */
+  int32_t (*graph_device)(const struct FlagosGraph *graph, int32_t *device);
+  /**
+   * Resets and destroys a graph. NULL is ignored.
+   */
+  void (*graph_destroy)(struct FlagosGraph *graph);
+  /**
+   * Writes one of `FLAGOS_CAPTURE_NONE`, `FLAGOS_CAPTURE_ACTIVE` and `FLAGOS_CAPTURE_INVALID`.
+   */
+  int32_t (*stream_capture_status)(int32_t device, uint64_t stream, int32_t *capture);
+  /**
+   * `FLAGOS_UNSUPPORTED`, and the reason, where the vendor shares no device memory between processes.
+   */
+  int32_t (*memory_sharing)(void);
+  /**
+   * The key by which other processes of this machine import the allocation of the vendor in which an address of a device
+   * lies, a text to be freed with `string_free`; the address's offset in that, and its size. Whoever sends the key keeps
+   * the block at the address until every process that imported it has closed it.
+   */
+  int32_t (*memory_export)(int32_t device,
+                           const void *address,
+                           char **key,
+                           size_t *offset,
+                           size_t *nbytes);
+  /**
+   * Memory of another process, by its key and size, at an address of this one. May be imported again.
+   */
+  int32_t (*memory_import)(int32_t device, const char *key, size_t nbytes, void **address);
+  /**
+   * Closes memory that `memory_import` gave, once for each call of that. Waits for the device.
+   */
+  void (*memory_close)(int32_t device, void *address);
 } FlagosApi;
 
 #endif  /* FLAGOS_H */

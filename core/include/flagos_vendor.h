@@ -30,7 +30,7 @@
  * Version of the interface, minor: raised when members are appended, or bits or reserved slots get a meaning. Host
  * and library of different minor versions work together.
  */
-#define FLAGOS_VENDOR_MINOR 0
+#define FLAGOS_VENDOR_MINOR 1
 
 /**
  * Status: success.
@@ -100,6 +100,27 @@
  * `FLAGOS_VENDOR_NATIVE_HANDLES`, because kernels are launched on such handles.
  */
 #define FLAGOS_VENDOR_LAUNCHES 16
+
+/**
+ * `FlagosVendor::capabilities`: the library captures the work of streams into graphs: `capture_begin`, `capture_status`,
+ * `capture_end`, `graph_launch` and `graph_destroy`. Since version 1.1.
+ */
+#define FLAGOS_VENDOR_CAPTURES 32
+
+/**
+ * `capture_begin`: until the end, no thread makes calls that wait for the device or that copy at once.
+ */
+#define FLAGOS_VENDOR_CAPTURE_GLOBAL 0
+
+/**
+ * `capture_begin`: until the end, the thread that calls makes no such calls.
+ */
+#define FLAGOS_VENDOR_CAPTURE_THREAD_LOCAL 1
+
+/**
+ * `capture_begin`: every thread may make such calls, and any may end the capture.
+ */
+#define FLAGOS_VENDOR_CAPTURE_RELAXED 2
 
 /**
  * `FlagosVendorHost::log`: a failure.
@@ -186,6 +207,11 @@
  * A point in a stream, as the library keeps it. Before the first record it counts as finished.
  */
 typedef struct FlagosVendorEvent FlagosVendorEvent;
+
+/**
+ * Captured work, as the library keeps it.
+ */
+typedef struct FlagosVendorGraph FlagosVendorGraph;
 
 /**
  * The opened vendor, as the library keeps it.
@@ -753,9 +779,36 @@ typedef struct FlagosVendor {
                                    void *address,
                                    void **device_address);
   /**
+   * With `FLAGOS_VENDOR_CAPTURES` begins a capture; else NULL, as are all functions below. Until its end, work queued on
+   * the stream is not run but becomes part of a graph, and memory that it uses stays the graph's. A stream that waits
+   * for an event recorded in the capture joins it. `mode` is one of `FLAGOS_VENDOR_CAPTURE_*`. Meanwhile these fail with
+   * `FLAGOS_VENDOR_UNSUPPORTED`, and change nothing: waiting for the device, a captured stream or an event recorded in
+   * the capture, asking whether one of the latter two has finished, and on captured streams copies of ordinary memory and
+   * `stream_host_function`.
+   */
+  int32_t (*capture_begin)(struct FlagosVendorStream *stream, int32_t mode);
+  /**
+   * Writes the number of the capture that the stream belongs to, the same for all its streams and another one for each
+   * capture, 0 for none; and 1 while the capture is valid, or 0 when something has happened that it forbids.
+   */
+  int32_t (*capture_status)(struct FlagosVendorStream *stream, uint64_t *capture, int32_t *valid);
+  /**
+   * Ends the capture that began on this stream. It is over after a failure too, unless the failure is that another thread
+   * began it. Fails when streams that joined have not come back, by an event for which this stream waits.
+   */
+  int32_t (*capture_end)(struct FlagosVendorStream *stream, struct FlagosVendorGraph **graph);
+  /**
+   * Queues a run of the graph on a stream of its device, which is not captured.
+   */
+  int32_t (*graph_launch)(struct FlagosVendorGraph *graph, struct FlagosVendorStream *stream);
+  /**
+   * Gives a graph back. Queued runs still run. Does not wait itself.
+   */
+  int32_t (*graph_destroy)(struct FlagosVendorGraph *graph);
+  /**
    * NULL.
    */
-  const void *reserved[32];
+  const void *reserved[27];
 } FlagosVendor;
 
 /**

@@ -49,7 +49,7 @@ def test_the_example_chip_passes(without_torch: Interpreter, chip: Path) -> None
     assert {"file", "table", "open", "copies-arrive", "work-knows-that-it-is-work"} <= set(findings)
     assert findings["file"]["detail"] == str(chip)
     assert findings["symbols"]["detail"] == "flagos_vendor, flagos_kernels"
-    assert findings["version"]["detail"].startswith("1.0")
+    assert findings["version"]["detail"].startswith("1.1")
     assert "example 1.0" in findings["description"]["detail"]
     assert "aten::mm" in findings["kernels"]["detail"]
     assert findings["probe"]["detail"] == "2 devices"
@@ -81,7 +81,7 @@ DEFECTS: dict[str, tuple[str, str, str, str]] = {
         "crashed with SIGILL",
     ),
     "declines": ("", '*reason = "needs driver 7"; return NULL;', "version", "needs driver 7"),
-    "another version": ("", "table.major = 7;", "version", "version 7.0"),
+    "another version": ("", "table.major = 7;", "version", "version 7.1"),
     "a small table": ("", "table.struct_size = 64;", "table", "struct_size of 64 bytes"),
     "missing functions": (
         "",
@@ -172,6 +172,39 @@ def test_a_defect_of_the_interface_is_found_by_its_step(
         assert findings[name]["status"] == "skip"
         if name != "operators":
             assert findings[name]["detail"] == f"not reached: {step} failed"
+
+
+CAPTURES: dict[str, tuple[str, str, str, str]] = {
+    "a graph that does not run": (
+        """static int32_t broken(FlagosVendorGraph *graph, FlagosVendorStream *stream) {
+             (void)graph, (void)stream;
+             return FLAGOS_VENDOR_OK;
+           }""",
+        "table.graph_launch = broken;",
+        "captured-work-is-replayed",
+        "a replay gave 0 for 2",
+    ),
+    "a wait during a capture": (
+        """static int32_t broken(FlagosVendorStream *stream) {
+             int32_t status = chip.stream_sync(stream);
+             return status == FLAGOS_VENDOR_UNSUPPORTED ? FLAGOS_VENDOR_OK : status;
+           }""",
+        "table.stream_sync = broken;",
+        "a-capture-refuses-waits",
+        "stream_sync succeeded during a capture",
+    ),
+}
+
+
+@pytest.mark.parametrize("defect", CAPTURES)
+def test_a_defect_of_captures_is_found_by_its_check(
+    without_torch: Interpreter, defective: Defective, defect: str
+) -> None:
+    code, change, step, says = CAPTURES[defect]
+    _, findings = check(without_torch, defective(code, change), "--timeout", TIMEOUT)
+    assert step in failed(findings), findings
+    assert says in findings[step]["detail"]
+    assert findings["work-knows-that-it-is-work"]["status"] == "pass"
 
 
 def test_checks_after_a_failing_one_still_run(

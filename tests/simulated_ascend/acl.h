@@ -61,6 +61,7 @@ enum Code : int {
   kStreamCaptureWrongThread = 107038,
   kFeatureNotSupport = 207000,
   kMemoryAllocation = 207001,
+  kNoDevice = 207004,
   kNoPermission = 207006,
   kNoEventResource = 207007,
   kNoStreamResource = 207008,

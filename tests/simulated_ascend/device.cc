@@ -145,6 +145,8 @@ ACL_FUNC aclError aclrtGetDeviceCount(uint32_t* count) {
   ENTER(kNothing);
   if (!count)
     return call.refuse(kParamInvalid, "the output is NULL");
+  if (!settings().invisible.empty())
+    return call.fail(kNoDevice, settings().invisible);
   *count = static_cast<uint32_t>(devices().size());
   return kSuccess;
 }

@@ -51,8 +51,9 @@ std::vector<std::string> list_of(const std::string& text) {
   return all;
 }
 
-// The devices up to the first that does not exist, or all without the variable.
-std::vector<int> visible(int count) {
+// The devices before the first item that is no number of one, or all without the variable. A number that is not greater
+// than the one before it is an error for the whole list, as is a list of no device.
+std::vector<int> visible(int count, std::string* error) {
   std::vector<int> all;
   const char* variable = std::getenv("ASCEND_RT_VISIBLE_DEVICES");
   if (!variable) {
@@ -60,14 +61,25 @@ std::vector<int> visible(int count) {
       all.push_back(device);
     return all;
   }
-  for (const std::string& item : list_of(variable)) {
-    char* end = nullptr;
-    const long device = std::strtol(item.c_str(), &end, 10);
-    if (*end || device < 0 || device >= count)
+  const auto wrong = [&](const std::string& expected) {
+    *error = std::string("Value ") + variable + " for environment variable ASCEND_RT_VISIBLE_DEVICES is invalid. " +
+        "Expected value: " + expected + ".";
+    return std::vector<int>();
+  };
+  std::istringstream stream(variable);
+  for (std::string item; std::getline(stream, item, ',') && all.size() < static_cast<size_t>(count);) {
+    if (item.empty() || item.find_first_not_of("0123456789") != std::string::npos)
       break;
+    const long device = std::strtol(item.c_str(), nullptr, 10);
+    if (device >= count)
+      break;
+    if (!all.empty() && device < all.back())
+      return wrong("configured in ascending order");
+    if (!all.empty() && device == all.back())
+      return wrong("cannot be duplicated");
     all.push_back(static_cast<int>(device));
   }
-  return all;
+  return all.empty() ? wrong("[0, " + std::to_string(count) + ")") : all;
 }
 
 // function=n or function=n:code, for example aclrtMemcpyAsync=3:507015.
@@ -89,7 +101,7 @@ std::vector<Fault> faults() {
 
 Settings read() {
   Settings all{};
-  all.devices = visible(static_cast<int>(number_of("DEVICES", "2")));
+  all.devices = visible(static_cast<int>(number_of("DEVICES", "2")), &all.invisible);
   all.memory = number_of("MEMORY", "1G");
   all.alignment = number_of("ALIGNMENT", "64");
   all.soc = text_of("SOC", "Ascend910B3");

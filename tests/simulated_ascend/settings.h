@@ -18,6 +18,7 @@ struct Fault {
 
 struct Settings {
   std::vector<int> devices; // physical numbers, in the order of ASCEND_RT_VISIBLE_DEVICES
+  std::string invisible;    // why ASCEND_RT_VISIBLE_DEVICES shows no device
   size_t memory;            // bytes of each device
   size_t alignment;         // of device memory; the vendor promises 64
   std::string soc;

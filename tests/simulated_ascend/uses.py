@@ -95,9 +95,27 @@ def devices_before_one_that_is_not_there(acl: Acl) -> None:
     assert acl.number("aclrtGetDeviceCount") == 1
 
 
+@program(ASCEND_RT_VISIBLE_DEVICES="0, 1")
+def devices_before_one_with_a_space(acl: Acl) -> None:
+    assert acl.number("aclrtGetDeviceCount") == 1
+
+
+NO_DEVICE = 207004
+
+
 @program(ASCEND_RT_VISIBLE_DEVICES="")
 def no_visible_device(acl: Acl) -> None:
-    assert acl.number("aclrtGetDeviceCount") == 0
+    acl.refused(NO_DEVICE, "aclrtGetDeviceCount", ctypes.byref(ctypes.c_uint32()))
+
+
+@program(ASCEND_RT_VISIBLE_DEVICES="1,0")
+def devices_in_descending_order(acl: Acl) -> None:
+    acl.refused(NO_DEVICE, "aclrtGetDeviceCount", ctypes.byref(ctypes.c_uint32()))
+
+
+@program(ASCEND_RT_VISIBLE_DEVICES="0,0")
+def a_device_that_is_named_twice(acl: Acl) -> None:
+    acl.refused(NO_DEVICE, "aclrtGetDeviceCount", ctypes.byref(ctypes.c_uint32()))
 
 
 NEWER = ("aclrtLaunchHostFunc", "aclrtIpcMemGetExportKey", "aclrtDeviceGetUuid")

@@ -11,6 +11,8 @@
 #include "aten/route.h"
 #include "python_kernels/routed.h"
 #include "runtime/generator.h"
+#include "runtime/graphs.h"
+#include "runtime/memory_sharing.h"
 
 namespace flagos {
 
@@ -140,6 +142,8 @@ void register_library() {
     return snapshot;
   });
   register_routed(library);
+  register_graphs(library);
+  register_memory_sharing(library);
   library.def("host_memory_stats() -> Dict(str, int)", &host_memory_stats);
   library.def("reset_peak_host_memory_stats() -> ()", [] { at::getHostAllocator(kFlagos)->reset_peak_stats(); });
   library.def(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from python.tests.interpreters import (  # noqa: F401  fixtures
     interpreter,
     without_torch,
 )
+from tests.simulated_ascend.library import library as acl_library
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -98,6 +100,41 @@ def on_chip(chip: Path, run_python: Run) -> Run:
             "EXAMPLE_CHIP_KERNELS": None,
         }
         return run_python(ON_CHIP + script, **{**vendor, **variables})
+
+    return run
+
+
+# How the vendor `ascend` asks the runtime, and is refused: whether a thread has a context, and the order of two events.
+ACL_QUESTIONS = ("(refused: 107002)", "(refused: 107003)", "(refused: 107007)")
+
+
+@pytest.fixture(scope="session")
+def acl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with Ascend's simulated runtime."""
+    folder = tmp_path_factory.mktemp("acl")
+    shutil.copy(acl_library(), folder / "libascendcl.so")
+    return folder
+
+
+@pytest.fixture
+def on_ascend(acl: Path, run_python: Run, tmp_path: Path) -> Run:
+    """Runs a script on Ascend's simulated runtime; fails for what that found wrong."""
+
+    def run(script: str, **variables: str | None) -> subprocess.CompletedProcess[str]:
+        report = tmp_path / "report"
+        path = [str(acl), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        environment = {
+            "FLAGOS_VENDOR": "ascend",
+            "LD_LIBRARY_PATH": os.pathsep.join(path),
+            # Where there is no device file, the vendor takes a library that is loaded already.
+            "LD_PRELOAD": str(acl / "libascendcl.so"),
+            "SIMULATED_ASCEND_REPORT": str(report),
+            "ASCEND_RT_VISIBLE_DEVICES": None,
+        }
+        done = run_python("import torch\n" + script, fresh=True, **{**environment, **variables})
+        lines = report.read_text().splitlines() if report.exists() else []
+        assert [line for line in lines if not line.endswith(ACL_QUESTIONS)] == []
+        return done
 
     return run
 

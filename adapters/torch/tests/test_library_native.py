@@ -477,21 +477,6 @@ for call in (memory._record_memory_history, torch.flagos.MemPool):
 """)
 
 
-def test_graphs_are_refused(on_chip):
-    on_chip("""
-from flagos import UnsupportedError
-for call in (torch.flagos.Graph, lambda: torch.flagos.graph(None), torch.flagos.graph_pool_handle,
-             lambda: torch.flagos.make_graphed_callables(torch.nn.Linear(1, 1), ())):
-    try:
-        call()
-    except UnsupportedError as error:
-        assert "stream capture" in str(error) and "run the region eagerly" in str(error), error
-    else:
-        raise AssertionError("made")
-assert not torch.flagos.is_current_stream_capturing()
-""")
-
-
 def test_streams_without_handles_say_so(on_chip):
     """The example chip's library has none. Ascend's: `tests/ascend_triton`."""
     on_chip("""

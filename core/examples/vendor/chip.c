@@ -19,7 +19,7 @@
 
 #include "chip.h"
 
-enum { MAX_DEVICES = 16, ALIGNMENT = 4096 };
+enum { MAX_DEVICES = 16, ALIGNMENT = 4096, MAX_CAPTURED_STREAMS = 64 };
 
 // ------------------------------------------------------------------------------------------------ types
 
@@ -39,12 +39,22 @@ typedef struct Device {
   char failure[CHIP_FAILURE]; // of a stream that is gone, and has not been reported
   struct FlagosVendorStream* default_stream;
   struct FlagosVendorStream* streams; // also those that are destroyed and still have work
+  struct FlagosVendorGraph* captures; // that go on
 } Device;
+
+// Pinned memory, which the chip copies from and to at any time.
+typedef struct Pinned {
+  char* address;
+  size_t nbytes;
+  struct Pinned* next;
+} Pinned;
 
 struct FlagosVendorInstance {
   Device devices[MAX_DEVICES];
   int32_t device_count;
   size_t streams; // over all devices; the last one to go after `closed` frees the instance
+  Pinned* pinned;
+  uint64_t captures; // so far
   bool closed;
   pthread_mutex_t lock;
   pthread_cond_t progress; // some item has finished
@@ -58,6 +68,9 @@ typedef struct Mark {
   bool lost;                  // the device was, before
   char failure[CHIP_FAILURE]; // of work before, not reported by then
   struct timespec time;
+  uint64_t capture; // the number of the capture in which it was recorded; 0 for none
+  uint64_t covered; // of a captured mark: the streams of the capture whose work is before it, a bit each
+  uint64_t sequence;
 } Mark;
 
 struct FlagosVendorEvent {
@@ -67,15 +80,31 @@ struct FlagosVendorEvent {
 };
 
 typedef struct Item {
-  enum { COPY, KERNEL, HOST_FUNCTION, REACH, WAIT } kind;
+  enum { COPY, KERNEL, HOST_FUNCTION, REACH, WAIT, GRAPH } kind;
   void *to, *from;
   size_t nbytes;
   ChipWork* kernel;
   FlagosVendorHostFunction function;
   void* context;
   Mark* mark;
+  struct FlagosVendorGraph* graph;
   struct Item* next;
 } Item;
+
+// Captured work, in the order in which it was queued: that is one of the orders that its streams and events allow.
+struct FlagosVendorGraph {
+  Chip* chip;
+  Device* device;
+  Item *first, **last;
+  uint64_t number;
+  uint64_t sequence;                                        // of the last thing that was captured
+  struct FlagosVendorStream* streams[MAX_CAPTURED_STREAMS]; // during the capture; it began on the first one
+  int stream_count;
+  int references; // the user's, and those of runs that are queued
+  bool running;
+  struct FlagosVendorGraph* next; // of the captures that go on
+};
+typedef struct FlagosVendorGraph Graph;
 
 struct FlagosVendorStream {
   Chip* chip;
@@ -85,6 +114,10 @@ struct FlagosVendorStream {
   bool has_thread, destroyed;
   char failure[CHIP_FAILURE]; // the first one that has not been reported
   pthread_cond_t work;        // an item was queued, or the stream destroyed
+  Graph* capture;             // that the stream belongs to
+  int place;                  // there
+  uint64_t covered;           // the streams of the capture whose work comes before what is captured next here
+  uint64_t sequence;          // of the last work captured here
   struct FlagosVendorStream* next;
 };
 typedef struct FlagosVendorStream Stream;
@@ -131,6 +164,10 @@ static void keep(char failure[CHIP_FAILURE], const char* text) {
 
 static int32_t refuse_in_work(void) {
   return chip_fail(FLAGOS_VENDOR_UNSUPPORTED, "work running on a stream cannot wait for streams");
+}
+
+static int32_t refuse_in_capture(const char* what) {
+  return chip_fail(FLAGOS_VENDOR_UNSUPPORTED, "not during a capture: %s", what);
 }
 
 // ------------------------------------------------------------------------------------------------ opening
@@ -194,6 +231,11 @@ static void free_chip(Chip* chip) {
       munmap(device->address, device->total);
     if (device->view != NULL)
       munmap(device->view, device->total);
+  }
+  while (chip->pinned != NULL) {
+    Pinned* pinned = chip->pinned;
+    chip->pinned = pinned->next;
+    free(pinned);
   }
   pthread_cond_destroy(&chip->progress);
   pthread_mutex_destroy(&chip->lock);
@@ -375,19 +417,46 @@ static int32_t memory_free(Chip* chip, int32_t index, void* address, size_t nbyt
 }
 
 static int32_t pinned_alloc(Chip* chip, size_t nbytes, void** address) {
-  (void)chip;
   void* memory = NULL;
-  if (posix_memalign(&memory, ALIGNMENT, nbytes) != 0) {
+  Pinned* pinned = malloc(sizeof *pinned);
+  if (pinned == NULL || posix_memalign(&memory, ALIGNMENT, nbytes) != 0) {
+    free(pinned);
     return chip_fail(FLAGOS_VENDOR_OUT_OF_MEMORY, "the host has no %zu bytes", nbytes);
   }
+  pthread_mutex_lock(&chip->lock);
+  *pinned = (Pinned){.address = memory, .nbytes = nbytes, .next = chip->pinned};
+  chip->pinned = pinned;
+  pthread_mutex_unlock(&chip->lock);
   *address = memory;
   return FLAGOS_VENDOR_OK;
 }
 
 static int32_t pinned_free(Chip* chip, void* address, size_t nbytes) {
-  (void)chip, (void)nbytes;
+  (void)nbytes;
+  pthread_mutex_lock(&chip->lock);
+  Pinned** link = &chip->pinned;
+  while (*link != NULL && (*link)->address != address)
+    link = &(*link)->next;
+  Pinned* pinned = *link;
+  if (pinned != NULL)
+    *link = pinned->next;
+  pthread_mutex_unlock(&chip->lock);
+  free(pinned);
   free(address);
   return FLAGOS_VENDOR_OK;
+}
+
+// Whether memory stays what it is until a graph runs: device memory, and memory that is pinned.
+static bool stays(Chip* chip, const void* address) {
+  for (int32_t i = 0; i < chip->device_count; i++) {
+    if (offset(&chip->devices[i], address) < chip->devices[i].total)
+      return true;
+  }
+  for (Pinned* pinned = chip->pinned; pinned != NULL; pinned = pinned->next) {
+    if ((size_t)((uintptr_t)address - (uintptr_t)pinned->address) < pinned->nbytes)
+      return true;
+  }
+  return false;
 }
 
 // Where the chip finds what the host calls `address`: its view of device memory, or host memory as it is. NULL for
@@ -422,6 +491,50 @@ static void release(Mark* mark) {
     free(mark);
 }
 
+static void release_item(Item* item) {
+  if (item->kind == KERNEL)
+    free(item->kernel);
+  release(item->mark);
+  free(item);
+}
+
+static void release_graph(Graph* graph) {
+  if (--graph->references > 0)
+    return;
+  while (graph->first != NULL) {
+    Item* item = graph->first;
+    graph->first = item->next;
+    release_item(item);
+  }
+  free(graph);
+}
+
+static void run(Stream* stream, Item* item);
+
+// Runs all work of a graph. It stays as it is, for the next run, which waits meanwhile.
+static void run_graph(Stream* stream, Graph* graph) {
+  while (graph->running)
+    pthread_cond_wait(&graph->chip->progress, &graph->chip->lock);
+  graph->running = true;
+  for (Item* item = graph->first; item != NULL; item = item->next) {
+    void* before = NULL;
+    if (item->kind == KERNEL) {
+      before = malloc(item->kernel->nbytes);
+      if (before == NULL) {
+        keep(stream->failure, "the host has no memory left");
+        break;
+      }
+      memcpy(before, item->kernel, item->kernel->nbytes);
+    }
+    run(stream, item);
+    if (before != NULL)
+      memcpy(item->kernel, before, item->kernel->nbytes);
+    free(before);
+  }
+  graph->running = false;
+  release_graph(graph);
+}
+
 // Runs an item. The lock is held, and released while the work itself goes on.
 static void run(Stream* stream, Item* item) {
   Chip* chip = stream->chip;
@@ -453,7 +566,6 @@ static void run(Stream* stream, Item* item) {
         pthread_mutex_lock(&chip->lock);
         keep(stream->failure, item->kernel->failure);
       }
-      free(item->kernel);
       break;
     case HOST_FUNCTION: // called on a lost device too: its context has to be given back
       pthread_mutex_unlock(&chip->lock);
@@ -470,9 +582,10 @@ static void run(Stream* stream, Item* item) {
       while (!item->mark->reached)
         pthread_cond_wait(&chip->progress, &chip->lock);
       break;
+    case GRAPH:
+      run_graph(stream, item->graph);
+      break;
   }
-  release(item->mark);
-  free(item);
 }
 
 static void* serve(void* argument) {
@@ -490,6 +603,7 @@ static void* serve(void* argument) {
     if (stream->first == NULL)
       stream->last = &stream->first;
     run(stream, item);
+    release_item(item);
     stream->finished++;
     pthread_cond_broadcast(&chip->progress);
   }
@@ -500,11 +614,29 @@ static void* serve(void* argument) {
   return NULL;
 }
 
+// Adds an item to the graph that the stream is captured into.
+static void capture(Stream* stream, Item* item) {
+  Graph* graph = stream->capture;
+  *graph->last = item;
+  graph->last = &item->next;
+  stream->sequence = ++graph->sequence;
+  for (int i = 0; i < graph->stream_count; i++) {
+    if (graph->streams[i] != stream)
+      graph->streams[i]->covered &= ~((uint64_t)1 << stream->place);
+  }
+}
+
 // Queues a copy of the item, and starts the thread with the first one. The lock is held.
 static int32_t queue(Stream* stream, Item item) {
   Item* kept = malloc(sizeof *kept);
   if (kept == NULL)
     return chip_fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
+  if (stream->capture != NULL) {
+    *kept = item;
+    kept->next = NULL;
+    capture(stream, kept);
+    return FLAGOS_VENDOR_OK;
+  }
   if (!stream->has_thread) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, serve, stream) != 0) {
@@ -529,6 +661,8 @@ static int32_t queue(Stream* stream, Item item) {
 
 // Waits for what is queued on the device so far, by a mark on each busy stream. The lock is held.
 static int32_t drain(Chip* chip, Device* device) {
+  if (device->captures != NULL)
+    return refuse_in_capture("waiting for the device");
   Mark** marks = calloc(chip->streams, sizeof *marks);
   if (marks == NULL)
     return chip_fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
@@ -594,9 +728,16 @@ static int32_t stream_create(Chip* chip, int32_t device, int32_t priority, Strea
   return *stream == NULL ? chip_fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left") : FLAGOS_VENDOR_OK;
 }
 
+static void end_capture(Graph* graph);
+
 static int32_t stream_destroy(Stream* stream) {
   Chip* chip = stream->chip;
   pthread_mutex_lock(&chip->lock);
+  if (stream->capture != NULL) {
+    Graph* graph = stream->capture;
+    end_capture(graph);
+    release_graph(graph);
+  }
   end_stream(stream);
   pthread_mutex_unlock(&chip->lock);
   return FLAGOS_VENDOR_OK;
@@ -607,6 +748,8 @@ static int32_t stream_query(Stream* stream, int32_t* idle) {
   pthread_mutex_lock(&chip->lock);
   *idle = stream->finished == stream->queued;
   int32_t status = outcome(stream->device);
+  if (stream->capture != NULL)
+    status = refuse_in_capture("asking a captured stream");
   if (status == FLAGOS_VENDOR_OK)
     status = report(stream->failure);
   pthread_mutex_unlock(&chip->lock);
@@ -616,7 +759,7 @@ static int32_t stream_query(Stream* stream, int32_t* idle) {
 static int32_t stream_is_idle(Stream* stream) {
   Chip* chip = stream->chip;
   pthread_mutex_lock(&chip->lock);
-  bool idle = stream->finished == stream->queued;
+  bool idle = stream->finished == stream->queued && stream->capture == NULL;
   pthread_mutex_unlock(&chip->lock);
   return idle;
 }
@@ -628,6 +771,8 @@ static int32_t stream_sync(Stream* stream) {
   int32_t status = FLAGOS_VENDOR_OK;
   if (stream->finished < goal && in_work)
     status = refuse_in_work();
+  if (stream->capture != NULL)
+    status = refuse_in_capture("waiting for a captured stream");
   while (status == FLAGOS_VENDOR_OK && stream->finished < goal)
     pthread_cond_wait(&chip->progress, &chip->lock);
   if (status == FLAGOS_VENDOR_OK)
@@ -669,6 +814,8 @@ static int32_t stream_copy(Stream* stream, void* to, const void* from, size_t nb
   Chip* chip = stream->chip;
   pthread_mutex_lock(&chip->lock);
   status = outcome(stream->device);
+  if (stream->capture != NULL && !(stays(chip, to) && stays(chip, from)))
+    status = refuse_in_capture("a copy of memory that is not pinned");
   if (status == FLAGOS_VENDOR_OK) {
     status = queue(stream, (Item){.kind = COPY, .to = to, .from = (void*)from, .nbytes = nbytes});
   }
@@ -689,7 +836,9 @@ int32_t chip_queue(Stream* stream, ChipWork* work) {
 static int32_t stream_host_function(Stream* stream, FlagosVendorHostFunction function, void* context) {
   Chip* chip = stream->chip;
   pthread_mutex_lock(&chip->lock);
-  int32_t status = queue(stream, (Item){.kind = HOST_FUNCTION, .function = function, .context = context});
+  int32_t status = stream->capture != NULL
+      ? refuse_in_capture("a function of the host, whose context serves one call")
+      : queue(stream, (Item){.kind = HOST_FUNCTION, .function = function, .context = context});
   pthread_mutex_unlock(&chip->lock);
   return status;
 }
@@ -722,7 +871,14 @@ static int32_t event_record(FlagosVendorEvent* event, Stream* stream) {
   if (mark == NULL)
     return chip_fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
   pthread_mutex_lock(&chip->lock);
-  int32_t status = queue(stream, (Item){.kind = REACH, .mark = mark});
+  int32_t status = FLAGOS_VENDOR_OK;
+  if (stream->capture != NULL) {
+    mark->capture = stream->capture->number;
+    mark->covered = stream->covered | (uint64_t)1 << stream->place;
+    mark->sequence = stream->capture->sequence;
+  } else {
+    status = queue(stream, (Item){.kind = REACH, .mark = mark});
+  }
   Mark* before = mark;
   if (status == FLAGOS_VENDOR_OK) {
     before = event->mark;
@@ -733,11 +889,40 @@ static int32_t event_record(FlagosVendorEvent* event, Stream* stream) {
   return status;
 }
 
+// Lets a stream wait for a captured mark, by which it joins the capture.
+static int32_t join(Mark* mark, Stream* stream) {
+  Graph* graph = stream->device->captures;
+  while (graph != NULL && graph->number != mark->capture)
+    graph = graph->next;
+  if (graph == NULL || (stream->capture != NULL && stream->capture != graph))
+    return chip_fail(FLAGOS_VENDOR_INVALID_ARGUMENT, "the event was recorded in another capture");
+  if (stream->capture == NULL) {
+    if (graph->stream_count == MAX_CAPTURED_STREAMS)
+      return chip_fail(FLAGOS_VENDOR_UNSUPPORTED, "a capture has at most %d streams", MAX_CAPTURED_STREAMS);
+    stream->capture = graph;
+    stream->place = graph->stream_count;
+    stream->covered = 0;
+    // Nothing covers the stream before it comes back.
+    stream->sequence = ++graph->sequence;
+    graph->streams[graph->stream_count++] = stream;
+  }
+  for (int i = 0; i < graph->stream_count; i++) {
+    const uint64_t bit = (uint64_t)1 << i;
+    if ((mark->covered & bit) != 0 && graph->streams[i]->sequence <= mark->sequence)
+      stream->covered |= bit;
+  }
+  return FLAGOS_VENDOR_OK;
+}
+
 static int32_t event_wait(FlagosVendorEvent* event, Stream* stream) {
   Chip* chip = stream->chip;
   int32_t status = FLAGOS_VENDOR_OK;
   pthread_mutex_lock(&chip->lock);
-  if (event->mark != NULL && !event->mark->reached) {
+  if (event->mark != NULL && event->mark->capture != 0) {
+    status = join(event->mark, stream);
+  } else if (event->mark != NULL && !event->mark->reached && stream->capture != NULL) {
+    status = chip_fail(FLAGOS_VENDOR_INVALID_ARGUMENT, "a captured stream cannot wait for work outside of the capture");
+  } else if (event->mark != NULL && !event->mark->reached) {
     status = queue(stream, (Item){.kind = WAIT, .mark = event->mark});
   }
   pthread_mutex_unlock(&chip->lock);
@@ -758,6 +943,8 @@ static int32_t event_query(FlagosVendorEvent* event, int32_t* done) {
   int32_t status = FLAGOS_VENDOR_OK;
   pthread_mutex_lock(&chip->lock);
   *done = event->mark == NULL || event->mark->reached;
+  if (event->mark != NULL && event->mark->capture != 0)
+    status = refuse_in_capture("asking an event that was recorded in one");
   if (event->mark != NULL && event->mark->reached)
     status = reached(event->mark);
   pthread_mutex_unlock(&chip->lock);
@@ -769,7 +956,9 @@ static int32_t event_sync(FlagosVendorEvent* event) {
   int32_t status = FLAGOS_VENDOR_OK;
   pthread_mutex_lock(&chip->lock);
   Mark* mark = event->mark;
-  if (mark != NULL && !mark->reached && in_work) {
+  if (mark != NULL && mark->capture != 0) {
+    status = refuse_in_capture("waiting for an event that was recorded in one");
+  } else if (mark != NULL && !mark->reached && in_work) {
     status = refuse_in_work();
   } else if (mark != NULL) {
     mark->references++; // another thread may record the event again
@@ -805,6 +994,101 @@ static int32_t event_elapsed(FlagosVendorEvent* start, FlagosVendorEvent* end, d
   return status;
 }
 
+// ------------------------------------------------------------------------------------------------ graphs
+
+// One lock and one way to wait serve every thread: there is no call that one mode forbids and another one allows.
+static int32_t capture_begin(Stream* stream, int32_t mode) {
+  (void)mode;
+  Chip* chip = stream->chip;
+  Graph* graph = calloc(1, sizeof *graph);
+  if (graph == NULL)
+    return chip_fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
+  pthread_mutex_lock(&chip->lock);
+  int32_t status = outcome(stream->device);
+  if (stream->capture != NULL)
+    status = chip_fail(FLAGOS_VENDOR_INVALID_ARGUMENT, "the stream is being captured already");
+  if (status == FLAGOS_VENDOR_OK) {
+    *graph = (Graph){.chip = chip, .device = stream->device, .number = ++chip->captures, .references = 1};
+    graph->last = &graph->first;
+    graph->streams[graph->stream_count++] = stream;
+    graph->next = stream->device->captures;
+    stream->device->captures = graph;
+    stream->capture = graph;
+    stream->place = 0;
+    stream->covered = 0;
+    stream->sequence = 0;
+  }
+  pthread_mutex_unlock(&chip->lock);
+  if (status != FLAGOS_VENDOR_OK)
+    free(graph);
+  return status;
+}
+
+static int32_t capture_status(Stream* stream, uint64_t* number, int32_t* valid) {
+  pthread_mutex_lock(&stream->chip->lock);
+  *number = stream->capture == NULL ? 0 : stream->capture->number;
+  *valid = stream->capture != NULL;
+  pthread_mutex_unlock(&stream->chip->lock);
+  return FLAGOS_VENDOR_OK;
+}
+
+// Lets the streams of a capture go on as before it.
+static void end_capture(Graph* graph) {
+  Graph** link = &graph->device->captures;
+  while (*link != graph)
+    link = &(*link)->next;
+  *link = graph->next;
+  for (int i = 0; i < graph->stream_count; i++)
+    graph->streams[i]->capture = NULL;
+}
+
+static int32_t capture_end(Stream* stream, Graph** out) {
+  Chip* chip = stream->chip;
+  int32_t status = FLAGOS_VENDOR_OK;
+  pthread_mutex_lock(&chip->lock);
+  Graph* graph = stream->capture;
+  if (graph == NULL || graph->streams[0] != stream) {
+    status = chip_fail(FLAGOS_VENDOR_INVALID_ARGUMENT, "no capture began on this stream");
+  } else {
+    int missing = 0;
+    for (int i = 1; i < graph->stream_count; i++)
+      missing += (stream->covered >> i & 1) == 0;
+    end_capture(graph);
+    if (missing > 0) {
+      status = chip_fail(FLAGOS_VENDOR_DEVICE, "%d streams that joined the capture have not come back", missing);
+      release_graph(graph);
+    }
+  }
+  pthread_mutex_unlock(&chip->lock);
+  if (status == FLAGOS_VENDOR_OK)
+    *out = graph;
+  return status;
+}
+
+static int32_t graph_launch(Graph* graph, Stream* stream) {
+  Chip* chip = stream->chip;
+  pthread_mutex_lock(&chip->lock);
+  int32_t status = outcome(stream->device);
+  if (stream->capture != NULL)
+    status = refuse_in_capture("a graph cannot contain another one");
+  if (status == FLAGOS_VENDOR_OK && graph->device != stream->device)
+    status = chip_fail(FLAGOS_VENDOR_INVALID_ARGUMENT, "the graph is of another device than the stream");
+  if (status == FLAGOS_VENDOR_OK)
+    status = queue(stream, (Item){.kind = GRAPH, .graph = graph});
+  if (status == FLAGOS_VENDOR_OK)
+    graph->references++;
+  pthread_mutex_unlock(&chip->lock);
+  return status;
+}
+
+static int32_t graph_destroy(Graph* graph) {
+  Chip* chip = graph->chip;
+  pthread_mutex_lock(&chip->lock);
+  release_graph(graph);
+  pthread_mutex_unlock(&chip->lock);
+  return FLAGOS_VENDOR_OK;
+}
+
 // ------------------------------------------------------------------------------------------------ the vendor
 
 static const char* const aliases[] = {"chip", NULL};
@@ -833,7 +1117,7 @@ static const FlagosVendor table = {
     .struct_size = sizeof(FlagosVendor),
     .major = FLAGOS_VENDOR_MAJOR,
     .minor = FLAGOS_VENDOR_MINOR,
-    .capabilities = 0,
+    .capabilities = FLAGOS_VENDOR_CAPTURES,
     .description = &description,
     .last_error = chip_last_error,
     .probe = probe,
@@ -865,6 +1149,11 @@ static const FlagosVendor table = {
     .event_query = event_query,
     .event_sync = event_sync,
     .event_elapsed = event_elapsed,
+    .capture_begin = capture_begin,
+    .capture_status = capture_status,
+    .capture_end = capture_end,
+    .graph_launch = graph_launch,
+    .graph_destroy = graph_destroy,
 };
 
 const FlagosVendor* flagos_vendor(const FlagosVendorHost* host, const char** reason) {

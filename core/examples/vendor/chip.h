@@ -22,11 +22,13 @@ enum { CHIP_MEMORIES = 8, CHIP_FAILURE = 96 };
 // Work of a kernel, on the heap.
 typedef struct ChipWork {
   void (*compute)(struct ChipWork* work);
+  size_t nbytes; // of all of the work, of which this is the beginning
   ChipMemory memory[CHIP_MEMORIES];
   char failure[CHIP_FAILURE]; // the reason why the work failed, if it did; the device can still be used
 } ChipWork;
 
-// Queues work on a stream, which frees it after it has run. On failure the work stays the caller's.
+// Queues work on a stream, which frees it after it has run, or after the graph that has captured it. On failure the
+// work stays the caller's.
 int32_t chip_queue(struct FlagosVendorStream* stream, ChipWork* work);
 
 #endif

@@ -1121,6 +1121,7 @@ static int32_t run(const FlagosKernel* kernel, const FlagosKernelCall* call) {
   Work* work = calloc(1, sizeof *work);
   if (work == NULL)
     return chip_fail(FLAGOS_VENDOR_DEVICE, "the host has no memory left");
+  work->chip.nbytes = sizeof *work;
   int32_t status = kernel->prepare(call, work);
   bool queued = false;
   if (status == FLAGOS_VENDOR_OK && work->chip.compute != NULL) {

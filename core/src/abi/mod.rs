@@ -5,6 +5,7 @@
 //! panics and turns the outcome into a status; the message waits in a thread-local for `last_error`.
 
 mod events;
+mod graphs;
 mod init;
 mod kernels;
 mod launches;
@@ -12,6 +13,7 @@ mod memory;
 mod operators;
 mod pinned;
 mod recordings;
+mod sharing;
 mod status;
 mod streams;
 mod types;
@@ -79,6 +81,21 @@ pub static API: FlagosApi = FlagosApi {
     vendor: vendor::describe,
     kernels: kernels::table,
     stream_library: kernels::stream,
+    graph_supported: graphs::supported,
+    graph_memory_create: graphs::memory_create,
+    graph_create: graphs::create,
+    graph_capture_begin: graphs::capture_begin,
+    graph_capture_end: graphs::capture_end,
+    graph_replay: graphs::replay,
+    graph_reset: graphs::reset,
+    graph_memory: graphs::memory,
+    graph_device: graphs::device,
+    graph_destroy: graphs::destroy,
+    stream_capture_status: graphs::status_of,
+    memory_sharing: sharing::supported,
+    memory_export: sharing::export,
+    memory_import: sharing::import,
+    memory_close: sharing::close,
 };
 
 /// The table, valid for the life of the process.

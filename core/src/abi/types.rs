@@ -357,6 +357,29 @@ pub struct FlagosLaunch {
     pub(super) launch: crate::kernels::Launch,
 }
 
+/// `graph_capture_begin`: until the end, no thread makes calls that wait for the device or that copy at once.
+pub const FLAGOS_CAPTURE_GLOBAL: i32 = 0;
+
+/// `graph_capture_begin`: until the end, the thread that calls makes no such calls.
+pub const FLAGOS_CAPTURE_THREAD_LOCAL: i32 = 1;
+
+/// `graph_capture_begin`: every thread may make such calls, and any may end the capture.
+pub const FLAGOS_CAPTURE_RELAXED: i32 = 2;
+
+/// `stream_capture_status`: the stream is not captured.
+pub const FLAGOS_CAPTURE_NONE: i32 = 0;
+
+/// `stream_capture_status`: work queued on the stream becomes part of a graph.
+pub const FLAGOS_CAPTURE_ACTIVE: i32 = 1;
+
+/// `stream_capture_status`: something has happened that the capture forbids, and it can only be ended.
+pub const FLAGOS_CAPTURE_INVALID: i32 = 2;
+
+/// A graph made by `graph_create`.
+pub struct FlagosGraph {
+    pub(super) graph: crate::runtime::StreamGraph,
+}
+
 /// The table. Every function may be called from any thread. A function returning `int32_t` returns a
 /// `FLAGOS_*` status unless its comment says otherwise; after a failure `last_error` has the message.
 /// Streams: 0 is the default stream of each device; other ids come from `stream_create`.
@@ -532,6 +555,61 @@ pub struct FlagosApi {
         instance: *mut *mut FlagosVendorInstance,
         handle: *mut *mut FlagosVendorStream,
     ) -> i32,
+
+    /// `FLAGOS_UNSUPPORTED`, and the reason, where the vendor captures no work of streams into graphs.
+    pub graph_supported: extern "C" fn() -> i32,
+    /// New memory that graphs may share; a number, which nobody gives back.
+    pub graph_memory_create: unsafe extern "C" fn(memory: *mut u64) -> i32,
+    /// An empty graph.
+    pub graph_create: unsafe extern "C" fn(graph: *mut *mut FlagosGraph) -> i32,
+    /// Begins to capture the work of a stream, not the default one, into an empty graph: until the end it is not run. What
+    /// captured streams allocate comes from `memory`, or from memory of the graph's own for 0, and stays the graph's until
+    /// `graph_reset`. `mode` is one of `FLAGOS_CAPTURE_*`. Calls that wait for the device or for captured work fail
+    /// meanwhile with `FLAGOS_UNSUPPORTED`.
+    pub graph_capture_begin: unsafe extern "C" fn(
+        graph: *mut FlagosGraph,
+        device: i32,
+        stream: u64,
+        memory: u64,
+        mode: i32,
+    ) -> i32,
+    /// Ends the capture. After a failure the graph is empty, unless the failure is that another thread began the capture.
+    pub graph_capture_end: unsafe extern "C" fn(graph: *mut FlagosGraph) -> i32,
+    /// Queues all captured work on a stream of the graph's device.
+    pub graph_replay: unsafe extern "C" fn(graph: *mut FlagosGraph, stream: u64) -> i32,
+    /// Makes the graph empty; ends its capture if that goes on. Runs that are queued still run.
+    pub graph_reset: unsafe extern "C" fn(graph: *mut FlagosGraph) -> i32,
+    /// The memory that the graph uses.
+    pub graph_memory: unsafe extern "C" fn(graph: *const FlagosGraph, memory: *mut u64) -> i32,
+    /// The graph's device, or -1 when it is empty.
+    pub graph_device: unsafe extern "C" fn(graph: *const FlagosGraph, device: *mut i32) -> i32,
+    /// Resets and destroys a graph. NULL is ignored.
+    pub graph_destroy: unsafe extern "C" fn(graph: *mut FlagosGraph),
+    /// Writes one of `FLAGOS_CAPTURE_NONE`, `FLAGOS_CAPTURE_ACTIVE` and `FLAGOS_CAPTURE_INVALID`.
+    pub stream_capture_status:
+        unsafe extern "C" fn(device: i32, stream: u64, capture: *mut i32) -> i32,
+
+    /// `FLAGOS_UNSUPPORTED`, and the reason, where the vendor shares no device memory between processes.
+    pub memory_sharing: extern "C" fn() -> i32,
+    /// The key by which other processes of this machine import the allocation of the vendor in which an address of a device
+    /// lies, a text to be freed with `string_free`; the address's offset in that, and its size. Whoever sends the key keeps
+    /// the block at the address until every process that imported it has closed it.
+    pub memory_export: unsafe extern "C" fn(
+        device: i32,
+        address: *const c_void,
+        key: *mut *mut c_char,
+        offset: *mut usize,
+        nbytes: *mut usize,
+    ) -> i32,
+    /// Memory of another process, by its key and size, at an address of this one. May be imported again.
+    pub memory_import: unsafe extern "C" fn(
+        device: i32,
+        key: *const c_char,
+        nbytes: usize,
+        address: *mut *mut c_void,
+    ) -> i32,
+    /// Closes memory that `memory_import` gave, once for each call of that. Waits for the device.
+    pub memory_close: unsafe extern "C" fn(device: i32, address: *mut c_void),
 }
 
 // The header's slot has the layout of the registry's.

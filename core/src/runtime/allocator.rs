@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-use super::block::{BlockHandle, BlockId, PoolKind};
+use super::block::{BlockHandle, BlockId, PoolKind, Shelf};
 use super::deferred::Deferred;
 use super::device_state::DeviceState;
+use super::graph_memory::MemoryId;
 use super::pool::{block_size, kind_of, segment_sizes, Pool, Release, Segment};
 use super::ranges::Ranges;
 use super::report;
@@ -116,7 +117,11 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
             if !state.deferred.is_empty() {
                 state.poll(&self.streams, device);
             }
-            if let Some((address, block)) = state.pool.take(stream, size, nbytes) {
+            let mut shelf = stream;
+            if state.pool.shelves.is_capturing() {
+                shelf = self.shelf_in_capture(&mut state, device, stream)?.into();
+            }
+            if let Some((address, block)) = state.pool.take(shelf, size, nbytes) {
                 return allocation(address, block).map(Some);
             }
         }
@@ -129,6 +134,43 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
             kind,
         })
         .map(Some)
+    }
+
+    /// The shelf for what is allocated now on a stream: while the stream is captured, one of the graph's memory.
+    #[cold]
+    fn shelf_in_capture(
+        &self,
+        state: &mut DeviceState,
+        device: usize,
+        stream: u64,
+    ) -> Result<Shelf> {
+        let capture = self.streams.get(device, stream)?.capture()?;
+        let shelves = &mut state.pool.shelves;
+        let memory = capture.and_then(|capture| shelves.memory_of(capture.id));
+        Ok(match memory {
+            Some(memory) => shelves.shelf(memory, stream),
+            // `Streams::get` has found it.
+            None => stream as Shelf,
+        })
+    }
+
+    /// A capture has begun on the device: `id` is the vendor's number. From now on its streams allocate from the memory,
+    /// which serves nothing else until [`CachingAllocator::release_graph`].
+    pub fn begin_graph(&self, device: usize, id: u64, memory: MemoryId) -> Result<()> {
+        self.lock(device)?.pool.shelves.begin(id, memory);
+        Ok(())
+    }
+
+    /// The capture has ended.
+    pub fn end_graph(&self, device: usize, id: u64) -> Result<()> {
+        self.lock(device)?.pool.shelves.end(id);
+        Ok(())
+    }
+
+    /// The graph, or the capture that failed, no longer uses the memory.
+    pub fn release_graph(&self, device: usize, memory: MemoryId) -> Result<()> {
+        self.lock(device)?.pool.shelves.release(memory);
+        Ok(())
     }
 
     /// Gives a block back. Any thread may do so.
@@ -228,6 +270,12 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
                 .with_hint("call it from another thread"));
         }
         let _one_at_a_time = self.device(device)?.giving_back.lock();
+        if self.lock(device)?.pool.shelves.is_capturing() {
+            let message = "a graph is being captured, and giving memory back waits for the device";
+            return Err(Error::unsupported("mem_empty_cache", message)
+                .with_context("device", device)
+                .with_hint("call it before the capture, or after it"));
+        }
         self.lock(device)?.poll(&self.streams, device);
         self.give_back(device, None)
     }
@@ -266,10 +314,12 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         if let Some(found) = self.attempt(request)? {
             return Ok(found);
         }
-        // Giving memory back waits for streams, which work running on a stream must not do.
-        if !self.vendor.in_stream_work() {
+        // Giving memory back waits for streams, which work running on a stream must not do, and nobody during a capture.
+        let capturing = self.lock(device)?.pool.shelves.is_capturing();
+        if !capturing && !self.vendor.in_stream_work() {
             let _one_at_a_time = self.device(device)?.giving_back.lock();
-            self.give_back(device, Some((stream, kind)))?;
+            // `Streams::get` has found it above.
+            self.give_back(device, Some((stream as Shelf, kind)))?;
             if let Some(found) = self.attempt(request)? {
                 self.lock(device)?.pool.tallies.num_alloc_retries += 1;
                 return Ok(found);
@@ -307,9 +357,13 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         } = request;
         let mut state = self.lock(device)?;
         // Another thread may have freed a block meanwhile.
-        let mut taken = state.pool.take(stream, size, nbytes);
-        if taken.is_none() && self.grow(&mut state, device, stream, size, kind)? {
-            taken = state.pool.take(stream, size, nbytes);
+        let shelf = match state.pool.shelves.is_capturing() {
+            true => self.shelf_in_capture(&mut state, device, stream)?,
+            false => stream as Shelf,
+        };
+        let mut taken = state.pool.take(shelf.into(), size, nbytes);
+        if taken.is_none() && self.grow(&mut state, device, (stream, shelf), size, kind)? {
+            taken = state.pool.take(shelf.into(), size, nbytes);
         }
         taken
             .map(|(address, block)| allocation(address, block))
@@ -321,7 +375,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         &self,
         state: &mut DeviceState,
         device: usize,
-        stream: u64,
+        place: (u64, Shelf),
         size: usize,
         kind: PoolKind,
     ) -> Result<bool> {
@@ -335,7 +389,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
                 Ok(address) => {
                     let address = address.as_ptr() as usize;
                     self.segments.insert(address, segment, device);
-                    state.pool.add_segment(stream, kind, address, segment);
+                    state.pool.add_segment(place, kind, address, segment);
                     return Ok(true);
                 }
                 Err(error) if error.kind() == crate::ErrorKind::OutOfMemory => {
@@ -349,7 +403,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
 
     /// Gives wholly free segments back to the vendor, in three steps: the segments leave the cache, so that no new
     /// allocation uses them; all work that may still touch them finishes; the vendor frees them.
-    fn give_back(&self, device: usize, only: Option<(u64, PoolKind)>) -> Result<()> {
+    fn give_back(&self, device: usize, only: Option<(Shelf, PoolKind)>) -> Result<()> {
         let retired = self.lock(device)?.pool.retire(only);
         if retired.is_empty() {
             return Ok(());

@@ -137,7 +137,7 @@ mod tests {
         let (mut bins, mut blocks) = (Bins::new(), Blocks::default());
         let ids: Vec<_> = sizes
             .iter()
-            .map(|&size| blocks.insert(Block::free(0x1000, size, 0, PoolKind::Large)))
+            .map(|&size| blocks.insert(Block::free(0x1000, size, (0, 0), PoolKind::Large)))
             .collect();
         ids.iter().for_each(|&id| bins.insert(&mut blocks, id));
         (bins, blocks, ids)

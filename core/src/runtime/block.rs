@@ -11,6 +11,9 @@ pub(super) type BlockId = u32;
 /// The id that stands for no block.
 pub(super) const NONE: BlockId = u32::MAX;
 
+/// A place for bins in a [`super::pool::Pool`].
+pub(super) type Shelf = u32;
+
 /// Which of the two pools a block belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -61,8 +64,10 @@ pub(super) struct Block {
     /// Neighbours in the same bin.
     pub(super) bin_prev: BlockId,
     pub(super) bin_next: BlockId,
-    /// The stream whose pool the block belongs to.
+    /// The stream in whose order the block is reused.
     pub(super) stream: u32,
+    /// The bins that the block returns to: those of the stream, or of the stream within the memory of graphs.
+    pub(super) shelf: Shelf,
     /// Events that must pass before a deferred block is free.
     pub(super) events: u32,
     /// Raised each time the block is freed.
@@ -73,7 +78,12 @@ pub(super) struct Block {
 
 impl Block {
     /// A free block alone in its segment.
-    pub(super) fn free(address: usize, size: usize, stream: u32, pool: PoolKind) -> Self {
+    pub(super) fn free(
+        address: usize,
+        size: usize,
+        (stream, shelf): (u32, Shelf),
+        pool: PoolKind,
+    ) -> Self {
         Self {
             address,
             size,
@@ -84,6 +94,7 @@ impl Block {
             bin_prev: NONE,
             bin_next: NONE,
             stream,
+            shelf,
             events: 0,
             generation: 0,
             state: State::Free,
@@ -232,7 +243,7 @@ mod tests {
     #[test]
     fn a_freed_handle_does_not_resolve() {
         let mut blocks = Blocks::default();
-        let id = blocks.insert(Block::free(0, 512, 0, PoolKind::Small));
+        let id = blocks.insert(Block::free(0, 512, (0, 0), PoolKind::Small));
         blocks[id].state = State::Allocated;
         let handle = blocks.handle(0, id);
         assert_eq!(blocks.resolve(handle), Some(id));

@@ -15,7 +15,7 @@ use super::vendor::{Event, Vendor};
 enum Waiting {
     /// An event recorded when the block was freed.
     Event(Arc<dyn Event>),
-    /// The end of all queued work, because no event could be recorded.
+    /// The end of all queued work, because no event could be recorded, or the stream was being captured.
     Idle,
 }
 
@@ -54,6 +54,11 @@ impl<T: Copy> Deferred<T> {
         let Ok(target) = streams.get(device, stream) else {
             return false;
         };
+        // An event recorded in a capture becomes a part of the graph, which nothing reaches.
+        if target.capture().is_ok_and(|capture| capture.is_some()) {
+            self.wait(stream, Waiting::Idle, block);
+            return true;
+        }
         let event = match self.spare.pop() {
             Some(event) => Ok(event),
             None => vendor.event(device, false),
@@ -68,6 +73,11 @@ impl<T: Copy> Deferred<T> {
             Err(_) if target.is_idle() => return false,
             Err(_) => Waiting::Idle,
         };
+        self.wait(stream, waiting, block);
+        true
+    }
+
+    fn wait(&mut self, stream: u64, waiting: Waiting, block: T) {
         self.waiting += 1;
         match self.queues.iter_mut().find(|(id, _)| *id == stream) {
             Some((_, queue)) => queue.push_back((waiting, block)),
@@ -75,7 +85,6 @@ impl<T: Copy> Deferred<T> {
                 .queues
                 .push((stream, VecDeque::from([(waiting, block)]))),
         }
-        true
     }
 
     /// Calls `done` for each block and stream whose event has passed.

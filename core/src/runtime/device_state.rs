@@ -20,8 +20,11 @@ pub(super) struct DeviceState {
 }
 
 impl DeviceState {
-    /// Returns blocks that other streams have finished using to the cache.
+    /// Returns blocks that other streams have finished using to the cache. During a capture nothing may be asked.
     pub(super) fn poll(&mut self, streams: &Streams, device: usize) {
+        if self.pool.shelves.is_capturing() {
+            return;
+        }
         let Self { pool, deferred, .. } = self;
         deferred.poll(streams, device, |id| {
             let block = &mut pool.blocks[id];

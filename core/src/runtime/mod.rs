@@ -8,6 +8,8 @@ mod bins;
 mod block;
 mod deferred;
 mod device_state;
+mod graph_memory;
+mod graphs;
 pub mod launch;
 mod live;
 mod pinned;
@@ -29,13 +31,15 @@ use std::sync::Arc;
 
 pub use allocator::{Allocation, CachingAllocator};
 pub use block::{BlockHandle, PoolKind};
+pub use graph_memory::MemoryId;
+pub use graphs::StreamGraph;
 pub use live::LiveBlocks;
 pub use pinned::{PinnedAllocation, PinnedAllocator};
 pub use stats::{DurationStat, MemoryStats, PinnedStats, Stat, StatArray};
 pub use streams::Streams;
 pub use vendor::{
-    launch_closure, DeviceProperties, Event, HostFn, LibraryHandle, MemoryInfo, Stream, Vendor,
-    ALIGNMENT,
+    launch_closure, Capture, CaptureMode, DeviceProperties, Event, Exported, Graph, HostFn,
+    LibraryHandle, MemoryInfo, Sharing, Stream, Vendor, ALIGNMENT,
 };
 
 use crate::error::Result;

@@ -3,11 +3,15 @@
 //! Each stream has two sets of bins, small and large, because memory freed in the order of a stream
 //! may be reused at once by that stream only. Blocks are split on allocation and merged with their
 //! free neighbours when freed.
+//!
+//! A *shelf* is a place for such bins. Shelves below [`MAX_STREAMS`] are those of the streams. The memory of graphs has shelves
+//! of its own (see [`super::graph_memory`]), so that nothing else gets what a graph will use again.
 
 use crate::error::{Error, Result};
 
 use super::bins::Bins;
-use super::block::{Block, BlockHandle, BlockId, Blocks, PoolKind, State, NONE};
+use super::block::{Block, BlockHandle, BlockId, Blocks, PoolKind, Shelf, State, NONE};
+use super::graph_memory::Shelves;
 use super::stats::Tallies;
 use super::streams::MAX_STREAMS;
 
@@ -76,8 +80,10 @@ pub(super) struct Pool {
     device: usize,
     pub(super) blocks: Blocks,
     pub(super) tallies: Tallies,
-    /// Indexed by stream; made when a stream first allocates.
+    /// Indexed by shelf; made when a shelf first allocates.
     bins: Vec<Option<Box<[Bins; 2]>>>,
+    /// The shelves of graphs.
+    pub(super) shelves: Shelves,
 }
 
 impl Pool {
@@ -87,19 +93,21 @@ impl Pool {
             blocks: Blocks::default(),
             tallies: Tallies::default(),
             bins: (0..MAX_STREAMS).map(|_| None).collect(),
+            shelves: Shelves::default(),
         }
     }
 
-    /// Takes a free block of at least `size` bytes from the bins of `stream`, if there is one.
+    /// Takes a free block of at least `size` bytes from the bins of `shelf`, if there is one. The shelf of a stream has its
+    /// number.
     #[inline]
     pub(super) fn take(
         &mut self,
-        stream: u64,
+        shelf: u64,
         size: usize,
         requested: usize,
     ) -> Option<(usize, BlockHandle)> {
         let kind = kind_of(size);
-        let bins = self.bins.get_mut(usize::try_from(stream).ok()?)?.as_mut()?;
+        let bins = self.bins.get_mut(usize::try_from(shelf).ok()?)?.as_mut()?;
         let bins = &mut bins[kind as usize];
         let blocks = &mut self.blocks;
         let id = bins.find(blocks, size)?;
@@ -118,7 +126,8 @@ impl Pool {
             let block = &mut blocks[id];
             block.size = size;
             let next = block.next;
-            let mut tail = Block::free(block.address + size, rest, block.stream, kind);
+            let place = (block.stream, block.shelf);
+            let mut tail = Block::free(block.address + size, rest, place, kind);
             (tail.prev, tail.next) = (id, next);
             let tail = blocks.insert(tail);
             blocks[id].next = tail;
@@ -142,11 +151,22 @@ impl Pool {
         Some((block.address, blocks.handle(self.device, id)))
     }
 
-    /// Adds a segment obtained from the vendor for `stream`.
-    pub(super) fn add_segment(&mut self, stream: u64, kind: PoolKind, address: usize, size: usize) {
-        let block = Block::free(address, size, stream as u32, kind);
+    /// Adds a segment obtained from the vendor for a shelf of `stream`.
+    pub(super) fn add_segment(
+        &mut self,
+        (stream, shelf): (u64, Shelf),
+        kind: PoolKind,
+        address: usize,
+        size: usize,
+    ) {
+        let block = Block::free(address, size, (stream as u32, shelf), kind);
         let id = self.blocks.insert(block);
-        let bins = &mut self.bins[stream as usize];
+        let place = shelf as usize;
+        if place >= self.bins.len() {
+            self.bins.resize_with(place + 1, || None);
+        }
+        self.shelves.grew(shelf);
+        let bins = &mut self.bins[place];
         let bins = bins.get_or_insert_with(|| Box::new([Bins::new(), Bins::new()]));
         bins[kind as usize].insert(&mut self.blocks, id);
         self.tallies.segment.add(kind, 1);
@@ -193,10 +213,10 @@ impl Pool {
     #[inline]
     pub(super) fn reclaim(&mut self, id: BlockId) {
         let block = &self.blocks[id];
-        let (kind, size, stream) = (block.pool, block.size, block.stream);
+        let (kind, size, shelf) = (block.pool, block.size, block.shelf);
         self.tallies.active.sub(kind, 1);
         self.tallies.active_bytes.sub(kind, size);
-        let Some(bins) = self.bins[stream as usize].as_mut() else {
+        let Some(bins) = self.bins[shelf as usize].as_mut() else {
             return;
         };
         let bins = &mut bins[kind as usize];
@@ -230,12 +250,14 @@ impl Pool {
         }
     }
 
-    /// Takes every wholly free segment out of the bins, of one stream and pool or of all. Segments taken out
-    /// stay counted as reserved until [`Pool::forget`], or return to the bins with [`Pool::restore`].
-    pub(super) fn retire(&mut self, only: Option<(u64, PoolKind)>) -> Vec<Segment> {
+    /// Takes every wholly free segment out of the bins, of one shelf and pool or of all, but for the memory of graphs that
+    /// are there. Segments taken out stay counted as reserved until [`Pool::forget`], or return to the bins with [`Pool::restore`].
+    pub(super) fn retire(&mut self, only: Option<(Shelf, PoolKind)>) -> Vec<Segment> {
+        let shelves = &self.shelves;
         let wanted = |block: &Block| {
-            let chosen = only.is_none_or(|(s, k)| u64::from(block.stream) == s && block.pool == k);
-            chosen && block.state == State::Free && !block.is_split()
+            let chosen =
+                only.is_none_or(|(shelf, kind)| block.shelf == shelf && block.pool == kind);
+            chosen && block.state == State::Free && !block.is_split() && !shelves.keeps(block.shelf)
         };
         let free = self.blocks.iter().filter(|(_, block)| wanted(block));
         let segments: Vec<_> = free
@@ -248,8 +270,8 @@ impl Pool {
         for segment in &segments {
             let block = &mut self.blocks[segment.id];
             block.state = State::Retired;
-            let (stream, kind) = (block.stream as usize, block.pool as usize);
-            if let Some(bins) = self.bins[stream].as_mut() {
+            let (shelf, kind) = (block.shelf as usize, block.pool as usize);
+            if let Some(bins) = self.bins[shelf].as_mut() {
                 bins[kind].remove(&mut self.blocks, segment.id);
             }
         }
@@ -259,8 +281,9 @@ impl Pool {
     /// Forgets retired segments, which the vendor has freed.
     pub(super) fn forget(&mut self, segments: &[Segment]) {
         for segment in segments {
-            let kind = self.blocks[segment.id].pool;
+            let (kind, shelf) = (self.blocks[segment.id].pool, self.blocks[segment.id].shelf);
             self.blocks.remove(segment.id);
+            self.shelves.shrank(shelf);
             self.tallies.segment.sub(kind, 1);
             self.tallies.reserved_bytes.sub(kind, segment.size);
             self.tallies.num_device_free += 1;
@@ -272,8 +295,8 @@ impl Pool {
         for segment in segments {
             let block = &mut self.blocks[segment.id];
             block.state = State::Free;
-            let (stream, kind) = (block.stream as usize, block.pool as usize);
-            if let Some(bins) = self.bins[stream].as_mut() {
+            let (shelf, kind) = (block.shelf as usize, block.pool as usize);
+            if let Some(bins) = self.bins[shelf].as_mut() {
                 bins[kind].insert(&mut self.blocks, segment.id);
             }
         }
@@ -315,6 +338,7 @@ impl Pool {
                 assert_eq!(next.prev, id);
                 assert_eq!(block.address + block.size, next.address);
                 assert_eq!((block.stream, block.pool), (next.stream, next.pool));
+                assert_eq!(block.shelf, next.shelf);
                 assert!(
                     !(block.state == State::Free && next.state == State::Free),
                     "not merged"
@@ -355,7 +379,7 @@ mod tests {
 
     fn pool() -> Pool {
         let mut pool = Pool::new(0);
-        pool.add_segment(0, PoolKind::Small, BASE, SMALL_SEGMENT);
+        pool.add_segment((0, 0), PoolKind::Small, BASE, SMALL_SEGMENT);
         pool
     }
 

@@ -50,6 +50,8 @@ pub(super) fn out_of_memory(
     }
     let hint = if let Some(hint) = refusal.and_then(Error::hint) {
         hint
+    } else if state.pool.shelves.is_capturing() {
+        "while a graph is captured, no cached memory can be given back: free memory and empty the cache before the capture"
     } else if state.limit < state.total {
         "free tensors, or raise the memory fraction of this process"
     } else if cached >= nbytes as u64 {

@@ -44,6 +44,42 @@ pub struct MemoryInfo {
 /// A C function queued on a stream. It must not unwind.
 pub type HostFn = unsafe extern "C" fn(*mut c_void);
 
+/// Which threads may not, while a stream is captured, make calls that wait for the device or that copy at once. Such a
+/// call fails, and makes the capture invalid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(i32)]
+pub enum CaptureMode {
+    /// All threads.
+    #[default]
+    Global = 0,
+    /// The thread that began the capture.
+    ThreadLocal = 1,
+    /// None. The capture may end on another thread than it began on.
+    Relaxed = 2,
+}
+
+impl CaptureMode {
+    /// The mode of a number of the C interfaces.
+    #[must_use]
+    pub const fn from_number(number: i32) -> Option<Self> {
+        match number {
+            0 => Some(Self::Global),
+            1 => Some(Self::ThreadLocal),
+            2 => Some(Self::Relaxed),
+            _ => None,
+        }
+    }
+}
+
+/// The capture that a stream belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capture {
+    /// The same number for all streams of one capture, another one for each capture of the device, never 0.
+    pub id: u64,
+    /// False once something has happened that the capture forbids: it can only be ended then.
+    pub valid: bool,
+}
+
 /// A family of devices. Devices are numbered from 0 to `device_count() - 1`.
 pub trait Vendor: Send + Sync {
     /// The name by which `FLAGOS_VENDOR` selects the vendor.
@@ -150,8 +186,55 @@ pub trait Vendor: Send + Sync {
         Err(lacks(self.name(), "load_module", "launches no kernels"))
     }
 
+    /// The capability of capturing the work of streams into graphs. Fails with `Unsupported`, and the reason, where the
+    /// vendor does not have it.
+    fn captures(&self) -> Result<()> {
+        Err(lacks(self.name(), "capture", "records no graphs"))
+    }
+
+    /// The capability of sharing device memory between processes. Fails with `Unsupported`, and the reason, where the
+    /// vendor does not have it.
+    fn sharing(&self) -> Result<&dyn Sharing> {
+        Err(lacks(
+            self.name(),
+            "sharing",
+            "shares no memory between processes",
+        ))
+    }
+
     /// Called in a forked child, where no thread of the vendor exists any more.
     fn after_fork_in_child(&self) {}
+}
+
+/// Device memory as other processes of the machine know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// The key of an allocation: a text without spaces, by which other processes import the whole of it.
+    pub key: String,
+    /// The bytes from the beginning of the allocation to the address that was exported.
+    pub offset: usize,
+    /// The bytes of the allocation.
+    pub nbytes: usize,
+}
+
+/// The capability of sharing device memory between processes.
+pub trait Sharing: Send + Sync {
+    /// The key of the live [`Vendor::alloc`] in which an address of `device` lies. The allocation has to stay until every
+    /// process that imported it has closed it.
+    fn export(&self, device: usize, address: NonNull<u8>) -> Result<Exported>;
+
+    /// The memory of another process, at an address of this one. Importing it again gives the same address, and each is to be
+    /// closed.
+    ///
+    /// # Safety
+    /// `key` and `nbytes` are those of an [`Exported`] of memory that is still there.
+    unsafe fn import(&self, device: usize, key: &str, nbytes: usize) -> Result<NonNull<u8>>;
+
+    /// Closes imported memory, after waiting for the device, on which queued work may use it.
+    ///
+    /// # Safety
+    /// The address is that of an [`Sharing::import`] on `device` that was not closed, and nobody uses it any more.
+    unsafe fn close(&self, device: usize, address: NonNull<u8>);
 }
 
 /// A stream of a vendor that is a library, as `flagos_vendor.h` has it. The handles live as long as the stream.
@@ -210,6 +293,37 @@ pub trait Stream: Send + Sync {
     /// was never recorded is no constraint.
     fn wait(&self, event: &dyn Event) -> Result<()>;
 
+    /// Begins a capture: until its end, work queued on the stream is not run but becomes part of a graph. A stream that
+    /// waits for an event recorded in the capture joins it, and must come back, by an event that this stream waits for.
+    ///
+    /// While the stream is captured it cannot be waited for or asked whether it is idle, nor can an event recorded in the
+    /// capture, nor the device. It takes neither copies of ordinary memory nor functions of the host, whose context
+    /// serves one call. All these fail with `Unsupported`, and change nothing.
+    fn begin_capture(&self, mode: CaptureMode) -> Result<()> {
+        let _ = mode;
+        Err(no_graphs("begin_capture"))
+    }
+
+    /// The capture that the stream belongs to, if any. Called for each allocation while a stream is captured.
+    fn capture(&self) -> Result<Option<Capture>> {
+        Ok(None)
+    }
+
+    /// Ends the capture that began on this stream, whether this succeeds or not. The graph can be run for as long as the
+    /// memory that it uses is there.
+    fn end_capture(&self) -> Result<Arc<dyn Graph>> {
+        Err(no_graphs("end_capture"))
+    }
+
+    /// Queues all work of a graph of the same device.
+    ///
+    /// # Safety
+    /// The memory that the graph uses stays valid until it has run.
+    unsafe fn replay(&self, graph: &dyn Graph) -> Result<()> {
+        let _ = graph;
+        Err(no_graphs("replay"))
+    }
+
     /// The stream as the library of the vendor knows it, by whose kernels the library computes on it; none for a vendor
     /// that is no library. Called for each kernel.
     fn library_handle(&self) -> Option<LibraryHandle> {
@@ -221,6 +335,17 @@ pub trait Stream: Send + Sync {
     fn native_handle(&self) -> Option<*mut c_void> {
         None
     }
+}
+
+#[cold]
+fn no_graphs(operation: &'static str) -> Error {
+    Error::unsupported(operation, "the streams of this vendor record no graphs")
+}
+
+/// Work that was captured. It is destroyed by the drop, after the runs that are queued.
+pub trait Graph: Send + Sync {
+    /// The graph as `Any`, in which a vendor's streams find the vendor's own type.
+    fn as_any(&self) -> &dyn Any;
 }
 
 /// A point in a stream. Before the first record it counts as finished.

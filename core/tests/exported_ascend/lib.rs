@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use flagos_core::runtime::Vendor;
 use flagos_core::vendors::ascend::ENTRY;
 use flagos_core::vendors::library::{
-    Export, FLAGOS_VENDOR_EXTERNAL_STREAMS, FLAGOS_VENDOR_NATIVE_HANDLES,
+    Export, FLAGOS_VENDOR_CAPTURES, FLAGOS_VENDOR_EXTERNAL_STREAMS, FLAGOS_VENDOR_NATIVE_HANDLES,
 };
 use flagos_core::vendors::{Description, Serving, Settings};
 use flagos_core::{Error, Result};
@@ -35,7 +35,7 @@ impl Export for Ascend {
         &DESCRIPTION
     }
     fn capabilities() -> u64 {
-        FLAGOS_VENDOR_NATIVE_HANDLES | FLAGOS_VENDOR_EXTERNAL_STREAMS
+        FLAGOS_VENDOR_NATIVE_HANDLES | FLAGOS_VENDOR_EXTERNAL_STREAMS | FLAGOS_VENDOR_CAPTURES
     }
     fn probe() -> Result<usize> {
         (ENTRY.survey)(&settings()).map_err(|reason| Error::device("probe", reason))

@@ -6,8 +6,11 @@
 
 #![cfg(all(unix, not(loom)))]
 
+mod captures;
+mod faults;
 mod memory;
 mod process;
+mod shared;
 mod simulated;
 mod streams;
 

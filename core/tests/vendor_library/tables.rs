@@ -41,8 +41,10 @@ const SIZE: usize = size_of::<FlagosVendor>();
 const FIRST_SLOT: usize = offset_of!(FlagosVendor, last_error);
 const SLOTS: usize = (offset_of!(FlagosVendor, reserved) - FIRST_SLOT) / size_of::<usize>();
 /// The slots of capabilities, which come last.
-const OPTIONAL: usize = 9;
-const KNOWN: u64 = 31;
+const OPTIONAL: usize = 14;
+const KNOWN: u64 = 63;
+/// The bits of version 1.0.
+const KNOWN_1_0: u64 = 31;
 
 #[test]
 fn a_table_that_is_null_or_unaligned_is_refused() {
@@ -99,6 +101,40 @@ fn all_missing_functions_are_named() {
     assert!(error.contains(missing), "{error}");
 }
 
+/// Does nothing as `FlagosVendor::capture_begin`.
+unsafe extern "C" fn begin(_: *mut FlagosVendorStream, _: i32) -> i32 {
+    FLAGOS_VENDOR_OK
+}
+
+#[test]
+fn what_version_1_0_reserves_is_reserved_there() {
+    let mut table = exported::table(true);
+    table.minor = 0;
+    let library = adopt(&table).expect("taken");
+    assert_eq!(library.version(), (FLAGOS_VENDOR_MAJOR, 0));
+    table.capture_begin = Some(begin);
+    let error = adopt(&table).expect_err("refused");
+    assert!(
+        error.contains("reserved slot 0 of the table is not NULL"),
+        "{error}"
+    );
+    table.capture_begin = None;
+    table.capabilities |= FLAGOS_VENDOR_CAPTURES;
+    let error = adopt(&table).expect_err("refused");
+    assert!(
+        error.contains("the bits 0x20, which have no meaning in version 1.0"),
+        "{error}"
+    );
+    // A slot without its bit is left alone, as any other capability's.
+    let mut table = exported::table(true);
+    table.capture_begin = Some(begin);
+    assert!(!adopt(&table).expect("taken").can(FLAGOS_VENDOR_CAPTURES));
+    table.capabilities |= FLAGOS_VENDOR_CAPTURES;
+    let error = adopt(&table).expect_err("refused");
+    let missing = "capture_status, capture_end, graph_launch, graph_destroy are missing";
+    assert!(error.contains(missing), "{error}");
+}
+
 #[test]
 fn a_longer_table_of_a_newer_version_is_taken() {
     #[repr(C)]
@@ -128,10 +164,10 @@ proptest! {
     fn tables_are_taken_as_the_model_says(
         size in prop_oneof![3 => Just(SIZE), 1 => 0..SIZE],
         major in prop_oneof![6 => Just(FLAGOS_VENDOR_MAJOR), 1 => any::<u32>()],
-        minor in prop_oneof![3 => Just(FLAGOS_VENDOR_MINOR), 1 => any::<u32>()],
+        minor in prop_oneof![3 => Just(FLAGOS_VENDOR_MINOR), 1 => Just(0), 1 => any::<u32>()],
         bits in prop_oneof![3 => 0..=KNOWN, 1 => any::<u64>()],
         nulls in prop_oneof![3 => Just(vec![]), 1 => vec(0..SLOTS, 1..4)],
-        reserved in prop_oneof![4 => Just(None), 1 => (0_usize..32).prop_map(Some)],
+        reserved in prop_oneof![4 => Just(None), 1 => (0_usize..27).prop_map(Some)],
         described in prop_oneof![8 => Just(true), 1 => Just(false)],
     ) {
         let mut table = exported::table(true);
@@ -154,10 +190,12 @@ proptest! {
             FLAGOS_VENDOR_NATIVE_HANDLES,
             FLAGOS_VENDOR_EXTERNAL_STREAMS,
             FLAGOS_VENDOR_LAUNCHES,
+            FLAGOS_VENDOR_CAPTURES,
         ];
+        let known = if minor == 0 { KNOWN_1_0 } else { KNOWN };
         let fits = size == SIZE
             && major == FLAGOS_VENDOR_MAJOR
-            && (newer || bits & !KNOWN == 0)
+            && (newer || bits & !known == 0)
             && (newer || reserved.is_none())
             && nulls.iter().all(|&slot| slot >= SLOTS - OPTIONAL)
             && optional.iter().all(|bit| bits & bit == 0)

@@ -397,6 +397,15 @@ bool LibraryCall::run(
   call.resize = &set_sizes;
   call.context = &workspaces;
   if (form.random) {
+    if (native->is_capturing(device_)) {
+      raise(
+          FLAGOS_UNSUPPORTED,
+          "flagos: " + form.name +
+              " draws random numbers, which every run of the graph that is being captured would repeat: draw them "
+              "before "
+              "the capture, into a tensor that the graph reads (vendor: " +
+              native->vendor + ")");
+    }
     // The generator is the CPU's, so that all that falls back draws from it too: a number of it seeds the call.
     const at::Generator& given = generator_.defined() ? generator_ : default_generator(device_);
     const at::Generator native = native_generator(given);

@@ -389,6 +389,9 @@ void call_cpu(
     const Traits& traits,
     const std::string& name,
     const std::string& why) {
+  if (!traits.metadata_only) {
+    refuse_while_capturing(name, why);
+  }
   const bool shows_requires_grad = native_keys.has(native->compressed);
   serve(
       op,
@@ -438,7 +441,7 @@ class LibraryKernel final : public c10::OperatorKernel {
       why_not = "the plan routes it to the CPU";
     } else if (C10_UNLIKELY(!native_keys_.has(native->dense))) {
       why_not = "kernels of libraries take dense tensors only";
-    } else if (call_library(kernel_, stack, num_arguments_, traits_.counts_versions, why_not)) {
+    } else if (by_library(stack, why_not)) {
       log(native->name.c_str());
       return;
     }
@@ -452,6 +455,15 @@ class LibraryKernel final : public c10::OperatorKernel {
   }
 
  private:
+  bool by_library(torch::jit::Stack* stack, std::string& why_not) {
+    try {
+      return call_library(kernel_, stack, num_arguments_, traits_.counts_versions, why_not);
+    } catch (c10::Error& error) {
+      name_while_capturing(error, name_.c_str());
+      throw;
+    }
+  }
+
   void log(const char* backend) {
     if (C10_UNLIKELY(logs_dispatch(slot_))) {
       core->op_log_dispatch(name_.c_str(), backend);
@@ -468,6 +480,17 @@ class LibraryKernel final : public c10::OperatorKernel {
 };
 
 } // namespace
+
+void refuse_while_capturing(const std::string& name, const std::string& why) {
+  if (C10_UNLIKELY(device_open && native->is_capturing(current_device()))) {
+    raise(
+        FLAGOS_UNSUPPORTED,
+        "flagos: " + name + " would be served by the CPU (" + why +
+            "), which a graph that is being captured cannot repeat: call it outside of the capture, or serve it by a "
+            "kernel of the device (vendor: " +
+            native->vendor + ")");
+  }
+}
 
 torch::CppFunction library_kernel(const c10::OperatorHandle& op, c10::DispatchKey native_key) {
   return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LibraryKernel>(op, native_key));

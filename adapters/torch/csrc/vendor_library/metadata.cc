@@ -118,8 +118,13 @@ at::Tensor view_as_complex(const at::Tensor& self) {
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   Slot<at::_ops::_local_scalar_dense>::enter();
   const at::Tensor element = at::empty({}, self.options().device(c10::kCPU));
-  queue_copy(self.device().index(), element.mutable_data_ptr(), self.const_data_ptr(), self.itemsize());
-  wait_for_stream(self.device().index());
+  try {
+    queue_copy(self.device().index(), element.mutable_data_ptr(), self.const_data_ptr(), self.itemsize());
+    wait_for_stream(self.device().index());
+  } catch (c10::Error& error) {
+    name_while_capturing(error, Slot<at::_ops::_local_scalar_dense>::name);
+    throw;
+  }
   return element.item();
 }
 

@@ -8,6 +8,7 @@
 #include "aten/copy.h"
 #include "aten/layout.h"
 #include "aten/register.h"
+#include "aten/route.h"
 #include "runtime/allocator.h"
 #include "runtime/mirrors.h"
 #include "runtime/register.h"
@@ -92,6 +93,12 @@ class LibraryNative final : public Native {
     serve_by_library(op, stack, traits);
   }
 
+  bool is_capturing(c10::DeviceIndex device) const override {
+    int32_t capture = FLAGOS_CAPTURE_NONE;
+    check(core->stream_capture_status(device, current_stream(device), &capture));
+    return capture != FLAGOS_CAPTURE_NONE;
+  }
+
   void resize(c10::StorageImpl* storage, size_t nbytes) const override {
     const c10::DeviceIndex device = storage->device().index();
     c10::DataPtr data = device_memory(nbytes, device);
@@ -101,6 +108,16 @@ class LibraryNative final : public Native {
   }
 
   void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) const override {
+    try {
+      copy_any(to, from, non_blocking);
+    } catch (c10::Error& error) {
+      name_while_capturing(error, "aten::copy_");
+      throw;
+    }
+  }
+
+ private:
+  static void copy_any(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
     if (from._is_zerotensor()) { // has no memory
       to.zero_();
       return;
@@ -121,7 +138,6 @@ class LibraryNative final : public Native {
     copy_on_host(to, from);
   }
 
- private:
   static void copy_within(at::Tensor& to, const at::Tensor& from) {
     if (is_plain_copy(to, from)) {
       copy_device_memory(to.device().index(), to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes());
@@ -133,6 +149,7 @@ class LibraryNative final : public Native {
     } else if (copy_by_library(to, from, declined)) {
       return;
     }
+    refuse_while_capturing("aten::copy_", declined);
     check(core->op_record_fallback("aten::copy_", declined.c_str()));
     copy_on_host(to, from);
   }

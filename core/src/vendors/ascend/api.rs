@@ -14,7 +14,7 @@ use crate::runtime::HostFn;
 pub(super) type Code = c_int;
 /// `ACL_SUCCESS`.
 pub(super) const SUCCESS: Code = 0;
-/// A stream, an event or a context.
+/// A stream, an event, a context or a graph.
 pub(super) type Handle = *mut c_void;
 /// A function that returns a text of the library, or null.
 type Text = unsafe extern "C" fn() -> *const c_char;
@@ -44,6 +44,16 @@ pub(super) const RECORD_COMPLETE: i32 = 1;
 pub(super) const STREAM_COMPLETE: i32 = 0;
 /// `ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC`.
 pub(super) const STREAM_FLAGS: u32 = 0x1 | 0x2;
+/// `ACL_MODEL_RI_CAPTURE_STATUS_NONE`: the stream is not captured.
+pub(super) const CAPTURE_NONE: i32 = 0;
+/// `ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE`; any other status is that of an invalid capture.
+pub(super) const CAPTURE_ACTIVE: i32 = 1;
+/// The bytes of a key of memory, with its end.
+pub(super) const KEY_BYTES: usize = 65;
+/// `ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION`: every process that has the key may import.
+pub(super) const EXPORT_TO_ALL: u64 = 1;
+/// `ACL_RT_OVERFLOW_MODE_INFNAN`: what overflows becomes infinite, and not the largest number.
+pub(super) const OVERFLOW_TO_INFINITY: i32 = 1;
 /// `ACL_CALLBACK_BLOCK`: the stream goes on after the function.
 pub(super) const CALLBACK_BLOCK: i32 = 1;
 /// `aclrtDevAttr`.
@@ -141,6 +151,16 @@ acl_api! {
         aclrtLaunchHostFunc(Handle, HostFn, *mut c_void);
         aclsysGetVersionNum(*const c_char, *mut i32);
         aclrtCtxSetSysParamOpt(i32, i64);
+        aclrtIpcMemGetExportKey(*mut c_void, usize, *mut c_char, usize, u64);
+        aclrtIpcMemImportByKey(*mut *mut c_void, *const c_char, u64);
+        aclrtIpcMemClose(*const c_char);
+        aclrtSetDeviceSatMode(i32);
+        aclmdlRICaptureBegin(Handle, i32);
+        aclmdlRICaptureGetInfo(Handle, *mut i32, *mut Handle);
+        aclmdlRICaptureEnd(Handle, *mut Handle);
+        aclmdlRICaptureThreadExchangeMode(*mut i32);
+        aclmdlRIExecuteAsync(Handle, Handle);
+        aclmdlRIDestroy(Handle);
     }
     texts {
         aclGetRecentErrMsg;

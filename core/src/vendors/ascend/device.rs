@@ -1,9 +1,10 @@
 //! A device and its default context, the one that torch_npu, HCCL and every user of `aclrtSetDevice` share.
 
-use std::ffi::c_void;
+use std::collections::HashMap;
+use std::ffi::{c_void, CString};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
@@ -11,9 +12,12 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 use crate::runtime::DeviceProperties;
 
-use super::api::{Api, Handle, STREAM_COMPLETE, SUCCESS};
+use super::api::{Api, Handle, OVERFLOW_TO_INFINITY, STREAM_COMPLETE, SUCCESS};
+use super::captures::{self, refused};
+use super::description::description;
 use super::driver;
-use super::error::acl;
+use super::error::{acl, check};
+
 use super::memory::Memory;
 use super::reporter::Reporter;
 use super::work;
@@ -45,6 +49,12 @@ pub(super) struct Device {
     /// event may be recorded again at once, while it may only be destroyed when no queued work refers to it.
     events: [Mutex<Vec<Event>>; 2],
     reporter: OnceLock<Reporter>,
+    /// The captures that go on, while which nothing waits for the device.
+    pub(super) captures: AtomicUsize,
+    /// The keys of memory that other processes may import, by the address that the runtime gave.
+    pub(super) exported: Mutex<HashMap<usize, CString>>,
+    /// The failure after which the device is lost: every later call fails with it.
+    lost: OnceLock<Error>,
     /// The failure of queued work that only a wait of this vendor's own has seen.
     unreported: Mutex<Option<Error>>,
 }
@@ -56,12 +66,13 @@ struct Event(Handle);
 // SAFETY: the runtime's handles may be used from every thread.
 unsafe impl Send for Event {}
 
-/// A handle or memory to give back to the runtime: when the device no longer uses it, and not in work running on a
-/// stream, which must not call the runtime.
-#[derive(Clone, Copy)]
+/// A handle or memory to give back to the runtime: when the device no longer uses it, not during a capture, and not in work
+/// running on a stream, which must not call the runtime.
 pub(super) enum Discarded {
     /// A stream, the thread it is subscribed to, and whether it is to be destroyed.
     Stream(Handle, Option<u64>, bool),
+    /// A graph, and the events behind its runs.
+    Graph(Handle, Vec<usize>),
     Memory(*mut c_void),
     Pinned(*mut c_void),
 }
@@ -82,6 +93,35 @@ fn current(api: &Api) -> Handle {
     context
 }
 
+/// The error of a call on a lost device: that of the failure, so that it is recognised, and the call.
+#[cold]
+fn lost(operation: &'static str, failure: &Error) -> Error {
+    let message = format!(
+        "the device was lost: {}: {}",
+        failure.operation(),
+        failure.message()
+    );
+    let error = Error::device(operation, message).with_hint("restart the process");
+    match failure.context("device") {
+        Some(device) => error.with_context("device", device),
+        None => error,
+    }
+}
+
+/// Has floating-point numbers overflow to infinity, as those of other devices do, in streams that are made from now on.
+/// Chips that cannot keep what they do.
+fn overflow_to_infinity(api: &Api) {
+    let Some(set) = api.aclrtSetDeviceSatMode else {
+        return;
+    };
+    // SAFETY: a device has just been set on this thread.
+    if let Err(error) = check(api, "aclrtSetDeviceSatMode", unsafe {
+        set(OVERFLOW_TO_INFINITY)
+    }) {
+        tracing::debug!(%error, "numbers that overflow become the largest one");
+    }
+}
+
 impl Device {
     pub(super) fn new(api: &'static Api, index: usize, memory: Arc<Memory>) -> Self {
         let own = 1 << (index % 64);
@@ -98,6 +138,9 @@ impl Device {
             discarded: Mutex::default(),
             events: Default::default(),
             reporter: OnceLock::new(),
+            captures: AtomicUsize::new(0),
+            exported: Mutex::default(),
+            lost: OnceLock::new(),
             unreported: Mutex::new(None),
         }
     }
@@ -137,9 +180,19 @@ impl Device {
                     .and_then(|()| acl!(self.api, aclrtGetCurrentContext(&mut context)))
             }
             .map_err(|error| self.located(error))?;
+            overflow_to_infinity(self.api);
             self.context.store(context, Ordering::Release);
         }
         Ok(context)
+    }
+
+    /// Fails on a device that is lost.
+    #[inline]
+    fn refuse_lost(&self, operation: &'static str) -> Result<()> {
+        match self.lost.get() {
+            None => Ok(()),
+            Some(failure) => Err(lost(operation, failure)),
+        }
     }
 
     /// Makes the context current on this thread. Dropping the guard restores the one that was current before; a thread
@@ -150,6 +203,7 @@ impl Device {
             return Err(Error::forked(operation));
         }
         work::refuse(operation)?;
+        self.refuse_lost(operation)?;
         let before = current(self.api);
         let context = self.context()?;
         if before != context {
@@ -191,10 +245,32 @@ impl Device {
         answer
     }
 
-    /// Adds the device to an error.
+    /// Adds the device to an error, and remembers one after which the device is lost.
     #[cold]
     pub(super) fn located(&self, error: Error) -> Error {
-        error.with_context("device", self.index)
+        let error = match error.context("device") {
+            Some(_) => error,
+            None => error.with_context("device", self.index),
+        };
+        if description().means_lost(error.message()) {
+            self.lost.get_or_init(|| error.clone());
+        }
+        error
+    }
+
+    /// Whether a stream of the device is being captured.
+    #[inline]
+    pub(super) fn is_capturing(&self) -> bool {
+        self.captures.load(Ordering::SeqCst) != 0
+    }
+
+    /// Fails while a stream of the device is being captured, when nobody may wait for the device.
+    pub(super) fn refuse_in_capture(&self, operation: &'static str) -> Result<()> {
+        if !self.is_capturing() {
+            return Ok(());
+        }
+        let message = "a stream of the device is being captured into a graph, and nobody can wait for the device";
+        Err(self.located(refused(operation, message)))
     }
 
     /// The thread that calls functions for the device's streams. The context is current.
@@ -216,7 +292,9 @@ impl Device {
     /// Waits for all work queued on the device. A failure of that work is kept for the user, whom it concerns, unless the
     /// device fails again and again.
     pub(super) fn settle(&self, operation: &'static str) -> Result<()> {
+        self.refuse_in_capture(operation)?;
         let _entered = self.enter(operation)?;
+        let _undisturbing = captures::undisturbing(self.api);
         let mut outcome = Ok(());
         for _ in 0..MOST_FAILURES {
             // SAFETY: the context is current.
@@ -241,15 +319,15 @@ impl Device {
     /// Destroys a handle or frees memory: at once, or later when the device uses it, or when called in work running on a
     /// stream.
     pub(super) fn discard(&self, item: Discarded) {
-        // In a forked child the handle is invalid.
-        if driver::is_forked() {
+        // In a forked child the handle is invalid, and a lost device takes nothing back.
+        if driver::is_forked() || self.lost.get().is_some() {
             return;
         }
-        if work::is_current() {
+        if work::is_current() || self.is_capturing() {
             self.discarded.lock().push(item);
             return;
         }
-        match self.destroy(item) {
+        match self.destroy(&item) {
             Ok(true) => {}
             Ok(false) => self.discarded.lock().push(item),
             Err(error) => {
@@ -259,7 +337,7 @@ impl Device {
     }
 
     /// Destroys an item; false when the device still uses it.
-    fn destroy(&self, item: Discarded) -> Result<bool> {
+    fn destroy(&self, item: &Discarded) -> Result<bool> {
         if let Discarded::Memory(_) = item {
             // `aclrtFree` does not wait for the device.
             if self.settle("free").is_err() {
@@ -269,7 +347,16 @@ impl Device {
         let _entered = self.enter("destroy")?;
         // SAFETY: callers discard only items that they own, and do not use them afterwards.
         unsafe {
-            match item {
+            match *item {
+                Discarded::Graph(graph, ref runs) => {
+                    let destroyed = captures::destroy(self.api, graph, runs)?;
+                    if destroyed {
+                        for event in runs {
+                            self.keep_event(false, *event as Handle);
+                        }
+                    }
+                    return Ok(destroyed);
+                }
                 Discarded::Stream(stream, subscribed, owned) => {
                     if self.is_busy(stream) {
                         return Ok(false);
@@ -281,7 +368,13 @@ impl Device {
                         acl!(self.api, aclrtDestroyStream(stream))?;
                     }
                 }
-                Discarded::Memory(address) => acl!(self.api, aclrtFree(address))?,
+                Discarded::Memory(address) => {
+                    let exported = self.exported.lock().remove(&(address as usize));
+                    if let (Some(key), Some(close)) = (exported, self.api.aclrtIpcMemClose) {
+                        check(self.api, "aclrtIpcMemClose", close(key.as_ptr()))?;
+                    }
+                    acl!(self.api, aclrtFree(address))?;
+                }
                 Discarded::Pinned(address) => acl!(self.api, aclrtFreeHost(address))?,
             }
         }
@@ -298,6 +391,9 @@ impl Device {
 
     /// Destroys what was discarded and is no longer used.
     pub(super) fn bury(&self) {
+        if self.is_capturing() {
+            return;
+        }
         let items = std::mem::take(&mut *self.discarded.lock());
         for item in items {
             self.discard(item);

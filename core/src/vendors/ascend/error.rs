@@ -13,6 +13,9 @@ pub(super) const TIMESTAMP_INVALID: Code = 107_006;
 /// The end was recorded before the start.
 pub(super) const TIMESTAMP_REVERSAL: Code = 107_007;
 
+/// The stream is in no capture.
+pub(super) const STREAM_NOT_CAPTURED: Code = 107_029;
+
 /// The names of the codes, without `ACL_ERROR_` of those below 107000, and without `ACL_ERROR_RT_` of the others.
 const NAMES: &[(Code, &str)] = &[
     (100_000, "INVALID_PARAM"),
@@ -163,9 +166,16 @@ fn hint(code: Code) -> &'static str {
     }
     match code {
         200_000 | 207_001 | 207_018 => "free memory; `npu-smi info` shows which processes hold it",
-        207_008 => {
-            "there are about 2000 streams on a device: use fewer, and drop those that are not used"
+        207_005 | 207_008 => {
+            "there are about 2000 streams on a device, of which every graph takes some: use fewer streams and graphs, \
+             and drop those that are not used"
         }
+        107_024 | 107_028 => "within a capture, streams and events of that capture alone wait for each other",
+        107_025 => "before a capture ends, its first stream waits for an event behind the work of every other one",
+        107_030 | 107_031 | 107_036 | 507_903 => {
+            "the capture is invalid, because of a call that a capture forbids: capture again without it"
+        }
+        107_038 => "end a capture on the thread that began it, or begin it in the mode `relaxed`",
         107_002 => "flagos makes a device's context current before every call: please report it",
         107_003 => "the stream was destroyed, or belongs to another device or context",
         107_001 | 207_004 => "check ASCEND_RT_VISIBLE_DEVICES and `npu-smi info`",

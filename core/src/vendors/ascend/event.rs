@@ -18,6 +18,8 @@ pub(super) struct AscendEvent {
     pub(super) handle: Handle,
     timing: bool,
     recorded: AtomicBool,
+    /// Whether the record is part of a graph.
+    captured: AtomicBool,
 }
 
 // SAFETY: the runtime's handles may be used from every thread.
@@ -25,28 +27,31 @@ unsafe impl Send for AscendEvent {}
 // SAFETY: as above.
 unsafe impl Sync for AscendEvent {}
 
+/// The handle of an event, new or used before, on a device whose context is current. [`Device::keep_event`] takes it back.
+pub(super) fn take_handle(device: &Device, timing: bool) -> Result<Handle> {
+    if let Some(handle) = device.take_event(timing) {
+        return Ok(handle);
+    }
+    let flags = match timing {
+        true => EVENT_SYNC | EVENT_TIME_LINE,
+        false => EVENT_SYNC,
+    };
+    let mut handle = std::ptr::null_mut();
+    // SAFETY: a valid output.
+    unsafe { acl!(device.api, aclrtCreateEventExWithFlag(&mut handle, flags)) }
+        .map_err(|error| device.located(error))?;
+    Ok(handle)
+}
+
 impl AscendEvent {
     pub(super) fn new(device: &Arc<Device>, timing: bool) -> Result<Self> {
         let _entered = device.enter("event")?;
-        let handle = match device.take_event(timing) {
-            Some(handle) => handle,
-            None => {
-                let flags = match timing {
-                    true => EVENT_SYNC | EVENT_TIME_LINE,
-                    false => EVENT_SYNC,
-                };
-                let mut handle = std::ptr::null_mut();
-                // SAFETY: a valid output.
-                unsafe { acl!(device.api, aclrtCreateEventExWithFlag(&mut handle, flags)) }
-                    .map_err(|error| device.located(error))?;
-                handle
-            }
-        };
         Ok(Self {
             device: Arc::clone(device),
-            handle,
+            handle: take_handle(device, timing)?,
             timing,
             recorded: AtomicBool::new(false),
+            captured: AtomicBool::new(false),
         })
     }
 
@@ -63,6 +68,21 @@ impl AscendEvent {
 
     pub(super) fn set_recorded(&self) {
         self.recorded.store(true, Ordering::Release);
+    }
+
+    /// Notes whether the record that follows becomes part of a graph.
+    pub(super) fn set_captured(&self, captured: bool) {
+        self.captured.store(captured, Ordering::Release);
+    }
+
+    /// Fails for a record in a graph, which nothing ever reaches.
+    fn refuse_captured(&self, operation: &'static str) -> Result<()> {
+        if !self.captured.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let message = "the event was recorded in a capture: it orders the work of the graph, and nobody can wait for it";
+        Err(Error::unsupported(operation, message)
+            .with_hint("record it again, outside of the capture"))
     }
 
     /// Fails for an event without a time that could be read now.
@@ -107,6 +127,7 @@ impl Event for AscendEvent {
         if !self.is_recorded() {
             return Ok(true);
         }
+        self.refuse_captured("event_query")?;
         let _entered = self.device.enter("event_query")?;
         let mut status = RECORD_COMPLETE;
         // SAFETY: a live event, and a valid output.
@@ -124,6 +145,7 @@ impl Event for AscendEvent {
         if !self.is_recorded() {
             return Ok(());
         }
+        self.refuse_captured("event_sync")?;
         let _entered = self.device.enter("event_sync")?;
         // SAFETY: a live event.
         unsafe { acl!(self.device.api, aclrtSynchronizeEvent(self.handle)) }

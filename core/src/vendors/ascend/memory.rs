@@ -39,10 +39,12 @@ pub(super) struct Memory(Ranges<Allocation>);
 
 /// An allocation of the runtime.
 #[derive(Debug, Clone, Copy)]
-struct Allocation {
-    place: Place,
+pub(super) struct Allocation {
+    pub(super) place: Place,
     /// The address that the runtime gave.
-    base: usize,
+    pub(super) base: usize,
+    /// The bytes from there to the end.
+    pub(super) nbytes: usize,
 }
 
 /// The bytes by which kernels may read beyond the end of a tensor's memory, and which therefore have to be mapped. Chips
@@ -110,13 +112,26 @@ impl Memory {
         Ok(address)
     }
 
-    fn note(&self, address: NonNull<u8>, nbytes: usize, place: Place, base: *mut c_void) {
-        let base = base as usize;
-        self.0.insert(
-            address.as_ptr() as usize,
-            nbytes,
-            Allocation { place, base },
-        );
+    /// Adds an allocation, or memory of another process.
+    pub(super) fn note(
+        &self,
+        address: NonNull<u8>,
+        nbytes: usize,
+        place: Place,
+        base: *mut c_void,
+    ) {
+        let (start, base) = (address.as_ptr() as usize, base as usize);
+        let allocation = Allocation {
+            place,
+            base,
+            nbytes: start + nbytes - base,
+        };
+        self.0.insert(start, nbytes, allocation);
+    }
+
+    /// The allocation in which an address lies.
+    pub(super) fn find(&self, address: NonNull<u8>) -> Option<Allocation> {
+        self.0.find(address.as_ptr() as usize)
     }
 
     /// Forgets an allocation. Returns the address that the runtime gave.

@@ -11,20 +11,21 @@
 //! - A copy that has ordinary memory on a side, or the host on both, is waited for.
 //! - A stream that waits for an event of another device makes the calling thread wait.
 //! - [`Vendor::pending`] stays 0.
-//!
-//! Graph capture and memory shared between processes are not here: [`Vendor`] has no room for them yet.
 
 mod api;
+mod captures;
 mod description;
 mod device;
 mod driver;
 mod error;
 mod event;
+mod graph;
 mod kernels;
 mod memory;
 mod peer;
 mod properties;
 mod reporter;
+mod shared;
 mod stream;
 mod survey;
 mod visible;
@@ -36,7 +37,9 @@ use std::sync::{Arc, OnceLock};
 
 use crate::descriptions::Declared;
 use crate::error::{Error, Result};
-use crate::runtime::{sync, DeviceProperties, Event, MemoryInfo, Stream, Vendor};
+use crate::runtime::{
+    sync, DeviceProperties, Event, Exported, MemoryInfo, Sharing, Stream, Vendor,
+};
 
 use self::device::{Device, Discarded};
 use self::error::acl;
@@ -80,6 +83,7 @@ struct AscendVendor {
     default_streams: Box<[OnceLock<Arc<AscendStream>>]>,
     making_default: sync::Mutex<()>,
     padding: usize,
+    imports: shared::Imports,
     pending: &'static sync::AtomicU64,
 }
 
@@ -116,6 +120,7 @@ impl AscendVendor {
             default_streams: devices.iter().map(|_| OnceLock::new()).collect(),
             making_default: sync::Mutex::new(()),
             padding: memory::padding(api.chip().as_deref(), api.cann()),
+            imports: shared::Imports::default(),
             devices,
             pending,
         })
@@ -280,6 +285,7 @@ impl Vendor for AscendVendor {
             // Nothing was ever queued, and a call would create the context.
             return Ok(());
         }
+        device.refuse_in_capture("device_sync")?;
         let outcome = device.synchronize(|| {
             work::refuse("device_sync")?;
             device.settle("device_sync")
@@ -296,11 +302,23 @@ impl Vendor for AscendVendor {
         if !device.is_used() {
             return Ok(());
         }
+        device.refuse_in_capture("quiesce")?;
         device.synchronize(|| device.settle("quiesce"))
     }
 
     fn in_stream_work(&self) -> bool {
         work::is_current()
+    }
+
+    fn sharing(&self) -> Result<&dyn Sharing> {
+        let device = self.device(0)?;
+        shared::Functions::of(device.api)?;
+        Ok(self)
+    }
+
+    fn captures(&self) -> Result<()> {
+        let device = self.device(0)?;
+        captures::Functions::of(device.api).map(drop)
     }
 
     /// False: the host cannot touch device memory.
@@ -311,5 +329,25 @@ impl Vendor for AscendVendor {
     /// Always 0: no host code touches device memory, so it waits for nothing.
     fn pending(&self) -> &sync::AtomicU64 {
         self.pending
+    }
+}
+
+impl Sharing for AscendVendor {
+    fn export(&self, device: usize, address: NonNull<u8>) -> Result<Exported> {
+        shared::export(self.device(device)?, &self.imports, address)
+    }
+
+    unsafe fn import(&self, device: usize, key: &str, nbytes: usize) -> Result<NonNull<u8>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.imports.import(self.device(device)?, key, nbytes) }
+    }
+
+    unsafe fn close(&self, device: usize, address: NonNull<u8>) {
+        let closed = self
+            .device(device)
+            .and_then(|device| self.imports.close(device, address));
+        if let Err(error) = closed {
+            tracing::error!(device, %error, "imported memory was not closed");
+        }
     }
 }

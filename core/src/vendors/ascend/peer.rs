@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use crate::error::{Error, Result};
 
 use super::api::kind::{DEVICE_TO_HOST, HOST_TO_DEVICE};
+use super::captures;
 use super::device::Device;
 use super::error::acl;
 
@@ -80,6 +81,7 @@ pub(super) unsafe fn through_the_host(
         let host = buffer.as_mut_ptr().cast();
         {
             let _entered = from.enter("copy")?;
+            let _undisturbing = captures::undisturbing(from.api);
             let source = src.wrapping_add(start).cast();
             // SAFETY: the caller's promise, and a buffer of at least this size.
             unsafe {
@@ -91,6 +93,7 @@ pub(super) unsafe fn through_the_host(
             .map_err(|error| from.located(error))?;
         }
         let _entered = to.enter("copy")?;
+        let _undisturbing = captures::undisturbing(to.api);
         let target = dst.wrapping_add(start).cast();
         // SAFETY: as above.
         unsafe {

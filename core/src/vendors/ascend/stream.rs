@@ -6,17 +6,29 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::error::{Error, Result};
-use crate::runtime::{Event, HostFn, LibraryHandle, Stream};
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::{Capture, CaptureMode, Event, Graph, HostFn, LibraryHandle, Stream};
 
 use super::api::kind::{DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE};
 use super::api::{Api, Handle, CALLBACK_BLOCK, STREAM_COMPLETE, STREAM_FLAGS, SUCCESS};
+use super::captures::{self, refused};
 use super::device::{Device, Discarded, Entered};
 use super::error::{acl, failed, STREAM_CONTEXT};
 use super::event::AscendEvent;
+use super::graph::{self, AscendGraph};
 use super::memory::Place;
 use super::peer;
 use super::work::{self, Call};
+
+/// Why nobody can wait for a captured stream.
+const UNASKED: &str = "runs only when it is replayed, so nobody can wait for it";
+/// Why a captured stream takes no copy of ordinary memory.
+const NO_COPIES: &str = "takes no copy of ordinary memory: pin the memory, or copy before";
+/// Why a captured stream takes no function of the host.
+const NO_FUNCTIONS: &str = "takes no function of the host, whose context serves one call alone";
+
+/// Why a captured stream takes no graph.
+const NO_GRAPHS: &str = "cannot contain another graph";
 
 /// A stream of a device.
 pub(super) struct AscendStream {
@@ -119,9 +131,24 @@ impl AscendStream {
         }
     }
 
+    /// Whether the stream is being captured. The context is current.
+    fn is_captured(&self) -> Result<bool> {
+        Ok(self.device.is_capturing() && graph::capture(&self.device, self.handle)?.is_some())
+    }
+
+    /// Fails while the stream is being captured, with what it cannot do then. The context is current.
+    fn refuse_captured(&self, operation: &'static str, cannot: &str) -> Result<()> {
+        if !self.is_captured()? {
+            return Ok(());
+        }
+        let message = format!("the stream is being captured into a graph, which {cannot}");
+        Err(self.device.located(refused(operation, &message)))
+    }
+
     /// Whether everything queued has finished.
     fn poll(&self) -> Result<bool> {
         let _entered = self.device.enter("stream_query")?;
+        self.refuse_captured("stream_query", UNASKED)?;
         let mut status = STREAM_COMPLETE;
         // SAFETY: a live stream, and a valid output.
         match unsafe { (self.device.api.aclrtStreamQuery)(self.handle, &mut status) } {
@@ -163,8 +190,10 @@ impl AscendStream {
         nbytes: usize,
         kind: i32,
     ) -> Result<()> {
+        self.refuse_captured("copy", NO_COPIES)?;
         self.wait_here()?;
         let (dst, src) = (dst.cast(), src.cast());
+        let _undisturbing = captures::undisturbing(self.device.api);
         // SAFETY: the caller's promise.
         unsafe { acl!(self.device.api, aclrtMemcpy(dst, nbytes, src, nbytes, kind)) }
     }
@@ -183,6 +212,7 @@ impl AscendStream {
         unsafe {
             match (to, from) {
                 (Place::Device(to), Place::Device(from)) if !reached => {
+                    self.refuse_captured("copy", NO_COPIES)?;
                     self.wait_here()?;
                     let unknown = || {
                         Error::invalid_argument(
@@ -211,6 +241,7 @@ impl AscendStream {
                 }
                 // The runtime copies nothing from host to host.
                 (Place::Pinned | Place::Ordinary, Place::Pinned | Place::Ordinary) => {
+                    self.refuse_captured("copy", NO_COPIES)?;
                     self.wait_here()?;
                     std::ptr::copy(src, dst, nbytes);
                     Ok(())
@@ -246,13 +277,15 @@ impl Stream for AscendStream {
     }
 
     /// Whether the stream is idle: also after a failure, when nothing runs any more. False in work running on a
-    /// stream, where the runtime cannot be asked.
+    /// stream, where the runtime cannot be asked, and while the stream is captured.
     fn is_idle(&self) -> bool {
-        !work::is_current() && self.poll().unwrap_or(true)
+        let idle = |error: &Error| error.kind() != ErrorKind::Unsupported;
+        !work::is_current() && self.poll().unwrap_or_else(|error| idle(&error))
     }
 
     fn sync(&self) -> Result<()> {
         let _entered = self.device.enter("stream_sync")?;
+        self.refuse_captured("stream_sync", UNASKED)?;
         self.device.reported(self.wait_here())
     }
 
@@ -269,6 +302,7 @@ impl Stream for AscendStream {
 
     unsafe fn launch(&self, function: HostFn, context: *mut c_void) -> Result<()> {
         let _entered = self.device.enter("launch")?;
+        self.refuse_captured("launch", NO_FUNCTIONS)?;
         let api = self.device.api;
         let mut call = Box::new(Call {
             function,
@@ -318,9 +352,11 @@ impl Stream for AscendStream {
                 .with_hint("make the event for the stream's device"));
         }
         let _entered = self.device.enter("event_record")?;
+        let captured = self.is_captured()?;
         // SAFETY: a live event and a live stream of one context.
         unsafe { acl!(self.device.api, aclrtRecordEvent(event.handle, self.handle)) }
             .map_err(|error| self.device.located(error))?;
+        event.set_captured(captured);
         event.set_recorded();
         Ok(())
     }
@@ -354,6 +390,39 @@ impl Stream for AscendStream {
         })
     }
 
+    fn begin_capture(&self, mode: CaptureMode) -> Result<()> {
+        let _entered = self.device.enter("begin_capture")?;
+        if self.is_captured()? {
+            let message = "the stream is being captured already";
+            return Err(self
+                .device
+                .located(Error::invalid_argument("begin_capture", message)));
+        }
+        graph::begin(&self.device, self.handle, mode)
+    }
+
+    fn capture(&self) -> Result<Option<Capture>> {
+        if !self.device.is_capturing() {
+            return Ok(None);
+        }
+        let _entered = self.device.enter("capture")?;
+        graph::capture(&self.device, self.handle)
+    }
+
+    fn end_capture(&self) -> Result<Arc<dyn Graph>> {
+        let _entered = self.device.enter("end_capture")?;
+        let graph = graph::end(&self.device, self.handle)?;
+        Ok(Arc::new(graph))
+    }
+
+    unsafe fn replay(&self, graph: &dyn Graph) -> Result<()> {
+        let graph = AscendGraph::from_dyn(graph, &self.device)?;
+        let _entered = self.device.enter("replay")?;
+        self.refuse_captured("replay", NO_GRAPHS)?;
+        // SAFETY: a live stream of the graph's device, and the caller's promise.
+        unsafe { graph.run(self.handle) }
+    }
+
     fn native_handle(&self) -> Option<*mut c_void> {
         Some(self.handle)
     }
@@ -362,6 +431,10 @@ impl Stream for AscendStream {
 impl Drop for AscendStream {
     /// Destroys the stream when its work has run.
     fn drop(&mut self) {
+        // A capture that nobody can end any more would keep everybody from waiting for the device.
+        if matches!(self.capture(), Ok(Some(_))) {
+            drop(self.end_capture());
+        }
         let subscribed = self.subscribed.get().copied();
         if self.owned || subscribed.is_some() {
             self.device

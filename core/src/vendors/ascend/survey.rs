@@ -2,18 +2,19 @@
 
 use std::fs;
 
-use super::api::SUCCESS;
+use super::api::{Api, Code, SUCCESS};
 use super::driver;
+use super::error::failed;
 use super::visible;
 
 /// The number of devices this process sees (at least one), or the reason why it sees none. `visible` is the
 /// configuration's `ASCEND_RT_VISIBLE_DEVICES`. Loads the library only where there is a device.
 pub(super) fn devices(visible: Option<&str>) -> Result<usize, String> {
     let files = device_files();
-    if files.is_empty() {
+    if files == 0 {
         return in_this_process();
     }
-    let seen = visible::among(visible, &files)?;
+    let seen = visible::among(visible, files)?;
     driver::open().map_err(str::to_owned)?;
     Ok(seen.len())
 }
@@ -30,21 +31,29 @@ fn in_this_process() -> Result<usize, String> {
     match (code, usize::try_from(count)) {
         (SUCCESS, Ok(count @ 1..)) => Ok(count),
         _ => Err(format!(
-            "there is no file /dev/davinci0, and {} shows no device",
-            driver::SONAME
+            "there is no file /dev/davinci0, and {} shows no device{}",
+            driver::SONAME,
+            why(api, code)
         )),
     }
 }
 
-/// The numbers of the files `/dev/davinci0`, `/dev/davinci1`, ..., in order. `/dev/davinci_manager` is no device.
-fn device_files() -> Vec<u32> {
+/// What the runtime says of a count that failed.
+fn why(api: &Api, code: Code) -> String {
+    match code {
+        SUCCESS => String::new(),
+        _ => format!(": {}", failed(api, "aclrtGetDeviceCount", code)),
+    }
+}
+
+/// How many files `/dev/davinci0`, `/dev/davinci1`, ... there are. `/dev/davinci_manager` is no device. In a container their
+/// numbers are those of the host, while the runtime numbers the devices from 0.
+fn device_files() -> usize {
     let Ok(folder) = fs::read_dir("/dev") else {
-        return Vec::new();
+        return 0;
     };
     let names = folder.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut numbers: Vec<u32> = names.filter_map(|name| number(&name)).collect();
-    numbers.sort_unstable();
-    numbers
+    names.filter_map(|name| number(&name)).count()
 }
 
 fn number(name: &str) -> Option<u32> {
@@ -75,7 +84,7 @@ mod tests {
     fn looking_initialises_nothing() {
         let seen = devices(None);
         assert!(!driver::is_started());
-        if device_files().is_empty() && !driver::is_loaded() {
+        if device_files() == 0 && !driver::is_loaded() {
             let reason = seen.expect_err("there is no device");
             assert!(reason.contains("/dev/davinci0"), "{reason}");
         }

@@ -4,6 +4,7 @@
 //! libraries. It has to be true of any chip, and says in words what is wrong.
 
 mod events;
+mod graphs;
 mod memory;
 mod probes;
 mod streams;
@@ -149,6 +150,30 @@ pub const CHECKS: &[Check] = &[
         proves: "the vendor recognises its own threads, on which waiting would never end",
         functions: &["in_stream_work"],
         run: streams::work_knows_that_it_is_work,
+    },
+    Check {
+        name: "captured-work-is-replayed",
+        proves: "with CAPTURES, work queued during a capture runs at each replay, and not before; without it nothing",
+        functions: &["capture_begin", "capture_status", "capture_end", "graph_launch"],
+        run: graphs::captured_work_is_replayed,
+    },
+    Check {
+        name: "streams-join-a-capture",
+        proves: "with CAPTURES, streams join by events, and a capture that they do not leave fails and leaves them usable",
+        functions: &["capture_end", "capture_status", "event_record", "event_wait"],
+        run: graphs::streams_join_a_capture,
+    },
+    Check {
+        name: "a-capture-refuses-waits",
+        proves: "with CAPTURES, what a capture forbids fails with UNSUPPORTED, and the capture goes on",
+        functions: &["stream_sync", "event_sync", "device_sync", "stream_copy", "stream_host_function"],
+        run: graphs::a_capture_refuses_waits,
+    },
+    Check {
+        name: "dropped-graph-runs-on",
+        proves: "with CAPTURES, the queued runs of a graph run although the graph is destroyed",
+        functions: &["graph_destroy", "graph_launch"],
+        run: graphs::dropped_graph_runs_on,
     },
 ];
 

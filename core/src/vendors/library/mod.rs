@@ -11,6 +11,7 @@ mod elf;
 mod event;
 #[cfg(not(loom))]
 pub mod export;
+mod graph;
 mod host;
 mod instance;
 mod kernels;

@@ -5,9 +5,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::runtime::{Event, HostFn, LibraryHandle, Stream};
+use crate::runtime::{Capture, CaptureMode, Event, Graph, HostFn, LibraryHandle, Stream};
 
 use super::event::LibraryEvent;
+use super::graph::LibraryGraph;
 use super::instance::Instance;
 use super::types::*;
 
@@ -188,6 +189,57 @@ impl Stream for LibraryStream {
         unsafe {
             self.instance.call("event_wait", |table| {
                 table.event_wait.map(|wait| wait(event.handle, self.handle))
+            })
+        }
+    }
+
+    fn begin_capture(&self, mode: CaptureMode) -> Result<()> {
+        // SAFETY: a live stream.
+        unsafe {
+            self.instance.call("capture_begin", |table| {
+                table
+                    .capture_begin
+                    .map(|begin| begin(self.handle, mode as i32))
+            })
+        }
+    }
+
+    fn capture(&self) -> Result<Option<Capture>> {
+        let Some(status) = self.instance.library.table().capture_status else {
+            return Ok(None);
+        };
+        let (mut id, mut valid) = (0, 0);
+        // SAFETY: a live stream and valid outputs.
+        unsafe {
+            self.instance.call("capture_status", |_| {
+                Some(status(self.handle, &mut id, &mut valid))
+            })
+        }?;
+        Ok((id != 0).then_some(Capture {
+            id,
+            valid: valid != 0,
+        }))
+    }
+
+    fn end_capture(&self) -> Result<Arc<dyn Graph>> {
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: a live stream and a valid output.
+        unsafe {
+            self.instance.call("capture_end", |table| {
+                table.capture_end.map(|end| end(self.handle, &mut graph))
+            })
+        }?;
+        Ok(Arc::new(LibraryGraph::adopt(&self.instance, graph)?))
+    }
+
+    unsafe fn replay(&self, graph: &dyn Graph) -> Result<()> {
+        let graph = LibraryGraph::of(graph, &self.instance)?;
+        // SAFETY: a live graph, a live stream, and the caller's promise.
+        unsafe {
+            self.instance.call("graph_launch", |table| {
+                table
+                    .graph_launch
+                    .map(|launch| launch(graph.handle, self.handle))
             })
         }
     }

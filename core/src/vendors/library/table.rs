@@ -6,16 +6,20 @@ use std::ops::RangeInclusive;
 use super::host::MAJORS;
 use super::types::*;
 
-/// The size of the table in version 1.0, before anything was appended.
-const SIZE_1_0: usize = offset_of!(FlagosVendor, reserved) + size_of::<[*const (); 32]>();
+/// The size of the table in version 1.0, before anything was appended. What has got a meaning since was reserved.
+const SIZE_1_0: usize = offset_of!(FlagosVendor, capture_begin) + size_of::<[*const (); 32]>();
+
+/// The first minor version in which a bit has a meaning, of the bits that version 1.0 does not have.
+const SINCE: [(u64, u32); 1] = [(FLAGOS_VENDOR_CAPTURES, 1)];
 
 /// The bits that this host knows, with their names.
-const CAPABILITIES: [(u64, &str); 5] = [
+const CAPABILITIES: [(u64, &str); 6] = [
     (FLAGOS_VENDOR_HOST_COMPUTES, "HOST_COMPUTES"),
     (FLAGOS_VENDOR_NATIVE_HANDLES, "NATIVE_HANDLES"),
     (FLAGOS_VENDOR_EXTERNAL_STREAMS, "EXTERNAL_STREAMS"),
     (FLAGOS_VENDOR_TELLS_MEMORY, "TELLS_MEMORY"),
     (FLAGOS_VENDOR_LAUNCHES, "LAUNCHES"),
+    (FLAGOS_VENDOR_CAPTURES, "CAPTURES"),
 ];
 
 /// A copy of the struct at `given`, whose members beyond the size it claims are zero. Fails below `smallest` bytes.
@@ -114,7 +118,9 @@ pub(super) unsafe fn read(given: *const FlagosVendor) -> Result<FlagosVendor, St
     // SAFETY: the caller's promise.
     let mut table = unsafe { versioned("the table", given, &MAJORS, SIZE_1_0) }?;
     let newer = table.minor > FLAGOS_VENDOR_MINOR;
-    let known = CAPABILITIES.iter().fold(0, |known, (bit, _)| known | bit);
+    let later = SINCE.iter().filter(|(_, minor)| table.minor < *minor);
+    let later = later.fold(0, |later, (bit, _)| later | bit);
+    let known = CAPABILITIES.iter().fold(0, |known, (bit, _)| known | bit) & !later;
     let unknown = table.capabilities & !known;
     if unknown != 0 && !newer {
         return Err(format!(
@@ -123,7 +129,7 @@ pub(super) unsafe fn read(given: *const FlagosVendor) -> Result<FlagosVendor, St
         ));
     }
     if !newer {
-        reserved_are_null("the table", &table.reserved)?;
+        reserved_are_null("the table", &reserved(&table))?;
     }
     table.capabilities &= known;
     let can = |bit| table.capabilities & bit != 0;
@@ -151,7 +157,34 @@ pub(super) unsafe fn read(given: *const FlagosVendor) -> Result<FlagosVendor, St
         table.kernel_launch = None;
         table.memory_device_address = None;
     }
+    if table.capabilities & FLAGOS_VENDOR_CAPTURES == 0 {
+        table.capture_begin = None;
+        table.capture_status = None;
+        table.capture_end = None;
+        table.graph_launch = None;
+        table.graph_destroy = None;
+    }
     Ok(table)
+}
+
+/// The slots that the library's minor version reserves, in order.
+fn reserved(table: &FlagosVendor) -> Vec<*const ()> {
+    // A function is as wide as the slot it took.
+    macro_rules! slots {
+        ($($name:ident),*) => { [$(table.$name.map_or(std::ptr::null(), |found| found as *const ())),*] };
+    }
+    let mut reserved = Vec::new();
+    if table.minor < 1 {
+        reserved.extend(slots![
+            capture_begin,
+            capture_status,
+            capture_end,
+            graph_launch,
+            graph_destroy
+        ]);
+    }
+    reserved.extend(table.reserved.map(<*const _>::cast::<()>));
+    reserved
 }
 
 /// Fails when a reserved slot is in use, which in a known version means that it was filled by mistake.
@@ -215,6 +248,13 @@ fn missing(table: &FlagosVendor) -> Vec<&'static str> {
         kernel_launch,
         memory_device_address,
     ];
+    let capturing = slots![
+        capture_begin,
+        capture_status,
+        capture_end,
+        graph_launch,
+        graph_destroy,
+    ];
     let mut wanted = Vec::from(required);
     for (bit, slots) in [
         (
@@ -223,6 +263,7 @@ fn missing(table: &FlagosVendor) -> Vec<&'static str> {
         ),
         (FLAGOS_VENDOR_EXTERNAL_STREAMS, &slots![stream_external]),
         (FLAGOS_VENDOR_LAUNCHES, &launching),
+        (FLAGOS_VENDOR_CAPTURES, &capturing),
     ] {
         if can(bit) {
             wanted.extend_from_slice(slots);

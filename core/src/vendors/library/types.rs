@@ -7,7 +7,7 @@ pub const FLAGOS_VENDOR_MAJOR: u32 = 1;
 
 /// Version of the interface, minor: raised when members are appended, or bits or reserved slots get a meaning. Host
 /// and library of different minor versions work together.
-pub const FLAGOS_VENDOR_MINOR: u32 = 0;
+pub const FLAGOS_VENDOR_MINOR: u32 = 1;
 
 /// Status: success.
 pub const FLAGOS_VENDOR_OK: i32 = 0;
@@ -51,6 +51,19 @@ pub const FLAGOS_VENDOR_TELLS_MEMORY: u64 = 8;
 /// `kernel_external`, `kernel_destroy`, `kernel_launch` and `memory_device_address`. Goes with
 /// `FLAGOS_VENDOR_NATIVE_HANDLES`, because kernels are launched on such handles.
 pub const FLAGOS_VENDOR_LAUNCHES: u64 = 16;
+
+/// `FlagosVendor::capabilities`: the library captures the work of streams into graphs: `capture_begin`, `capture_status`,
+/// `capture_end`, `graph_launch` and `graph_destroy`. Since version 1.1.
+pub const FLAGOS_VENDOR_CAPTURES: u64 = 32;
+
+/// `capture_begin`: until the end, no thread makes calls that wait for the device or that copy at once.
+pub const FLAGOS_VENDOR_CAPTURE_GLOBAL: i32 = 0;
+
+/// `capture_begin`: until the end, the thread that calls makes no such calls.
+pub const FLAGOS_VENDOR_CAPTURE_THREAD_LOCAL: i32 = 1;
+
+/// `capture_begin`: every thread may make such calls, and any may end the capture.
+pub const FLAGOS_VENDOR_CAPTURE_RELAXED: i32 = 2;
 
 /// `FlagosVendorHost::log`: a failure.
 pub const FLAGOS_VENDOR_LOG_ERROR: i32 = 0;
@@ -303,6 +316,9 @@ pub struct FlagosVendorModule;
 
 /// A function of the device with the options of its launches, as the library keeps it.
 pub struct FlagosVendorKernel;
+
+/// Captured work, as the library keeps it.
+pub struct FlagosVendorGraph;
 
 /// The opened vendor, as the library keeps it.
 pub struct FlagosVendorInstance;
@@ -576,9 +592,40 @@ pub struct FlagosVendor {
             device_address: *mut *mut c_void,
         ) -> i32,
     >,
+    /// With `FLAGOS_VENDOR_CAPTURES` begins a capture; else NULL, as are all functions below. Until its end, work queued on
+    /// the stream is not run but becomes part of a graph, and memory that it uses stays the graph's. A stream that waits
+    /// for an event recorded in the capture joins it. `mode` is one of `FLAGOS_VENDOR_CAPTURE_*`. Meanwhile these fail with
+    /// `FLAGOS_VENDOR_UNSUPPORTED`, and change nothing: waiting for the device, a captured stream or an event recorded in
+    /// the capture, asking whether one of the latter two has finished, and on captured streams copies of ordinary memory and
+    /// `stream_host_function`.
+    pub capture_begin:
+        Option<unsafe extern "C" fn(stream: *mut FlagosVendorStream, mode: i32) -> i32>,
+    /// Writes the number of the capture that the stream belongs to, the same for all its streams and another one for each
+    /// capture, 0 for none; and 1 while the capture is valid, or 0 when something has happened that it forbids.
+    pub capture_status: Option<
+        unsafe extern "C" fn(
+            stream: *mut FlagosVendorStream,
+            capture: *mut u64,
+            valid: *mut i32,
+        ) -> i32,
+    >,
+    /// Ends the capture that began on this stream. It is over after a failure too, unless the failure is that another thread
+    /// began it. Fails when streams that joined have not come back, by an event for which this stream waits.
+    pub capture_end: Option<
+        unsafe extern "C" fn(
+            stream: *mut FlagosVendorStream,
+            graph: *mut *mut FlagosVendorGraph,
+        ) -> i32,
+    >,
+    /// Queues a run of the graph on a stream of its device, which is not captured.
+    pub graph_launch: Option<
+        unsafe extern "C" fn(graph: *mut FlagosVendorGraph, stream: *mut FlagosVendorStream) -> i32,
+    >,
+    /// Gives a graph back. Queued runs still run. Does not wait itself.
+    pub graph_destroy: Option<unsafe extern "C" fn(graph: *mut FlagosVendorGraph) -> i32>,
 
     /// NULL.
-    pub reserved: [*const c_void; 32],
+    pub reserved: [*const c_void; 27],
 }
 
 /// The one function that a library exports, named `flagos_vendor`. Returns its table, of a major version that the host

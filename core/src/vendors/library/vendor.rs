@@ -237,6 +237,13 @@ impl Vendor for LibraryVendor {
         Ok(Box::new(LibraryModule::load(&self.0, device, image)?))
     }
 
+    fn captures(&self) -> Result<()> {
+        match self.0.library.can(FLAGOS_VENDOR_CAPTURES) {
+            true => Ok(()),
+            false => Err(self.0.library.lacks("capture_begin")),
+        }
+    }
+
     fn after_fork_in_child(&self) {
         self.0.after_fork_in_child();
     }

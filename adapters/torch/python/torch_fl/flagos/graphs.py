@@ -1,4 +1,4 @@
-"""Graph capture: the native device's own. A device without it says so, rather than run eagerly in disguise."""
+"""Graph capture by the native device or the core. A device without it says so, rather than run eagerly in disguise."""
 
 from __future__ import annotations
 
@@ -53,5 +53,7 @@ def is_current_stream_capturing() -> bool:
 
 
 _of_the_device = native().graphs
+if native().captured_by_core:
+    from torch_fl.flagos import _core_graphs as _of_the_device
 if _of_the_device is not None:
     globals().update((name, getattr(_of_the_device, name)) for name in __all__)

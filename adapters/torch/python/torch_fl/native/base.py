@@ -43,10 +43,16 @@ class Native:
     """What Inductor makes of a graph: code for the host, or for the native device, or nothing that could run."""
 
     shared_by: Literal["memory", "handle", "copy"] = "copy"
-    """How another process gets a storage: it is moved to shared memory, opened by a handle, or copied."""
+    """How another process gets a storage: it is moved to shared memory, opened by a handle, or copied.
+
+    What would be copied is opened by a key where the core's vendor has one, which is known once it is opened.
+    """
 
     repeats_launches: bool = False
     """Whether the core can record and repeat what Triton's kernels launch."""
+
+    captured_by_core: bool = False
+    """Whether the core captures the work of streams, if the vendor can, which is known once it is opened."""
 
     why_no_graphs: str = ""
     """Where there are no `graphs`: why, and what to do instead."""
@@ -80,7 +86,7 @@ class Native:
 
     @property
     def graphs(self) -> ModuleType | None:
-        """The functions of `torch.flagos.graphs` where a stream's work can be recorded; None elsewhere."""
+        """The functions of `torch.flagos.graphs` where the native device records a stream's work; None elsewhere."""
         return None
 
     def install(self) -> None:

@@ -20,6 +20,7 @@ class LibraryNative(Native):
     those of the CPU's generator.
     """
 
+    captured_by_core = True
     why_no_graphs = "run the region eagerly"
 
     def __init__(self, described: Description) -> None:

@@ -2,16 +2,18 @@
 
 How memory is shared is the native device's affair. Where host code computes on it, it is the memory of the
 twin, a CPU storage: torch moves that to shared memory and sends it as it sends any, and the flagos storage
-follows. A device type of torch's own sends handles of its memory. Memory of a vendor's library cannot be shared: a
-message has a copy of the bytes, which goes to the device of the process that takes it.
+follows. A device type of torch's own sends handles of its memory. Memory of the core is sent by a key where the vendor
+shares it. Elsewhere a message has a copy of the bytes, which goes to the device of the process that takes it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
+from functools import cache
 from multiprocessing import reduction
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch.multiprocessing import reductions
@@ -102,13 +104,123 @@ class _ByHandle:
         return _rebuild, (torch.ops.flagos.native_bytes(storage), storage.device.index)
 
 
+class _Message(NamedTuple):
+    """What both processes know of a storage that was sent, in shared memory.
+
+    `in_use` is 1 from the sending on, until the storage that was made of the message is gone. `taker` is the process
+    that took the message; one that has ended uses nothing.
+    """
+
+    in_use: torch.Tensor
+    taker: torch.Tensor
+
+    def is_over(self) -> bool:
+        taker = int(self.taker.item())
+        return self.in_use.item() == 0 or (taker != 0 and not _is_alive(taker))
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+class _Sent:
+    """Storages that other processes may use. A message that nobody takes keeps its storage."""
+
+    _SLOTS = 1024
+
+    def __init__(self) -> None:
+        self._free: list[_Message] = []
+        self._held: list[tuple[_Message, torch.UntypedStorage]] = []
+
+    def hold(self, storage: torch.UntypedStorage) -> _Message:
+        """Keeps the storage until the message is over."""
+        self.collect()
+        if not self._free:
+            in_use = torch.zeros(self._SLOTS, dtype=torch.uint8).share_memory_()
+            takers = torch.zeros(self._SLOTS, dtype=torch.int64).share_memory_()
+            self._free.extend(map(_Message, in_use.split(1), takers.split(1)))
+        message = self._free.pop()
+        message.taker.fill_(0)
+        message.in_use.fill_(1)
+        self._held.append((message, storage))
+        return message
+
+    def collect(self) -> None:
+        """Let go of storages that no other process uses any more."""
+        held, self._held = self._held, []
+        for message, storage in held:
+            if message.is_over():
+                self._free.append(message)
+            else:
+                self._held.append((message, storage))
+
+    def find(self, message: _Message) -> torch.UntypedStorage | None:
+        """The storage of a message that comes back to the process that sent it."""
+        for held, storage in self._held:
+            if held.in_use.data_ptr() == message.in_use.data_ptr():
+                return storage
+        return None
+
+
+_sent = _Sent()
+
+
+class _ByKey:
+    """The vendor gives a key of the memory, by which other processes use it where it is."""
+
+    def share(self, storage: torch.UntypedStorage) -> None:
+        """Nothing to do: device memory is shared where it is."""
+
+    def is_shared(self, storage: torch.UntypedStorage) -> bool:
+        return True
+
+    def reduce(self, storage: torch.UntypedStorage) -> Reduced:
+        if storage.nbytes() == 0:
+            return _rebuild_from_copy, (b"", storage.device.index)
+        # The other process has streams of its own.
+        flagos.synchronize(storage.device)
+        try:
+            key, offset, whole = torch.ops.flagos.memory_export(storage)
+        except NotImplementedError:  # memory of another process, or of another library
+            return _WAYS["copy"].reduce(storage)
+        place = (key, storage.device.index, offset, whole, storage.nbytes())
+        return _rebuild_from_key, (os.getpid(), place, tuple(_sent.hold(storage)))
+
+
+def _rebuild_from_key(
+    sender: int,
+    place: tuple[str, int, int, int, int],
+    told: tuple[torch.Tensor, torch.Tensor],
+) -> torch.UntypedStorage:
+    flagos.init()  # raises in a forked child
+    message = _Message(*told)
+    message.taker.fill_(os.getpid())
+    known = reductions.storage_from_cache(torch.UntypedStorage, (DEVICE, *place))
+    if known is None and sender == os.getpid():
+        known = _sent.find(message)
+    if known is not None:
+        message.in_use.fill_(0)
+        found: torch.UntypedStorage = known
+        return found
+    imported: torch.Tensor = torch.ops.flagos.memory_import(*place, message.in_use)
+    storage = imported.untyped_storage()
+    reductions.shared_cache[(DEVICE, *place)] = reductions.StorageWeakRef(storage)
+    return storage
+
+
 class _ByCopy:
     # Bytes rather than a CPU storage in shared memory: nothing would keep that alive until it is taken.
 
     def share(self, storage: torch.UntypedStorage) -> None:
         raise UnsupportedError(
-            f"processes cannot share memory of vendor {native().vendor!r}: send the tensor, which makes a copy in the "
-            "process that takes it, and send results back; or share a CPU tensor, x.cpu().share_memory_()"
+            f"processes cannot share memory of vendor {native().vendor!r}{_why_not()}: send the tensor, which makes a "
+            "copy in the process that takes it, and send results back; or share a CPU tensor, x.cpu().share_memory_()"
         )
 
     def is_shared(self, storage: torch.UntypedStorage) -> bool:
@@ -133,10 +245,22 @@ def _rebuild_from_copy(content: bytes, index: int) -> torch.UntypedStorage:
 
 
 _WAYS: dict[str, Sharing] = {"memory": _ByMemory(), "handle": _ByHandle(), "copy": _ByCopy()}
+_BY_KEY = _ByKey()
 
 
 def _sharing() -> Sharing:
-    return _WAYS[native().shared_by]
+    way = native().shared_by
+    return _BY_KEY if way == "copy" and not _why_not() else _WAYS[way]
+
+
+@cache
+def _why_not() -> str:
+    """The reason why the vendor gives no keys of its memory; "" where it does."""
+    try:
+        torch.ops.flagos.memory_sharing()
+    except NotImplementedError as error:
+        return f" ({str(error).splitlines()[0]})"
+    return ""
 
 
 _reduce_native = reductions.reduce_storage

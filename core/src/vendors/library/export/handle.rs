@@ -1,4 +1,4 @@
-//! What the host keeps: instances, streams, events, modules and kernels.
+//! What the host keeps: instances, streams, events, graphs, modules and kernels.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::descriptions::Description;
 use crate::runtime::launch::{Kernel, Module};
-use crate::runtime::{Event, Stream, Vendor};
+use crate::runtime::{Event, Graph, Stream, Vendor};
 
 use super::super::types::*;
 
@@ -67,6 +67,23 @@ impl EventHandle {
     /// # Safety
     /// `handle` was written by `event_create`, and has not been destroyed.
     pub(super) unsafe fn of<'a>(handle: *mut FlagosVendorEvent) -> &'a Self {
+        // SAFETY: the caller's promise.
+        unsafe { &*handle.cast() }
+    }
+}
+
+/// What the host keeps as a `FlagosVendorGraph`.
+pub(super) struct GraphHandle {
+    pub(super) graph: Arc<dyn Graph>,
+    pub(super) description: &'static Description,
+}
+
+impl GraphHandle {
+    /// The graph that the host gave.
+    ///
+    /// # Safety
+    /// `handle` was written by `capture_end`, and has not been destroyed.
+    pub(super) unsafe fn of<'a>(handle: *mut FlagosVendorGraph) -> &'a Self {
         // SAFETY: the caller's promise.
         unsafe { &*handle.cast() }
     }

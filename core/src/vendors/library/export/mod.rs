@@ -9,6 +9,7 @@ mod description;
 mod entry;
 mod event;
 mod exported;
+mod graph;
 mod handle;
 mod instance;
 mod launch;

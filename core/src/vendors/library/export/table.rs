@@ -7,7 +7,7 @@ use std::ptr::null;
 use super::super::types::*;
 use super::description::Described;
 use super::exported::Export;
-use super::{event, instance, launch, outcome, stream};
+use super::{event, graph, instance, launch, outcome, stream};
 
 /// The table of an exported vendor, with all that it points at.
 pub struct Table {
@@ -30,6 +30,7 @@ impl Table {
         let capabilities = E::capabilities() | FLAGOS_VENDOR_TELLS_MEMORY;
         let can = |bit| capabilities & bit != 0;
         let launches = can(FLAGOS_VENDOR_LAUNCHES);
+        let captures = can(FLAGOS_VENDOR_CAPTURES);
         let raw = FlagosVendor {
             struct_size: size_of::<FlagosVendor>(),
             major: FLAGOS_VENDOR_MAJOR,
@@ -77,7 +78,12 @@ impl Table {
             kernel_destroy: launches.then_some(launch::kernel_destroy as _),
             kernel_launch: launches.then_some(launch::kernel_launch as _),
             memory_device_address: launches.then_some(launch::memory_device_address as _),
-            reserved: [null(); 32],
+            capture_begin: captures.then_some(graph::capture_begin as _),
+            capture_status: captures.then_some(graph::capture_status as _),
+            capture_end: captures.then_some(graph::capture_end as _),
+            graph_launch: captures.then_some(graph::graph_launch as _),
+            graph_destroy: captures.then_some(graph::graph_destroy as _),
+            reserved: [null(); 27],
         };
         Ok(Self {
             raw,

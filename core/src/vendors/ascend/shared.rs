@@ -1,0 +1,182 @@
+//! Memory of one process used in another one, by the functions `aclrtIpcMem*`, which came after CANN 8.1.
+//!
+//! A key is that of a whole allocation, and every process that has it may import. The process that imported closes before the
+//! one that exported frees: whoever sends keys has to see to that. Events of other processes are not here.
+
+use std::collections::HashMap;
+use std::ffi::{c_char, c_void, CStr, CString};
+use std::ptr::{null_mut, NonNull};
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::runtime::Exported;
+
+use super::api::{Api, Code, EXPORT_TO_ALL, KEY_BYTES};
+use super::captures::refused;
+use super::device::Device;
+use super::driver;
+use super::error::check;
+use super::memory::{Allocation, Place};
+
+/// The functions, of a runtime that has all of them.
+#[derive(Clone, Copy)]
+pub(super) struct Functions {
+    export: unsafe extern "C" fn(*mut c_void, usize, *mut c_char, usize, u64) -> Code,
+    import: unsafe extern "C" fn(*mut *mut c_void, *const c_char, u64) -> Code,
+    close: unsafe extern "C" fn(*const c_char) -> Code,
+}
+
+impl Functions {
+    /// The functions. Fails with the names of those that the runtime does not have.
+    pub(super) fn of(api: &Api) -> Result<Self> {
+        match (
+            api.aclrtIpcMemGetExportKey,
+            api.aclrtIpcMemImportByKey,
+            api.aclrtIpcMemClose,
+        ) {
+            (Some(export), Some(import), Some(close)) => Ok(Self {
+                export,
+                import,
+                close,
+            }),
+            _ => Err(missing(api)),
+        }
+    }
+}
+
+#[cold]
+fn missing(api: &Api) -> Error {
+    let known = [
+        (
+            "aclrtIpcMemGetExportKey",
+            api.aclrtIpcMemGetExportKey.is_some(),
+        ),
+        (
+            "aclrtIpcMemImportByKey",
+            api.aclrtIpcMemImportByKey.is_some(),
+        ),
+        ("aclrtIpcMemClose", api.aclrtIpcMemClose.is_some()),
+    ];
+    let names = known.iter().filter(|(_, found)| !found);
+    let names: Vec<_> = names.map(|(name, _)| *name).collect();
+    let message = format!("{} has no {}", driver::SONAME, names.join(", "));
+    Error::unsupported("sharing", message)
+        .with_hint("send a copy, or install a version of CANN after 8.1")
+}
+
+/// Memory of other processes that this one has imported, by its key.
+#[derive(Default)]
+pub(super) struct Imports(Mutex<HashMap<CString, (usize, usize)>>);
+
+/// The key of the allocation in which an address lies. `imports` are those of all devices.
+pub(super) fn export(device: &Device, imports: &Imports, address: NonNull<u8>) -> Result<Exported> {
+    let functions = Functions::of(device.api)?;
+    let found = device.memory.find(address);
+    let own = |found: &Allocation| {
+        found.place == Place::Device(device.index) && !imports.contains(found.base)
+    };
+    let found = found.filter(own).ok_or_else(|| {
+        let message = "the address is of no memory that this process allocated on the device";
+        device.located(Error::unsupported("export", message).with_hint("send a copy"))
+    })?;
+    let _entered = device.enter("export")?;
+    let mut key = [0; KEY_BYTES];
+    // SAFETY: the beginning of a live allocation, its size, and an output of this size.
+    let code = unsafe {
+        (functions.export)(
+            found.base as *mut _,
+            found.nbytes,
+            key.as_mut_ptr(),
+            KEY_BYTES,
+            EXPORT_TO_ALL,
+        )
+    };
+    check(device.api, "aclrtIpcMemGetExportKey", code).map_err(|error| device.located(error))?;
+    key[KEY_BYTES - 1] = 0;
+    // SAFETY: the array ends with NUL.
+    let key = unsafe { CStr::from_ptr(key.as_ptr()) };
+    device.exported.lock().insert(found.base, key.to_owned());
+    Ok(Exported {
+        key: key.to_string_lossy().into_owned(),
+        offset: address.as_ptr() as usize - found.base,
+        nbytes: found.nbytes,
+    })
+}
+
+impl Imports {
+    /// Whether imported memory begins at this address.
+    fn contains(&self, address: usize) -> bool {
+        let imports = self.0.lock();
+        let found = imports.values().any(|(known, _)| *known == address);
+        found
+    }
+
+    /// The memory of this key.
+    ///
+    /// # Safety
+    /// As [`crate::runtime::Sharing::import`].
+    pub(super) unsafe fn import(
+        &self,
+        device: &Device,
+        key: &str,
+        nbytes: usize,
+    ) -> Result<NonNull<u8>> {
+        let functions = Functions::of(device.api)?;
+        let key = CString::new(key)
+            .map_err(|_| Error::invalid_argument("import", "the key has a NUL inside"))?;
+        let mut imports = self.0.lock();
+        if let Some((address, uses)) = imports.get_mut(&key) {
+            *uses += 1;
+            return address_of(*address);
+        }
+        let _entered = device.enter("import")?;
+        let mut address = null_mut();
+        // SAFETY: a valid output, and a text.
+        let code = unsafe { (functions.import)(&mut address, key.as_ptr(), 0) };
+        check(device.api, "aclrtIpcMemImportByKey", code).map_err(|error| {
+            device
+                .located(error)
+                .with_hint("the process that sent the memory has to be alive, and keep it")
+        })?;
+        let found = address_of(address as usize)?;
+        device
+            .memory
+            .note(found, nbytes, Place::Device(device.index), address);
+        imports.insert(key, (address as usize, 1));
+        Ok(found)
+    }
+
+    /// Closes the memory at this address, if that was its last use.
+    pub(super) fn close(&self, device: &Device, address: NonNull<u8>) -> Result<()> {
+        let functions = Functions::of(device.api)?;
+        let mut imports = self.0.lock();
+        let start = address.as_ptr() as usize;
+        let known = imports.iter_mut().find(|(_, (known, _))| *known == start);
+        let Some((key, (_, uses))) = known else {
+            let message = "the address is of no imported memory";
+            return Err(device.located(Error::invalid_argument("close", message)));
+        };
+        if *uses > 1 {
+            *uses -= 1;
+            return Ok(());
+        }
+        if device.is_capturing() {
+            let message = "imported memory is not closed while a stream of the device is captured";
+            return Err(device.located(refused("close", message)));
+        }
+        let key = key.clone();
+        device.settle("close")?;
+        let _entered = device.enter("close")?;
+        imports.remove(&key);
+        device.memory.forget(address);
+        // SAFETY: a key that was imported, whose memory nobody uses.
+        let code = unsafe { (functions.close)(key.as_ptr()) };
+        check(device.api, "aclrtIpcMemClose", code).map_err(|error| device.located(error))
+    }
+}
+
+fn address_of(address: usize) -> Result<NonNull<u8>> {
+    NonNull::new(address as *mut u8)
+        .ok_or_else(|| Error::device("import", "the ACL runtime gave the address 0"))
+}
