@@ -81,6 +81,7 @@ pub static API: FlagosApi = FlagosApi {
     vendor: vendor::describe,
     kernels: kernels::table,
     stream_library: kernels::stream,
+    stream_native: streams::native,
     graph_supported: graphs::supported,
     graph_memory_create: graphs::memory_create,
     graph_create: graphs::create,

@@ -80,6 +80,22 @@ pub(super) unsafe extern "C" fn launch(
     status(|| unsafe { stream("stream_launch", device, id)?.launch(function, context) })
 }
 
+/// `FlagosApi::stream_native`.
+///
+/// # Safety
+/// `handle` is NULL or valid for writing.
+pub(super) unsafe extern "C" fn native(device: i32, id: u64, handle: *mut *mut c_void) -> i32 {
+    status(|| {
+        let Some(handle) = NonNull::new(handle) else {
+            return Err(null("the output of stream_native"));
+        };
+        let native = native_stream(device, id)?.unwrap_or(std::ptr::null_mut());
+        // SAFETY: the caller's promise.
+        unsafe { handle.write(native) };
+        Ok(())
+    })
+}
+
 /// `FlagosApi::copy_async`.
 ///
 /// # Safety
