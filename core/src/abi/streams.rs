@@ -1,6 +1,7 @@
 //! Entries about streams.
 
 use std::ffi::c_void;
+use std::ptr::NonNull;
 
 use crate::error::Result;
 use crate::runtime::{process, HostFn, Stream};
