@@ -396,6 +396,10 @@ bool LibraryCall::run(
   call.workspace = &give_workspace;
   call.resize = &set_sizes;
   call.context = &workspaces;
+  at::Generator drawn_from;
+  at::CPUGeneratorImpl* generator = nullptr;
+  std::optional<at::mt19937> before;
+  std::unique_lock<std::mutex> drawing;
   if (form.random) {
     if (native->is_capturing(device_)) {
       raise(
@@ -408,12 +412,17 @@ bool LibraryCall::run(
     }
     // The generator is the CPU's, so that all that falls back draws from it too: a number of it seeds the call.
     const at::Generator& given = generator_.defined() ? generator_ : default_generator(device_);
-    const at::Generator native = native_generator(given);
-    auto* generator = at::check_generator<at::CPUGeneratorImpl>(native);
-    const std::lock_guard<std::mutex> lock(generator->mutex_);
+    drawn_from = native_generator(given);
+    generator = at::check_generator<at::CPUGeneratorImpl>(drawn_from);
+    // Until the kernel has taken the call: one that declines has drawn nothing.
+    drawing = std::unique_lock<std::mutex>(generator->mutex_);
+    before = generator->engine();
     call.seed = generator->random64();
   }
   const int32_t status = kernels.run(kernel, &call);
+  if (C10_UNLIKELY(generator != nullptr && status == FLAGOS_VENDOR_UNSUPPORTED)) {
+    generator->set_engine(*before);
+  }
   // A kernel that goes on without its workspace has computed nothing.
   if (C10_UNLIKELY(workspaces.failure != FLAGOS_OK)) {
     raise(workspaces.failure);

@@ -340,7 +340,9 @@ bool call_library(
         why_not = "a tensor to write to is not a plain one of the device";
         return false;
       }
-      if (result != nullptr && !form.in_place && result->is_defined) {
+      const auto& inputs = call.inputs();
+      const bool is_read = std::find(inputs.begin(), inputs.end(), output.unsafeGetTensorImpl()) != inputs.end();
+      if (result != nullptr && !form.in_place && !is_read && result->is_defined) {
         resize_empty(output, *result);
       }
       if (!may_write(output, result, call, form, why_not)) {
@@ -447,7 +449,7 @@ class LibraryKernel final : public c10::OperatorKernel {
     }
     if (composite_ && route != FLAGOS_ROUTE_CPU_FALLBACK) {
       // What it consists of reaches the library's kernels.
-      op.redispatchBoxed(c10::DispatchKeySet(kComposite), stack);
+      op.redispatchBoxed(native_keys_, stack); // to the composite: see `left_to_composite`
       return;
     }
     log("cpu");

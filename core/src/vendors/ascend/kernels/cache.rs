@@ -111,11 +111,11 @@ impl Hasher for Mixer {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
-        words
-            .iter()
-            .for_each(|word| self.mix(u64::from_ne_bytes(*word)));
-        rest.iter().for_each(|byte| self.mix(u64::from(*byte)));
+        for word in bytes.chunks(8) {
+            let mut whole = [0; 8];
+            whole[..word.len()].copy_from_slice(word);
+            self.mix(u64::from_ne_bytes(whole));
+        }
     }
 
     fn write_usize(&mut self, number: usize) {

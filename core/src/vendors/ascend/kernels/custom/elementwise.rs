@@ -350,12 +350,11 @@ fn search(
     )
 }
 
-/// The tensors of a list in the type of the result. torch leaves out old-fashioned empty ones: `skips`.
+/// The tensors of a list in the type of the result; with `skips` those that have elements.
 fn listed(call: &Call<'_>, output: View, skips: bool) -> Result<Vec<Option<View>>> {
     let mut views = Vec::new();
     for view in call.tensors(0)?.into_iter().flatten() {
-        if !(skips && &*view.sizes == [0] && output.sizes.len() != 1) && !(skips && view.is_empty())
-        {
+        if !(skips && view.is_empty()) {
             views.push(Some(call.cast(view, output.dtype)?));
         }
     }

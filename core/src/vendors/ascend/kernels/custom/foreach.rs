@@ -224,6 +224,8 @@ fn number(call: &Call<'_>, place: usize, columns: &[Vec<View>]) -> Result<Number
         _ => return decline("no number"),
     };
     match columns[0].first() {
+        // torch refuses some of them.
+        _ if matches!(number, Number::Bool(_)) => decline("a boolean among numbers"),
         Some(view) if !keeps_type(number, view.dtype) => {
             decline("the number makes another type of the list's")
         }
