@@ -217,7 +217,7 @@ def _rebuild_from_key(
 
 @cache
 def _close_at_the_end() -> None:
-    """Have what is still imported closed when the process ends, after the threads of queues have sent what they have."""
+    """Have what is still imported closed when the process ends, after the threads of queues have sent theirs."""
     util.Finalize(None, _core.close_shared_memory, exitpriority=-100)
 
 
