@@ -103,6 +103,14 @@ $(STAMPS)/flaggems: requirements-flaggems.txt $(STAMPS)/requirements
 	"$(PY)" -m pip install --quiet --no-deps --target "$(FLAGGEMS)" -r requirements-flaggems.txt
 	@touch "$@"
 
+# Never in the environment: it has the same files as `triton`. The tests run it in a Python 3.11, and say if there is none.
+ASCEND_TRITON := $(abspath $(VENV))/ascend-triton
+$(STAMPS)/ascend-triton: requirements-ascend-triton.txt $(STAMPS)/requirements
+	@rm -rf "$(ASCEND_TRITON)"
+	"$(PY)" -m pip install --quiet --no-deps --target "$(ASCEND_TRITON)" --python-version 3.11 --only-binary=:all: \
+	  -r requirements-ascend-triton.txt
+	@touch "$@"
+
 # torch's libraries stay outside the wheel: `--auditwheel skip` keeps maturin from copying them in.
 define build_wheel
 @rm -f $(DIST)/$(2)-*.whl
@@ -164,7 +172,7 @@ demo-ddp: setup ## the same training by two processes under torchrun, compared w
 
 # The parts of CI, the fast ones first. Each can be run alone, and `make test PARTS="test-torch test-te"` runs some.
 PARTS ?= setup-dev lint test-rust test-python test-torch test-te test-lightx2v test-distributed \
-  test-torchs-distributed test-flaggems test-whole conformance-ci test-example-chip
+  test-torchs-distributed test-flaggems test-ascend-triton test-whole conformance-ci test-example-chip
 
 .PHONY: test
 test: ## everything CI runs, part by part; tells at the end how long each took
@@ -206,7 +214,7 @@ test-torch: FOLDER := adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRI
 test-distributed: FOLDER := $(DISTRIBUTED)
 test-te: FOLDER := adapters/te/tests $(TWO)
 test-lightx2v: FOLDER := adapters/lightx2v/tests $(TWO)
-test-whole: FOLDER := tests $(TWO)
+test-whole: FOLDER := tests $(TWO) --ignore=tests/ascend_triton
 $(PYTHON_TESTS): setup-dev
 	"$(PY)" -m pytest $(FOLDER) $(ARGS)
 
@@ -225,6 +233,11 @@ test-flaggems: export PYTHONPATH := $(FLAGGEMS)
 test-flaggems: setup-dev $(STAMPS)/flaggems ## FlagGems' operators interpreted, and their launches over a simulated driver
 	TRITON_INTERPRET=1 "$(PY)" -m pytest tests/flaggems $(TWO) $(ARGS)
 	"$(PY)" -m pytest tests/launcher/test_flaggems.py $(ARGS)
+
+.PHONY: test-ascend-triton
+test-ascend-triton: export ASCEND_TRITON_PATH := $(ASCEND_TRITON)
+test-ascend-triton: setup-dev $(STAMPS)/ascend-triton ## triton-ascend's wheel on flagos, over a simulated Ascend runtime
+	"$(PY)" -m pytest tests/ascend_triton $(TWO) $(ARGS)
 
 # Which rotating sample CI takes beside all of float32; another number takes another.
 CI_SEED ?= 20778
@@ -342,7 +355,8 @@ gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside C
 	exit $$failed
 
 CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc)) $(wildcard core/examples/vendor/*.[ch]) core/tests/vendor_conformance_cuda/simulated/*.cc \
-  tests/simulated_ccl/*.cc tests/simulated_ccl/*.h tests/simulated_ascend/*.cc tests/simulated_ascend/*.h tests/bench/*.cc
+  tests/simulated_ccl/*.cc tests/simulated_ccl/*.h tests/simulated_ascend/*.cc tests/simulated_ascend/*.h tests/simulated_ascend_rt/*.cc \
+  tests/simulated_ascend_rt/include/*/*.h tests/bench/*.cc
 
 .PHONY: lint
 lint: setup-dev $(STAMPS)/bindings ## rustfmt, clippy, ruff, mypy and clang-format, all without a warning

@@ -978,6 +978,10 @@ typedef struct FlagosApi {
    * Closes memory that `memory_import` gave, once for each call of that. Waits for the device.
    */
   void (*memory_close)(int32_t device, void *address);
+  /**
+   * The stream's handle in the vendor's own library, such as an `aclrtStream`, NULL where the vendor has none.
+   */
+  int32_t (*stream_native)(int32_t device, uint64_t stream, void **handle);
 } FlagosApi;
 
 #endif  /* FLAGOS_H */

@@ -18,7 +18,7 @@
  * Version of the interface, minor: raised when members are appended, or bits, tags or reserved slots get a meaning.
  * Host and library of different minor versions work together.
  */
-#define FLAGOS_KERNELS_MINOR 0
+#define FLAGOS_KERNELS_MINOR 1
 
 /**
  * `FlagosKernelTensor::dtype`: unsigned, 8 bits. The numbers are those of torch's `c10::ScalarType`; a tensor may have
@@ -357,7 +357,7 @@ typedef struct FlagosKernelCall {
   size_t num_arguments;
   /**
    * The results in the order of the operator's schema, those of a list one after the other; NULL for a result that
-   * is not wanted. The host has allocated them with the shape, strides and dtype that torch gives them. An output may
+   * is not wanted. Of an operator that writes to several arguments these arguments. The host has allocated them with the shape, strides and dtype that torch gives them. An output may
    * be an argument (in place) or lie in other memory, and overlaps no argument in part.
    */
   const struct FlagosKernelTensor *const *outputs;
@@ -387,9 +387,16 @@ typedef struct FlagosKernelCall {
    */
   uint64_t offset;
   /**
+   * Tells the sizes of a result that depend on elements, as those of `aten::nonzero`. The host has allocated the most
+   * elements that there can be, side by side, and the result consists of the first of them. To be called on the thread
+   * of `run`, after the work. Returns one of `FLAGOS_VENDOR_*`. NULL in hosts of version 1.0, which ask for no such
+   * operators.
+   */
+  int32_t (*resize)(void *context, size_t output, const int64_t *sizes, size_t num_dims);
+  /**
    * NULL.
    */
-  const void *reserved[8];
+  const void *reserved[7];
 } FlagosKernelCall;
 
 /**

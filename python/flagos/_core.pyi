@@ -118,6 +118,13 @@ def close_shared_memory() -> None:
 def devices() -> list[Device]:
     """Every device."""
 
+def stream_handle(device: int, stream: int) -> int | None:
+    """The handle of a stream in the vendor's own library, such as an ``aclrtStream``; ``None`` where streams have none.
+
+    ``stream`` is the number that the core gives streams, 0 for the default one, and the ``stream_id`` of a
+    ``torch.Stream``. Raises InvalidArgumentError if there is no such device or stream.
+    """
+
 def vendors() -> list[VendorReport]:
     """Every vendor, the best first, and why it is used or not; initialises and loads nothing."""
 

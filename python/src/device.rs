@@ -120,6 +120,15 @@ fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     Ok(found)
 }
 
+/// The handle of a stream as a number; `None` where streams have none.
+#[pyfunction]
+fn stream_handle(py: Python<'_>, device: i32, stream: u64) -> PyResult<Option<usize>> {
+    let handle = py.detach(|| {
+        abi::native_stream(device, stream).map(|handle| handle.map(|handle| handle as usize))
+    });
+    handle.into_python(py)
+}
+
 #[pyfunction]
 fn vendors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     find_manifests(py)?;
@@ -159,5 +168,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(built_in_vendors, module)?)?;
     module.add_function(wrap_pyfunction!(devices, module)?)?;
     module.add_function(wrap_pyfunction!(close_shared_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(stream_handle, module)?)?;
     module.add_function(wrap_pyfunction!(vendors, module)?)
 }

@@ -38,6 +38,20 @@ def test_a_vendor_that_is_asked_for_is_never_replaced(interpreter: Interpreter) 
     assert "vendor `cuda` cannot be used" in result.err and "host" in result.err
 
 
+def test_streams_of_the_host_have_no_handle(interpreter: Interpreter) -> None:
+    """Handles of another vendor: `tests/ascend_triton`."""
+    program = (
+        "from flagos import _core, InvalidArgumentError\n"
+        "_core.init()\n"
+        "print(_core.stream_handle(0, 0))\n"
+        "for device, stream in ((9, 0), (-1, 0), (0, 1 << 40)):\n"
+        "    try: _core.stream_handle(device, stream)\n"
+        "    except InvalidArgumentError as error: print('refused')\n"
+    )
+    result = interpreter.program(program, FLAGOS_VENDOR="host", FLAGOS_HOST_DEVICES="1")
+    assert result.out == "None\nrefused\nrefused\nrefused\n", result.err
+
+
 def test_vendors_say_why_without_starting(interpreter: Interpreter) -> None:
     program = (
         "import flagos, os\n"

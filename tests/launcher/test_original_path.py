@@ -263,6 +263,24 @@ def test_another_version_is_left_alone(
     assert launcher.install() == {}
 
 
+def test_a_version_without_what_is_known_is_left_alone(
+    launcher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As triton-ascend 3.2.0, without a warning."""
+    from triton.compiler import CompiledKernel
+    from triton.runtime.jit import JITFunction
+
+    launcher.uninstall()
+    with monkeypatch.context() as older:
+        older.delattr(JITFunction, "_pack_args")
+        older.delattr(CompiledKernel, "run")
+        left = launcher.install()
+        launcher.uninstall()
+    assert left["triton.runtime.JITFunction"] == "this version has no _pack_args"
+    assert left["triton.compiler.CompiledKernel"] == "this version has no property run"
+    assert launcher.install() == {}
+
+
 def test_the_switch_keeps_it_away(launcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher.uninstall()
     monkeypatch.setenv("FLAGOS_LAUNCHER", "0")

@@ -93,12 +93,23 @@ size_t live(const std::string& kind) {
     return live_handles(Kind::kEvent);
   if (kind == "models")
     return live_handles(Kind::kModel);
+  for (const auto& part : joined_parts()) {
+    for (const char* const* each = part.kinds; *each; ++each) {
+      if (kind == *each)
+        return part.live(*each);
+    }
+  }
   return live_memory(kind);
 }
 
 void record_leaks(const char* function) {
-  for (const char* kind :
-       {"contexts", "streams", "events", "models", "blocks", "host_blocks", "registered", "imported"}) {
+  std::vector<const char*> kinds{
+      "contexts", "streams", "events", "models", "blocks", "host_blocks", "registered", "imported"};
+  for (const auto& part : joined_parts()) {
+    for (const char* const* each = part.kinds; *each; ++each)
+      kinds.push_back(*each);
+  }
+  for (const char* kind : kinds) {
     if (const size_t count = live(kind))
       record_misuse(function, 0, "leak: " + std::to_string(count) + " " + kind);
   }

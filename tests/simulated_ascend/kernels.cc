@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of tests and of other simulated libraries.
+#include <functional>
+#include <memory>
+
 #include "call.h"
 #include "device.h"
 #include "memory.h"
@@ -46,18 +49,17 @@ ACL_FUNC int simulated_ascend_run(void* handle, simulated_ascend_kernel kernel, 
   return submit(call, stream, {"kernel", [kernel, argument] { return run_opened(kernel, argument); }, {}});
 }
 
-ACL_FUNC int simulated_ascend_launch(
+static int launch(
+    Call& call,
     void* handle,
     const char* name,
-    simulated_ascend_kernel kernel,
-    void* argument,
+    std::function<int()> run,
     const simulated_ascend_use* uses,
     size_t count) {
-  ENTER(kContext | kQueues);
   const auto stream = call.stream(handle);
   if (!stream)
     return call.code;
-  Work work{name, [kernel, argument] { return run_kernel(kernel, argument); }, {}};
+  Work work{name, std::move(run), {}};
   for (size_t index = 0; index < count; ++index) {
     const simulated_ascend_use& each = uses[index];
     const auto address = reinterpret_cast<uintptr_t>(each.address);
@@ -74,6 +76,42 @@ ACL_FUNC int simulated_ascend_launch(
     work.uses.push_back({block, address, address + each.size, each.writes != 0});
   }
   return submit(call, stream, std::move(work));
+}
+
+ACL_FUNC int simulated_ascend_launch(
+    void* handle,
+    const char* name,
+    simulated_ascend_kernel kernel,
+    void* argument,
+    const simulated_ascend_use* uses,
+    size_t count) {
+  ENTER(kContext | kQueues);
+  return launch(call, handle, name, [kernel, argument] { return run_kernel(kernel, argument); }, uses, count);
+}
+
+ACL_FUNC int simulated_ascend_launch_owned(
+    void* handle,
+    const char* name,
+    simulated_ascend_kernel kernel,
+    void* argument,
+    void (*destroy)(void*),
+    const simulated_ascend_use* uses,
+    size_t count) {
+  std::shared_ptr<void> owned(argument, destroy);
+  Call call(name, kContext | kQueues);
+  if (call.code != kSuccess)
+    return call.code;
+  return launch(call, handle, name, [kernel, owned] { return run_kernel(kernel, owned.get()); }, uses, count);
+}
+
+ACL_FUNC int simulated_ascend_block(const void* address, uint64_t* begin, uint64_t* size) {
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto block = block_of(address);
+  if (!block)
+    return 0;
+  *begin = block->address;
+  *size = block->size;
+  return block->on_host() ? 2 : 1;
 }
 
 ACL_FUNC void* simulated_ascend_address(const void* device, size_t size) {

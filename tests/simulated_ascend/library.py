@@ -201,7 +201,7 @@ def program(*recorded: str, **environment: str) -> Callable[[Program], Program]:
     return register
 
 
-def run(name: str, folder: Path) -> tuple[list[str], list[str]]:
+def run(name: str, folder: Path, **variables: str) -> tuple[list[str], list[str]]:
     """What the library has recorded of a program, as it says itself and as the report's file says."""
     report = folder / "report"
     environment = {
@@ -209,7 +209,7 @@ def run(name: str, folder: Path) -> tuple[list[str], list[str]]:
         for key, value in os.environ.items()
         if not key.startswith("SIMULATED_ASCEND_") and key != "ASCEND_RT_VISIBLE_DEVICES"
     }
-    environment[LIBRARY] = str(library())
+    environment.update(variables or {LIBRARY: str(library())})
     environment["SIMULATED_ASCEND_REPORT"] = str(report)
     for key, value in CASES[name].environment.items():
         environment[key if key.startswith("ASCEND_") else f"SIMULATED_ASCEND_{key}"] = value
@@ -229,8 +229,8 @@ def main(name: str) -> None:
     """Runs one program in this process and prints what it was recorded for."""
     # By the modules' own registry: this one is `__main__`.
     registry = importlib.import_module("tests.simulated_ascend.library")
-    importlib.import_module(f"tests.simulated_ascend.{name.partition('.')[0]}")
-    acl = registry.Acl()
+    module = importlib.import_module(f"tests.simulated_ascend.{name.partition('.')[0]}")
+    acl = getattr(module, "Libraries", registry.Acl)()
     registry.CASES[name].program(acl)
     print(json.dumps(acl.misuses()))
 

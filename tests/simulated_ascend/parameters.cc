@@ -4,6 +4,7 @@
 
 #include "call.h"
 #include "device.h"
+#include "simulated_ascend.h"
 
 namespace simulated_ascend {
 
@@ -50,6 +51,15 @@ ACL_FUNC aclError aclrtCtxSetSysParamOpt(int option, int64_t value) {
 ACL_FUNC aclError aclrtCtxGetSysParamOpt(int option, int64_t* value) {
   ENTER(kContext);
   return get_parameter(call, call.context().parameters, option, value);
+}
+
+ACL_FUNC int64_t simulated_ascend_deterministic(void) {
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto& context = thread().context;
+  if (context && context->alive && context->parameters.count(0))
+    return context->parameters.at(0);
+  const auto found = process_parameters.find(0);
+  return found == process_parameters.end() ? 0 : found->second;
 }
 
 ACL_FUNC aclError aclrtSetDeviceSatMode(int mode) {

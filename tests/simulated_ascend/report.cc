@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <deque>
 #include <map>
+#include <vector>
 
 #include "call.h"
 #include "handles.h"
@@ -21,6 +22,7 @@ namespace {
 // Never destroyed: threads of streams use them until the process has ended.
 auto& misuses = *new std::deque<std::string>;
 auto& calls = *new std::map<std::string, uint64_t>;
+auto& parts = *new std::vector<simulated_ascend_part>;
 
 // At once and in one write, so that a process that is killed has told, and lines of several processes stay whole.
 void append(const std::string& line) {
@@ -47,6 +49,10 @@ uint64_t count_call(const char* function) {
   return ++calls[function];
 }
 
+const std::vector<simulated_ascend_part>& joined_parts() {
+  return parts;
+}
+
 } // namespace simulated_ascend
 
 using namespace simulated_ascend;
@@ -65,10 +71,17 @@ ACL_FUNC void simulated_ascend_reset(void) {
   std::lock_guard<std::mutex> lock(mutex);
   misuses.clear();
   calls.clear();
+  for (const auto& part : parts)
+    part.reset();
 }
 
 ACL_FUNC uint64_t simulated_ascend_calls(const char* function) {
   std::lock_guard<std::mutex> lock(mutex);
+  for (const auto& part : parts) {
+    const uint64_t count = part.calls(function);
+    if (count != UINT64_MAX)
+      return count;
+  }
   const auto found = calls.find(function);
   return found == calls.end() ? 0 : found->second;
 }
@@ -76,6 +89,26 @@ ACL_FUNC uint64_t simulated_ascend_calls(const char* function) {
 ACL_FUNC void simulated_ascend_record(const char* function, const char* what) {
   std::lock_guard<std::mutex> lock(mutex);
   record_misuse(function, 0, what);
+}
+
+ACL_FUNC int simulated_ascend_refuse(const char* function, int code, const char* what) {
+  std::lock_guard<std::mutex> lock(mutex);
+  record_misuse(function, code, what);
+  thread().error = "E" + std::to_string(code) + ": " + function + ": " + what;
+  return code;
+}
+
+ACL_FUNC void simulated_ascend_join(const simulated_ascend_part* part) {
+  std::lock_guard<std::mutex> lock(mutex);
+  parts.push_back(*part);
+}
+
+ACL_FUNC int simulated_ascend_begin(const char* function, int needs_context) {
+  return Call(function, needs_context ? kContext : kNothing).code;
+}
+
+ACL_FUNC int simulated_ascend_has_faults(void) {
+  return !settings().faults.empty();
 }
 
 ACL_FUNC void simulated_ascend_set_error(const char* text) {

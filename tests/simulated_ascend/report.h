@@ -4,6 +4,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "simulated_ascend.h"
 
 namespace simulated_ascend {
 
@@ -11,5 +14,7 @@ namespace simulated_ascend {
 void record_misuse(const std::string& function, int code, const std::string& what);
 // Under the lock: one more call of this function, and which it is.
 uint64_t count_call(const char* function);
+// Under the lock: what other simulated libraries count.
+const std::vector<simulated_ascend_part>& joined_parts();
 
 } // namespace simulated_ascend

@@ -41,14 +41,15 @@ const char* const kNewer[] = {
 };
 
 struct Symbols {
+  uintptr_t inside; // an address of the library
   ElfW(Sym) * table;
   const char* names;
   size_t bytes; // of the names, which follow the table in a library made by GNU's and LLVM's linkers
 };
 
-// The table of the library that this function is in.
+// The table of the library that an address is in.
 int find_symbols(dl_phdr_info* info, size_t, void* out) {
-  const auto self = reinterpret_cast<uintptr_t>(&find_symbols);
+  const uintptr_t self = static_cast<Symbols*>(out)->inside;
   const ElfW(Dyn)* dynamic = nullptr;
   bool is_own = false;
   for (int index = 0; index < info->dlpi_phnum; ++index) {
@@ -93,11 +94,20 @@ bool hide(const Symbols& symbols, const std::string& name) {
   return false;
 }
 
+// Names of this library have these beginnings; those of others are left to them.
+bool is_own(const std::string& name) {
+  return name.rfind("aclrt", 0) == 0 || name.rfind("aclmdl", 0) == 0 || name.rfind("aclsys", 0) == 0;
+}
+
 __attribute__((constructor)) void hide_symbols() {
-  std::vector<std::string> names = settings().hidden;
+  std::vector<std::string> names;
+  for (const std::string& name : settings().hidden) {
+    if (is_own(name))
+      names.push_back(name);
+  }
   if (settings().old_version)
     names.insert(names.end(), std::begin(kNewer), std::end(kNewer));
-  Symbols symbols{};
+  Symbols symbols{reinterpret_cast<uintptr_t>(&find_symbols), nullptr, nullptr, 0};
   if (!names.empty())
     dl_iterate_phdr(find_symbols, &symbols);
   for (const std::string& name : names) {
@@ -111,3 +121,26 @@ __attribute__((constructor)) void hide_symbols() {
 } // namespace
 
 } // namespace simulated_ascend
+
+using namespace simulated_ascend;
+
+extern "C" __attribute__((visibility("default"))) void
+simulated_ascend_hide(const void* inside, const char* const* newer, const char* beginning) {
+  std::vector<std::string> names = settings().hidden;
+  for (; settings().old_version && *newer; ++newer)
+    names.emplace_back(*newer);
+  Symbols symbols{reinterpret_cast<uintptr_t>(inside), nullptr, nullptr, 0};
+  if (!names.empty())
+    dl_iterate_phdr(find_symbols, &symbols);
+  for (const std::string& name : names) {
+    if (!symbols.table || !symbols.names || is_own(name))
+      continue;
+    const bool hidden = hide(symbols, name);
+    const bool both = hide(symbols, name + "GetWorkspaceSize");
+    const bool expected = beginning && name.rfind(beginning, 0) == 0 && name != "aclnnInit" && name != "aclnnFinalize";
+    if (expected && !hidden && !both) {
+      std::fprintf(stderr, "simulated ACL cannot hide %s\n", name.c_str());
+      std::abort();
+    }
+  }
+}

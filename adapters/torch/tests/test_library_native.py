@@ -475,3 +475,19 @@ for call in (memory._record_memory_history, torch.flagos.MemPool):
     else:
         raise AssertionError("done")
 """)
+
+
+def test_streams_without_handles_say_so(on_chip):
+    """The example chip's library has none. Ascend's: `tests/ascend_triton`."""
+    on_chip("""
+from flagos import UnsupportedError
+from torch_fl.native import native
+torch.zeros(1, device="flagos")
+for device in (None, 0):
+    try:
+        native().stream_handle(device)
+    except UnsupportedError as error:
+        assert "streams of vendor 'example' have no handles" in str(error), error
+    else:
+        raise AssertionError("there is a handle")
+""")

@@ -22,6 +22,7 @@ mod vendor;
 pub use init::{
     built_in_vendor, chosen_description, chosen_vendor, initialize, triton_launcher, vendor_reports,
 };
+pub use streams::native_stream;
 pub use types::*;
 
 /// The table of this library.
@@ -80,6 +81,7 @@ pub static API: FlagosApi = FlagosApi {
     vendor: vendor::describe,
     kernels: kernels::table,
     stream_library: kernels::stream,
+    stream_native: streams::native,
     graph_supported: graphs::supported,
     graph_memory_create: graphs::memory_create,
     graph_create: graphs::create,

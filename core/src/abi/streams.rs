@@ -1,6 +1,7 @@
 //! Entries about streams.
 
 use std::ffi::c_void;
+use std::ptr::NonNull;
 
 use crate::error::Result;
 use crate::runtime::{process, HostFn, Stream};
@@ -13,6 +14,15 @@ pub(super) fn stream(operation: &'static str, device: i32, id: u64) -> Result<&'
     process::require(operation)?
         .streams()
         .get(device_index(device)?, id)
+}
+
+/// The handle of a stream in the vendor's own library, such as an `aclrtStream`, which lives as long as the process;
+/// `None` for a vendor whose streams have none.
+///
+/// # Errors
+/// When there is no such device or stream, or the vendor is not open.
+pub fn native_stream(device: i32, id: u64) -> Result<Option<*mut c_void>> {
+    Ok(stream("native_stream", device, id)?.native_handle())
 }
 
 /// `FlagosApi::stream_create`.
@@ -69,6 +79,22 @@ pub(super) unsafe extern "C" fn launch(
 ) -> i32 {
     // SAFETY: the caller's promise.
     status(|| unsafe { stream("stream_launch", device, id)?.launch(function, context) })
+}
+
+/// `FlagosApi::stream_native`.
+///
+/// # Safety
+/// `handle` is NULL or valid for writing.
+pub(super) unsafe extern "C" fn native(device: i32, id: u64, handle: *mut *mut c_void) -> i32 {
+    status(|| {
+        let Some(handle) = NonNull::new(handle) else {
+            return Err(null("the output of stream_native"));
+        };
+        let native = native_stream(device, id)?.unwrap_or(std::ptr::null_mut());
+        // SAFETY: the caller's promise.
+        unsafe { handle.write(native) };
+        Ok(())
+    })
 }
 
 /// `FlagosApi::copy_async`.

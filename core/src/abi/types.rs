@@ -610,6 +610,10 @@ pub struct FlagosApi {
     ) -> i32,
     /// Closes memory that `memory_import` gave, once for each call of that. Waits for the device.
     pub memory_close: unsafe extern "C" fn(device: i32, address: *mut c_void),
+
+    /// The stream's handle in the vendor's own library, such as an `aclrtStream`, NULL where the vendor has none.
+    pub stream_native:
+        unsafe extern "C" fn(device: i32, stream: u64, handle: *mut *mut c_void) -> i32,
 }
 
 // The header's slot has the layout of the registry's.

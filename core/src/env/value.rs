@@ -189,7 +189,7 @@ impl Env {
             .collect();
         for name in self.vars.keys() {
             let Some(var) = super::declaration(name) else {
-                if name.starts_with("FLAGOS_") {
+                if name.starts_with("FLAGOS_") && !is_vendors(name) {
                     return Err(unknown(name));
                 }
                 // Plugins of other projects define variables with these prefixes too.

@@ -63,7 +63,7 @@ pub trait VendorEntry: Debug + Send + Sync {
     /// The description of the vendor, whose library is loaded for it if there is one.
     fn description(&'static self) -> Result<&'static Description>;
 
-    /// The kernels of the vendor's library, which is loaded for them; none of a vendor that is no library.
+    /// The kernels of the vendor: of a library, which is loaded for them, or of this build.
     fn kernels(&'static self) -> Result<Option<&'static FlagosKernels>> {
         Ok(None)
     }
@@ -97,6 +97,8 @@ pub struct BuiltIn {
     pub open: Open,
     /// As [`VendorEntry::launcher`].
     pub launcher: Option<fn() -> &'static dyn Launcher>,
+    /// As [`VendorEntry::kernels`].
+    pub kernels: Option<fn() -> &'static FlagosKernels>,
 }
 
 inventory::collect!(BuiltIn);
@@ -132,5 +134,9 @@ impl VendorEntry for BuiltIn {
 
     fn launcher(&self) -> Option<&'static dyn Launcher> {
         self.launcher.map(|launcher| launcher())
+    }
+
+    fn kernels(&'static self) -> Result<Option<&'static FlagosKernels>> {
+        Ok(self.kernels.map(|kernels| kernels()))
     }
 }

@@ -186,7 +186,8 @@ impl Opened {
             context: null_mut(),
             seed: 0,
             offset: 0,
-            reserved: [null(); 8],
+            resize: None,
+            reserved: [null(); 7],
         };
         let kernel = self.library.kernel(operator).expect("it is asked");
         let kernel = kernel.expect("there is a kernel");

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 
-from flagos.cli.output import Commands, add_command, print_json
+from flagos.cli.output import Commands, add_command, print_check, print_json
 
 DETAILS = """
 Every problem comes with its fix. The status is 1 if anything fails. Whatever may crash (torch, the
@@ -16,8 +14,6 @@ examples:
   $ flagos doctor
   $ flagos doctor --json --no-canaries
 """
-
-COLORS = {"ok": "32", "warn": "33", "fail": "31"}
 
 
 def add_to(commands: Commands) -> None:
@@ -48,19 +44,10 @@ def doctor(options: argparse.Namespace) -> int:
     for check in diagnose(timeout=options.timeout, canaries=options.canaries):
         checks.append(check)
         if not options.json:
-            print(f"{_label(check.status.value)}  {check.name}: {check.detail}", flush=True)
-            if check.fix:
-                print(f"      fix: {check.fix}", flush=True)
+            print_check(check)
     status = worst(checks)
     if options.json:
         print_json({"status": status.value, "checks": [check.as_dict() for check in checks]})
     else:
         print(f"\n{summary(checks)}")
     return 1 if status is Status.FAIL else 0
-
-
-def _label(status: str) -> str:
-    label = f"{status.upper():<4}"
-    if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
-        return f"\x1b[{COLORS[status]}m{label}\x1b[0m"
-    return label

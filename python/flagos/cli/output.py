@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flagos.doctor.check import Check
 
 #: The result of ``add_subparsers``, whose class is generic for type checkers only.
 Commands = Any
 _GAP = "  "
+_COLORS = {"ok": "32", "warn": "33", "fail": "31"}
 
 
 class CommandError(Exception):
@@ -62,3 +67,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print((start + (lines[0] if lines else "")).rstrip())
         for line in lines[1:]:
             print(" " * indent + line)
+
+
+def print_check(check: Check) -> None:
+    """Prints the result of a check, and its fix, at once."""
+    label = f"{check.status.value.upper():<4}"
+    if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
+        label = f"\x1b[{_COLORS[check.status.value]}m{label}\x1b[0m"
+    print(f"{label}  {check.name}: {check.detail}", flush=True)
+    if check.fix:
+        print(f"      fix: {check.fix}", flush=True)

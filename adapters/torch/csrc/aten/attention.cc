@@ -103,7 +103,24 @@ at::Tensor flash_attention_on_cpu(
       at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, mask, scale));
 }
 
+// The same without the mask's conversion: a vendor's library hides by a mask of booleans.
+at::Tensor flash_attention_by_library(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const std::optional<at::Tensor>& attn_mask,
+    double dropout_p,
+    bool is_causal,
+    std::optional<double> scale) {
+  return std::get<0>(
+      at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_mask, scale));
+}
+
 } // namespace
+
+NativeAttention library_attention() {
+  return {&at::native::_fused_sdp_choice_cpp, &flash_attention_by_library};
+}
 
 NativeAttention host_attention() {
   // The CPU's choice looks at shapes, dtypes and switches only, so it takes flagos tensors as they are.

@@ -36,4 +36,7 @@ struct NativeAttention {
 // The CPU's.
 NativeAttention host_attention();
 
+// The CPU's, with masks of booleans as they are: see `match_masks` of the room vendor_library.
+NativeAttention library_attention();
+
 } // namespace flagos

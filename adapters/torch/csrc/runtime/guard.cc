@@ -56,7 +56,10 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
     return previous;
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override {
-    return reinterpret_cast<void*>(static_cast<uintptr_t>(stream.id())); // the core's stream id
+    void* handle = nullptr;
+    check(core->stream_native(stream.device_index(), static_cast<uint64_t>(stream.id()), &handle));
+    // The core's number of the stream where the vendor's library has no handles.
+    return handle != nullptr ? handle : reinterpret_cast<void*>(static_cast<uintptr_t>(stream.id()));
   }
   bool queryStream(const c10::Stream& stream) const override {
     int32_t idle = 0;

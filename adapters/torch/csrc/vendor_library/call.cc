@@ -34,6 +34,7 @@ uint64_t bits(double value) {
 // it in the order of the stream.
 struct Workspaces {
   c10::DeviceIndex device;
+  std::vector<std::optional<std::vector<int64_t>>>* sizes;
   c10::SmallVector<void*, 4> blocks;
   int32_t failure = FLAGOS_OK;
 
@@ -95,6 +96,19 @@ int32_t give_workspace(void* context, size_t nbytes, void** address) noexcept {
   }
   workspaces->blocks.push_back(block);
   *address = block;
+  return FLAGOS_VENDOR_OK;
+}
+
+int32_t set_sizes(void* context, size_t output, const int64_t* sizes, size_t num_dims) noexcept {
+  auto& all = *static_cast<Workspaces*>(context)->sizes;
+  if (output >= all.size() || (sizes == nullptr && num_dims != 0)) {
+    return FLAGOS_VENDOR_INVALID_ARGUMENT;
+  }
+  try {
+    all[output].emplace(sizes, sizes + num_dims);
+  } catch (const std::bad_alloc&) {
+    return FLAGOS_VENDOR_OUT_OF_MEMORY;
+  }
   return FLAGOS_VENDOR_OK;
 }
 
@@ -309,7 +323,6 @@ bool LibraryCall::describe(const torch::jit::Stack& stack, size_t first, const F
       return false;
     }
   }
-  num_inputs_ = tensors_.size();
   if (device_ < 0) {
     device_ = current_device();
   }
@@ -319,12 +332,21 @@ bool LibraryCall::describe(const torch::jit::Stack& stack, size_t first, const F
 }
 
 void LibraryCall::add_output(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    output_places_.push_back(-1);
+    return;
+  }
+  output_places_.push_back(static_cast<int64_t>(tensors_.size()));
   note(tensor.unsafeGetTensorImpl(), 0);
 }
 
+const std::vector<int64_t>* LibraryCall::sizes_of(size_t output) const {
+  return output < sizes_.size() && sizes_[output].has_value() ? &*sizes_[output] : nullptr;
+}
+
 void LibraryCall::settle() {
-  for (size_t i = num_inputs_; i < tensors_.size(); ++i) {
-    outputs_.push_back(&tensors_[i]);
+  for (const int64_t place : output_places_) {
+    outputs_.push_back(place < 0 ? nullptr : &tensors_[static_cast<size_t>(place)]);
   }
   for (const int64_t place : listed_) {
     list_.push_back(place < 0 ? nullptr : &tensors_[static_cast<size_t>(place)]);
@@ -369,8 +391,10 @@ bool LibraryCall::run(
   call.num_arguments = values_.size();
   call.outputs = outputs_.data();
   call.num_outputs = outputs_.size();
-  Workspaces workspaces{device_, {}};
+  sizes_.resize(outputs_.size());
+  Workspaces workspaces{device_, &sizes_, {}};
   call.workspace = &give_workspace;
+  call.resize = &set_sizes;
   call.context = &workspaces;
   if (form.random) {
     if (native->is_capturing(device_)) {

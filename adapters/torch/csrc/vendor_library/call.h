@@ -6,7 +6,9 @@
 #include <ATen/core/stack.h>
 #include <c10/util/SmallVector.h>
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "vendor_library/form.h"
 
@@ -44,8 +46,10 @@ class LibraryCall {
     return generator_;
   }
 
-  // Adds a result, which must live as long as the call.
+  // Adds a result, which must live as long as the call. An undefined tensor is not wanted.
   void add_output(const at::Tensor& tensor);
+  // The sizes that a result has if they depend on elements, once the call has run; null if the kernel told none.
+  const std::vector<int64_t>* sizes_of(size_t output) const;
 
   // Queues the call. Returns false with the reason if the kernel declines it; throws if it fails.
   bool run(const FlagosKernels& kernels, const FlagosKernel* kernel, const Form& form, std::string& why_not);
@@ -70,7 +74,8 @@ class LibraryCall {
   c10::SmallVector<double, 4> reals_;
   c10::SmallVector<uint8_t, 4> bools_;
   c10::SmallVector<const FlagosKernelTensor*, 4> outputs_;
-  size_t num_inputs_ = 0; // of `tensors_`; outputs follow
+  c10::SmallVector<int64_t, 4> output_places_; // in `tensors_`, -1 for those that are not wanted
+  std::vector<std::optional<std::vector<int64_t>>> sizes_;
   c10::SmallVector<c10::TensorImpl*, 8> inputs_;
   CallSignature signature_;
   CallSignature dtypes_;

@@ -3,6 +3,7 @@
 
 #include <ATen/core/enum_tag.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "aten/boxed.h"
@@ -56,13 +57,39 @@ functional_of(const std::string& base, const c10::FunctionSchema& schema, size_t
   return std::nullopt;
 }
 
+bool is_list_of_tensors(const c10::TypePtr& type) {
+  return type->isSubtypeOf(*c10::ListType::ofTensors());
+}
+
+// Whether all results are tensors, or the only one is a list of tensors.
 bool returns_tensors(const c10::FunctionSchema& schema) {
+  if (schema.returns().size() == 1 && is_list_of_tensors(schema.returns()[0].type())) {
+    return true;
+  }
   for (const auto& result : schema.returns()) {
     if (result.type()->kind() != c10::TypeKind::TensorType) {
       return false;
     }
   }
-  return !schema.returns().empty();
+  return true;
+}
+
+bool returns_what_it_writes(const c10::FunctionSchema& schema) {
+  return std::any_of(schema.returns().begin(), schema.returns().end(), [](const c10::Argument& result) {
+    return result.alias_info() != nullptr;
+  });
+}
+
+// The argument that the operator returns as this result.
+int argument_of(const c10::FunctionSchema& schema, const c10::Argument& result) {
+  const auto& arguments = schema.arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (is_written(arguments[i]) && result.alias_info() != nullptr &&
+        arguments[i].alias_info()->beforeSets() == result.alias_info()->beforeSets()) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
 }
 
 ArgumentKind kind_of(const c10::Argument& argument) {
@@ -83,8 +110,10 @@ ArgumentKind kind_of(const c10::Argument& argument) {
   }
 }
 
-bool has_tensors(const c10::FunctionSchema& schema) {
-  for (const auto& argument : schema.arguments()) {
+// Whether a tensor is among the first arguments.
+bool has_tensors(const c10::FunctionSchema& schema, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
     if (argument.type()->isSubtypeOf(*c10::TensorType::get()) ||
         argument.type()->isSubtypeOf(*c10::ListType::ofTensors())) {
       return true;
@@ -110,6 +139,7 @@ std::optional<Form> form_of(const c10::OperatorHandle& op, std::string& why_not)
       }
     }
   }
+  bool out_alone = false;
   Form form;
   form.name = c10::toString(op.operator_name());
   const std::string& base = schema.name();
@@ -119,13 +149,31 @@ std::optional<Form> form_of(const c10::OperatorHandle& op, std::string& why_not)
   } else if (count < schema.arguments().size()) {
     form.functional = functional_of(base, schema, count);
     form.results = written;
-  } else if (base.back() == '_' && written.size() == 1 && written[0] == 0) {
+    // Such as `randperm`, whose functional form has other arguments. The kernel knows what fits.
+    out_alone = !form.functional.has_value() && !has_tensors(schema, count);
+  } else if (base.back() == '_' && written.size() == 1 && written[0] == 0 && schema.returns().size() == 1) {
     form.functional = functional_of(base.substr(0, base.size() - 1), schema, count);
     form.in_place = true;
     form.results = written;
+  } else if (base.back() == '_') {
+    if (written.size() == 1) {
+      form.functional = functional_of(base.substr(0, base.size() - 1), schema, count);
+    }
+    form.in_place = true;
+    form.written = written;
+    for (const c10::Argument& result : schema.returns()) {
+      form.results.push_back(argument_of(schema, result));
+    }
+  } else if (!returns_what_it_writes(schema)) {
+    // Such as running statistics, which the kernel gets as arguments.
+    form.functional = op;
+    form.results.assign(schema.returns().size(), -1);
   }
-  const bool given_alone = form.in_place && !form.functional.has_value();
-  if ((!form.functional.has_value() && !given_alone) || form.results.size() != schema.returns().size()) {
+  form.returns_list = schema.returns().size() == 1 && is_list_of_tensors(schema.returns()[0].type());
+  const bool given_alone = out_alone || (form.in_place && !form.functional.has_value());
+  const bool returns_lists_it_writes = form.returns_list && !form.written.empty();
+  if ((!form.functional.has_value() && !given_alone) || form.results.size() != schema.returns().size() ||
+      returns_lists_it_writes || (schema.returns().empty() && form.written.empty())) {
     why_not = "its form is none that kernels of libraries serve";
     return std::nullopt;
   }
@@ -134,7 +182,7 @@ std::optional<Form> form_of(const c10::OperatorHandle& op, std::string& why_not)
   }
   form.random = op.hasTag(at::Tag::nondeterministic_seeded);
   form.pointwise = op.hasTag(at::Tag::pointwise);
-  form.has_tensors = has_tensors(schema);
+  form.has_tensors = has_tensors(schema, schema.arguments().size());
   return form;
 }
 
@@ -167,7 +215,8 @@ std::optional<Form> find_kernel(
     return form;
   }
   // Operators such as `fill_` are in-place in the first place.
-  if (form->in_place && find(kernels, c10::toString(op.operator_name()), kernel, why_not)) {
+  const bool writes = form->in_place || !form->functional.has_value();
+  if (writes && find(kernels, c10::toString(op.operator_name()), kernel, why_not)) {
     form->functional.reset();
     return form;
   }

@@ -23,6 +23,9 @@ struct Form {
   std::vector<ArgumentKind> arguments;
   // Of each result the argument that it is written to, or -1 for a new tensor.
   std::vector<int> results;
+  // Of an operator that writes to lists or to several arguments: these, which are its outputs as they are.
+  std::vector<int> written;
+  bool returns_list = false; // its only result is a list of tensors
   bool in_place = false;
   bool random = false;    // draws numbers
   bool pointwise = false; // each element of the result is computed of the elements at its place

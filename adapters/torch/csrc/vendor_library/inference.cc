@@ -2,6 +2,7 @@
 #include "vendor_library/inference.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
 
@@ -73,17 +74,34 @@ bool ask(
     return false;
   }
   results.clear();
-  for (const c10::IValue& value : stack) {
-    const at::Tensor& tensor = value.toTensor();
-    if (!tensor.defined() || tensor.layout() != c10::kStrided || tensor.is_conj() || tensor.is_neg()) {
-      why_not = "a result is not a plain strided tensor";
+  const auto add = [&](const at::Tensor& tensor) {
+    if (!tensor.defined()) {
+      results.push_back({{}, {}, c10::ScalarType::Undefined, false});
+      return true;
+    }
+    if (tensor.layout() != c10::kStrided || tensor.is_conj() || tensor.is_neg()) {
       return false;
     }
     const auto sizes = tensor.sizes();
     const auto strides = tensor.strides();
     results.push_back({{sizes.begin(), sizes.end()}, {strides.begin(), strides.end()}, tensor.scalar_type()});
+    return true;
+  };
+  bool plain = true;
+  for (const c10::IValue& value : stack) {
+    if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorList()) {
+        plain &= add(tensor);
+      }
+    } else {
+      plain &= add(value.isNone() ? at::Tensor() : value.toTensor());
+    }
   }
-  if (results.size() != form.results.size()) {
+  if (!plain) {
+    why_not = "a result is not a plain strided tensor";
+    return false;
+  }
+  if (!form.returns_list && results.size() != form.results.size()) {
     why_not = "torch tells another number of results";
     return false;
   }
@@ -91,7 +109,7 @@ bool ask(
 }
 
 bool has_no_elements(const Result& result) {
-  return std::find(result.sizes.begin(), result.sizes.end(), 0) != result.sizes.end();
+  return result.is_defined && std::find(result.sizes.begin(), result.sizes.end(), 0) != result.sizes.end();
 }
 
 // Asks torch's meta kernel.
@@ -102,6 +120,73 @@ bool infer(const Form& form, const torch::jit::Stack& arguments, size_t first, R
   // The CPU's kernels give other strides to some results without elements, and then have nothing to compute.
   const bool nothing_to_compute = form.pointwise && std::all_of(results.begin(), results.end(), has_no_elements);
   return !nothing_to_compute || ask(form, arguments, first, c10::kCPU, results, why_not);
+}
+
+// The most elements that results have whose number depends on elements, in a row or in rows of `columns`.
+Result at_most(int64_t rows, c10::ScalarType dtype, int64_t columns = -1) {
+  if (columns < 0) {
+    return {{rows}, {1}, dtype};
+  }
+  return {{rows, columns}, {std::max<int64_t>(columns, 1), 1}, dtype};
+}
+
+// The different elements, the place of each element among them, and how often they are there.
+Results different_elements(const at::Tensor& self, bool inverse, bool counts) {
+  const int64_t count = self.numel();
+  Result places = at_most(0, at::kLong);
+  if (inverse) {
+    places.sizes.assign(self.sizes().begin(), self.sizes().end());
+    places.strides.assign(self.dim(), 1);
+    for (int64_t i = self.dim(); i-- > 1;) {
+      places.strides[i - 1] = places.strides[i] * places.sizes[i];
+    }
+  }
+  Results results{at_most(count, self.scalar_type())};
+  results.push_back(std::move(places));
+  results.push_back(at_most(counts ? count : 0, at::kLong));
+  return results;
+}
+
+// In evaluation batch norm saves nothing, which torch's meta kernel does not know.
+void settle_batch_norm(const std::string& name, const torch::jit::Stack& arguments, size_t first, Results& results) {
+  const bool with_statistics = name == "aten::native_batch_norm" || name == "aten::_native_batch_norm_legit";
+  if (with_statistics && results.size() == 3 && !arguments[first + 5].toBool()) {
+    for (size_t i = 1; i < 3; ++i) {
+      results[i].sizes = {0};
+      results[i].strides = {1};
+    }
+  }
+}
+
+using Bound = Results (*)(const torch::jit::Stack& arguments, size_t first);
+
+// Operators whose results' sizes depend on elements: a kernel gets the most that there can be and tells what it wrote.
+Bound bound_of(const std::string& name) {
+  static const std::unordered_map<std::string, Bound> bounds{
+      {"aten::nonzero",
+       [](const torch::jit::Stack& arguments, size_t first) {
+         const at::Tensor& self = arguments[first].toTensor();
+         return Results{at_most(self.numel(), at::kLong, self.dim())};
+       }},
+      {"aten::masked_select",
+       [](const torch::jit::Stack& arguments, size_t first) {
+         const at::Tensor& self = arguments[first].toTensor();
+         const auto sizes = at::infer_size(self.sizes(), arguments[first + 1].toTensor().sizes());
+         return Results{at_most(c10::multiply_integers(sizes), self.scalar_type())};
+       }},
+      {"aten::_unique2",
+       [](const torch::jit::Stack& arguments, size_t first) {
+         return different_elements(
+             arguments[first].toTensor(), arguments[first + 2].toBool(), arguments[first + 3].toBool());
+       }},
+      {"aten::unique_consecutive",
+       [](const torch::jit::Stack& arguments, size_t first) {
+         return different_elements(
+             arguments[first].toTensor(), arguments[first + 1].toBool(), arguments[first + 2].toBool());
+       }},
+  };
+  const auto found = bounds.find(name);
+  return found == bounds.end() ? nullptr : found->second;
 }
 
 template <class Map>
@@ -188,7 +273,7 @@ bool Inference::results(
     size_t first,
     Results& results,
     std::string& why_not) {
-  const bool ruled = form.pointwise && form.results.size() == 1 && all_contiguous(call);
+  const bool ruled = form.pointwise && form.results.size() == 1 && !form.returns_list && all_contiguous(call);
   if (C10_LIKELY(ruled) && by_rule(call, results)) {
     return true;
   }
@@ -199,12 +284,26 @@ bool Inference::results(
       return true;
     }
   }
+  if (const Bound bound = bound_of(c10::toString(form.functional->operator_name()))) {
+    if (std::any_of(form.results.begin(), form.results.end(), [](int place) { return place >= 0; })) {
+      why_not = "the size of the tensor to write to depends on elements";
+      return false;
+    }
+    try {
+      results = bound(stack, first);
+    } catch (const std::exception&) { // the CPU's kernel tells what is wrong with the call
+      why_not = "the arguments do not fit each other";
+      return false;
+    }
+    return true;
+  }
   if (!infer(form, stack, first, results, why_not)) {
     return false;
   }
+  settle_batch_norm(c10::toString(form.functional->operator_name()), stack, first, results);
   Result expected{};
-  const bool obeys = ruled && broadcast(call, expected) && expected.sizes == results[0].sizes &&
-      expected.strides == results[0].strides;
+  const bool obeys = ruled && results[0].is_defined && broadcast(call, expected) &&
+      expected.sizes == results[0].sizes && expected.strides == results[0].strides;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (obeys) {
     keep(dtypes_, call.dtypes(), c10::ScalarType(results[0].dtype));

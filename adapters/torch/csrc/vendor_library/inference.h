@@ -13,6 +13,7 @@ struct Result {
   c10::SmallVector<int64_t, 5> sizes;
   c10::SmallVector<int64_t, 5> strides;
   c10::ScalarType dtype;
+  bool is_defined = true; // false: the caller does not ask for this one
 };
 
 using Results = c10::SmallVector<Result, 1>;

@@ -2,6 +2,8 @@
 #include "vendor_library/kernel.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 #include <mutex>
@@ -29,8 +31,14 @@ struct Kernel {
   const FlagosKernel* kernel = nullptr; // null where the library does not serve the operator
   Form form;
   std::string why_not;
+  bool takes_indices = false;
   Inference inference;
 };
+
+bool takes_indices(const std::string& name) {
+  return name.rfind("aten::index.Tensor", 0) == 0 || name.rfind("aten::index_put", 0) == 0 ||
+      name.rfind("aten::_index_put_impl_", 0) == 0 || name.rfind("aten::_unsafe_index", 0) == 0;
+}
 
 // The kernels of operators by name, for the life of the process. Filled when the device is registered, and by operators
 // that are registered later.
@@ -44,6 +52,7 @@ Kernel& kernel_of(const c10::OperatorHandle& op) {
   if (fresh) {
     if (auto form = find_kernel(op, library_kernels(), &kernel.kernel, kernel.why_not)) {
       kernel.form = std::move(*form);
+      kernel.takes_indices = takes_indices(name);
     } else {
       kernel.kernel = nullptr;
     }
@@ -128,48 +137,244 @@ bool may_write(
 }
 
 at::Tensor allocate(const Result& result) {
+  if (!result.is_defined) {
+    return {};
+  }
   constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
   return at::detail::empty_strided_generic(result.sizes, result.strides, device_allocator(), kKeys, result.dtype);
 }
 
-// Serves a call by the library. Returns false with the reason, and the stack as it was, if the library does not.
-bool call_library(Kernel& kernel, torch::jit::Stack* stack, size_t num_arguments, std::string& why_not) {
+// A tensor that a kernel may write to, as far as its kind goes.
+bool is_plain(const at::Tensor& tensor, c10::DeviceIndex device) {
+  return is_flagos(tensor) && tensor.device().index() == device && !tensor.is_conj() && !tensor.is_neg() &&
+      tensor.layout() == c10::kStrided;
+}
+
+// Gives an empty `out` the shape of the result, as torch's kernels do.
+void resize_empty(const at::Tensor& output, const Result& result) {
+  if (output.numel() == 0 && output.scalar_type() == result.dtype && output.sizes() != at::IntArrayRef(result.sizes)) {
+    output.resize_(result.sizes);
+    output.unsafeGetTensorImpl()->set_sizes_and_strides(
+        result.sizes, result.strides, output.unsafeGetTensorImpl()->storage_offset());
+  }
+}
+
+// Adds the arguments that the operator writes to, as they are. No element of them may lie in another argument.
+bool add_written(
+    LibraryCall& call,
+    const Form& form,
+    const torch::jit::Stack& stack,
+    size_t first,
+    std::string& why_not) {
+  const auto add = [&](const at::Tensor& output) {
+    if (!output.defined() || !is_plain(output, call.device()) ||
+        (output.numel() != 0 && may_overlap(output.unsafeGetTensorImpl()))) {
+      why_not = "a tensor to write to is not a plain one of the device";
+      return false;
+    }
+    call.add_output(output);
+    return true;
+  };
+  for (const int place : form.written) {
+    const c10::IValue& value = stack[first + static_cast<size_t>(place)];
+    if (value.isTensor()) {
+      if (!add(value.toTensor())) {
+        return false;
+      }
+      continue;
+    }
+    for (const at::Tensor& tensor : value.toTensorList()) {
+      if (!add(tensor)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// Raises the version counters of the arguments that were written to, for operators for which torch does not.
+void bump_versions(const Form& form, const torch::jit::Stack& stack, size_t first) {
+  const auto bump = [](const at::Tensor& tensor) {
+    if (tensor.unsafeGetTensorImpl()->version_counter().enabled()) {
+      tensor.unsafeGetTensorImpl()->bump_version();
+    }
+  };
+  for (const int place : form.written) {
+    const c10::IValue& value = stack[first + static_cast<size_t>(place)];
+    if (value.isTensor()) {
+      bump(value.toTensor());
+      continue;
+    }
+    for (const at::Tensor& tensor : value.toTensorList()) {
+      bump(tensor);
+    }
+  }
+}
+
+// Whether any two arguments share memory, other than by being one tensor: then the order of a list's operations counts.
+bool share_memory(const LibraryCall& call) {
+  c10::SmallVector<std::pair<uintptr_t, uintptr_t>, 16> ranges;
+  for (const c10::TensorImpl* input : call.inputs()) {
+    const auto range = addresses(input);
+    if (range.first != range.second) {
+      ranges.push_back(range);
+    }
+  }
+  std::sort(ranges.begin(), ranges.end());
+  for (size_t i = 1; i < ranges.size(); ++i) {
+    if (ranges[i].first < ranges[i - 1].second) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Replaces masks among indices by the places where they are true, which have as many elements as the result: a kernel's
+// results are allocated before it runs. Leaves what torch refuses as it is.
+void expand_masks(torch::jit::Stack& stack, size_t first) {
+  const at::Tensor& self = stack[first].toTensor();
+  c10::IValue& indices = stack[first + 1];
+  if (!indices.isOptionalTensorList()) {
+    return;
+  }
+  const auto given = indices.toOptionalTensorList();
+  const auto is_mask = [](const at::Tensor& index) {
+    return index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte);
+  };
+  bool any = false;
+  int64_t dim = 0;
+  for (const std::optional<at::Tensor> index : given) {
+    if (!index.has_value() || !is_mask(*index)) {
+      ++dim;
+      continue;
+    }
+    any = true;
+    for (int64_t i = 0; i < index->dim(); ++i) {
+      if (dim + i >= self.dim() || index->size(i) != self.size(dim + i)) {
+        return;
+      }
+    }
+    if (!is_flagos(*index) || index->device() != self.device() || index->dim() == 0) {
+      return;
+    }
+    dim += index->dim();
+  }
+  if (!any) {
+    return;
+  }
+  c10::List<std::optional<at::Tensor>> places;
+  for (const std::optional<at::Tensor> index : given) {
+    if (!index.has_value() || !is_mask(*index)) {
+      places.push_back(index);
+      continue;
+    }
+    for (const at::Tensor& column : index->nonzero().unbind(1)) {
+      places.push_back(column);
+    }
+  }
+  indices = std::move(places);
+}
+
+// The first elements of a result, as many as the kernel says that there are.
+at::Tensor first_elements(at::Tensor output, const std::vector<int64_t>& sizes) {
+  const int64_t count = c10::multiply_integers(sizes);
+  TORCH_CHECK(
+      count >= 0 && count <= output.numel(),
+      "flagos: a kernel of the vendor's library tells ",
+      count,
+      " elements of a result with room for ",
+      output.numel());
+  if (count == output.numel() && output.dim() <= 1) {
+    return output;
+  }
+  output.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  // Into memory for no more than them. torch's own kernels lay rows of places side by side by column.
+  at::Tensor exact = sizes.size() == 2 ? at::empty_strided(sizes, {1, sizes[0]}, output.options())
+                                       : at::empty(sizes, output.options());
+  return exact.copy_(output);
+}
+
+// Serves a call by the library. Returns false with the reason, and the arguments on the stack, if the library does not.
+bool call_library(
+    Kernel& kernel,
+    torch::jit::Stack* stack,
+    size_t num_arguments,
+    bool counts_versions,
+    std::string& why_not) {
   const Form& form = kernel.form;
   const size_t first = stack->size() - num_arguments;
+  if (C10_UNLIKELY(kernel.takes_indices)) {
+    expand_masks(*stack, first);
+  }
   LibraryCall call;
   if (!call.describe(*stack, first, form, why_not)) {
-    return false;
-  }
-  Results results;
-  if (form.functional.has_value() && !kernel.inference.results(form, call, *stack, first, results, why_not)) {
     return false;
   }
   open_device();
   const DeviceScope scope(call.device());
   c10::SmallVector<at::Tensor, 3> outputs;
-  for (size_t i = 0; i < form.results.size(); ++i) {
-    const Result* result = results.empty() ? nullptr : &results[i];
-    if (form.results[i] < 0) {
-      outputs.push_back(allocate(*result));
-      call.add_output(outputs.back());
-      continue;
-    }
-    outputs.push_back((*stack)[first + static_cast<size_t>(form.results[i])].toTensor());
-    const at::Tensor& output = outputs.back();
-    if (!is_flagos(output) || output.device().index() != call.device() || output.is_conj() || output.is_neg() ||
-        output.layout() != c10::kStrided) {
-      why_not = "a tensor to write to is not a plain one of the device";
+  if (C10_UNLIKELY(!form.written.empty())) {
+    if (!add_written(call, form, *stack, first, why_not)) {
       return false;
     }
-    if (!may_write(output, result, call, form, why_not)) {
+    if (share_memory(call)) {
+      why_not = "arguments share memory";
       return false;
     }
-    call.add_output(output);
+  } else {
+    Results results;
+    if (form.functional.has_value() && !kernel.inference.results(form, call, *stack, first, results, why_not)) {
+      return false;
+    }
+    const size_t count = form.returns_list ? results.size() : form.results.size();
+    for (size_t i = 0; i < count; ++i) {
+      const Result* result = results.empty() ? nullptr : &results[i];
+      if (form.returns_list || form.results[i] < 0) {
+        outputs.push_back(allocate(*result));
+        call.add_output(outputs.back());
+        continue;
+      }
+      outputs.push_back((*stack)[first + static_cast<size_t>(form.results[i])].toTensor());
+      const at::Tensor& output = outputs.back();
+      if (!is_plain(output, call.device())) {
+        why_not = "a tensor to write to is not a plain one of the device";
+        return false;
+      }
+      if (result != nullptr && !form.in_place && result->is_defined) {
+        resize_empty(output, *result);
+      }
+      if (!may_write(output, result, call, form, why_not)) {
+        return false;
+      }
+      call.add_output(output);
+    }
   }
   if (!call.run(*library_kernels(), kernel.kernel, form, why_not)) {
     return false;
   }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (const std::vector<int64_t>* sizes = call.sizes_of(i)) {
+      outputs[i] = first_elements(std::move(outputs[i]), *sizes);
+    }
+  }
+  if (C10_UNLIKELY(!form.written.empty())) {
+    if (counts_versions) {
+      bump_versions(form, *stack, first);
+    }
+    for (const int place : form.results) {
+      outputs.push_back((*stack)[first + static_cast<size_t>(place)].toTensor());
+    }
+  }
   stack->erase(stack->begin() + static_cast<ptrdiff_t>(first), stack->end());
+  if (form.returns_list) {
+    c10::List<at::Tensor> list;
+    list.reserve(outputs.size());
+    for (at::Tensor& output : outputs) {
+      list.push_back(std::move(output));
+    }
+    stack->emplace_back(std::move(list));
+    return true;
+  }
   for (at::Tensor& output : outputs) {
     stack->emplace_back(std::move(output));
   }
@@ -200,9 +405,16 @@ void call_cpu(
           return;
         }
         match_statistics(name, copies);
+        match_masks(name, copies);
         op.redispatchBoxed(native_keys, copies);
       },
       shows_requires_grad);
+}
+
+// Whether a call that the library declines is computed by torch of other operators, for dense tensors.
+bool left_to_composite(const c10::OperatorHandle& op, c10::DispatchKey native_key) {
+  return native_key == native->dense && c10::toString(op.operator_name()).rfind("aten::_foreach_", 0) == 0 &&
+      !op.hasKernelForDispatchKey(native_key) && has_kernel(op, native_key);
 }
 
 class LibraryKernel final : public c10::OperatorKernel {
@@ -213,7 +425,8 @@ class LibraryKernel final : public c10::OperatorKernel {
         native_keys_(native_key),
         traits_(traits_of(op)),
         kernel_(kernel_of(op)),
-        num_arguments_(op.schema().arguments().size()) {}
+        num_arguments_(op.schema().arguments().size()),
+        composite_(left_to_composite(op, native_key)) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
     __atomic_fetch_add(&slot_->calls, 1, __ATOMIC_RELAXED);
@@ -232,6 +445,11 @@ class LibraryKernel final : public c10::OperatorKernel {
       log(native->name.c_str());
       return;
     }
+    if (composite_ && route != FLAGOS_ROUTE_CPU_FALLBACK) {
+      // What it consists of reaches the library's kernels.
+      op.redispatchBoxed(c10::DispatchKeySet(kComposite), stack);
+      return;
+    }
     log("cpu");
     call_cpu(op, native_keys_, stack, traits_, name_, why_not);
   }
@@ -239,7 +457,7 @@ class LibraryKernel final : public c10::OperatorKernel {
  private:
   bool by_library(torch::jit::Stack* stack, std::string& why_not) {
     try {
-      return call_library(kernel_, stack, num_arguments_, why_not);
+      return call_library(kernel_, stack, num_arguments_, traits_.counts_versions, why_not);
     } catch (c10::Error& error) {
       name_while_capturing(error, name_.c_str());
       throw;
@@ -258,6 +476,7 @@ class LibraryKernel final : public c10::OperatorKernel {
   Traits traits_;
   Kernel& kernel_;
   size_t num_arguments_;
+  bool composite_; // torch computes it of other operators
 };
 
 } // namespace
@@ -285,7 +504,8 @@ const std::string* why_not_by_library(const c10::OperatorHandle& op) {
 void serve_by_library(const c10::OperatorHandle& op, torch::jit::Stack* stack, const Traits& traits) {
   Kernel& kernel = kernel_of(op);
   std::string why_not = kernel.why_not;
-  if (kernel.kernel != nullptr && call_library(kernel, stack, op.schema().arguments().size(), why_not)) {
+  if (kernel.kernel != nullptr &&
+      call_library(kernel, stack, op.schema().arguments().size(), traits.counts_versions, why_not)) {
     return;
   }
   call_cpu(op, native->keys, stack, traits, c10::toString(op.operator_name()), why_not);
@@ -298,7 +518,7 @@ bool copy_by_library(const at::Tensor& to, const at::Tensor& from, std::string& 
     return false;
   }
   torch::jit::Stack stack{to, from, false};
-  return call_library(kernel, &stack, stack.size(), why_not);
+  return call_library(kernel, &stack, stack.size(), /*counts_versions=*/false, why_not);
 }
 
 } // namespace flagos

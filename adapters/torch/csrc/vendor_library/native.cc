@@ -82,7 +82,7 @@ class LibraryNative final : public Native {
     register_allocators(&device, core_pinned_allocator());
   }
   void register_operators(Registrar& registrar) const override {
-    register_attention(registrar, host_attention());
+    register_attention(registrar, library_attention());
     register_rnn(registrar);
     register_dropout(registrar);
     register_sync_batch_norm(registrar);

@@ -3,7 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <ATen/ops/zeros_like.h>
+
 #include <array>
+#include <limits>
 #include <unordered_map>
 
 namespace flagos {
@@ -52,6 +55,21 @@ void match_statistics(const std::string& op, torch::jit::Stack* arguments) {
     }
     return;
   }
+}
+
+void match_masks(const std::string& op, torch::jit::Stack* arguments) {
+  // query, key, value, dropout_p, is_causal, attn_mask, scale; the backward has the mask in the same place from the end
+  if (op.rfind("aten::_scaled_dot_product_flash_attention_for_cpu", 0) != 0) {
+    return;
+  }
+  c10::IValue& mask = (*arguments)[arguments->size() - 2];
+  const c10::IValue& query = (*arguments)[arguments->size() - (op.find("_backward") == std::string::npos ? 7 : 9)];
+  if (!mask.isTensor() || !mask.toTensor().defined() || mask.toTensor().scalar_type() != at::kBool) {
+    return;
+  }
+  const at::Tensor shown = mask.toTensor();
+  mask = at::zeros_like(shown, query.toTensor().options())
+             .masked_fill_(shown.logical_not(), -std::numeric_limits<double>::infinity());
 }
 
 } // namespace flagos

@@ -150,6 +150,7 @@ acl_api! {
         aclrtDeviceGetStreamPriorityRange(*mut i32, *mut i32);
         aclrtLaunchHostFunc(Handle, HostFn, *mut c_void);
         aclsysGetVersionNum(*const c_char, *mut i32);
+        aclrtCtxSetSysParamOpt(i32, i64);
         aclrtIpcMemGetExportKey(*mut c_void, usize, *mut c_char, usize, u64);
         aclrtIpcMemImportByKey(*mut *mut c_void, *const c_char, u64);
         aclrtIpcMemClose(*const c_char);

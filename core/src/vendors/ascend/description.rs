@@ -6,6 +6,7 @@ use crate::descriptions::{Description, NeededLibrary, Serving, Variable};
 
 use super::driver::SONAME;
 use super::error;
+use super::kernels::EXECUTORS;
 use super::visible::VARIABLE;
 
 /// The description of the vendor `ascend`.
@@ -18,6 +19,9 @@ pub(super) fn description() -> &'static Description {
         variables: vec![Variable {
             name: VARIABLE.into(),
             text: "The devices of this process, by number, in this order; every device when it is not set.".into(),
+        }, Variable {
+            name: EXECUTORS.into(),
+            text: "How many executors of operators are kept for calls of the same shapes; 4096 when it is not set, 0 keeps none.".into(),
         }],
         libraries: vec![
             library(SONAME, "the ACL runtime of CANN", true),

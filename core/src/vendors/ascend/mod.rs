@@ -20,6 +20,7 @@ mod driver;
 mod error;
 mod event;
 mod graph;
+mod kernels;
 mod memory;
 mod peer;
 mod properties;
@@ -62,9 +63,16 @@ pub const ENTRY: BuiltIn = BuiltIn {
         Ok(Arc::new(AscendVendor::new(expected, pending)?))
     },
     launcher: None,
+    kernels: Some(kernels::table),
 };
 
 fn survey(settings: &Settings) -> Result<usize, String> {
+    kernels::configure(
+        settings
+            .variables
+            .get(kernels::EXECUTORS)
+            .map(String::as_str),
+    )?;
     let visible = settings.variables.get(visible::VARIABLE);
     survey::devices(visible.map(String::as_str))
 }

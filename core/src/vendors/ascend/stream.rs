@@ -1,17 +1,18 @@
 //! Streams of the ACL runtime.
 
 use std::ffi::c_void;
+use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::{Capture, CaptureMode, Event, Graph, HostFn, Stream};
+use crate::runtime::{Capture, CaptureMode, Event, Graph, HostFn, LibraryHandle, Stream};
 
 use super::api::kind::{DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE};
 use super::api::{Api, Handle, CALLBACK_BLOCK, STREAM_COMPLETE, STREAM_FLAGS, SUCCESS};
 use super::captures::{self, refused};
-use super::device::{Device, Discarded};
+use super::device::{Device, Discarded, Entered};
 use super::error::{acl, failed, STREAM_CONTEXT};
 use super::event::AscendEvent;
 use super::graph::{self, AscendGraph};
@@ -103,6 +104,21 @@ impl AscendStream {
                 .with_hint("pass the device that the stream was made on"));
         }
         Ok(Self::over(device, handle, false))
+    }
+
+    /// The stream's handle in the runtime.
+    pub(super) fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// The number of the stream's device.
+    pub(super) fn device_index(&self) -> usize {
+        self.device.index
+    }
+
+    /// Makes the device's context current on this thread: see [`Device::enter`].
+    pub(super) fn enter(&self, operation: &'static str) -> Result<Entered<'_>> {
+        self.device.enter(operation)
     }
 
     fn over(device: &Arc<Device>, handle: Handle, owned: bool) -> Self {
@@ -363,6 +379,15 @@ impl Stream for AscendStream {
             )
         }
         .map_err(|error| self.device.located(error))
+    }
+
+    /// What the kernels of this vendor compute on: this stream itself.
+    fn library_handle(&self) -> Option<LibraryHandle> {
+        let stream = NonNull::from(self).cast();
+        Some(LibraryHandle {
+            instance: stream,
+            stream,
+        })
     }
 
     fn begin_capture(&self, mode: CaptureMode) -> Result<()> {

@@ -60,6 +60,7 @@ pub const ENTRY: BuiltIn = BuiltIn {
         Ok(Arc::new(CudaVendor::new(expected, pending)?))
     },
     launcher: Some(|| &LAUNCHER),
+    kernels: None,
 };
 
 fn survey(settings: &Settings) -> Result<usize, String> {

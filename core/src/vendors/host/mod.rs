@@ -42,6 +42,7 @@ pub const ENTRY: BuiltIn = BuiltIn {
     survey: |settings| Ok(devices(&settings.host)),
     open: |settings: &Settings, pending| Ok(Arc::new(HostVendor::new(&settings.host, pending))),
     launcher: None,
+    kernels: None,
 };
 
 fn devices(settings: &HostSettings) -> usize {

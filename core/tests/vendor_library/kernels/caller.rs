@@ -244,7 +244,8 @@ impl Caller {
             context: std::ptr::from_ref(self).cast_mut().cast(),
             seed: self.seed,
             offset: self.offset,
-            reserved: [null(); 8],
+            resize: None,
+            reserved: [null(); 7],
         };
         let kernels = self.library.kernels().expect("kernels").table();
         // SAFETY: a kernel of the library, and a call as the header tells.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 from collections.abc import Mapping
-from types import ModuleType
-from typing import ClassVar
+from types import MappingProxyType, ModuleType
 
 from torch_fl.native.torch_device import TorchNative
 
@@ -15,9 +14,9 @@ class CudaNative(TorchNative):
     """Every vendor whose devices this build of torch knows by the name cuda."""
 
     repeats_launches = True
-    completions: ClassVar[Mapping[str, str]] = {
-        "torch._inductor.compile_fx": "torch_fl.cuda.compile"
-    }
+    completions: Mapping[str, str] = MappingProxyType(
+        {"torch._inductor.compile_fx": "torch_fl.cuda.compile"}
+    )
 
     @property
     def graphs(self) -> ModuleType:
@@ -52,9 +51,9 @@ class CudaNative(TorchNative):
         """The id of the stream over a `cudaStream_t`."""
         return int(self.module.ExternalStream(handle, device).stream_id)
 
-    def stream_handle(self) -> int:
+    def stream_handle(self, device: int | None = None) -> int:
         """The `cudaStream_t`; 0 is the default stream."""
-        return int(self.module.current_stream().cuda_stream)
+        return int(self.module.current_stream(device).cuda_stream)
 
 
 NATIVE = CudaNative

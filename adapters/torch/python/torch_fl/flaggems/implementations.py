@@ -53,6 +53,10 @@ class Function:
 
     Where the tensor's device is meant, the function is told which: FlagGems gives torch its number, and a device
     that is only a number is one of flagos.
+
+    On a vendor whose devices have another type in torch, the shim checks the conditions within which the function was
+    verified, and writes results into arguments. Elsewhere the function gets flagos tensors, and both are done here:
+    it serves no call that breaks a condition of `only`.
     """
 
     def __init__(self, overload: str, given: Callable[..., Any] | None = None) -> None:
@@ -61,10 +65,16 @@ class Function:
         self._given_device = False
         self.told: Callable[[envelope.Holding], None] | None = None
         self.declined: Callable[[str], None] | None = None
+        self.only: list[str] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.told is not None:
-            self.told(envelope.holding(self._overload, args, kwargs))
+        if self.told is not None or self.only:
+            held = envelope.holding(self._overload, args, kwargs)
+            if broken := [name for name in self.only if name not in held]:
+                # Not told: it is not known here what the function makes of it.
+                raise UnsupportedError(f"it was verified only where {envelope.meaning(broken[0])}")
+            if self.told is not None:
+                self.told(held)
         writes = _mutates(self._overload)
         if writes or self._overload in meta.READING:
             refused = meta.refusal(self._overload, args, kwargs)
@@ -83,6 +93,8 @@ class Function:
             raise self._declines(f"FlagGems raises {said(error)}") from error
         if not writes and _is_of(result, args):
             raise self._declines("FlagGems returns an argument")
+        if writes and not _takes_native_tensors():
+            return _in_arguments(self._overload, result, args, kwargs)
         return result
 
     def _declines(self, reason: str) -> UnsupportedError:
@@ -103,6 +115,32 @@ class Function:
 @cache
 def _mutates(overload: str) -> bool:
     return bool(python_kernels.require_operator(f"aten::{overload}")._schema.is_mutable)
+
+
+def _takes_native_tensors() -> bool:
+    """Whether FlagGems' functions get tensors of a type that torch has beside flagos."""
+    return native().device_type is not None
+
+
+def _in_arguments(overload: str, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The written arguments, with the results in them, where they are the operator's results."""
+    schema = python_kernels.require_operator(f"aten::{overload}")._schema
+    targets = [
+        args[place] if place < len(args) else kwargs.get(argument.name)
+        for place, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    if len(targets) != len(schema.returns):
+        return result
+    results = result if isinstance(result, (list, tuple)) else (result,)
+    for target, made in zip(targets, results, strict=False):
+        if (
+            isinstance(made, torch.Tensor)
+            and isinstance(target, torch.Tensor)
+            and made is not target
+        ):
+            target.resize_(made.shape).copy_(made)
+    return targets[0] if len(targets) == 1 else tuple(targets)
 
 
 def _is_of(result: Any, args: tuple[Any, ...]) -> bool:
@@ -142,6 +180,9 @@ def limit(overload: str, only: Iterable[str]) -> None:
 
     For verification: what `explain` says stays as it is.
     """
+    if not _takes_native_tensors():
+        _functions[overload].only = envelope.ordered(only)
+        return
     impl_id = f"{BACKEND}.{_registered[overload]}"
     python_kernels.limit(f"aten::{overload}", impl_id, envelope.ordered(only))
 
@@ -202,9 +243,12 @@ def register() -> None:
         )
         _registered[overload] = name
         if unusable is None:
+            by_shim = _takes_native_tensors()
+            function.only = [] if by_shim else only
+            given = tuple(only) if by_shim else ()
             plan_listeners.registered(
                 plan_listeners.Implementation(
-                    op, f"{BACKEND}.{name}", function, BACKEND, native=True, only=tuple(only)
+                    op, f"{BACKEND}.{name}", function, BACKEND, native=by_shim, only=given
                 )
             )
     plan_listeners.published()

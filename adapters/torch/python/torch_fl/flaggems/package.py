@@ -28,6 +28,7 @@ _NAME = "flag_gems"
 _TABLE = "_FULL_CONFIG"
 _SOURCE = "FLAGGEMS_SOURCE_DIR"
 _DATABASE = "FLAGGEMS_DB_URL"
+_VENDOR = "GEMS_VENDOR"
 # What is tuned in one thread (autograd's) is read in another, each by a connection of its own.
 _IN_MEMORY = "sqlite:///file:flagos?mode=memory&cache=shared&uri=true"
 
@@ -213,6 +214,9 @@ def _load() -> dict[str, Callable[..., Any]]:
                 sys.path.insert(0, str(Path(source).parent))
             if interpreted.wanted():
                 interpreted.prepare()
+            elif native().device_type is None and (vendor := native().flaggems_vendor):
+                # Otherwise it looks for the vendors' own plugins of torch, and imports torch_npu.
+                os.environ.setdefault(_VENDOR, vendor)
             package = importlib.import_module(_NAME)
             _functions = {
                 row[0]: row[1] for row in getattr(package, _TABLE) if len(row) < 3 or bool(row[2]())

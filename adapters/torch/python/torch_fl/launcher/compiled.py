@@ -23,11 +23,15 @@ def install() -> None:
     """Tell recorders of the launches that Triton makes itself."""
     from triton.compiler.compiler import CompiledKernel
 
-    if not _core.launch_enabled() or getattr(CompiledKernel.run, "flagos", False):
+    run = vars(CompiledKernel).get("run")
+    if not _core.launch_enabled() or isinstance(run, _Run):
+        return
+    if not isinstance(run, property) or run.fget is None:
+        reasons.leave_alone(_CLASS, "this version has no property run")  # such as triton-ascend 3.2
         return
     reason = source_hashes.mismatch(
         {
-            "CompiledKernel.run": CompiledKernel.run.fget,
+            "CompiledKernel.run": run.fget,
             "CompiledKernel.__getitem__": CompiledKernel.__getitem__,
         }
     )
@@ -35,14 +39,15 @@ def install() -> None:
         reasons.leave_alone(_CLASS, reason)
         return
     reasons.take_over(_CLASS)
-    CompiledKernel.run = _Run(CompiledKernel.run.fget)
+    CompiledKernel.run = _Run(run.fget)
 
 
 def uninstall() -> None:
     """Give the class its own property back."""
     module = sys.modules.get("triton.compiler.compiler")
-    if module is not None and isinstance(module.CompiledKernel.__dict__["run"], _Run):
-        module.CompiledKernel.run = property(module.CompiledKernel.__dict__["run"].original)
+    run = vars(module.CompiledKernel).get("run") if module is not None else None
+    if module is not None and isinstance(run, _Run):
+        module.CompiledKernel.run = property(run.original)
 
 
 class _Run:
@@ -57,8 +62,6 @@ class _Run:
         run = self.original(kernel)
         recorder = _core.launch_recorder()
         return run if recorder is None else functools.partial(_recorded, kernel, run, recorder)
-
-    flagos = True
 
 
 def _recorded(

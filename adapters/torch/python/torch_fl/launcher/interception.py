@@ -35,8 +35,12 @@ class Interception:
         if self._run or not _core.launch_enabled():
             return
         owner = self.owner()
-        texts = {**self.texts(owner), "KernelInterface.__getitem__": owner.__getitem__}
-        reason = source_hashes.mismatch(texts)
+        try:
+            texts = {**self.texts(owner), "KernelInterface.__getitem__": owner.__getitem__}
+        except AttributeError as error:
+            reason: str | None = f"this version has no {error.name}"  # such as triton-ascend 3.2
+        else:
+            reason = source_hashes.mismatch(texts)
         if reason is not None:
             reasons.leave_alone(self.name, reason)
             return

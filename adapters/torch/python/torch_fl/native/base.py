@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, ClassVar, Literal, NoReturn
+from types import MappingProxyType, ModuleType
+from typing import Any, Literal, NoReturn
 
 import torch
 
@@ -60,13 +60,14 @@ class Native:
     profiler_activity: Any = None
     """The `ProfilerActivity` by which torch's own tracer collects the device's work; None without a tracer."""
 
-    completions: ClassVar[Mapping[str, str]] = {}
+    completions: Mapping[str, str] = MappingProxyType({})
     """Modules of other packages, each with the module here whose `register()` completes it for the device."""
 
     def __init__(self, described: Description) -> None:
         self._described = described
         self.vendor = described["name"]
         self.triton_backend = described["triton_backend"]
+        self.flaggems_vendor = described["flaggems_vendor"]
 
     @property
     def backend(self) -> str:
@@ -154,8 +155,11 @@ class Native:
             "make one by torch.flagos.Stream()",
         )
 
-    def stream_handle(self) -> int:
-        """The handle of the native device's current stream in its own library."""
+    def stream_handle(self, device: int | None = None) -> int:
+        """The handle of this thread's current stream of a device, the current one by default, in its own library.
+
+        Raises flagos.UnsupportedError where streams have none.
+        """
         self._unsupported(f"streams of vendor {self.vendor!r} have no handles", "use torch.Stream")
 
     # ---- memory

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch.utils.dlpack import DLDeviceType
 
+from flagos import _core
+from torch_fl.native import rooms
 from torch_fl.native.base import Native
+from torch_fl.native.description import Description
 
 _OF_THE_HOST = {DLDeviceType.kDLCPU, DLDeviceType.kDLCUDAHost, DLDeviceType.kDLROCMHost}
 
@@ -18,6 +22,27 @@ class LibraryNative(Native):
 
     captured_by_core = True
     why_no_graphs = "run the region eagerly"
+
+    def __init__(self, described: Description) -> None:
+        super().__init__(described)
+        triton = rooms.of_triton(self.triton_backend)
+        self.completions = {} if triton is None else triton.COMPLETIONS
+
+    def install(self) -> None:
+        """Complete libraries that know the vendor's devices by another name in torch."""
+        triton = rooms.of_triton(self.triton_backend)
+        if triton is not None:
+            triton.install()
+
+    def stream_handle(self, device: int | None = None) -> int:
+        """The handle in the library beneath the vendor, such as an `aclrtStream`."""
+        stream = torch._C._accelerator_getStream(-1 if device is None else device)
+        handle = _core.stream_handle(stream.device_index, stream.stream_id)
+        return super().stream_handle(device) if handle is None else handle
+
+    def product_name(self) -> str:
+        """The vendor's name: what its chips are called is not known before the device is initialised."""
+        return self.vendor
 
     @property
     def dlpack_device_type(self) -> int:

@@ -7,14 +7,29 @@ from pathlib import Path
 
 from flagos.doctor.check import Check, fail, ok, warn
 from flagos.doctor.installation import installed_version
+from torch_fl_cli.doctor import triton_ascend
 
 SOURCE = "FLAGGEMS_SOURCE_DIR"
 
 
+def _tritons() -> dict[str, str | None]:
+    """The versions of the distributions that are the package `triton`."""
+    return {name: installed_version(name) for name in ("triton", "flagtree", "triton-ascend")}
+
+
 def triton() -> Check:
     """The compiler FlagGems needs."""
-    found = {name: installed_version(name) for name in ("triton", "flagtree", "triton-ascend")}
+    found = _tritons()
     installed = ", ".join(f"{name} {version}" for name, version in found.items() if version)
+    if triton_ascend.is_vendors_back_end() and installed:
+        if found["triton-ascend"] is None:
+            detail = (
+                f"{installed}, which has no back end for Ascend: its kernels need triton-ascend"
+            )
+            return warn("triton", detail, triton_ascend.INSTALL, **found)
+        return ok(
+            "triton", f"{installed} (`flagos ascend triton` says whether it can be used)", **found
+        )
     if installed:
         return ok("triton", installed, **found)
     return ok("triton", "not installed (FlagGems needs it: pip install triton)", **found)
@@ -39,6 +54,28 @@ def flaggems() -> Check:
             "&& pip install sqlalchemy PyYAML packaging numpy; without --no-deps it pins older versions)",
             version=None,
         )
-    if installed_version("triton") is None:
-        return warn("flaggems", f"{version}, but there is no Triton", "pip install triton")
-    return ok("flaggems", version, version=version)
+    if not any(_tritons().values()):
+        install = (
+            triton_ascend.INSTALL if triton_ascend.is_vendors_back_end() else "pip install triton"
+        )
+        return warn("flaggems", f"{version}, but there is no Triton", install)
+    return ok("flaggems", version + _unverified(version), version=version)
+
+
+def _unverified(version: str) -> str:
+    """Says that nothing is known of FlagGems' operators on a vendor of which no verdicts are shipped."""
+    from flagos import _core
+
+    try:
+        vendor = _core.vendor_info()
+    except _core.FlagosError:
+        return ""
+    # As `torch_fl.flaggems.tables` keeps them, which cannot be imported here.
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    table = data / "flagos" / f"verdicts.{vendor['name']}.flaggems-{version}.json"
+    if vendor["serving"] != "library" or not vendor["flaggems_vendor"] or table.exists():
+        return ""
+    return (
+        f", unverified on {vendor['name']}: no verdicts are shipped, so that none of its operators serves without a "
+        "route (`flagos verify` makes them)"
+    )

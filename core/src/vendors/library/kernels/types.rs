@@ -9,7 +9,7 @@ pub const FLAGOS_KERNELS_MAJOR: u32 = 1;
 
 /// Version of the interface, minor: raised when members are appended, or bits, tags or reserved slots get a meaning.
 /// Host and library of different minor versions work together.
-pub const FLAGOS_KERNELS_MINOR: u32 = 0;
+pub const FLAGOS_KERNELS_MINOR: u32 = 1;
 
 /// `FlagosKernelTensor::dtype`: unsigned, 8 bits. The numbers are those of torch's `c10::ScalarType`; a tensor may have
 /// one that has no name here.
@@ -180,7 +180,7 @@ pub struct FlagosKernelCall {
     /// The number of `arguments`.
     pub num_arguments: usize,
     /// The results in the order of the operator's schema, those of a list one after the other; NULL for a result that
-    /// is not wanted. The host has allocated them with the shape, strides and dtype that torch gives them. An output may
+    /// is not wanted. Of an operator that writes to several arguments these arguments. The host has allocated them with the shape, strides and dtype that torch gives them. An output may
     /// be an argument (in place) or lie in other memory, and overlaps no argument in part.
     pub outputs: *const *const FlagosKernelTensor,
     /// The number of `outputs`.
@@ -200,8 +200,20 @@ pub struct FlagosKernelCall {
     /// sets its generator back, and then the numbers have to be the same again: as many as the call draws, they are a
     /// function of `seed`, `offset` and their index.
     pub offset: u64,
+    /// Tells the sizes of a result that depend on elements, as those of `aten::nonzero`. The host has allocated the most
+    /// elements that there can be, side by side, and the result consists of the first of them. To be called on the thread
+    /// of `run`, after the work. Returns one of `FLAGOS_VENDOR_*`. NULL in hosts of version 1.0, which ask for no such
+    /// operators.
+    pub resize: Option<
+        unsafe extern "C" fn(
+            context: *mut c_void,
+            output: usize,
+            sizes: *const i64,
+            num_dims: usize,
+        ) -> i32,
+    >,
     /// NULL.
-    pub reserved: [*const c_void; 8],
+    pub reserved: [*const c_void; 7],
 }
 
 /// The implementation of an operator, as the library keeps it.
