@@ -180,7 +180,9 @@ std::optional<Form> form_of(const c10::OperatorHandle& op, std::string& why_not)
   for (size_t i = 0; i < count; ++i) {
     form.arguments.push_back(kind_of(schema.arguments()[i]));
   }
-  form.random = op.hasTag(at::Tag::nondeterministic_seeded);
+  // The CPU's fused attention, which has no dropout, has the tag without drawing numbers.
+  form.random = op.hasTag(at::Tag::nondeterministic_seeded) &&
+      base.rfind("aten::_scaled_dot_product_flash_attention_for_cpu", 0) != 0;
   form.pointwise = op.hasTag(at::Tag::pointwise);
   form.has_tensors = has_tensors(schema, schema.arguments().size());
   return form;

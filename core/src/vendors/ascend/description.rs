@@ -6,7 +6,7 @@ use crate::descriptions::{Description, NeededLibrary, Serving, Variable};
 
 use super::driver::SONAME;
 use super::error;
-use super::kernels::EXECUTORS;
+use super::variables::EXECUTORS;
 use super::visible::VARIABLE;
 
 /// The description of the vendor `ascend`.

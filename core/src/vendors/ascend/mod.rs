@@ -28,6 +28,7 @@ mod reporter;
 mod shared;
 mod stream;
 mod survey;
+mod variables;
 mod visible;
 mod work;
 
@@ -70,7 +71,7 @@ fn survey(settings: &Settings) -> Result<usize, String> {
     kernels::configure(
         settings
             .variables
-            .get(kernels::EXECUTORS)
+            .get(variables::EXECUTORS)
             .map(String::as_str),
     )?;
     let visible = settings.variables.get(visible::VARIABLE);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::launch::Prepared;
+use super::prepared::Prepared;
 
 /// All that an executor depends on but addresses.
 pub(super) type Signature = Box<[u64]>;

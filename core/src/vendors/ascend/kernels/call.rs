@@ -1,14 +1,16 @@
 //! A call as the host gives it.
 
-use std::ffi::{c_void, CStr};
+use std::ffi::CStr;
 use std::mem::size_of;
+use std::ops::Deref;
 use std::ptr::null_mut;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Stream;
 use crate::vendors::library::*;
 
 use super::super::stream::AscendStream;
+use super::context::Context;
 use super::dtype::DType;
 use super::functions::Function;
 use super::launch::{self, Arg};
@@ -17,10 +19,14 @@ use super::objects::Number;
 use super::view::{decline, View};
 
 /// A call of an operator.
-pub(super) struct Call<'c> {
-    raw: &'c FlagosKernelCall,
-    pub(super) stream: &'c AscendStream,
-    pub(super) library: &'static Library,
+pub(super) struct Call<'c>(Context<'c>);
+
+impl<'c> Deref for Call<'c> {
+    type Target = Context<'c>;
+
+    fn deref(&self) -> &Context<'c> {
+        &self.0
+    }
 }
 
 /// An argument.
@@ -148,16 +154,54 @@ impl<'c> Call<'c> {
             let Some(stream) = raw.stream.cast::<AscendStream>().as_ref() else {
                 return wrong("the stream is NULL".into());
             };
-            Ok(Self {
-                raw,
-                stream,
-                library,
-            })
+            Ok(Self(Context::new(raw, stream, library)))
         }
     }
 
-    pub(super) fn is_deterministic(&self) -> bool {
-        self.raw.flags & FLAGOS_CALL_DETERMINISTIC != 0
+    /// The outcome for the host, which computes a declined call anew. That is wrong where work of the call is queued that
+    /// writes to its arguments: then the call has failed.
+    pub(super) fn settle(&self, outcome: Result<()>) -> Result<()> {
+        match outcome {
+            Err(error)
+                if error.kind() == ErrorKind::Unsupported
+                    && self.has_queued()
+                    && self.writes_arguments()? =>
+            {
+                let message = format!(
+                    "a part of the operator has run, and the rest cannot: {}",
+                    error.message()
+                );
+                Err(Error::device("aclnn", message)
+                    .with_hint("please report it with the shapes and dtypes of the call"))
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Whether a result shares memory with an argument.
+    fn writes_arguments(&self) -> Result<bool> {
+        let outputs = self.optional_outputs()?;
+        let written = |tensor: &FlagosKernelTensor| {
+            !tensor.storage.is_null()
+                && outputs
+                    .iter()
+                    .flatten()
+                    .any(|output| output.storage == tensor.storage)
+        };
+        for place in 0..self.num_arguments() {
+            let shares = match self.value(place)? {
+                Value::Tensor(tensor) => written(tensor.0),
+                // SAFETY: NULL or a tensor of the call.
+                Value::Tensors(tensors) => tensors
+                    .iter()
+                    .any(|tensor| unsafe { tensor.as_ref() }.is_some_and(written)),
+                _ => false,
+            };
+            if shares {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The seed and the offset of the random numbers of this call.
@@ -310,28 +354,6 @@ impl<'c> Call<'c> {
         (0..self.num_outputs())
             .map(|place| self.optional_output(place))
             .collect()
-    }
-
-    /// Device memory for work that is queued during this call.
-    pub(super) fn workspace(&self, nbytes: usize) -> Result<*mut c_void> {
-        let mut address = null_mut();
-        if nbytes == 0 {
-            return Ok(address);
-        }
-        let Some(give) = self.raw.workspace else {
-            return Err(Error::invalid_argument(
-                "run",
-                "the host gives no workspace",
-            ));
-        };
-        // SAFETY: the host's function with its context, on the thread of `run`.
-        match unsafe { give(self.raw.context, nbytes, &mut address) } {
-            FLAGOS_VENDOR_OK => Ok(address),
-            status => Err(Error::out_of_memory(
-                "workspace",
-                format!("{nbytes} bytes; status {status}"),
-            )),
-        }
     }
 
     /// A contiguous tensor whose memory lasts for the work of this call.

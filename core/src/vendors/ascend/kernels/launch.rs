@@ -15,10 +15,11 @@ use crate::error::{Error, Result};
 use crate::runtime::Stream;
 
 use super::cache::{Kept, Signature};
-use super::call::Call;
+use super::context::Context;
 use super::functions::{Function, Parameter, Phases, Type};
 use super::library::Library;
 use super::objects::{text, Number, Object, Raw, Text};
+use super::prepared::{Placed, Prepared};
 use super::stub::Words;
 use super::view::{decline, View};
 
@@ -60,29 +61,9 @@ impl Arg<'_> {
     }
 }
 
-/// A tensor of a call: its place among them, where tensors of lists count one by one and absent ones too, the object and
-/// the address of its storage.
-struct Placed {
-    place: usize,
-    tensor: Raw,
-    storage: *mut c_void,
-}
-
-/// An executor that is kept, with the objects that it was made with.
-pub(super) struct Prepared {
-    executor: Object,
-    tensors: Vec<Placed>,
-    workspace: usize,
-    // Destroyed after the executor.
-    _objects: Vec<Object>,
-}
-
-// SAFETY: CANN's objects belong to no thread; a lock guards them.
-unsafe impl Send for Prepared {}
-
 /// Queues a function. `repeats`: the same numbers come again, so that an executor is worth keeping.
 pub(super) fn launch(
-    call: &Call<'_>,
+    call: &Context<'_>,
     function: &'static Function,
     arguments: &[Arg<'_>],
     repeats: bool,
@@ -266,7 +247,7 @@ fn prepare(
 
 /// Phase 2.
 fn queue(
-    call: &Call<'_>,
+    call: &Context<'_>,
     function: &Function,
     phases: Phases,
     workspace: *mut c_void,
@@ -280,6 +261,7 @@ fn queue(
         launch(workspace, nbytes as u64, executor, call.stream.handle())
     };
     if code == 0 {
+        call.note_queued();
         return Ok(());
     }
     let told = text(call.library.runtime.recent_error().as_deref());
@@ -306,7 +288,12 @@ fn status(code: i32, told: &str) -> String {
     }
 }
 
-fn once(call: &Call<'_>, function: &Function, phases: Phases, arguments: &[Arg<'_>]) -> Result<()> {
+fn once(
+    call: &Context<'_>,
+    function: &Function,
+    phases: Phases,
+    arguments: &[Arg<'_>],
+) -> Result<()> {
     let mut assembled = assemble(call.library, function, arguments)?;
     let (executor, nbytes) = prepare(call.library, function, phases, &mut assembled.words)?;
     // An executor that phase 2 never sees is destroyed here.
@@ -319,7 +306,7 @@ fn once(call: &Call<'_>, function: &Function, phases: Phases, arguments: &[Arg<'
 /// Runs a function and waits for it: the sizes that its tensors have then, in the order of the arguments. Phase 2 makes
 /// those smaller whose sizes depend on elements.
 pub(super) fn measure(
-    call: &Call<'_>,
+    call: &Context<'_>,
     function: &'static Function,
     arguments: &[Arg<'_>],
 ) -> Result<Vec<Vec<i64>>> {
@@ -353,7 +340,7 @@ pub(super) fn measure(
 
 /// The first call of a signature.
 fn first(
-    call: &Call<'_>,
+    call: &Context<'_>,
     function: &Function,
     phases: Phases,
     arguments: &[Arg<'_>],
@@ -393,7 +380,7 @@ fn first(
 
 /// A further call of a signature.
 fn again(
-    call: &Call<'_>,
+    call: &Context<'_>,
     function: &Function,
     phases: Phases,
     prepared: &Mutex<Prepared>,
@@ -454,7 +441,7 @@ fn write_view(view: &View, same: u64, words: &mut Vec<u64>) {
 
 /// Writes all that phase 1 sees, but addresses.
 fn write_signature(
-    call: &Call<'_>,
+    call: &Context<'_>,
     function: &Function,
     arguments: &[Arg<'_>],
     words: &mut Vec<u64>,

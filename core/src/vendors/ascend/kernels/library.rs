@@ -9,12 +9,11 @@ use super::super::api::Api;
 use super::super::driver;
 use super::super::error::check;
 use super::super::stream::AscendStream;
+use super::super::variables::EXECUTORS;
 use super::cache::Cache;
 use super::objects::Base;
 use super::view::decline;
 
-/// The variable that says how many executors are kept.
-pub(in crate::vendors::ascend) const EXECUTORS: &str = "FLAGOS_ASCEND_EXECUTORS";
 /// The most executors that are kept, unless the user says otherwise.
 const MOST_EXECUTORS: usize = 4096;
 /// `aclSysParamOpt`: algorithms that give the same bits each time.
@@ -54,9 +53,7 @@ pub(super) fn library() -> std::result::Result<&'static Library, &'static str> {
 static KEPT: AtomicUsize = AtomicUsize::new(MOST_EXECUTORS);
 
 /// Takes [`EXECUTORS`] from the configuration, before the first call. Says what is wrong with it.
-pub(in crate::vendors::ascend) fn configure(
-    given: Option<&str>,
-) -> std::result::Result<(), String> {
+pub(crate) fn configure(given: Option<&str>) -> std::result::Result<(), String> {
     let most = match given.map(str::trim) {
         None | Some("") => MOST_EXECUTORS,
         Some(number) => number.parse().map_err(|_| {

@@ -5,12 +5,14 @@
 
 mod cache;
 mod call;
+mod context;
 mod custom;
 mod dtype;
 mod functions;
 mod launch;
 mod library;
 mod objects;
+mod prepared;
 mod rows;
 mod stub;
 mod view;
@@ -25,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::vendors::library::export::{last_error, status};
 use crate::vendors::library::*;
 
-pub(super) use self::library::{configure, EXECUTORS};
+pub(super) use self::library::configure;
 
 use self::call::Call;
 use self::custom::Custom;
@@ -108,7 +110,8 @@ unsafe extern "C" fn run(kernel: *const FlagosKernel, call: *const FlagosKernelC
             let Some(kernel) = kernel.cast::<Kernel>().as_ref() else {
                 return Err(Error::invalid_argument("run", "the kernel is NULL"));
             };
-            kernel.run(&Call::new(call, library)?)
+            let call = Call::new(call, library)?;
+            call.settle(kernel.run(&call))
         }
     })
 }

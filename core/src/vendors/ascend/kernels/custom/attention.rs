@@ -12,7 +12,7 @@ use super::super::launch::Arg;
 use super::super::objects::Number;
 use super::super::view::{decline, View};
 use super::elementwise::ONE;
-use super::operators;
+use super::operator::operators;
 
 operators! {
     c"aten::_scaled_dot_product_flash_attention_for_cpu" [

@@ -8,7 +8,7 @@ use super::super::launch::Arg;
 use super::super::objects::Number;
 use super::super::rows::Promotion;
 use super::super::view::{decline, dense, View};
-use super::operators;
+use super::operator::operators;
 
 operators! {
     c"aten::gelu" ["aclnnGeluV2"] => gelu;

@@ -7,7 +7,7 @@ use super::super::dtype::{Category, DType};
 use super::super::launch::Arg;
 use super::super::objects::Number;
 use super::super::view::{decline, View};
-use super::operators;
+use super::operator::operators;
 
 /// The tensors of one call of CANN.
 const MOST: usize = 32;
@@ -15,7 +15,7 @@ const MOST: usize = 32;
 /// `"name" => "function"` of operators of one list.
 macro_rules! unary {
     ($($name:literal $function:literal;)*) => {
-        &[$(super::Custom {
+        &[$(super::operator::Custom {
             name: $name,
             functions: &[$function],
             run: |call| unary(call, $function),
@@ -23,7 +23,7 @@ macro_rules! unary {
     };
 }
 
-const UNARY: &[super::Custom] = unary! {
+const UNARY: &[super::operator::Custom] = unary! {
     c"aten::_foreach_abs" "aclnnForeachAbs";
     c"aten::_foreach_acos" "aclnnForeachAcos";
     c"aten::_foreach_asin" "aclnnForeachAsin";
@@ -49,58 +49,55 @@ const UNARY: &[super::Custom] = unary! {
     c"aten::_foreach_tanh" "aclnnForeachTanh";
 };
 
-mod several {
-    use super::*;
-
-    operators! {
-        c"aten::_foreach_add.List" ["aclnnForeachAddListV2"] => |call| lists(call, "aclnnForeachAddListV2", Some(2));
-        c"aten::_foreach_sub.List" ["aclnnForeachSubListV2"] => |call| lists(call, "aclnnForeachSubListV2", Some(2));
-        c"aten::_foreach_mul.List" ["aclnnForeachMulList"] => |call| lists(call, "aclnnForeachMulList", None);
-        c"aten::_foreach_div.List" ["aclnnForeachDivList"] => |call| lists(call, "aclnnForeachDivList", None);
-        c"aten::_foreach_maximum.List" ["aclnnForeachMaximumList"] => |call| lists(call, "aclnnForeachMaximumList", None);
-        c"aten::_foreach_minimum.List" ["aclnnForeachMinimumList"] => |call| lists(call, "aclnnForeachMinimumList", None);
-        c"aten::_foreach_clamp_min.List" ["aclnnForeachMaximumList"] => |call| lists(call, "aclnnForeachMaximumList", None);
-        c"aten::_foreach_clamp_max.List" ["aclnnForeachMinimumList"] => |call| lists(call, "aclnnForeachMinimumList", None);
-        c"aten::_foreach_pow.List" ["aclnnForeachPowList"] => |call| lists(call, "aclnnForeachPowList", None);
-        c"aten::_foreach_add.Scalar" ["aclnnForeachAddScalarV2"] => |call| scalar(call, "aclnnForeachAddScalarV2", 1);
-        c"aten::_foreach_sub.Scalar" ["aclnnForeachSubScalarV2"] => |call| scalar(call, "aclnnForeachSubScalarV2", 1);
-        c"aten::_foreach_mul.Scalar" ["aclnnForeachMulScalarV2"] => |call| scalar(call, "aclnnForeachMulScalarV2", 1);
-        c"aten::_foreach_div.Scalar" ["aclnnForeachDivScalarV2"] => |call| scalar(call, "aclnnForeachDivScalarV2", 1);
-        c"aten::_foreach_maximum.Scalar" ["aclnnForeachMaximumScalarV2"] => |call| scalar(call, "aclnnForeachMaximumScalarV2", 1);
-        c"aten::_foreach_minimum.Scalar" ["aclnnForeachMinimumScalarV2"] => |call| scalar(call, "aclnnForeachMinimumScalarV2", 1);
-        c"aten::_foreach_clamp_min.Scalar" ["aclnnForeachMaximumScalarV2"] => |call| scalar(call, "aclnnForeachMaximumScalarV2", 1);
-        c"aten::_foreach_clamp_max.Scalar" ["aclnnForeachMinimumScalarV2"] => |call| scalar(call, "aclnnForeachMinimumScalarV2", 1);
-        c"aten::_foreach_pow.Scalar" ["aclnnForeachPowScalarV2"] => |call| scalar(call, "aclnnForeachPowScalarV2", 1);
-        c"aten::_foreach_lerp.Scalar" ["aclnnForeachLerpScalar"] => |call| with_scalar(call, "aclnnForeachLerpScalar", 2, 2);
-        c"aten::_foreach_lerp.List" ["aclnnForeachLerpList"] => |call| three(call, "aclnnForeachLerpList");
-        c"aten::_foreach_addcdiv.Scalar" ["aclnnForeachAddcdivScalarV2"] => |call| with_scalar(call, "aclnnForeachAddcdivScalarV2", 3, 3);
-        c"aten::_foreach_addcmul.Scalar" ["aclnnForeachAddcmulScalarV2"] => |call| with_scalar(call, "aclnnForeachAddcmulScalarV2", 3, 3);
-        c"aten::_foreach_addcdiv.ScalarList" ["aclnnForeachAddcdivScalarV2", "aclnnAddcdiv"] => |call| with_scalars(call, "aclnnForeachAddcdivScalarV2", "aclnnAddcdiv");
-        c"aten::_foreach_addcmul.ScalarList" ["aclnnForeachAddcmulScalarV2", "aclnnAddcmul"] => |call| with_scalars(call, "aclnnForeachAddcmulScalarV2", "aclnnAddcmul");
-        c"aten::_foreach_add.ScalarList" ["aclnnForeachAddScalarList"] => |call| scalar_list(call, "aclnnForeachAddScalarList");
-        c"aten::_foreach_sub.ScalarList" ["aclnnForeachSubScalarList"] => |call| scalar_list(call, "aclnnForeachSubScalarList");
-        c"aten::_foreach_mul.ScalarList" ["aclnnForeachMulScalarList"] => |call| scalar_list(call, "aclnnForeachMulScalarList");
-        c"aten::_foreach_div.ScalarList" ["aclnnForeachDivScalarList"] => |call| scalar_list(call, "aclnnForeachDivScalarList");
-        c"aten::_foreach_pow.ScalarList" ["aclnnForeachPowScalarList"] => |call| scalar_list(call, "aclnnForeachPowScalarList");
-        c"aten::_foreach_maximum.ScalarList" ["aclnnForeachMaximumScalarList"] => |call| scalar_list(call, "aclnnForeachMaximumScalarList");
-        c"aten::_foreach_minimum.ScalarList" ["aclnnForeachMinimumScalarList"] => |call| scalar_list(call, "aclnnForeachMinimumScalarList");
-        c"aten::_foreach_mul.Tensor" ["aclnnForeachMulScalar", "aclnnForeachMulScalarV2"] => |call| by_tensor(call, "aclnnForeachMulScalar", "aclnnForeachMulScalarV2");
-        c"aten::_foreach_div.Tensor" ["aclnnForeachDivScalar", "aclnnForeachDivScalarV2"] => |call| by_tensor(call, "aclnnForeachDivScalar", "aclnnForeachDivScalarV2");
-        c"aten::_foreach_add.Tensor" ["aclnnForeachAddScalar", "aclnnForeachAddScalarV2"] => add_tensor;
-        c"aten::_foreach_norm.Scalar" ["aclnnForeachNorm"] => norm;
-        c"aten::_foreach_copy" ["aclnnForeachCopy"] => copy;
-        c"aten::_foreach_zero" ["aclnnForeachZeroInplace"] => zero;
-    }
+operators! {
+    const SEVERAL;
+    c"aten::_foreach_add.List" ["aclnnForeachAddListV2"] => |call| lists(call, "aclnnForeachAddListV2", Some(2));
+    c"aten::_foreach_sub.List" ["aclnnForeachSubListV2"] => |call| lists(call, "aclnnForeachSubListV2", Some(2));
+    c"aten::_foreach_mul.List" ["aclnnForeachMulList"] => |call| lists(call, "aclnnForeachMulList", None);
+    c"aten::_foreach_div.List" ["aclnnForeachDivList"] => |call| lists(call, "aclnnForeachDivList", None);
+    c"aten::_foreach_maximum.List" ["aclnnForeachMaximumList"] => |call| lists(call, "aclnnForeachMaximumList", None);
+    c"aten::_foreach_minimum.List" ["aclnnForeachMinimumList"] => |call| lists(call, "aclnnForeachMinimumList", None);
+    c"aten::_foreach_clamp_min.List" ["aclnnForeachMaximumList"] => |call| lists(call, "aclnnForeachMaximumList", None);
+    c"aten::_foreach_clamp_max.List" ["aclnnForeachMinimumList"] => |call| lists(call, "aclnnForeachMinimumList", None);
+    c"aten::_foreach_pow.List" ["aclnnForeachPowList"] => |call| lists(call, "aclnnForeachPowList", None);
+    c"aten::_foreach_add.Scalar" ["aclnnForeachAddScalarV2"] => |call| scalar(call, "aclnnForeachAddScalarV2", 1);
+    c"aten::_foreach_sub.Scalar" ["aclnnForeachSubScalarV2"] => |call| scalar(call, "aclnnForeachSubScalarV2", 1);
+    c"aten::_foreach_mul.Scalar" ["aclnnForeachMulScalarV2"] => |call| scalar(call, "aclnnForeachMulScalarV2", 1);
+    c"aten::_foreach_div.Scalar" ["aclnnForeachDivScalarV2"] => |call| scalar(call, "aclnnForeachDivScalarV2", 1);
+    c"aten::_foreach_maximum.Scalar" ["aclnnForeachMaximumScalarV2"] => |call| scalar(call, "aclnnForeachMaximumScalarV2", 1);
+    c"aten::_foreach_minimum.Scalar" ["aclnnForeachMinimumScalarV2"] => |call| scalar(call, "aclnnForeachMinimumScalarV2", 1);
+    c"aten::_foreach_clamp_min.Scalar" ["aclnnForeachMaximumScalarV2"] => |call| scalar(call, "aclnnForeachMaximumScalarV2", 1);
+    c"aten::_foreach_clamp_max.Scalar" ["aclnnForeachMinimumScalarV2"] => |call| scalar(call, "aclnnForeachMinimumScalarV2", 1);
+    c"aten::_foreach_pow.Scalar" ["aclnnForeachPowScalarV2"] => |call| scalar(call, "aclnnForeachPowScalarV2", 1);
+    c"aten::_foreach_lerp.Scalar" ["aclnnForeachLerpScalar"] => |call| with_scalar(call, "aclnnForeachLerpScalar", 2, 2);
+    c"aten::_foreach_lerp.List" ["aclnnForeachLerpList"] => |call| three(call, "aclnnForeachLerpList");
+    c"aten::_foreach_addcdiv.Scalar" ["aclnnForeachAddcdivScalarV2"] => |call| with_scalar(call, "aclnnForeachAddcdivScalarV2", 3, 3);
+    c"aten::_foreach_addcmul.Scalar" ["aclnnForeachAddcmulScalarV2"] => |call| with_scalar(call, "aclnnForeachAddcmulScalarV2", 3, 3);
+    c"aten::_foreach_addcdiv.ScalarList" ["aclnnForeachAddcdivScalarV2", "aclnnAddcdiv"] => |call| with_scalars(call, "aclnnForeachAddcdivScalarV2", "aclnnAddcdiv");
+    c"aten::_foreach_addcmul.ScalarList" ["aclnnForeachAddcmulScalarV2", "aclnnAddcmul"] => |call| with_scalars(call, "aclnnForeachAddcmulScalarV2", "aclnnAddcmul");
+    c"aten::_foreach_add.ScalarList" ["aclnnForeachAddScalarList"] => |call| scalar_list(call, "aclnnForeachAddScalarList");
+    c"aten::_foreach_sub.ScalarList" ["aclnnForeachSubScalarList"] => |call| scalar_list(call, "aclnnForeachSubScalarList");
+    c"aten::_foreach_mul.ScalarList" ["aclnnForeachMulScalarList"] => |call| scalar_list(call, "aclnnForeachMulScalarList");
+    c"aten::_foreach_div.ScalarList" ["aclnnForeachDivScalarList"] => |call| scalar_list(call, "aclnnForeachDivScalarList");
+    c"aten::_foreach_pow.ScalarList" ["aclnnForeachPowScalarList"] => |call| scalar_list(call, "aclnnForeachPowScalarList");
+    c"aten::_foreach_maximum.ScalarList" ["aclnnForeachMaximumScalarList"] => |call| scalar_list(call, "aclnnForeachMaximumScalarList");
+    c"aten::_foreach_minimum.ScalarList" ["aclnnForeachMinimumScalarList"] => |call| scalar_list(call, "aclnnForeachMinimumScalarList");
+    c"aten::_foreach_mul.Tensor" ["aclnnForeachMulScalar", "aclnnForeachMulScalarV2"] => |call| by_tensor(call, "aclnnForeachMulScalar", "aclnnForeachMulScalarV2");
+    c"aten::_foreach_div.Tensor" ["aclnnForeachDivScalar", "aclnnForeachDivScalarV2"] => |call| by_tensor(call, "aclnnForeachDivScalar", "aclnnForeachDivScalarV2");
+    c"aten::_foreach_add.Tensor" ["aclnnForeachAddScalar", "aclnnForeachAddScalarV2"] => add_tensor;
+    c"aten::_foreach_norm.Scalar" ["aclnnForeachNorm"] => norm;
+    c"aten::_foreach_copy" ["aclnnForeachCopy"] => copy;
+    c"aten::_foreach_zero" ["aclnnForeachZeroInplace"] => zero;
 }
 
-const fn joined() -> [&'static super::Custom; UNARY.len() + several::ALL.len()] {
-    let mut all = [&UNARY[0]; UNARY.len() + several::ALL.len()];
+const fn joined() -> [&'static super::operator::Custom; UNARY.len() + SEVERAL.len()] {
+    let mut all = [&UNARY[0]; UNARY.len() + SEVERAL.len()];
     let mut place = 0;
     while place < all.len() {
         all[place] = if place < UNARY.len() {
             &UNARY[place]
         } else {
-            &several::ALL[place - UNARY.len()]
+            &SEVERAL[place - UNARY.len()]
         };
         place += 1;
     }
@@ -108,7 +105,7 @@ const fn joined() -> [&'static super::Custom; UNARY.len() + several::ALL.len()] 
 }
 
 /// Every operator of this file.
-pub(super) static ALL: [&super::Custom; UNARY.len() + several::ALL.len()] = joined();
+pub(super) static ALL: [&super::operator::Custom; UNARY.len() + SEVERAL.len()] = joined();
 
 /// The lists of a call that are not empty tensors, each with as many: arguments, and results last. The tensors of a place
 /// are of one shape, and all of one type.

@@ -6,7 +6,7 @@ use super::super::call::{Call, Value};
 use super::super::dtype::DType;
 use super::super::launch::Arg;
 use super::super::view::{decline, View};
-use super::operators;
+use super::operator::operators;
 
 operators! {
     c"aten::index.Tensor" ["aclnnIndex"] => index;

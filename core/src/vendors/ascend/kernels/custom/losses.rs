@@ -6,7 +6,7 @@ use super::super::call::Call;
 use super::super::launch::Arg;
 use super::super::view::View;
 use super::elementwise::ONE;
-use super::operators;
+use super::operator::operators;
 
 operators! {
     c"aten::nll_loss_forward" ["aclnnNLLLoss", "aclnnInplaceFillScalar"] => |call| forward(call, "aclnnNLLLoss");

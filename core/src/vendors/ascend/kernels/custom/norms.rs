@@ -8,7 +8,7 @@ use super::super::launch::Arg;
 use super::super::objects::Number;
 use super::super::view::{decline, View};
 use super::elementwise::ONE;
-use super::operators;
+use super::operator::operators;
 
 operators! {
     c"aten::native_batch_norm" ["aclnnBatchNorm", "aclnnInplaceAdds", "aclnnRsqrt"] => |call| batch_norm(call, Some([3, 4]), 5);

@@ -7,7 +7,7 @@ use super::super::dtype::DType;
 use super::super::launch::Arg;
 use super::super::objects::Number;
 use super::super::view::{decline, View};
-use super::operators;
+use super::operator::operators;
 
 operators! {
     c"aten::_fused_adamw_" ["aclnnApplyAdamWV2", "aclnnAdds"] => |call| adam(call, true);
@@ -53,14 +53,30 @@ fn adam(call: &Call<'_>, decoupled: bool) -> Result<()> {
         }
     }
     let scale = call.optional(13)?;
+    // All is looked at before anything is written.
+    let lists = [&weights, &gradients, &averages, &squares];
     for (row, weight) in weights.iter().enumerate() {
-        let row = |list: &[Option<View>]| list.get(row).copied().flatten();
+        let first = weight.map(|weight| weight.dtype);
+        let alike = lists
+            .iter()
+            .all(|list| list.get(row).copied().flatten().map(|view| view.dtype) == first);
+        if !alike || !matches!(first, Some(DType::F32 | DType::F16 | DType::Bf16)) {
+            return decline("Adam of weights, gradients and averages of different types, or of other types than real ones");
+        }
+    }
+    // CANN takes at least one dimension.
+    let row_of = |list: &[Option<View>], row: usize| match list.get(row).copied().flatten() {
+        Some(view) if view.sizes.is_empty() => view.with(&[1], &[1]).map(Some),
+        view => Ok(view),
+    };
+    for row in 0..weights.len() {
+        let row = |list: &[Option<View>]| row_of(list, row);
         let (Some(weight), Some(gradient), Some(average), Some(square), Some(step)) = (
-            *weight,
-            row(&gradients),
-            row(&averages),
-            row(&squares),
-            row(&steps),
+            row(&weights)?,
+            row(&gradients)?,
+            row(&averages)?,
+            row(&squares)?,
+            row(&steps)?,
         ) else {
             return decline("a list has a gap");
         };
@@ -106,7 +122,7 @@ fn adam(call: &Call<'_>, decoupled: bool) -> Result<()> {
                 Arg::Tensor(weight),
                 Arg::Tensor(average),
                 Arg::Tensor(square),
-                Arg::from(row(&greatest).filter(|_| amsgrad)),
+                Arg::from(row(&greatest)?.filter(|_| amsgrad)),
                 Arg::Tensor(used),
                 Arg::Tensor(before),
                 Arg::Real(rate),

@@ -7,7 +7,7 @@ use super::super::dtype::DType;
 use super::super::launch::Arg;
 use super::super::view::{decline, View};
 use super::elementwise::batched;
-use super::operators;
+use super::operator::operators;
 
 operators! {
     c"aten::max_pool2d_with_indices" ["aclnnMaxPool2dWithIndices", "aclnnInplaceCopy"] => max_pool;

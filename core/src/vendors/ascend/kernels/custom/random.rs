@@ -10,7 +10,7 @@ use super::super::dtype::{Category, DType};
 use super::super::launch::Arg;
 use super::super::objects::Number;
 use super::super::view::{decline, View};
-use super::operators;
+use super::operator::operators;
 
 operators! {
     c"aten::uniform_" ["aclnnInplaceUniform"] => uniform_between;
