@@ -172,7 +172,7 @@ demo-ddp: setup ## the same training by two processes under torchrun, compared w
 
 # The parts of CI, the fast ones first. Each can be run alone, and `make test PARTS="test-torch test-te"` runs some.
 PARTS ?= setup-dev lint test-rust test-python test-torch test-te test-lightx2v test-distributed \
-  test-torchs-distributed test-flaggems test-ascend-triton test-whole conformance-ci test-example-chip
+  test-torchs-distributed test-flaggems test-ascend-triton test-whole conformance-ci test-example-chip test-ascend
 
 .PHONY: test
 test: ## everything CI runs, part by part; tells at the end how long each took
@@ -273,6 +273,29 @@ test-example-chip: setup-dev example-vendor ## the adapter's tests and a conform
 conformance-example-chip: setup-dev example-vendor ## a conformance sample on the example chip with its kernels, within tolerances
 	$(ON_CHIP) FLAGOS_OP_uniform_=cpu FLAGOS_OP_bernoulli___float=cpu "$(PY)" -m tests.conformance --ci \
 	  --ci-seed $(CI_SEED) --close --expected tests/conformance/expected.example.toml $(ARGS)
+
+# CANN's libraries, simulated: a process finds the runtime preloaded where there is no device file.
+ASCEND := $(abspath $(DIST))/simulated_ascend
+ON_ASCEND := FLAGOS_VENDOR=ascend LD_LIBRARY_PATH="$(ASCEND)" LD_PRELOAD="$(ASCEND)/libascendcl.so"
+.PHONY: simulated-ascend
+simulated-ascend: $(STAMPS)/requirements ## simulated libraries of Ascend, into dist/simulated_ascend/
+	@"$(PY)" -m tests.simulated_ascend.build --out "$(ASCEND)"
+
+# Random numbers are the chip's own, so the CPU draws where it is compared.
+CONFORMANCE_ON_ASCEND := $(ON_ASCEND) FLAGOS_CONFIG=tests/conformance/ascend.toml "$(PY)" -m tests.conformance --close \
+  --expected tests/conformance/expected.ascend.toml
+.PHONY: test-ascend
+test-ascend: setup-dev simulated-ascend ## models, operators and failures over the simulated libraries of Ascend
+	$(ON_ASCEND) "$(PY)" -m pytest tests/ascend --vendor ascend $(TWO) $(ARGS)
+	$(CONFORMANCE_ON_ASCEND) --db op --dtypes float32 --sample-limit 2
+
+.PHONY: conformance-ascend
+conformance-ascend: setup-dev simulated-ascend ## all samples of every database over the simulated libraries of Ascend, in float32
+	$(CONFORMANCE_ON_ASCEND) --dtypes float32 $(ARGS)
+
+.PHONY: bench-ascend
+bench-ascend: setup simulated-ascend ## what a call of CANN costs on the host, with phases that compute nothing
+	$(ON_ASCEND) SIMULATED_ASCEND_COMPUTE=0 "$(PY)" -m tests.bench.vendor_library $(ARGS)
 
 # Cargo tells where it puts the library.
 CUDALIB := $(DIST)/vendors/libflagos_cudalib.so
