@@ -162,9 +162,9 @@ def lists(acl: Aclnn) -> None:
     acl.do(stream, "aclnnCat", one_list, 0, out)
     assert acl.values(out) == [2, 4, 6]
 
-    # A list of indices may leave dimensions out.
+    # An empty tensor among indices leaves a dimension out.
     x = acl.tensor(list(range(6)), [2, 3])
-    chosen = acl.tensors([None, acl.tensor([2, 0], [2], INT64)])
+    chosen = acl.tensors([acl.tensor([], [0], INT64), acl.tensor([2, 0], [2], INT64)])
     out = acl.tensor(None, [2, 2])
     acl.do(stream, "aclnnIndex", x, chosen, out)
     assert acl.values(out) == [2, 0, 5, 3]

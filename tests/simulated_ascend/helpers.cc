@@ -234,6 +234,17 @@ IValue late(Values& of) {
   return of[0];
 }
 
+// Indices of dimensions. An empty tensor stands for a dimension that is taken whole, which the vendor's library has no
+// other way to tell: it refuses a list with NULL.
+IValue indices(Values& of) {
+  c10::List<std::optional<Tensor>> all;
+  for (const IValue& each : of[0].toListRef()) {
+    const bool given = each.isTensor() && each.toTensor().defined() && each.toTensor().numel() != 0;
+    all.push_back(given ? std::optional<Tensor>(each.toTensor()) : std::nullopt);
+  }
+  return all;
+}
+
 IValue tuple(Values& of) {
   return c10::ivalue::Tuple::create(of);
 }
@@ -624,7 +635,7 @@ const std::map<std::string, Helper>& helpers() {
       {"dims", {dims}},
       {"length", {length}},
       {"late", {late, false}},
-      {"indices", {late, true, false}},
+      {"indices", {indices, true, false}},
       {"tuple", {tuple}},
       {"wide", {wide}},
       {"promoted", {promoted}},

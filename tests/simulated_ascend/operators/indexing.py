@@ -88,13 +88,13 @@ operator(
     "Index",
     "out = index.Tensor(self, @indices(indices))",
     "numbers bool 1-8",
-    indices="i32 i64 bool optional",
+    indices="i32 i64 bool",
 )
 operator(
     "IndexPutImpl",
     "selfRef = index_put(selfRef, @indices(indices), values, accumulate)",
     "numbers bool 1-8",
-    indices="i32 i64 bool optional",
+    indices="i32 i64 bool",
 )
 operator("IndexSelect", "out = index_select(self, dim, index)", "any", index="index 0-1")
 operator("GatherV2", "out = @gather_all(self, dim, index)", "all", index="index")

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `self` | the argument, as the parameter's type wants it |
 //! | `out`, `out1` | a result |
-//! | `row(self)` | a tensor that has at least one dimension |
+//! | `row(self)`, `row(out)` | a tensor that has at least one dimension |
 //! | `dense(out)` | a result side by side in memory, copied to where it belongs afterwards |
 //! | `single(ord)` | a number in single precision |
 //! | `scalar(other)` | an argument that is one element in host memory; other calls do not fit |
@@ -63,6 +63,7 @@ enum Source {
     HostScalar(usize),
     Single(usize),
     Row(usize),
+    RowOfOutput(usize),
     Dense(usize),
     Dims(usize),
     Output(usize),
@@ -216,7 +217,9 @@ fn fits(parameter: Type, source: &Source) -> bool {
     match source {
         Source::HostScalar(_) | Source::Single(_) => parameter == Type::Scalar,
         Source::Dims(_) => parameter == Type::Ints,
-        Source::Output(_) | Source::Dense(_) | Source::Row(_) => parameter == Type::Tensor,
+        Source::Output(_) | Source::Dense(_) | Source::Row(_) | Source::RowOfOutput(_) => {
+            parameter == Type::Tensor
+        }
         Source::TypeOfOutput(_) | Source::TypeOfArgument(_) | Source::Seed | Source::Offset => {
             parameter == Type::Word
         }
@@ -242,7 +245,8 @@ fn parse_source(text: &str, arguments: &[&str]) -> std::result::Result<Source, S
         };
         return Ok(match (what, output(name)) {
             ("scalar", _) => Source::HostScalar(place_of(name, arguments)?),
-            ("row", _) => Source::Row(place_of(name, arguments)?),
+            ("row", Some(place)) => Source::RowOfOutput(place),
+            ("row", None) => Source::Row(place_of(name, arguments)?),
             ("dense", Some(place)) => Source::Dense(place),
             ("single", _) => Source::Single(place_of(name, arguments)?),
             ("dims", _) => Source::Dims(place_of(name, arguments)?),
@@ -578,13 +582,11 @@ fn argument<'c>(
             Value::Number(number) => Arg::Scalar(number),
             _ => return decline(format!("argument {place} is no number")),
         },
-        Source::Row(place) => {
-            let view = call.tensor(*place)?;
-            Arg::Tensor(match view.sizes.is_empty() {
-                true => view.reshaped(&[1])?,
-                false => view,
-            })
-        }
+        Source::Row(place) => Arg::Tensor(row(call.tensor(*place)?)?),
+        Source::RowOfOutput(place) => match outputs.get(*place) {
+            Some(Some(output)) => Arg::Tensor(row(*output)?),
+            _ => return decline(format!("there is no result {place}")),
+        },
         Source::Dense(place) => match outputs.get(*place) {
             Some(Some(output)) if !output.is_contiguous() => {
                 Arg::Tensor(call.temporary(output.dtype, &output.sizes)?)
@@ -605,6 +607,14 @@ fn argument<'c>(
         Source::Argument(place) => value_argument(call, parameter, call.value(*place)?, common)?,
         Source::Dims(_) => Arg::Ints(&[]),
     })
+}
+
+/// The tensor with a dimension of one element where it has none.
+fn row(view: View) -> Result<View> {
+    match view.sizes.is_empty() {
+        true => view.reshaped(&[1]),
+        false => Ok(view),
+    }
 }
 
 fn literal_argument(parameter: Type, literal: &Literal) -> Arg<'_> {

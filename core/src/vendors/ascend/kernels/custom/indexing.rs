@@ -65,6 +65,11 @@ fn index_put(call: &Call<'_>) -> Result<()> {
         }
         _ => call.tensor(2)?,
     };
+    // CANN takes at least one dimension.
+    let values = match values.sizes.is_empty() {
+        true => values.reshaped(&[1])?,
+        false => values,
+    };
     if !view.is_same(&output) {
         call.copy(output, view)?;
     }

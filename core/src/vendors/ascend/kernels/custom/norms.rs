@@ -15,8 +15,6 @@ operators! {
     c"aten::_native_batch_norm_legit" ["aclnnBatchNorm", "aclnnInplaceAdds", "aclnnRsqrt"] => |call| batch_norm(call, Some([3, 4]), 5);
     c"aten::_native_batch_norm_legit.no_stats" ["aclnnBatchNorm", "aclnnInplaceAdds", "aclnnRsqrt"] => |call| batch_norm(call, None, 3);
     c"aten::native_batch_norm_backward" ["aclnnBatchNormBackward", "aclnnMul", "aclnnInplaceReciprocal", "aclnnInplaceAdds"] => batch_norm_backward;
-    c"aten::_fused_rms_norm" ["aclnnRmsNorm"] => rms_norm;
-    c"aten::_fused_rms_norm_backward" ["aclnnRmsNormGrad"] => rms_norm_backward;
     c"aten::native_dropout" ["aclnnInplaceBernoulli", "aclnnCast", "aclnnMul", "aclnnInplaceMuls"] => dropout;
     c"aten::native_dropout_backward" ["aclnnMul", "aclnnInplaceMuls", "aclnnCast"] => dropout_backward;
 }
@@ -165,69 +163,6 @@ fn batch_norm_backward(call: &Call<'_>) -> Result<()> {
             Arg::from(gradient(2)?),
         ],
     )
-}
-
-/// `_fused_rms_norm(input, normalized_shape, weight, eps)`: the result and what its elements were multiplied with.
-fn rms_norm(call: &Call<'_>) -> Result<()> {
-    let input = call.tensor(0)?;
-    let epsilon = call.real(3)?.unwrap_or(match input.dtype {
-        DType::F16 => 2f64.powi(-10),
-        DType::Bf16 => 2f64.powi(-7),
-        _ => f64::from(f32::EPSILON),
-    });
-    let weight = match call.optional(2)? {
-        Some(weight) => weight,
-        None => {
-            let ones = call.temporary(input.dtype, call.ints(1)?)?;
-            call.run(
-                "aclnnInplaceFillScalar",
-                &[Arg::Tensor(ones), Arg::Scalar(ONE)],
-            )?;
-            ones
-        }
-    };
-    call.run(
-        "aclnnRmsNorm",
-        &[
-            Arg::Tensor(input),
-            Arg::Tensor(weight),
-            Arg::Real(epsilon),
-            Arg::Tensor(call.output(0)?),
-            Arg::Tensor(call.output(1)?),
-        ],
-    )
-}
-
-/// `_fused_rms_norm_backward(grad_out, input, normalized_shape, rstd, weight, output_mask)`.
-fn rms_norm_backward(call: &Call<'_>) -> Result<()> {
-    let (input, Some(weight)) = (call.tensor(1)?, call.optional(4)?) else {
-        return decline("the backward of rms_norm without a weight");
-    };
-    let to_input = match call.optional_output(0)? {
-        Some(view) => view,
-        None => call.temporary(input.dtype, &input.sizes)?,
-    };
-    // CANN gives the weight's gradient in float32.
-    let wanted = call.optional_output(1)?;
-    let to_weight = match wanted {
-        Some(view) if view.dtype == DType::F32 => view,
-        _ => call.temporary(DType::F32, &weight.sizes)?,
-    };
-    call.run(
-        "aclnnRmsNormGrad",
-        &[
-            Arg::Tensor(call.tensor(0)?),
-            Arg::Tensor(input),
-            Arg::Tensor(call.tensor(3)?),
-            Arg::Tensor(weight),
-            Arg::Tensor(to_input),
-            Arg::Tensor(to_weight),
-        ],
-    )?;
-    match wanted {
-        Some(view) if !view.is_same(&to_weight) => call.copy(view, to_weight),
-        _ => Ok(()),
-    }
 }
 
 /// `native_dropout(input, p, train)`: the result and which elements are kept.

@@ -55,6 +55,14 @@ fn images(view: View, dims: usize) -> Result<View> {
     }
 }
 
+/// The dilation of a pool, which CANN takes only if there is none.
+fn undilated(given: &[i64]) -> Result<[i64; 2]> {
+    match given.iter().all(|dilation| *dilation == 1) {
+        true => Ok([1, 1]),
+        false => decline("CANN's pools have no dilation"),
+    }
+}
+
 /// `max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)`. CANN's places are of int32.
 fn max_pool(call: &Call<'_>) -> Result<()> {
     let (output, places) = (call.output(0)?, images(call.output(1)?, 2)?);
@@ -62,7 +70,7 @@ fn max_pool(call: &Call<'_>) -> Result<()> {
         return Ok(());
     }
     let window = Window::new(call, 1, 2)?;
-    let dilation = numbers(call.ints(4)?, 2, &[1, 1]);
+    let dilation = undilated(call.ints(4)?)?;
     let short = call.temporary(DType::I32, &places.sizes)?;
     call.run(
         "aclnnMaxPool2dWithIndices",
@@ -87,7 +95,7 @@ fn max_pool_backward(call: &Call<'_>) -> Result<()> {
         return Ok(());
     }
     let window = Window::new(call, 2, 2)?;
-    let dilation = numbers(call.ints(5)?, 2, &[1, 1]);
+    let dilation = undilated(call.ints(5)?)?;
     let places = call.cast(images(call.tensor(7)?, 2)?, DType::I32)?;
     call.run(
         "aclnnMaxPool2dWithIndicesBackward",
