@@ -32,6 +32,8 @@ def fallbacks() -> object:
 
     def since() -> dict[str, int]:
         now = counted()
-        return {op: count - before.get(op, 0) for op, count in now.items() if count > before.get(op, 0)}
+        return {
+            op: count - before.get(op, 0) for op, count in now.items() if count > before.get(op, 0)
+        }
 
     return since

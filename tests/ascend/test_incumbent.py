@@ -49,7 +49,7 @@ def test_every_object_is_released() -> None:
         "for _ in range(5): work()\n"
         "print(simulator.objects(), simulator.misuses())"
     )
-    nothing = {kind: 0 for kind in simulator.KINDS}
+    nothing = dict.fromkeys(simulator.KINDS, 0)
     assert run(script, FLAGOS_ASCEND_EXECUTORS="0") == f"{nothing} []\n"
     work()
     once = simulator.objects()
@@ -127,7 +127,12 @@ def test_attention_has_a_backward() -> None:
     drawn = torch.Generator().manual_seed(0)
     given = {name: torch.randn(shape, generator=drawn) for name, shape in shapes.items()}
     mask = torch.randn(2, 1, 6, 6, generator=drawn)
-    for how in ({}, {"is_causal": True}, {"attn_mask": mask}, {"attn_mask": mask > 0, "scale": 0.3}):
+    for how in (
+        {},
+        {"is_causal": True},
+        {"attn_mask": mask},
+        {"attn_mask": mask > 0, "scale": 0.3},
+    ):
         results = []
         for device in ("cpu", "flagos"):
             leaves = [part.clone().to(device).requires_grad_() for part in given.values()]

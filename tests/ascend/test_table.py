@@ -21,9 +21,7 @@ def schema(name: str) -> torch._C.FunctionSchema:
 
 def heads() -> list[tuple[str, list[str]]]:
     found = (HEAD.match(line) for line in simulator.table("rows.txt").splitlines())
-    return [
-        (match[1], [name for name in match[2].split(", ") if name]) for match in found if match
-    ]
+    return [(match[1], [name for name in match[2].split(", ") if name]) for match in found if match]
 
 
 def test_rows_name_the_arguments_of_torchs_schema() -> None:
