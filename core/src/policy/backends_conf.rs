@@ -63,6 +63,18 @@ fn parse(includes: &mut Includes, start: &At, text: &str) -> Result<Layer> {
     Ok(layer)
 }
 
+/// Operators that PyTorch-Plugin-FL's files route and no adapter registers: torch calls them for devices of its own only.
+const LEFT_TO_TORCH: [&str; 3] = [
+    "_fused_rms_norm_backward",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_efficient_attention_backward",
+];
+
+/// Whether an operator is one of [`LEFT_TO_TORCH`], so that a route for it has no effect.
+pub(super) fn is_left_to_torch(op: &str) -> bool {
+    LEFT_TO_TORCH.contains(&op.trim_start_matches("aten::"))
+}
+
 /// The path of an include line, in either spelling.
 fn included(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("include")?;

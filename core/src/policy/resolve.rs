@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::backends_conf::is_left_to_torch;
 use super::layer::{Layer, Policy, Route, Scoped};
 use super::pattern::OpPattern;
 use super::plan::{Plan, PlanEntry, PlannedImplementation, Reason};
@@ -162,6 +163,12 @@ impl<'p> Compiled<'p> {
         names: Option<&mut Names>,
     ) -> Result<()> {
         let mut found = match (pattern.find(registry), &names) {
+            (Err(error), Some(_))
+                if self.forgives(&route.source) && is_left_to_torch(&pattern.to_string()) =>
+            {
+                tracing::debug!(at = %route.source, "a line without effect: {}", error.message());
+                return Ok(());
+            }
             (Err(error), Some(_)) => return Err(located(&error, &route.source)),
             (Err(_), None) => Vec::new(),
             (Ok(found), _) => found,
@@ -182,13 +189,24 @@ impl<'p> Compiled<'p> {
             found.retain(followed);
         }
         if let Some(id) = decomposed.filter(|id| found.is_empty() || found.contains(id)) {
-            return Err(composite(&registry.op(id).name, &route.source));
+            let error = composite(&registry.op(id).name, &route.source);
+            if !self.forgives(&route.source) {
+                return Err(error);
+            }
+            tracing::debug!("a line without effect: {error}");
+            found.retain(followed);
         }
         let route = Arc::new(route.clone());
         for id in found {
             self.routes.insert(id, Arc::clone(&route));
         }
         Ok(())
+    }
+
+    /// Whether a route of an operator that cannot be routed is left out: the files of PyTorch-Plugin-FL name operators
+    /// that it registers and flagos leaves to torch.
+    fn forgives(&self, source: &Source) -> bool {
+        !self.policy.strict.value && source.is_backends_conf()
     }
 
     fn view(&self, op: &Op) -> &View<'p> {

@@ -33,6 +33,11 @@ pub enum Source {
 }
 
 impl Source {
+    /// Whether this is a line of a file in the format of PyTorch-Plugin-FL.
+    pub(crate) fn is_backends_conf(&self) -> bool {
+        matches!(self, Self::File { path, .. } if path.extension().is_some_and(|extension| extension == "conf"))
+    }
+
     /// A line of a file.
     pub fn file(path: &Path, line: u32) -> Self {
         Self::File {
