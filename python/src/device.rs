@@ -145,18 +145,6 @@ fn vendors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     reports.into_iter().map(describe).collect()
 }
 
-/// Closes the device memory of other processes, at the end of this one.
-#[pyfunction]
-fn close_shared_memory(py: Python<'_>) {
-    if let Some(runtime) = flagos_core::runtime::process::get() {
-        py.detach(|| {
-            if let Ok(sharing) = runtime.vendor().sharing() {
-                sharing.close_all();
-            }
-        });
-    }
-}
-
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("abi_version", abi::FLAGOS_ABI_VERSION)?;
@@ -167,7 +155,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(vendor_info, module)?)?;
     module.add_function(wrap_pyfunction!(built_in_vendors, module)?)?;
     module.add_function(wrap_pyfunction!(devices, module)?)?;
-    module.add_function(wrap_pyfunction!(close_shared_memory, module)?)?;
     module.add_function(wrap_pyfunction!(stream_handle, module)?)?;
     module.add_function(wrap_pyfunction!(vendors, module)?)
 }
