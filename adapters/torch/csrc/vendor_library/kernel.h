@@ -16,8 +16,8 @@ void serve_by_library(const c10::OperatorHandle& op, torch::jit::Stack* stack, c
 // Copies between tensors of one device by the library's `aten::copy_`. Returns false with the reason if it does not.
 bool copy_by_library(const at::Tensor& to, const at::Tensor& from, std::string& why_not);
 
-// Throws while the current stream is being captured: what the CPU computes would not be repeated by the graph. `why` is
-// the reason why the operator is not served by the library.
+// Throws while the current stream is being captured: what the CPU computes would not be repeated by the graph. `why` is the
+// reason why the operator is not served by the library.
 void refuse_while_capturing(const std::string& name, const std::string& why);
 
 } // namespace flagos
