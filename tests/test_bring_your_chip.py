@@ -28,7 +28,7 @@ MISTAKES = {
     ),
     "what is no C": ("static void copy(Work* work) {", "static void copy(Work* work) {{", "error"),
     "a hole in the table": ("    .event_wait = event_wait,\n", "", "event_wait"),
-    "a promise too much": ("mychip.toml: 34 passed", "mychip.toml: 35 passed", "34 passed"),
+    "a promise too much": ("mychip.toml: 30 passed", "mychip.toml: 31 passed", "30 passed"),
 }
 
 

@@ -112,9 +112,6 @@ def vendor_info() -> VendorInfo:
 def built_in_vendors() -> list[VendorInfo]:
     """The descriptions of the vendors of this build."""
 
-def close_shared_memory() -> None:
-    """Closes the device memory of other processes, which is not used any more because this process ends."""
-
 def devices() -> list[Device]:
     """Every device."""
 

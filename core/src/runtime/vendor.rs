@@ -235,10 +235,6 @@ pub trait Sharing: Send + Sync {
     /// # Safety
     /// The address is that of an [`Sharing::import`] on `device` that was not closed, and nobody uses it any more.
     unsafe fn close(&self, device: usize, address: NonNull<u8>);
-
-    /// Closes everything that was imported, at the end of the process, when nobody uses it any more although it was not
-    /// closed. [`Sharing::close`] does nothing afterwards.
-    fn close_all(&self);
 }
 
 /// A stream of a vendor that is a library, as `flagos_vendor.h` has it. The handles live as long as the stream.

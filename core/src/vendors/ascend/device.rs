@@ -14,8 +14,9 @@ use crate::runtime::DeviceProperties;
 
 use super::api::{Api, Handle, OVERFLOW_TO_INFINITY, STREAM_COMPLETE, SUCCESS};
 use super::captures::{self, refused};
+use super::description::description;
 use super::driver;
-use super::error::{acl, check, means_lost};
+use super::error::{acl, check};
 
 use super::memory::Memory;
 use super::reporter::Reporter;
@@ -251,7 +252,7 @@ impl Device {
             Some(_) => error,
             None => error.with_context("device", self.index),
         };
-        if means_lost(error.message()) {
+        if description().means_lost(error.message()) {
             self.lost.get_or_init(|| error.clone());
         }
         error

@@ -193,11 +193,6 @@ pub(super) fn is_lost(code: Code) -> bool {
     (507_000..=507_099).contains(&code) && !HARMLESS.contains(&code)
 }
 
-/// Whether the device stays unusable after an error whose message is this one.
-pub(super) fn means_lost(message: &str) -> bool {
-    lost_names().iter().any(|name| message.contains(name))
-}
-
 /// The names of the codes after which the device stays unusable, for texts of other libraries.
 pub(super) fn lost_names() -> Vec<String> {
     let lost = NAMES.iter().filter(|(code, _)| is_lost(*code));

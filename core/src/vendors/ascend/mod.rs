@@ -351,10 +351,4 @@ impl Sharing for AscendVendor {
             tracing::error!(device, %error, "imported memory was not closed");
         }
     }
-
-    fn close_all(&self) {
-        if !driver::is_forked() {
-            self.imports.close_all(&self.devices);
-        }
-    }
 }

@@ -6,8 +6,6 @@
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void, CStr, CString};
 use std::ptr::{null_mut, NonNull};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -67,14 +65,9 @@ fn missing(api: &Api) -> Error {
         .with_hint("send a copy, or install a version of CANN after 8.1")
 }
 
-/// Memory of other processes that this one has imported.
+/// Memory of other processes that this one has imported, by its key.
 #[derive(Default)]
-pub(super) struct Imports {
-    /// Its address and the number of its uses, by its key.
-    known: Mutex<HashMap<CString, (usize, usize)>>,
-    /// Whether the process ends, and everything has been closed.
-    over: AtomicBool,
-}
+pub(super) struct Imports(Mutex<HashMap<CString, (usize, usize)>>);
 
 /// The key of the allocation in which an address lies. `imports` are those of all devices.
 pub(super) fn export(device: &Device, imports: &Imports, address: NonNull<u8>) -> Result<Exported> {
@@ -114,7 +107,7 @@ pub(super) fn export(device: &Device, imports: &Imports, address: NonNull<u8>) -
 impl Imports {
     /// Whether imported memory begins at this address.
     fn contains(&self, address: usize) -> bool {
-        let imports = self.known.lock();
+        let imports = self.0.lock();
         let found = imports.values().any(|(known, _)| *known == address);
         found
     }
@@ -132,7 +125,7 @@ impl Imports {
         let functions = Functions::of(device.api)?;
         let key = CString::new(key)
             .map_err(|_| Error::invalid_argument("import", "the key has a NUL inside"))?;
-        let mut imports = self.known.lock();
+        let mut imports = self.0.lock();
         if let Some((address, uses)) = imports.get_mut(&key) {
             *uses += 1;
             return address_of(*address);
@@ -156,11 +149,8 @@ impl Imports {
 
     /// Closes the memory at this address, if that was its last use.
     pub(super) fn close(&self, device: &Device, address: NonNull<u8>) -> Result<()> {
-        if self.over.load(Ordering::SeqCst) {
-            return Ok(());
-        }
         let functions = Functions::of(device.api)?;
-        let mut imports = self.known.lock();
+        let mut imports = self.0.lock();
         let start = address.as_ptr() as usize;
         let known = imports.iter_mut().find(|(_, (known, _))| *known == start);
         let Some((key, (_, uses))) = known else {
@@ -183,34 +173,6 @@ impl Imports {
         // SAFETY: a key that was imported, whose memory nobody uses.
         let code = unsafe { (functions.close)(key.as_ptr()) };
         check(device.api, "aclrtIpcMemClose", code).map_err(|error| device.located(error))
-    }
-}
-
-impl Imports {
-    /// Closes what is left, at the end of the process. The keys tell which memory is of which device.
-    pub(super) fn close_all(&self, devices: &[Arc<Device>]) {
-        if self.over.swap(true, Ordering::SeqCst) {
-            return;
-        }
-        for (key, (address, _)) in std::mem::take(&mut *self.known.lock()) {
-            let found =
-                address_of(address).map(|address| (address, devices[0].memory.find(address)));
-            let Ok((address, Some(Allocation { place, .. }))) = found else {
-                continue;
-            };
-            let device = place.device().and_then(|index| devices.get(index));
-            let closed = device.map(|device| {
-                device.settle("close")?;
-                let _entered = device.enter("close")?;
-                device.memory.forget(address);
-                // SAFETY: a key that was imported, whose memory nobody uses.
-                let code = unsafe { (Functions::of(device.api)?.close)(key.as_ptr()) };
-                check(device.api, "aclrtIpcMemClose", code)
-            });
-            if let Some(Err(error)) = closed {
-                tracing::debug!(%error, "imported memory was not closed");
-            }
-        }
     }
 }
 

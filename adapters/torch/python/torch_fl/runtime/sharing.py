@@ -12,13 +12,13 @@ import ctypes
 import os
 from collections.abc import Callable
 from functools import cache
-from multiprocessing import reduction, util
+from multiprocessing import reduction
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch.multiprocessing import reductions
 
-from flagos import UnsupportedError, _core
+from flagos import UnsupportedError
 from torch_fl import flagos
 from torch_fl.native import native
 
@@ -208,17 +208,10 @@ def _rebuild_from_key(
         message.in_use.fill_(0)
         found: torch.UntypedStorage = known
         return found
-    _close_at_the_end()
     imported: torch.Tensor = torch.ops.flagos.memory_import(*place, message.in_use)
     storage = imported.untyped_storage()
     reductions.shared_cache[(DEVICE, *place)] = reductions.StorageWeakRef(storage)
     return storage
-
-
-@cache
-def _close_at_the_end() -> None:
-    """Have what is still imported closed when the process ends, after the threads of queues have sent theirs."""
-    util.Finalize(None, _core.close_shared_memory, exitpriority=-100)
 
 
 class _ByCopy:
