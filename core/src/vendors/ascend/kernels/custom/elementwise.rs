@@ -22,6 +22,7 @@ operators! {
     c"aten::argmin" ["aclnnArgMin"] => |call| arg(call, "aclnnArgMin");
     c"aten::max.dim" ["aclnnMaxDim", "aclnnInplaceCopy"] => |call| greatest(call, "aclnnMaxDim");
     c"aten::min.dim" ["aclnnMinDim", "aclnnInplaceCopy"] => |call| greatest(call, "aclnnMinDim");
+    c"aten::kthvalue" ["aclnnKthvalue"] => kth_value;
     c"aten::isin.Tensor_Tensor" ["aclnnEqTensor", "aclnnAny"] => isin;
     c"aten::searchsorted.Tensor" ["aclnnSearchSorted"] => search_sorted;
     c"aten::bucketize.Tensor" ["aclnnSearchSorted"] => bucketize;
@@ -243,6 +244,30 @@ fn greatest(call: &Call<'_>, function: &str) -> Result<()> {
         ],
     )?;
     call.copy(places, short)
+}
+
+/// `kthvalue(self, k, dim, keepdim)`: CANN's tensors have at least one dimension, results too.
+fn kth_value(call: &Call<'_>) -> Result<()> {
+    let (view, values, places) = (call.tensor(0)?, call.output(0)?, call.output(1)?);
+    if values.is_empty() {
+        return Ok(());
+    }
+    let alone = values.sizes.is_empty();
+    let row = |view: View| match view.sizes.is_empty() {
+        true => view.reshaped(&[1]),
+        false => Ok(view),
+    };
+    call.run(
+        "aclnnKthvalue",
+        &[
+            Arg::Tensor(row(view)?),
+            Arg::int(call.int(1)?),
+            Arg::int(if alone { 0 } else { call.int(2)? }),
+            Arg::flag(alone || call.flag(3)?),
+            Arg::Tensor(row(values)?),
+            Arg::Tensor(row(places)?),
+        ],
+    )
 }
 
 /// The most elements of the table in which `isin` compares each with each.

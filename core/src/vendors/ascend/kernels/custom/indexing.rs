@@ -74,10 +74,11 @@ fn index_put(call: &Call<'_>) -> Result<()> {
         call.copy(output, view)?;
     }
     if values.is_empty()
-        || indices
+        || call
+            .tensors(1)?
             .iter()
             .flatten()
-            .any(|index| index.is_empty() && !index.storage.is_null())
+            .any(|index| index.is_empty())
     {
         return Ok(());
     }
