@@ -1,4 +1,4 @@
-"""Builds the simulated libascendcl.so, libnnopbase.so and libopapi.so into one folder.
+"""Builds the simulated libascendcl.so, libnnopbase.so, libopapi.so, libhccl.so and libflagcx.so into one folder.
 
 `python -m tests.simulated_ascend.build --out FOLDER` prints the folder, to be put on LD_LIBRARY_PATH. Objects are
 kept beside them under the hash of what they are made from, so that a change compiles little.
@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.simulated_ascend import operators
 
 SOURCES = Path(__file__).parent
+COLLECTIVES = SOURCES.parent / "simulated_ccl"
 FOLDER = SOURCES.parents[1] / "dist" / "simulated_ascend"
 
 COMPILER = [
@@ -26,6 +27,7 @@ COMPILER = [
     *("-Wall", "-Wextra", "-Werror"),
 ]
 OPAPI = ("opapi", "program", "helpers", "attention")
+CCL = ("ccl", "calls", "group", "sockets")
 NEED_TORCH = {"program", "helpers", "attention"}
 
 
@@ -157,9 +159,16 @@ class Builder:
         return target
 
     def object_of(self, name: str) -> Path:
-        """The object of one of the sources here."""
-        source = (SOURCES / f"{name}.cc").read_text()
+        """The object of one of the sources here, or of the simulated collectives."""
+        folder = SOURCES if (SOURCES / f"{name}.cc").exists() else COLLECTIVES
+        source = (folder / f"{name}.cc").read_text()
         more = ["-isystem", str(self.torch / "include")] if name in NEED_TORCH else []
+        if name in (*CCL, "hccl", "flagcx"):
+            more = [f"-I{COLLECTIVES}"]
+            source += "".join(
+                f"// {path.name} {_digest(path.read_bytes())}\n"
+                for path in sorted(COLLECTIVES.glob("*.h"))
+            )
         if name == "libascendcl":
             source += "".join(
                 f"// {path.name} {_digest(path.read_bytes())}\n"
@@ -168,12 +177,15 @@ class Builder:
         return self.compile(name, source, more)
 
     def build(self) -> None:
-        """All three libraries."""
+        """All libraries."""
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             # The slowest first.
             named = {
                 name: pool.submit(self.object_of, name)
-                for name in ("helpers", "program", "attention", "libascendcl", "nnopbase", "opapi")
+                for name in (
+                    *("helpers", "program", "attention", "libascendcl", "nnopbase", "opapi"),
+                    *(*CCL, "hccl", "flagcx"),
+                )
             }
             groups = [
                 pool.submit(self.compile, f"wrappers_{group}", wrappers(group), [])
@@ -197,13 +209,17 @@ class Builder:
         ]
         libraries = ["-lnnopbase", "-lascendcl", "-ltorch_cpu", "-lc10", "-ldl"]
         self.link("libopapi.so", objects, [*here, *more, *libraries])
+        shared = [named[name].result() for name in CCL]
+        for name in ("hccl", "flagcx"):
+            parts = [named[name].result(), *shared]
+            self.link(f"lib{name}.so", parts, [*here, "-lascendcl", "-lrt"])
         for old in set(self.objects.iterdir()) - self.used:
             if old.suffix != ".tmp":
                 old.unlink(missing_ok=True)
 
 
 def build(folder: Path = FOLDER) -> Path:
-    """The folder with the three libraries, built as far as anything has changed."""
+    """The folder with the libraries, built as far as anything has changed."""
     Builder(folder).build()
     return folder
 

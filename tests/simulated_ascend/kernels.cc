@@ -7,6 +7,7 @@
 #include "device.h"
 #include "memory.h"
 #include "report.h"
+#include "settings.h"
 #include "simulated_ascend.h"
 #include "stream.h"
 
@@ -102,6 +103,12 @@ ACL_FUNC int simulated_ascend_launch_owned(
   if (call.code != kSuccess)
     return call.code;
   return launch(call, handle, name, [kernel, owned] { return run_kernel(kernel, owned.get()); }, uses, count);
+}
+
+ACL_FUNC int simulated_ascend_device(void) {
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto& current = thread().context;
+  return current && current->alive ? settings().devices[static_cast<size_t>(current->device)] : -1;
 }
 
 ACL_FUNC int simulated_ascend_block(const void* address, uint64_t* begin, uint64_t* size) {

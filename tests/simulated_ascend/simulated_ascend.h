@@ -18,7 +18,7 @@ void simulated_ascend_reset(void);
 
 /* Objects that are alive: "contexts" (made by aclrtCreateContext), "streams", "events", "models", "blocks" of device
  * memory, "host_blocks", "registered", "imported"; with libnnopbase "tensors", "scalars", "int_arrays", "float_arrays",
- * "bool_arrays", "tensor_lists", "scalar_lists", "executors"; SIZE_MAX for another name. */
+ * "bool_arrays", "tensor_lists", "scalar_lists", "executors"; with libhccl or libflagcx "communicators"; SIZE_MAX for another name. */
 size_t simulated_ascend_live(const char* kind);
 /* How often this function of the vendor's interface was called. */
 uint64_t simulated_ascend_calls(const char* function);
@@ -77,6 +77,8 @@ int simulated_ascend_begin(const char* function, int needs_context);
 int simulated_ascend_has_faults(void);
 /* What the thread's context, or the process, has set for ACL_OPT_DETERMINISTIC. */
 int64_t simulated_ascend_deterministic(void);
+/* The thread's device, as the machine counts it; -1 without a context. */
+int simulated_ascend_device(void);
 /* The live block that holds this address: 1 on a device, 2 on the host, 0 if there is none. */
 int simulated_ascend_block(const void* address, uint64_t* begin, uint64_t* size);
 

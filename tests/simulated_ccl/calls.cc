@@ -7,44 +7,251 @@ namespace simulated {
 
 namespace {
 
-// Calls of a group run one after the other, all that sends before all that receives.
-struct Pending {
-  std::shared_ptr<Group> group;
-  void* stream;
-  bool sends;
-  std::function<void()> work;
-};
-thread_local int depth = 0;
-thread_local std::vector<Pending> pending;
+using Exchanged = std::vector<std::vector<char>>;
 
-bool queue_in_order(const std::shared_ptr<Group>& group, void* stream, std::function<void()> work) {
-  const uint64_t ticket = group->take_ticket();
-  return queue(stream, [group, ticket, work = std::move(work)] {
-    group->wait_for_turn(ticket);
-    work();
-    group->end_turn();
+std::atomic<size_t> alive{0};
+
+// The calls of a group: those with all ranks run in order, those between two ranks at once after them.
+thread_local int depth = 0;
+thread_local std::vector<std::function<int()>> pending;
+struct Transfer {
+  Call call;
+  bool sends;
+};
+thread_local std::vector<Transfer> transfers;
+
+// A call's place among those of its communicator. Work that is dropped gives it up.
+class Turn {
+ public:
+  Turn(std::shared_ptr<Group> group, bool waits) : group_(std::move(group)), ended_(!waits) {
+    ticket_ = waits ? group_->take_ticket() : 0;
+  }
+  ~Turn() {
+    end();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  void wait() {
+    if (!ended_) {
+      group_->wait_for_turn(ticket_);
+    }
+  }
+  void end() {
+    if (!ended_) {
+      ended_ = true;
+      group_->end_turn(ticket_);
+    }
+  }
+
+ private:
+  std::shared_ptr<Group> group_;
+  uint64_t ticket_;
+  bool ended_;
+};
+
+int queue_in_order(
+    const Call& call,
+    const Codes& codes,
+    const std::vector<Use>& uses,
+    std::function<bool(Group&)> work) {
+  const auto& group = call.comm->group;
+  // What a graph runs is ordered by its stream alone, as often as it runs.
+  const auto turn = std::make_shared<Turn>(group, !is_captured(call.stream));
+  const bool queued = queue(call.function, call.stream, uses, [group, turn, work = std::move(work)] {
+    turn->wait();
+    const bool done = work(*group) && !group->failed();
+    turn->end();
+    return done;
+  });
+  return queued ? codes.success : codes.not_queued;
+}
+
+// What every rank must say alike. Libraries do not notice: they wait for ever, or give wrong results.
+bool agree(const Call& call, Group& group) {
+  struct Said {
+    char function[24] = {};
+    uint64_t count = 0;
+    int32_t type = 0;
+    int32_t op = 0;
+    int32_t root = 0;
+    int32_t padding = 0;
+  } mine;
+  std::strncpy(mine.function, call.function, sizeof(mine.function) - 1);
+  mine.count = call.count;
+  mine.type = static_cast<int32_t>(*call.type);
+  mine.op = static_cast<int32_t>(*call.op);
+  mine.root = call.root;
+  const Exchanged all = group.exchange(&mine, sizeof(mine));
+  if (group.failed()) {
+    return false;
+  }
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (std::memcmp(all[rank].data(), &mine, sizeof(mine)) != 0) {
+      Said other;
+      std::memcpy(&other, all[rank].data(), sizeof(other));
+      complain(
+          call.function,
+          "rank " + std::to_string(rank) + " calls " + other.function + " of " + std::to_string(other.count) +
+              " elements of type " + std::to_string(other.type) + ", or with another operation or root");
+      return false;
+    }
+  }
+  return true;
+}
+
+// A call of all ranks: each contributes `bytes` of `send`, and `finish` makes of them what is received.
+int collective(
+    const Call& call,
+    const Codes& codes,
+    const void* contributes,
+    size_t bytes,
+    size_t received,
+    std::function<void(const Exchanged&, char*)> finish) {
+  if (!is_sound(call, codes)) {
+    return codes.invalid_argument;
+  }
+  if (is_ascend() && bytes == 0) {
+    return codes.success; // as HCCL does, before it looks at anything else
+  }
+  std::vector<Use> uses{{contributes, bytes, false}};
+  if (received != 0) {
+    uses.push_back({call.recv, received, true});
+  }
+  const auto run = [call, contributes, bytes, received, finish = std::move(finish)](Group& group) {
+    const char* mine = reach(contributes, bytes);
+    char* out = received != 0 ? reach(call.recv, received) : nullptr;
+    if (mine == nullptr || (received != 0 && out == nullptr) || !agree(call, group)) {
+      return false;
+    }
+    const Exchanged all = group.exchange(mine, bytes);
+    if (received != 0 && !group.failed()) {
+      finish(all, out);
+    }
+    return true;
+  };
+  auto submit = [call, codes, uses = std::move(uses), run] { return queue_in_order(call, codes, uses, run); };
+  if (depth > 0) {
+    pending.push_back(std::move(submit));
+    return codes.success;
+  }
+  return submit();
+}
+
+int transfer(const Call& call, const Codes& codes, bool sends) {
+  if (!is_sound(call, codes)) {
+    return codes.invalid_argument;
+  }
+  if (is_ascend() && call.count == 0) {
+    return codes.success;
+  }
+  transfers.push_back({call, sends});
+  if (depth > 0) {
+    return codes.success;
+  }
+  ++depth;
+  return group_end(codes);
+}
+
+size_t bytes_of(const Call& call) {
+  return call.count * (call.type.has_value() ? size_of(*call.type) : 0);
+}
+
+void* buffer_of(const Transfer& each) {
+  return each.sends ? const_cast<void*>(each.call.send) : each.call.recv;
+}
+
+// Transfers of one communicator on one stream, at once.
+int queue_transfers(const std::vector<Transfer>& together, const Codes& codes) {
+  std::vector<Use> uses;
+  for (const Transfer& each : together) {
+    uses.push_back({buffer_of(each), bytes_of(each.call), !each.sends});
+  }
+  return queue_in_order(together[0].call, codes, uses, [together](Group& group) {
+    std::vector<Group::Message> messages;
+    for (const Transfer& each : together) {
+      const size_t bytes = bytes_of(each.call);
+      char* data = reach(buffer_of(each), bytes);
+      if (data == nullptr) {
+        return false;
+      }
+      messages.push_back({each.call.function, each.sends, each.call.root, data, bytes});
+    }
+    group.transfer(std::move(messages));
+    return true;
   });
 }
 
-int submit(const Call& call, const Codes& codes, bool sends, std::function<void()> work) {
-  if (!is_sound(call)) {
-    return codes.invalid_argument;
-  }
-  if (depth > 0) {
-    pending.push_back({call.comm->group, call.stream, sends, std::move(work)});
-    return codes.success;
-  }
-  return queue_in_order(call.comm->group, call.stream, std::move(work)) ? codes.success : codes.invalid_argument;
+double factor_of(const Call& call) {
+  return call.comm != nullptr ? call.comm->factor : 1;
+}
+
+size_t size_of_group(const Call& call) {
+  return is_alive(call.comm) ? static_cast<size_t>(call.comm->group->size()) : 1;
+}
+
+bool is_root(const Call& call) {
+  return is_alive(call.comm) && call.comm->group->rank() == call.root;
 }
 
 } // namespace
 
-bool is_sound(const Call& call) {
-  std::string wrong;
-  if (call.comm == nullptr || call.comm->magic != Comm::kAlive) {
-    complain(call.function, "the communicator is not alive");
+int connect(const char* function, const std::string& name, int size, int rank, const Codes& codes, Comm** out) {
+  *out = nullptr;
+  if (size < 1 || rank < 0 || rank >= size) {
+    complain(
+        function, "there is no rank " + std::to_string(rank) + " of " + std::to_string(size), codes.invalid_argument);
+    return codes.invalid_argument;
+  }
+  auto group = std::make_shared<Group>(name, size, rank);
+  const int mine = device();
+  const Exchanged all = group->exchange(&mine, sizeof(mine));
+  if (group->failed()) {
+    return codes.nobody_came;
+  }
+  for (int other = 0; other < size && mine >= 0; ++other) {
+    if (other != rank && std::memcmp(all[static_cast<size_t>(other)].data(), &mine, sizeof(mine)) == 0) {
+      complain(
+          function,
+          "rank " + std::to_string(other) + " has the device of rank " + std::to_string(rank),
+          codes.invalid_argument);
+      return codes.invalid_argument;
+    }
+  }
+  *out = new Comm;
+  (*out)->group = std::move(group);
+  (*out)->device = mine;
+  ++alive;
+  return codes.success;
+}
+
+bool is_alive(const Comm* comm) {
+  return comm != nullptr && comm->magic == Comm::kAlive;
+}
+
+bool end(const char* function, Comm* comm, const Codes& codes) {
+  if (!is_alive(comm)) {
+    complain(function, "the communicator is not alive", codes.invalid_argument);
     return false;
   }
+  if (comm->group->has_turns() && !comm->aborted) {
+    complain(function, "the communicator has work that has not run");
+  }
+  comm->magic = 0;
+  comm->group.reset();
+  --alive;
+  return true;
+}
+
+size_t live() {
+  return alive;
+}
+
+bool is_sound(const Call& call, const Codes& codes) {
+  if (!is_alive(call.comm)) {
+    complain(call.function, "the communicator is not alive", codes.invalid_argument);
+    return false;
+  }
+  std::string wrong;
   if (call.comm->aborted) {
     wrong = "the communicator was aborted";
   } else if (!call.type.has_value()) {
@@ -59,79 +266,89 @@ bool is_sound(const Call& call) {
     wrong = "a buffer is NULL";
   }
   if (!wrong.empty()) {
-    complain(call.function, wrong);
+    complain(call.function, wrong, codes.invalid_argument);
+    return false;
   }
-  return wrong.empty();
+  if (device() != call.comm->device) {
+    complain(call.function, "the thread's device is not that of the communicator");
+  }
+  return true;
 }
 
 int all_reduce(const Call& call, const Codes& codes) {
-  return submit(
-      call,
-      codes,
-      true,
-      [call, group = call.comm ? call.comm->group : nullptr, factor = call.comm ? call.comm->factor : 1] {
-        const auto all = group->exchange(call.send, call.count * size_of(*call.type));
-        const auto out = reduced(all, call.count, *call.type, *call.op, factor);
-        std::memcpy(call.recv, out.data(), out.size());
+  const size_t bytes = bytes_of(call);
+  return collective(
+      call, codes, call.send, bytes, bytes, [call, factor = factor_of(call)](const Exchanged& all, char* out) {
+        const auto sum = reduced(all, call.count, *call.type, *call.op, factor);
+        std::memcpy(out, sum.data(), sum.size());
       });
 }
 
 int reduce(const Call& call, const Codes& codes) {
-  return submit(
+  const size_t bytes = bytes_of(call);
+  return collective(
       call,
       codes,
-      true,
-      [call, group = call.comm ? call.comm->group : nullptr, factor = call.comm ? call.comm->factor : 1] {
-        const auto all = group->exchange(call.send, call.count * size_of(*call.type));
-        if (group->rank() == call.root) {
-          const auto out = reduced(all, call.count, *call.type, *call.op, factor);
-          std::memcpy(call.recv, out.data(), out.size());
-        }
+      call.send,
+      bytes,
+      is_root(call) ? bytes : 0,
+      [call, factor = factor_of(call)](const Exchanged& all, char* out) {
+        const auto sum = reduced(all, call.count, *call.type, *call.op, factor);
+        std::memcpy(out, sum.data(), sum.size());
       });
 }
 
 int broadcast(const Call& call, const Codes& codes) {
-  return submit(call, codes, true, [call, group = call.comm ? call.comm->group : nullptr] {
-    const size_t bytes = call.count * size_of(*call.type);
-    const auto all = group->exchange(group->rank() == call.root ? call.send : call.recv, bytes);
-    std::memcpy(call.recv, all[call.root].data(), bytes);
-  });
+  const size_t bytes = bytes_of(call);
+  const bool receives = !is_root(call) || call.recv != call.send;
+  return collective(
+      call,
+      codes,
+      is_root(call) ? call.send : call.recv,
+      bytes,
+      receives ? bytes : 0,
+      [call](const Exchanged& all, char* out) {
+        const auto& from = all[static_cast<size_t>(call.root)];
+        std::memcpy(out, from.data(), from.size());
+      });
 }
 
 int all_gather(const Call& call, const Codes& codes) {
-  return submit(call, codes, true, [call, group = call.comm ? call.comm->group : nullptr] {
-    const size_t bytes = call.count * size_of(*call.type);
-    const auto all = group->exchange(call.send, bytes);
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-      std::memcpy(static_cast<char*>(call.recv) + rank * bytes, all[rank].data(), bytes);
-    }
-  });
+  const size_t bytes = bytes_of(call);
+  return collective(
+      call, codes, call.send, bytes, bytes * size_of_group(call), [bytes](const Exchanged& all, char* out) {
+        for (size_t rank = 0; rank < all.size(); ++rank) {
+          std::memcpy(out + rank * bytes, all[rank].data(), bytes);
+        }
+      });
 }
 
 int reduce_scatter(const Call& call, const Codes& codes) {
-  return submit(
+  const size_t bytes = bytes_of(call);
+  const size_t size = size_of_group(call);
+  const auto rank = is_alive(call.comm) ? static_cast<size_t>(call.comm->group->rank()) : 0;
+  return collective(
       call,
       codes,
-      true,
-      [call, group = call.comm ? call.comm->group : nullptr, factor = call.comm ? call.comm->factor : 1] {
-        const size_t total = call.count * static_cast<size_t>(group->size());
-        const auto all = group->exchange(call.send, total * size_of(*call.type));
-        const auto out = reduced(all, total, *call.type, *call.op, factor);
-        const size_t bytes = call.count * size_of(*call.type);
-        std::memcpy(call.recv, out.data() + static_cast<size_t>(group->rank()) * bytes, bytes);
+      call.send,
+      bytes * size,
+      bytes,
+      [call, bytes, size, rank, factor = factor_of(call)](const Exchanged& all, char* out) {
+        const auto sum = reduced(all, call.count * size, *call.type, *call.op, factor);
+        std::memcpy(out, sum.data() + rank * bytes, bytes);
       });
 }
 
 int send(const Call& call, const Codes& codes) {
-  return submit(call, codes, true, [call, group = call.comm ? call.comm->group : nullptr] {
-    group->put(call.root, call.send, call.count * size_of(*call.type));
-  });
+  return transfer(call, codes, true);
 }
 
 int recv(const Call& call, const Codes& codes) {
-  return submit(call, codes, false, [call, group = call.comm ? call.comm->group : nullptr] {
-    group->get(call.root, call.recv, call.count * size_of(*call.type));
-  });
+  return transfer(call, codes, false);
+}
+
+bool in_group() {
+  return depth > 0;
 }
 
 int group_start(const Codes& codes) {
@@ -141,22 +358,33 @@ int group_start(const Codes& codes) {
 
 int group_end(const Codes& codes) {
   if (depth == 0) {
-    complain("GroupEnd", "no group was started");
+    complain("GroupEnd", "no group was started", codes.invalid_usage);
     return codes.invalid_usage;
   }
   if (--depth > 0) {
     return codes.success;
   }
-  std::vector<Pending> calls = std::move(pending);
+  const auto calls = std::move(pending);
+  auto left = std::move(transfers);
   pending.clear();
-  for (const bool sends : {true, false}) {
-    for (Pending& call : calls) {
-      if (call.sends == sends && !queue_in_order(call.group, call.stream, std::move(call.work))) {
-        return codes.invalid_argument;
-      }
-    }
+  transfers.clear();
+  int code = codes.success;
+  for (const auto& submit : calls) {
+    const int outcome = submit();
+    code = code != codes.success ? code : outcome;
   }
-  return codes.success;
+  while (!left.empty()) {
+    std::vector<Transfer> together;
+    std::vector<Transfer> others;
+    for (const Transfer& each : left) {
+      const bool same = each.call.comm == left[0].call.comm && each.call.stream == left[0].call.stream;
+      (same ? together : others).push_back(each);
+    }
+    const int outcome = queue_transfers(together, codes);
+    code = code != codes.success ? code : outcome;
+    left = std::move(others);
+  }
+  return code;
 }
 
 } // namespace simulated

@@ -2,10 +2,12 @@
 // Shared by the dialects: a communicator, its groups of calls, and the calls themselves in the library's own codes.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <string>
 
 #include "group.h"
+#include "platform.h"
 
 namespace simulated {
 
@@ -14,6 +16,8 @@ struct Codes {
   int success = 0;
   int invalid_argument = 4;
   int invalid_usage = 5;
+  int not_queued = 4;
+  int nobody_came = 2;
 };
 
 struct Comm {
@@ -22,7 +26,16 @@ struct Comm {
   std::shared_ptr<Group> group;
   double factor = 1; // of the operation that was made last
   bool aborted = false;
+  int device = -1;
 };
+
+// Makes a communicator of ranks that have met. Refused if a rank has the device of another, or did not come.
+int connect(const char* function, const std::string& name, int size, int rank, const Codes& codes, Comm** out);
+bool is_alive(const Comm* comm);
+// Ends a communicator, once. Its memory stays, so that a second end is noticed.
+bool end(const char* function, Comm* comm, const Codes& codes);
+// How many communicators are alive.
+size_t live();
 
 // Everything a call may have; what it does not have stays as it is.
 struct Call {
@@ -38,7 +51,7 @@ struct Call {
 };
 
 // Whether the arguments are what the interface asks for; complains if not.
-bool is_sound(const Call& call);
+bool is_sound(const Call& call, const Codes& codes);
 
 // Queues a call, or keeps it until the group of this thread ends.
 int all_reduce(const Call& call, const Codes& codes);
@@ -50,5 +63,6 @@ int send(const Call& call, const Codes& codes);
 int recv(const Call& call, const Codes& codes);
 int group_start(const Codes& codes);
 int group_end(const Codes& codes);
+bool in_group();
 
 } // namespace simulated

@@ -6,12 +6,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
-#include "flagos.h"
+#include "platform.h"
 
 namespace simulated {
 
@@ -30,9 +33,6 @@ struct Box {
   std::atomic<uint64_t> state; // 0 empty, 1 full
   uint64_t bytes;
 };
-
-const FlagosApi* core = nullptr;
-std::atomic<int> misuses{0};
 
 float half_to_float(uint16_t bits) {
   _Float16 value;
@@ -130,18 +130,6 @@ Header* header(char* memory) {
   return reinterpret_cast<Header*>(memory);
 }
 
-// A peer that is gone must not leave this process behind.
-template <class Done>
-void wait_for(Done done) {
-  for (int turns = 0; !done(); ++turns) {
-    if (turns > 400000) {
-      std::fprintf(stderr, "simulated library: a rank did not come\n");
-      std::abort();
-    }
-    turns < 1000 ? sched_yield() : usleep(50);
-  }
-}
-
 } // namespace
 
 size_t size_of(Type type) {
@@ -188,7 +176,7 @@ Group::Group(const std::string& path, int size, int rank) : size_(size), rank_(r
   memory_ = static_cast<char*>(mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
   close(file);
   header(memory_)->attached.fetch_add(1);
-  wait_for([&] { return header(memory_)->attached.load() >= size_; });
+  wait_for(seconds_to_connect(), [&] { return header(memory_)->attached.load() >= size_; });
   if (rank == 0) {
     shm_unlink(path.c_str());
   }
@@ -200,14 +188,34 @@ Group::~Group() {
   }
 }
 
+template <class Done>
+bool Group::wait_for(double seconds, Done done) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  for (int turns = 0; !done(); ++turns) {
+    if (failed_) {
+      return false;
+    }
+    if (std::chrono::steady_clock::now() > until) {
+      nobody_came();
+      abort();
+      return false;
+    }
+    turns < 1000 ? sched_yield() : usleep(50);
+  }
+  return true;
+}
+
 void Group::abort() {
   if (sockets_ != nullptr) {
     sockets_->abort();
   }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  failed_ = true;
+  changed_.notify_all();
 }
 
 bool Group::failed() const {
-  return sockets_ != nullptr && sockets_->failed();
+  return failed_ || (sockets_ != nullptr && sockets_->failed());
 }
 
 char* Group::slot(int rank) {
@@ -218,58 +226,87 @@ char* Group::box(int from, int to) {
   return memory_ + 4096 + static_cast<size_t>(size_) * kSlot + static_cast<size_t>(from * size_ + to) * kBox;
 }
 
-void Group::barrier() {
+bool Group::barrier() {
   const int round = header(memory_)->round.load();
   if (header(memory_)->arrived.fetch_add(1) + 1 == size_) {
     header(memory_)->arrived.store(0);
     header(memory_)->round.fetch_add(1);
-  } else {
-    wait_for([&] { return header(memory_)->round.load() != round; });
+    return true;
   }
+  return wait_for(seconds_to_wait(), [&] { return header(memory_)->round.load() != round; });
 }
 
 std::vector<std::vector<char>> Group::exchange(const void* mine, size_t bytes) {
   if (sockets_ != nullptr) {
     return sockets_->exchange(mine, bytes);
   }
-  if (bytes > kSlot) {
-    std::fprintf(stderr, "simulated library: %zu bytes are too many\n", bytes);
-    std::abort();
+  std::vector<std::vector<char>> all(size_, std::vector<char>(bytes));
+  for (size_t begin = 0; begin < bytes; begin += kSlot) {
+    const size_t part = std::min(bytes - begin, kSlot);
+    std::memcpy(slot(rank_), static_cast<const char*>(mine) + begin, part);
+    if (!barrier()) {
+      return all;
+    }
+    for (int rank = 0; rank < size_; ++rank) {
+      std::memcpy(all[rank].data() + begin, slot(rank), part);
+    }
+    if (!barrier()) {
+      return all;
+    }
   }
-  std::memcpy(slot(rank_), mine, bytes);
-  barrier();
-  std::vector<std::vector<char>> all;
-  for (int rank = 0; rank < size_; ++rank) {
-    all.emplace_back(slot(rank), slot(rank) + bytes);
-  }
-  barrier();
   return all;
 }
 
-void Group::put(int to, const void* data, size_t bytes) {
-  if (sockets_ != nullptr) {
-    complain("Send or Recv", "messages between two ranks are not simulated over several hosts");
-    return;
+bool Group::put_part(Message& message) {
+  auto* place = reinterpret_cast<Box*>(box(rank_, message.peer));
+  if (place->state.load() != 0) {
+    return false;
   }
-  auto* place = reinterpret_cast<Box*>(box(rank_, to));
-  wait_for([&] { return place->state.load() == 0; });
-  place->bytes = bytes;
-  std::memcpy(reinterpret_cast<char*>(place + 1), data, bytes);
+  const size_t part = std::min(message.bytes - message.done, kBox - sizeof(Box));
+  place->bytes = message.bytes;
+  std::memcpy(reinterpret_cast<char*>(place + 1), message.data + message.done, part);
   place->state.store(1);
+  message.done += part;
+  return true;
 }
 
-void Group::get(int from, void* data, size_t bytes) {
+bool Group::get_part(Message& message) {
+  auto* place = reinterpret_cast<Box*>(box(message.peer, rank_));
+  if (place->state.load() != 1) {
+    return false;
+  }
+  if (place->bytes != message.bytes) {
+    complain(
+        message.function,
+        "the message has " + std::to_string(place->bytes) + " bytes, not " + std::to_string(message.bytes));
+    abort();
+    return false;
+  }
+  const size_t part = std::min(message.bytes - message.done, kBox - sizeof(Box));
+  std::memcpy(message.data + message.done, reinterpret_cast<const char*>(place + 1), part);
+  place->state.store(0);
+  message.done += part;
+  return true;
+}
+
+void Group::transfer(std::vector<Message> messages) {
   if (sockets_ != nullptr) {
     complain("Send or Recv", "messages between two ranks are not simulated over several hosts");
     return;
   }
-  auto* place = reinterpret_cast<Box*>(box(from, rank_));
-  wait_for([&] { return place->state.load() == 1; });
-  if (place->bytes != bytes) {
-    complain("Recv", "the message has " + std::to_string(place->bytes) + " bytes, not " + std::to_string(bytes));
-  }
-  std::memcpy(data, reinterpret_cast<const char*>(place + 1), bytes);
-  place->state.store(0);
+  wait_for(seconds_to_wait(), [&] {
+    bool left = false;
+    std::set<std::pair<bool, int>> busy; // a message to a rank, or from it, waits for those before it
+    for (Message& message : messages) {
+      if (message.done == message.bytes || !busy.insert({message.sends, message.peer}).second) {
+        continue;
+      }
+      message.sends ? put_part(message) : get_part(message);
+      left = left || message.done < message.bytes;
+    }
+    return !left &&
+        std::all_of(messages.begin(), messages.end(), [](const Message& each) { return each.done == each.bytes; });
+  });
 }
 
 uint64_t Group::take_ticket() {
@@ -279,13 +316,21 @@ uint64_t Group::take_ticket() {
 
 void Group::wait_for_turn(uint64_t ticket) {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return turn_ == ticket; });
+  changed_.wait(lock, [&] { return turn_ == ticket || failed_; });
 }
 
-void Group::end_turn() {
+void Group::end_turn(uint64_t ticket) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  ++turn_;
+  ended_.insert(ticket);
+  while (ended_.erase(turn_) != 0) {
+    ++turn_;
+  }
   changed_.notify_all();
+}
+
+bool Group::has_turns() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return turn_ != tickets_;
 }
 
 std::vector<char> reduced(const std::vector<std::vector<char>>& inputs, size_t count, Type type, Op op, double factor) {
@@ -313,36 +358,4 @@ std::vector<char> reduced(const std::vector<std::vector<char>>& inputs, size_t c
   return out;
 }
 
-bool is_stream(void* stream) {
-  int32_t idle = 0;
-  return core == nullptr || core->stream_query(0, reinterpret_cast<uintptr_t>(stream), &idle) == FLAGOS_OK;
-}
-
-bool queue(void* stream, std::function<void()> work) {
-  if (core == nullptr) {
-    work();
-    return true;
-  }
-  auto* context = new std::function<void()>(std::move(work));
-  const auto run = [](void* pointer) {
-    const std::unique_ptr<std::function<void()>> task(static_cast<std::function<void()>*>(pointer));
-    (*task)();
-  };
-  return core->stream_launch(0, reinterpret_cast<uintptr_t>(stream), run, context) == FLAGOS_OK;
-}
-
-void complain(const char* function, const std::string& what) {
-  ++misuses;
-  std::fprintf(stderr, "simulated library: %s: %s\n", function, what.c_str());
-}
-
 } // namespace simulated
-
-extern "C" int simulated_use_core(const void* api) {
-  simulated::core = static_cast<const FlagosApi*>(api);
-  return simulated::misuses;
-}
-
-extern "C" int simulated_misuses(void) {
-  return simulated::misuses;
-}

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives over host memory, for the simulated vendor libraries: slow, simple, and strict about arguments.
-//
-// Work is queued on streams of the flagos host vendor through its C table, so that it is as asynchronous as on a
-// device; without the table it runs at once.
+// Collectives for the simulated vendor libraries: slow, simple, and strict about arguments.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,23 +33,36 @@ class Group {
   int size() const {
     return size_;
   }
-  void barrier();
-  // `mine` of every rank, in order.
+  // `mine` of every rank, in order; nothing of use once the group has failed.
   std::vector<std::vector<char>> exchange(const void* mine, size_t bytes);
-  // A message to a rank, which may be this one, and one from a rank; within a host only.
-  void put(int to, const void* data, size_t bytes);
-  void get(int from, void* data, size_t bytes);
+  // Messages to ranks and from ranks, one of which may be this one, at once; within a host only.
+  struct Message {
+    const char* function;
+    bool sends;
+    int peer;
+    char* data;
+    size_t bytes;
+    size_t done = 0;
+  };
+  void transfer(std::vector<Message> messages);
 
-  // Ends what waits for ranks on other hosts. Whether one of them is lost.
+  // Ends what waits for other ranks. Whether one of them is lost.
   void abort();
   bool failed() const;
 
-  // Calls run in the order in which they were made, whatever their streams, as the libraries have it.
+  // Calls run in the order in which they were made, whatever their streams, as the libraries have it. A call that
+  // does not run ends its turn all the same.
   uint64_t take_ticket();
   void wait_for_turn(uint64_t ticket);
-  void end_turn();
+  void end_turn(uint64_t ticket);
+  bool has_turns();
 
  private:
+  template <class Done>
+  bool wait_for(double seconds, Done done);
+  bool barrier();
+  bool put_part(Message& message);
+  bool get_part(Message& message);
   char* slot(int rank);
   char* box(int from, int to);
   std::unique_ptr<Sockets> sockets_;
@@ -63,6 +74,8 @@ class Group {
   std::condition_variable changed_;
   uint64_t tickets_ = 0;
   uint64_t turn_ = 0;
+  std::set<uint64_t> ended_;
+  std::atomic<bool> failed_{false};
 };
 
 // A name for a group that nobody else has.
@@ -70,16 +83,4 @@ std::string new_name();
 
 std::vector<char> reduced(const std::vector<std::vector<char>>& inputs, size_t count, Type type, Op op, double factor);
 
-// Runs `work` when the stream got there. False when there is no such stream.
-bool queue(void* stream, std::function<void()> work);
-bool is_stream(void* stream);
-
-// Says on standard error what is wrong with a call.
-void complain(const char* function, const std::string& what);
-
 } // namespace simulated
-
-// Tells the library of the host vendor's streams: `api` is a `const FlagosApi*`. Returns how often it was misused so
-// far.
-extern "C" int simulated_use_core(const void* api);
-extern "C" int simulated_misuses(void);

@@ -64,18 +64,10 @@ int NAME(GetUniqueId)(UniqueId* id) {
   return 0;
 }
 int NAME(CommInitRank)(Comm** comm, int size, UniqueId id, int rank) {
-  *comm = new Comm;
-  (*comm)->group = std::make_shared<simulated::Group>(id.name, size, rank);
-  return 0;
+  return simulated::connect("CommInitRank", id.name, size, rank, kCodes, comm);
 }
 int NAME(CommDestroy)(Comm* comm) {
-  if (comm == nullptr || comm->magic != Comm::kAlive) {
-    simulated::complain("CommDestroy", "destroyed twice");
-    return kCodes.invalid_argument;
-  }
-  comm->magic = 0;
-  comm->group.reset();
-  return 0;
+  return simulated::end("CommDestroy", comm, kCodes) ? 0 : kCodes.invalid_argument;
 }
 int NAME(CommAbort)(Comm* comm) {
   comm->aborted = true;

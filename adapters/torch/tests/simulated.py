@@ -18,6 +18,7 @@ SOURCES = ROOT / "tests" / "simulated_ccl"
 OBJECTS = {
     "calls": ("calls", []),
     "group": ("group", []),
+    "host": ("host", []),
     "sockets": ("sockets", []),
     "hccl": ("hccl", []),
     "nccl": ("nccl", []),
@@ -26,8 +27,8 @@ OBJECTS = {
     "old_flagcx": ("flagcx", ["-DSIMULATED_OLD_FLAGCX"]),
 }
 LIBRARIES = {
-    "new": ["calls", "group", "sockets", "hccl", "nccl", "flagcx"],
-    "other": ["calls", "group", "sockets", "mccl", "old_flagcx"],
+    "new": ["calls", "group", "host", "sockets", "hccl", "nccl", "flagcx"],
+    "other": ["calls", "group", "host", "sockets", "mccl", "old_flagcx"],
 }
 
 
