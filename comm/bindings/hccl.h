@@ -6,7 +6,8 @@ typedef __UINT32_TYPE__ uint32_t;
 typedef __UINT64_TYPE__ uint64_t;
 
 typedef enum {
-  Success = 0
+  Success = 0,
+  NotSupport = 5
 } Result;
 
 typedef enum {

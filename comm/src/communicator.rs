@@ -29,6 +29,19 @@ impl Lowered {
     }
 }
 
+/// What a rank knows of another one without asking it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Other {
+    /// The number of the rank.
+    pub rank: usize,
+    /// The number of its process.
+    pub process: i32,
+    /// Whether the process has ended without taking leave of the group.
+    pub is_lost: bool,
+    /// The last call that the rank has queued on a device, and its number.
+    pub queued: Option<(Kind, u64)>,
+}
+
 /// One rank's end of a group.
 pub trait Communicator: Send + Sync {
     /// The number of this rank.
@@ -87,6 +100,14 @@ pub trait Communicator: Send + Sync {
 
     /// A failure that happened after a call had returned.
     fn async_error(&self) -> Result<()>;
+
+    /// Tells the others of a call that this rank queues on a device, if the engine can.
+    fn note_queued(&self, _kind: Kind, _sequence: u64) {}
+
+    /// The other ranks, if the engine knows them.
+    fn others(&self) -> Vec<Other> {
+        vec![]
+    }
 
     /// The state of the ranks, as far as it is known, for a report.
     fn state(&self) -> serde_json::Value;

@@ -14,6 +14,8 @@ pub struct Config {
     pub vendor: String,
     /// The engine for that memory, which the vendor's description names; `shm` only for memory that the host addresses.
     pub vendor_engine: Option<String>,
+    /// The device of the buffers, as its vendor counts; negative for host memory.
+    pub device: i32,
     /// The number of this rank.
     pub rank: usize,
     /// The number of ranks in the group.

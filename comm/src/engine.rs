@@ -96,6 +96,7 @@ mod tests {
             library: None,
             vendor: "acme".to_owned(),
             vendor_engine: vendor_engine.map(str::to_owned),
+            device: -1,
             rank: 0,
             size: 1,
             group: "test".to_owned(),

@@ -46,6 +46,7 @@ fn comm_engines(
                         .as_ref()
                         .map(|path| path.to_string_lossy().into_owned().into()),
                     vendor: String::new(),
+                    device: -1,
                     vendor_engine: None,
                     rank: 0,
                     size: 1,

@@ -158,6 +158,7 @@ pub(super) unsafe fn config(given: &FlagosCommConfig) -> Result<Config> {
             library: text(given.library).map(Into::into),
             vendor: text(given.vendor).ok_or_else(|| null("the vendor"))?,
             vendor_engine: text(given.vendor_engine),
+            device: -1,
             group: text(given.group).unwrap_or_default(),
             rank: given.rank as usize,
             size: given.size as usize,

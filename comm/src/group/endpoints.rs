@@ -74,6 +74,7 @@ impl Endpoints {
             return Ok(found.clone());
         }
         let config = Config {
+            device,
             rank,
             size,
             timeout,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
@@ -105,6 +105,27 @@ impl FlightRecorder {
                 Progress::Failed
             };
         }
+    }
+
+    /// The oldest call that has been waiting for at least `least`: its name and its number.
+    pub fn waiting(&self, least: Duration) -> Option<(&'static str, u64)> {
+        let now = SystemTime::now();
+        let waits = |entry: &Entry| {
+            let since = now.duration_since(entry.queued);
+            matches!(entry.progress, Progress::Queued) && since.is_ok_and(|since| since >= least)
+        };
+        self.find(waits)
+    }
+
+    /// The oldest call that has failed, if its place has not been taken.
+    pub fn failed(&self) -> Option<(&'static str, u64)> {
+        self.find(|entry| matches!(entry.progress, Progress::Failed))
+    }
+
+    fn find(&self, is_it: impl Fn(&Entry) -> bool) -> Option<(&'static str, u64)> {
+        let log = self.log.lock();
+        let found = log.entries.iter().find(|entry| is_it(entry));
+        found.map(|entry| (entry.collective, entry.sequence))
     }
 
     /// The calls from the oldest to the newest.

@@ -16,6 +16,7 @@ mod tests;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{json, Value};
 
@@ -24,10 +25,15 @@ pub use flight_recorder::FlightRecorder;
 pub use host::{Ended, QueuedCall};
 pub use lane::After;
 
+use crate::communicator::Other;
 use crate::store::Within;
-use crate::{Collective, Config, ErrorKind, Result, Store};
+use crate::{Collective, Config, Error, ErrorKind, Kind, Result, Store};
 use endpoints::Endpoints;
 use host::Host;
+
+/// How long a call on a device waits before a process that has ended is the reason: others may have done their part of
+/// the call, and end first.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The communicators that a request concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,12 +107,68 @@ impl Group {
 
     /// Notes a call that is queued on a device. Returns its number for [`FlightRecorder::ended`].
     pub fn record(&self, call: &Collective<'_>, asynchronous: bool) -> u64 {
+        // Transfers are counted apart, and concern two ranks.
+        let is_transfer = matches!(call.kind, Kind::Send | Kind::Recv);
+        if let Some(host) = self.host.as_ref().ok().filter(|_| !is_transfer) {
+            host.communicator().note_queued(call.kind, call.sequence);
+        }
         self.recorder.begin(call, asynchronous)
     }
 
-    /// Reports a failure on a device, once in the group's life.
+    /// Reports a failure on a device, once in the group's life. Names the ranks that are behind, where they are known.
     pub fn report(&self, why: &str) {
-        self.recorder.report(&self.endpoints.state(), why);
+        let mut behind = self.behind();
+        behind.retain(|text| !why.contains(text.as_str()));
+        let why = if behind.is_empty() {
+            why.to_owned()
+        } else {
+            format!("{why}; {}", behind.join(", "))
+        };
+        self.recorder.report(&self.endpoints.state(), &why);
+    }
+
+    fn others(&self) -> Vec<Other> {
+        let host = self.host.as_ref();
+        host.map_or_else(|_| vec![], |host| host.communicator().others())
+    }
+
+    /// The ranks that have ended, or have not queued the collective that this rank is stuck in.
+    fn behind(&self) -> Vec<String> {
+        let stuck = self.recorder.failed();
+        let Some((name, sequence)) = stuck.or_else(|| self.recorder.waiting(Duration::ZERO)) else {
+            return vec![];
+        };
+        let is_transfer = [Kind::Send.name(), Kind::Recv.name()].contains(&name);
+        let tell = |other: Other| {
+            let who = format!("rank {} (process {})", other.rank, other.process);
+            match other.queued {
+                _ if other.is_lost => Some(format!("the process of {who} has ended")),
+                _ if is_transfer => None,
+                None => Some(format!("{who} has queued nothing yet")),
+                Some((kind, last)) => {
+                    let is_behind = last < sequence || (last == sequence && kind.name() != name);
+                    is_behind
+                        .then(|| format!("{who} has queued last: {}, sequence {last}", kind.name()))
+                }
+            }
+        };
+        self.others().into_iter().filter_map(tell).collect()
+    }
+
+    /// Fails when a call on a device has waited for a while, and the process of another rank has ended without taking
+    /// leave of the group: the libraries of most vendors wait for it for ever.
+    fn check_others(&self) -> Result<()> {
+        let Some((name, sequence)) = self.recorder.waiting(PATIENCE) else {
+            return Ok(());
+        };
+        let Some(lost) = self.others().into_iter().find(|other| other.is_lost) else {
+            return Ok(());
+        };
+        let text = format!(
+            "{name} (sequence {sequence}) is not done, and the process of rank {} (process {}) has ended",
+            lost.rank, lost.process
+        );
+        Err(Error::new(ErrorKind::PeerLost, text).due_to(lost.rank))
     }
 
     /// Ends the calls of one side, with a reason.
@@ -123,7 +185,10 @@ impl Group {
         match (side, &self.host) {
             (Side::Host, Ok(host)) => host.communicator().async_error(),
             (Side::Host, Err(_)) => Ok(()),
-            (Side::Devices, _) => self.endpoints.async_error(),
+            (Side::Devices, _) => self
+                .endpoints
+                .async_error()
+                .and_then(|()| self.check_others()),
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
+use super::acl::{Context, Entered};
 use super::dialect::Dialect;
 use crate::communicator::{Communicator, Stream};
 use crate::Config;
@@ -12,6 +13,8 @@ use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
 /// One rank's end of a group through a vendor's library.
 pub struct LibraryCommunicator {
     dialect: Box<dyn Dialect>,
+    /// What has to be current on a thread that calls the library.
+    context: Option<Context>,
     rank: usize,
     size: usize,
     name: String,
@@ -22,9 +25,10 @@ pub struct LibraryCommunicator {
 }
 
 impl LibraryCommunicator {
-    pub fn new(dialect: Box<dyn Dialect>, config: &Config) -> Self {
+    pub fn new(dialect: Box<dyn Dialect>, context: Option<Context>, config: &Config) -> Self {
         Self {
             dialect,
+            context,
             rank: config.rank,
             size: config.size,
             name: config.group.clone(),
@@ -32,6 +36,10 @@ impl LibraryCommunicator {
             aborted: AtomicBool::new(false),
             reason: Mutex::default(),
         }
+    }
+
+    fn enter(&self) -> Result<Option<Entered<'_>>> {
+        self.context.as_ref().map(Context::enter).transpose()
     }
 
     fn check_abort(&self) -> Result<()> {
@@ -71,16 +79,15 @@ impl LibraryCommunicator {
             DType::Complex128 => (DType::Float64, call.count * 2),
             other => (other, call.count),
         };
-        let code = self
-            .dialect
-            .dtype(dtype)
-            .ok_or_else(|| unsupported(dtype.name()))?;
         let op = match (dtype, call.reduce) {
             // Equal to the maximum, because the values are 0 or 1.
             (DType::Bool, ReduceOp::Sum | ReduceOp::BitOr) => ReduceOp::Max,
             (DType::Bool, ReduceOp::Prod | ReduceOp::BitAnd) => ReduceOp::Min,
             (_, op) => op,
         };
+        let code = self.dialect.reduced_dtype(dtype, op).ok_or_else(|| {
+            unsupported(&format!("{} of {}", call.reduce.name(), call.dtype.name()))
+        })?;
         if op == ReduceOp::PremulSum {
             return Ok((code, count, self.dialect.premul(call.factor, dtype)?));
         }
@@ -295,6 +302,7 @@ impl Communicator for LibraryCommunicator {
     unsafe fn run(&self, call: &Collective<'_>, stream: Stream) -> Result<()> {
         call.check(self.rank, self.size)?;
         let _turn = self.turn.lock();
+        let _entered = self.enter()?;
         self.check_abort()
             // SAFETY: the caller's promise.
             .and_then(|()| unsafe { self.queue(call, stream) })
@@ -318,10 +326,13 @@ impl Communicator for LibraryCommunicator {
 
     fn group_start(&self) -> Result<()> {
         self.check_abort()?;
+        let _entered = self.enter()?;
         self.dialect.group_start()
     }
 
     fn group_end(&self) -> Result<()> {
+        // The group ends in any case.
+        let _entered = self.enter();
         self.dialect.group_end()
     }
 
@@ -335,13 +346,14 @@ impl Communicator for LibraryCommunicator {
             self.aborted.store(true, Ordering::Release);
         }
         // Does not wait for the turn, because an abort must end a call that hangs in the library.
-        if let Err(error) = self.dialect.abort() {
+        if let Err(error) = self.enter().and_then(|_entered| self.dialect.abort()) {
             tracing::warn!(%error, group = self.name, "the library could not abort");
         }
     }
 
     fn async_error(&self) -> Result<()> {
         self.check_abort()?;
+        let _entered = self.enter()?;
         self.dialect.async_error()
     }
 
@@ -353,5 +365,14 @@ impl Communicator for LibraryCommunicator {
             "rank": self.rank,
             "aborted": self.aborted.load(Ordering::Acquire).then(|| self.reason.lock().clone()),
         })
+    }
+}
+
+impl Drop for LibraryCommunicator {
+    fn drop(&mut self) {
+        // For the end of the dialect, which follows.
+        if let Some(Err(error)) = self.context.as_ref().map(Context::make_current) {
+            tracing::warn!(%error, group = self.name, "a communicator ends without its device");
+        }
     }
 }

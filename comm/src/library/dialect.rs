@@ -15,6 +15,11 @@ pub(super) trait Dialect: Send + Sync {
     /// The library's code of a type, if it has the type.
     fn dtype(&self, dtype: DType) -> Option<i32>;
 
+    /// The code under which the library reduces a type by an operation, if it does.
+    fn reduced_dtype(&self, dtype: DType, _op: ReduceOp) -> Option<i32> {
+        self.dtype(dtype)
+    }
+
     /// The library's code of an operation, if it has the operation.
     fn op(&self, op: ReduceOp) -> Option<i32>;
 

@@ -3,9 +3,11 @@
 //! Interface: flagcx.h of FlagCX 0.4 to 0.13, as `comm/bindings/flagcx.h` states it. The library's `GetVersion`
 //! and `GetErrorString` return nothing useful, so this module judges a release by its symbols and its behaviour.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void, CStr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::acl;
 use super::bindings::flagcx::{self, Comm, DataType, RedOp, StreamStructure, UniqueId};
 use super::dialect::Dialect;
 use super::id::share_id;
@@ -54,11 +56,19 @@ fn meaning(code: flagcx::Result) -> &'static str {
     }
 }
 
+thread_local! {
+    /// How many groups of calls this thread has begun.
+    static GROUPS: Cell<usize> = const { Cell::new(0) };
+}
+
 /// A communicator of FlagCX.
 pub struct FlagCx {
     functions: Functions,
     communicator: Comm,
     library: String,
+    /// Whether the vendor's library is HCCL. FlagCX's adaptor for it takes an average for a sum, and unsigned numbers of 32
+    /// and 64 bits for `int8`; and it keeps transfers until a group ends.
+    over_hccl: bool,
     /// Whether the communicator was ended. In 0.13 `Destroy` after `Abort` or `Finalize` frees memory twice, so that
     /// exactly one of them is called.
     ended: AtomicBool,
@@ -86,6 +96,7 @@ impl FlagCx {
             functions,
             communicator: std::ptr::null_mut(),
             library,
+            over_hccl: config.vendor == acl::VENDOR,
             ended: AtomicBool::new(true),
         };
         let internal = share_id(config, store, "flagcx", || Ok(flagcx.unique_id()?.internal))?;
@@ -173,6 +184,18 @@ impl FlagCx {
     }
 }
 
+impl FlagCx {
+    /// Runs a transfer within a group of calls, over HCCL also where the caller has begun none.
+    fn in_group(&self, transfer: impl FnOnce() -> Result<()>) -> Result<()> {
+        if !self.over_hccl || GROUPS.get() > 0 {
+            return transfer();
+        }
+        self.group_start()?;
+        let outcome = transfer();
+        outcome.and(self.group_end())
+    }
+}
+
 /// The vendor's stream in FlagCX's structure, which FlagCX reads before a call returns.
 fn wrap(stream: *mut c_void) -> StreamStructure {
     StreamStructure { base: stream }
@@ -201,7 +224,16 @@ impl Dialect for FlagCx {
             DType::BFloat16 => DataType::BFloat16,
             _ => return None,
         };
-        Some(code.0 as i32)
+        let is_other = matches!(dtype, DType::UInt32 | DType::UInt64) && self.over_hccl;
+        (!is_other).then_some(code.0 as i32)
+    }
+
+    fn reduced_dtype(&self, dtype: DType, op: ReduceOp) -> Option<i32> {
+        match (dtype, op) {
+            (DType::Bool, _) if self.over_hccl => self.dtype(DType::Int8),
+            (DType::UInt8, _) | (DType::BFloat16, ReduceOp::Prod) if self.over_hccl => None,
+            _ => self.dtype(dtype),
+        }
     }
 
     fn op(&self, op: ReduceOp) -> Option<i32> {
@@ -210,7 +242,7 @@ impl Dialect for FlagCx {
             ReduceOp::Prod => RedOp::Prod,
             ReduceOp::Max => RedOp::Max,
             ReduceOp::Min => RedOp::Min,
-            ReduceOp::Avg => RedOp::Avg,
+            ReduceOp::Avg if !self.over_hccl => RedOp::Avg,
             _ => return None,
         };
         Some(code.0 as i32)
@@ -344,17 +376,19 @@ impl Dialect for FlagCx {
         peer: usize,
         stream: *mut c_void,
     ) -> Result<()> {
-        let stream = wrap(stream);
-        // SAFETY: see all_reduce.
-        self.check("Send", unsafe {
-            (self.functions.send)(
-                send.cast(),
-                count,
-                DataType(dtype as u32),
-                peer as c_int,
-                self.communicator,
-                &raw const stream,
-            )
+        self.in_group(|| {
+            let stream = wrap(stream);
+            // SAFETY: see all_reduce.
+            self.check("Send", unsafe {
+                (self.functions.send)(
+                    send.cast(),
+                    count,
+                    DataType(dtype as u32),
+                    peer as c_int,
+                    self.communicator,
+                    &raw const stream,
+                )
+            })
         })
     }
 
@@ -366,17 +400,19 @@ impl Dialect for FlagCx {
         peer: usize,
         stream: *mut c_void,
     ) -> Result<()> {
-        let stream = wrap(stream);
-        // SAFETY: see all_reduce.
-        self.check("Recv", unsafe {
-            (self.functions.recv)(
-                recv.cast(),
-                count,
-                DataType(dtype as u32),
-                peer as c_int,
-                self.communicator,
-                &raw const stream,
-            )
+        self.in_group(|| {
+            let stream = wrap(stream);
+            // SAFETY: see all_reduce.
+            self.check("Recv", unsafe {
+                (self.functions.recv)(
+                    recv.cast(),
+                    count,
+                    DataType(dtype as u32),
+                    peer as c_int,
+                    self.communicator,
+                    &raw const stream,
+                )
+            })
         })
     }
 
@@ -384,10 +420,13 @@ impl Dialect for FlagCx {
         // SAFETY: the communicator is alive.
         self.check("GroupStart", unsafe {
             (self.functions.group_start)(self.communicator)
-        })
+        })?;
+        GROUPS.set(GROUPS.get() + 1);
+        Ok(())
     }
 
     fn group_end(&self) -> Result<()> {
+        GROUPS.set(GROUPS.get().saturating_sub(1));
         // SAFETY: the communicator is alive.
         self.check("GroupEnd", unsafe {
             (self.functions.group_end)(self.communicator)

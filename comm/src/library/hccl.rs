@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::acl;
 use super::bindings::hccl::{self, Comm, DataType, Direction, RootInfo, SendRecvItem, Stream};
 use super::dialect::Dialect;
 use super::id::share_id;
@@ -35,7 +36,15 @@ functions! {
 
 thread_local! {
     /// The transfers of the group of calls that this thread has started.
-    static BATCH: RefCell<Option<(Vec<SendRecvItem>, Stream)>> = const { RefCell::new(None) };
+    static BATCH: RefCell<Option<Batch>> = const { RefCell::new(None) };
+}
+
+/// A group of calls.
+struct Batch {
+    items: Vec<SendRecvItem>,
+    stream: Stream,
+    /// How many groups this one is within.
+    outer: usize,
 }
 
 /// A communicator of HCCL.
@@ -111,13 +120,19 @@ impl Hccl {
             let text = unsafe { CStr::from_ptr(text) };
             Some(text.to_string_lossy().into_owned())
         });
+        let kind = if code == hccl::Result::NotSupport {
+            ErrorKind::Unsupported
+        } else {
+            ErrorKind::Library
+        };
         Err(Error::new(
-            ErrorKind::Library,
+            kind,
             format!(
-                "{what} failed in {}: {} (code {})",
+                "{what} failed in {}: {} (code {}){}",
                 self.library,
                 meaning.unwrap_or_default(),
-                code.0
+                code.0,
+                acl::recent_error().map_or(String::new(), |text| format!(": {text}"))
             ),
         ))
     }
@@ -125,9 +140,9 @@ impl Hccl {
     /// Adds a transfer to this thread's group of calls; false without a group.
     fn batched(item: SendRecvItem, stream: Stream) -> bool {
         BATCH.with_borrow_mut(|batch| match batch {
-            Some((items, on)) => {
-                items.push(item);
-                *on = stream;
+            Some(batch) => {
+                batch.items.push(item);
+                batch.stream = stream;
                 true
             }
             None => false,
@@ -161,6 +176,18 @@ impl Dialect for Hccl {
             _ => return None,
         };
         Some(code.0 as i32)
+    }
+
+    /// What the tables of the vendor's documentation have. 64-bit numbers but `int64` are for newer chips alone, and the
+    /// library knows its chip.
+    fn reduced_dtype(&self, dtype: DType, op: ReduceOp) -> Option<i32> {
+        match (dtype, op) {
+            // 0 and 1, whose greatest and least are the same.
+            (DType::Bool, _) => self.dtype(DType::Int8),
+            (DType::UInt8 | DType::UInt16 | DType::UInt32, _)
+            | (DType::Int16 | DType::BFloat16, ReduceOp::Prod) => None,
+            _ => self.dtype(dtype),
+        }
     }
 
     fn op(&self, op: ReduceOp) -> Option<i32> {
@@ -362,20 +389,34 @@ impl Dialect for Hccl {
     }
 
     fn group_start(&self) -> Result<()> {
-        BATCH.with_borrow_mut(|batch| {
-            if batch.is_some() {
-                return Err(Error::new(
-                    ErrorKind::Internal,
-                    "groups of HCCL do not nest",
-                ));
+        BATCH.with_borrow_mut(|batch| match batch {
+            Some(batch) => batch.outer += 1,
+            None => {
+                *batch = Some(Batch {
+                    items: vec![],
+                    stream: std::ptr::null_mut(),
+                    outer: 0,
+                });
             }
-            *batch = Some((vec![], std::ptr::null_mut()));
-            Ok(())
-        })
+        });
+        Ok(())
     }
 
     fn group_end(&self) -> Result<()> {
-        let Some((mut items, stream)) = BATCH.take() else {
+        let ended = BATCH.with_borrow_mut(|batch| match batch {
+            Some(inner) if inner.outer > 0 => {
+                inner.outer -= 1;
+                None
+            }
+            _ => Some(batch.take()),
+        });
+        let Some(ended) = ended else {
+            return Ok(());
+        };
+        let Some(Batch {
+            mut items, stream, ..
+        }) = ended
+        else {
             return Err(Error::new(
                 ErrorKind::Internal,
                 "a group of HCCL ended that was not begun",

@@ -2,8 +2,9 @@
 //!
 //! A module adapts the library's interface to the trait [`Dialect`]: [`nccl`] that of NCCL and of every library
 //! with the same interface, [`flagcx`] and [`hccl`] their own. [`communicator`] composes a collective that a
-//! library lacks of others.
+//! library lacks of others. [`acl`] makes a device of Ascend the current one.
 
+mod acl;
 mod bindings;
 mod communicator;
 mod dialect;
@@ -18,6 +19,7 @@ use crate::{Communicator, Config, Error, ErrorKind, Result, Store};
 
 /// Connects a rank through the library of `engine`.
 pub fn connect(engine: &str, config: &Config, store: &dyn Store) -> Result<Box<dyn Communicator>> {
+    let context = acl::Context::of(config)?;
     let dialect: Box<dyn Dialect> = match engine {
         "nccl" => Box::new(nccl::Nccl::connect(&nccl::NCCL, config, store)?),
         "mccl" => Box::new(nccl::Nccl::connect(&nccl::MCCL, config, store)?),
@@ -31,7 +33,7 @@ pub fn connect(engine: &str, config: &Config, store: &dyn Store) -> Result<Box<d
         }
     };
     Ok(Box::new(communicator::LibraryCommunicator::new(
-        dialect, config,
+        dialect, context, config,
     )))
 }
 

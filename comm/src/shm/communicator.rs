@@ -6,7 +6,7 @@ use super::channels::Channels;
 use super::collectives::Collectives;
 use super::member::Member;
 use super::peers::Peer;
-use crate::communicator::{Communicator, Stream};
+use crate::communicator::{Communicator, Other, Stream};
 use crate::{Collective, DType, Error, ErrorKind, Kind, ReduceOp, Result};
 
 /// One rank's end of a group of processes of one host.
@@ -116,6 +116,14 @@ impl Communicator for Shm {
 
     fn async_error(&self) -> Result<()> {
         self.member.check_abort()
+    }
+
+    fn note_queued(&self, kind: Kind, sequence: u64) {
+        self.member.note_queued(kind, sequence);
+    }
+
+    fn others(&self) -> Vec<Other> {
+        self.member.known()
     }
 
     fn state(&self) -> serde_json::Value {

@@ -1,14 +1,20 @@
 //! One rank in the shared memory of its group: it waits for other ranks, and notices when one has ended.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::flag::{reached, Flag};
 use super::peers::Peer;
 use super::segment::Segment;
+use crate::communicator::Other;
 use crate::{Error, ErrorKind, Kind, Result};
 
 /// The time a rank sleeps before it checks whether the others still live.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
+
+/// The bits of a call's number in [`Control::queued`](super::segment::Control).
+const NUMBER_BITS: u32 = 56;
+const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
 /// Turns of the spinning loop before a rank sleeps in the kernel: about 20 µs with a core for every rank, fewer
 /// turns with fewer cores, where a spinning rank takes the time of the rank it waits for.
@@ -122,6 +128,34 @@ impl Member {
         self.peers[peer].as_ref().is_some_and(Peer::is_gone)
     }
 
+    /// Tells the others of a call that is queued on a device.
+    pub(super) fn note_queued(&self, kind: Kind, sequence: u64) {
+        let number = (sequence + 1) & NUMBER;
+        let word = ((kind as u64) << NUMBER_BITS) | number;
+        let control = self.segment.control(self.rank);
+        control.queued.store(word, Ordering::Relaxed);
+    }
+
+    /// The other ranks, in order.
+    pub(super) fn known(&self) -> Vec<Other> {
+        let mut ranks: Vec<usize> = self.others().collect();
+        ranks.sort_unstable();
+        let know = |rank: usize| {
+            let control = self.segment.control(rank);
+            let word = control.queued.load(Ordering::Relaxed);
+            let kind = Kind::from_code((word >> NUMBER_BITS) as u32);
+            Other {
+                rank,
+                process: self.peers[rank].as_ref().map_or(0, Peer::pid),
+                is_lost: self.is_gone(rank) && control.left.load(Ordering::Acquire) == 0,
+                queued: kind
+                    .filter(|_| word != 0)
+                    .map(|kind| (kind, (word & NUMBER).wrapping_sub(1))),
+            }
+        };
+        ranks.into_iter().map(know).collect()
+    }
+
     pub(super) fn lost(&self, peer: usize) -> Error {
         Error::new(
             ErrorKind::PeerLost,
@@ -145,5 +179,15 @@ impl Member {
             "rank {peer} (process {process}, last seen in {name}, sequence {})",
             call.sequence
         )
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let control = self.segment.control(self.rank);
+        // A forked child drops a copy of its parent's.
+        if control.pid.load(Ordering::Relaxed) == std::process::id() {
+            control.left.store(1, Ordering::Release);
+        }
     }
 }

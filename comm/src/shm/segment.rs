@@ -51,6 +51,11 @@ pub struct Control {
     /// 1 when the rank has mapped the memory.
     pub attached: Flag,
     pub pid: AtomicU32,
+    /// 1 when the rank has taken leave of the group.
+    pub left: AtomicU32,
+    /// The kind of the last call that the rank has queued on a device, above the low 56 bits, and 1 more than its number
+    /// in them; 0 before the first.
+    pub queued: AtomicU64,
     /// The description of the rank's call, for odd and even steps.
     pub call: [std::cell::UnsafeCell<Call>; WINDOWS],
 }

@@ -17,6 +17,7 @@ fn config(rank: usize, size: usize) -> Config {
         library: None,
         vendor: "host".into(),
         vendor_engine: Some("shm".into()),
+        device: -1,
         rank,
         size,
         group: "test".into(),

@@ -55,6 +55,7 @@ pub fn fork(
                 library: None,
                 vendor: "host".into(),
                 vendor_engine: Some("shm".into()),
+                device: -1,
                 rank,
                 size: ranks,
                 group: name.into(),

@@ -2,6 +2,7 @@
 
 impl Result {
     pub const Success: Result = Result(0);
+    pub const NotSupport: Result = Result(5);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
