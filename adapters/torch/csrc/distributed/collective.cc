@@ -11,17 +11,19 @@ namespace flagos {
 namespace {
 
 // The device that the elements of a tensor must be on for a collective to reach them.
-c10::Device reachable(const at::Tensor& tensor) {
-  return native->by_copies ? c10::Device(c10::kCPU) : tensor.device();
+c10::Device reachable(const at::Tensor& tensor, bool on_host) {
+  return on_host && native->by_copies ? c10::Device(c10::kCPU) : tensor.device();
 }
 
-bool is_plain(const at::Tensor& tensor) {
-  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() && tensor.device() == reachable(tensor);
+bool is_plain(const at::Tensor& tensor, bool on_host) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
+      tensor.device() == reachable(tensor, on_host);
 }
 
 // The tensor itself if its memory holds the elements in order, otherwise a copy.
-at::Tensor plain(const at::Tensor& tensor) {
-  return is_plain(tensor) ? tensor : tensor.to(reachable(tensor)).resolve_conj().resolve_neg().contiguous();
+at::Tensor plain(const at::Tensor& tensor, bool on_host) {
+  return is_plain(tensor, on_host) ? tensor
+                                   : tensor.to(reachable(tensor, on_host)).resolve_conj().resolve_neg().contiguous();
 }
 
 } // namespace
@@ -38,19 +40,19 @@ void Collective::part_of(const at::Tensor& tensor) {
 
 void Collective::add_send(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
-  at::Tensor from = plain(tensor);
+  at::Tensor from = plain(tensor, on_host);
   send.push_back(from.const_data_ptr());
   tensors.push_back(std::move(from));
 }
 
 void Collective::add_recv(const at::Tensor& tensor) {
-  if (is_plain(tensor)) {
+  if (is_plain(tensor, on_host)) {
     recv.push_back(tensor.mutable_data_ptr());
     tensors.push_back(tensor);
     result = tensor;
     return;
   }
-  at::Tensor to = at::empty(tensor.sizes(), tensor.options().device(reachable(tensor)));
+  at::Tensor to = at::empty(tensor.sizes(), tensor.options().device(reachable(tensor, on_host)));
   recv.push_back(to.mutable_data_ptr());
   tensors.push_back(tensor);
   result = to;
@@ -61,7 +63,7 @@ void Collective::add_both(const at::Tensor& tensor) {
   add_send(tensor);
   result = tensors.back();
   recv.push_back(result.mutable_data_ptr());
-  if (!is_plain(tensor)) {
+  if (!is_plain(tensor, on_host)) {
     staged.emplace_back(tensor, result);
   }
 }
@@ -92,7 +94,8 @@ void Collective::unstage(int size) const {
   }
   const at::NoGradGuard no_grad;
   for (at::Tensor tensor : averaged) {
-    tensor.div_(size);
+    // As the libraries that average whole numbers.
+    c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) ? tensor.div_(size, "trunc") : tensor.div_(size);
   }
   for (const auto& [to, from] : staged) {
     to.copy_(from);

@@ -25,6 +25,8 @@ struct Collective {
   double factor = 1.0;
   uint64_t sequence = 0;
   std::chrono::milliseconds timeout{0};
+  // Whether the engine reaches memory from the host.
+  bool on_host = true;
   std::vector<const void*> send;
   std::vector<void*> recv;
   std::vector<uint64_t> send_counts;

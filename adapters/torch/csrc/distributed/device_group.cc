@@ -280,6 +280,9 @@ c10::intrusive_ptr<c10d::Work> DeviceGroup::issue(
     }
   }
   submit(end, collectives, /*grouped=*/batched || collectives.size() > 1, stream);
+  if (capturing && !collectives.empty()) {
+    comm_api->record_end(comm_->get(), number, 1); // a graph will run it, and nobody looks for its end
+  }
 
   auto queued = std::make_shared<Queued>();
   queued->device = device;

@@ -84,11 +84,29 @@ Collective ProcessGroupFlagos::next(FlagosCommKind kind, std::chrono::millisecon
   return collective;
 }
 
-// Collectives of the host serve memory that is the host's or is copied there, unless the engine of a device is asked
-// for by name.
+// The engine that the description of the vendor names; empty if none.
+static const std::string& vendors_engine() {
+  static const std::string engine = [] {
+    FlagosVendorInfo vendor{};
+    vendor.struct_size = sizeof(vendor);
+    check(core->vendor(&vendor));
+    return std::string(vendor.collective_engine == nullptr ? "" : vendor.collective_engine);
+  }();
+  return engine;
+}
+
+// Collectives of the host serve memory that is the host's, or is copied there where the device's vendor names no
+// engine.
 bool ProcessGroupFlagos::runs_on_host(c10::Device device) const {
-  const std::string& engine = settings_.engine;
-  return device.is_cpu() || (!native->owned_by_torch && (engine.empty() || engine == "auto" || engine == "shm"));
+  if (device.is_cpu()) {
+    return true;
+  }
+  if (native->owned_by_torch) {
+    return false;
+  }
+  const std::string& asked = settings_.engine;
+  const std::string& engine = asked.empty() || asked == "auto" ? vendors_engine() : asked;
+  return engine.empty() || engine == "shm";
 }
 
 ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::issue(

@@ -180,6 +180,7 @@ Collective ProcessGroupFlagos::collective(
   const at::Tensor& part = receives_parts(what.kind) ? arguments.send[0] : arguments.recv[0];
   check_tensor(part, device, name);
   Collective call = next(what.kind, timeout);
+  call.on_host = runs_on_host(device);
   call.root = static_cast<int>(arguments.root);
   if (arguments.reduce != nullptr) {
     set_reduction(call, *arguments.reduce);
@@ -437,6 +438,7 @@ ProcessGroupFlagos::transfer(const TorchCollective& what, Tensors& tensors, int 
   call.timeout = timeout_;
   call.root = rank;
   call.tag = tag;
+  call.on_host = runs_on_host(tensor.device());
   call.part_of(tensor);
   what.kind == FlagosCommKind_Send ? call.add_send(tensor) : call.add_recv(tensor);
   return issue(what, {std::move(call)}, tensors, tensor.device(), /*async=*/true);
@@ -458,7 +460,7 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::barrier(const c10d::BarrierOptio
   TorchCollective what{OpType::BARRIER, "flagos:barrier", FlagosCommKind_Barrier};
   if (comm_api->host(comm_->get()) == FLAGOS_COMM_OK) {
     // Whoever waits for all ranks wants the work of their devices to be done too.
-    if (native->owned_by_torch && device_ != nullptr) {
+    if (device_ != nullptr) {
       c10::impl::getDeviceGuardImpl(kFlagos)->synchronizeDevice(current_device());
     } else if (!native->owned_by_torch) {
       drain_current_stream(current_device());
