@@ -224,7 +224,7 @@ test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, wi
 
 .PHONY: test-comm
 test-comm: setup-dev ## what CI has no time for of torch.distributed: 4 and 8 ranks, torchrun, a hundred lives of a group
-	"$(PY)" -m pytest adapters/torch/tests/long_distributed.py $(ARGS)
+	"$(PY)" -m pytest adapters/torch/tests/long_distributed.py tests/ascend/long_collectives.py $(ARGS)
 	"$(PY)" -m tests.torchs_distributed
 
 # Once interpreted, on the host's tensors, and once compiled, over a simulated driver.
