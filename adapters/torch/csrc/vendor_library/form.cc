@@ -183,7 +183,8 @@ std::optional<Form> form_of(const c10::OperatorHandle& op, std::string& why_not)
   // The CPU's fused attention, which has no dropout, has the tag without drawing numbers.
   form.random = op.hasTag(at::Tag::nondeterministic_seeded) &&
       base.rfind("aten::_scaled_dot_product_flash_attention_for_cpu", 0) != 0;
-  form.pointwise = op.hasTag(at::Tag::pointwise);
+  form.pointwise =
+      op.hasTag(at::Tag::pointwise) || (form.functional.has_value() && form.functional->hasTag(at::Tag::pointwise));
   form.has_tensors = has_tensors(schema, schema.arguments().size());
   return form;
 }

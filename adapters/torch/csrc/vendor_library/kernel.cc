@@ -313,6 +313,7 @@ bool call_library(
   open_device();
   const DeviceScope scope(call.device());
   c10::SmallVector<at::Tensor, 3> outputs;
+  c10::SmallVector<std::pair<size_t, at::Tensor>, 1> converted;
   if (C10_UNLIKELY(!form.written.empty())) {
     if (!add_written(call, form, *stack, first, why_not)) {
       return false;
@@ -345,6 +346,14 @@ bool call_library(
       if (result != nullptr && !form.in_place && !is_read && result->is_defined) {
         resize_empty(output, *result);
       }
+      // A result of another dtype than `out` is converted afterwards, where torch does that.
+      if (result != nullptr && !form.in_place && !is_read && result->is_defined &&
+          output.scalar_type() != result->dtype && c10::canCast(result->dtype, output.scalar_type()) &&
+          output.sizes() == at::IntArrayRef(result->sizes)) {
+        converted.emplace_back(i, allocate(*result));
+        call.add_output(converted.back().second);
+        continue;
+      }
       if (!may_write(output, result, call, form, why_not)) {
         return false;
       }
@@ -353,6 +362,9 @@ bool call_library(
   }
   if (!call.run(*library_kernels(), kernel.kernel, form, why_not)) {
     return false;
+  }
+  for (const auto& [place, result] : converted) {
+    outputs[place].copy_(result);
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (const std::vector<int64_t>* sizes = call.sizes_of(i)) {

@@ -377,12 +377,16 @@ impl<'c> Call<'c> {
 
     /// Queues a function of CANN.
     pub(super) fn run(&self, name: &str, arguments: &[Arg<'_>]) -> Result<()> {
-        launch::launch(self, self.function(name)?, arguments, true)
+        launch::launch(self, self.function(name)?, arguments, true)?;
+        self.note_queued();
+        Ok(())
     }
 
     /// [`Self::run`], of a function whose numbers differ from call to call.
     pub(super) fn run_once(&self, name: &str, arguments: &[Arg<'_>]) -> Result<()> {
-        launch::launch(self, self.function(name)?, arguments, false)
+        launch::launch(self, self.function(name)?, arguments, false)?;
+        self.note_queued();
+        Ok(())
     }
 
     /// Queues a function and waits for it: the sizes that its tensors have then, in the order of the arguments.
@@ -423,6 +427,11 @@ impl<'c> Call<'c> {
         Ok(value)
     }
 
+    /// [`Self::run`] of a function that writes to temporary memory alone, after which a call can still be declined.
+    fn run_aside(&self, name: &str, arguments: &[Arg<'_>]) -> Result<()> {
+        launch::launch(self, self.function(name)?, arguments, true)
+    }
+
     /// The tensor in this type: itself, or a copy that lasts for the work of this call.
     pub(super) fn cast(&self, view: View, dtype: DType) -> Result<View> {
         if view.dtype == dtype {
@@ -430,7 +439,7 @@ impl<'c> Call<'c> {
         }
         let copy = self.temporary(dtype, &view.sizes)?;
         if !view.is_empty() {
-            self.run(
+            self.run_aside(
                 "aclnnCast",
                 &[
                     Arg::Tensor(view),
@@ -448,7 +457,7 @@ impl<'c> Call<'c> {
             return Ok(view);
         }
         let copy = self.temporary(view.dtype, &view.sizes)?;
-        self.copy(copy, view)?;
+        self.run_aside("aclnnInplaceCopy", &[Arg::Tensor(copy), Arg::Tensor(view)])?;
         Ok(copy)
     }
 
@@ -477,7 +486,7 @@ impl<'c> Call<'c> {
     /// A tensor without dimensions that holds the number.
     pub(super) fn filled(&self, number: Number, dtype: DType) -> Result<View> {
         let view = self.temporary(dtype, &[])?;
-        self.run(
+        self.run_aside(
             "aclnnInplaceFillScalar",
             &[Arg::Tensor(view), Arg::Scalar(number)],
         )?;

@@ -81,14 +81,18 @@ pub(super) fn launch(
     thread_local! {
         static SIGNATURE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     }
-    SIGNATURE.with_borrow_mut(|words| {
-        write_signature(call, function, arguments, words);
-        match call.library.cache.find(words) {
+    // Taken out, since giving a workspace may run other code on this thread.
+    let mut words = SIGNATURE.take();
+    write_signature(call, function, arguments, &mut words);
+    let outcome = {
+        match call.library.cache.find(&words) {
             Some(Kept::Executor(prepared)) => again(call, function, phases, &prepared, arguments),
             Some(Kept::Refused) => once(call, function, phases, arguments),
             None => first(call, function, phases, arguments, words.as_slice().into()),
         }
-    })
+    };
+    SIGNATURE.set(words);
+    outcome
 }
 
 /// Checks types: the arguments of kernels by the table's, and the types of elements by CANN's documents.
@@ -261,7 +265,6 @@ fn queue(
         launch(workspace, nbytes as u64, executor, call.stream.handle())
     };
     if code == 0 {
-        call.note_queued();
         return Ok(());
     }
     let told = text(call.library.runtime.recent_error().as_deref());
@@ -387,8 +390,9 @@ fn again(
     arguments: &[Arg<'_>],
 ) -> Result<()> {
     // The workspace first: giving it may run other code.
+    let nbytes = prepared.lock().workspace;
+    let workspace = call.workspace(nbytes)?;
     let mut prepared = prepared.lock();
-    let workspace = call.workspace(prepared.workspace)?;
     let Prepared {
         executor, tensors, ..
     } = &mut *prepared;

@@ -318,9 +318,12 @@ impl Row {
         if outputs.iter().flatten().count() > 0 && outputs.iter().flatten().all(View::is_empty) {
             return Ok(());
         }
+        self.refuse_booleans(call)?;
         let common = self.common(call, &outputs)?;
         for written in &self.calls {
-            if written.function.phases().is_some() && written.fits(call, &outputs)? {
+            if written.function.phases().is_some()
+                && written.fits(call, &outputs, common, &self.promoted)?
+            {
                 return written.run(call, &outputs, common, &self.promoted);
             }
         }
@@ -332,6 +335,26 @@ impl Row {
             || "no function of CANN takes these arguments".into(),
             |call| call.function.missing(),
         ))
+    }
+
+    /// Leaves calls to torch that it refuses, or computes otherwise, because of booleans, which are converted here.
+    fn refuse_booleans(&self, call: &Call<'_>) -> Result<()> {
+        let name = self.name.to_bytes();
+        let of_numbers = [&b"aten::sub."[..], b"aten::rsub.", b"aten::pow."];
+        if !of_numbers.iter().any(|prefix| name.starts_with(prefix)) {
+            return Ok(());
+        }
+        for place in &self.promoted {
+            let boolean = match call.value(*place)? {
+                Value::Tensor(tensor) => tensor.dtype()? == DType::Bool,
+                Value::Number(number) => matches!(number, Number::Bool(_)),
+                _ => false,
+            };
+            if boolean {
+                return decline("booleans among numbers");
+            }
+        }
+        Ok(())
     }
 
     /// The type that the promoted arguments are computed in.
@@ -427,13 +450,25 @@ fn over(stronger: Option<DType>, weaker: Option<DType>) -> Result<Option<DType>>
 }
 
 impl Written {
-    fn fits(&self, call: &Call<'_>, outputs: &[Option<View>]) -> Result<bool> {
+    fn fits(
+        &self,
+        call: &Call<'_>,
+        outputs: &[Option<View>],
+        common: Option<DType>,
+        promoted: &[usize],
+    ) -> Result<bool> {
         if let Some(place) = self.in_place {
             let (Value::Tensor(tensor), Some(Some(output))) = (call.value(place)?, outputs.first())
             else {
                 return Ok(false);
             };
             if tensor.is_on_host() || !tensor.view()?.is_same(output) {
+                return Ok(false);
+            }
+            // What is computed in another type is no longer the tensor that is written.
+            let converted =
+                promoted.contains(&place) && common.is_some_and(|common| common != output.dtype);
+            if converted {
                 return Ok(false);
             }
         }
@@ -489,6 +524,7 @@ impl Written {
             });
         }
         launch(call, self.function, &arguments, self.repeats)?;
+        call.note_queued();
         for (source, argument) in self.sources.iter().zip(&arguments) {
             if let (Source::Dense(place), Arg::Tensor(view)) = (source, argument) {
                 if let Some(Some(output)) = outputs

@@ -16,8 +16,7 @@ use super::operator::operators;
 
 operators! {
     c"aten::_scaled_dot_product_flash_attention_for_cpu" [
-        "aclnnFlashAttentionScore", "aclnnLog", "aclnnInplaceAdd", "aclnnInplaceCopy", "aclnnLogicalNot",
-    ] => forward;
+        "aclnnFlashAttentionScore", "aclnnLog", "aclnnInplaceAdd", "aclnnInplaceCopy", "aclnnLogicalNot", "aclnnAll", "aclnnInplaceMaskedFillScalar", "aclnnEqScalar", "aclnnClamp"] => forward;
     c"aten::_scaled_dot_product_flash_attention_for_cpu_backward" [
         "aclnnFlashAttentionScoreGrad", "aclnnInplaceOne", "aclnnInplaceCopy",
     ] => backward;
@@ -51,6 +50,9 @@ fn mask(
     scale: f64,
 ) -> Result<Mask> {
     let (rows, columns) = (query.sizes[2], key.sizes[2]);
+    if call.flag(causal)? && call.optional(given)?.is_some() {
+        return decline("attention that is causal and has a mask besides");
+    }
     if call.flag(causal)? {
         let compressed = rows.max(columns) > COMPRESSED;
         let sizes = if compressed {
@@ -108,20 +110,50 @@ fn mask(
             precise: 2,
         });
     }
+    // CANN adds before it scales, so the mask is divided: as far as its type can hold that.
+    let largest = match query.dtype {
+        DType::F16 => 65504.0,
+        DType::Bf16 => f64::from(f32::from_bits(0x7f7f_0000)),
+        _ => f64::from(f32::MAX),
+    };
+    if scale.abs() < 1.0 / 32.0 && query.dtype == DType::F16 {
+        return decline("a mask that is added in half precision to scores of so small a scale");
+    }
+    let limit = largest * scale.abs().min(1.0);
     let bias = call.temporary(query.dtype, &full)?;
+    let number = |value: f64| Arg::Scalar(Number::Real(value));
     call.run(
         "aclnnInplaceCopy",
         &[Arg::Tensor(bias), Arg::Tensor(added.expanded(&full)?)],
     )?;
+    let hidden = call.temporary(DType::Bool, &full)?;
+    call.run(
+        "aclnnEqScalar",
+        &[
+            Arg::Tensor(bias),
+            number(f64::NEG_INFINITY),
+            Arg::Tensor(hidden),
+        ],
+    )?;
+    let limited = call.temporary(query.dtype, &full)?;
+    call.run(
+        "aclnnClamp",
+        &[
+            Arg::Tensor(bias),
+            number(-limit),
+            number(limit),
+            Arg::Tensor(limited),
+        ],
+    )?;
     call.run(
         "aclnnInplaceMuls",
-        &[Arg::Tensor(bias), Arg::Scalar(Number::Real(1.0 / scale))],
+        &[Arg::Tensor(limited), number(1.0 / scale)],
     )?;
     Ok(Mask {
-        bias: Some(bias),
-        hidden: None,
+        bias: Some(limited),
+        hidden: Some(hidden),
         sparse_mode: 0,
-        precise: 0,
+        precise: 2,
     })
 }
 
@@ -201,6 +233,26 @@ fn forward(call: &Call<'_>) -> Result<()> {
             Arg::Tensor(first(greatest)?),
             Arg::Scalar(ONE),
         ],
+    )?;
+    // Rows of which everything is hidden have no weight at all: their scores less infinity.
+    let Some(hidden) = mask.hidden.filter(|_| mask.precise == 2) else {
+        return Ok(());
+    };
+    let last = hidden.sizes.len() - 1;
+    let rows = call.temporary(DType::Bool, &hidden.sizes[..last])?;
+    call.run(
+        "aclnnAll",
+        &[
+            Arg::Tensor(hidden),
+            Arg::Ints(&[last as i64]),
+            Arg::flag(false),
+            Arg::Tensor(rows),
+        ],
+    )?;
+    let infinity = Arg::Scalar(Number::Real(f64::INFINITY));
+    call.run(
+        "aclnnInplaceMaskedFillScalar",
+        &[Arg::Tensor(logarithms), Arg::Tensor(rows), infinity],
     )
 }
 

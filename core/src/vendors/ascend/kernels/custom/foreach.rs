@@ -129,6 +129,9 @@ fn columns(call: &Call<'_>, places: &[usize]) -> Result<Vec<Vec<View>>> {
             }
         }
         let first = views[0];
+        if views.iter().any(|view| !view.is_contiguous()) {
+            return decline("tensors of a list do not lie side by side in memory");
+        }
         if views
             .iter()
             .any(|view| view.sizes != first.sizes || view.dtype != first.dtype)

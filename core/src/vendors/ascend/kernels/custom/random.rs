@@ -13,7 +13,7 @@ use super::super::view::{decline, View};
 use super::operator::operators;
 
 operators! {
-    c"aten::uniform_" ["aclnnInplaceUniform"] => uniform_between;
+    c"aten::uniform_" ["aclnnInplaceUniform", "aclnnEqScalar", "aclnnInplaceMaskedFillScalar"] => uniform_between;
     c"aten::normal_" ["aclnnInplaceNormal"] => normal;
     c"aten::random_" ["aclnnInplaceRandom"] => |call| whole(call, 0, None);
     c"aten::random_.to" ["aclnnInplaceRandom"] => |call| whole(call, 0, Some(1));
@@ -121,9 +121,27 @@ fn uniform_between(call: &Call<'_>) -> Result<()> {
         return decline("uniform numbers between such numbers");
     }
     match output.is_empty() {
-        true => Ok(()),
-        false => uniform(call, output, from, to),
+        true => {}
+        false => uniform(call, output, from, to)?,
     }
+    // In half precision the greatest numbers are rounded to the end, which is none of them: they become the first one.
+    if !output.is_empty() && matches!(output.dtype, DType::F16 | DType::Bf16) && from < to {
+        let ends = call.temporary(DType::Bool, &output.sizes)?;
+        call.run(
+            "aclnnEqScalar",
+            &[
+                Arg::Tensor(output),
+                Arg::Scalar(Number::Real(to)),
+                Arg::Tensor(ends),
+            ],
+        )?;
+        let first = Arg::Scalar(Number::Real(from));
+        call.run(
+            "aclnnInplaceMaskedFillScalar",
+            &[Arg::Tensor(output), Arg::Tensor(ends), first],
+        )?;
+    }
+    Ok(())
 }
 
 /// `normal_(self, mean, std)`.
