@@ -214,7 +214,7 @@ test-torch: FOLDER := adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRI
 test-distributed: FOLDER := $(DISTRIBUTED)
 test-te: FOLDER := adapters/te/tests $(TWO)
 test-lightx2v: FOLDER := adapters/lightx2v/tests $(TWO)
-test-whole: FOLDER := tests $(TWO) --ignore=tests/ascend_triton
+test-whole: FOLDER := tests $(TWO) --ignore=tests/ascend_triton --ignore=tests/ascend
 $(PYTHON_TESTS): setup-dev
 	"$(PY)" -m pytest $(FOLDER) $(ARGS)
 

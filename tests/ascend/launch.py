@@ -45,12 +45,11 @@ def environment(folder: Path, report: Path, **variables: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("FLAGOS_", "SIMULATED_", "ASCEND_"))
     }
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
     packages = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     return {
         **kept,
         "FLAGOS_VENDOR": "ascend",
-        "LD_LIBRARY_PATH": path,
+        "LD_LIBRARY_PATH": str(folder),
         # The vendor asks for the driver's devices, unless the runtime is there already.
         "LD_PRELOAD": str(folder / "libascendcl.so"),
         "PYTHONPATH": packages,

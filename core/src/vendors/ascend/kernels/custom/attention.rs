@@ -119,7 +119,7 @@ fn mask(
     if scale.abs() < 1.0 / 32.0 && query.dtype == DType::F16 {
         return decline("a mask that is added in half precision to scores of so small a scale");
     }
-    let limit = largest * scale.abs().min(1.0);
+    let limit = largest / 4.0 * scale.abs().min(1.0);
     let bias = call.temporary(query.dtype, &full)?;
     let number = |value: f64| Arg::Scalar(Number::Real(value));
     call.run(

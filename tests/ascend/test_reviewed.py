@@ -1,0 +1,105 @@
+"""What a reviewer found wrong once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+pytest.importorskip("torch_fl", reason="the torch adapter is not installed")
+
+pytestmark = pytest.mark.ascend
+
+ON = "flagos"
+
+
+def test_indices_without_elements_write_nothing() -> None:
+    x = torch.zeros(3, 3, device=ON)
+    one, none = torch.tensor([1], device=ON), torch.tensor([], dtype=torch.long, device=ON)
+    x[none, one] = 5.0
+    x[torch.zeros(3, dtype=torch.bool, device=ON), one] = 5.0
+    x.index_put_((none, one), torch.ones((), device=ON), accumulate=True)
+    x[:, none] = 5.0
+    x[x > 9] = 5.0
+    assert not x.any()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m: m.eq_(0),
+        lambda m: m.ge_(torch.tensor([0.0, 1.0, 2.0]).to(m.device)),
+        lambda m: m.logical_and_(torch.tensor([0, 1, 1]).to(m.device)),
+        lambda m: m.logical_or_(torch.tensor([0.0, 5.0, 0.0]).to(m.device)),
+        lambda m: torch.eq(m, torch.tensor([0, 0, 0]).to(m.device), out=m),
+    ],
+)
+def test_comparisons_in_place_of_booleans(call: Callable[[Tensor], Tensor]) -> None:
+    m = torch.tensor([True, False, True])
+    here, there = call(m.clone()), call(m.to(ON))
+    assert there.dtype == torch.bool and there.cpu().tolist() == here.tolist()
+
+
+def _shown(row: int) -> Tensor:
+    mask = torch.ones(1, 1, 4, 4, dtype=torch.bool)
+    mask[:, :, row] = False
+    return mask
+
+
+LEAST = torch.finfo(torch.float32).min
+MASKS = {
+    "a row of booleans": _shown(0),
+    "a row of the least number": torch.zeros(1, 1, 4, 4).masked_fill(~_shown(1), LEAST),
+    "a row of minus infinity": torch.zeros(1, 1, 4, 4).masked_fill(~_shown(2), -torch.inf),
+    "all but one of minus infinity": torch.eye(4).log(),
+    "numbers": torch.linspace(-3, 3, 16).view(4, 4),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("scale", [None, 1e-3, 4.0])
+def test_masks_of_attention(name: str, scale: float | None) -> None:
+    """Forward and backward, also of rows of which everything is hidden."""
+    drawn = torch.Generator().manual_seed(0)
+    parts = [torch.randn(1, 2, 4, 8, generator=drawn) for _ in range(3)]
+    results = []
+    for device in ("cpu", ON):
+        leaves = [part.clone().to(device).requires_grad_() for part in parts]
+        out = F.scaled_dot_product_attention(*leaves, attn_mask=MASKS[name].to(device), scale=scale)
+        out.square().sum().backward()
+        results.append(
+            [out.detach().cpu(), *(leaf.grad.cpu() for leaf in leaves if leaf.grad is not None)]
+        )
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_uniform_numbers_stay_below_their_end(dtype: torch.dtype) -> None:
+    x = torch.rand(1 << 20, device=ON, dtype=dtype)
+    assert x.max().item() < 1 and x.min().item() >= 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda b: torch.ones(2, device=b.device) - b,
+        lambda b: b - 2,
+        lambda b: 2 - b,
+        lambda b: torch.sign(b.to(torch.complex64)),
+    ],
+)
+def test_what_torch_refuses_is_refused(call: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(RuntimeError):
+        call(torch.ones(2, dtype=torch.bool))
+    with pytest.raises(RuntimeError):
+        call(torch.ones(2, dtype=torch.bool, device=ON))
+
+
+def test_a_call_that_only_converted_is_computed_by_the_cpu() -> None:
+    x = torch.tensor([7, 8], dtype=torch.int16, device=ON)
+    assert x.remainder_(torch.tensor([3, 3], dtype=torch.int8, device=ON)).tolist() == [1, 2]
+    y = torch.tensor([6], dtype=torch.uint8, device=ON)
+    assert y.gcd_(torch.tensor(4)).tolist() == [2]
