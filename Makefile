@@ -295,7 +295,7 @@ conformance-ascend: setup-dev simulated-ascend ## all samples of every database 
 
 .PHONY: bench-ascend
 bench-ascend: setup simulated-ascend ## what a call of CANN costs on the host, with phases that compute nothing
-	$(ON_ASCEND) SIMULATED_ASCEND_COMPUTE=0 "$(PY)" -m tests.bench.vendor_library $(ARGS)
+	$(ON_ASCEND) SIMULATED_ASCEND_COMPUTE=0 SIMULATED_ASCEND_WORKSPACE=0 "$(PY)" -m tests.bench.vendor_library $(ARGS)
 
 # Cargo tells where it puts the library.
 CUDALIB := $(DIST)/vendors/libflagos_cudalib.so
