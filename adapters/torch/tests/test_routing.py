@@ -343,7 +343,8 @@ class TestCompositeOperators:
         out = run_python(script, FLAGOS_OP_linear=backend).stdout
         assert out.startswith("ConfigError") and "FLAGOS_OP_linear" in out and "composite" in out
 
-    def test_a_line_for_one_is_refused(self, run_python, tmp_path):
+    @pytest.mark.parametrize("strict", ["0", "1"])
+    def test_a_line_for_one_is_told_and_refused_in_strict_mode(self, strict, run_python, tmp_path):
         conf = tmp_path / "backends.conf"
         conf.write_text("mm = cpu\nlinear = cuda\n")
         script = """
@@ -353,8 +354,11 @@ class TestCompositeOperators:
         except ValueError as error:
             print(type(error).__name__, error)
         """
-        out = run_python(script, FLAGOS_BACKEND_CONFIG=str(conf)).stdout
-        assert out.startswith("ConfigError") and "backends.conf:2" in out and "aten::linear" in out
+        ran = run_python(script, FLAGOS_BACKEND_CONFIG=str(conf), FLAGOS_STRICT=strict)
+        said = ran.stdout if strict == "1" else ran.stderr
+        assert "backends.conf:2" in said and "aten::linear" in said and "composite" in said
+        assert ran.stdout.startswith("ConfigError") == (strict == "1")
+        assert ("a line without effect" in ran.stderr) == (strict == "0")
 
     def test_a_route_for_a_part_is_enforced(self):
         x, weight = torch.ones(2, 3, device="flagos"), torch.ones(4, 3, device="flagos")

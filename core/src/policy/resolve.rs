@@ -3,6 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::backends_conf::is_left_to_torch;
 use super::layer::{Layer, Policy, Route, Scoped};
 use super::pattern::OpPattern;
@@ -166,7 +168,7 @@ impl<'p> Compiled<'p> {
             (Err(error), Some(_))
                 if self.forgives(&route.source) && is_left_to_torch(&pattern.to_string()) =>
             {
-                tracing::debug!(at = %route.source, "a line without effect: {}", error.message());
+                tell_without_effect(&located(&error, &route.source));
                 return Ok(());
             }
             (Err(error), Some(_)) => return Err(located(&error, &route.source)),
@@ -193,7 +195,7 @@ impl<'p> Compiled<'p> {
             if !self.forgives(&route.source) {
                 return Err(error);
             }
-            tracing::debug!("a line without effect: {error}");
+            tell_without_effect(&error);
             found.retain(followed);
         }
         let route = Arc::new(route.clone());
@@ -362,6 +364,15 @@ fn located(error: &Error, source: &Source) -> Error {
     match error.hint() {
         Some(hint) => told.with_hint(hint),
         None => told,
+    }
+}
+
+/// Warns of a line that was left out, once in a process: plans are made again and again.
+fn tell_without_effect(error: &Error) {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let line = error.to_string();
+    if TOLD.lock().insert(line.clone()) {
+        tracing::warn!("a line without effect: {line}");
     }
 }
 

@@ -53,6 +53,9 @@ def uninstall() -> None:
 class _Run:
     """The property `run`, which gives what launches the kernel."""
 
+    flagos = True
+    """The mark by which the recorder (torch_fl.python_kernels.capture) sees that launches are told of."""
+
     def __init__(self, original: Any) -> None:
         self.original = original
 
