@@ -346,8 +346,10 @@ bool call_library(
       if (result != nullptr && !form.in_place && !is_read && result->is_defined) {
         resize_empty(output, *result);
       }
-      // A result of another dtype than `out` is converted afterwards, where torch does that.
-      if (result != nullptr && !form.in_place && !is_read && result->is_defined &&
+      // A result of another dtype than `out` is converted afterwards where torch surely does that; else the CPU's
+      // operator tells whether `out` is refused.
+      if (form.pointwise && result != nullptr && !form.in_place && !is_read && result->is_defined &&
+          at::isFloatingType(result->dtype) &&
           output.scalar_type() != result->dtype && c10::canCast(result->dtype, output.scalar_type()) &&
           output.sizes() == at::IntArrayRef(result->sizes)) {
         converted.emplace_back(i, allocate(*result));
