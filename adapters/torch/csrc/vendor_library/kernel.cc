@@ -349,9 +349,8 @@ bool call_library(
       // A result of another dtype than `out` is converted afterwards where torch surely does that; else the CPU's
       // operator tells whether `out` is refused.
       if (form.pointwise && result != nullptr && !form.in_place && !is_read && result->is_defined &&
-          at::isFloatingType(result->dtype) &&
-          output.scalar_type() != result->dtype && c10::canCast(result->dtype, output.scalar_type()) &&
-          output.sizes() == at::IntArrayRef(result->sizes)) {
+          at::isFloatingType(result->dtype) && output.scalar_type() != result->dtype &&
+          c10::canCast(result->dtype, output.scalar_type()) && output.sizes() == at::IntArrayRef(result->sizes)) {
         converted.emplace_back(i, allocate(*result));
         call.add_output(converted.back().second);
         continue;
