@@ -285,6 +285,19 @@ Tensor* tensor_of(const char* function, const void* handle, int* code) {
   return get<Tensor>(function, handle, Thing::kTensor, code);
 }
 
+// One member of a tensor's view.
+template <typename T>
+int read_view(const char* function, const void* handle, T View::* member, T* out) {
+  int code = 0;
+  const Tensor* tensor = tensor_of(function, handle, &code);
+  if (!tensor)
+    return code;
+  if (!out)
+    return simulated_ascend_refuse(function, kNullPointer, "the output is NULL");
+  *out = tensor->view.*member;
+  return 0;
+}
+
 // An address for one of an executor's tensors.
 int set_address(
     const char* function,
@@ -695,36 +708,15 @@ NN_FUNC int aclGetViewStrides(const void* handle, int64_t** strides, uint64_t* c
 }
 
 NN_FUNC int aclGetViewOffset(const void* handle, int64_t* offset) {
-  int code = 0;
-  const Tensor* tensor = tensor_of(__func__, handle, &code);
-  if (!tensor)
-    return code;
-  if (!offset)
-    return simulated_ascend_refuse(__func__, kNullPointer, "the output is NULL");
-  *offset = tensor->view.offset;
-  return 0;
+  return read_view(__func__, handle, &View::offset, offset);
 }
 
 NN_FUNC int aclGetFormat(const void* handle, int* format) {
-  int code = 0;
-  const Tensor* tensor = tensor_of(__func__, handle, &code);
-  if (!tensor)
-    return code;
-  if (!format)
-    return simulated_ascend_refuse(__func__, kNullPointer, "the output is NULL");
-  *format = tensor->view.format;
-  return 0;
+  return read_view(__func__, handle, &View::format, format);
 }
 
 NN_FUNC int aclGetDataType(const void* handle, int* dtype) {
-  int code = 0;
-  const Tensor* tensor = tensor_of(__func__, handle, &code);
-  if (!tensor)
-    return code;
-  if (!dtype)
-    return simulated_ascend_refuse(__func__, kNullPointer, "the output is NULL");
-  *dtype = tensor->view.dtype;
-  return 0;
+  return read_view(__func__, handle, &View::dtype, dtype);
 }
 
 NN_FUNC int aclGetIntArraySize(const void* handle, uint64_t* size) {
