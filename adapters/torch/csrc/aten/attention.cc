@@ -85,25 +85,7 @@ at::Tensor scaled_dot_product_attention(
       query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa);
 }
 
-at::Tensor flash_attention_on_cpu(
-    const at::Tensor& query,
-    const at::Tensor& key,
-    const at::Tensor& value,
-    const std::optional<at::Tensor>& attn_mask,
-    double dropout_p,
-    bool is_causal,
-    std::optional<double> scale) {
-  std::optional<at::Tensor> mask = attn_mask;
-  if (mask.has_value() && mask->defined() && mask->scalar_type() == at::kBool) {
-    // The kernel adds its mask: 0 where the given one is true, -inf elsewhere.
-    mask = at::zeros_like(*attn_mask, query.options())
-               .masked_fill_(attn_mask->logical_not(), -std::numeric_limits<double>::infinity());
-  }
-  return std::get<0>(
-      at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, mask, scale));
-}
-
-// The same without the mask's conversion: a vendor's library hides by a mask of booleans.
+// A mask of booleans as it is: a vendor's library hides by it.
 at::Tensor flash_attention_by_library(
     const at::Tensor& query,
     const at::Tensor& key,
@@ -116,7 +98,27 @@ at::Tensor flash_attention_by_library(
       at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_mask, scale));
 }
 
+at::Tensor flash_attention_on_cpu(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const std::optional<at::Tensor>& attn_mask,
+    double dropout_p,
+    bool is_causal,
+    std::optional<double> scale) {
+  std::optional<at::Tensor> mask = attn_mask;
+  if (mask.has_value() && mask->defined() && mask->scalar_type() == at::kBool) {
+    mask = added_mask(*mask, query);
+  }
+  return flash_attention_by_library(query, key, value, mask, dropout_p, is_causal, scale);
+}
+
 } // namespace
+
+at::Tensor added_mask(const at::Tensor& shown, const at::Tensor& query) {
+  return at::zeros_like(shown, query.options())
+      .masked_fill_(shown.logical_not(), -std::numeric_limits<double>::infinity());
+}
 
 NativeAttention library_attention() {
   return {&at::native::_fused_sdp_choice_cpp, &flash_attention_by_library};

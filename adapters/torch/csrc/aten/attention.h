@@ -33,6 +33,9 @@ struct NativeAttention {
   FlashAttention* flash;
 };
 
+// The mask that the CPU's kernel adds, in the query's dtype: 0 where `shown` is true, minus infinity elsewhere.
+at::Tensor added_mask(const at::Tensor& shown, const at::Tensor& query);
+
 // The CPU's.
 NativeAttention host_attention();
 

@@ -3,11 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <ATen/ops/zeros_like.h>
-
 #include <array>
-#include <limits>
 #include <unordered_map>
+
+#include "aten/attention.h"
 
 namespace flagos {
 
@@ -67,9 +66,7 @@ void match_masks(const std::string& op, torch::jit::Stack* arguments) {
   if (!mask.isTensor() || !mask.toTensor().defined() || mask.toTensor().scalar_type() != at::kBool) {
     return;
   }
-  const at::Tensor shown = mask.toTensor();
-  mask = at::zeros_like(shown, query.toTensor().options())
-             .masked_fill_(shown.logical_not(), -std::numeric_limits<double>::infinity());
+  mask = added_mask(mask.toTensor(), query.toTensor());
 }
 
 } // namespace flagos
