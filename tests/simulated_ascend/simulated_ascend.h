@@ -18,7 +18,8 @@ void simulated_ascend_reset(void);
 
 /* Objects that are alive: "contexts" (made by aclrtCreateContext), "streams", "events", "models", "blocks" of device
  * memory, "host_blocks", "registered", "imported"; with libnnopbase "tensors", "scalars", "int_arrays", "float_arrays",
- * "bool_arrays", "tensor_lists", "scalar_lists", "executors"; with libhccl or libflagcx "communicators"; SIZE_MAX for another name. */
+ * "bool_arrays", "tensor_lists", "scalar_lists", "executors"; with libhccl or libflagcx "communicators"; SIZE_MAX for
+ * another name. */
 size_t simulated_ascend_live(const char* kind);
 /* How often this function of the vendor's interface was called. */
 uint64_t simulated_ascend_calls(const char* function);

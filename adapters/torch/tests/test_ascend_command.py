@@ -201,7 +201,9 @@ def test_a_program_is_started_when_nothing_is_missing(
 ) -> None:
     started: list[tuple[str, list[str]]] = []
     monkeypatch.setattr(ascend.os, "execvp", lambda name, words: started.append((name, words)))
-    monkeypatch.delenv("FLAGOS_VENDOR", raising=False)
+    # Set first: only then does `monkeypatch` take away at the end what the command sets.
+    monkeypatch.setenv("FLAGOS_VENDOR", "host")
+    monkeypatch.delenv("FLAGOS_VENDOR")
     machine.file("bin/train")
     ascend.run(["triton", "--", "train", "--json", "--", "x"])
     assert started == [("train", ["train", "--json", "--", "x"])]
