@@ -290,8 +290,10 @@ test-ascend: setup-dev simulated-ascend ## models, operators and failures over t
 	$(CONFORMANCE_ON_ASCEND) --db op --dtypes float32 --sample-limit 2
 
 .PHONY: conformance-ascend
-conformance-ascend: setup-dev simulated-ascend ## all samples of every database over the simulated libraries of Ascend, in float32
+conformance-ascend: setup-dev simulated-ascend ## over the simulated libraries of Ascend: all samples in float32, two of every other dtype
 	$(CONFORMANCE_ON_ASCEND) --dtypes float32 $(ARGS)
+	$(CONFORMANCE_ON_ASCEND) --db op --sample-limit 2 $(ARGS) --dtypes \
+	  bfloat16,float16,float64,complex64,complex128,bool,uint8,int8,int16,int32,int64
 
 .PHONY: bench-ascend
 bench-ascend: setup simulated-ascend ## what a call of CANN costs on the host, with phases that compute nothing

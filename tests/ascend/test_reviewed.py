@@ -103,3 +103,11 @@ def test_a_call_that_only_converted_is_computed_by_the_cpu() -> None:
     assert x.remainder_(torch.tensor([3, 3], dtype=torch.int8, device=ON)).tolist() == [1, 2]
     y = torch.tensor([6], dtype=torch.uint8, device=ON)
     assert y.gcd_(torch.tensor(4)).tolist() == [2]
+
+
+def test_integers_as_exponents_of_two() -> None:
+    """torch's composite of it asks for the device."""
+    mantissas, exponents = torch.tensor([1.5, -2, 3]), torch.tensor([1, -2, 3])
+    there = mantissas.to(ON).ldexp(exponents.to(ON))
+    assert there.tolist() == mantissas.ldexp(exponents).tolist()
+    assert there.ldexp_(exponents.to(ON)).tolist() == mantissas.ldexp(2 * exponents).tolist()

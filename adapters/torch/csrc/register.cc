@@ -87,6 +87,9 @@ const std::unordered_set<std::string>& composites_by_device() {
       "aten::convolution_backward.out",
       "aten::_convolution",
       "aten::_convolution.out",
+      "aten::ldexp.Tensor",
+      "aten::ldexp_",
+      "aten::ldexp.out",
       "aten::mode.values",
   };
   return names;

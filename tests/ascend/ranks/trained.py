@@ -123,6 +123,39 @@ def data_parallel(gloo: dist.ProcessGroup) -> None:
     assert all(torch.equal(each, every[0]) for each in every)
 
 
+def normalized_together(x: torch.Tensor, norm: nn.Module) -> list[torch.Tensor]:
+    """Of these rows: the results and their gradient; of the module: its parameters' gradients and its statistics."""
+    x = x.requires_grad_()
+    y = norm(x)
+    (
+        y * torch.linspace(-1, 1, y.numel() // len(y), device=y.device).view_as(y[0])
+    ).square().sum().backward()
+    assert x.grad is not None
+    return [
+        y.detach(),
+        x.grad,
+        norm.weight.grad,
+        norm.bias.grad,
+        norm.running_mean,
+        norm.running_var,
+    ]
+
+
+def normalized() -> None:
+    """SyncBatchNorm of every rank's rows is BatchNorm of all."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    rows = torch.randn(4 * world, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+    ours = nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm2d(3)).to("flagos")
+    with counted():
+        there = normalized_together(rows.chunk(world)[rank].clone().to("flagos"), ours)
+    for gradient in there[2:4]:
+        dist.all_reduce(gradient)
+    here = normalized_together(rows, nn.BatchNorm2d(3))
+    here[:2] = [of_all.chunk(world)[rank] for of_all in here[:2]]
+    for mine, expected in zip(there, here, strict=True):
+        torch.testing.assert_close(mine.cpu(), expected, rtol=1e-4, atol=1e-4)
+
+
 fallen: Counter[str] = Counter()
 
 
@@ -146,6 +179,7 @@ def life(name: str, with_shards: bool = False) -> int:
     if with_shards:
         fully_sharded(gloo)
     data_parallel(gloo)
+    normalized()
     dist.barrier()
     assert simulator.live("communicators") == 1
     assert simulator.calls("HcclAllReduce") + simulator.calls("flagcxAllReduce") > 0
