@@ -67,6 +67,14 @@ CAPABILITIES = {
         "a native device that is the CPU, for operators without a kernel for another one",
         _served("host", "library"),
     ),
+    "native_numbers": Capability(
+        "a native device whose kernels serve flagos, so that every bit and every random number is its own",
+        lambda: not _only("ascend")(),
+    ),
+    "triton": Capability(
+        "a vendor that the package `triton` itself compiles for, or none",
+        lambda: not _only("ascend")(),
+    ),
     "host_memory": Capability(
         "device memory that the host addresses, as simulated libraries do", _served("host")
     ),

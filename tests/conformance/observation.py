@@ -287,7 +287,9 @@ def _value_difference(
         other = tolerance.of_halves and wanted.dtype not in (torch.float16, torch.bfloat16)
         if other or not any(limits.values()):
             limits = {}  # torch's own for the dtype
-        elif wanted.dtype in _HALF_LIMITS:  # what is stated for every dtype may be less than one step of a half type
+        elif (
+            wanted.dtype in _HALF_LIMITS
+        ):  # what is stated for every dtype may be less than one step of a half type
             own = _HALF_LIMITS[wanted.dtype]
             limits = {name: max(limit, own[name]) for name, limit in limits.items()}
         try:

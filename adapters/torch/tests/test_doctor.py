@@ -109,6 +109,7 @@ def test_autoload_switched_off(diagnose: Diagnose, adapter: FakePackages) -> Non
     assert checks["autoload"]["status"] == "warn"
 
 
+@pytest.mark.needs("triton")
 def test_flaggems_without_triton(diagnose: Diagnose, adapter: FakePackages) -> None:
     adapter.distribution("flag-gems", "5.0.2")
     _, checks = diagnose()
@@ -135,6 +136,7 @@ def test_a_sound_installation_passes(interpreter: Interpreter) -> None:
         assert checks[f"canary {canary.__name__.replace('_', ' ')}"]["status"] == "ok"
 
 
+@pytest.mark.needs("faults")
 def test_a_device_without_memory_fails_its_canaries(interpreter: Interpreter) -> None:
     result = interpreter.flagos("doctor", "--json", FLAGOS_HOST_FAULT="alloc=1.0")
     checks = {check["name"]: check for check in result.json["checks"]}

@@ -169,6 +169,7 @@ def trained(folder: Path, **options: object) -> tuple[list[float], torch.nn.Modu
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry], model
 
 
+@pytest.mark.needs("native_numbers")
 @pytest.mark.parametrize("bf16", [False, True], ids=["float32", "bf16"])
 def test_the_trainer_computes_what_it_does_on_the_native_device(
     accelerate_on, tmp_path: Path, bf16: bool, native: str

@@ -62,6 +62,7 @@ def test_written_lists_are_written_in_place_and_counted(count, native):
         assert torch.equal(ours.cpu(), theirs.cpu())
 
 
+@pytest.mark.needs("native_numbers")
 @pytest.mark.parametrize("count", [FEW, MANY])
 def test_a_fused_step_counts_the_writes_to_every_list(count, native):
     """CUDA's kernels count the writes to a list's tensors themselves."""

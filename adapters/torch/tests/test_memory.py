@@ -10,6 +10,8 @@ import torch
 from torch import flagos
 
 MIB = 1 << 20
+# What an allocation of whole MiB may count for: Ascend adds 32 bytes and rounds to 512.
+ROUNDING = range(1024)
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +23,7 @@ def _quiet() -> None:
 def test_allocated_follows_tensors():
     before = flagos.memory_allocated()
     x = torch.empty(4 * MIB, dtype=torch.uint8, device="flagos")
-    assert flagos.memory_allocated() == before + 4 * MIB
+    assert flagos.memory_allocated() - before - 4 * MIB in ROUNDING
     del x
     assert flagos.memory_allocated() == before
 
@@ -121,7 +123,7 @@ def test_devices_are_counted_apart():
     here = flagos.memory_allocated(0)
     there = flagos.memory_allocated(1)
     x = torch.empty(MIB, dtype=torch.uint8, device="flagos:1")
-    assert flagos.memory_allocated("flagos:1") == there + MIB
+    assert flagos.memory_allocated("flagos:1") - there - MIB in ROUNDING
     assert flagos.memory_allocated("flagos:0") == here
     del x
 

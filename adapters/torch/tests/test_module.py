@@ -120,6 +120,7 @@ def test_to_empty():
     assert module.to_empty(device="flagos")[0].weight.device.type == "flagos"
 
 
+@pytest.mark.needs("native_numbers")
 def test_building_on_the_device_gives_the_native_devices_weights(native):
     with torch.device(native):
         expected = model().state_dict()

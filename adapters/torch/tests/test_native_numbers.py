@@ -34,6 +34,7 @@ def test_the_comparison_finds_a_difference(native: str) -> None:
         assert_same(lambda device: [torch.ones(2, device=device) * (device == native)], native)
 
 
+@pytest.mark.needs("native_numbers")
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("width", [64, 60])
 def test_attention(width: int, causal: bool, native: str) -> None:
@@ -49,6 +50,7 @@ def test_attention(width: int, causal: bool, native: str) -> None:
     assert_same(body, native)
 
 
+@pytest.mark.needs("native_numbers")
 @pytest.mark.parametrize("training", [False, True])
 def test_convolutions_and_batch_norm(training: bool, native: str) -> None:
     def body(device: str) -> list[torch.Tensor]:
@@ -84,6 +86,7 @@ OPTIMIZERS = [
 ]
 
 
+@pytest.mark.needs("native_numbers")
 @pytest.mark.parametrize(("name", "how"), OPTIMIZERS)
 def test_optimizers(name: str, how: str, native: str) -> None:
     def body(device: str) -> list[torch.Tensor]:

@@ -97,6 +97,7 @@ def test_pinned_memory_is_not_reused_while_a_copy_reads_it(view):
             target = torch.zeros(4096, device="flagos")
             pinned = torch.full((4096,), float(i)).pin_memory()
             source = {view}
+            side.wait_stream(torch.flagos.current_stream())
             with torch.flagos.stream(side):
                 target.copy_(source, non_blocking=True)
             del source, pinned

@@ -14,6 +14,7 @@ def draw(device: str = "flagos") -> torch.Tensor:
     return torch.randn(5, device=device).cpu()
 
 
+@pytest.mark.needs("native_numbers")
 @pytest.mark.parametrize(
     "sample",
     [
@@ -34,6 +35,7 @@ def test_a_seed_gives_the_numbers_of_the_native_device(sample, native):
     assert torch.equal(sample("flagos").cpu(), expected)
 
 
+@pytest.mark.needs("native_numbers")
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str
 )
@@ -94,6 +96,7 @@ def test_fork_rng():
     assert torch.equal(draw(), after)
 
 
+@pytest.mark.needs("native_numbers")
 def test_a_generator_of_its_own(native):
     generator = torch.Generator(device="flagos").manual_seed(5)
     assert generator.device == torch.device("flagos", 0)

@@ -53,6 +53,7 @@ def test_copies_between_devices() -> None:
     assert torch.equal(z, x)
 
 
+@pytest.mark.needs("native_numbers")
 def test_a_seed_is_that_of_every_device(native: str) -> None:
     """On the host vendor all default generators are the CPU's, so that each draws after a seed of its own."""
     found, expected = [], []
@@ -80,6 +81,7 @@ def test_streams_and_events_of_the_second_device() -> None:
     assert torch.flagos.current_device() == 0
 
 
+@pytest.mark.needs("native_numbers")
 def test_a_layer_trains_on_the_second_device(second: str) -> None:
     losses: dict[str, list[float]] = {}
     for device in (SECOND, second):

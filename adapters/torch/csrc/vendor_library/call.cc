@@ -166,6 +166,10 @@ bool LibraryCall::add_tensor(const at::Tensor& tensor, std::string& why_not) {
     why_not = "an argument is not a plain strided tensor";
     return false;
   }
+  if (C10_UNLIKELY(impl->has_named_tensor_meta())) { // the CPU's kernels know what becomes of names
+    why_not = "an argument has named dimensions";
+    return false;
+  }
   if (C10_UNLIKELY(!is_flagos(tensor))) {
     if (!tensor.is_cpu() || tensor.dim() != 0) {
       why_not = "an argument is on " + tensor.device().str();
