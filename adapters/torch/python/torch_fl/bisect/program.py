@@ -6,11 +6,13 @@ import os
 import runpy
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NoReturn
 
 import flagos
 from flagos import _core, plan_listeners
+from torch_fl.bisect import agent
 
 
 class _Registered(BaseException):
@@ -41,12 +43,19 @@ class _Listener:
         """Nothing depends on the plan."""
 
 
+def native(op: str) -> AbstractContextManager[object]:
+    """Within this, native kernels serve `op`; an operator that torch composes is composed if nothing is registered."""
+    if agent.is_composed(op):
+        return nullcontext()
+    return flagos.route({op: "vendor|reference"})
+
+
 def implementation(op: str, impl_id: str, program: str | None, argv: Sequence[str]) -> None:
     """Have the implementation registered: it is already, or `program` is run until it registers it.
 
     Raises RuntimeError if the program does not.
     """
-    if any(one["impl_id"] == impl_id for one in _core.explain(op)["candidates"]):
+    if _is_registered(op, impl_id):
         return
     if program is None or not Path(program).is_file():
         raise RuntimeError(f"{op} has no implementation {impl_id} here, and {program} is no file")
@@ -63,6 +72,12 @@ def implementation(op: str, impl_id: str, program: str | None, argv: Sequence[st
     made = listener.made
     if made is None:
         raise RuntimeError(f"{program} registered no implementation {impl_id} of {op}")
-    flagos.register(
-        op, made.fn, impl_id=impl_id, backend=made.backend, native=made.native, on_request="repro"
-    )
+    if not _is_registered(op, impl_id):  # stopping it has undone it
+        flagos.register(
+            op, made.fn, impl_id=impl_id, backend=made.backend, native=made.native, on_request="repro"
+        )
+    plan_listeners.published()
+
+
+def _is_registered(op: str, impl_id: str) -> bool:
+    return any(one["impl_id"] == impl_id for one in _core.explain(op)["candidates"])

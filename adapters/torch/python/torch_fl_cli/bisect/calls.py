@@ -138,12 +138,14 @@ def _status(repro: Path, timeout: float | None) -> int | None:
 
 _TEXT = '''"""One call of {op}, by {impl} and by {reference}. Written by `flagos bisect`; {said}.
 
-The arguments are in repro.pt. The status is 1 where the results differ or the call fails, and 0 where they are equal.
+The arguments are in repro.pt. The status is 1 where the results differ or the call fails, 0 where they are equal, and 2
+where the call cannot be made here.
 """
 
 import os
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 # As in the search.
@@ -151,36 +153,38 @@ for name, value in {variables}.items():
     os.environ.setdefault(name, value)
 
 OP, IMPL, REFERENCE = {op!r}, {impl!r}, {reference!r}
-PROGRAM, ARGV = {main!r}, {argv!r}
+PROGRAM, ARGV = {main!r}, {argv!r}  # registers the implementation, if nothing else does
 SECONDS = {seconds!r}
 
 
 def main() -> int:
     import torch
     import torch_fl
-    from torch_fl.bisect import agent, measure, program
+    from torch_fl.bisect import measure, program
     from torch_fl.comparing.transfer import Transfer
     from torch_fl.python_kernels import require_operator
 
-    call = torch.load(Path(__file__).with_suffix(".pt"), weights_only=False)
+    saved = torch.load(Path(__file__).with_suffix(".pt"), weights_only=False)
     op = require_operator(OP)
 
-    def run(device):
-        args, kwargs = Transfer(torch.device(device)).tree((call["args"], call["kwargs"]))
+    def call(device):
+        args, kwargs = Transfer(torch.device(device)).tree((saved["args"], saved["kwargs"]))
         result = op(*args, **kwargs)
         torch.flagos.synchronize()
         return measure.flat([result, args, kwargs])
 
-    if REFERENCE == "cpu":
-        expected = run("cpu")
-    elif agent.is_composed(OP):  # before there is an implementation of the whole
-        expected = run("flagos")
-    else:
-        with torch_fl.route({{OP: "vendor|reference"}}):
-            expected = run("flagos")
-    program.implementation(OP, IMPL, PROGRAM, ARGV)
+    try:
+        if REFERENCE == "cpu":
+            expected = call("cpu")
+        else:
+            with program.native(OP):
+                expected = call("flagos")
+        program.implementation(OP, IMPL, PROGRAM, ARGV)
+    except Exception:
+        traceback.print_exc()
+        return 2
     with torch_fl.route({{OP: "impl:" + IMPL}}):
-        actual = run("flagos")
+        actual = call("flagos")
     if len(actual) != len(expected):
         print(f"{{len(actual)}} tensors instead of {{len(expected)}}")
         return 1
@@ -203,7 +207,8 @@ if __name__ == "__main__":
         status = 1
     if status < 0:
         print(f"the call ended the process with signal {{-status}}")
-    sys.exit(1 if status else 0)
+        status = 1
+    sys.exit(status)
 '''
 
 

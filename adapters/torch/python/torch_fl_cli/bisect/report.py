@@ -13,9 +13,9 @@ def lines(found: Found, folder: str) -> list[str]:
     """The report of a search."""
     if found.verdict != "found":
         return [f"{found.said} ({_runs(found.runs)})"]
-    one = "operator makes" if _single(found) else "operators make"
+    one = "makes" if _single(found) else "make"
     told = [
-        f"{sum(len(c['operators']) for c in found.causes)} of {found.operators} {one} the difference, "
+        f"{sum(len(c['operators']) for c in found.causes)} of {found.operators} operators {one} the difference, "
         f"found in {_runs(found.runs)}"
     ]
     for index, cause in enumerate(found.causes, 1):
@@ -66,7 +66,11 @@ def _call(call: dict[str, Any] | None) -> list[str]:
         forward = [line for line in call.get("forward_stack", []) if "/torch/" not in line]
         place = forward or place
     lines += [f"  from {line}" for line in place[-_STACK:]]
-    ended = {0: "does not show it alone: status 0", None: "did not end"}
+    ended = {
+        0: "alone it does not show it: status 0",
+        1: "run, shows it: status 1",
+        None: "run, did not end",
+    }
     status = call["repro_status"]
-    lines.append(f"repro: {call['repro']} ({ended.get(status, f'run: status {status}')})")
+    lines.append(f"repro: {call['repro']} ({ended.get(status, f'could not be run: status {status}')})")
     return lines

@@ -67,7 +67,7 @@ class Session:
         self.command, self.check, self.state, self._tell = command, check, state, tell
         self.routed: dict[str, dict[str, Any]] = {}
         self.program: dict[str, Any] = {}
-        self._used = 0
+        self._used: set[str] = set()  # the runs of the search
         self._seconds: list[float] = []
         self._search: Search | None = None
         self._expected: Path | None = None
@@ -88,11 +88,12 @@ class Session:
         known = self.state.known(key)
         search = watch is None
         if known is not None:
-            self._used += search
-            self._seconds.append(known["seconds"])
-            self._line(key, known, again=True)
+            if search and key not in self._used:
+                self._used.add(key)
+                self._seconds.append(known["seconds"])
+                self._line(key, known, again=True)
             return known
-        if search and self._used >= self.check.max_runs:
+        if search and len(self._used) >= self.check.max_runs:
             raise _Over("too many runs", f"no answer in {self.check.max_runs} runs (--max-runs)")
         folder = self.state.new_folder()
         compare = self._expected if expected else None
@@ -123,7 +124,8 @@ class Session:
             "seconds": round(time.monotonic() - began, 2),
         }
         self.state.add(run)
-        self._used += search
+        if search:
+            self._used.add(key)
         self._seconds.append(run["seconds"])
         self._require_agent(folder, outcome)
         self._line(key, run, again=False)
@@ -180,9 +182,9 @@ class Session:
             candidates = self._candidates()
             causes = self._causes(candidates)
         except _Over as over:
-            return Found(over.verdict, str(over), operators=len(self.routed), runs=self._used)
+            return Found(over.verdict, str(over), operators=len(self.routed), runs=len(self._used))
         said = f"{len(causes)} of {len(candidates)} operators" if len(causes) > 1 else ""
-        return Found("found", said, causes, len(candidates), self._used)
+        return Found("found", said, causes, len(candidates), len(self._used))
 
     def _candidates(self) -> list[str]:
         """The operators to search among, after the runs that show that there is something to find."""
@@ -260,7 +262,7 @@ class Session:
         self._search = None
         causes = []
         for operators in found:
-            outcome = self._outcome(frozenset(operators))
+            outcome = self._set(frozenset(operators))
             causes.append(
                 {
                     "operators": [
@@ -271,14 +273,6 @@ class Session:
                 }
             )
         return causes
-
-    def _outcome(self, keep: frozenset[str]) -> Outcome:
-        # A single candidate that is all of them was run as configured alone.
-        tell, self._tell = self._tell, lambda _: None
-        try:
-            return self._set(keep)
-        finally:
-            self._tell = tell
 
     # ---- what the program's processes wrote
 
