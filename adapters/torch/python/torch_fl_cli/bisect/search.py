@@ -78,9 +78,10 @@ class Search:
         return self._without_spare(found)
 
     def _without_spare(self, found: list[str]) -> list[str]:
-        for item in list(found):
-            if len(found) > 1 and self._fails(fewer := [one for one in found if one != item]):
-                found = fewer
+        for item in found:
+            fewer = [one for one in found if one != item]
+            if self._fails(fewer):
+                return self._without_spare(fewer)
         return found
 
 
