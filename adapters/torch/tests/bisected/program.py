@@ -5,6 +5,7 @@ value, nan, crash, hang, raise, or both (wrong only once all of `WRONG` were cal
 """
 
 import os
+import re
 import signal
 import sys
 import time
@@ -12,17 +13,19 @@ from pathlib import Path
 
 import torch
 
-import flagos
 from flagos import _core, plan_listeners
 
-NAMES = """abs acos acosh asinh atan atan2 ceil cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 floor frac i0
+NAMES = re.findall(
+    r"\S+",
+    """abs acos acosh asinh atan atan2 ceil cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 floor frac i0
 lgamma log log10 log1p log2 logit neg rad2deg reciprocal relu round rsqrt sgn sigmoid sign silu sin sinc sinh
 special_bessel_j0 special_bessel_j1 special_bessel_y0 special_entr special_i0e special_i1 special_log_ndtr special_ndtri
 sqrt tan tanh trunc hardswish hardsigmoid mish softplus elu gelu hardtanh leaky_relu add.Tensor sub.Tensor mul.Tensor
 div.Tensor fmax fmin hypot maximum minimum copysign.Tensor nextafter logaddexp logaddexp2 xlogy.Tensor fmod.Tensor
 remainder.Tensor eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor mm sum mean amax amin cumsum cumprod flip
 roll tril triu prod var.correction std.correction _softmax _log_softmax native_layer_norm index_select gather where.self
-masked_fill.Scalar cat stack clamp""".split()
+masked_fill.Scalar cat stack clamp""",
+)
 PLANTED = os.environ.get("PLANTED", "").split() or NAMES
 WRONG = os.environ.get("WRONG", "").split()
 HOW = os.environ.get("HOW", "value")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from torch_fl.bisect import measure
 from torch_fl.bisect.trial import Trial
 from torch_fl.flagos import marks

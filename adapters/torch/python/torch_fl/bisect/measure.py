@@ -93,8 +93,12 @@ def difference(
         "elements": actual.numel(),
         "beyond": int(beyond.sum()),
         "max_abs": float(gap.max()) if gap.numel() else 0.0,
-        "max_rel": float((gap / a.abs().clamp_min(1e-300))[gap > 0].max()) if bool((gap > 0).any()) else 0.0,
-        "at": [int(i) for i in torch.unravel_index(torch.tensor(worst), gap.shape)] if gap.numel() else [],
+        "max_rel": float((gap / a.abs().clamp_min(1e-300))[gap > 0].max())
+        if bool((gap > 0).any())
+        else 0.0,
+        "at": [int(i) for i in torch.unravel_index(torch.tensor(worst), gap.shape)]
+        if gap.numel()
+        else [],
         "nan_expected": int(nan_a.sum()),
         "nan": int(nan_b.sum()),
         "rtol": used_rtol,

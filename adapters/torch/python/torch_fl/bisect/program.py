@@ -74,7 +74,12 @@ def implementation(op: str, impl_id: str, program: str | None, argv: Sequence[st
         raise RuntimeError(f"{program} registered no implementation {impl_id} of {op}")
     if not _is_registered(op, impl_id):  # stopping it has undone it
         flagos.register(
-            op, made.fn, impl_id=impl_id, backend=made.backend, native=made.native, on_request="repro"
+            op,
+            made.fn,
+            impl_id=impl_id,
+            backend=made.backend,
+            native=made.native,
+            on_request="repro",
         )
     plan_listeners.published()
 

@@ -45,7 +45,7 @@ class Watching:
         self._calls: Counter[str] = Counter()
         self._number = 0
         self._found = False
-        self._excess = 1.0 / measure.FACTOR
+        self._excess = 0.0  # of the worst call within the tolerances
         self._files: dict[int, int] = {}
         if self._watch.compare:
             # The place in the program of a call within a backward pass.
@@ -72,9 +72,7 @@ class Watching:
 
     def _watched(self, op: str, fn: Callable[..., Any], served_by_c: bool) -> Callable[..., Any]:
         overload = python_kernels.require_operator(op)
-        compares = (
-            self._watch.compare and torch.Tag.nondeterministic_seeded not in overload.tags
-        )
+        compares = self._watch.compare and torch.Tag.nondeterministic_seeded not in overload.tags
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if getattr(self._thread, "busy", False):
@@ -145,21 +143,23 @@ class Watching:
     def _compared(
         self, about: dict[str, Any], op: str, pristine: Any, expected: Any, actual: Any
     ) -> None:
-        found = []
+        found: list[dict[str, Any]] = []
         for what, ones, others in (
             ("result", expected[0], measure.flat(actual[0])),
             ("argument", expected[1], measure.flat(actual[1])),
         ):
             if len(ones) != len(others):
                 reason = f"{len(others)} tensors instead of {len(ones)}"
-                found.append({"of": what, "differs": True, "excess": float("inf"), "reason": reason})
+                found.append(
+                    {"of": what, "differs": True, "excess": float("inf"), "reason": reason}
+                )
             for index, (one, other) in enumerate(zip(ones, others, strict=False)):
                 told = measure.difference(one, other, of_a_kernel=True)
                 if told["excess"] > 0.0:
                     found.append({"of": f"{what} {index}", **told})
         excess = max((one["excess"] for one in found), default=0.0)
         differs = any(one["differs"] for one in found)
-        if not differs and excess < 2 * self._excess:
+        if not differs and (excess == 0.0 or excess < 2 * self._excess):
             return
         told = {**about, "differences": found, **_described(*pristine)}
         with self._lock:
@@ -215,7 +215,9 @@ class Watching:
 
 def _device_type(given: Any) -> str:
     """The type of device that the tensors of a call are on: flagos, or the native device's."""
-    types = {leaf.device.type for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)}
+    types = {
+        leaf.device.type for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)
+    }
     for name in ("flagos", native().device_type):
         if name in types:
             return str(name)
@@ -232,7 +234,7 @@ def _copied(args: Any, kwargs: Any) -> Any:
         ),
         None,
     )
-    device = torch.device("cpu") if source == "cpu" else torch.device(source, index)
+    device = torch.device(source if index is None else f"{source}:{index}")
     return Transfer(device, source).tree((args, kwargs))
 
 
@@ -251,7 +253,8 @@ def _described(args: Any, kwargs: Any) -> dict[str, Any]:
     }
     if node is not None:
         told["gradient_of"] = str(node.name())
-        lines = node.metadata.get("traceback_") or []
+        metadata: Any = node.metadata
+        lines = metadata.get("traceback_") or []
         told["forward_stack"] = [line.strip() for line in lines]
     return told
 

@@ -31,7 +31,9 @@ def find(session: Session, cause: dict[str, Any], name: str) -> dict[str, Any]:
     crashes = outcome.kind in ("signal", "timeout")
     worst: dict[str, Any] | None = None
     for compare in (False, True) if crashes else (True, False):
-        run = _watch(session, ops, compare, None, f"{name}, calls {'compared' if compare else 'followed'}")
+        run = _watch(
+            session, ops, compare, None, f"{name}, calls {'compared' if compare else 'followed'}"
+        )
         folder = Path(run["folder"])
         found = _read(folder / "found.json")
         if found is not None and "not_saved" not in found:
@@ -100,9 +102,7 @@ def _crashed(
         if again is None:
             break
         told = again
-    said = (
-        f"call {told['call']} of {told['op']} did not end, but not in every run: its arguments could not be kept"
-    )
+    said = f"call {told['call']} of {told['op']} did not end, but not in every run: its arguments could not be kept"
     return {"kind": "none", "said": said, **told}
 
 

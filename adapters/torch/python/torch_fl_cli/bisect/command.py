@@ -157,7 +157,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--exclude", default="", metavar="OPS", help="never search these: 'mm,*layer_norm*'")
     add("--seed", type=int, default=0, help="of torch, random and numpy (default: 0)")
     add("--max-runs", type=_count, default=100, metavar="N", help="give up after N (default: 100)")
-    add("--state", type=Path, metavar="DIR", help="where the search is kept (default: a new folder)")
+    add(
+        "--state", type=Path, metavar="DIR", help="where the search is kept (default: a new folder)"
+    )
     add("--json", action="store_true", help="print one JSON value instead of text")
     return parser
 

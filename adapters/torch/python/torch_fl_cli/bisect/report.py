@@ -60,7 +60,9 @@ def _call(call: dict[str, Any] | None) -> list[str]:
         if one["differs"] or call["kind"] == "rounding":
             reason = one["reason"] or f"max |Δ| {one['max_abs']:.6g}, relative {one['max_rel']:.3g}"
             lines.append(f"  {one['of']}: {reason}")
-    place = [line for line in call.get("stack", []) if "/torch/" not in line] or call.get("stack", [])
+    place = [line for line in call.get("stack", []) if "/torch/" not in line] or call.get(
+        "stack", []
+    )
     if "gradient_of" in call:
         lines.append(f"  in the backward pass, in {call['gradient_of']}")
         forward = [line for line in call.get("forward_stack", []) if "/torch/" not in line]
@@ -72,5 +74,7 @@ def _call(call: dict[str, Any] | None) -> list[str]:
         None: "run, did not end",
     }
     status = call["repro_status"]
-    lines.append(f"repro: {call['repro']} ({ended.get(status, f'could not be run: status {status}')})")
+    lines.append(
+        f"repro: {call['repro']} ({ended.get(status, f'could not be run: status {status}')})"
+    )
     return lines

@@ -117,7 +117,7 @@ class Session:
             expected=compare,
             stop=lambda: stop(folder),
         )
-        run = {
+        run: dict[str, Any] = {
             "key": key,
             "folder": str(folder),
             "outcome": outcome.as_dict(),
@@ -165,14 +165,19 @@ class Session:
         which = ", ".join(names)
         if len(names) > 3:  # their names are in the run's trial.json
             which = hashlib.sha256(which.encode()).hexdigest()[:8]
-        key = f"{len(keep)} routed ({which})"
-        outcome = Outcome("ok")
+        return self._any(f"{len(keep)} routed ({which})", keep)[0]
+
+    def _any(
+        self, key: str, keep: frozenset[str] | None, expected: bool = True
+    ) -> tuple[Outcome, Path]:
+        """The outcome of a run, or of the first that fails of as many as `--repeat` says; and the run's folder."""
         for attempt in range(self.check.repeat):
-            run = self.trial(key if attempt == 0 else f"{key} again {attempt}", keep)
-            outcome = Outcome(**run["outcome"])
+            name = key if attempt == 0 else f"{key}, time {attempt + 1}"
+            run = self.trial(name, keep, expected=expected)
+            outcome, folder = Outcome(**run["outcome"]), Path(run["folder"])
             if outcome.fails:
                 break
-        return outcome
+        return outcome, folder
 
     # ---- the search
 
@@ -190,32 +195,30 @@ class Session:
         """The operators to search among, after the runs that show that there is something to find."""
         check = self.check
         who = "native" if check.reference == "native" else check.reference
-        first = self.trial(f"all routed to {who}", frozenset(), expected=False)
-        self._see(Path(first["folder"]))
-        outcome = Outcome(**first["outcome"])
+        outcome, first = self._any(f"all routed to {who}", frozenset(), expected=False)
+        self._see(first)
         if outcome.fails:
             raise _Over(
                 "native fails",
                 f"the program fails with every operator routed to {who}, too ({outcome.detail}): no route is to blame",
             )
-        self._require_reference(Path(first["folder"]))
+        self._require_reference(first)
         if check.compare is not None or check.nan:
-            self._require_marks(Path(first["folder"]))
+            self._require_marks(first)
         if check.compare is not None:
-            self._expected = Path(first["folder"])
-            second = Outcome(**self.trial(f"all routed to {who}, again", frozenset())["outcome"])
+            self._expected = first
+            second, _ = self._any(f"all routed to {who}, again", frozenset())
             if second.fails:
                 raise _Over(
                     "not reproducible",
                     f"two runs with every operator routed to {who} differ ({second.detail}): fix what is random, or "
                     "tolerate it with --rtol and --atol",
                 )
-        configured = self.trial("routed as configured", None)
-        self._see(Path(configured["folder"]))
-        failure = Outcome(**configured["outcome"])
+        failure, configured = self._any("routed as configured", None)
+        self._see(configured)
         if not failure.fails:
             raise _Over("passes", "the program passes with the routes that are configured")
-        called = self._called(Path(configured["folder"]))
+        called = self._called(configured)
         left_out = self._left_out(called)
         candidates = [op for op in called if op not in left_out]
         if not candidates:
@@ -244,10 +247,12 @@ class Session:
                 f"the program passes once {_names(left_out)} stay on {who}; --random searches operators that draw "
                 "random numbers, too",
             )
-        again = Outcome(**self.trial("routed as configured, again", None)["outcome"])
+        again, _ = self._any("routed as configured, again", None)
         every = sorted(self.routed)
         if again.fails and len(every) > len(candidates) and self._set(frozenset(every)).fails:
-            self._tell(f"other operators are needed for it: all {len(every)} that are routed are searched")
+            self._tell(
+                f"other operators are needed for it: all {len(every)} that are routed are searched"
+            )
             return every
         raise _Over(
             "not reproducible",
@@ -266,7 +271,10 @@ class Session:
             causes.append(
                 {
                     "operators": [
-                        {"op": op, **{k: self.routed.get(op, {}).get(k) for k in ("impl", "backend")}}
+                        {
+                            "op": op,
+                            **{k: self.routed.get(op, {}).get(k) for k in ("impl", "backend")},
+                        }
                         for op in operators
                     ],
                     "outcome": outcome.as_dict(),

@@ -59,18 +59,18 @@ class State:
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Hold the folder. Raises CommandError if another search is in it, running or not."""
-        if self.folder.exists() and not (self.folder / _NAME).exists():
-            if not self.folder.is_dir() or any(self.folder.iterdir()):
-                raise CommandError(
-                    f"{self.folder} exists, and is no state of `flagos bisect`",
-                    "name another folder with --state",
-                )
+        if not (self.folder / _NAME).exists() and self._is_used():
+            raise CommandError(
+                f"{self.folder} exists, and is no state of `flagos bisect`",
+                "name another folder with --state",
+            )
         self._require_same()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CommandError(
-                f"{self.folder} cannot be made: {error.strerror}", "name another folder with --state"
+                f"{self.folder} cannot be made: {error.strerror}",
+                "name another folder with --state",
             ) from error
         with (self.folder / "lock").open("w") as lock:
             try:
@@ -83,6 +83,9 @@ class State:
             self._require_same()
             self._write()
             yield
+
+    def _is_used(self) -> bool:
+        return self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir()))
 
     def _require_same(self) -> None:
         path = self.folder / _NAME
