@@ -50,7 +50,8 @@ def difference(
 ) -> dict[str, Any]:
     """The difference of two tensors on the CPU, and whether it is beyond the tolerances (`differs`).
 
-    NaN in the same place is equal. `max_abs` and `max_rel` are over places where both are finite. `excess` is the
+    NaN in the same place is equal. `max_abs` is over places where both are finite, `max_rel` over
+    those of them where zero is not expected. `excess` is the
     largest difference, in units of what is tolerated: above 1 it `differs`. The result of a kernel is judged by
     its own scale: small elements of a sum of large numbers differ by as much as its large elements do.
     """
@@ -85,6 +86,7 @@ def difference(
     # Integers are compared as they are: float64 would round differences of large ones away.
     alike = expected == actual if whole else (a == b) | (nan_a & nan_b)
     beyond = ~alike & (~finite | (gap > limit) | whole)
+    known = finite & (a != 0)
     worst = int(gap.argmax()) if gap.numel() else 0
     of_limit = torch.where(gap > 0, gap / limit, torch.zeros((), dtype=torch.float64))
     excess = float(of_limit.max()) if gap.numel() else 0.0
@@ -93,9 +95,7 @@ def difference(
         "elements": actual.numel(),
         "beyond": int(beyond.sum()),
         "max_abs": float(gap.max()) if gap.numel() else 0.0,
-        "max_rel": float((gap / a.abs().clamp_min(1e-300))[gap > 0].max())
-        if bool((gap > 0).any())
-        else 0.0,
+        "max_rel": float((gap[known] / a.abs()[known]).max()) if bool(known.any()) else 0.0,
         "at": [int(i) for i in torch.unravel_index(torch.tensor(worst), gap.shape)]
         if gap.numel()
         else [],

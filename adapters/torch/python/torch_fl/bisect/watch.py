@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import threading
 import traceback
 from collections import Counter
@@ -30,6 +31,7 @@ from torch_fl.bisect.trial import Trial
 from torch_fl.comparing.transfer import Transfer
 from torch_fl.native import native
 
+_FRAME = re.compile(r'File "(.+)", line (\d+), in (\S+)\s*([^\n]*)')  # as the traceback module prints one
 _BEGUN = 512  # bytes of the record of the last call
 _HERE = Path(__file__).resolve().parents[1]
 
@@ -255,7 +257,8 @@ def _described(args: Any, kwargs: Any) -> dict[str, Any]:
         told["gradient_of"] = str(node.name())
         metadata: Any = node.metadata
         lines = metadata.get("traceback_") or []
-        told["forward_stack"] = [line.strip() for line in lines]
+        found = [frame for line in lines if (frame := _FRAME.match(line.strip()))]
+        told["forward_stack"] = ["{}:{} in {}: {}".format(*frame.groups()) for frame in found]
     return told
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pprint
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from torch_fl_cli.bisect.state import variables
 
 #: Every call goes through Python, and ends before the next begins.
 _WATCHED = {"FLAGOS_REPLAY": "0", "CUDA_LAUNCH_BLOCKING": "1", "ASCEND_LAUNCH_BLOCKING": "1"}
+#: What errors say after which the device is lost.
+_LOST = re.compile("CUDA error|illegal memory access|device-side assert|vector core exception")
 _SAVES = 3  # runs in which the call that does not end may turn out to be another one
 _REPRO_SECONDS = 600
 
@@ -28,7 +31,7 @@ def find(session: Session, cause: dict[str, Any], name: str) -> dict[str, Any]:
     if not any(op.startswith("aten::") for op in ops):
         return {"kind": "none", "said": "calls are compared of operators of torch alone"}
     # A crash may depend on where memory is, which copies of arguments change: it is looked for without first.
-    crashes = outcome.kind in ("signal", "timeout")
+    crashes = outcome.kind in ("signal", "timeout") or bool(_LOST.search(outcome.detail))
     worst: dict[str, Any] | None = None
     for compare in (False, True) if crashes else (True, False):
         run = _watch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -17,6 +18,7 @@ from typing import Any
 from flagos.cli.output import CommandError
 
 _LAST = 4000  # bytes of standard error that a reason is looked for in
+_ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -121,11 +123,15 @@ def _ended(status: int, folder: Path) -> Outcome | None:
 
 
 def last_line(path: Path) -> str:
-    """The last line of a file that is not empty, shortened."""
+    """The last line of a file that names an error, or else is not empty; shortened.
+
+    Torch's errors of a device go on with advice.
+    """
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _LAST))
         lines = file.read().decode("utf-8", "replace").strip().splitlines()
-    return lines[-1].strip()[:160] if lines else ""
+    named = [line for line in lines if _ERROR.match(line)]
+    return (named or lines)[-1].strip()[:160] if lines else ""
 
 
 class _Marks:
