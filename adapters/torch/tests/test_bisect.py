@@ -347,7 +347,10 @@ def test_a_call_of_a_backward_pass_has_its_place_in_the_forward_pass(bisect: Bis
     assert operators(told) == [["tanh_backward"]]
     call = told["causes"][0]["call"]
     assert call["gradient_of"] == "TanhBackward0"
-    assert any(line.endswith("backward.py:5 in <module>: y = torch.tanh(x.t())") for line in call["forward_stack"])
+    assert any(
+        line.endswith("backward.py:5 in <module>: y = torch.tanh(x.t())")
+        for line in call["forward_stack"]
+    )
     assert call["repro_status"] == 1
 
 

@@ -31,7 +31,9 @@ from torch_fl.bisect.trial import Trial
 from torch_fl.comparing.transfer import Transfer
 from torch_fl.native import native
 
-_FRAME = re.compile(r'File "(.+)", line (\d+), in (\S+)\s*([^\n]*)')  # as the traceback module prints one
+_FRAME = re.compile(
+    r'File "(.+)", line (\d+), in (\S+)\s*([^\n]*)'
+)  # as the traceback module prints one
 _BEGUN = 512  # bytes of the record of the last call
 _HERE = Path(__file__).resolve().parents[1]
 
