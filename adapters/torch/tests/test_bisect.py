@@ -149,7 +149,8 @@ def test_the_status_is_a_check_of_its_own(bisect: Bisect) -> None:
     ("how", "kind", "detail"),
     [
         ("crash", "crashed", "ended by SIGSEGV"),
-        ("raise", "raised", "illegal memory access"),
+        ("raise", "raised", "RuntimeError: no such configuration"),
+        ("lost", "crashed", "RuntimeError: an illegal memory access was encountered"),
         ("hang", "crashed", "did not end in"),
     ],
 )
@@ -157,7 +158,7 @@ def test_a_call_that_does_not_end_is_kept_before_it_begins(
     bisect: Bisect, how: str, kind: str, detail: str
 ) -> None:
     options = ("--timeout", "15") if how == "hang" else ()
-    planted = "native_layer_norm" if how == "hang" else "exp native_layer_norm"
+    planted = "exp native_layer_norm" if how == "crash" else "native_layer_norm"
     told = bisect(*options, status=0, WRONG="native_layer_norm", HOW=how, PLANTED=planted)
     assert operators(told) == [["native_layer_norm"]]
     assert detail in told["causes"][0]["outcome"]["detail"]

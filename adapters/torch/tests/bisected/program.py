@@ -1,7 +1,7 @@
 """A program whose operators are served by Python kernels, some of which are wrong; run by `flagos bisect`.
 
 `PLANTED` names the operators (all of `NAMES` otherwise), `WRONG` those whose kernels are wrong, and `HOW`:
-value, nan, crash, hang, raise, or both (wrong only once all of `WRONG` were called).
+value, nan, crash, hang, raise, lost, or both (wrong only once all of `WRONG` were called).
 """
 
 import os
@@ -48,8 +48,11 @@ def kernel_of(name):
             os.kill(os.getpid(), signal.SIGSEGV)
         if HOW == "hang":
             time.sleep(3600)
-        if HOW == "raise":
+        if HOW == "lost":
+            torch.save = None  # as of a device that is lost, nothing can be saved any more
             raise RuntimeError("an illegal memory access was encountered")
+        if HOW == "raise":
+            raise RuntimeError("no such configuration")
         result = native(*args, **kwargs)
         first = result[0] if isinstance(result, tuple) else result
         if HOW == "both" and not called.issuperset(WRONG):

@@ -12,7 +12,6 @@ folder, each written at once, because the process may crash:
 from __future__ import annotations
 
 import atexit
-import hashlib
 import json
 import os
 import sys
@@ -185,8 +184,3 @@ def _write(path: Path, value: Any) -> None:
     beside = path.with_name(f".{path.name}")
     beside.write_text(json.dumps(value))
     beside.replace(path)
-
-
-def plan_hash() -> str:
-    """A hash of the plan of this process."""
-    return hashlib.sha256(_core.plan_lock().encode()).hexdigest()

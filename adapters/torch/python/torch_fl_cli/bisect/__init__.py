@@ -2,7 +2,8 @@
 
 Modules: `search` (delta debugging over sets), `process` (one run of the program), `state` (what is known so far, on
 disk), `session` (the search over the plan), `calls` (the call that differs), `report` (what was found, in words).
-None of them imports torch: the program runs in processes of its own, with `torch_fl.bisect` in them.
+None of them imports torch but `plan`, which is a process of its own. So is every run of the program, with
+`torch_fl.bisect` in it.
 """
 
 from __future__ import annotations

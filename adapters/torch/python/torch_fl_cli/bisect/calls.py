@@ -24,6 +24,10 @@ _SAVES = 3  # runs in which the call that does not end may turn out to be anothe
 _REPRO_SECONDS = 600
 
 
+#: Runs whose calls are compared take longer.
+_PATIENCE = 5.0
+
+
 def find(session: Session, cause: dict[str, Any], name: str) -> dict[str, Any]:
     """What is known of the call: with `kind` differs, raised, crashed, rounding, replayed or none; and its repro."""
     ops = frozenset(one["op"] for one in cause["operators"])
@@ -70,6 +74,7 @@ def _watch(
         watch={"ops": sorted(ops), "compare": compare, "save": save},
         environment=_WATCHED,
         stop=lambda folder: (folder / "found.json").exists(),
+        patience=_PATIENCE if compare else 1.0,
     )
 
 

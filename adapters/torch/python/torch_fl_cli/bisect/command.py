@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
         )
     check = _check(options)
     with _interruptible():
-        told = run_module("torch_fl.bisect.plan", timeout=_PLAN_SECONDS)
+        told = run_module("torch_fl_cli.bisect.plan", timeout=_PLAN_SECONDS)
         plan = told.report("plan")
         if plan is None:
             raise CommandError(

@@ -83,8 +83,9 @@ class Session:
         environment: dict[str, str] | None = None,
         stop: Callable[[Path], bool] = lambda _: False,
         expected: bool = True,
+        patience: float = 1.0,
     ) -> dict[str, Any]:
-        """The run called `key`, from the state if it was made before."""
+        """The run called `key`, from the state if it was made before. It may take `patience` times the time-out."""
         known = self.state.known(key)
         search = watch is None
         if known is not None:
@@ -113,7 +114,7 @@ class Session:
             folder,
             trial,
             environment=environment or {},
-            timeout=self.check.timeout,
+            timeout=None if self.check.timeout is None else patience * self.check.timeout,
             expected=compare,
             stop=lambda: stop(folder),
         )

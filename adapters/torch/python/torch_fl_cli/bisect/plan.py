@@ -1,7 +1,8 @@
-"""`python -m torch_fl.bisect.plan` reports the plan of a process that does nothing, and the versions behind it."""
+"""`python -m torch_fl_cli.bisect.plan` reports the plan of a process that does nothing, and the versions behind it."""
 
 from __future__ import annotations
 
+import hashlib
 from importlib.metadata import PackageNotFoundError, version
 
 from flagos.doctor.process import report
@@ -20,9 +21,10 @@ def _versions() -> dict[str, str]:
 def main() -> None:
     """Print the report."""
     import torch_fl  # noqa: F401  registers the operators
-    from torch_fl.bisect.agent import plan_hash
+    from flagos import _core
 
-    report("plan", plan=plan_hash(), versions=_versions())
+    plan = hashlib.sha256(_core.plan_lock().encode()).hexdigest()
+    report("plan", plan=plan, versions=_versions())
 
 
 if __name__ == "__main__":
