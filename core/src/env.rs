@@ -117,6 +117,9 @@ declare! {
     MAX_CPU_FALLBACK: "FLAGOS_MAX_CPU_FALLBACK", VarKind::Limit, "`unlimited`", Routing,
         "How many times operators may fall back to the CPU before a fallback is an error.";
 
+    BISECT: "FLAGOS_BISECT", VarKind::Path, "none", Routing,
+        "The description of one run of `flagos bisect`, which sets this variable for the programs it runs.";
+
     LOG: "FLAGOS_LOG", VarKind::Text, "`warn`", Logging,
         "The lowest level that is reported (`off`, `error`, `warn`, `info`, `debug`, `trace`), or a list with levels per module: `info,flagos_core::runtime=trace`.";
     LOG_DISPATCH: "FLAGOS_LOG_DISPATCH", VarKind::Flag, "`0`", Logging,

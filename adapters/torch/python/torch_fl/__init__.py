@@ -45,7 +45,12 @@ def _register_or_wait() -> None:
     _register.require_what_is_installed()
 
     from torch_fl import waiting
+    from torch_fl.bisect import trial
 
+    if trial.asked():
+        from torch_fl.bisect import seeds
+
+        seeds.fix(trial.current().seed)
     if waiting.is_asked():
         _register.register()
     else:

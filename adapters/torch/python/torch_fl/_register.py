@@ -108,17 +108,24 @@ def open_extension() -> None:
 
 
 def _register_kernels() -> None:
-    from flagos import _core
+    from flagos import _core, plan_listeners
     from torch_fl import _C
     from torch_fl.aten import routing
+    from torch_fl.bisect import trial
     from torch_fl.flaggems import implementations
     from torch_fl.native import native
 
     _core.set_shipped_config(str(Path(__file__).with_name("backends.conf")))
     native()  # raises for a vendor that this torch cannot reach
     _C.register(_core.api_capsule())
+    if trial.asked():
+        from torch_fl.bisect import agent
+
+        agent.start()
     routing.declare_native_implementations()
     implementations.register()
+    if trial.asked():
+        plan_listeners.published()
 
 
 def _name_device() -> None:

@@ -84,7 +84,7 @@ def declare_native_implementations() -> None:
     plan_listeners.join(TorchListener())
 
 
-_COMPOSITE_KEYS = (
+COMPOSITE_KEYS = (
     "CompositeImplicitAutograd",
     "CompositeExplicitAutograd",
     "CompositeExplicitAutogradNonFunctional",
@@ -102,7 +102,7 @@ def _composite_operators(prefix: str) -> set[str]:
         for name in torch._C._dispatch_get_all_op_names()
         if name.startswith(prefix)
         and not has_kernel(name, "PrivateUse1")
-        and any(has_kernel(name, key) for key in _COMPOSITE_KEYS)
+        and any(has_kernel(name, key) for key in COMPOSITE_KEYS)
     }
 
 

@@ -50,6 +50,7 @@ from torch_fl.flagos.graphs import (
     is_current_stream_capturing,
     make_graphed_callables,
 )
+from torch_fl.flagos.marks import mark
 from torch_fl.flagos.memory import (
     empty_cache,
     host_memory_stats,
@@ -128,6 +129,7 @@ __all__ = [
     "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
+    "mark",
     "max_memory_allocated",
     "max_memory_reserved",
     "maybe_exchange_device",

@@ -5,11 +5,12 @@ functions and the chosen one), `attachment` (a function in the dispatcher), `cap
 (the recording of a call), `recording` (whether calls are recorded), `replay` (statistics and control of recordings).
 """
 
-from torch_fl.python_kernels.attachment import calls, require_operator, reset_calls
+from torch_fl.python_kernels.attachment import Implementation, calls, require_operator, reset_calls
 from torch_fl.python_kernels.implementations import (
     choose,
     implemented_operators,
     limit,
+    observe,
     refuse_recordings,
     register,
     served_natively,
@@ -17,10 +18,12 @@ from torch_fl.python_kernels.implementations import (
 )
 
 __all__ = [
+    "Implementation",
     "calls",
     "choose",
     "limit",
     "implemented_operators",
+    "observe",
     "register",
     "refuse_recordings",
     "require_operator",

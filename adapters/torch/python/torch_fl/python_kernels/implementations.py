@@ -25,6 +25,8 @@ _lock = threading.RLock()
 _implementations: dict[str, dict[str, Implementation]] = {}
 _attached: dict[str, _Attachment] = {}
 _never_recorded: set[str] = set()
+Observer = Callable[[str, Implementation | None], Implementation | None]
+_observer: Observer | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,17 @@ def unregister(op: str, impl_id: str) -> None:
         _implementations.get(op, {}).pop(impl_id, None)
 
 
+def observe(observer: Observer) -> None:
+    """Let `observer(op, chosen)` decide what is attached in place of `chosen`, which is None for the native kernel.
+
+    It is asked whenever the plan chooses anew; within what it returns, the operator itself means the native kernel.
+    One process has one observer: it is meant for tools, before anything is attached.
+    """
+    global _observer
+    with _lock:
+        _observer = observer
+
+
 def implemented_operators() -> list[str]:
     """Operators that have at least one implementation."""
     with _lock:
@@ -95,6 +108,9 @@ def choose(op: str, impl_id: str | None) -> None:
     """Make the implementation `impl_id` serve `op`, or the native kernel if it is None or not registered."""
     with _lock:
         chosen = _implementations.get(op, {}).get(impl_id) if impl_id is not None else None
+        if _observer is not None:
+            chosen = _observer(op, chosen)
+            impl_id = impl_id if chosen is None else impl_id or chosen.backend
         attached = _attached.get(op)
         if attached is not None:
             if chosen is not None and attached.impl_id == impl_id:
