@@ -127,7 +127,9 @@ def _name_device() -> None:
     _unavailable.uninstall()
     torch.utils.rename_privateuse1_backend(DEVICE)
     from torch_fl import flagos
+    from torch_fl.flagos import late_names
 
+    late_names.provide("record", _record)
     waiting.uninstall()
     torch._register_device_module(DEVICE, flagos)
     # `import torch.flagos.amp` must give the module `torch_fl.flagos.amp`, not a second copy of it.
@@ -145,3 +147,9 @@ def _name_device() -> None:
     native().install()
     for module in (data_parallel, dlpack, module_moves, profiler, sharing, on_import):
         module.install()
+
+
+def _record() -> object:
+    from torch_fl.records import recorder
+
+    return recorder.record
