@@ -69,7 +69,7 @@ class Function:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.told is not None or self.only:
-            held = envelope.holding(self._overload, args, kwargs)
+            held = envelope.holding(self._overload, args, kwargs, self.only)
             if broken := [name for name in self.only if name not in held]:
                 # Not told: it is not known here what the function makes of it.
                 raise UnsupportedError(f"it was verified only where {envelope.meaning(broken[0])}")
@@ -94,7 +94,8 @@ class Function:
         if not writes and _is_of(result, args):
             raise self._declines("FlagGems returns an argument")
         if writes and not _takes_native_tensors():
-            return _in_arguments(self._overload, result, args, kwargs)
+            op = python_kernels.require_operator(f"aten::{self._overload}")
+            return in_arguments(op, result, args, kwargs)
         return result
 
     def _declines(self, reason: str) -> UnsupportedError:
@@ -122,15 +123,17 @@ def _takes_native_tensors() -> bool:
     return native().device_type is not None
 
 
-def _in_arguments(overload: str, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def in_arguments(
+    op: torch._ops.OpOverload, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The written arguments, with the results in them, where they are the operator's results."""
-    schema = python_kernels.require_operator(f"aten::{overload}")._schema
+    schema = op._schema
     targets = [
         args[place] if place < len(args) else kwargs.get(argument.name)
         for place, argument in enumerate(schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
-    if len(targets) != len(schema.returns):
+    if not targets or len(targets) != len(schema.returns):
         return result
     results = result if isinstance(result, (list, tuple)) else (result,)
     for target, made in zip(targets, results, strict=False):
@@ -185,6 +188,11 @@ def limit(overload: str, only: Iterable[str]) -> None:
         return
     impl_id = f"{BACKEND}.{_registered[overload]}"
     python_kernels.limit(f"aten::{overload}", impl_id, envelope.ordered(only))
+
+
+def conditions(overload: str) -> frozenset[str]:
+    """The conditions within which an overload is verified and serves, sizes apart."""
+    return tables.only(overload) | {envelope.ORDINARY}
 
 
 def usable(overload: str) -> bool:
