@@ -11,7 +11,7 @@ import torch
 
 from flagos import UnsupportedError, _core, plan_listeners
 from torch_fl import python_kernels
-from torch_fl.flaggems import envelope, interpreted, meta, package, tables
+from torch_fl.flaggems import envelope, interpreted, meta, package, sizes, tables
 from torch_fl.flaggems.parts import PARTS
 from torch_fl.native import native
 
@@ -56,7 +56,8 @@ class Function:
 
     On a vendor whose devices have another type in torch, the shim checks the conditions within which the function was
     verified, and writes results into arguments. Elsewhere the function gets flagos tensors, and both are done here:
-    it serves no call that breaks a condition of `only`.
+    it serves no call that breaks a condition of `only`. `refuses` is asked of every call that comes from Python, and
+    says why it is not to be served.
     """
 
     def __init__(self, overload: str, given: Callable[..., Any] | None = None) -> None:
@@ -66,6 +67,7 @@ class Function:
         self.told: Callable[[envelope.Holding], None] | None = None
         self.declined: Callable[[str], None] | None = None
         self.only: list[str] = []
+        self.refuses: Callable[[tuple[Any, ...], dict[str, Any]], str | None] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.told is not None or self.only:
@@ -75,6 +77,8 @@ class Function:
                 raise UnsupportedError(f"it was verified only where {envelope.meaning(broken[0])}")
             if self.told is not None:
                 self.told(held)
+        if self.refuses is not None and (reason := self.refuses(args, kwargs)) is not None:
+            raise self._declines(reason)
         writes = _mutates(self._overload)
         if writes or self._overload in meta.READING:
             refused = meta.refusal(self._overload, args, kwargs)
@@ -238,6 +242,8 @@ def register() -> None:
         function = _functions[overload] = Function(overload, of_parts.get(overload))
         unusable = _unusable(overload)
         only = envelope.ordered(tables.only(overload))
+        if (of_sizes := tables.size_condition(overload)) is not None:
+            only.append(of_sizes)
         _core.register_impl(
             op,
             f"{BACKEND}.{name}",
@@ -246,11 +252,15 @@ def register() -> None:
             backend=BACKEND,
             unavailable_reason=unusable,
             on_request=None if unusable else tables.not_by_default(overload),
-            only=[(name, envelope.meaning(name)) for name in only],
+            only=[(_short(name), envelope.meaning(name)) for name in only],
             verdict=tables.told(overload),
         )
         _registered[overload] = name
         if unusable is None:
+            if tables.policy() == tables.ON_USE and tables.verified_sizes(overload):
+                from torch_fl.flaggems import on_use  # starts processes, so only where it is wanted
+
+                function.refuses = on_use.Admission(overload).refusal
             by_shim = _takes_native_tensors()
             function.only = [] if by_shim else only
             given = tuple(only) if by_shim else ()
@@ -260,6 +270,11 @@ def register() -> None:
                 )
             )
     plan_listeners.published()
+
+
+def _short(condition: str) -> str:
+    """What the plan calls a condition."""
+    return sizes.PREFIX.strip() if condition.startswith(sizes.PREFIX) else condition
 
 
 def _takes_a_device(overload: str) -> bool:

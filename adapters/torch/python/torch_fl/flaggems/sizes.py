@@ -37,9 +37,14 @@ def classes(call: Call) -> Classes:
 
     places = {name: place for place, name in enumerate(envelope.argument_names(call.overload))}
     given = [*enumerate(call.args), *((places[n], value) for n, value in call.kwargs.items())]
+    return of_shapes((place, _shapes(value)) for place, value in given)
+
+
+def of_shapes(arguments: Iterable[tuple[int, list[tuple[int, ...]]]]) -> Classes:
+    """The classes of a call whose arguments have tensors of these shapes, by their places."""
     found: Classes = {}
-    for place, value in given:
-        for shape in _shapes(value):
+    for place, shapes in arguments:
+        for shape in shapes:
             columns = shape[-1] if shape else 1
             elements = math.prod(shape)
             rows = elements // columns if columns else 0

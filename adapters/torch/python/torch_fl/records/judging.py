@@ -33,6 +33,7 @@ class Outcome:
     sizes: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     configurations: int = 1  # tried
     lost: bool = False  # whether the device was lost
+    compared: bool = False  # whether it FAILED by its results alone: nothing else was read or written
 
 
 def judge(
@@ -100,7 +101,7 @@ def _judge(call: Call, every_config: bool, told: Callable[[str], None], red_zone
             if verdict != STRICT and not random and _as_close(call, op, inputs, device, expected, made):
                 verdict, why = STRICT, ""
         if verdict is not None and (found.verdict is None or worse(verdict, found.verdict)):
-            found.verdict, found.why = verdict, why
+            found.verdict, found.why, found.compared = verdict, why, not wrong
             if why and number:
                 found.why += f" (by configuration {number}: {'; '.join(choice.told)[:200]})"
         number += 1
