@@ -31,9 +31,10 @@ def _doubled(x, y, n, beyond, BLOCK: tl.constexpr):
 
 
 def _neg(x: torch.Tensor, beyond: int) -> torch.Tensor:
-    y = torch.empty_like(x)
-    _doubled[(triton.cdiv(x.numel() + 1, 64),)](x, y, x.numel(), beyond, BLOCK=64)
-    return y.mul_(-0.5)
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    given = x.contiguous()
+    _doubled[(triton.cdiv(x.numel() + 1, 64),)](given, y, x.numel(), beyond, BLOCK=64)
+    return torch.empty_like(x).copy_(y.mul_(-0.5))
 
 
 def negated(x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Recorded calls: what red zones, configurations and sizes tell of a kernel; `verify-on-use`; the conditions on sizes."""
+"""Recorded calls: red zones, configurations and sizes; `verify-on-use`; the conditions on sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from torch_fl.flaggems import envelope, implementations, package, sizes, tables
+from torch_fl.flaggems import envelope, package, sizes, tables
 from torch_fl.records import files, judging, ladder, sanitizer, verifying
 from torch_fl.records.facts import Call, TensorFacts, contiguous
 from torch_fl.records.verifying import How
@@ -55,8 +55,8 @@ def test_red_zones(served_by: Any, kernel: str, given: Call, said: str) -> None:
     found = judging.judge(given)
     assert found.verdict == (tables.FAILED if said else tables.STRICT), found
     assert said in found.why
-    if said:  # the control: without red zones it is not noticed, as by the samples of a database
-        assert judging.judge(given, red_zones=False).verdict != tables.FAILED or "reads" in said
+    if kernel == "writes_its_argument":  # the control: without red zones it is not noticed
+        assert judging.judge(given, red_zones=False).verdict == tables.STRICT
 
 
 def test_bytes_between_the_elements_of_a_view_are_red(served_by: Any) -> None:
@@ -81,25 +81,34 @@ def test_what_is_written_in_place_is_compared_and_the_rest_is_not_touched(served
     given = call("neg_", facts(6, 7, strides=(8, 1)))
     served_by("neg_", lambda x: x.copy_(-x))
     assert judging.judge(given).verdict == tables.STRICT
-    served_by("neg_", lambda x: x.as_strided((48,), (1,)).neg_() and x)
+    served_by("neg_", lambda x: [x.as_strided((48,), (1,)).neg_(), x][1])
     assert "writes outside `self`" in judging.judge(given).why
 
 
 def test_indices_stay_within_their_bounds() -> None:
     table, index = facts(5, 3), facts(4, 6, dtype=torch.int64)
     assert judging.judge(call("embedding", table, index)).verdict == tables.STRICT
-    assert judging.judge(call("gather", facts(6, 4), 1, facts(6, 9, dtype=torch.int64))).verdict == tables.STRICT
+    assert (
+        judging.judge(call("gather", facts(6, 4), 1, facts(6, 9, dtype=torch.int64))).verdict
+        == tables.STRICT
+    )
 
 
 def test_layer_norm_backward_of_three_dimensions_is_found() -> None:
     """FlagGems 5.0.2 takes the first dimension for the rows, and writes gradients of all others beyond the weight's."""
     fp32 = facts(2, 4, 8), facts(2, 4, 1), facts(8)
     x, rows, weight = fp32
-    given = call("native_layer_norm_backward", x, x, (8,), rows, rows, weight, weight, (True, True, True))
+    given = call(
+        "native_layer_norm_backward", x, x, (8,), rows, rows, weight, weight, (True, True, True)
+    )
     found = judging.judge(given)
-    assert found.verdict == tables.FAILED and "it writes outside the memory number" in found.why, found
+    assert found.verdict == tables.FAILED and "it writes outside the memory number" in found.why, (
+        found
+    )
     x, rows = facts(6, 8), facts(6, 1)
-    given = call("native_layer_norm_backward", x, x, (8,), rows, rows, weight, weight, (True, True, True))
+    given = call(
+        "native_layer_norm_backward", x, x, (8,), rows, rows, weight, weight, (True, True, True)
+    )
     assert judging.judge(given).verdict == tables.STRICT
 
 
@@ -118,7 +127,9 @@ def test_a_kernel_that_is_wrong_from_some_size_on(
     assert bool(rows >> sizes.size_class(1024) & 1) == (not verdict and shape[0] == 1024)
     if verdict:
         assert "neg(float32[1024,4]): Tensor-likes are not close" in found["first"]
-        entry = verifying.merged("neg", {"verdict": "STRICT", "cases": 1, "first": None}, found, "x")
+        entry = verifying.merged(
+            "neg", {"verdict": "STRICT", "cases": 1, "first": None}, found, "x"
+        )
         assert entry["verdict"] == tables.STRICT and "1024" in entry["beyond"]
         known = sizes.from_table("neg", entry["sizes"])
         assert not sizes.holds(known, sizes.classes(call("neg", facts(1024, 4))))
@@ -130,14 +141,18 @@ def test_wrong_results_may_have_conditions_and_wrong_writes_have_none(served_by:
     served_by("neg", lambda x: kernels.negated(x.as_strided(x.shape, contiguous(tuple(x.shape)))))
     found = verifying.check("neg", calls, How())
     assert found["verdict"] == tables.STRICT and found["only"] == ["contiguous"], found
-    served_by("neg", lambda x: kernels.negated(x) if x.is_contiguous() else kernels.written_beyond(x))
+    served_by(
+        "neg", lambda x: kernels.negated(x) if x.is_contiguous() else kernels.written_beyond(x)
+    )
     assert verifying.check("neg", calls, How())["verdict"] == tables.FAILED
 
 
 def test_smaller_calls_keep_equal_sizes_equal() -> None:
     x, weight = facts(8, 256, 768, dtype=torch.bfloat16), facts(768)
     given = call("native_layer_norm", x, (768,), weight, weight, 1e-5)
-    shapes = [[one.shape for one in made.tensors()] + [made.args[1]] for made in ladder.smaller(given)]
+    shapes = [
+        [one.shape for one in made.tensors()] + [made.args[1]] for made in ladder.smaller(given)
+    ]
     assert shapes[0] == [(8, 64, 192), (192,), (192,), (192,)]
     assert shapes[-1] == [(8, 8, 8), (8,), (8,), (8,)]
     transposed = call("mm", facts(64, 128), facts(128, 32, strides=(1, 128)))
@@ -148,14 +163,25 @@ def test_smaller_calls_keep_equal_sizes_equal() -> None:
 
 
 def test_classes_of_sizes() -> None:
-    assert [sizes.size_class(n) for n in (0, 1, 3, 4, 15, 16, 4095, 4096)] == [0, 0, 0, 1, 1, 2, 5, 6]
+    assert [sizes.size_class(n) for n in (0, 1, 3, 4, 15, 16, 4095, 4096)] == [
+        0,
+        0,
+        0,
+        1,
+        1,
+        2,
+        5,
+        6,
+    ]
     assert sizes.ranges(0b100011) == "0-15, 1024-4095"
     for mask in (0, 1, 0b100011, (1 << 20) - 1):
         assert sizes._mask(sizes.ranges(mask)) == mask
     given = call("mm", facts(64, 128), facts(128, 32))
     found = sizes.classes(given)
     assert sizes.from_table("mm", sizes.to_table("mm", found)) == found
-    assert sizes.holds(found, found) and not sizes.holds(found, sizes.classes(call("mm", facts(64, 512), facts(512, 32))))
+    assert sizes.holds(found, found) and not sizes.holds(
+        found, sizes.classes(call("mm", facts(64, 512), facts(512, 32)))
+    )
     assert "argument 0 has 4096-16383 elements" in envelope.meaning(sizes.condition(found))
 
 
@@ -192,7 +218,11 @@ def _table(folder: Path, **entry: Any) -> None:
 
 
 def _run(tmp_path: Path, program: str, policy: str, **variables: str) -> Any:
-    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment = {
+        **os.environ,
+        "XDG_DATA_HOME": str(tmp_path),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
     environment |= {"FLAGOS_FLAGGEMS": policy, **variables}
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
@@ -205,7 +235,9 @@ def test_verified_takes_no_call_of_another_size(tmp_path: Path, policy: str) -> 
     _table(tmp_path)
     calls, fallbacks, explained = _run(tmp_path, _ROUTED, policy)
     assert (calls, fallbacks) == (2, 1 if policy == "verified" else 0), explained
-    assert ("sizes are of verified classes: argument 0 has 0-4095 elements" in explained) == (policy == "verified")
+    assert ("sizes are of verified classes: argument 0 has 0-4095 elements" in explained) == (
+        policy == "verified"
+    )
     whole = dict.fromkeys(("elements", "rows", "columns"), "0-4194303")
     _table(tmp_path, sizes={"self": whole})
     assert _run(tmp_path, _ROUTED, policy)[1] == 0, "with the size in the table it does"
@@ -217,7 +249,7 @@ from torch_fl.flaggems import checker, package
 started = []
 start = checker.Checker._start
 checker.Checker._start = lambda self: (started.append(1), start(self))[1]
-x = torch.linspace(-2, 2, 128 * 64).reshape(128, 64)
+x = torch.linspace(-2, 2, 80 * 64).reshape(80, 64)
 made = [x.to("flagos").neg().cpu().equal(-x) for _ in range(3)]
 counted = torch_fl.counters()["aten::neg"]
 print(json.dumps([all(made), counted["calls"], counted["fallbacks"], len(started)]))
@@ -227,11 +259,17 @@ print(json.dumps([all(made), counted["calls"], counted["fallbacks"], len(started
 def test_verify_on_use_tries_once_and_keeps_what_it_finds(tmp_path: Path) -> None:
     _table(tmp_path)
     assert _run(tmp_path, _ON_USE, "verify-on-use") == [True, 3, 0, 1]
-    assert _run(tmp_path, _ON_USE, "verify-on-use") == [True, 3, 0, 0], "known from the program before"
+    assert _run(tmp_path, _ON_USE, "verify-on-use") == [True, 3, 0, 0], (
+        "known from the program before"
+    )
     (kept,) = (tmp_path / "cache" / "flagos").glob("on-use.*.json")
-    assert "4096-16383" in json.loads(kept.read_text())["overloads"]["neg"]["sizes"]["self"]["elements"]
+    assert (
+        "0-16383" in json.loads(kept.read_text())["overloads"]["neg"]["sizes"]["self"]["elements"]
+    )
     kept.write_text("{")
-    assert _run(tmp_path, _ON_USE, "verify-on-use") == [True, 3, 0, 1], "a broken file is no finding"
+    assert _run(tmp_path, _ON_USE, "verify-on-use") == [True, 3, 0, 1], (
+        "a broken file is no finding"
+    )
 
 
 def test_verify_on_use_survives_a_kernel_that_does_not(tmp_path: Path) -> None:
@@ -284,9 +322,25 @@ sys.exit(verify.main(sys.argv[2:]))
 
 def _verify(tmp_path: Path, kernel: str, *more: str) -> tuple[int, dict[str, Any], str]:
     record, out = tmp_path / "my.rec", tmp_path / "table.json"
-    files.write(record, [call("neg", facts(1024, 2)), call("neg", facts(6, 8, strides=(1, 6))), call("no_such", 1)])
-    command = [sys.executable, "-W", "ignore", "-c", _VERIFIED, kernel, "--record", str(record), "--out", str(out)]
-    done = subprocess.run([*command, "--jobs", "1", "--json", *more], capture_output=True, text=True, timeout=300)
+    files.write(
+        record,
+        [call("neg", facts(1024, 2)), call("neg", facts(6, 8, strides=(1, 6))), call("no_such", 1)],
+    )
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        _VERIFIED,
+        kernel,
+        "--record",
+        str(record),
+        "--out",
+        str(out),
+    ]
+    done = subprocess.run(
+        [*command, "--jobs", "1", "--json", *more], capture_output=True, text=True, timeout=300
+    )
     assert done.stdout, done.stderr
     table = json.loads(out.read_text())["overloads"] if out.exists() else {}
     return done.returncode, {"told": json.loads(done.stdout), "table": table}, done.stderr
@@ -309,7 +363,9 @@ def test_the_command_names_the_call(
     told, entry = found["told"]["neg"], found["table"]["neg"]
     assert told["verdict"] == verdict, told
     assert told["first"] is None if said is None else said in told["first"]
-    assert entry["verdict"] == ("FAILED" if verdict == "FAILED" else "UNTESTED"), "no sample was verified"
+    assert entry["verdict"] == ("FAILED" if verdict == "FAILED" else "UNTESTED"), (
+        "no sample was verified"
+    )
     assert set(found["told"]) == {"neg"} and "[1/1] neg, recorded" in err
 
 

@@ -43,7 +43,10 @@ def tokens(*shape: int, below: int = 30_000) -> torch.Tensor:
 
 
 def train(
-    model: nn.Module, loss: Callable[[], torch.Tensor], autocast: torch.dtype | None = None, fused: bool = False
+    model: nn.Module,
+    loss: Callable[[], torch.Tensor],
+    autocast: torch.dtype | None = None,
+    fused: bool = False,
 ) -> None:
     """Two steps of AdamW with a limit for the gradients."""
     model.train()
@@ -68,7 +71,9 @@ def bert_train() -> None:
 @program
 def vit_train() -> None:
     """ViT-base, 16 x 224 x 224, fp16 autocast."""
-    model = built("ViTForImageClassification", transformers.ViTConfig(num_hidden_layers=2, num_labels=1000))
+    model = built(
+        "ViTForImageClassification", transformers.ViTConfig(num_hidden_layers=2, num_labels=1000)
+    )
     images, labels = torch.randn(16, 3, 224, 224), tokens(16, below=1000)
     train(model, lambda: model(pixel_values=images, labels=labels).loss, torch.float16)
 
@@ -102,7 +107,9 @@ def _write(model: nn.Module, *prompts: tuple[int, int]) -> None:
             known = model(input_ids=tokens(*shape), use_cache=True)
             for _ in range(3):
                 chosen = known.logits[:, -1].argmax(-1, keepdim=True)
-                known = model(input_ids=chosen, past_key_values=known.past_key_values, use_cache=True)
+                known = model(
+                    input_ids=chosen, past_key_values=known.past_key_values, use_cache=True
+                )
             weights = functional.softmax(known.logits[:, -1].float() / 0.7, -1)
             torch.multinomial(weights, 1)
 
@@ -179,9 +186,13 @@ def mlp_train() -> None:
 class _Residual(nn.Module):
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.first = nn.Sequential(nn.GroupNorm(32, inputs), nn.SiLU(), nn.Conv2d(inputs, outputs, 3, padding=1))
+        self.first = nn.Sequential(
+            nn.GroupNorm(32, inputs), nn.SiLU(), nn.Conv2d(inputs, outputs, 3, padding=1)
+        )
         self.time = nn.Sequential(nn.SiLU(), nn.Linear(1280, outputs))
-        self.second = nn.Sequential(nn.GroupNorm(32, outputs), nn.SiLU(), nn.Conv2d(outputs, outputs, 3, padding=1))
+        self.second = nn.Sequential(
+            nn.GroupNorm(32, outputs), nn.SiLU(), nn.Conv2d(outputs, outputs, 3, padding=1)
+        )
         self.shortcut = nn.Conv2d(inputs, outputs, 1)
 
     def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
@@ -223,10 +234,14 @@ class _UNet(nn.Module):
         super().__init__()
         self.time = nn.Sequential(nn.Linear(320, 1280), nn.SiLU(), nn.Linear(1280, 1280))
         self.begin = nn.Conv2d(4, 320, 3, padding=1)
-        self.down, self.inner, self.up = _Residual(320, 320), _Residual(320, 640), _Residual(960, 320)
+        self.down, self.inner, self.up = (
+            _Residual(320, 320),
+            _Residual(320, 640),
+            _Residual(960, 320),
+        )
         self.attends, self.reads = _Attention(320, 8), _Attention(320, 8, 768)
         self.gate, self.merge = nn.Linear(320, 2560), nn.Linear(1280, 320)
-        self.half, self.whole = nn.Conv2d(320, 320, 3, 2, 1), nn.Conv2d(640, 640, 3, padding=1)
+        self.halve, self.whole = nn.Conv2d(320, 320, 3, 2, 1), nn.Conv2d(640, 640, 3, padding=1)
         self.end = nn.Sequential(nn.GroupNorm(32, 320), nn.SiLU(), nn.Conv2d(320, 4, 3, padding=1))
 
     def forward(self, x: torch.Tensor, steps: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
@@ -238,7 +253,7 @@ class _UNet(nn.Module):
         value, gate = self.gate(flat).chunk(2, -1)
         flat = flat + self.merge(value * functional.gelu(gate))
         x = flat.transpose(1, 2).unflatten(2, (64, 64)).contiguous()
-        low = self.inner(self.half(x), time)
+        low = self.inner(self.halve(x), time)
         low = self.whole(functional.interpolate(low, scale_factor=2.0, mode="nearest"))
         return self.end(self.up(torch.cat([x, low], 1), time))
 
@@ -314,7 +329,12 @@ def whisper() -> None:
 def t5() -> None:
     """T5-base: training 8 x 256 to 64 in bf16 autocast; inference in float32."""
     config = transformers.T5Config(
-        d_model=768, d_ff=3072, num_layers=2, num_decoder_layers=2, num_heads=12, decoder_start_token_id=0
+        d_model=768,
+        d_ff=3072,
+        num_layers=2,
+        num_decoder_layers=2,
+        num_heads=12,
+        decoder_start_token_id=0,
     )
     model = built("T5ForConditionalGeneration", config)
     ids, labels = tokens(8, 256), tokens(8, 64)
@@ -374,8 +394,12 @@ def record(name: str, out: Path) -> int:
 def main() -> int:
     from torch_fl.records import files
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PROGRAMS)}; default: all")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(PROGRAMS)}; default: all"
+    )
     parser.add_argument("--out", type=Path, default=files.SHIPPED)
     parser.add_argument("--list", action="store_true", help="tell the programs; record nothing")
     options = parser.parse_args()
@@ -389,7 +413,10 @@ def main() -> int:
         began = time.monotonic()
         path = options.out / f"{name}.rec.gz"
         kept = record(name, path)
-        print(f"{name}: {kept} calls, {path.stat().st_size} bytes, {time.monotonic() - began:.0f} s", flush=True)
+        print(
+            f"{name}: {kept} calls, {path.stat().st_size} bytes, {time.monotonic() - began:.0f} s",
+            flush=True,
+        )
     return 0
 
 

@@ -110,8 +110,21 @@ def test_numbers_that_change_are_one_call_and_data_is_in_no_record(tmp_path: Pat
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     tensor = TensorFacts(torch.float16, (2, 3), (1, 2), 6, (1, 32), None, True)
     whole = TensorFacts(torch.int64, (0,), (1,), range=None)
-    args = (tensor, (whole, None), 3, True, 1.5, float("inf"), 1 + 2j, "tanh", torch.bfloat16, facts.DEVICE)
-    given = Call("aten::some.overload", args, {"memory_format": torch.channels_last}, 5, "float16", True)
+    args = (
+        tensor,
+        (whole, None),
+        3,
+        True,
+        1.5,
+        float("inf"),
+        1 + 2j,
+        "tanh",
+        torch.bfloat16,
+        facts.DEVICE,
+    )
+    given = Call(
+        "aten::some.overload", args, {"memory_format": torch.channels_last}, 5, "float16", True
+    )
     for name in ("a.rec", "a.rec.gz"):
         files.write(tmp_path / name, [given])
         assert files.read(tmp_path / name) == [given]
@@ -178,11 +191,15 @@ sys.exit(3)
 """
 
 
-def run(tmp_path: Path, *arguments: str, options: tuple[str, ...] = ()) -> tuple[int, dict[str, int]]:
+def run(
+    tmp_path: Path, *arguments: str, options: tuple[str, ...] = ()
+) -> tuple[int, dict[str, int]]:
     program, out = tmp_path / "program.py", tmp_path / "out.rec"
     program.write_text(_PROGRAM)
     command = [sys.executable, "-m", "flagos", "record", "-o", str(out), *options, "--"]
-    done = subprocess.run([*command, sys.executable, str(program), *arguments], timeout=120, capture_output=True)
+    done = subprocess.run(
+        [*command, sys.executable, str(program), *arguments], timeout=120, capture_output=True
+    )
     counts = {call.overload: call.count for call in files.read(out)} if out.exists() else {}
     return done.returncode, counts
 
@@ -202,7 +219,9 @@ def test_processes_are_recorded_together_and_those_that_are_killed(tmp_path: Pat
     assert status == 128 + signal.SIGKILL and counts["exp"] == 1
 
 
-def test_a_program_without_torch_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_without_torch_leaves_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out.rec"
     assert command.main(["-o", str(out), "--", sys.executable, "-S", "-c", ""]) == 1
     assert "imported no torch" in capsys.readouterr().err and not out.exists()
@@ -217,7 +236,10 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--show", str(path), "--ops", "exp"]) == 0
     assert "1 x exp(float32[2,3])" in capsys.readouterr().out
     assert command.main(["--show", str(path), "--json"]) == 0
-    assert [line["op"] for line in json.loads(capsys.readouterr().out)][1:] == ["aten::exp", "aten::neg"]
+    assert [line["op"] for line in json.loads(capsys.readouterr().out)][1:] == [
+        "aten::exp",
+        "aten::neg",
+    ]
 
 
 def test_the_shipped_records_are_small_and_of_every_kind_of_model() -> None:
@@ -226,7 +248,11 @@ def test_the_shipped_records_are_small_and_of_every_kind_of_model() -> None:
     shipped = {path.name.removesuffix(".rec.gz"): path for path in files.shipped()}
     assert set(shipped) == set(PROGRAMS), "python -m tests.records.programs"
     assert sum(path.stat().st_size for path in shipped.values()) < 1_000_000
-    bert = [call for call in files.read(shipped["bert-train"]) if call.overload == "native_layer_norm_backward"]
+    bert = [
+        call
+        for call in files.read(shipped["bert-train"])
+        if call.overload == "native_layer_norm_backward"
+    ]
     assert (8, 256, 768) in {call.tensors()[0].shape for call in bert}
 
 
@@ -238,4 +264,3 @@ def test_a_shipped_record_is_what_its_program_calls(tmp_path: Path, name: str) -
     assert record_program(name, path) > 20
     shipped = next(one for one in files.shipped() if one.name.startswith(name))
     assert files.read(path) == files.read(shipped)
-

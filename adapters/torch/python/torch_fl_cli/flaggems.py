@@ -1,4 +1,4 @@
-"""`flagos verify`, `flagos tune` and `flagos record`: verdicts and times of FlagGems' kernels, and what programs call."""
+"""`flagos verify`, `flagos tune` and `flagos record`: verdicts and times of FlagGems' kernels, and calls."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Checker:
         self._answers = -1
 
     def judge(self, call: facts.Call) -> tuple[str | None, str]:
-        """The verdict of `records.judging.judge`, by all configurations; FAILED if the process dies or takes too long."""
+        """The verdict of `records.judging.judge` by all configurations; FAILED if the process dies or is late."""
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self._start()
         assert self._calls is not None and self._process is not None
@@ -65,7 +65,11 @@ class Checker:
             environment.pop(name, None)
         command = [sys.executable, "-m", __name__, str(theirs), str(given)]
         self._process = subprocess.Popen(
-            command, env=environment, pass_fds=(theirs, given), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            command,
+            env=environment,
+            pass_fds=(theirs, given),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
         )
         os.close(theirs)
         os.close(given)

@@ -52,7 +52,9 @@ class Admission:
         if sizes.holds(self._verified, classes):
             return None
         if torch.accelerator.is_available() and _capturing():
-            return "its sizes were not verified, and nothing can be verified while a graph is captured"
+            return (
+                "its sizes were not verified, and nothing can be verified while a graph is captured"
+            )
         with _lock:
             if not self._read:
                 self._take(_kept().get(self._overload, {}))
@@ -75,7 +77,9 @@ class Admission:
                 call = facts.describe(f"aten::{self._overload}", args, kwargs)
                 call = facts.with_ranges(call, args, kwargs)
         except facts.Unrecordable as error:
-            self._refused[name] = f"its sizes were not verified, and nothing like it can be tried: {error}"
+            self._refused[name] = (
+                f"its sizes were not verified, and nothing like it can be tried: {error}"
+            )
             return
         verdict, why = self._judge(call)
         if verdict == tables.STRICT:
@@ -93,7 +97,11 @@ class Admission:
 def _shapes(value: Any) -> list[tuple[int, ...]]:
     if isinstance(value, torch.Tensor):
         return [tuple(value.shape)]
-    return [shape for one in value for shape in _shapes(one)] if isinstance(value, (list, tuple)) else []
+    return (
+        [shape for one in value for shape in _shapes(one)]
+        if isinstance(value, (list, tuple))
+        else []
+    )
 
 
 def _capturing() -> bool:
@@ -139,7 +147,11 @@ def _keep(overload: str, verified: sizes.Classes, refused: dict[str, str]) -> No
                 "sizes": sizes.to_table(overload, sizes.union([known, verified])),
                 "refused": {**before["refused"], **refused},
             }
-            made = {"torch": torch.__version__, "flaggems": package.version(), "chip": tables.chip()}
+            made = {
+                "torch": torch.__version__,
+                "flaggems": package.version(),
+                "chip": tables.chip(),
+            }
             tables.write(path(), {**made, "overloads": overloads})
     except OSError as error:
         told = f"{path()} cannot be written ({error}): what was verified is not kept"

@@ -2,7 +2,7 @@
 
 A kernel that is right for a thousand elements may be wrong, or lose the device, for a million. Sizes are told apart by
 magnitude: class 0 is below 4, and each class is four times as large as the one before. Of each tensor that is an
-argument, three sizes count: its elements, its columns (the last dimension) and its rows (all the others). A call is of a
+argument three sizes count: its elements, its columns (the last dimension) and its rows (all the others). A call is of a
 verified size if all of these are, for each argument by itself. The shim evaluates the condition, by shifting bits
 (`csrc/python_kernels/conditions.cc`).
 """
@@ -158,5 +158,7 @@ def meaning(name: str) -> str:
     for word in name.removeprefix(PREFIX).split():
         place, _, bits = word.partition(":")
         kinds = zip(_KINDS, (int(x, 16) for x in bits.split("/")), strict=True)
-        told.append(f"argument {place} has " + ", ".join(f"{ranges(m)} {kind}" for kind, m in kinds))
+        told.append(
+            f"argument {place} has " + ", ".join(f"{ranges(m)} {kind}" for kind, m in kinds)
+        )
     return "sizes are of verified classes: " + "; ".join(told or ["none"])

@@ -263,7 +263,7 @@ def only(overload: str) -> frozenset[str]:
 
 
 def verified_sizes(overload: str) -> sizes.Classes:
-    """The classes of sizes it was verified in: of the entry, or of the database's samples; none where it is not right."""
+    """The classes of sizes it was verified in, the samples' where an entry has none; none where it is not right."""
     known = verdicts().get(overload, {"verdict": UNTESTED})
     if known["verdict"] not in (STRICT, BASIC):
         return {}

@@ -304,7 +304,9 @@ def _lines(shown: Verdicts) -> list[str]:
                 f"{name}: STRICT within {_within(entry)}{inside}; outside: {entry['first']}"
             )
         if "sizes" in entry:
-            ranges = (f"{argument} {kinds['elements']}" for argument, kinds in entry["sizes"].items())
+            ranges = (
+                f"{argument} {kinds['elements']}" for argument, kinds in entry["sizes"].items()
+            )
             lines.append(f"{name}: elements at which it was verified: {'; '.join(ranges)}")
         if "beyond" in entry:
             lines.append(f"{name}: wrong beyond these sizes: {entry['beyond']}")
@@ -347,7 +349,9 @@ class _Recorded:
         calls = files.merged(call for path in paths for call in files.read(path))
         usable = {n for n in implementations.registered() if implementations.usable(n)}
         self._calls = [
-            call for call in calls if call.overload in usable and matches(call.overload, options.ops)
+            call
+            for call in calls
+            if call.overload in usable and matches(call.overload, options.ops)
         ]
         self._how = verifying.How(
             options.every_config, options.sanitizer, verifying.interpreted_largest(), options.each
@@ -387,10 +391,16 @@ class _Recorded:
         if not self._calls:
             print("error: none of FlagGems' overloads is called in these records", file=sys.stderr)
             return 1
-        path = options.out or tables.folder() / tables.file_name("verdicts", tables.chip(), package.version())
+        path = options.out or tables.folder() / tables.file_name(
+            "verdicts", tables.chip(), package.version()
+        )
         table = dict(tables.current(options.out) or tables.table({}, samples=None))
         entries: Verdicts = dict(table["overloads"])
-        before = entries if options.resume else {n: {k: v for k, v in e.items() if k != "records"} for n, e in entries.items()}  # fmt: skip
+        done = (lambda name: True) if options.resume else (lambda name: name != "records")
+        before = {
+            overload: {name: value for name, value in entry.items() if done(name)}
+            for overload, entry in entries.items()
+        }
 
         def kept(some: Verdicts) -> None:
             tables.write(path, {**table, "overloads": {**entries, **some}})
@@ -407,7 +417,10 @@ class _Recorded:
             print(json.dumps(self.told))
         else:
             for name, one in self.told.items():
-                print(f"{name}: {one['verdict']} in {one['calls']} calls" + (f": {one['first']}" if one.get("first") else ""))
+                print(
+                    f"{name}: {one['verdict']} in {one['calls']} calls"
+                    + (f": {one['first']}" if one.get("first") else "")
+                )
             print(*_counts(self.told), sep="\n")
         return 1 if any(one["verdict"] == FAILED for one in self.told.values()) else 0
 
@@ -444,7 +457,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the table, too")
     parser.add_argument("--show", action="store_true", help="tell the table; run nothing")
     parser.add_argument(
-        "--record", type=Path, nargs="+", metavar="FILE", help="verify the calls of these records alone"
+        "--record",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="verify the calls of these records alone",
     )
     parser.add_argument(
         "--no-records", action="store_true", help="leave out the records that flagos ships"

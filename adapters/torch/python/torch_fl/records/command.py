@@ -8,12 +8,12 @@ Examples:
   flagos record --meta -o big.rec -- python big.py     # a model of any size, without memory or computation
   flagos verify --record train.rec                     # are FlagGems' kernels right for these calls?
 
-The program runs as without the command, on any device, more slowly; two or three steps are enough. Its processes are
-recorded together (torchrun's ranks). Not seen are calls from other threads than a process's first (backward passes are),
-and those that torch.compile compiles. A file whose name ends with .gz is compressed.
+The program runs as without the command, on any device, more slowly; two or three steps are enough. Its processes
+are recorded together (torchrun's ranks). Not seen are calls from other threads than a process's first (backward
+passes are), and those that torch.compile compiles. A file whose name ends with .gz is compressed.
 
-With --meta tensors have shapes and types and no memory (torch's FakeTensorMode), also those of `device="flagos"`; a value
-that the program reads is 1, and what has a shape that depends on values ends it. In Python:
+With --meta tensors have shapes and types and no memory (torch's FakeTensorMode), also those of `device="flagos"`; a
+value that the program reads is 1, and what has a shape that depends on values ends it. In Python:
 
     with torch.flagos.record("my.rec", meta=True):
         train()
@@ -44,11 +44,14 @@ def main(arguments: list[str] | None = None) -> int:
         own, command = given[:place], given[place + 1 :]
     parser = argparse.ArgumentParser(
         prog="flagos record",
-        usage="flagos record [-o FILE] [--meta] -- COMMAND...\n       flagos record --show FILE [--ops PATTERNS] [--json]",
+        usage="flagos record [-o FILE] [--meta] [--json] -- COMMAND...\n"
+        "       flagos record --show FILE [--ops PATTERNS] [--json]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("-o", "--out", type=Path, default=Path("flagos.rec"), help="default: %(default)s")
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path("flagos.rec"), help="default: %(default)s"
+    )
     parser.add_argument("--meta", action="store_true", help="without memory and computation")
     parser.add_argument("--show", type=Path, metavar="FILE", help="tell a record; run nothing")
     parser.add_argument("--ops", default="*", help="shell patterns of overloads, for --show")
@@ -63,7 +66,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _record(command: list[str], out: Path, meta: bool, as_json: bool) -> int:
     if not out.parent.is_dir():
-        print(f"error: {out.parent} is no folder, and {out} is to be written there", file=sys.stderr)
+        print(
+            f"error: {out.parent} is no folder, and {out} is to be written there", file=sys.stderr
+        )
         return 1
     with tempfile.TemporaryDirectory(prefix="flagos-record-") as folder:
         environment = {**os.environ, program.FOLDER: folder, program.META: str(int(meta))}
@@ -93,7 +98,9 @@ def _record(command: list[str], out: Path, meta: bool, as_json: bool) -> int:
         print(json.dumps(told))
     else:
         operators = len({call.op for call in merged})
-        print(f"wrote {out}: {len(merged)} distinct calls of {operators} operators", file=sys.stderr)
+        print(
+            f"wrote {out}: {len(merged)} distinct calls of {operators} operators", file=sys.stderr
+        )
         for name, why in left_out.items():
             print(f"  not described: {name}: {why}", file=sys.stderr)
     return status if status >= 0 else 128 - status

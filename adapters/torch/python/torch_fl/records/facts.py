@@ -40,7 +40,9 @@ class TensorFacts:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int = 0  # of the first element, beside a multiple of ALIGNMENT
-    memory: tuple[int, int] | None = None  # shared memory: its number, and the place of the first element
+    memory: tuple[int, int] | None = (
+        None  # shared memory: its number, and the place of the first element
+    )
     range: tuple[int, int] | None = None  # of integers
     on_host: bool = False
 

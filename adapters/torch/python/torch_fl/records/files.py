@@ -45,10 +45,14 @@ def read(path: Path) -> list[Call]:
     lines = data.decode(errors="replace").splitlines()
     head = _loaded(path, 1, lines[0]) if lines else None
     if not isinstance(head, dict) or "flagos_record" not in head:
-        raise BrokenRecord(f"{path} is no record: `flagos record -o FILE -- python program.py` writes one")
+        raise BrokenRecord(
+            f"{path} is no record: `flagos record -o FILE -- python program.py` writes one"
+        )
     if head["flagos_record"] != VERSION:
         told = head["flagos_record"]
-        raise BrokenRecord(f"{path} is a record of version {told}, and this flagos reads {VERSION}: record it anew")
+        raise BrokenRecord(
+            f"{path} is a record of version {told}, and this flagos reads {VERSION}: record it anew"
+        )
     found = []
     for number, line in enumerate(lines[1:], 2):
         try:

@@ -11,11 +11,24 @@ from torch_fl import python_kernels
 from torch_fl.records.facts import DEVICE, Call, TensorFacts
 from torch_fl.records.zones import Zones
 
-_POSITIVE = ("sqrt", "log", "pow", "gamma", "reciprocal", "div", "fmod", "remainder", "floor_divide")
+_POSITIVE = (
+    "sqrt",
+    "log",
+    "pow",
+    "gamma",
+    "reciprocal",
+    "div",
+    "fmod",
+    "remainder",
+    "floor_divide",
+)
 _WITHOUT_RANGE = 8  # integers of which no range is known are below
 
 # Operators that select along `dim` of `self`, and those that put elements to selected places.
-_ALONG_DIM = ("gather", "scatter", "scatter_add", "scatter_reduce", "index_select", "index_add", "index_fill", "index_copy")  # fmt: skip
+_ALONG_DIM = (
+    *("gather", "scatter", "scatter_add", "scatter_reduce"),
+    *("index_select", "index_add", "index_fill", "index_copy"),
+)
 _PUTS = ("scatter", "index_put", "_index_put_impl", "index_copy", "_unsafe_index_put")
 
 
@@ -30,10 +43,16 @@ class Inputs:
         self._operator = self._schema.name.partition("::")[2].removesuffix("_")
         names = [argument.name for argument in self._schema.arguments]
         self._named = {**dict(zip(names, call.args, strict=False)), **call.kwargs}
-        self.written = {a.name for a in self._schema.arguments if a.alias_info and a.alias_info.is_write}
+        self.written = {
+            a.name for a in self._schema.arguments if a.alias_info and a.alias_info.is_write
+        }
         generator = torch.Generator(device).manual_seed(seed)
         self._values: list[torch.Tensor] = []
-        self._each(lambda facts, name, place: self._values.append(self._numbers(facts, name, place, generator)))
+        self._each(
+            lambda facts, name, place: self._values.append(
+                self._numbers(facts, name, place, generator)
+            )
+        )
 
     def make(self, zones: Zones) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments, in memory with red zones; only those that the operator writes to may change."""
@@ -77,7 +96,9 @@ class Inputs:
             zones.keep(base)
         return args, kwargs
 
-    def _each(self, make: Callable[[TensorFacts, str, int], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _each(
+        self, make: Callable[[TensorFacts, str, int], Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments, with what `make` returns for each tensor, its argument and its place in a list."""
 
         def value(given: Any, name: str, place: int = 0) -> Any:
@@ -88,10 +109,14 @@ class Inputs:
             return self._device if given == DEVICE and isinstance(given, torch.device) else given
 
         names = [argument.name for argument in self._schema.arguments]
-        args = tuple(value(given, name) for name, given in zip(names, self._call.args, strict=False))
+        args = tuple(
+            value(given, name) for name, given in zip(names, self._call.args, strict=False)
+        )
         return args, {name: value(given, name) for name, given in self._call.kwargs.items()}
 
-    def _numbers(self, facts: TensorFacts, name: str, place: int, generator: torch.Generator) -> torch.Tensor:
+    def _numbers(
+        self, facts: TensorFacts, name: str, place: int, generator: torch.Generator
+    ) -> torch.Tensor:
         """The numbers of a tensor, one for each element that has a place of its own, in a row."""
         shape = [1 if s == 0 else n for n, s in zip(facts.shape, facts.strides, strict=True)]
         if facts.on_host:
@@ -103,7 +128,10 @@ class Inputs:
             made = self._integers(facts, shape, name, place, options)
         else:
             made = torch.rand(shape, dtype=torch.float32, **options)
-            if self._operator in ("_softmax_backward_data", "_log_softmax_backward_data") and name == "output":
+            if (
+                self._operator in ("_softmax_backward_data", "_log_softmax_backward_data")
+                and name == "output"
+            ):
                 # Numbers between 0 and 1 whose sum is about 1, or their logarithms.
                 made = (made + 0.5) / max(1, facts.shape[self._named["dim"]] if facts.shape else 1)
                 made = made.log() if self._operator.startswith("_log") else made
@@ -114,7 +142,9 @@ class Inputs:
         made = made.to(facts.dtype)
         return made.cpu() if facts.on_host else made
 
-    def _integers(self, facts: TensorFacts, shape: list[int], name: str, place: int, options: Any) -> torch.Tensor:
+    def _integers(
+        self, facts: TensorFacts, shape: list[int], name: str, place: int, options: Any
+    ) -> torch.Tensor:
         bound = self._bound(name, place)
         low, high = facts.range or (0, (bound or _WITHOUT_RANGE) - 1)
         if bound is not None:
@@ -124,7 +154,9 @@ class Inputs:
             # Of two elements for one place either may be the last.
             dim = self._named.get("dim", 0) if self._operator != "index_put" else 0
             steps = torch.arange(shape[dim], device=self._device) % max(1, bound)
-            return steps.view([-1 if d == dim % len(shape) else 1 for d in range(len(shape))]).expand(shape)
+            return steps.view(
+                [-1 if d == dim % len(shape) else 1 for d in range(len(shape))]
+            ).expand(shape)
         if self._operator == "_grouped_mm" and name == "offs":
             step = max(1, self._named["self"].shape[0] // max(1, shape[0]))
             return torch.arange(1, shape[0] + 1, device=self._device) * step
@@ -143,7 +175,11 @@ class Inputs:
         if self._operator.startswith("nll_loss") and name == "target":
             shape = given["self"].shape
             return int(shape[1] if len(shape) > 1 else shape[0])
-        if self._operator in ("index", "index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put") and name == "indices":
+        if (
+            self._operator
+            in ("index", "index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put")
+            and name == "indices"
+        ):
             before = [one for one in given["indices"][:place] if isinstance(one, TensorFacts)]
             nothing = place - len(before)
             dim = nothing + sum(len(one.shape) if one.dtype == torch.bool else 1 for one in before)

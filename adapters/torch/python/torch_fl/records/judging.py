@@ -13,7 +13,7 @@ from flagos import UnsupportedError
 from torch_fl import python_kernels
 from torch_fl.flaggems import envelope, implementations, sizes
 from torch_fl.flaggems.comparison import compare, same_bits, worse
-from torch_fl.flaggems.tables import BASIC, FAILED, STRICT
+from torch_fl.flaggems.tables import FAILED, STRICT
 from torch_fl.native import native
 from torch_fl.records.facts import Call
 from torch_fl.records.inputs import Inputs
@@ -33,7 +33,9 @@ class Outcome:
     sizes: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     configurations: int = 1  # tried
     lost: bool = False  # whether the device was lost
-    compared: bool = False  # whether it FAILED by its results alone: nothing else was read or written
+    compared: bool = (
+        False  # whether it FAILED by its results alone: nothing else was read or written
+    )
 
 
 def judge(
@@ -52,7 +54,11 @@ def judge(
     except Exception as error:
         if isinstance(error, torch.OutOfMemoryError):
             return Outcome(None, f"there is no memory for it: {error}".splitlines()[0])
-        return Outcome(None, f"it could not be checked: {implementations.said(error)}", lost=native().lost(error))
+        return Outcome(
+            None,
+            f"it could not be checked: {implementations.said(error)}",
+            lost=native().lost(error),
+        )
 
 
 def _judge(call: Call, every_config: bool, told: Callable[[str], None], red_zones: bool) -> Outcome:
@@ -64,14 +70,17 @@ def _judge(call: Call, every_config: bool, told: Callable[[str], None], red_zone
     zones = Zones(device, FILLERS[0])
     args, kwargs = inputs.make(zones)
     found.held = envelope.holding(call.overload, args, kwargs)
-    if broken := [name for name in envelope.ordered(implementations.conditions(call.overload)) if name not in found.held]:
+    if broken := [
+        name
+        for name in envelope.ordered(implementations.conditions(call.overload))
+        if name not in found.held
+    ]:
         found.why = f"it serves no such call: {envelope.meaning(broken[0])}"
         return found
     told(f"the native run of {call}")
     try:
         with torch.no_grad():
             expected = _results(op, op(*args, **kwargs), args, kwargs)
-        expected = [tensor.clone() if not random else tensor for tensor in expected]
         torch.accelerator.synchronize()
     except Exception as error:
         found.why = f"the native kernel raised {implementations.said(error)}"
@@ -98,7 +107,11 @@ def _judge(call: Call, every_config: bool, told: Callable[[str], None], red_zone
         verdict, why = (FAILED, wrong) if wrong else (None, "")
         if made is not None and not wrong:
             verdict, why = compare(expected, made, random)
-            if verdict != STRICT and not random and _as_close(call, op, inputs, device, expected, made):
+            if (
+                verdict != STRICT
+                and not random
+                and _as_close(call, op, inputs, device, expected, made)
+            ):
                 verdict, why = STRICT, ""
         if verdict is not None and (found.verdict is None or worse(verdict, found.verdict)):
             found.verdict, found.why, found.compared = verdict, why, not wrong
@@ -115,7 +128,7 @@ def _run(
     op: Any, inputs: Inputs, device: torch.device, filler: int, red_zones: bool
 ) -> tuple[list[torch.Tensor], str]:
     """The results of FlagGems' kernel on memory filled with a byte, and what was wrong beside them."""
-    zones = Zones(device, filler)
+    zones = Zones(device, filler) if red_zones else Zones(device, filler, around=0)
     args, kwargs = inputs.make(zones)
     function = implementations.function(op._schema.name.partition("::")[2] + _suffix(op))
     torch.manual_seed(7)
@@ -127,11 +140,12 @@ def _run(
             result = function(*args, **kwargs)
     result = implementations.in_arguments(op, result, args, kwargs)
     torch.accelerator.synchronize()
-    made = [tensor.clone(memory_format=torch.preserve_format) if tensor.is_contiguous() else tensor for tensor in _results(op, result, args, kwargs)]  # fmt: skip
-    return made, (zones.damage() or "" if red_zones else "")
+    return _results(op, result, args, kwargs), (zones.damage() or "" if red_zones else "")
 
 
-def _depends_on_others(op: Any, inputs: Inputs, device: torch.device, made: list[torch.Tensor]) -> str:
+def _depends_on_others(
+    op: Any, inputs: Inputs, device: torch.device, made: list[torch.Tensor]
+) -> str:
     """Whether results are others where memory holds other bytes beside the arguments; empty if they are not."""
     again, wrong = _run(op, inputs, device, FILLERS[1], True)
     if wrong or same_bits(made, again):
@@ -146,7 +160,9 @@ def _results(op: Any, result: Any, args: Any, kwargs: Any) -> list[torch.Tensor]
     """The tensors that a call returned, and those that it wrote to."""
     names = [argument.name for argument in op._schema.arguments]
     given = dict(zip(names, args, strict=False)) | kwargs
-    written = [given.get(a.name) for a in op._schema.arguments if a.alias_info and a.alias_info.is_write]
+    written = [
+        given.get(a.name) for a in op._schema.arguments if a.alias_info and a.alias_info.is_write
+    ]
     found: list[torch.Tensor] = []
     for leaf in pytree.tree_leaves((result, written)):
         if isinstance(leaf, torch.Tensor) and not any(leaf is known for known in found):
@@ -155,7 +171,12 @@ def _results(op: Any, result: Any, args: Any, kwargs: Any) -> list[torch.Tensor]
 
 
 def _as_close(
-    call: Call, op: Any, inputs: Inputs, device: torch.device, expected: list[torch.Tensor], made: list[torch.Tensor]
+    call: Call,
+    op: Any,
+    inputs: Inputs,
+    device: torch.device,
+    expected: list[torch.Tensor],
+    made: list[torch.Tensor],
 ) -> bool:
     """Whether results of the right types are about as far from those in float64 as the native kernel's are.
 

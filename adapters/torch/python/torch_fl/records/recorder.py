@@ -108,8 +108,8 @@ def record(path: str | Path, *, meta: bool = False) -> Iterator[Recorder]:
     """Write the distinct operator calls made inside the `with` block to a record, also if an error ends it.
 
     With `meta` tensors that are made inside have shapes and types and no memory (torch's FakeTensorMode): a model of
-    any size is recorded in seconds. A value that the program reads (`loss.item()`) is 1; where a shape depends on values
-    (`nonzero`) torch raises DynamicOutputShapeException.
+    any size is recorded in seconds. A value that the program reads (`loss.item()`) is 1; where a shape depends on
+    values (`nonzero`) torch raises DynamicOutputShapeException.
     """
     recorder = Recorder()
     with entered(recorder, meta):
@@ -136,5 +136,8 @@ def _without_memory() -> Iterator[None]:
     itself does, to answer alike for the same tensor, and is right to go on doing so.
     """
     nobody = SimpleNamespace(getweakrefs=lambda tensor: [])
-    with mock.patch.object(torch.utils, "weakref", nobody), FakeTensorMode(allow_non_fake_inputs=True):
+    with (
+        mock.patch.object(torch.utils, "weakref", nobody),
+        FakeTensorMode(allow_non_fake_inputs=True),
+    ):
         yield

@@ -1,4 +1,4 @@
-"""NVIDIA's compute-sanitizer over FlagGems' run of a call, in a process of its own, with every tensor allocated alone."""
+"""NVIDIA's compute-sanitizer over FlagGems' run of a call, in a process of its own, each tensor allocated alone."""
 
 from __future__ import annotations
 
@@ -36,13 +36,19 @@ def check(call: Call) -> str | None:
         command = [TOOL, "--tool", "memcheck", "--error-exitcode", str(_FOUND), sys.executable]
         command += ["-m", "torch_fl.records.sanitizer", str(path)]
         environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_SECONDS
+        )
     if done.returncode == _FOUND:
-        errors = [line.strip("= ") for line in done.stdout.splitlines() if line.startswith("=========")]
+        errors = [
+            line.strip("= ") for line in done.stdout.splitlines() if line.startswith("=========")
+        ]
         told = [line for line in errors if "Invalid" in line or " at " in line or "Address" in line]
         return f"{TOOL}: " + "; ".join(told[:3] or errors[:3] or ["an error without words"])
     if done.returncode != 0:
-        raise RuntimeError(f"{TOOL} ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
+        raise RuntimeError(
+            f"{TOOL} ended with status {done.returncode}: {done.stderr.strip()[-300:]}"
+        )
     return None
 
 
@@ -56,7 +62,11 @@ def main(arguments: list[str]) -> int:
     launcher.uninstall()
     for call in files.read(Path(arguments[0])):
         outcome = judge(call, red_zones=False)
-        print(json.dumps({"call": facts.to_json(call), "verdict": outcome.verdict, "why": outcome.why}))
+        print(
+            json.dumps(
+                {"call": facts.to_json(call), "verdict": outcome.verdict, "why": outcome.why}
+            )
+        )
     return 0
 
 

@@ -124,9 +124,14 @@ def check(
     def judged(call: Call) -> Outcome:
         loss = known.get(str(call))
         if loss is not None:
-            outcome = Outcome(FAILED if loss.by_flaggems else None, loss.why, sizes=sizes.classes(call))
+            outcome = Outcome(
+                FAILED if loss.by_flaggems else None, loss.why, sizes=sizes.classes(call)
+            )
         else:
-            step: Callable[[str], None] = lambda said: told(said, dict(about))
+
+            def step(said: str) -> None:
+                told(said, dict(about))
+
             outcome = judge(call, how.every_config, step)
             if outcome.verdict in (STRICT, BASIC) and how.sanitizer:
                 step(f"{_BY_FLAGGEMS}{call}")
@@ -180,7 +185,9 @@ def _concluded(
     if late:
         found["not_reached"] = True
     if not (right or wrong):
-        return found | ({"first": NO_TIME} if late else {"first": about.get("declines", about["first"])})
+        return found | (
+            {"first": NO_TIME} if late else {"first": about.get("declines", about["first"])}
+        )
     found["verdict"] = BASIC if "basic" in about else STRICT
     found["first"] = about.get("basic")
     if wrong:
@@ -253,9 +260,20 @@ def merged(
     overload: str, entry: dict[str, Any] | None, found: dict[str, Any], digest: str
 ) -> dict[str, Any]:
     """The entry of a table with what recorded calls tell. They alone make no kernel STRICT: they have no NaN, say."""
-    made = dict(entry or {"verdict": UNTESTED, "cases": 0, "first": "no sample was verified, recorded calls alone"})
+    made = dict(
+        entry
+        or {
+            "verdict": UNTESTED,
+            "cases": 0,
+            "first": "no sample was verified, recorded calls alone",
+        }
+    )
     if not found.get("not_reached"):
-        made["records"] = {"digest": digest, "calls": found["calls"], "configurations": found.get("configurations", 1)}
+        made["records"] = {
+            "digest": digest,
+            "calls": found["calls"],
+            "configurations": found.get("configurations", 1),
+        }
     if found["verdict"] == FAILED:
         made |= {"verdict": FAILED, "first": f"recorded call {found['first']}"}
         for name in ("only", "sizes", "beyond"):

@@ -6,7 +6,6 @@ gives other results when the bytes are others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 FILLERS = (0xFF, 0x7B)
-"""Bytes that fill memory: of the first every floating-point number is NaN, of the second it is large (1e36 in float32)."""
+"""Bytes that fill memory: of the first every fraction is NaN, of the second it is large (1e36 in float32)."""
 
 _BEFORE_AND_AFTER = 1 << 20  # bytes
 
@@ -31,11 +30,12 @@ class _Zone:
 
 
 class Zones:
-    """Allocations on one device, filled with one byte."""
+    """Allocations on one device, filled with one byte, with `around` bytes before and after what tensors need."""
 
-    def __init__(self, device: torch.device, filler: int) -> None:
+    def __init__(self, device: torch.device, filler: int, around: int = _BEFORE_AND_AFTER) -> None:
         self.device = device
         self._filler = filler
+        self._around = around
         self._zones: dict[int, _Zone] = {}
 
     def knows(self, tensor: torch.Tensor) -> bool:
@@ -44,7 +44,7 @@ class Zones:
 
     def memory(self, nbytes: int, name: str) -> torch.Tensor:
         """A new allocation for `nbytes` bytes of tensors, of which messages speak by `name`."""
-        size = 2 * _BEFORE_AND_AFTER + -(-nbytes // 16) * 16
+        size = 2 * self._around + nbytes
         base = torch.full((size,), self._filler, dtype=torch.uint8, device=self.device)
         self._zones[base.untyped_storage()._cdata] = _Zone(base, name)
         return base
@@ -58,7 +58,7 @@ class Zones:
         strides: tuple[int, ...],
     ) -> torch.Tensor:
         """A tensor in an allocation, `place` bytes after the red zone."""
-        first = _BEFORE_AND_AFTER + place
+        first = self._around + place
         made = torch.empty(0, dtype=dtype, device=self.device)
         made.set_(base.untyped_storage(), first // dtype.itemsize, shape, strides)  # type: ignore[call-overload, unused-ignore]
         self._zones[base.untyped_storage()._cdata].inside.append(made)
@@ -66,9 +66,7 @@ class Zones:
 
     def like(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         """A tensor of the same type, shape and strides in an allocation of its own."""
-        last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-        nbytes = (last + 1) * tensor.itemsize if tensor.numel() else 0
-        base = self.memory(nbytes, name)
+        base = self.memory(_extent(tensor), name)
         return self.view(base, 0, tensor.dtype, tuple(tensor.shape), tensor.stride())
 
     def keep(self, base: torch.Tensor) -> None:
@@ -90,6 +88,14 @@ class Zones:
         return None
 
 
+def _extent(tensor: torch.Tensor) -> int:
+    """The bytes from the first element to the end of the last."""
+    if tensor.numel() == 0:
+        return 0
+    last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.itemsize
+
+
 def _bytes_of(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """The elements of a mask, with one for each byte of the allocation, that are the tensor's."""
     size = tensor.itemsize
@@ -102,14 +108,11 @@ def _bytes_of(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 def _place(zone: _Zone, byte: int) -> str:
     """Where a byte lies, in words."""
-    spans = [
-        (t.storage_offset() * t.itemsize, t.itemsize * (1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))))
-        for t in zone.inside
-        if t.numel()
-    ]  # fmt: skip
-    if not spans:
+    inside = [tensor for tensor in zone.inside if tensor.numel()]
+    if not inside:
         return "of which no element exists"
-    first, end = min(a for a, _ in spans), max(a + n for a, n in spans)
+    first = min(tensor.storage_offset() * tensor.itemsize for tensor in inside)
+    end = max(tensor.storage_offset() * tensor.itemsize + _extent(tensor) for tensor in inside)
     if byte < first:
         return f"{first - byte} bytes before its first element"
     if byte >= end:
@@ -133,7 +136,10 @@ class Fenced(TorchDispatchMode):
             if isinstance(leaf, torch.Tensor)
         }
         empty = "empty" in func._schema.name
-        moved: Callable[[torch.Tensor], torch.Tensor] = lambda t: self._moved(t, given, empty)
+
+        def moved(made: torch.Tensor) -> torch.Tensor:
+            return self._moved(made, given, empty)
+
         return pytree.tree_map_only(torch.Tensor, moved, func(*args, **kwargs))
 
     def _moved(self, made: torch.Tensor, given: set[int], empty: bool) -> torch.Tensor:
@@ -145,7 +151,9 @@ class Fenced(TorchDispatchMode):
         ):
             return made
         self._made += 1
-        fenced = self._zones.like(made, f"the memory number {self._made} that it allocates, {_told(made)}")
+        fenced = self._zones.like(
+            made, f"the memory number {self._made} that it allocates, {_told(made)}"
+        )
         return fenced if empty else fenced.copy_(made)
 
 
