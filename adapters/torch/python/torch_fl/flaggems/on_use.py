@@ -86,6 +86,8 @@ class Admission:
             self._verified = sizes.union([self._verified, classes])
         else:
             self._refused[name] = f"tried at these sizes, it is {verdict or tables.UNTESTED}: {why}"
+        if verdict is None:
+            return  # there was no memory for it, or FlagGems takes no such call: another may be tried
         _keep(self._overload, self._verified, self._refused)
 
     def _take(self, kept: dict[str, Any]) -> None:

@@ -52,7 +52,15 @@ import torch
 
 from torch_fl import flagos
 from torch_fl.comparing import processes
-from torch_fl.flaggems import cases, envelope, implementations, package, tables, tune
+from torch_fl.flaggems import (
+    cases,
+    envelope,
+    implementations,
+    interpreted,
+    package,
+    tables,
+    tune,
+)
 from torch_fl.flaggems.check import BY_FLAGGEMS, BY_ITSELF, BY_NATIVE, Loss, check
 from torch_fl.flaggems.command import at_least_one, matches, not_negative, one_interrupt
 from torch_fl.flaggems.comparison import ORDER
@@ -70,6 +78,7 @@ _ALONE_SECONDS = 300.0  # the same limit without other tasks
 _LOSSES = 8  # processes that the cases of one overload may lose before it is given up
 _EACH = 90.0
 _CONFIGS = 4
+_OF_SAMPLES = 0.6  # of the time, before recorded calls
 _KEEP_EVERY = 5.0  # seconds between writing the table
 
 
@@ -348,15 +357,15 @@ class _Recorded:
         paths = options.record or ([] if options.no_records else files.shipped())
         calls = files.merged(call for path in paths for call in files.read(path))
         usable = {n for n in implementations.registered() if implementations.usable(n)}
-        self._calls = [
+        self.calls = [
             call
             for call in calls
             if call.overload in usable and matches(call.overload, options.ops)
         ]
         self._how = verifying.How(
-            options.every_config, options.sanitizer, verifying.interpreted_largest(), options.each
+            options.every_config, options.sanitizer, interpreted.wanted(), options.each
         )
-        self._digest = verifying.digest(self._calls, self._how)
+        self._digest = verifying.digest(self.calls, self._how)
 
     def completed(
         self,
@@ -368,7 +377,7 @@ class _Recorded:
         """The entries of a table that recorded calls change; those they were verified by before stay."""
         todo = [
             call
-            for call in self._calls
+            for call in self.calls
             if (entry := entries.get(call.overload, {})).get("verdict") != FAILED
             and entry.get("records", {}).get("digest") != self._digest
         ]
@@ -388,7 +397,7 @@ class _Recorded:
     def alone(self, stop: Callable[[], bool]) -> int:
         """Verify nothing else, and complete the table that the plan reads, or `--out`."""
         options = self._options
-        if not self._calls:
+        if not self.calls:
             print("error: none of FlagGems' overloads is called in these records", file=sys.stderr)
             return 1
         path = options.out or tables.folder() / tables.file_name(
@@ -516,7 +525,7 @@ def main(arguments: list[str] | None = None) -> int:
                     options.jobs,
                     options.samples,
                     told,
-                    options.seconds,
+                    options.seconds * (_OF_SAMPLES if recorded.calls else 1),
                     options.each,
                     known,
                     kept,

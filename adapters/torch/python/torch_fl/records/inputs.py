@@ -139,8 +139,8 @@ class Inputs:
                 made = made * 4 - 2
             else:
                 made = made + 0.25  # sums of positive numbers lose no digits
-        made = made.to(facts.dtype)
-        return made.cpu() if facts.on_host else made
+        typed: torch.Tensor = made.to(facts.dtype)
+        return typed.cpu() if facts.on_host else typed
 
     def _integers(
         self, facts: TensorFacts, shape: list[int], name: str, place: int, options: Any

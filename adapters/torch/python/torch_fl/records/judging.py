@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,7 @@ class Outcome:
     held: frozenset[str] = frozenset()  # the conditions that the call keeps
     sizes: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     configurations: int = 1  # tried
+    late: bool = False  # whether there was no time for all configurations
     lost: bool = False  # whether the device was lost
     compared: bool = (
         False  # whether it FAILED by its results alone: nothing else was read or written
@@ -43,14 +45,15 @@ def judge(
     every_config: bool = False,
     told: Callable[[str], None] = lambda step: None,
     red_zones: bool = True,
+    until: float = float("inf"),
 ) -> Outcome:
     """The verdict on FlagGems' kernel for one call: as the native kernel's result, and nothing else read or written.
 
     `told` is told each step before it. `every_config` runs all configurations of kernels that are tuned, instead of the
-    first alone. Without `red_zones` memory is torch's own, for a checker outside, and runs are not repeated.
+    first that the chip takes; no other is begun after `until`, by time.monotonic. Without `red_zones` memory is torch's own, for a checker outside, and runs are not repeated.
     """
     try:
-        return _judge(call, every_config, told, red_zones)
+        return _judge(call, every_config, told, red_zones, until)
     except Exception as error:
         if isinstance(error, torch.OutOfMemoryError):
             return Outcome(None, f"there is no memory for it: {error}".splitlines()[0])
@@ -61,7 +64,9 @@ def judge(
         )
 
 
-def _judge(call: Call, every_config: bool, told: Callable[[str], None], red_zones: bool) -> Outcome:
+def _judge(
+    call: Call, every_config: bool, told: Callable[[str], None], red_zones: bool, until: float
+) -> Outcome:
     op = python_kernels.require_operator(call.op)
     random = torch.Tag.nondeterministic_seeded in op.tags
     device = torch.device(native().device_type or "flagos")
@@ -103,7 +108,6 @@ def _judge(call: Call, every_config: bool, told: Callable[[str], None], red_zone
         except Exception as error:
             made, wrong = None, f"it raises {implementations.said(error)}"
             found.lost = native().lost(error)
-        configurations = choice.configurations if every_config else 1
         verdict, why = (FAILED, wrong) if wrong else (None, "")
         if made is not None and not wrong:
             verdict, why = compare(expected, made, random)
@@ -119,8 +123,14 @@ def _judge(call: Call, every_config: bool, told: Callable[[str], None], red_zone
                 found.why += f" (by configuration {number}: {'; '.join(choice.told)[:200]})"
         number += 1
         found.configurations = number
-        if found.verdict == FAILED:
+        if found.verdict == FAILED or (found.verdict is not None and not every_config):
             break
+        configurations = choice.configurations
+        if number < configurations and time.monotonic() > until:
+            found.late = True
+            break
+    if found.verdict is None and not found.late:
+        found.why = "the chip takes no configuration of its kernels"
     return found
 
 

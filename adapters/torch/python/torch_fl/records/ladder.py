@@ -5,8 +5,10 @@ Sizes that are equal in a call stay equal, so that the call stays one that the o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 from torch_fl.flaggems import sizes
@@ -85,6 +87,12 @@ def selected(calls: Iterable[Call]) -> list[list[Call]]:
         classes = tuple(sorted(sizes.classes(call).items()))
         found.setdefault(form(call), {}).setdefault(classes, call)
     return [list(same.values()) for same in found.values()]
+
+
+def work(call: Call) -> int:
+    """The elements of what the tensors of a call become together, where they are broadcast or multiplied."""
+    shapes = [tuple(reversed(one.shape)) for one in call.tensors()]
+    return math.prod(max(dims) for dims in zip_longest(*shapes, fillvalue=1))
 
 
 def weight(call: Call) -> int:

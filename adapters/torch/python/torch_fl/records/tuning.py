@@ -66,6 +66,7 @@ def choosing(number: int) -> Iterator[Choice]:
 
 
 def _subclasses(owner: type) -> Iterator[type]:
+    one: type
     for one in owner.__subclasses__():
         yield one
         yield from _subclasses(one)

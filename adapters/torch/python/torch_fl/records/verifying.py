@@ -16,7 +16,7 @@ import torch
 
 from torch_fl import launcher
 from torch_fl.comparing import processes
-from torch_fl.flaggems import envelope, interpreted, package, sizes
+from torch_fl.flaggems import envelope, package, sizes
 from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
 from torch_fl.records import facts, ladder, sanitizer
 from torch_fl.records.facts import Call
@@ -25,6 +25,7 @@ from torch_fl.records.judging import Outcome, judge
 NO_TIME = "there was no time for its recorded calls"
 _BY_FLAGGEMS = "FlagGems' run of "
 _CALL_SECONDS = 120.0  # limit of one run of a call, with compilation
+_INTERPRETED = 4096  # elements
 _LOSSES = 6  # processes that the calls of an overload may lose
 
 Verdicts = dict[str, dict[str, Any]]
@@ -36,7 +37,9 @@ class How:
 
     every_config: bool = False
     sanitizer: bool = False
-    largest: float = float("inf")  # elements of a call's tensors together
+    interpreted: bool = (
+        False  # only what Triton's interpreter computes in seconds, and as a chip does
+    )
     each: float = 90.0  # seconds for one overload
 
 
@@ -132,7 +135,7 @@ def check(
             def step(said: str) -> None:
                 told(said, dict(about))
 
-            outcome = judge(call, how.every_config, step)
+            outcome = judge(call, how.every_config, step, until=began + how.each)
             if outcome.verdict in (STRICT, BASIC) and how.sanitizer:
                 step(f"{_BY_FLAGGEMS}{call}")
                 if reason := sanitizer.check(call):
@@ -152,7 +155,7 @@ def check(
     for same in ladder.selected(calls):
         served = True
         for call in [*same, *_rungs(same)]:
-            if ladder.weight(call) > how.largest:
+            if how.interpreted and not _can_be_interpreted(call):
                 continue
             late = late or time.monotonic() - began > how.each
             if late or not served:
@@ -162,6 +165,7 @@ def check(
                 lost = _Lost(str(call), outcome.why, outcome.verdict is not None)
                 return about | {"lost": lost}
             served = outcome.verdict is not None
+            late = late or outcome.late
     return _concluded(overload, about, right, wrong, late)
 
 
@@ -243,9 +247,10 @@ def prepare() -> None:
     package.load_before_forking()
 
 
-def interpreted_largest() -> float:
-    """How large calls are that Triton's interpreter gets: it takes seconds for what a chip does in microseconds."""
-    return 4096 if interpreted.wanted() else float("inf")
+def _can_be_interpreted(call: Call) -> bool:
+    """Whether Triton's interpreter takes less than minutes, and does not truncate to 16 bits where a device rounds."""
+    halves = any(one.dtype.is_floating_point and one.dtype.itemsize < 4 for one in call.tensors())
+    return not halves and max(ladder.weight(call), ladder.work(call)) <= _INTERPRETED
 
 
 def digest(calls: Iterable[Call], how: How) -> str:
@@ -278,7 +283,7 @@ def merged(
         made |= {"verdict": FAILED, "first": f"recorded call {found['first']}"}
         for name in ("only", "sizes", "beyond"):
             made.pop(name, None)
-    if made["verdict"] not in (STRICT, BASIC) or "sizes" not in found:
+    if made["verdict"] not in (STRICT, BASIC) or "sizes" not in found or found.get("not_reached"):
         return made
     verified = sizes.from_table(overload, found["sizes"])
     if not found.get("limited"):
