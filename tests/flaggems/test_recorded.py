@@ -14,9 +14,10 @@ import pytest
 import torch
 
 from torch_fl.flaggems import envelope, package, sizes, tables
-from torch_fl.records import files, judging, ladder, sanitizer, verifying
+from torch_fl.flaggems.recorded import judging, ladder, sanitizer, verifying
+from torch_fl.flaggems.recorded.verifying import How
+from torch_fl.records import files
 from torch_fl.records.facts import Call, TensorFacts, contiguous
-from torch_fl.records.verifying import How
 
 from . import kernels
 

@@ -27,6 +27,7 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput, UnaryUfuncI
 import torch_fl
 from torch_fl import replay
 from torch_fl.comparing import processes
+from torch_fl.comparing.names import matches
 from torch_fl.flaggems import (
     cases,
     check,
@@ -38,7 +39,6 @@ from torch_fl.flaggems import (
     tables,
     verify,
 )
-from torch_fl.flaggems.command import matches
 from torch_fl.native.description import description
 
 from .database import DATABASE

@@ -379,7 +379,8 @@ def moe() -> None:
 
 def record(name: str, out: Path) -> int:
     """Record a program; returns how many calls are kept."""
-    from torch_fl.records import files, ladder
+    from torch_fl.flaggems.recorded import ladder
+    from torch_fl.records import files
 
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "whole.rec"

@@ -111,7 +111,7 @@ def _register_kernels() -> None:
     from flagos import _core
     from torch_fl import _C
     from torch_fl.aten import routing
-    from torch_fl.flaggems import implementations
+    from torch_fl.flaggems import implementations, on_use
     from torch_fl.native import native
 
     _core.set_shipped_config(str(Path(__file__).with_name("backends.conf")))
@@ -119,6 +119,7 @@ def _register_kernels() -> None:
     _C.register(_core.api_capsule())
     routing.declare_native_implementations()
     implementations.register()
+    on_use.install()
 
 
 def _name_device() -> None:

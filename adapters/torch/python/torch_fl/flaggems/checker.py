@@ -32,7 +32,7 @@ class Checker:
         self._answers = -1
 
     def judge(self, call: facts.Call) -> tuple[str | None, str]:
-        """The verdict of `records.judging.judge` by all configurations; FAILED if the process dies or is late."""
+        """The verdict of `recorded.judging.judge` by all configurations; FAILED if the process dies or is late."""
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self._start()
         assert self._calls is not None and self._process is not None
@@ -92,7 +92,7 @@ class Checker:
 def _serve(calls: IO[str], answers: IO[str]) -> None:
     from torch_fl import launcher
     from torch_fl.flaggems import package
-    from torch_fl.records.judging import judge
+    from torch_fl.flaggems.recorded.judging import judge
 
     package.load_before_forking()  # what it tunes is not kept
     launcher.uninstall()  # it keeps the kernel of the first configuration

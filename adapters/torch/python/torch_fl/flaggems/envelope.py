@@ -9,14 +9,13 @@ conditions that a kernel needs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
 from itertools import combinations
 from typing import Any
 
 import torch
 
-from torch_fl import python_kernels
 from torch_fl.flaggems import sizes
+from torch_fl.flaggems.arguments import argument_names
 
 ORDINARY = "ordinary"
 """The condition under which verification runs: a kernel with a verdict serves no call that breaks it."""
@@ -84,17 +83,3 @@ def holding(
         [name for name in more if name.startswith(sizes.PREFIX)],
     )
     return frozenset(held)
-
-
-@cache
-def argument_names(overload: str) -> tuple[str, ...]:
-    """What the schema of `aten::overload` calls its arguments, in order."""
-    schema = python_kernels.require_operator(f"aten::{overload}")._schema
-    return tuple(argument.name for argument in schema.arguments)
-
-
-@cache
-def tensor_places(overload: str) -> tuple[int, ...]:
-    """The places of the arguments of `aten::overload` that are tensors or lists of tensors."""
-    schema = python_kernels.require_operator(f"aten::{overload}")._schema
-    return tuple(place for place, a in enumerate(schema.arguments) if "Tensor" in str(a.type))

@@ -257,10 +257,6 @@ def register() -> None:
         )
         _registered[overload] = name
         if unusable is None:
-            if tables.policy() == tables.ON_USE and tables.verified_sizes(overload):
-                from torch_fl.flaggems import on_use  # starts processes, so only where it is wanted
-
-                function.refuses = on_use.Admission(overload).refusal
             by_shim = _takes_native_tensors()
             function.only = [] if by_shim else only
             given = tuple(only) if by_shim else ()

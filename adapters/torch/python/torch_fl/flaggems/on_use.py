@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from torch_fl.flaggems import envelope, package, sizes, tables
+from torch_fl.flaggems import implementations, package, sizes, tables
+from torch_fl.flaggems.arguments import argument_names
 from torch_fl.flaggems.checker import Checker
 from torch_fl.records import facts
 
@@ -34,6 +35,15 @@ def path() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     name = tables.file_name("on-use", tables.chip(), package.version())
     return Path(base) / "flagos" / name
+
+
+def install() -> None:
+    """Have calls of every overload that is right at some sizes be admitted first, if the policy is to do so."""
+    if tables.policy() != tables.ON_USE:
+        return
+    for overload in implementations.registered():
+        if implementations.usable(overload) and tables.verified_sizes(overload):
+            implementations.function(overload).refuses = Admission(overload).refusal
 
 
 class Admission:
@@ -67,7 +77,7 @@ class Admission:
             return self._refused.get(name)
 
     def _classes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> sizes.Classes:
-        names = envelope.argument_names(self._overload)
+        names = argument_names(self._overload)
         given = [*enumerate(args), *((names.index(name), value) for name, value in kwargs.items())]
         return sizes.of_shapes((place, _shapes(value)) for place, value in given)
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch_fl.records.facts import Call
+from torch_fl.flaggems.arguments import argument_names, tensor_places
+from torch_fl.records.facts import Call, TensorFacts
 
 Classes = dict[int, tuple[int, int, int]]
 """The classes of one call: those of elements, rows and columns as bits, by the place of the argument."""
@@ -33,9 +33,7 @@ def size_class(size: int) -> int:
 
 def classes(call: Call) -> Classes:
     """The classes of a recorded call."""
-    from torch_fl.flaggems import envelope
-
-    places = {name: place for place, name in enumerate(envelope.argument_names(call.overload))}
+    places = {name: place for place, name in enumerate(argument_names(call.overload))}
     given = [*enumerate(call.args), *((places[n], value) for n, value in call.kwargs.items())]
     return of_shapes((place, _shapes(value)) for place, value in given)
 
@@ -54,8 +52,6 @@ def of_shapes(arguments: Iterable[tuple[int, list[tuple[int, ...]]]]) -> Classes
 
 
 def _shapes(value: Any) -> list[tuple[int, ...]]:
-    from torch_fl.records.facts import TensorFacts
-
     if isinstance(value, TensorFacts):
         return [value.shape]
     return [shape for one in value for shape in _shapes(one)] if isinstance(value, tuple) else []
@@ -86,9 +82,7 @@ def holds(verified: Classes, one: Classes) -> bool:
 
 def sampled(overload: str) -> Classes:
     """The classes of the database's samples, for every argument with tensors."""
-    from torch_fl.flaggems import envelope
-
-    tensors = envelope.tensor_places(overload)
+    tensors = tensor_places(overload)
     return dict.fromkeys(tensors, (SAMPLED, SAMPLED, SAMPLED))
 
 
@@ -97,9 +91,7 @@ def sampled(overload: str) -> Classes:
 
 def to_table(overload: str, verified: Classes) -> dict[str, dict[str, str]]:
     """Ranges of sizes by the names of arguments: `{"self": {"elements": "0-4095", ...}}`."""
-    from torch_fl.flaggems import envelope
-
-    names = envelope.argument_names(overload)
+    names = argument_names(overload)
     return {
         names[place]: {kind: ranges(mask) for kind, mask in zip(_KINDS, bits, strict=True)}
         for place, bits in sorted(verified.items())
@@ -108,9 +100,7 @@ def to_table(overload: str, verified: Classes) -> dict[str, dict[str, str]]:
 
 def from_table(overload: str, told: Mapping[str, Mapping[str, str]]) -> Classes:
     """The classes that a table tells. Raises ValueError for what it does not tell."""
-    from torch_fl.flaggems import envelope
-
-    names = envelope.argument_names(overload)
+    names = argument_names(overload)
     found: Classes = {}
     for name, kinds in told.items():
         if name not in names or set(kinds) != set(_KINDS):

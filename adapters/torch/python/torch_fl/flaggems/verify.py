@@ -52,6 +52,7 @@ import torch
 
 from torch_fl import flagos
 from torch_fl.comparing import processes
+from torch_fl.comparing.names import matches
 from torch_fl.flaggems import (
     cases,
     envelope,
@@ -62,11 +63,12 @@ from torch_fl.flaggems import (
     tune,
 )
 from torch_fl.flaggems.check import BY_FLAGGEMS, BY_ITSELF, BY_NATIVE, Loss, check
-from torch_fl.flaggems.command import at_least_one, matches, not_negative, one_interrupt
+from torch_fl.flaggems.command import at_least_one, not_negative, one_interrupt
 from torch_fl.flaggems.comparison import ORDER
+from torch_fl.flaggems.recorded import sanitizer, verifying
 from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
 from torch_fl.native import native
-from torch_fl.records import files, sanitizer, verifying
+from torch_fl.records import files
 
 __all__ = ["BASIC", "FAILED", "STRICT", "UNTESTED", "main", "verify"]
 

@@ -30,7 +30,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from torch_fl.flaggems.command import matches
+from torch_fl.comparing.names import matches
 from torch_fl.records import facts, files, program
 from torch_fl.records.facts import BrokenRecord
 

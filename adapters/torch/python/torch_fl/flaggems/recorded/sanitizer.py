@@ -34,7 +34,7 @@ def check(call: Call) -> str | None:
         path = Path(folder) / "one.rec"
         files.write(path, [call])
         command = [TOOL, "--tool", "memcheck", "--error-exitcode", str(_FOUND), sys.executable]
-        command += ["-m", "torch_fl.records.sanitizer", str(path)]
+        command += ["-m", "torch_fl.flaggems.recorded.sanitizer", str(path)]
         environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=_SECONDS
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
     """Judge the calls of a record without red zones, which would hide what is beside a tensor from the tool."""
     from torch_fl import launcher
     from torch_fl.flaggems import package
-    from torch_fl.records.judging import judge
+    from torch_fl.flaggems.recorded.judging import judge
 
     package.load_before_forking()
     launcher.uninstall()

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from torch_fl import python_kernels
+from torch_fl.flaggems.recorded.zones import Zones
 from torch_fl.records.facts import DEVICE, Call, TensorFacts
-from torch_fl.records.zones import Zones
 
 _POSITIVE = (
     "sqrt",
@@ -158,7 +158,7 @@ class Inputs:
                 [-1 if d == dim % len(shape) else 1 for d in range(len(shape))]
             ).expand(shape)
         if self._operator == "_grouped_mm" and name == "offs":
-            step = max(1, self._named["self"].shape[0] // max(1, shape[0]))
+            step = max(1, int(self._named["self"].shape[0]) // max(1, shape[0]))
             return torch.arange(1, shape[0] + 1, device=self._device) * step
         return torch.randint(low, high + 1, shape, **options)
 

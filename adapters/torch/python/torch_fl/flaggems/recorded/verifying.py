@@ -17,10 +17,11 @@ import torch
 from torch_fl import launcher
 from torch_fl.comparing import processes
 from torch_fl.flaggems import envelope, package, sizes
+from torch_fl.flaggems.recorded import ladder, sanitizer
+from torch_fl.flaggems.recorded.judging import Outcome, judge
 from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
-from torch_fl.records import facts, ladder, sanitizer
+from torch_fl.records import facts
 from torch_fl.records.facts import Call
-from torch_fl.records.judging import Outcome, judge
 
 NO_TIME = "there was no time for its recorded calls"
 _BY_FLAGGEMS = "FlagGems' run of "

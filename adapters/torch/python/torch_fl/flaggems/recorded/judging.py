@@ -14,12 +14,12 @@ from flagos import UnsupportedError
 from torch_fl import python_kernels
 from torch_fl.flaggems import envelope, implementations, sizes
 from torch_fl.flaggems.comparison import compare, same_bits, worse
+from torch_fl.flaggems.recorded.inputs import Inputs
+from torch_fl.flaggems.recorded.tuning import Unfit, choosing
+from torch_fl.flaggems.recorded.zones import FILLERS, Fenced, Zones
 from torch_fl.flaggems.tables import FAILED, STRICT
 from torch_fl.native import native
 from torch_fl.records.facts import Call
-from torch_fl.records.inputs import Inputs
-from torch_fl.records.tuning import Unfit, choosing
-from torch_fl.records.zones import FILLERS, Fenced, Zones
 
 _NO_FURTHER = 2.0  # times the native kernel's distance from the result in float64
 
@@ -50,7 +50,8 @@ def judge(
     """The verdict on FlagGems' kernel for one call: as the native kernel's result, and nothing else read or written.
 
     `told` is told each step before it. `every_config` runs all configurations of kernels that are tuned, instead of the
-    first that the chip takes; no other is begun after `until`, by time.monotonic. Without `red_zones` memory is torch's own, for a checker outside, and runs are not repeated.
+    first that the chip takes; no other is begun after `until`, by time.monotonic. Without `red_zones` memory is torch's
+    own, for a checker outside, and runs are not repeated.
     """
     try:
         return _judge(call, every_config, told, red_zones, until)
