@@ -86,6 +86,43 @@ def test_what_is_written_in_place_is_compared_and_the_rest_is_not_touched(served
     assert "writes outside `self`" in judging.judge(given).why
 
 
+def test_of_equal_numbers_any_may_be_chosen(served_by: Any) -> None:
+    given = call("argmax", facts(4, 3000, dtype=torch.bfloat16), 1)
+
+    def last(x: torch.Tensor, dim: int) -> torch.Tensor:
+        return x.shape[dim] - 1 - x.flip(dim).argmax(dim)
+
+    x = torch.tensor([[1.0, 3.0, 3.0]])
+    assert last(x, 1) == 2 != x.argmax(1)
+    served_by("argmax", last)
+    assert judging.judge(given).verdict == tables.STRICT
+    served_by("argmax", lambda x, dim: (x.argmax(dim) + 1) % x.shape[dim])
+    assert judging.judge(given).verdict == tables.FAILED
+    served_by(
+        "topk", lambda x, k, dim=-1: (x.topk(k).values, x.topk(k).indices[..., :1].expand(-1, k))
+    )
+    assert judging.judge(call("topk", facts(4, 30), 3)).verdict == tables.FAILED
+
+
+def test_a_sum_that_loses_digits_is_right_if_the_native_one_loses_as_many(served_by: Any) -> None:
+    given = call("native_layer_norm_backward", facts(2000, 16), facts(2000, 16), (16,), facts(2000, 1), facts(2000, 1), facts(16), facts(16), (False, True, True))  # fmt: skip
+    native = torch.ops.aten.native_layer_norm_backward
+
+    def by_halves(g: Any, x: Any, *rest: Any) -> Any:
+        mean, rstd = rest[1], rest[2]
+        halves = (native(*(t[part] for t in (g, x)), rest[0], mean[part], rstd[part], *rest[3:]) for part in (slice(1000), slice(1000, None)))  # fmt: skip
+        (_, dw, db), (_, dw2, db2) = halves
+        return None, dw + dw2, db + db2
+
+    served_by("native_layer_norm_backward", by_halves)
+    assert judging.judge(given).verdict == tables.STRICT
+    served_by(
+        "native_layer_norm_backward",
+        lambda *a: [t if t is None else t * 1.001 for t in by_halves(*a)],
+    )
+    assert judging.judge(given).verdict == tables.FAILED
+
+
 def test_indices_stay_within_their_bounds() -> None:
     table, index = facts(5, 3), facts(4, 6, dtype=torch.int64)
     assert judging.judge(call("embedding", table, index)).verdict == tables.STRICT

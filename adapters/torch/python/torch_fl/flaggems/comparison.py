@@ -68,12 +68,12 @@ def _compare(one: torch.Tensor, other: torch.Tensor) -> tuple[str, str]:
         except AssertionError:
             return FAILED, said
         return BASIC, said
-    if _strides(one) != _strides(other):
+    if strides(one) != strides(other):
         return BASIC, f"strides {other.stride()} instead of {one.stride()}"
     return STRICT, ""
 
 
-def _strides(tensor: torch.Tensor) -> list[int]:
+def strides(tensor: torch.Tensor) -> list[int]:
     """The strides that say where an element is."""
     if tensor.numel() == 0:
         return []

@@ -42,7 +42,7 @@ class Inputs:
         self._pointwise = torch.Tag.pointwise in python_kernels.require_operator(call.op).tags
         self._operator = self._schema.name.partition("::")[2].removesuffix("_")
         names = [argument.name for argument in self._schema.arguments]
-        self._named = {**dict(zip(names, call.args, strict=False)), **call.kwargs}
+        self.named = {**dict(zip(names, call.args, strict=False)), **call.kwargs}
         self.written = {
             a.name for a in self._schema.arguments if a.alias_info and a.alias_info.is_write
         }
@@ -66,7 +66,7 @@ class Inputs:
         writes_to = {
             facts.memory[0]
             for name in self.written
-            for facts in _tensors(self._named.get(name))
+            for facts in _tensors(self.named.get(name))
             if facts.memory is not None
         }
         left = iter(self._values)
@@ -133,7 +133,7 @@ class Inputs:
                 and name == "output"
             ):
                 # Numbers between 0 and 1 whose sum is about 1, or their logarithms.
-                made = (made + 0.5) / max(1, facts.shape[self._named["dim"]] if facts.shape else 1)
+                made = (made + 0.5) / max(1, facts.shape[self.named["dim"]] if facts.shape else 1)
                 made = made.log() if self._operator.startswith("_log") else made
             elif self._pointwise and not any(part in self._operator for part in _POSITIVE):
                 made = made * 4 - 2
@@ -152,19 +152,19 @@ class Inputs:
         high = max(low, high)
         if bound is not None and self._operator in _PUTS and shape:
             # Of two elements for one place either may be the last.
-            dim = self._named.get("dim", 0) if self._operator != "index_put" else 0
+            dim = self.named.get("dim", 0) if self._operator != "index_put" else 0
             steps = torch.arange(shape[dim], device=self._device) % max(1, bound)
             return steps.view(
                 [-1 if d == dim % len(shape) else 1 for d in range(len(shape))]
             ).expand(shape)
         if self._operator == "_grouped_mm" and name == "offs":
-            step = max(1, int(self._named["self"].shape[0]) // max(1, shape[0]))
+            step = max(1, int(self.named["self"].shape[0]) // max(1, shape[0]))
             return torch.arange(1, shape[0] + 1, device=self._device) * step
         return torch.randint(low, high + 1, shape, **options)
 
     def _bound(self, name: str, place: int) -> int | None:
         """The number below which an index must be; None for what is none."""
-        given = self._named
+        given = self.named
         if self._operator == "embedding" and name == "indices":
             return int(given["weight"].shape[0])
         if self._operator == "embedding_dense_backward" and name == "indices":
