@@ -376,11 +376,16 @@ class _Recorded:
         kept: Callable[[Verdicts], None],
         stop: Callable[[], bool],
     ) -> Verdicts:
-        """The entries of a table that recorded calls change; those they were verified by before stay."""
+        """The entries of a table that recorded calls change; those they were verified by before stay.
+
+        Only what is right by the samples can serve. Without samples of this run that is not known of all.
+        """
+        unknown = {"verdict": UNTESTED}
+        worth = (STRICT, BASIC, UNTESTED) if self._options.record else (STRICT, BASIC)
         todo = [
             call
             for call in self.calls
-            if (entry := entries.get(call.overload, {})).get("verdict") != FAILED
+            if (entry := entries.get(call.overload, unknown)).get("verdict") in worth
             and entry.get("records", {}).get("digest") != self._digest
         ]
         found: Verdicts = {}
