@@ -149,9 +149,8 @@ bool Conditions::parse_sizes(const std::string& text, std::vector<Sizes>& sizes)
 bool Conditions::verified_at(const c10::IValue& value, const Sizes& sizes) {
   if (value.isList()) {
     const auto elements = value.toListRef();
-    return std::all_of(elements.begin(), elements.end(), [&](const c10::IValue& element) {
-      return verified_at(element, sizes);
-    });
+    return std::all_of(
+        elements.begin(), elements.end(), [&](const c10::IValue& element) { return verified_at(element, sizes); });
   }
   if (!value.isTensor() || !value.toTensor().defined()) {
     return true;

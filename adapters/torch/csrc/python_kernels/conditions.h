@@ -17,9 +17,9 @@ namespace flagos {
 // They depend on dtypes, sizes and strides of tensors, never on their contents. Immutable.
 class Conditions {
  public:
-  // A name that this version does not know is a condition that no call fulfils. One that begins with `sizes ` names, for
-  // each argument with tensors, the classes of sizes in which the kernel was verified, as bits: `0:1f/3f/7` for the first
-  // argument's elements, rows (elements of all dimensions but the last) and columns (of the last).
+  // A name that this version does not know is a condition that no call fulfils. One that begins with `sizes ` names,
+  // for each argument with tensors, the classes of sizes in which the kernel was verified, as bits: `0:1f/3f/7` for the
+  // first argument's elements, rows (elements of all dimensions but the last) and columns (of the last).
   Conditions(const c10::FunctionSchema& schema, const std::vector<std::string>& names);
 
   bool any() const {
