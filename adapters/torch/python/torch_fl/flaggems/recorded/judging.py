@@ -91,7 +91,7 @@ def _judge(
     try:
         with torch.no_grad():
             expected = _results(op, op(*args, **kwargs), args, kwargs)
-        torch.accelerator.synchronize()
+        torch.get_device_module(device).synchronize()
     except Exception as error:
         found.why = f"the native kernel raised {implementations.said(error)}"
         found.lost = native().lost(error)
@@ -150,7 +150,7 @@ def _run(
         else:
             result = function(*args, **kwargs)
     result = implementations.in_arguments(op, result, args, kwargs)
-    torch.accelerator.synchronize()
+    torch.get_device_module(device).synchronize()
     return _results(op, result, args, kwargs), (zones.damage() or "" if red_zones else "")
 
 
