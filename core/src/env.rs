@@ -130,7 +130,11 @@ declare! {
     FLAGGEMS_SOURCE_DIR: "FLAGGEMS_SOURCE_DIR", VarKind::Path, "the installed package", FlagGems,
         "The `src/flag_gems` folder that FlagGems is loaded from.";
     FLAGGEMS: "FLAGOS_FLAGGEMS", VarKind::Text, "`off`", FlagGems,
-        "The FlagGems kernels that serve without a route: `off`, none; `auto`, those verified on this chip and measured to be no slower than the native ones; `verified`, those verified; `all`, those not known to be wrong.";
+        "The FlagGems kernels that serve without a route: `off`, none; `auto`, those verified on this chip and measured to be no slower than the native ones; `verified`, those verified; `verify-on-use`, those too, and at sizes that were not verified a child process verifies the first call; `all`, those not known to be wrong. All but `all` serve only calls of verified sizes.";
+    RECORD: "FLAGOS_RECORD", VarKind::Path, "no record", FlagGems,
+        "The folder in which every process that imports torch records its distinct operator calls. `flagos record` sets it.";
+    RECORD_META: "FLAGOS_RECORD_META", VarKind::Flag, "`0`", FlagGems,
+        "Whether recorded processes compute nothing: tensors have shapes and types only. `flagos record --meta` sets it.";
     REPLAY: "FLAGOS_REPLAY", VarKind::Flag, "`1`", FlagGems,
         "Whether calls of FlagGems' kernels are recorded, and repeated without Python.";
     VERIFY_REPLAYS: "FLAGOS_VERIFY_REPLAYS", VarKind::Count, "`0`", FlagGems,

@@ -27,6 +27,7 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput, UnaryUfuncI
 import torch_fl
 from torch_fl import replay
 from torch_fl.comparing import processes
+from torch_fl.comparing.names import matches
 from torch_fl.flaggems import (
     cases,
     check,
@@ -38,7 +39,6 @@ from torch_fl.flaggems import (
     tables,
     verify,
 )
-from torch_fl.flaggems.command import matches
 from torch_fl.native.description import description
 
 from .database import DATABASE
@@ -916,7 +916,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             return finds(given[7]) if callable(finds) else finds
 
         monkeypatch.setattr(verify, "verify", verified)
-        return verify.main(["--out", str(path), *arguments])
+        return verify.main(["--out", str(path), "--no-records", *arguments])
 
     return run, path
 
@@ -1075,13 +1075,21 @@ def test_the_plan_reads_the_tables_that_ship(tmp_path: Path, policy: str) -> Non
         )
     assert "STRICT on A chip, in 3 cases" in lines["sin"] and "verdict: FAILED" not in lines["cos"]
     # The conditions are told whether or not the kernel serves, with the verdict they rest on.
+    of_sizes = " and sizes are of verified classes: argument 0 has " + ", ".join(
+        f"0-4095 {kind}" for kind in ("elements", "rows", "columns")
+    )
     for said in (
-        "and no tensor is without elements; other calls go to the native kernel",
+        "and no tensor is without elements"
+        + (of_sizes if policy == "auto" else "")
+        + "; other calls go to the native kernel",
         "verdict: STRICT on A chip within these conditions, in 2 cases; wrong outside: sample 1: empty",
     ):
         assert said in lines["exp"], lines["exp"]
     (ours,) = (c for c in json.loads(lines["json"]) if c["backend"] == "flaggems")
-    assert [one["name"] for one in ours["only"]] == ["ordinary", "nonempty"]
+    assert [one["name"] for one in ours["only"]] == [
+        *("ordinary", "nonempty"),
+        *(["sizes"] if policy == "auto" else []),
+    ]
     assert ours["only"][1]["means"] == "no tensor is without elements"
     assert ours["verdict"]["verdict"] == "STRICT" and "sample 1" in ours["verdict"]["found"]
 

@@ -340,9 +340,9 @@ def test_only_native_implementations_have_conditions():
 def test_a_call_that_is_told_wrongly_is_an_error():
     held = torch.ops.flagos.conditions_held
     with pytest.raises(RuntimeError, match=r"torch has no operator aten::expp"):
-        held("aten::expp", [], [], [], None)
+        held("aten::expp", [], [], [], None, [])
     with pytest.raises(RuntimeError, match=r"aten::exp has no argument number 1"):
-        held("aten::exp", [X], [1], [], None)
+        held("aten::exp", [X], [1], [], None, [])
     with pytest.raises(RuntimeError, match=r"got 0 places of 1 tensors"):
-        held("aten::exp", [X], [], [], None)
-    assert set(held("aten::exp", [], [], [], None)) == set(envelope.CONDITIONS)
+        held("aten::exp", [X], [], [], None, [])
+    assert set(held("aten::exp", [], [], [], None, [])) == set(envelope.CONDITIONS)

@@ -4,9 +4,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/jit_type.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/llvmMathExtras.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <sstream>
+#include <string_view>
 
 #include "aten/boxed.h"
 
@@ -22,6 +26,7 @@ constexpr uint32_t kUniform = 1U << 4;
 constexpr uint32_t kAligned = 1U << 5;
 constexpr uint32_t kContiguous = 1U << 6;
 constexpr uint32_t kUnknown = 1U << 7;
+constexpr uint32_t kSizes = 1U << 8; // has no name of its own: which sizes differs from kernel to kernel
 
 // The name of each bit.
 constexpr std::array<const char*, 7>
@@ -39,6 +44,18 @@ constexpr uint64_t kOrdinaryTypes =
 static_assert(static_cast<uint8_t>(c10::ScalarType::NumOptions) < 64, "a bit for each type");
 
 constexpr int64_t kAlignment = 16; // bytes
+
+// What a condition on sizes begins with. torch_fl/flaggems/sizes.py writes it.
+constexpr std::string_view kSizesAre = "sizes ";
+
+// The class of a size: 0 for less than 4, and one more for each factor of 4.
+uint32_t size_class(int64_t size) {
+  return size < 4 ? 0 : static_cast<uint32_t>(63 - c10::llvm::countLeadingZeros(static_cast<uint64_t>(size))) / 2;
+}
+
+bool holds(uint32_t classes, int64_t size) {
+  return (classes >> size_class(size) & 1U) != 0;
+}
 
 // The names that schemas give to arguments that select elements.
 constexpr std::array<const char*, 4> kSelecting{"index", "indices", "mask", "condition"};
@@ -114,12 +131,51 @@ uint32_t broken_by_value(const c10::IValue& value, bool selects, uint32_t requir
 
 } // namespace
 
+bool Conditions::parse_sizes(const std::string& text, std::vector<Sizes>& sizes) {
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    size_t place = 0;
+    Sizes found;
+    int end = 0;
+    if (std::sscanf(word.c_str(), "%zu:%x/%x/%x%n", &place, &found.elements, &found.rows, &found.columns, &end) != 4 ||
+        static_cast<size_t>(end) != word.size() || place >= sizes.size()) {
+      return false;
+    }
+    sizes[place] = found;
+  }
+  return true;
+}
+
+bool Conditions::verified_at(const c10::IValue& value, const Sizes& sizes) {
+  if (value.isList()) {
+    const auto elements = value.toListRef();
+    return std::all_of(
+        elements.begin(), elements.end(), [&](const c10::IValue& element) { return verified_at(element, sizes); });
+  }
+  if (!value.isTensor() || !value.toTensor().defined()) {
+    return true;
+  }
+  const at::Tensor& tensor = value.toTensor();
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    return true;
+  }
+  const int64_t elements = tensor.numel();
+  const int64_t columns = tensor.dim() == 0 ? 1 : tensor.size(-1);
+  return holds(sizes.elements, elements) && holds(sizes.columns, columns) &&
+      holds(sizes.rows, columns == 0 ? 0 : elements / columns);
+}
+
 Conditions::Conditions(const c10::FunctionSchema& schema, const std::vector<std::string>& names) {
   for (const c10::Argument& argument : schema.arguments()) {
     const bool selects = std::find(kSelecting.begin(), kSelecting.end(), argument.name()) != kSelecting.end();
     arguments_.push_back({selects, is_dtype(argument)});
   }
   for (const std::string& name : names) {
+    if (name.rfind(kSizesAre, 0) == 0) {
+      sizes_.resize(arguments_.size());
+      required_ |= parse_sizes(name.substr(kSizesAre.size()), sizes_) ? kSizes : kSizes | kUnknown;
+      continue;
+    }
     const auto known = std::find(kNames.begin(), kNames.end(), name);
     if (known != kNames.end()) {
       required_ |= 1U << static_cast<uint32_t>(known - kNames.begin());
@@ -140,6 +196,9 @@ uint32_t Conditions::broken_by(const torch::jit::Stack& stack) const {
   const size_t first = stack.size() - arguments_.size();
   uint32_t broken = kUnknown;
   c10::ScalarType common = c10::ScalarType::Undefined;
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    broken |= verified_at(stack[first + i], sizes_[i]) ? 0 : kSizes;
+  }
   for (size_t i = 0; i < arguments_.size(); ++i) {
     const c10::IValue& value = stack[first + i];
     const Argument argument = arguments_[i];
@@ -169,6 +228,9 @@ std::string Conditions::reason(uint32_t broken) const {
       add(kNames[i]);
     }
   }
+  if ((broken & kSizes) != 0) {
+    add("the sizes");
+  }
   if ((broken & kUnknown) != 0) {
     for (const std::string& name : unknown_) {
       add(name);
@@ -182,7 +244,8 @@ std::vector<std::string> conditions_held(
     at::TensorList tensors,
     at::IntArrayRef tensors_at,
     at::IntArrayRef complex_at,
-    std::optional<at::ScalarType> dtype) {
+    std::optional<at::ScalarType> dtype,
+    const std::vector<std::string>& more) {
   const auto op = find_operator(name);
   TORCH_CHECK(op.has_value(), "flagos: torch has no operator ", name);
   TORCH_CHECK(
@@ -221,6 +284,11 @@ std::vector<std::string> conditions_held(
   for (size_t i = 0; i < kNames.size(); ++i) {
     if ((broken >> i & 1U) == 0) {
       held.emplace_back(kNames[i]);
+    }
+  }
+  for (const std::string& name : more) {
+    if (Conditions(op->schema(), {name}).broken_by(stack) == 0) {
+      held.push_back(name);
     }
   }
   return held;

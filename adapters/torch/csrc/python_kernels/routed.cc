@@ -331,7 +331,8 @@ void register_routed(torch::Library& library) {
   library.def("attach_kernel(str op, str backend, bool recorded, str[] only) -> ()", &attach);
   library.def("detach_kernel(str op) -> ()", &detach);
   library.def(
-      "conditions_held(str op, Tensor[] tensors, int[] tensors_at, int[] complex_at, ScalarType? dtype) -> str[]",
+      "conditions_held(str op, Tensor[] tensors, int[] tensors_at, int[] complex_at, ScalarType? dtype, str[] more) "
+      "-> str[]",
       &conditions_held);
   // For the recorder, inside a call.
   library.def("recording_wanted() -> bool", [] { return pending != nullptr && pending->wanted; });

@@ -33,6 +33,10 @@ def _autoload() -> None:
         raise
     except BaseException as error:
         _give_up(error)
+    else:
+        from torch_fl.records import program
+
+        program.begin()
     finally:
         if not _complete:
             # The program's own `import torch_fl` must run this module again, to do what is skipped here.

@@ -112,7 +112,7 @@ def _register_kernels() -> None:
     from torch_fl import _C
     from torch_fl.aten import routing
     from torch_fl.bisect import trial
-    from torch_fl.flaggems import implementations
+    from torch_fl.flaggems import implementations, on_use
     from torch_fl.native import native
 
     _core.set_shipped_config(str(Path(__file__).with_name("backends.conf")))
@@ -124,6 +124,7 @@ def _register_kernels() -> None:
         agent.start()
     routing.declare_native_implementations()
     implementations.register()
+    on_use.install()
     if trial.asked():
         plan_listeners.published()
 
@@ -134,7 +135,9 @@ def _name_device() -> None:
     _unavailable.uninstall()
     torch.utils.rename_privateuse1_backend(DEVICE)
     from torch_fl import flagos
+    from torch_fl.flagos import late_names
 
+    late_names.provide("record", _record)
     waiting.uninstall()
     torch._register_device_module(DEVICE, flagos)
     # `import torch.flagos.amp` must give the module `torch_fl.flagos.amp`, not a second copy of it.
@@ -152,3 +155,9 @@ def _name_device() -> None:
     native().install()
     for module in (data_parallel, dlpack, module_moves, profiler, sharing, on_import):
         module.install()
+
+
+def _record() -> object:
+    from torch_fl.records import recorder
+
+    return recorder.record

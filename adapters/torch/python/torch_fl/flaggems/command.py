@@ -6,7 +6,6 @@ import argparse
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from typing import Any
 
 
@@ -24,11 +23,6 @@ def not_negative(text: str) -> float:
     if not seconds >= 0:
         raise argparse.ArgumentTypeError(f"{text} is not zero or more")
     return seconds
-
-
-def matches(name: str, patterns: str) -> bool:
-    """Whether a name matches one of the comma-separated shell patterns of `--ops`."""
-    return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split(","))
 
 
 @contextmanager

@@ -9,13 +9,13 @@ conditions that a kernel needs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
 from itertools import combinations
 from typing import Any
 
 import torch
 
-from torch_fl import python_kernels
+from torch_fl.flaggems import sizes
+from torch_fl.flaggems.arguments import argument_names
 
 ORDINARY = "ordinary"
 """The condition under which verification runs: a kernel with a verdict serves no call that breaks it."""
@@ -48,18 +48,23 @@ def condition_sets(conditions: Iterable[str]) -> Iterator[frozenset[str]]:
 
 def ordered(conditions: Iterable[str]) -> list[str]:
     """The conditions as tables and messages list them."""
+    conditions = set(conditions)
     known = [name for name in CONDITIONS if name in conditions]
     return known + sorted(set(conditions) - set(known))
 
 
 def meaning(condition: str) -> str:
     """What a condition says of a call."""
+    if condition.startswith(sizes.PREFIX):
+        return sizes.meaning(condition)
     unknown = f"{condition} holds, which this version does not know and takes for broken"
     return CONDITIONS.get(condition, unknown)
 
 
-def holding(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Holding:
-    """The conditions that hold for a call of `aten::overload`."""
+def holding(
+    overload: str, args: tuple[Any, ...], kwargs: dict[str, Any], more: Iterable[str] = ()
+) -> Holding:
+    """The conditions that hold for a call of `aten::overload`, among them those of `more`, which name sizes."""
     op = f"aten::{overload}"
     places = {name: place for place, name in enumerate(argument_names(overload))}
     given = [*enumerate(args), *((places[name], value) for name, value in kwargs.items())]
@@ -75,12 +80,6 @@ def holding(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hol
         [place for place, _ in tensors],
         [place for place, leaf in leaves if isinstance(leaf, complex)],
         next((leaf for _, leaf in leaves if isinstance(leaf, torch.dtype)), None),
+        [name for name in more if name.startswith(sizes.PREFIX)],
     )
     return frozenset(held)
-
-
-@cache
-def argument_names(overload: str) -> tuple[str, ...]:
-    """What the schema of `aten::overload` calls its arguments, in order."""
-    schema = python_kernels.require_operator(f"aten::{overload}")._schema
-    return tuple(argument.name for argument in schema.arguments)

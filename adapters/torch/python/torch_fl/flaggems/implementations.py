@@ -11,7 +11,7 @@ import torch
 
 from flagos import UnsupportedError, _core, plan_listeners
 from torch_fl import python_kernels
-from torch_fl.flaggems import envelope, interpreted, meta, package, tables
+from torch_fl.flaggems import envelope, interpreted, meta, package, sizes, tables
 from torch_fl.flaggems.parts import PARTS
 from torch_fl.native import native
 
@@ -56,7 +56,8 @@ class Function:
 
     On a vendor whose devices have another type in torch, the shim checks the conditions within which the function was
     verified, and writes results into arguments. Elsewhere the function gets flagos tensors, and both are done here:
-    it serves no call that breaks a condition of `only`.
+    it serves no call that breaks a condition of `only`. `refuses` is asked of every call that comes from Python, and
+    says why it is not to be served.
     """
 
     def __init__(self, overload: str, given: Callable[..., Any] | None = None) -> None:
@@ -66,15 +67,18 @@ class Function:
         self.told: Callable[[envelope.Holding], None] | None = None
         self.declined: Callable[[str], None] | None = None
         self.only: list[str] = []
+        self.refuses: Callable[[tuple[Any, ...], dict[str, Any]], str | None] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.told is not None or self.only:
-            held = envelope.holding(self._overload, args, kwargs)
+            held = envelope.holding(self._overload, args, kwargs, self.only)
             if broken := [name for name in self.only if name not in held]:
                 # Not told: it is not known here what the function makes of it.
                 raise UnsupportedError(f"it was verified only where {envelope.meaning(broken[0])}")
             if self.told is not None:
                 self.told(held)
+        if self.refuses is not None and (reason := self.refuses(args, kwargs)) is not None:
+            raise self._declines(reason)
         writes = _mutates(self._overload)
         if writes or self._overload in meta.READING:
             refused = meta.refusal(self._overload, args, kwargs)
@@ -94,7 +98,8 @@ class Function:
         if not writes and _is_of(result, args):
             raise self._declines("FlagGems returns an argument")
         if writes and not _takes_native_tensors():
-            return _in_arguments(self._overload, result, args, kwargs)
+            op = python_kernels.require_operator(f"aten::{self._overload}")
+            return in_arguments(op, result, args, kwargs)
         return result
 
     def _declines(self, reason: str) -> UnsupportedError:
@@ -122,15 +127,17 @@ def _takes_native_tensors() -> bool:
     return native().device_type is not None
 
 
-def _in_arguments(overload: str, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def in_arguments(
+    op: torch._ops.OpOverload, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The written arguments, with the results in them, where they are the operator's results."""
-    schema = python_kernels.require_operator(f"aten::{overload}")._schema
+    schema = op._schema
     targets = [
         args[place] if place < len(args) else kwargs.get(argument.name)
         for place, argument in enumerate(schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
-    if len(targets) != len(schema.returns):
+    if not targets or len(targets) != len(schema.returns):
         return result
     results = result if isinstance(result, (list, tuple)) else (result,)
     for target, made in zip(targets, results, strict=False):
@@ -187,6 +194,11 @@ def limit(overload: str, only: Iterable[str]) -> None:
     python_kernels.limit(f"aten::{overload}", impl_id, envelope.ordered(only))
 
 
+def conditions(overload: str) -> frozenset[str]:
+    """The conditions within which an overload is verified and serves, sizes apart."""
+    return tables.only(overload) | {envelope.ORDINARY}
+
+
 def usable(overload: str) -> bool:
     """Whether a route may name the overload."""
     return _unusable(overload) is None
@@ -230,6 +242,8 @@ def register() -> None:
         function = _functions[overload] = Function(overload, of_parts.get(overload))
         unusable = _unusable(overload)
         only = envelope.ordered(tables.only(overload))
+        if (of_sizes := tables.size_condition(overload)) is not None:
+            only.append(of_sizes)
         _core.register_impl(
             op,
             f"{BACKEND}.{name}",
@@ -238,7 +252,7 @@ def register() -> None:
             backend=BACKEND,
             unavailable_reason=unusable,
             on_request=None if unusable else tables.not_by_default(overload),
-            only=[(name, envelope.meaning(name)) for name in only],
+            only=[(_short(name), envelope.meaning(name)) for name in only],
             verdict=tables.told(overload),
         )
         _registered[overload] = name
@@ -252,6 +266,11 @@ def register() -> None:
                 )
             )
     plan_listeners.published()
+
+
+def _short(condition: str) -> str:
+    """What the plan calls a condition."""
+    return sizes.PREFIX.strip() if condition.startswith(sizes.PREFIX) else condition
 
 
 def _takes_a_device(overload: str) -> bool:

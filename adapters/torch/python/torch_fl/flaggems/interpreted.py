@@ -11,6 +11,7 @@ This is for looking at values. It is some thousand times slower than a GPU.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import hashlib
 import os
@@ -174,10 +175,64 @@ def _complete_interpreter() -> None:
         scope.set_attr(tensor, "__index__", lambda scalar: int(scalar.handle.data.item()))
 
     interpreter._patch_lang_tensor = patched
+    _combine_masks()
     # Types that are compile-time constants come without the wrapper.
     tl.dtype.value = property(lambda kind: kind)
     function = interpreter.InterpretedFunction
     function.__call__ = _rewritten_first(function.__call__)
+
+
+def _combine_masks() -> None:
+    """`and`, `or` and `not` of tensors go from element to element, as compiled; Python's own take one tensor of two."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    semantic = interpreter.interpreter_semantic
+    combined = {"and": semantic.logical_and, "or": semantic.logical_or}
+
+    def combine(name: str, *values: Callable[[], Any]) -> Any:
+        result = value = None
+        for each in values:
+            value = each()
+            if isinstance(value, tl.tensor):
+                result = value if result is None else combined[name](result, value)
+            elif bool(value) == (name == "or"):
+                return value
+        return value if result is None else result
+
+    def negate(value: Any) -> Any:
+        return semantic.not_(value) if isinstance(value, tl.tensor) else not value
+
+    class Transformer(interpreter.ASTTransformer):  # type: ignore[misc, unused-ignore]
+        """Triton's own, which also replaces these operators."""
+
+        def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+            name = "and" if isinstance(node.op, ast.And) else "or"
+            nothing = ast.parse("lambda: 0", mode="eval").body
+            assert isinstance(nothing, ast.Lambda)
+            later = [ast.Lambda(nothing.args, self.visit(value)) for value in node.values]
+            return _called(_COMBINE, [ast.Constant(name), *later])
+
+        def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+            self.generic_visit(node)
+            return _called(_NEGATE, [node.operand]) if isinstance(node.op, ast.Not) else node
+
+        def visit_Assign(self, node: ast.Assign) -> ast.AST:
+            node.value = self.visit(node.value)
+            assigned: ast.AST = super().visit_Assign(node)
+            return assigned
+
+    interpreter.FunctionRewriter.ast_transformer = Transformer()
+    # Names that the rewriter gives to the functions that it rewrites.
+    setattr(interpreter, _COMBINE, combine)
+    setattr(interpreter, _NEGATE, negate)
+
+
+_COMBINE, _NEGATE = "_flagos_combine", "_flagos_negate"
+
+
+def _called(name: str, args: list[ast.expr]) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), args, [])
 
 
 def _rewritten_first(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_fl import python_kernels
-from torch_fl.flaggems import envelope
+from torch_fl.flaggems.arguments import argument_names
 
 _KEPT = 4096  # answers
 _answers: dict[Any, str | None] = {}
@@ -85,7 +85,7 @@ def _asked(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str 
     writes = outs or {
         a.name for a in op._schema.arguments if a.alias_info and a.alias_info.is_write
     }
-    given = dict(zip(envelope.argument_names(overload), args, strict=False)) | kwargs
+    given = dict(zip(argument_names(overload), args, strict=False)) | kwargs
     written = [value for name, value in given.items() if name in writes]
     read = _tensors([value for name, value in given.items() if name not in writes])
     for target in written:

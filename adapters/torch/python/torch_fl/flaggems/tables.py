@@ -17,14 +17,15 @@ from typing import Any
 
 import torch
 
-from torch_fl.flaggems import envelope, package
+from torch_fl.flaggems import envelope, package, sizes
 from torch_fl.native import native
 
 STRICT, BASIC, FAILED, UNTESTED = "STRICT", "BASIC", "FAILED", "UNTESTED"
 _VERDICTS = (STRICT, BASIC, FAILED, UNTESTED)
 SHIPPED = Path(__file__).resolve().parents[1] / "verdicts"
 _POLICY = "FLAGOS_FLAGGEMS"
-POLICIES = ("off", "auto", "verified", "all")
+ON_USE = "verify-on-use"
+POLICIES = ("off", "auto", "verified", ON_USE, "all")
 _MADE_BY = {"verdicts": "flagos verify", "speed": "flagos tune"}
 # A kernel that is slower than the native one by less than this is no loss.
 AS_FAST = 1.05
@@ -189,6 +190,10 @@ def _wrong_with_verdict(entry: dict[str, Any]) -> str | None:
             return f"`{name}` is {entry[name]!r}, and no list of strings"
     if ("replayed" in entry or "not_replayed" in entry) and type(entry.get("replayed")) is not int:
         return f"`replayed` is {entry.get('replayed')!r}, and no whole number"
+    told = entry.get("sizes", {})
+    ranges = told.values() if isinstance(told, dict) else [None]
+    if not all(isinstance(one, dict) and _are_strings(list(one.values())) for one in ranges):
+        return f"`sizes` is {str(told)[:80]}, and no object with ranges for each argument"
     if "declines" in entry and "declined" not in entry:
         return "it has `declines`, and no `declined`"
     return None
@@ -205,6 +210,14 @@ def _wrong_with_speed(entry: dict[str, Any]) -> str | None:
 
 def _are_strings(value: Any) -> bool:
     return isinstance(value, list) and set(map(type, value)) <= {str}
+
+
+def current(path: Path | None = None) -> dict[str, Any] | None:
+    """The table of verdicts in a file, or else the one that the plan reads; None where there is none.
+
+    Raises RuntimeError for a file that is no table.
+    """
+    return (_read(path, "verdicts") if path is not None else None) or _table("verdicts") or None
 
 
 @cache
@@ -249,6 +262,26 @@ def only(overload: str) -> frozenset[str]:
     return frozenset([*known.get("only", ()), envelope.ORDINARY])
 
 
+def verified_sizes(overload: str) -> sizes.Classes:
+    """The classes of sizes it was verified in, the samples' where an entry has none; none where it is not right."""
+    known = verdicts().get(overload, {"verdict": UNTESTED})
+    if known["verdict"] not in (STRICT, BASIC):
+        return {}
+    if "sizes" in known:
+        return sizes.from_table(overload, known["sizes"])
+    return sizes.sampled(overload)
+
+
+def size_condition(overload: str) -> str | None:
+    """The condition on sizes under which the policy has it serve; None where it serves at any size.
+
+    Under `verify-on-use` a call of another size is verified first, which is no condition.
+    """
+    if policy() not in ("auto", "verified") or not (known := verified_sizes(overload)):
+        return None
+    return sizes.condition(known)
+
+
 def told(overload: str) -> tuple[str, str] | None:
     """The verdict, and what it rests on, in words; None where there is none on this chip."""
     known = verdicts().get(overload)
@@ -280,7 +313,7 @@ def not_by_default(overload: str) -> str | None:
         return (
             f"verified {known['verdict']} on {where}: {known.get('first') or 'no case reached it'}"
         )
-    if wanted == "verified":
+    if wanted in ("verified", ON_USE):
         return None
     measured = speed().get(overload)
     if not measured:

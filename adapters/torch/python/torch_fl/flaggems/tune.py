@@ -25,8 +25,9 @@ from typing import Any
 import torch
 
 import flagos
+from torch_fl.comparing.names import matches
 from torch_fl.flaggems import implementations, tables
-from torch_fl.flaggems.command import at_least_one, matches, not_negative, one_interrupt
+from torch_fl.flaggems.command import at_least_one, not_negative, one_interrupt
 
 Call = Callable[[], Any]
 

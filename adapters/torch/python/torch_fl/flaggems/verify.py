@@ -2,6 +2,7 @@
 
     flagos verify [--ops PATTERNS] [--jobs N] [--samples N] [--seconds N] [--each N] [--resume]
                   [--configs N] [--out FILE] [--json]
+    flagos verify --record FILE ... [--every-config] [--sanitizer] [--jobs N] [--seconds N] [--each N]
     flagos verify --show [--ops PATTERNS] [--json]
 
 Each overload has a process of its own, forked before the device is in use. Its operators' samples run twice
@@ -16,6 +17,13 @@ What its own entry does not call is called itself with that entry's samples.
 
 Kernels that are tuned, such as products, are tuned among the first few configurations that fit the chip
 (`--configs`): they may have hundreds, and each takes seconds to compile. What is tuned is not kept.
+
+Then calls recorded from whole models run (`flagos record`), at their sizes and at smaller ones, on memory with red
+zones: what a kernel writes outside its tensors, or reads outside them and uses, is FAILED, and so is what ends the
+process. The sizes at which all was right are kept, by magnitude: `FLAGOS_FLAGGEMS=verified` serves no other. With
+`--record` only the calls of these records run, and the table keeps what else it has. `--every-config` runs every
+configuration that a tuned kernel may end up with, instead of the first. `--sanitizer` runs each call under NVIDIA's
+compute-sanitizer, too.
 
 Overloads that `flagos tune` measures come first, since only they can serve by default. When `--seconds` are
 over, the table is written all the same; the rest keeps the verdicts of the table before it, or is UNTESTED.
@@ -44,12 +52,23 @@ import torch
 
 from torch_fl import flagos
 from torch_fl.comparing import processes
-from torch_fl.flaggems import cases, envelope, implementations, package, tables, tune
+from torch_fl.comparing.names import matches
+from torch_fl.flaggems import (
+    cases,
+    envelope,
+    implementations,
+    interpreted,
+    package,
+    tables,
+    tune,
+)
 from torch_fl.flaggems.check import BY_FLAGGEMS, BY_ITSELF, BY_NATIVE, Loss, check
-from torch_fl.flaggems.command import at_least_one, matches, not_negative, one_interrupt
+from torch_fl.flaggems.command import at_least_one, not_negative, one_interrupt
 from torch_fl.flaggems.comparison import ORDER
+from torch_fl.flaggems.recorded import sanitizer, verifying
 from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
 from torch_fl.native import native
+from torch_fl.records import files
 
 __all__ = ["BASIC", "FAILED", "STRICT", "UNTESTED", "main", "verify"]
 
@@ -61,6 +80,7 @@ _ALONE_SECONDS = 300.0  # the same limit without other tasks
 _LOSSES = 8  # processes that the cases of one overload may lose before it is given up
 _EACH = 90.0
 _CONFIGS = 4
+_OF_SAMPLES = 0.6  # of the time, before recorded calls
 _KEEP_EVERY = 5.0  # seconds between writing the table
 
 
@@ -294,6 +314,13 @@ def _lines(shown: Verdicts) -> list[str]:
             lines.append(
                 f"{name}: STRICT within {_within(entry)}{inside}; outside: {entry['first']}"
             )
+        if "sizes" in entry:
+            ranges = (
+                f"{argument} {kinds['elements']}" for argument, kinds in entry["sizes"].items()
+            )
+            lines.append(f"{name}: elements at which it was verified: {'; '.join(ranges)}")
+        if "beyond" in entry:
+            lines.append(f"{name}: wrong beyond these sizes: {entry['beyond']}")
         if "declines" in entry:
             told = f"declines calls, {entry['declined']} cases"
             lines.append(f"{name}: {told}: {entry['declines']}")
@@ -322,6 +349,96 @@ def _counts(shown: Verdicts) -> list[str]:
     if any("plain" in entry for entry in shown.values()):
         lines.append(f"on the database's own samples alone: {told('plain')}")
     return lines
+
+
+class _Recorded:
+    """The part of the command that runs recorded calls. Raises OSError and ValueError for what is no record."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        paths = options.record or ([] if options.no_records else files.shipped())
+        calls = files.merged(call for path in paths for call in files.read(path))
+        usable = {n for n in implementations.registered() if implementations.usable(n)}
+        self.calls = [
+            call
+            for call in calls
+            if call.overload in usable and matches(call.overload, options.ops)
+        ]
+        self._how = verifying.How(
+            options.every_config, options.sanitizer, interpreted.wanted(), options.each
+        )
+        self._digest = verifying.digest(self.calls, self._how)
+
+    def completed(
+        self,
+        entries: Verdicts,
+        seconds: float,
+        kept: Callable[[Verdicts], None],
+        stop: Callable[[], bool],
+    ) -> Verdicts:
+        """The entries of a table that recorded calls change; those they were verified by before stay.
+
+        Only what is right by the samples can serve. Without samples of this run that is not known of all.
+        """
+        unknown = {"verdict": UNTESTED}
+        worth = (STRICT, BASIC, UNTESTED) if self._options.record else (STRICT, BASIC)
+        todo = [
+            call
+            for call in self.calls
+            if (entry := entries.get(call.overload, unknown)).get("verdict") in worth
+            and entry.get("records", {}).get("digest") != self._digest
+        ]
+        found: Verdicts = {}
+
+        def told(done: int, total: int, name: str, one: dict[str, Any]) -> None:
+            found[name] = verifying.merged(name, entries.get(name), one, self._digest)
+            calls = f"{one['calls']} calls"
+            why = f": {one['first']}" if one.get("first") else ""
+            line = f"[{done}/{total}] {name}, recorded: {one['verdict']} in {calls}{why} ({one['seconds']} s)"
+            print(line, file=sys.stderr, flush=True)
+            kept(found)
+
+        self.told = verifying.verify(todo, self._options.jobs, self._how, seconds, told, stop)
+        return found
+
+    def alone(self, stop: Callable[[], bool]) -> int:
+        """Verify nothing else, and complete the table that the plan reads, or `--out`."""
+        options = self._options
+        if not self.calls:
+            print("error: none of FlagGems' overloads is called in these records", file=sys.stderr)
+            return 1
+        path = options.out or tables.folder() / tables.file_name(
+            "verdicts", tables.chip(), package.version()
+        )
+        table = dict(tables.current(options.out) or tables.table({}, samples=None))
+        entries: Verdicts = dict(table["overloads"])
+        done = (lambda name: True) if options.resume else (lambda name: name != "records")
+        before = {
+            overload: {name: value for name, value in entry.items() if done(name)}
+            for overload, entry in entries.items()
+        }
+
+        def kept(some: Verdicts) -> None:
+            tables.write(path, {**table, "overloads": {**entries, **some}})
+
+        with redirect_stdout(sys.stderr):
+            torch.set_num_threads(1)
+            package.load_before_forking()
+            _require_device()
+            changed = self.completed(before, options.seconds, kept, stop)
+        if changed:
+            kept(changed)
+            print(f"wrote {path}", file=sys.stderr)
+        if options.json:
+            print(json.dumps(self.told))
+        else:
+            for name, one in self.told.items():
+                print(
+                    f"{name}: {one['verdict']} in {one['calls']} calls"
+                    + (f": {one['first']}" if one.get("first") else "")
+                )
+            print(*_counts(self.told), sep="\n")
+        return 1 if any(one["verdict"] == FAILED for one in self.told.values()) else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -355,12 +472,38 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="the table; by default where the plan reads it")
     parser.add_argument("--json", action="store_true", help="print the table, too")
     parser.add_argument("--show", action="store_true", help="tell the table; run nothing")
+    parser.add_argument(
+        "--record",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="verify the calls of these records alone",
+    )
+    parser.add_argument(
+        "--no-records", action="store_true", help="leave out the records that flagos ships"
+    )
+    parser.add_argument(
+        "--every-config",
+        action="store_true",
+        help="run recorded calls by every configuration of a tuned kernel",
+    )
+    parser.add_argument(
+        "--sanitizer", action="store_true", help="run recorded calls under compute-sanitizer, too"
+    )
     options = parser.parse_args(arguments)
     if options.show:
         return _show(options.ops, options.json)
+    if options.sanitizer and (reason := sanitizer.missing()):
+        print(f"error: {reason}", file=sys.stderr)
+        return 1
     try:
         _require_usable()
     except RuntimeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    try:
+        recorded = _Recorded(options)
+    except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     about = {"triton": version_of("triton"), "samples": options.samples}
@@ -377,8 +520,11 @@ def main(arguments: list[str] | None = None) -> int:
         if path is not None:
             tables.write(tables.partial(path), tables.table({**known, **verdicts}, **about))
 
+    began = time.monotonic()
     with one_interrupt() as interrupted:
         try:
+            if options.record:
+                return recorded.alone(interrupted)
             known = tables.continued(path, **about) if options.resume else {}
             with redirect_stdout(sys.stderr):  # FlagGems prints while it is imported
                 verdicts = verify(
@@ -386,12 +532,16 @@ def main(arguments: list[str] | None = None) -> int:
                     options.jobs,
                     options.samples,
                     told,
-                    options.seconds,
+                    options.seconds * (_OF_SAMPLES if recorded.calls else 1),
                     options.each,
                     known,
                     kept,
                     interrupted,
                     options.configs,
+                )
+                left = options.seconds - (time.monotonic() - began)
+                verdicts |= recorded.completed(
+                    verdicts, left, lambda some: kept({**verdicts, **some}), interrupted
                 )
         except RuntimeError as error:
             print(f"error: {error}", file=sys.stderr)

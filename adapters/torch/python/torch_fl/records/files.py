@@ -1,0 +1,83 @@
+"""Records on disk: a first line about the record, then one line of JSON for each distinct call.
+
+Compressed where the name ends with `.gz`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torch_fl.records import facts
+from torch_fl.records.facts import BrokenRecord, Call
+
+VERSION = 1
+SHIPPED = Path(__file__).resolve().parents[1] / "verdicts" / "records"
+"""The folder of the records of whole models that the package ships."""
+
+
+def write(path: Path, calls: Iterable[Call], **about: Any) -> None:
+    """Write a record, whole or not at all. `about` is told in its first line."""
+    lines = [json.dumps({"flagos_record": VERSION, "torch": torch.__version__, **about})]
+    lines += [json.dumps(facts.to_json(call), separators=(",", ":")) for call in calls]
+    text = ("\n".join(lines) + "\n").encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    beside.replace(path)
+
+
+def read(path: Path) -> list[Call]:
+    """The calls of a record. Raises BrokenRecord, which names the line, and OSError."""
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError) as error:
+            raise BrokenRecord(f"{path} is not whole: {error}") from None
+    lines = data.decode(errors="replace").splitlines()
+    head = _loaded(path, 1, lines[0]) if lines else None
+    if not isinstance(head, dict) or "flagos_record" not in head:
+        raise BrokenRecord(
+            f"{path} is no record: `flagos record -o FILE -- python program.py` writes one"
+        )
+    if head["flagos_record"] != VERSION:
+        told = head["flagos_record"]
+        raise BrokenRecord(
+            f"{path} is a record of version {told}, and this flagos reads {VERSION}: record it anew"
+        )
+    found = []
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            found.append(facts.from_json(_loaded(path, number, line)))
+        except BrokenRecord as error:
+            raise BrokenRecord(f"{path}, line {number}: {error}") from None
+    return found
+
+
+def _loaded(path: Path, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise BrokenRecord(f"{path}, line {number}: it is no JSON ({error})") from None
+
+
+def merged(calls: Iterable[Call]) -> list[Call]:
+    """Distinct calls, with what they count together, in the order in which they came first."""
+    found: dict[Any, Call] = {}
+    for call in calls:
+        known = found.get(key := facts.key(call))
+        found[key] = call if known is None else replace(known, count=known.count + call.count)
+    return list(found.values())
+
+
+def shipped() -> list[Path]:
+    """The records that the package ships."""
+    return sorted(SHIPPED.glob("*.rec.gz"))

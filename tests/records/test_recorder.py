@@ -1,0 +1,267 @@
+"""`flagos record`: facts about calls, on any device, without data; files; whole programs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torch_fl  # noqa: F401
+from torch_fl.records import command, facts, files
+from torch_fl.records.facts import BrokenRecord, Call, TensorFacts
+from torch_fl.records.recorder import record
+
+
+def calls_of(program: Any, path: Path, **options: Any) -> dict[str, list[Call]]:
+    with record(path, **options):
+        program()
+    found: dict[str, list[Call]] = {}
+    for call in files.read(path):
+        found.setdefault(call.overload, []).append(call)
+    return found
+
+
+def one_step(device: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    x = torch.rand(4, 3, 8).to(device)
+    for _ in range(2):
+        with torch.autocast(device, torch.bfloat16):
+            loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("device", ["cpu", "flagos"])
+@pytest.mark.parametrize("meta", [False, True])
+def test_a_step_is_recorded_on_any_device(tmp_path: Path, device: str, meta: bool) -> None:
+    found = calls_of(lambda: one_step(device), tmp_path / "a.rec", meta=meta)
+    (forward,) = found["native_layer_norm"]
+    kind = "bfloat16" if device == "cpu" else "float32"  # autocast differs
+    assert [str(one) for one in forward.tensors()] == [f"{kind}[4,3,6]", "float32[6]", "float32[6]"]
+    assert forward.count == 2 and forward.autocast == "bfloat16" and forward.args[1] == (6,)
+    (backward,) = found["native_layer_norm_backward"]
+    assert backward.autocast is None and backward.tensors()[0].strides == (0, 0, 0)
+    assert found["addmm"][0].tensors()[0].dtype == torch.bfloat16
+    assert found["addcdiv_"], "the optimizer's"
+    assert all("view" not in name and "transpose" not in name for name in found)
+
+
+def test_a_model_of_any_size_is_recorded_without_memory(tmp_path: Path) -> None:
+    """A terabyte of weights."""
+
+    def large() -> None:
+        with torch.device("flagos"):
+            layer = nn.Linear(500_000, 500_000, dtype=torch.bfloat16)
+            assert layer(torch.randn(4096, 500_000, dtype=torch.bfloat16)).sum().item() == 1
+
+    found = calls_of(large, tmp_path / "a.rec", meta=True)
+    assert found["addmm"][0].tensors()[2].shape == (500_000, 500_000)
+
+
+def test_what_a_kernel_can_see_is_kept(tmp_path: Path) -> None:
+    base = torch.arange(24.0)
+
+    def calls() -> None:
+        x = base[1:13].view(3, 4).t()
+        torch.add(x, x, alpha=0.5)
+        torch.mul(base[:4], base[2:6], out=base[8:12])
+        torch.embedding(torch.rand(9, 2), torch.tensor([7, 3]))
+        torch.clamp(base, float("-inf"), None)
+        torch.cat([base[:2], base[6:7]])
+
+    found = calls_of(calls, tmp_path / "a.rec")
+    (add,) = found["add.Tensor"]
+    x, y = add.tensors()
+    assert (x.shape, x.strides, x.offset) == ((4, 3), (1, 4), 4)
+    assert x.memory == y.memory == (0, 4), "they are one"
+    assert add.kwargs == {"alpha": 0.5}
+    (mul,) = found["mul.out"]
+    assert [one.memory for one in mul.tensors()] == [(0, 0), (0, 8), (0, 32)]
+    (embedding,) = found["embedding"]
+    assert embedding.tensors()[1].range == (3, 7)
+    assert found["clamp"][0].args[1:] == (float("-inf"),)
+    assert [one.shape for one in found["cat"][0].tensors()] == [(2,), (1,)]
+
+
+def test_numbers_that_change_are_one_call_and_data_is_in_no_record(tmp_path: Path) -> None:
+    secret = 0.123456789
+
+    def calls() -> None:
+        for step in (1.5, 2.5, 3.5):
+            torch.full((3,), secret).add_(torch.ones(3), alpha=step)
+        torch.ones(3).add_(torch.ones(3), alpha=1.0)
+
+    path = tmp_path / "a.rec"
+    found = calls_of(calls, path)
+    assert [call.count for call in found["add_.Tensor"]] == [3, 1], "1 is a number of its own kind"
+    data = torch.rand(50, dtype=torch.float64)
+    calls_of(lambda: data.exp(), path)
+    assert not any(str(number)[:8] in path.read_text() for number in data.tolist())
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    tensor = TensorFacts(torch.float16, (2, 3), (1, 2), 6, (1, 32), None, True)
+    whole = TensorFacts(torch.int64, (0,), (1,), range=None)
+    args = (
+        tensor,
+        (whole, None),
+        3,
+        True,
+        1.5,
+        float("inf"),
+        1 + 2j,
+        "tanh",
+        torch.bfloat16,
+        facts.DEVICE,
+    )
+    given = Call(
+        "aten::some.overload", args, {"memory_format": torch.channels_last}, 5, "float16", True
+    )
+    for name in ("a.rec", "a.rec.gz"):
+        files.write(tmp_path / name, [given])
+        assert files.read(tmp_path / name) == [given]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("[]", "a call is an object"),
+        ("{", "it is no JSON"),
+        ('{"op":"add"}', "such as aten::add.Tensor"),
+        ('{"op":"aten::add","args":3}', "`args` is a list"),
+        ('{"op":"aten::add","count":0}', "`count` is a positive number"),
+        ('{"op":"aten::add","args":[{"t":"float33[2]"}]}', "a tensor is like float32[8,256,768]"),
+        ('{"op":"aten::add","args":[{"t":"float32[2,x]"}]}', "a tensor is like float32[8,256,768]"),
+        ('{"op":"aten::add","args":[{"t":"float32[-2]"}]}', "a dtype of torch, and a stride"),
+        ('{"op":"aten::add","args":[{"t":"add[2]"}]}', "a dtype of torch, and a stride"),
+        ('{"op":"aten::add","args":[{"t":"float32[2]","s":[1,2]}]}', "a stride for each size"),
+        ('{"op":"aten::add","args":[{"t":"float32[2]","o":3}]}', "a number of whole elements"),
+        ('{"op":"aten::add","args":[{"dtype":"add"}]}', "a value is a tensor"),
+        ('{"op":"aten::add","args":[{"what":1}]}', "a value is a tensor"),
+    ],
+)
+def test_a_broken_record_is_told_with_the_line(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "a.rec"
+    path.write_text(f'{{"flagos_record": 1}}\n{line}\n')
+    with pytest.raises(BrokenRecord) as told:
+        files.read(path)
+    assert "a.rec, line 2" in str(told.value) and said in str(told.value)
+
+
+def test_records_of_other_versions_and_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    for text, said in (
+        ("", "is no record"),
+        ("{}", "is no record"),
+        ('{"flagos_record": 9}', "version 9, and this flagos reads 1"),
+        ("\xff", "line 1: it is no JSON"),
+    ):
+        path.write_text(text)
+        with pytest.raises(BrokenRecord, match=said):
+            files.read(path)
+    files.write(tmp_path / "b.rec.gz", [])
+    path.write_bytes((tmp_path / "b.rec.gz").read_bytes()[:-9])
+    with pytest.raises(BrokenRecord, match="is not whole"):
+        files.read(path)
+
+
+_PROGRAM = """
+import os, signal, sys, torch
+x = torch.rand(3, 4).to(sys.argv[1])
+x.exp()
+if "fork" in sys.argv:
+    if os.fork() == 0:
+        torch.rand(2).cos()
+        os._exit(0)
+    os.wait()
+if "child" in sys.argv:
+    import subprocess
+    subprocess.run([sys.executable, __file__, "cpu"])
+if "killed" in sys.argv:
+    os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(3)
+"""
+
+
+def run(
+    tmp_path: Path, *arguments: str, options: tuple[str, ...] = ()
+) -> tuple[int, dict[str, int]]:
+    program, out = tmp_path / "program.py", tmp_path / "out.rec"
+    program.write_text(_PROGRAM)
+    command = [sys.executable, "-m", "flagos", "record", "-o", str(out), *options, "--"]
+    done = subprocess.run(
+        [*command, sys.executable, str(program), *arguments], timeout=120, capture_output=True
+    )
+    counts = {call.overload: call.count for call in files.read(out)} if out.exists() else {}
+    return done.returncode, counts
+
+
+@pytest.mark.parametrize("device", ["cpu", "flagos"])
+def test_a_program_is_recorded_that_does_not_know_of_it(tmp_path: Path, device: str) -> None:
+    for options in ((), ("--meta",)):
+        status, counts = run(tmp_path, device, options=options)
+        assert status == 3, "the program's own"
+        assert counts["exp"] == 1 and counts["rand"] == 1
+
+
+def test_processes_are_recorded_together_and_those_that_are_killed(tmp_path: Path) -> None:
+    status, counts = run(tmp_path, "cpu", "fork", "child")
+    assert status == 3 and counts["exp"] == 2 and "cos" not in counts
+    status, counts = run(tmp_path, "cpu", "killed")
+    assert status == 128 + signal.SIGKILL and counts["exp"] == 1
+
+
+def test_a_program_without_torch_leaves_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.rec"
+    assert command.main(["-o", str(out), "--", sys.executable, "-S", "-c", ""]) == 1
+    assert "imported no torch" in capsys.readouterr().err and not out.exists()
+    assert command.main(["-o", str(out), "--", str(tmp_path / "nothing")]) == 127
+    assert command.main(["-o", str(tmp_path / "no" / "x.rec"), "--", "true"]) == 1
+    assert "is no folder" in capsys.readouterr().err
+
+
+def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.rec"
+    calls_of(lambda: torch.rand(2, 3).exp().neg(), path)
+    assert command.main(["--show", str(path), "--ops", "exp"]) == 0
+    assert "1 x exp(float32[2,3])" in capsys.readouterr().out
+    assert command.main(["--show", str(path), "--json"]) == 0
+    assert [line["op"] for line in json.loads(capsys.readouterr().out)][1:] == [
+        "aten::exp",
+        "aten::neg",
+    ]
+
+
+def test_the_shipped_records_are_small_and_of_every_kind_of_model() -> None:
+    from tests.records.programs import PROGRAMS
+
+    shipped = {path.name.removesuffix(".rec.gz"): path for path in files.shipped()}
+    assert set(shipped) == set(PROGRAMS), "python -m tests.records.programs"
+    assert sum(path.stat().st_size for path in shipped.values()) < 1_000_000
+    bert = [
+        call
+        for call in files.read(shipped["bert-train"])
+        if call.overload == "native_layer_norm_backward"
+    ]
+    assert (8, 256, 768) in {call.tensors()[0].shape for call in bert}
+
+
+@pytest.mark.parametrize("name", ["mlp-train", "bert-train"])
+def test_a_shipped_record_is_what_its_program_calls(tmp_path: Path, name: str) -> None:
+    from tests.records.programs import record as record_program
+
+    path = tmp_path / "again.rec.gz"
+    assert record_program(name, path) > 20
+    shipped = next(one for one in files.shipped() if one.name.startswith(name))
+    assert files.read(path) == files.read(shipped)
