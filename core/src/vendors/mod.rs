@@ -3,6 +3,7 @@
 //! A vendor of this build registers itself with `inventory`. The linker drops a module that no code names, so each
 //! vendor's module is named here, and a test counts them.
 
+mod allocations;
 pub mod ascend;
 #[cfg(not(loom))]
 pub mod conformance;
@@ -10,11 +11,16 @@ pub mod cuda;
 pub mod discovery;
 mod driver_library;
 mod entry;
+mod functions;
 pub mod host;
+mod imports;
 pub mod library;
+pub mod metax;
 mod selection;
+mod stream_work;
+mod trial;
 
-pub use entry::{BuiltIn, Open, Settings, VendorEntry};
+pub use entry::{BuiltIn, Declaration, Open, Settings, VendorEntry};
 pub use selection::VendorReport;
 
 use crate::descriptions::Names;
@@ -26,7 +32,7 @@ use selection::Catalogue;
 /// Every vendor of this build.
 pub fn built_in() -> impl Iterator<Item = &'static BuiltIn> {
     // Naming the module keeps its registration in the binary.
-    let _named = [&ascend::ENTRY, &cuda::ENTRY, &host::ENTRY];
+    let _named = [&ascend::ENTRY, &cuda::ENTRY, &host::ENTRY, &metax::ENTRY];
     inventory::iter::<BuiltIn>()
 }
 
@@ -72,7 +78,7 @@ mod tests {
     fn exactly_these_vendors_are_linked() {
         let mut names: Vec<_> = built_in().map(|entry| entry.name()).collect();
         names.sort_unstable();
-        assert_eq!(names, ["ascend", "cuda", "host"]);
+        assert_eq!(names, ["ascend", "cuda", "host", "metax"]);
         let declared = crate::descriptions::built_in().into_iter();
         assert!(names
             .iter()

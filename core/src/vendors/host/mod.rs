@@ -43,6 +43,7 @@ pub const ENTRY: BuiltIn = BuiltIn {
     open: |settings: &Settings, pending| Ok(Arc::new(HostVendor::new(&settings.host, pending))),
     launcher: None,
     kernels: None,
+    declarations: &[],
 };
 
 fn devices(settings: &HostSettings) -> usize {
