@@ -48,14 +48,7 @@ EXPORT Code mcDeviceSynchronize() {
     }
   }
   const int device = current;
-  state.changed.wait(lock, [&] {
-    for (const auto& [handle, stream] : state.streams) {
-      if (stream->device == device && stream->unfinished != 0) {
-        return false;
-      }
-    }
-    return state.standard[device] == nullptr || state.standard[device]->unfinished == 0;
-  });
+  state.changed.wait(lock, [&] { return state.unfinished[device] == 0; });
   return end(state.lost);
 }
 

@@ -131,8 +131,10 @@ EXPORT Code mcModuleLaunchKernel(
         if (block == nullptr) {
           return refuse(call, kInvalidValue, "a pointer is not to memory that the device reaches");
         }
-        ++block->users;
-        used.push_back(block);
+        if (stream->capture == nullptr) { // a graph uses memory only while it runs
+          ++block->users;
+          used.push_back(block);
+        }
         word = reinterpret_cast<uint64_t>(inside(reinterpret_cast<void*>(word)));
       }
       words.push_back(word);

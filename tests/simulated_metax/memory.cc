@@ -177,14 +177,15 @@ EXPORT Code mcMemcpyAsync(void* to, const void* from, size_t size, int kind, voi
       stream->capture->valid = false;
       return refuse(call, kCaptureUnsupported, "a copy of ordinary memory on a captured stream");
     }
+    // A graph uses memory only while it runs.
+    const bool captured = stream->capture != nullptr;
     for (Block* block : {target, source}) {
-      if (block != nullptr) {
+      if (block != nullptr && !captured) {
         ++block->users;
       }
     }
     char* const there = inside(to);
     const char* const here = inside(from);
-    const bool captured = stream->capture != nullptr;
     work = [=] {
       std::memmove(there, here, size);
       std::lock_guard<std::mutex> inner(state.mutex);

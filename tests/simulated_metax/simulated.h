@@ -113,6 +113,7 @@ struct State {
   std::set<Event*> events;
   std::shared_ptr<Stream> standard[kMostDevices];
   size_t used[kMostDevices] = {};
+  size_t unfinished[kMostDevices] = {}; // items of all streams, destroyed ones too
   bool in_use[kMostDevices] = {};
   bool peers[kMostDevices][kMostDevices] = {};
   std::atomic<Code> lost{kSuccess};

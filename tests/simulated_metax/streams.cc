@@ -32,6 +32,7 @@ void run(const std::shared_ptr<Stream>& stream) {
     item();
     lock.lock();
     --stream->unfinished;
+    --state.unfinished[stream->device];
     state.changed.notify_all();
   }
 }
@@ -84,6 +85,7 @@ void push(const std::shared_ptr<Stream>& stream, std::function<void()> item) {
   }
   stream->items.push_back(std::move(item));
   ++stream->unfinished;
+  ++state.unfinished[stream->device];
   state.changed.notify_all();
 }
 

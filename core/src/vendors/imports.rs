@@ -98,18 +98,22 @@ mod tests {
             assert_eq!(key, c"k");
             Ok(address)
         });
-        assert_eq!(opened, Ok(address));
-        assert_eq!(imports.import("k", never), Ok(address));
+        assert_eq!(opened.expect("opened"), address);
+        assert_eq!(imports.import("k", never).expect("known"), address);
         assert!(imports.contains(0x1000));
         let refused = || Err(Error::unsupported("close", "not now"));
         let unused = |_: &CStr| -> Result<()> { panic!("it is in use") };
-        assert_eq!(imports.close(address, || panic!("in use"), unused), Ok(()));
-        assert!(imports.close(address, refused, unused).is_err());
+        let in_use = imports.close(address, || panic!("it is in use"), unused);
+        in_use.expect("one use ends");
+        imports
+            .close(address, refused, unused)
+            .expect_err("refused");
         assert!(imports.contains(0x1000), "a refused close changes nothing");
-        assert_eq!(imports.close(address, || Ok(()), |_| Ok(())), Ok(()));
-        let error = imports.close(address, || Ok(()), |_| Ok(()));
-        assert!(error.is_err(), "it is closed");
-        assert!(imports.import("a\0b", never).is_err());
+        let closed = imports.close(address, || Ok(()), |_| Ok(()));
+        closed.expect("the last use ends");
+        let again = imports.close(address, || Ok(()), |_| Ok(()));
+        again.expect_err("it is closed");
+        imports.import("a\0b", never).expect_err("no key");
     }
 
     #[test]
@@ -120,6 +124,6 @@ mod tests {
         assert_eq!(imports.end(), [(c"k".to_owned(), address)]);
         assert_eq!(imports.end(), []);
         let close = imports.close(address, || Ok(()), |_| panic!("it is over"));
-        assert_eq!(close, Ok(()));
+        close.expect("nothing to do");
     }
 }

@@ -64,9 +64,13 @@ mod tests {
     #[test]
     fn errors_of_the_vendor_mean_what_they_say() {
         let lost = |text| description().means_lost(text);
-        assert!(lost("mcStreamSynchronize: mcErrorIllegalAddress (700): ..."));
+        assert!(lost(
+            "mcStreamSynchronize: mcErrorIllegalAddress (700): ..."
+        ));
         assert!(lost("CUDA error: unspecified launch failure"));
-        assert!(!lost("mcMalloc: mcErrorMemoryAllocation (2): out of memory"));
+        assert!(!lost(
+            "mcMalloc: mcErrorMemoryAllocation (2): out of memory"
+        ));
         assert!(!lost("mcStreamQuery: mcErrorNotReady (600)"));
     }
 }

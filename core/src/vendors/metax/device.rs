@@ -122,7 +122,9 @@ impl Device {
             self.discarded.lock().push(item);
             return;
         }
-        let destroyed = self.enter("destroy").and_then(|_entered| self.destroy(item));
+        let destroyed = self
+            .enter("destroy")
+            .and_then(|_entered| self.destroy(item));
         if let Err(error) = destroyed {
             tracing::error!(device = self.index, %error, "an object of the device was not destroyed");
         }

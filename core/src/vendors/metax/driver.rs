@@ -54,7 +54,11 @@ pub(super) fn forwarded_triton() -> Option<String> {
     type Forwards = unsafe extern "C" fn() -> *const c_char;
     let library = loaded()?;
     // SAFETY: a function of this name is declared so, and returns a static text.
-    let text = unsafe { (library.get::<Forwards>(b"flagos_forwards_to_triton\0").ok()?)() };
+    let text = unsafe {
+        (library
+            .get::<Forwards>(b"flagos_forwards_to_triton\0")
+            .ok()?)()
+    };
     // SAFETY: as above.
     let text = unsafe { CStr::from_ptr(text) };
     Some(text.to_string_lossy().into_owned())

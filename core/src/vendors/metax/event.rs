@@ -27,7 +27,11 @@ unsafe impl Sync for MetaxEvent {}
 
 impl MetaxEvent {
     pub(super) fn new(device: &Arc<Device>, timing: bool) -> Result<Self> {
-        let flags = if timing { EVENT_DEFAULT } else { EVENT_DISABLE_TIMING };
+        let flags = if timing {
+            EVENT_DEFAULT
+        } else {
+            EVENT_DISABLE_TIMING
+        };
         let mut handle = null_mut();
         let _entered = device.enter("event")?;
         // SAFETY: a valid output.

@@ -7,7 +7,7 @@ use std::ptr::{null_mut, NonNull};
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::runtime::{Stream as _, Vendor as _};
+use crate::runtime::Vendor as _;
 use crate::vendors::entry::Declaration;
 
 use super::api::{
@@ -23,15 +23,51 @@ type Shown = Result<String, String>;
 
 /// Everything that is inferred, in the order in which it is tried.
 pub(super) const DECLARATIONS: &[Declaration] = &[
-    Declaration { name: "mcDeviceGetName", grade: 'B', run: || tried(device_name) },
-    Declaration { name: "mcDeviceGetAttribute", grade: 'B', run: || tried(attributes) },
-    Declaration { name: "mcDeviceGetStreamPriorityRange", grade: 'B', run: || tried(priorities) },
-    Declaration { name: "mcStreamIsCapturing", grade: 'B', run: || tried(capturing) },
-    Declaration { name: "mcStreamGetDevice", grade: 'C', run: || tried(stream_device) },
-    Declaration { name: "mcPointerGetAttribute", grade: 'C', run: || tried(pointer) },
-    Declaration { name: "mcIpcMemHandle_t", grade: 'C', run: || tried(ipc_handle) },
-    Declaration { name: "mcMemcpyDefault", grade: 'C', run: || tried(default_copy) },
-    Declaration { name: "mcEventDisableTiming", grade: 'C', run: || tried(no_timing) },
+    Declaration {
+        name: "mcDeviceGetName",
+        grade: 'B',
+        run: || tried(device_name),
+    },
+    Declaration {
+        name: "mcDeviceGetAttribute",
+        grade: 'B',
+        run: || tried(attributes),
+    },
+    Declaration {
+        name: "mcDeviceGetStreamPriorityRange",
+        grade: 'B',
+        run: || tried(priorities),
+    },
+    Declaration {
+        name: "mcStreamIsCapturing",
+        grade: 'B',
+        run: || tried(capturing),
+    },
+    Declaration {
+        name: "mcStreamGetDevice",
+        grade: 'C',
+        run: || tried(stream_device),
+    },
+    Declaration {
+        name: "mcPointerGetAttribute",
+        grade: 'C',
+        run: || tried(pointer),
+    },
+    Declaration {
+        name: "mcIpcMemHandle_t",
+        grade: 'C',
+        run: || tried(ipc_handle),
+    },
+    Declaration {
+        name: "mcMemcpyDefault",
+        grade: 'C',
+        run: || tried(default_copy),
+    },
+    Declaration {
+        name: "mcEventDisableTiming",
+        grade: 'C',
+        run: || tried(no_timing),
+    },
 ];
 
 /// What a try shows on the first device, which is current. Every try has a stream of its own.
@@ -62,7 +98,10 @@ struct Try<'t> {
 impl Try<'_> {
     /// Device memory with this many bytes, given back afterwards.
     fn with_memory(&self, nbytes: usize, show: impl FnOnce(NonNull<u8>) -> Shown) -> Shown {
-        let memory = self.vendor.alloc(self.device.index, nbytes).map_err(|error| error.to_string())?;
+        let memory = self
+            .vendor
+            .alloc(self.device.index, nbytes)
+            .map_err(|error| error.to_string())?;
         let shown = show(memory);
         // SAFETY: allocated above; every try waits for what it queues.
         unsafe { self.vendor.free(self.device.index, memory, nbytes) };
@@ -81,14 +120,21 @@ fn good<T>(outcome: Result<T, Error>) -> Result<T, String> {
 fn device_name(on: &Try<'_>) -> Shown {
     let name = good(name(on.api, on.device.raw()))?;
     let readable = !name.is_empty() && name.len() < 128 && !name.contains(char::is_control);
-    ensure(readable, format!("it gave {name:?}, which is no product name"))?;
+    ensure(
+        readable,
+        format!("it gave {name:?}, which is no product name"),
+    )?;
     Ok(format!("the device is {name}"))
 }
 
 fn attributes(on: &Try<'_>) -> Shown {
     let mut shown = Vec::new();
     for (what, number, plausible) in [
-        ("threads of a block", attribute::MAX_THREADS_PER_BLOCK, 256..=4096),
+        (
+            "threads of a block",
+            attribute::MAX_THREADS_PER_BLOCK,
+            256..=4096,
+        ),
         ("threads in step", attribute::WAVE_SIZE, 32..=WAVE),
         ("multiprocessors", attribute::MULTIPROCESSOR_COUNT, 1..=2048),
         ("major capability", attribute::CAPABILITY_MAJOR, 1..=99),
@@ -112,11 +158,17 @@ fn priorities(on: &Try<'_>) -> Shown {
     let code = unsafe { range(&mut least, &mut greatest) };
     good(check(on.api, "mcDeviceGetStreamPriorityRange", code))?;
     let ordered = greatest <= least && (-100..=100).contains(&greatest) && least <= 100;
-    ensure(ordered, format!("least {least} and greatest {greatest}: a lower number is to be more urgent"))?;
+    ensure(
+        ordered,
+        format!("least {least} and greatest {greatest}: a lower number is to be more urgent"),
+    )?;
     let mut stream = null_mut();
     // SAFETY: a valid output; the stream is new and unused.
     unsafe {
-        good(mc!(on.api, mcStreamCreateWithPriority(&mut stream, STREAM_NON_BLOCKING, greatest)))?;
+        good(mc!(
+            on.api,
+            mcStreamCreateWithPriority(&mut stream, STREAM_NON_BLOCKING, greatest)
+        ))?;
         good(mc!(on.api, mcStreamDestroy(stream)))?;
     }
     Ok(format!("from {greatest} (urgent) to {least}"))
@@ -129,35 +181,70 @@ fn capturing(on: &Try<'_>) -> Shown {
     // SAFETY: a live stream, and an output with room behind it.
     let code = unsafe { is_capturing(on.stream, status.as_mut_ptr()) };
     good(check(on.api, "mcStreamIsCapturing", code))?;
-    ensure(status == [0, -1], format!("it wrote {status:?} for a stream that nobody captures, and 0 is expected"))?;
+    ensure(
+        status == [0, -1],
+        format!("it wrote {status:?} for a stream that nobody captures, and 0 is expected"),
+    )?;
     Ok("a stream that nobody captures has the status 0".into())
 }
 
 fn stream_device(on: &Try<'_>) -> Shown {
-    let of = good(on.api.mcStreamGetDevice.ok_or_else(|| missing("mcStreamGetDevice")))?;
+    let of = good(
+        on.api
+            .mcStreamGetDevice
+            .ok_or_else(|| missing("mcStreamGetDevice")),
+    )?;
     let mut device = [-1, -1];
     // SAFETY: a live stream, and an output with room behind it.
     let code = unsafe { of(on.stream, device.as_mut_ptr()) };
     good(check(on.api, "mcStreamGetDevice", code))?;
-    ensure(device == [on.device.raw(), -1], format!("it wrote {device:?} for a stream of device {}", on.device.index))?;
+    ensure(
+        device == [on.device.raw(), -1],
+        format!(
+            "it wrote {device:?} for a stream of device {}",
+            on.device.index
+        ),
+    )?;
     Ok("a stream tells its device".into())
 }
 
 fn pointer(on: &Try<'_>) -> Shown {
-    let of = good(on.api.mcPointerGetAttribute.ok_or_else(|| missing("mcPointerGetAttribute")))?;
+    let of = good(
+        on.api
+            .mcPointerGetAttribute
+            .ok_or_else(|| missing("mcPointerGetAttribute")),
+    )?;
     on.with_memory(512, |memory| {
         let mut found = [0_usize, 0];
         // SAFETY: an output with room behind it; addresses are only looked up.
-        let code = unsafe { of(found.as_mut_ptr().cast(), POINTER_DEVICE_ADDRESS, memory.as_ptr().cast()) };
+        let code = unsafe {
+            of(
+                found.as_mut_ptr().cast(),
+                POINTER_DEVICE_ADDRESS,
+                memory.as_ptr().cast(),
+            )
+        };
         good(check(on.api, "mcPointerGetAttribute", code))?;
         let address = memory.as_ptr() as usize;
-        ensure(found == [address, 0], format!("it wrote {found:#x?} for memory at {address:#x}"))?;
+        ensure(
+            found == [address, 0],
+            format!("it wrote {found:#x?} for memory at {address:#x}"),
+        )?;
         let ordinary = Box::new(0_u8);
         // SAFETY: as above.
-        let code = unsafe { of(found.as_mut_ptr().cast(), POINTER_DEVICE_ADDRESS, (&raw const *ordinary).cast_mut().cast()) };
+        let code = unsafe {
+            of(
+                found.as_mut_ptr().cast(),
+                POINTER_DEVICE_ADDRESS,
+                (&raw const *ordinary).cast_mut().cast(),
+            )
+        };
         on.api.forget_failure();
         let known = matches!(code, SUCCESS | INVALID_VALUE);
-        ensure(known, format!("it answers {code} for ordinary memory, and {INVALID_VALUE} is expected"))?;
+        ensure(
+            known,
+            format!("it answers {code} for ordinary memory, and {INVALID_VALUE} is expected"),
+        )?;
         Ok("device memory has its own address".into())
     })
 }
@@ -165,20 +252,32 @@ fn pointer(on: &Try<'_>) -> Shown {
 fn ipc_handle(on: &Try<'_>) -> Shown {
     /// Far more than any handle.
     const ROOM: usize = 1024;
-    let of = good(on.api.mcIpcGetMemHandle.ok_or_else(|| missing("mcIpcGetMemHandle")))?;
+    let of = good(
+        on.api
+            .mcIpcGetMemHandle
+            .ok_or_else(|| missing("mcIpcGetMemHandle")),
+    )?;
     on.with_memory(2 << 20, |memory| {
         let mut written = 0;
         // Two fillings, because a handle may have a byte of either.
         for filling in [0x5a_u8, 0xa5] {
             let mut room = [filling; ROOM];
             // SAFETY: an output with much room, and the beginning of a live allocation.
-            let code = unsafe { of(room.as_mut_ptr().cast::<IpcHandle>(), memory.as_ptr().cast()) };
+            let code = unsafe {
+                of(
+                    room.as_mut_ptr().cast::<IpcHandle>(),
+                    memory.as_ptr().cast(),
+                )
+            };
             good(check(on.api, "mcIpcGetMemHandle", code))?;
             let end = room.iter().rposition(|byte| *byte != filling);
             written = end.map_or(0, |end| end + 1).max(written);
         }
         let expected = IpcHandle::BYTES;
-        ensure((1..=expected).contains(&written), format!("a handle has {written} bytes, and {expected} are expected"))?;
+        ensure(
+            (1..=expected).contains(&written),
+            format!("a handle has {written} bytes, and {expected} are expected"),
+        )?;
         Ok(format!("a handle ends within {expected} bytes"))
     })
 }
@@ -191,11 +290,32 @@ fn default_copy(on: &Try<'_>) -> Shown {
         let there: *mut c_void = memory.as_ptr().cast();
         // SAFETY: all ranges live until the stream has been waited for.
         unsafe {
-            good(mc!(on.api, mcMemcpyAsync(there, from.as_ptr().cast(), NBYTES, kind::DEFAULT, on.stream)))?;
-            good(mc!(on.api, mcMemcpyAsync(to.as_mut_ptr().cast(), there, NBYTES, kind::DEFAULT, on.stream)))?;
+            good(mc!(
+                on.api,
+                mcMemcpyAsync(
+                    there,
+                    from.as_ptr().cast(),
+                    NBYTES,
+                    kind::DEFAULT,
+                    on.stream
+                )
+            ))?;
+            good(mc!(
+                on.api,
+                mcMemcpyAsync(
+                    to.as_mut_ptr().cast(),
+                    there,
+                    NBYTES,
+                    kind::DEFAULT,
+                    on.stream
+                )
+            ))?;
             good(mc!(on.api, mcStreamSynchronize(on.stream)))?;
         }
-        ensure(from == to, "bytes differ after a copy to the device and back, of the kind 4".into())?;
+        ensure(
+            from == to,
+            "bytes differ after a copy to the device and back, of the kind 4".into(),
+        )?;
         Ok("the runtime finds out where memory lies".into())
     })
 }
@@ -221,7 +341,13 @@ fn no_timing(on: &Try<'_>) -> Shown {
         }
     };
     let (with, without) = (timed(EVENT_DEFAULT)?, timed(EVENT_DISABLE_TIMING)?);
-    ensure(with == SUCCESS, format!("events of the flags 0 have no time: {with}"))?;
-    ensure(without != SUCCESS, "events of the flag 2 have a time, so that it is another flag".into())?;
+    ensure(
+        with == SUCCESS,
+        format!("events of the flags 0 have no time: {with}"),
+    )?;
+    ensure(
+        without != SUCCESS,
+        "events of the flag 2 have a time, so that it is another flag".into(),
+    )?;
     Ok("events of the flag 2 have no time, those of 0 have".into())
 }

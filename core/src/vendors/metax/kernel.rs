@@ -31,7 +31,9 @@ impl Launcher for MetaxLauncher {
     ) -> Result<Box<dyn Kernel>> {
         let (api, _) = driver::initialize()?;
         let function = function as usize as Handle;
-        Ok(Box::new(MetaxKernel::new(api, function, shape, parameters, None)?))
+        Ok(Box::new(MetaxKernel::new(
+            api, function, shape, parameters, None,
+        )?))
     }
 
     /// Asks the runtime the same question as MetaX's Triton does.
@@ -80,8 +82,13 @@ impl MetaxModule {
         let mut handle = null_mut();
         let _entered = device.enter("load_module")?;
         // SAFETY: a valid output, and an image that ends with NUL.
-        unsafe { mc!(device.api, mcModuleLoadData(&mut handle, image.as_ptr().cast())) }
-            .map_err(|error| device.located(error).with_context("bytes", image.len() - 1))?;
+        unsafe {
+            mc!(
+                device.api,
+                mcModuleLoadData(&mut handle, image.as_ptr().cast())
+            )
+        }
+        .map_err(|error| device.located(error).with_context("bytes", image.len() - 1))?;
         Ok(Self(Arc::new(Loaded {
             device: Arc::clone(device),
             handle,
@@ -196,8 +203,9 @@ impl MetaxKernel {
         let is_map = |parameter: &ParameterType| matches!(parameter, ParameterType::TensorMap(_));
         if let Some(index) = parameters.iter().position(is_map) {
             let message = "devices of MetaX have no tensor maps";
-            return Err(Error::unsupported("launch_create", message)
-                .with_context("parameter", index));
+            return Err(
+                Error::unsupported("launch_create", message).with_context("parameter", index)
+            );
         }
         Ok(Self {
             api,
@@ -265,11 +273,38 @@ mod tests {
         };
         assert!(check_shape(&shape).is_ok());
         for (wrong, says) in [
-            (Shape { block: [0, 1, 1], ..shape }, "1 to 1024 are possible"),
-            (Shape { block: [u32::MAX; 3], ..shape }, "1 to 1024 are possible"),
-            (Shape { cluster: [2, 1, 1], ..shape }, "no clusters"),
-            (Shape { cooperative: true, ..shape }, "no cooperative launches"),
-            (Shape { pdl: true, ..shape }, "no programmatic dependent launches"),
+            (
+                Shape {
+                    block: [0, 1, 1],
+                    ..shape
+                },
+                "1 to 1024 are possible",
+            ),
+            (
+                Shape {
+                    block: [u32::MAX; 3],
+                    ..shape
+                },
+                "1 to 1024 are possible",
+            ),
+            (
+                Shape {
+                    cluster: [2, 1, 1],
+                    ..shape
+                },
+                "no clusters",
+            ),
+            (
+                Shape {
+                    cooperative: true,
+                    ..shape
+                },
+                "no cooperative launches",
+            ),
+            (
+                Shape { pdl: true, ..shape },
+                "no programmatic dependent launches",
+            ),
         ] {
             let error = check_shape(&wrong).expect_err("refused").to_string();
             assert!(error.contains(says), "{error}");

@@ -96,8 +96,10 @@ impl MetaxVendor {
         let (api, count) = driver::initialize()?;
         if count == 0 {
             let told = visible::told(|name| std::env::var(name).ok());
-            return Err(Error::device("metax", format!("MACA's runtime shows no device: {told}"))
-                .with_hint("`mx-smi` lists the devices of this machine"));
+            return Err(
+                Error::device("metax", format!("MACA's runtime shows no device: {told}"))
+                    .with_hint("`mx-smi` lists the devices of this machine"),
+            );
         }
         let allocations = Arc::<Allocations>::default();
         let devices: Box<[_]> = (0..count)
@@ -226,7 +228,9 @@ impl Vendor for MetaxVendor {
         };
         // SAFETY: just allocated.
         let take_back = |address| unsafe { mc!(device.api, mcFreeHost(address)) };
-        let allocated = self.allocations.alloc(nbytes, Place::Pinned, give, take_back);
+        let allocated = self
+            .allocations
+            .alloc(nbytes, Place::Pinned, give, take_back);
         allocated.map_err(|error| error.with_context("bytes", nbytes))
     }
 

@@ -13,7 +13,9 @@ use super::error::{failed, mc, PEER_ALREADY};
 
 /// Lets `device`, which is current, access memory of `other`. Where access is impossible copies still work, only slower.
 pub(super) fn arrange(device: &Device, other: usize) {
-    let bit = u32::try_from(other).ok().and_then(|other| 1_u64.checked_shl(other));
+    let bit = u32::try_from(other)
+        .ok()
+        .and_then(|other| 1_u64.checked_shl(other));
     let Some(bit) = bit.filter(|bit| device.peers.load(Ordering::Relaxed) & bit == 0) else {
         return;
     };
@@ -39,7 +41,10 @@ fn enable(device: &Device, other: usize) -> Result<bool> {
     let mut possible = 0;
     // SAFETY: a valid output, and devices that hold memory.
     unsafe {
-        mc!(api, mcDeviceCanAccessPeer(&mut possible, device.raw(), other))?;
+        mc!(
+            api,
+            mcDeviceCanAccessPeer(&mut possible, device.raw(), other)
+        )?;
         if possible == 0 {
             return Ok(false);
         }

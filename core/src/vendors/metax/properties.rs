@@ -35,7 +35,9 @@ pub(super) fn memory(api: &Api) -> Result<(usize, usize)> {
 
 /// The product name of a device, which is used by no call of it.
 pub(super) fn name(api: &Api, device: c_int) -> Result<String> {
-    let ask = api.mcDeviceGetName.ok_or_else(|| missing("mcDeviceGetName"))?;
+    let ask = api
+        .mcDeviceGetName
+        .ok_or_else(|| missing("mcDeviceGetName"))?;
     let mut name = [0; 256];
     // SAFETY: an output of at least this size.
     let code = unsafe { ask(name.as_mut_ptr(), 255, device) };

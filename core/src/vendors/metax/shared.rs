@@ -29,20 +29,32 @@ pub(super) struct Functions {
 impl Functions {
     /// The functions. Fails with the names of those that the runtime does not have.
     pub(super) fn of(api: &Api) -> Result<Self> {
-        match (api.mcIpcGetMemHandle, api.mcIpcOpenMemHandle, api.mcIpcCloseMemHandle) {
+        match (
+            api.mcIpcGetMemHandle,
+            api.mcIpcOpenMemHandle,
+            api.mcIpcCloseMemHandle,
+        ) {
             (Some(export), Some(import), Some(close)) => Ok(Self {
                 export,
                 import,
                 close,
             }),
-            found => Err(missing([found.0.is_some(), found.1.is_some(), found.2.is_some()])),
+            found => Err(missing([
+                found.0.is_some(),
+                found.1.is_some(),
+                found.2.is_some(),
+            ])),
         }
     }
 }
 
 #[cold]
 fn missing(found: [bool; 3]) -> Error {
-    let names = ["mcIpcGetMemHandle", "mcIpcOpenMemHandle", "mcIpcCloseMemHandle"];
+    let names = [
+        "mcIpcGetMemHandle",
+        "mcIpcOpenMemHandle",
+        "mcIpcCloseMemHandle",
+    ];
     let missing = names.into_iter().zip(found).filter(|(_, found)| !found);
     let missing: Vec<_> = missing.map(|(name, _)| name).collect();
     let message = format!("{} has no {}", driver::SONAME, missing.join(", "));
@@ -118,9 +130,9 @@ pub(super) unsafe fn import(
         // SAFETY: a valid output, and a handle of memory that is still there, by the caller's promise.
         let code = unsafe { (functions.import)(&mut address, handle, IPC_LAZY_PEER_ACCESS) };
         check(device.api, "mcIpcOpenMemHandle", code).map_err(|error| {
-            device
-                .located(error)
-                .with_hint("the process that sent the memory has to be another one, be alive, and keep it")
+            device.located(error).with_hint(
+                "the process that sent the memory has to be another one, be alive, and keep it",
+            )
         })?;
         let found = NonNull::new(address.cast::<u8>())
             .ok_or_else(|| Error::device("import", "the runtime gave the address 0"))?;
@@ -132,7 +144,11 @@ pub(super) unsafe fn import(
 
 /// Closes the memory at this address, if that was its last use.
 pub(super) fn close(device: &Device, imports: &Imports, address: NonNull<u8>) -> Result<()> {
-    imports.close(address, || wait(device), |key| close_now(device, key, address))
+    imports.close(
+        address,
+        || wait(device),
+        |key| close_now(device, key, address),
+    )
 }
 
 /// Closes what is left, at the end of the process.

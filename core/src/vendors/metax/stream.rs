@@ -53,19 +53,26 @@ impl MetaxStream {
         unsafe {
             match (priority, api.mcDeviceGetStreamPriorityRange) {
                 (0, _) | (_, None) => {
-                    mc!(api, mcStreamCreateWithFlags(&mut handle, STREAM_NON_BLOCKING))
+                    mc!(
+                        api,
+                        mcStreamCreateWithFlags(&mut handle, STREAM_NON_BLOCKING)
+                    )
                 }
                 (_, Some(range)) => {
                     let (mut least, mut greatest) = (0, 0);
-                    check(api, "mcDeviceGetStreamPriorityRange", range(&mut least, &mut greatest))
-                        .and_then(|()| {
-                            // A more urgent priority is a lower number, so that `greatest` is the lowest number.
-                            let priority = priority.clamp(greatest.min(least), least.max(greatest));
-                            mc!(
-                                api,
-                                mcStreamCreateWithPriority(&mut handle, STREAM_NON_BLOCKING, priority)
-                            )
-                        })
+                    check(
+                        api,
+                        "mcDeviceGetStreamPriorityRange",
+                        range(&mut least, &mut greatest),
+                    )
+                    .and_then(|()| {
+                        // A more urgent priority is a lower number, so that `greatest` is the lowest number.
+                        let priority = priority.clamp(greatest.min(least), least.max(greatest));
+                        mc!(
+                            api,
+                            mcStreamCreateWithPriority(&mut handle, STREAM_NON_BLOCKING, priority)
+                        )
+                    })
                 }
             }
         }

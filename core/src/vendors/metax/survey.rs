@@ -35,9 +35,14 @@ struct Machine {
 pub(super) fn devices(value: impl Fn(&str) -> Option<String>) -> Result<usize, String> {
     decide(&look())?;
     static COUNTED: OnceLock<Result<usize, String>> = OnceLock::new();
-    let counted = COUNTED.get_or_init(|| ask(|| Ok(driver::initialize().map(|(_, n)| n)?), count_in_child));
+    let counted =
+        COUNTED.get_or_init(|| ask(|| Ok(driver::initialize().map(|(_, n)| n)?), count_in_child));
     match counted {
-        Ok(0) => Err(format!("{} shows no device: {}", driver::SONAME, visible::told(value))),
+        Ok(0) => Err(format!(
+            "{} shows no device: {}",
+            driver::SONAME,
+            visible::told(value)
+        )),
         Ok(count) => Ok(*count),
         Err(reason) => Err(format!("{reason} ({})", visible::told(value))),
     }
@@ -50,7 +55,9 @@ pub(super) fn product_name() -> Option<String> {
         decide(&look()).ok()?;
         let ask = || {
             let api = driver::open().map_err(str::to_owned)?;
-            driver::count(api).and_then(|_| properties::name(api, 0)).map_err(|error| error.to_string())
+            driver::count(api)
+                .and_then(|_| properties::name(api, 0))
+                .map_err(|error| error.to_string())
         };
         let name = match driver::is_started() {
             true => ask(),
@@ -81,7 +88,10 @@ fn find_file(variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
     let mut folders: Vec<PathBuf> = std::env::split_paths(&searched).collect();
     folders.extend(variable("MACA_PATH").map(|path| Path::new(&path).join("lib")));
     folders.push("/opt/maca/lib".into());
-    match folders.iter().any(|folder| folder.join(driver::SONAME).exists()) {
+    match folders
+        .iter()
+        .any(|folder| folder.join(driver::SONAME).exists())
+    {
         true => Ok(()),
         false => Err(format!(
             "{} is neither in LD_LIBRARY_PATH nor in /opt/maca/lib: install MACA",
@@ -99,7 +109,9 @@ fn decide(machine: &Machine) -> Result<(), String> {
         Ok(()) => String::new(),
         Err(reason) => format!("; nor is there its runtime: {reason}"),
     };
-    Err(format!("this machine has no MetaX device: there is no file {DEVICE_FILE}{library}"))
+    Err(format!(
+        "this machine has no MetaX device: there is no file {DEVICE_FILE}{library}"
+    ))
 }
 
 /// What a child counts; what this process counts where the runtime is initialised in it, by us or by another library, so
@@ -120,7 +132,9 @@ fn ask(
 
 fn count_in_child() -> Result<usize, String> {
     let api = driver::open().map_err(str::to_owned)?;
-    trial::run(LIMIT, || driver::count(api).map_err(|error| error.to_string()))
+    trial::run(LIMIT, || {
+        driver::count(api).map_err(|error| error.to_string())
+    })
 }
 
 #[cfg(test)]
@@ -140,11 +154,20 @@ mod tests {
             "this machine has no MetaX device: there is no file /dev/mxcd; nor is there its runtime: \
              libmcruntime.so is nowhere: install MACA"
         );
-        let without_library = Machine { device_file: true, ..nothing.clone() };
+        let without_library = Machine {
+            device_file: true,
+            ..nothing.clone()
+        };
         assert!(decide(&without_library).is_err_and(|reason| reason.starts_with("libmcruntime.so")));
-        let without_device = Machine { library: Ok(()), ..nothing };
+        let without_device = Machine {
+            library: Ok(()),
+            ..nothing
+        };
         assert!(decide(&without_device).is_err_and(|reason| reason.ends_with("/dev/mxcd")));
-        let loaded = Machine { loaded: true, ..without_device };
+        let loaded = Machine {
+            loaded: true,
+            ..without_device
+        };
         assert_eq!(decide(&loaded), Ok(()));
     }
 
@@ -174,7 +197,10 @@ mod tests {
         let refused = || Err("mcGetDeviceCount: mcErrorInitializationError (3); use".to_owned());
         assert_eq!(ask(|| Ok(2), refused), Ok(2));
         assert_eq!(ask(|| panic!("not here"), || Ok(1)), Ok(1));
-        let crashed = ask(|| panic!("not here"), || Err("ended by SIGSEGV in its probe".into()));
+        let crashed = ask(
+            || panic!("not here"),
+            || Err("ended by SIGSEGV in its probe".into()),
+        );
         assert_eq!(crashed, Err("ended by SIGSEGV in its probe".into()));
     }
 
