@@ -112,6 +112,9 @@ pub struct BuiltIn {
     pub kernels: Option<fn() -> &'static FlagosKernels>,
     /// What is inferred about the vendor's library.
     pub declarations: &'static [Declaration],
+    /// The product name of the first device, found without initialising anything in this process; `None` where that is
+    /// not possible.
+    pub product_name: fn() -> Option<String>,
 }
 
 inventory::collect!(BuiltIn);

@@ -25,8 +25,9 @@ pub use selection::VendorReport;
 
 use crate::descriptions::Names;
 pub use crate::descriptions::{Description, Serving};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::runtime::launch::Launcher;
+use parking_lot::Mutex;
 use selection::Catalogue;
 
 /// Every vendor of this build.
@@ -41,7 +42,26 @@ fn catalogue(settings: &Settings) -> Result<Catalogue> {
     let mut entries: Vec<&'static dyn VendorEntry> = Vec::new();
     entries.extend(built_in().map(|entry| entry as &dyn VendorEntry));
     entries.extend(discovery::find(settings)?);
-    Ok(Catalogue::new(entries))
+    Ok(Catalogue::new(entries, *PREFERRED.lock()))
+}
+
+/// The vendor of this build that [`prefer`] was told.
+static PREFERRED: Mutex<Option<&'static str>> = Mutex::new(None);
+
+/// Tries this vendor of this build before all others, when none is asked for by name: a framework of this process serves
+/// its devices, and those of no other vendor. Fails for a name that no vendor of this build has.
+pub fn prefer(name: &str) -> Result<()> {
+    let found = built_in().find(|entry| entry.name() == name);
+    let entry = found.ok_or_else(|| {
+        let names: Vec<_> = built_in().map(|entry| entry.name()).collect();
+        Error::invalid_argument(
+            "prefer",
+            format!("flagos has no vendor `{name}` of its own"),
+        )
+        .with_hint(format!("there are {}", names.join(", ")))
+    })?;
+    *PREFERRED.lock() = Some(entry.name());
+    Ok(())
 }
 
 /// The names of every vendor that is found. Loads no library.

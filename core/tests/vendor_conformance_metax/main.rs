@@ -181,7 +181,7 @@ fn devices_are_those_that_were_counted() {
         assert!(properties.major >= 1, "{properties:?}");
         assert!(properties.multi_processor_count >= 1, "{properties:?}");
         if device == 0 {
-            assert_eq!(metax::product_name(), Some(properties.name));
+            assert_eq!((metax::ENTRY.product_name)(), Some(properties.name));
         }
     }
 }

@@ -67,6 +67,7 @@ pub const ENTRY: BuiltIn = BuiltIn {
     launcher: None,
     kernels: Some(kernels::table),
     declarations: &[],
+    product_name: || None,
 };
 
 fn survey(settings: &Settings) -> Result<usize, String> {

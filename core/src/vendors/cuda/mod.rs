@@ -62,6 +62,7 @@ pub const ENTRY: BuiltIn = BuiltIn {
     launcher: Some(|| &LAUNCHER),
     kernels: None,
     declarations: &[],
+    product_name: || None,
 };
 
 fn survey(settings: &Settings) -> Result<usize, String> {

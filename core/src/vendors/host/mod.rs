@@ -44,6 +44,7 @@ pub const ENTRY: BuiltIn = BuiltIn {
     launcher: None,
     kernels: None,
     declarations: &[],
+    product_name: || None,
 };
 
 fn devices(settings: &HostSettings) -> usize {

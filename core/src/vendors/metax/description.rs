@@ -24,6 +24,15 @@ const TORCH_WORDS: [&str; 5] = [
 pub(super) fn description() -> &'static Description {
     static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| {
         let words = error::lost_names().chain(TORCH_WORDS);
+        // Which compilers there are follows from the devices.
+        let forwarded = driver::forwards_to().filter(|vendor| *vendor == cuda().name);
+        let (triton, flaggems) = match forwarded {
+            Some(_) => (
+                cuda().triton_backend.clone(),
+                cuda().flaggems_vendor.clone(),
+            ),
+            None => (Some(TRITON.into()), Some("metax".into())),
+        };
         Description {
         name: "metax".into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -40,13 +49,17 @@ pub(super) fn description() -> &'static Description {
         ],
         device_lost: words.map(str::to_owned).collect(),
         collective_engine: Some("mccl".into()),
-        triton_backend: Some(driver::forwarded_triton().unwrap_or_else(|| TRITON.into())),
-        flaggems_vendor: Some("metax".into()),
+        triton_backend: triton,
+        flaggems_vendor: flaggems,
         serving: Serving::Torch("cuda".into()),
         dlpack_device_type: 2, // kDLCUDA: torch's own devices are `cuda`
     }
     });
     &DESCRIPTION
+}
+
+fn cuda() -> &'static Description {
+    (crate::vendors::cuda::ENTRY.description)()
 }
 
 fn library(soname: &str, text: &str, required: bool) -> NeededLibrary {

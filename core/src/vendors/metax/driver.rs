@@ -48,17 +48,13 @@ pub(super) fn is_loaded() -> bool {
     loaded().is_some()
 }
 
-/// Triton's back end for the devices of another vendor, where the library in this process says that it forwards every call
-/// to that vendor's runtime. MACA's own library says no such thing: tests run this vendor's code by a library that does.
-pub(super) fn forwarded_triton() -> Option<String> {
+/// The vendor to whose runtime the library in this process says that it forwards every call. MACA's own library says no
+/// such thing: tests run this vendor's code on devices of another one by a library that does.
+pub(super) fn forwards_to() -> Option<String> {
     type Forwards = unsafe extern "C" fn() -> *const c_char;
     let library = loaded()?;
     // SAFETY: a function of this name is declared so, and returns a static text.
-    let text = unsafe {
-        (library
-            .get::<Forwards>(b"flagos_forwards_to_triton\0")
-            .ok()?)()
-    };
+    let text = unsafe { (library.get::<Forwards>(b"flagos_forwards_to\0").ok()?)() };
     // SAFETY: as above.
     let text = unsafe { CStr::from_ptr(text) };
     Some(text.to_string_lossy().into_owned())

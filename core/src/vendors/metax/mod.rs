@@ -69,16 +69,11 @@ pub const ENTRY: BuiltIn = BuiltIn {
     launcher: Some(|| &LAUNCHER),
     kernels: None,
     declarations: inferred::DECLARATIONS,
+    product_name: survey::product_name,
 };
 
 fn survey(settings: &Settings) -> Result<usize, String> {
     survey::devices(|name| settings.variables.get(name).cloned())
-}
-
-/// The product name of the first device, without initialising the runtime in this process; none where there is no device.
-#[must_use]
-pub fn product_name() -> Option<String> {
-    survey::product_name()
 }
 
 /// The MetaX vendor.
