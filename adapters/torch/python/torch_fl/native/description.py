@@ -16,9 +16,15 @@ __all__ = ["Description", "built_into_torch", "description", "is_known_to_torch"
 def description() -> Description:
     """The description of the vendor that serves this process.
 
-    A mistake in the configuration is told at the first use of a device. Raises flagos.FlagosError for a vendor's
-    library that cannot be loaded.
+    Where torch's device type cuda is another vendor's than NVIDIA's, that vendor is tried first. A mistake in the
+    configuration is told at the first use of a device. Raises flagos.FlagosError for a vendor's library that cannot be
+    loaded.
     """
+    from torch_fl.cuda import runtime
+
+    own = runtime.vendors()[0]
+    if own != runtime.NVIDIA:
+        _core.prefer_vendor(own)
     return _core.vendor_info()
 
 
