@@ -151,7 +151,10 @@ def vendor_declarations(name: str) -> list[tuple[str, str]]:
     """What is inferred about the library of a vendor of this build: names with their grades, ``B`` or ``C``."""
 
 def try_declaration(vendor: str, name: str) -> tuple[str, bool]:
-    """Tries out one of them on the first device, which may end the process. Returns what it shows, and if that is right."""
+    """Tries out one of them on the first device, which may end the process.
+
+    Returns what it shows, and whether that is right.
+    """
 
 def check_vendor(target: str, name: str) -> str | None:
     """Opens the vendor and runs one check. Returns what is wrong. May never return."""

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libmccl.so that forwards every call to NVIDIA's NCCL, whose interface MCCL has with another prefix. For tests, beside
-// the forwarder of the runtime.
+// A libmccl.so that forwards every call to NVIDIA's NCCL, whose interface MCCL has with another prefix. For tests,
+// beside the forwarder of the runtime.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -48,10 +48,10 @@ Function find(const char* name) {
 
 } // namespace
 
-#define FORWARD(name, parameters, ...)                                \
-  EXPORT Result mccl##name parameters {                               \
-    using Target = Result(*) parameters;                              \
-    static const auto target = find<Target>("nccl" #name);            \
+#define FORWARD(name, parameters, ...)                               \
+  EXPORT Result mccl##name parameters {                              \
+    using Target = Result(*) parameters;                             \
+    static const auto target = find<Target>("nccl" #name);           \
     return target != nullptr ? target(__VA_ARGS__) : kInternalError; \
   }
 
@@ -62,14 +62,21 @@ using Comm = void*;
 using Stream = void*;
 
 FORWARD(GetVersion, (int* version), version)
-FORWARD(GetUniqueId, (UniqueId* id), id)
-FORWARD(CommInitRank, (Comm* comm, int size, UniqueId id, int rank), comm, size, id, rank)
+FORWARD(GetUniqueId, (UniqueId * id), id)
+FORWARD(CommInitRank, (Comm * comm, int size, UniqueId id, int rank), comm, size, id, rank)
 FORWARD(CommDestroy, (Comm comm), comm)
 FORWARD(CommAbort, (Comm comm), comm)
 FORWARD(CommGetAsyncError, (Comm comm, Result* error), comm, error)
 FORWARD(CommCount, (Comm comm, int* count), comm, count)
 FORWARD(CommUserRank, (Comm comm, int* rank), comm, rank)
-FORWARD(RedOpCreatePreMulSum, (int* op, void* scalar, int type, int residence, Comm comm), op, scalar, type, residence, comm)
+FORWARD(
+    RedOpCreatePreMulSum,
+    (int* op, void* scalar, int type, int residence, Comm comm),
+    op,
+    scalar,
+    type,
+    residence,
+    comm)
 FORWARD(RedOpDestroy, (int op, Comm comm), op, comm)
 FORWARD(
     AllReduce,
@@ -130,7 +137,15 @@ FORWARD(
     peer,
     comm,
     stream)
-FORWARD(Recv, (void* recv, size_t count, int type, int peer, Comm comm, Stream stream), recv, count, type, peer, comm, stream)
+FORWARD(
+    Recv,
+    (void* recv, size_t count, int type, int peer, Comm comm, Stream stream),
+    recv,
+    count,
+    type,
+    peer,
+    comm,
+    stream)
 FORWARD(GroupStart, ())
 FORWARD(GroupEnd, ())
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libmcruntime.so that forwards every call to NVIDIA's runtime, libcudart: for running the vendor `metax` over torch's
-// real CUDA kernels. It says so itself (`flagos_forwards_to`), and is for tests alone.
+// A libmcruntime.so that forwards every call to NVIDIA's runtime, libcudart: for running the vendor `metax` over
+// torch's real CUDA kernels. It says so itself (`flagos_forwards_to`), and is for tests alone.
 //
-// Handles are passed through. Attributes are renumbered. Modules and launches, which libcudart has otherwise, are of the
-// driver's functions that libcudart hands out: only libcudart opens the driver's library.
+// Handles are passed through. Attributes are renumbered. Modules and launches, which libcudart has otherwise, are of
+// the driver's functions that libcudart hands out: only libcudart opens the driver's library.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -80,10 +80,10 @@ EXPORT const char* flagos_forwards_to() {
   return "cuda";
 }
 
-#define FORWARD(name, parameters, ...)                          \
-  EXPORT Code mc##name parameters {                             \
-    using Target = Code(*) parameters;                          \
-    static const auto target = find<Target>("cuda" #name);      \
+#define FORWARD(name, parameters, ...)                         \
+  EXPORT Code mc##name parameters {                            \
+    using Target = Code(*) parameters;                         \
+    static const auto target = find<Target>("cuda" #name);     \
     return target != nullptr ? target(__VA_ARGS__) : kUnknown; \
   }
 
@@ -103,14 +103,7 @@ FORWARD(MemGetInfo, (size_t* free, size_t* total), free, total)
 FORWARD(Malloc, (void** address, size_t size), address, size)
 FORWARD(Free, (void* address), address)
 FORWARD(FreeHost, (void* address), address)
-FORWARD(
-    MemcpyAsync,
-    (void* to, const void* from, size_t size, int kind, void* stream),
-    to,
-    from,
-    size,
-    kind,
-    stream)
+FORWARD(MemcpyAsync, (void* to, const void* from, size_t size, int kind, void* stream), to, from, size, kind, stream)
 FORWARD(StreamCreateWithFlags, (void** stream, unsigned flags), stream, flags)
 FORWARD(StreamCreateWithPriority, (void** stream, unsigned flags, int priority), stream, flags, priority)
 FORWARD(StreamDestroy, (void* stream), stream)
@@ -134,7 +127,7 @@ FORWARD(EventQuery, (void* event), event)
 FORWARD(EventElapsedTime, (float* elapsed, void* start, void* end), elapsed, start, end)
 FORWARD(GetLastError, ())
 FORWARD(PeekAtLastError, ())
-FORWARD(IpcGetMemHandle, (IpcHandle* handle, void* address), handle, address)
+FORWARD(IpcGetMemHandle, (IpcHandle * handle, void* address), handle, address)
 FORWARD(IpcOpenMemHandle, (void** address, IpcHandle handle, unsigned flags), address, handle, flags)
 FORWARD(IpcCloseMemHandle, (void* address), address)
 
@@ -164,10 +157,10 @@ EXPORT Code mcMallocHost(void** address, size_t size, unsigned flags) {
 EXPORT Code mcDeviceGetAttribute(int* value, int attribute, int device) {
   static const auto function = find<Code (*)(int*, int, int)>("cudaDeviceGetAttribute");
   // MACA's number of each attribute and CUDA's (cudaDeviceAttr), which has none for what it calls otherwise.
-  static constexpr int numbers[][2] = {
-      {0, 1},   {1, 2},   {2, 3},   {3, 4},   {4, 5},    {5, 6},    {6, 7},    {7, 8},   {8, 9},
-      {9, 10},  {10, 10}, {11, 12}, {12, 82}, {13, 13},  {14, 36},  {15, 37},  {16, 16}, {17, 20},
-      {18, 38}, {19, 39}, {20, 106}, {21, 75}, {22, 76}, {23, 31},  {24, 33},  {25, 34}, {26, 81}};
+  static constexpr int numbers[][2] = {{0, 1},   {1, 2},   {2, 3},   {3, 4},   {4, 5},   {5, 6},   {6, 7},
+                                       {7, 8},   {8, 9},   {9, 10},  {10, 10}, {11, 12}, {12, 82}, {13, 13},
+                                       {14, 36}, {15, 37}, {16, 16}, {17, 20}, {18, 38}, {19, 39}, {20, 106},
+                                       {21, 75}, {22, 76}, {23, 31}, {24, 33}, {25, 34}, {26, 81}};
   for (const auto& [maca, cuda] : numbers) {
     if (maca == attribute) {
       return function != nullptr ? function(value, cuda, device) : kUnknown;
@@ -230,11 +223,10 @@ EXPORT Code mcModuleLaunchKernel(
     void* stream,
     void** parameters,
     void** extra) {
-  using Function = Code (*)(
-      void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
+  using Function =
+      Code (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
   static const auto function = driver<Function>("cuLaunchKernel");
   return function != nullptr
-      ? function(
-            kernel, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters, extra)
+      ? function(kernel, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters, extra)
       : kUnknown;
 }

@@ -159,7 +159,8 @@ def _check(step: Step, target: Target, timeout: float) -> Finding:
 
 def _declarations(step: Step, target: Target, timeout: float) -> Finding:
     outcome = _run("declarations", target, timeout=timeout)
-    shown, wrong = [], []
+    shown: list[str] = []
+    wrong: list[str] = []
     for name, grade in _core.vendor_declarations(target.name):
         tried = outcome.report(f"tried {name}")
         if tried is None and outcome.report(f"trying {name}") is not None:

@@ -226,8 +226,8 @@ struct RuntimeFunction {
   std::string symbol;
 };
 
-// The runtimes behind torch's CUDA: NVIDIA's, and for MetaX's torch MACA's, where also the layer that carries CUDA's names
-// over to it has the function.
+// The runtimes behind torch's CUDA: NVIDIA's, and for MetaX's torch MACA's, where also the layer that carries CUDA's
+// names over to it has the function.
 std::vector<RuntimeFunction> functions_of(const std::string& vendor, const std::string& name) {
   if (vendor != "metax") {
     return {{"libcudart.so", "cuda" + name}};
