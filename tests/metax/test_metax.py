@@ -131,19 +131,19 @@ def test_the_product_is_named_without_opening_the_device(runtime: Path) -> None:
 
 
 def served(monkeypatch: pytest.MonkeyPatch, version: str, loaded: list[str]) -> tuple[str, ...]:
-    from torch_fl.cuda import runtime
+    from torch_fl.native import cuda_runtime
 
     found = {Path(path).name: path for path in loaded}
-    monkeypatch.setattr(runtime.torch, "__version__", version)
+    monkeypatch.setattr(cuda_runtime.torch, "__version__", version)
     monkeypatch.setattr(
-        runtime,
+        cuda_runtime,
         "_loaded",
         lambda name: next((path for file, path in found.items() if file.startswith(name)), None),
     )
     monkeypatch.setattr(
         runtime, "_forwards_to", lambda path: "cuda" if "forwarder" in path else None
     )
-    return runtime.vendors()
+    return cuda_runtime.vendors()
 
 
 @pytest.mark.parametrize(
@@ -162,19 +162,19 @@ def served(monkeypatch: pytest.MonkeyPatch, version: str, loaded: list[str]) -> 
 def test_whose_torch_it_is(
     monkeypatch: pytest.MonkeyPatch, version: str, loaded: list[str], expected: tuple[str, ...]
 ) -> None:
-    from torch_fl.cuda import runtime
+    from torch_fl.native import cuda_runtime
 
     assert served(monkeypatch, version, loaded) == expected
     for vendor in ("cuda", "metax"):
-        assert (runtime.missing(vendor) is None) == (vendor in expected)
-    assert runtime.missing("another") is None
+        assert (cuda_runtime.missing(vendor) is None) == (vendor in expected)
+    assert cuda_runtime.missing("another") is None
 
 
 def test_the_wrong_torch_is_told_with_the_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch_fl.cuda import runtime
+    from torch_fl.native import cuda_runtime
 
     served(monkeypatch, "2.8.0+metax3.5.3.9", [])
-    said = runtime.missing("cuda")
+    said = cuda_runtime.missing("cuda")
     assert said is not None
     assert "FLAGOS_VENDOR=metax" in said
 
@@ -231,9 +231,9 @@ def test_the_forwarder_says_what_it_is(forwarders: Path) -> None:
     """It makes torch's cuda that of both vendors, and Triton's back end NVIDIA's; without a GPU it counts no device."""
     script = (
         "import torch\n"
-        "from torch_fl.cuda import runtime\n"
+        "from torch_fl.native import cuda_runtime\n"
         "from flagos import _core\n"
-        "print(*runtime.vendors())\n"
+        "print(*cuda_runtime.vendors())\n"
         "print(*(v['triton_backend'] for v in _core.built_in_vendors() if v['name'] == 'metax'))"
     )
     done = run("-c", script, preload=forwarders / "libmcruntime.so", FLAGOS_VENDOR="metax")

@@ -85,6 +85,8 @@ def checklist(
         needed = TAKING if step == OPERATORS else (*TAKING, *OPENING)
         failed = next((taken[each] for each in needed if taken[each].status is Status.FAIL), None)
         reason = target.lacks(step)
+        if reason is not None and step == DECLARATIONS and len(chosen) > 1:
+            continue  # no step of most vendors'
         if step in taken:
             yield taken[step]
         elif reason is not None:

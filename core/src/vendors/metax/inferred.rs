@@ -17,7 +17,7 @@ use super::api::{
 use super::device::Device;
 use super::error::{check, mc, INVALID_VALUE};
 use super::properties::{attribute as ask, missing, name};
-use super::MetaxVendor;
+use super::vendor::MetaxVendor;
 
 type Shown = Result<String, String>;
 

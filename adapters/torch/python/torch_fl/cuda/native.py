@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Mapping
 from types import MappingProxyType, ModuleType
 
-from torch_fl.cuda import runtime
+from torch_fl.native import cuda_runtime
 from torch_fl.native.torch_device import TorchNative
 
 
@@ -22,7 +22,7 @@ class CudaNative(TorchNative):
     @classmethod
     def missing(cls, vendor: str) -> str | None:
         """Whether torch's cuda is that vendor's."""
-        return runtime.missing(vendor)
+        return cuda_runtime.missing(vendor)
 
     @property
     def graphs(self) -> ModuleType:
@@ -38,7 +38,7 @@ class CudaNative(TorchNative):
 
     def product_name(self) -> str:
         """As NVIDIA's management library tells it, of the first GPU; of another vendor as that tells it."""
-        if self.vendor != runtime.NVIDIA:
+        if self.vendor != cuda_runtime.NVIDIA:
             return super().product_name()
         try:
             library = ctypes.CDLL("libnvidia-ml.so.1")

@@ -8,6 +8,7 @@ import torch
 
 from flagos import _core
 from flagos.runtime import VendorInfo as Description
+from torch_fl.native import cuda_runtime
 
 __all__ = ["Description", "built_into_torch", "description", "is_known_to_torch"]
 
@@ -20,10 +21,8 @@ def description() -> Description:
     configuration is told at the first use of a device. Raises flagos.FlagosError for a vendor's library that cannot be
     loaded.
     """
-    from torch_fl.cuda import runtime
-
-    own = runtime.vendors()[0]
-    if own != runtime.NVIDIA:
+    own = cuda_runtime.vendors()[0]
+    if own != cuda_runtime.NVIDIA:
         _core.prefer_vendor(own)
     return _core.vendor_info()
 
