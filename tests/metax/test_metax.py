@@ -141,7 +141,7 @@ def served(monkeypatch: pytest.MonkeyPatch, version: str, loaded: list[str]) -> 
         lambda name: next((path for file, path in found.items() if file.startswith(name)), None),
     )
     monkeypatch.setattr(
-        runtime, "_forwards_to", lambda path: "cuda" if "forwarder" in path else None
+        cuda_runtime, "_forwards_to", lambda path: "cuda" if "forwarder" in path else None
     )
     return cuda_runtime.vendors()
 
