@@ -6,8 +6,8 @@ On an NVIDIA machine, with what `make metax-forwarder` has built into dist/metax
 runs but `suite`, which takes as long as the adapter's tests; each takes a few minutes at most.
 
 vendor       `flagos vendor check` of both vendors; what is inferred of MACA is tried out
-opened       who opened the driver's library, as LD_DEBUG tells: nobody of flagos under metax. Under cuda, the control,
-             flagos' core does
+opened       who opened the driver's library, as LD_DEBUG and a preloaded dlopen tell: nobody of flagos under metax.
+             Under cuda, the control, flagos' core does
 submit       what submitting an operator costs the host under both, in turns; metax may cost 2 % more
 ddp          two ranks on two devices train over MCCL, with the losses of cuda over NCCL
 conformance  a sample of the operator databases, of which both give the same report
@@ -33,7 +33,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from tests.bench.timing import geometric_mean
-from tests.metax_forwarder.build import environment
+from tests.metax_forwarder.build import FOLDER, environment
 
 ROOT = Path(__file__).resolve().parents[2]
 VENDORS = ("metax", "cuda")
@@ -95,19 +95,26 @@ def opened(_: Arguments) -> dict[str, Any]:
     """Who opened libcuda.so in a program that uses everything."""
     found: dict[str, Any] = {}
     for name in VENDORS:
+        preloaded = environment()["LD_PRELOAD"] if name == "metax" else ""
         with tempfile.TemporaryDirectory() as folder:
             done = run(
                 name,
                 *("-m", "tests.gpu.metax_program", "everything"),
                 LD_DEBUG="files",
                 LD_DEBUG_OUTPUT=f"{folder}/ld",
+                LD_PRELOAD=f"{preloaded}:{FOLDER}/libopens.so".lstrip(":"),
+                OPENS_LOG=f"{folder}/opens",
             )
-            text = "".join(path.read_text(errors="replace") for path in Path(folder).iterdir())
-        by = sorted({match[2] for match in _OPENED.finditer(text)})
+            opens = (Path(folder) / "opens").read_text().splitlines()
+            debug = [path.read_text(errors="replace") for path in Path(folder).glob("ld.*")]
+        # The linker tells who opened a library first, libopens.so who opened it at all.
+        by = {match[2] for text in debug for match in _OPENED.finditer(text)}
+        by |= {line.split("\t")[1] for line in opens if "libcuda.so" in line.split("\t")[0]}
         found[name] = {
             **printed(done),
-            "opened_by": by,
-            "ours": [path for path in by if _OURS.search(path)],
+            "opens": len(opens),
+            "opened_by": sorted(by),
+            "ours": sorted(path for path in by if _OURS.search(path)),
         }
     found["control"] = bool(found["cuda"]["ours"])
     nobody = not found["metax"]["ours"] and bool(found["metax"]["opened_by"])

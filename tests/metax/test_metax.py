@@ -264,3 +264,20 @@ def test_who_opened_a_library_is_read_of_the_linkers_words() -> None:
     by = [match[2] for match in on_gpu._OPENED.finditer(words)]
     assert len(by) == 3
     assert [path for path in by if on_gpu._OURS.search(path)] == ["/s/flagos/_core.abi3.so"]
+
+
+def test_who_opens_a_library_is_written_down(forwarders: Path, tmp_path: Path) -> None:
+    """Every time, and not the first one alone; libraries are still searched for by their openers' own paths."""
+    log = tmp_path / "opens"
+    script = (
+        "import ctypes, torch\n"
+        "for _ in range(3):\n"
+        "    ctypes.CDLL('libm.so.6')\n"
+        "print(torch.ones(2).sum().item())"
+    )
+    done = run("-c", script, preload=forwarders / "libopens.so", OPENS_LOG=str(log))
+    assert done.stdout == "2.0\n", done.stderr
+    lines = [line.split("\t") for line in log.read_text().splitlines()]
+    opened = [by for file, by in lines if file == "libm.so.6"]
+    assert len(opened) >= 3
+    assert all("_ctypes" in by for by in opened)

@@ -1,4 +1,5 @@
-"""Builds the forwarders libmcruntime.so and libmccl.so, by which the vendor `metax` runs on NVIDIA devices in tests.
+"""Builds libmcruntime.so and libmccl.so, by which tests run the vendor `metax` on NVIDIA devices, and libopens.so,
+which tells who opens libraries.
 
 `python -m tests.metax_forwarder.build --out FOLDER` prints the folder. A GPU is not needed to build them. `environment`
 gives the variables under which a process finds them.
@@ -15,7 +16,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent
 FOLDER = SOURCES.parents[1] / "dist" / "metax_forwarder"
-LIBRARIES = ("libmcruntime", "libmccl")
+LIBRARIES = ("libmcruntime", "libmccl", "libopens")
 COMPILER = [
     *shlex.split(os.environ.get("CXX", "g++")),
     *("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-shared"),
@@ -24,12 +25,13 @@ COMPILER = [
 
 
 def build(folder: Path) -> Path:
-    """Compile both into a folder."""
+    """Compile them into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in LIBRARIES:
         source, made = SOURCES / f"{name}.cc", folder / f"{name}.so"
         beside = made.with_suffix(f".{os.getpid()}")
-        subprocess.run([*COMPILER, "-o", str(beside), str(source), "-ldl"], check=True)
+        named = f"-Wl,-soname,{name}.so"
+        subprocess.run([*COMPILER, named, "-o", str(beside), str(source), "-ldl"], check=True)
         beside.replace(made)
     return folder
 

@@ -36,7 +36,7 @@ pub(super) fn devices(value: impl Fn(&str) -> Option<String>) -> Result<usize, S
     decide(&look())?;
     static COUNTED: OnceLock<Result<usize, String>> = OnceLock::new();
     let counted =
-        COUNTED.get_or_init(|| ask(|| Ok(driver::initialize().map(|(_, n)| n)?), count_in_child));
+        COUNTED.get_or_init(|| ask(|| driver::initialize().map(|(_, n)| n), count_in_child));
     match counted {
         Ok(0) => Err(format!(
             "{} shows no device: {}",
