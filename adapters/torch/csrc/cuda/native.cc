@@ -292,6 +292,9 @@ class TorchNative final : public Native {
     keys = c10::DispatchKeySet(c10::DispatchKey::CUDA);
     marks = c10::DispatchKeySet(c10::BackendComponent::CUDABit) | c10::DispatchKeySet(c10::DispatchKey::AutocastCUDA);
     name = "cuda";
+    if (this->vendor == "metax") {
+      logged_as = this->vendor; // as in PyTorch-Plugin-FL
+    }
     owned_by_torch = true;
   }
 

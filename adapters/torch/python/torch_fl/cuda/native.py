@@ -25,6 +25,11 @@ class CudaNative(TorchNative):
         return cuda_runtime.missing(vendor)
 
     @property
+    def backend(self) -> str:
+        """Kernels of MetaX's torch have the vendor's name, as in PyTorch-Plugin-FL."""
+        return self.vendor if self.vendor == cuda_runtime.METAX else super().backend
+
+    @property
     def graphs(self) -> ModuleType:
         """Those of CUDA."""
         return importlib.import_module("torch_fl.cuda.graphs")
