@@ -172,7 +172,8 @@ demo-ddp: setup ## the same training by two processes under torchrun, compared w
 
 # The parts of CI, the fast ones first. Each can be run alone, and `make test PARTS="test-torch test-te"` runs some.
 PARTS ?= setup-dev lint test-rust test-python test-torch test-te test-lightx2v test-distributed \
-  test-torchs-distributed test-flaggems test-ascend-triton test-whole conformance-ci test-example-chip test-ascend
+  test-torchs-distributed test-flaggems test-ascend-triton test-whole conformance-ci test-example-chip test-ascend \
+  test-metax
 
 .PHONY: test
 test: ## everything CI runs, part by part; tells at the end how long each took
@@ -214,7 +215,7 @@ test-torch: FOLDER := adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRI
 test-distributed: FOLDER := $(DISTRIBUTED)
 test-te: FOLDER := adapters/te/tests $(TWO)
 test-lightx2v: FOLDER := adapters/lightx2v/tests $(TWO)
-test-whole: FOLDER := tests $(TWO) --ignore=tests/ascend_triton --ignore=tests/ascend
+test-whole: FOLDER := tests $(TWO) $(addprefix --ignore=tests/,ascend_triton ascend metax simulated_metax)
 $(PYTHON_TESTS): setup-dev
 	"$(PY)" -m pytest $(FOLDER) $(ARGS)
 
@@ -299,6 +300,22 @@ conformance-ascend: setup-dev simulated-ascend ## over the simulated libraries o
 bench-ascend: setup simulated-ascend ## what a call of CANN costs on the host, with phases that compute nothing
 	$(ON_ASCEND) SIMULATED_ASCEND_COMPUTE=0 SIMULATED_ASCEND_WORKSPACE=0 "$(PY)" -m tests.bench.vendor_library $(ARGS)
 
+# MACA's runtime, simulated for the core, and forwarded to NVIDIA's for torch: neither needs a GPU to be built.
+.PHONY: simulated-metax metax-forwarder
+simulated-metax: $(STAMPS)/venv ## a simulated libmcruntime.so of MetaX, into dist/simulated_metax/
+	@"$(PY)" -m tests.simulated_metax.build --out "$(abspath $(DIST))/simulated_metax"
+
+metax-forwarder: $(STAMPS)/venv ## libraries by which the vendor metax runs on NVIDIA devices, into dist/metax_forwarder/
+	@"$(PY)" -m tests.metax_forwarder.build --out "$(abspath $(DIST))/metax_forwarder"
+
+.PHONY: test-metax
+test-metax: setup-dev ## the vendor metax over its simulated runtime, and that runtime's own tests
+	"$(PY)" -m pytest tests/simulated_metax tests/metax $(TWO) $(ARGS)
+
+.PHONY: gpu-metax
+gpu-metax: gpu-site ## on an NVIDIA machine: the vendor metax by dist/metax_forwarder/, beside the vendor cuda
+	$(GPU_RUN) -m tests.gpu.metax $(ARGS)
+
 # Cargo tells where it puts the library.
 CUDALIB := $(DIST)/vendors/libflagos_cudalib.so
 .PHONY: cuda-as-library
@@ -381,7 +398,8 @@ gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside C
 
 CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc)) $(wildcard core/examples/vendor/*.[ch]) core/tests/vendor_conformance_cuda/simulated/*.cc \
   tests/simulated_ccl/*.cc tests/simulated_ccl/*.h tests/simulated_ascend/*.cc tests/simulated_ascend/*.h tests/simulated_ascend_rt/*.cc \
-  tests/simulated_ascend_rt/include/*/*.h tests/bench/*.cc
+  tests/simulated_ascend_rt/include/*/*.h tests/bench/*.cc tests/simulated_metax/*.cc tests/simulated_metax/*.h \
+  tests/metax_forwarder/*.cc
 
 .PHONY: lint
 lint: setup-dev $(STAMPS)/bindings ## rustfmt, clippy, ruff, mypy and clang-format, all without a warning

@@ -216,7 +216,7 @@ declare! {
     METAX_CUDART_SHIM: "FLAGOS_METAX_CUDART_SHIM", VarKind::Retired, "", Legacy,
         "Nothing is preloaded; set `FLAGOS_VENDOR=metax` to require MetaX devices.";
     METAX_COMPAT: "FLAGOS_METAX_COMPAT", VarKind::Retired, "", Legacy,
-        "`torch.cuda` is not patched; set `GEMS_VENDOR=metax` for FlagGems.";
+        "`torch.cuda` is not patched; FlagGems is told its vendor, unless `GEMS_VENDOR` names one.";
     METAX_BOXING: "FLAGOS_METAX_BOXING", VarKind::Retired, "", Legacy,
         "Every native operator is reached without a build option; route with `vendor`.";
     MACA_TORCH_LIB: "FLAGOS_MACA_TORCH_LIB", VarKind::Retired, "", Legacy,

@@ -102,6 +102,12 @@ def contribute_missing_vendor(name: str, origin: str, reason: str) -> None:
 def vendor() -> str:
     """The vendor that serves this process, or would after initialisation. Opens nothing."""
 
+def prefer_vendor(name: str) -> None:
+    """Tries this vendor of this build before all others, when none is asked for by name."""
+
+def product_name(vendor: str) -> str:
+    """The product name of the first device of a vendor of this build; "" where it cannot be told without opening it."""
+
 def vendor_info() -> VendorInfo:
     """The description of the vendor that serves this process, or would after initialisation.
 
@@ -139,6 +145,15 @@ def take_vendor(target: str, passed: Callable[[str, str], None]) -> None:
 
     ``passed`` is told of every step that has passed: its name, and what it has shown. Raises FlagosError for the step
     that fails.
+    """
+
+def vendor_declarations(name: str) -> list[tuple[str, str]]:
+    """What is inferred about the library of a vendor of this build: names with their grades, ``B`` or ``C``."""
+
+def try_declaration(vendor: str, name: str) -> tuple[str, bool]:
+    """Tries out one of them on the first device, which may end the process.
+
+    Returns what it shows, and whether that is right.
     """
 
 def check_vendor(target: str, name: str) -> str | None:

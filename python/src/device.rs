@@ -68,6 +68,22 @@ fn built_in_vendors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         .collect()
 }
 
+/// Tries this vendor before all others, when none is asked for by name.
+#[pyfunction]
+fn prefer_vendor(py: Python<'_>, name: &str) -> PyResult<()> {
+    flagos_core::vendors::prefer(name).into_python(py)
+}
+
+/// The product name of the first device of a vendor of this build, as the vendor tells it without being opened; "" where
+/// it does not.
+#[pyfunction]
+fn product_name(py: Python<'_>, vendor: &str) -> String {
+    let mut entries = flagos_core::vendors::built_in();
+    let entry = entries.find(|entry| (entry.description)().name == vendor);
+    let name = entry.and_then(|entry| py.detach(entry.product_name));
+    name.unwrap_or_default()
+}
+
 /// The description of a vendor as a dict.
 fn described<'py>(py: Python<'py>, description: &Description) -> PyResult<Bound<'py, PyDict>> {
     let info = PyDict::new(py);
@@ -166,6 +182,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(vendor, module)?)?;
     module.add_function(wrap_pyfunction!(vendor_info, module)?)?;
     module.add_function(wrap_pyfunction!(built_in_vendors, module)?)?;
+    module.add_function(wrap_pyfunction!(prefer_vendor, module)?)?;
+    module.add_function(wrap_pyfunction!(product_name, module)?)?;
     module.add_function(wrap_pyfunction!(devices, module)?)?;
     module.add_function(wrap_pyfunction!(close_shared_memory, module)?)?;
     module.add_function(wrap_pyfunction!(stream_handle, module)?)?;

@@ -170,6 +170,28 @@ fn described(vendor: &dyn Vendor) -> Result<String> {
     Ok(devices.collect::<Result<Vec<_>>>()?.join(", "))
 }
 
+/// What is inferred about the library of a vendor of this build: for each declaration its name and its grade.
+#[pyfunction]
+fn vendor_declarations(py: Python<'_>, name: &str) -> PyResult<Vec<(&'static str, char)>> {
+    let declared = abi::built_in_vendor(name).map(|(entry, _)| entry.declarations);
+    let declared = declared.into_python(py)?.iter();
+    Ok(declared.map(|each| (each.name, each.grade)).collect())
+}
+
+/// Tries out one of them on the first device. Returns what it shows, and whether that is what is expected.
+#[pyfunction]
+fn try_declaration(py: Python<'_>, vendor: &str, name: &str) -> PyResult<(String, bool)> {
+    let run = || {
+        let (entry, _) = abi::built_in_vendor(vendor)?;
+        let found = entry.declarations.iter().find(|each| each.name == name);
+        let found = found.ok_or_else(|| {
+            Error::invalid_argument("declaration", format!("`{vendor}` infers no `{name}`"))
+        })?;
+        Ok((found.run)().map_or_else(|wrong| (wrong, false), |shown| (shown, true)))
+    };
+    py.detach(run).into_python(py)
+}
+
 /// Opens the vendor and runs one check of the suite. Returns what is wrong, if something is.
 #[pyfunction]
 fn check_vendor(py: Python<'_>, target: String, name: String) -> PyResult<Option<String>> {
@@ -216,6 +238,8 @@ fn find_kernels(py: Python<'_>, file: String, names: Vec<String>) -> PyResult<Op
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(conformance_checks, module)?)?;
     module.add_function(wrap_pyfunction!(take_vendor, module)?)?;
+    module.add_function(wrap_pyfunction!(vendor_declarations, module)?)?;
+    module.add_function(wrap_pyfunction!(try_declaration, module)?)?;
     module.add_function(wrap_pyfunction!(check_vendor, module)?)?;
     module.add_function(wrap_pyfunction!(find_kernels, module)?)
 }

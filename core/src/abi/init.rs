@@ -106,9 +106,17 @@ fn serving() -> Result<&'static dyn VendorEntry> {
 /// The launcher of functions that a Triton backend loads: of the vendor in use, else of one that need not be open for it.
 /// Fails with `Unsupported` where there is none.
 pub fn triton_launcher(backend: &str) -> Result<&'static dyn Launcher> {
-    if let (Some(runtime), Some(serving)) = (process::get(), SERVING.get()) {
-        if serving.description()?.triton_backend.as_deref() == Some(backend) {
+    let serves = |entry: &&'static dyn VendorEntry| {
+        let description = entry.description();
+        description.is_ok_and(|known| known.triton_backend.as_deref() == Some(backend))
+    };
+    if let Some(serving) = serving().ok().filter(serves) {
+        if let Some(runtime) = process::get() {
             return runtime.vendor().launcher();
+        }
+        // Several vendors may launch what one back end loads.
+        if let Some(launcher) = serving.launcher() {
+            return Ok(launcher);
         }
     }
     vendors::triton_launcher(backend).ok_or_else(|| {

@@ -84,6 +84,17 @@ pub trait VendorEntry: Debug + Send + Sync {
 /// A function that opens a vendor with these settings and this count of unfinished work.
 pub type Open = fn(&Settings, &'static AtomicU64) -> Result<Arc<dyn Vendor>>;
 
+/// Something that a vendor takes for granted of its library on little evidence, and how it is tried out.
+#[derive(Debug)]
+pub struct Declaration {
+    /// The function, number or structure, as the vendor's library calls it.
+    pub name: &'static str,
+    /// `B`: one program shows it. `C`: it is taken to be as that of another library.
+    pub grade: char,
+    /// What a try on the first device shows, or what is wrong. A wrong declaration may crash the process.
+    pub run: fn() -> Result<String, String>,
+}
+
 /// A vendor of this build, which registers itself with `inventory`.
 #[derive(Debug)]
 pub struct BuiltIn {
@@ -99,6 +110,11 @@ pub struct BuiltIn {
     pub launcher: Option<fn() -> &'static dyn Launcher>,
     /// As [`VendorEntry::kernels`].
     pub kernels: Option<fn() -> &'static FlagosKernels>,
+    /// What is inferred about the vendor's library.
+    pub declarations: &'static [Declaration],
+    /// The product name of the first device, found without initialising anything in this process; `None` where that is
+    /// not possible.
+    pub product_name: fn() -> Option<String>,
 }
 
 inventory::collect!(BuiltIn);

@@ -3,6 +3,7 @@
 //! A vendor of this build registers itself with `inventory`. The linker drops a module that no code names, so each
 //! vendor's module is named here, and a test counts them.
 
+mod allocations;
 pub mod ascend;
 #[cfg(not(loom))]
 pub mod conformance;
@@ -10,23 +11,29 @@ pub mod cuda;
 pub mod discovery;
 mod driver_library;
 mod entry;
+mod functions;
 pub mod host;
+mod imports;
 pub mod library;
+pub mod metax;
 mod selection;
+mod stream_work;
+mod trial;
 
-pub use entry::{BuiltIn, Open, Settings, VendorEntry};
+pub use entry::{BuiltIn, Declaration, Open, Settings, VendorEntry};
 pub use selection::VendorReport;
 
 use crate::descriptions::Names;
 pub use crate::descriptions::{Description, Serving};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::runtime::launch::Launcher;
+use parking_lot::Mutex;
 use selection::Catalogue;
 
 /// Every vendor of this build.
 pub fn built_in() -> impl Iterator<Item = &'static BuiltIn> {
     // Naming the module keeps its registration in the binary.
-    let _named = [&ascend::ENTRY, &cuda::ENTRY, &host::ENTRY];
+    let _named = [&ascend::ENTRY, &cuda::ENTRY, &host::ENTRY, &metax::ENTRY];
     inventory::iter::<BuiltIn>()
 }
 
@@ -35,7 +42,26 @@ fn catalogue(settings: &Settings) -> Result<Catalogue> {
     let mut entries: Vec<&'static dyn VendorEntry> = Vec::new();
     entries.extend(built_in().map(|entry| entry as &dyn VendorEntry));
     entries.extend(discovery::find(settings)?);
-    Ok(Catalogue::new(entries))
+    Ok(Catalogue::new(entries, *PREFERRED.lock()))
+}
+
+/// The vendor of this build that [`prefer`] was told.
+static PREFERRED: Mutex<Option<&'static str>> = Mutex::new(None);
+
+/// Tries this vendor of this build before all others, when none is asked for by name: a framework of this process serves
+/// its devices, and those of no other vendor. Fails for a name that no vendor of this build has.
+pub fn prefer(name: &str) -> Result<()> {
+    let found = built_in().find(|entry| entry.name() == name);
+    let entry = found.ok_or_else(|| {
+        let names: Vec<_> = built_in().map(|entry| entry.name()).collect();
+        Error::invalid_argument(
+            "prefer",
+            format!("flagos has no vendor `{name}` of its own"),
+        )
+        .with_hint(format!("there are {}", names.join(", ")))
+    })?;
+    *PREFERRED.lock() = Some(entry.name());
+    Ok(())
 }
 
 /// The names of every vendor that is found. Loads no library.
@@ -72,7 +98,7 @@ mod tests {
     fn exactly_these_vendors_are_linked() {
         let mut names: Vec<_> = built_in().map(|entry| entry.name()).collect();
         names.sort_unstable();
-        assert_eq!(names, ["ascend", "cuda", "host"]);
+        assert_eq!(names, ["ascend", "cuda", "host", "metax"]);
         let declared = crate::descriptions::built_in().into_iter();
         assert!(names
             .iter()

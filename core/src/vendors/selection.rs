@@ -69,8 +69,19 @@ enum Outlook<'c> {
 pub(super) struct Catalogue(Vec<Candidate>);
 
 impl Catalogue {
-    pub(super) fn new(mut entries: Vec<Entry>) -> Self {
-        entries.sort_by_key(|entry| (Reverse(entry.rank()), entry.name(), entry.origin()));
+    /// The vendor of this build that is `preferred` comes before all others.
+    pub(super) fn new(mut entries: Vec<Entry>, preferred: Option<&str>) -> Self {
+        let is_preferred =
+            |entry: Entry| entry.origin().is_none() && Some(entry.name()) == preferred;
+        entries.sort_by_key(|entry| {
+            let preferred = Reverse(is_preferred(*entry));
+            (
+                preferred,
+                Reverse(entry.rank()),
+                entry.name(),
+                entry.origin(),
+            )
+        });
         let refused = |entry: &Entry| {
             let broken = entry.broken().map(str::to_owned);
             broken.or_else(|| taken(*entry, &entries))
@@ -351,6 +362,23 @@ mod tests {
     }
 
     #[test]
+    fn what_a_framework_serves_comes_before_what_is_better() {
+        let mut settings = Settings::default();
+        settings.host.seed = Some(1);
+        let preferring = |name| Catalogue::new(BUILT_IN.to_vec(), Some(name));
+        let chosen = |name| preferring(name).select(None, &settings).map(|e| e.name());
+        assert_eq!(chosen("better").expect("better"), "better");
+        assert_eq!(chosen("host").expect("host"), "host");
+        // A name counts for more.
+        let asked = preferring("host").select(Some("better"), &settings);
+        assert_eq!(asked.expect("better").name(), "better");
+        // What cannot be used is passed over.
+        let best = preferring("better").select(None, &Settings::default());
+        assert_eq!(best.expect("host").name(), "host");
+        assert!(crate::vendors::prefer("hosst").is_err());
+    }
+
+    #[test]
     fn a_report_says_why() {
         let mut settings = Settings::default();
         let said = |name, settings: &Settings| said(&all(&[]), name, settings);
@@ -462,7 +490,7 @@ mod tests {
     }
 
     fn all(others: &[Entry]) -> Catalogue {
-        Catalogue::new([&BUILT_IN[..], others].concat())
+        Catalogue::new([&BUILT_IN[..], others].concat(), None)
     }
 
     fn said(catalogue: &Catalogue, name: Option<&str>, settings: &Settings) -> Vec<String> {

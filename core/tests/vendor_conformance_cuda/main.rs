@@ -37,6 +37,9 @@ fn say(text: &str) {
 
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
+/// What the error of a full device says: the call, the error, and what to look with.
+const OUT_OF_MEMORY: [&str; 3] = ["cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", "nvidia-smi"];
+
 fn settings() -> Settings {
     Settings {
         variables: std::env::var(VISIBLE)

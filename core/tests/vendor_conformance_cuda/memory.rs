@@ -27,12 +27,7 @@ fn a_full_device_is_out_of_memory_and_recovers() {
     let error = vendor.alloc(0, total).expect_err("some of it is in use");
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     let text = error.to_string();
-    for says in [
-        "cuMemAlloc",
-        "CUDA_ERROR_OUT_OF_MEMORY",
-        "device: 0",
-        "nvidia-smi",
-    ] {
+    for says in crate::OUT_OF_MEMORY.into_iter().chain(["device: 0"]) {
         assert!(text.contains(says), "`{says}` is missing in {text}");
     }
     vendor

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from flagos import _core
 from flagos.doctor.process import Outcome, run_module
-from flagos.vendor_check.step import OPENING, OPERATORS, TAKING, Finding, Status, Step
+from flagos.vendor_check.step import DECLARATIONS, OPENING, OPERATORS, TAKING, Finding, Status, Step
 
 __all__ = ["Finding", "Status", "Step", "Target", "checklist", "steps"]
 
@@ -39,6 +39,10 @@ class Target:
         """The reason why there is nothing for a step to look at, if so."""
         if self.file is None and step in (*TAKING, OPERATORS):
             return "the vendor is built into flagos"
+        if step == DECLARATIONS and self.file is not None:
+            return "the library is compiled with a header of flagos' own"
+        if step == DECLARATIONS and not _core.vendor_declarations(self.name):
+            return "the vendor publishes its headers"
         if step == TAKING[0] and self.file is not None and self.file.suffix != ".toml":
             return "a library is checked alone: name its manifest instead to check both"
         return None
@@ -46,7 +50,7 @@ class Target:
 
 def steps() -> list[Step]:
     """Every step, in order."""
-    return [*TAKING, *OPENING, *_conformance(), OPERATORS]
+    return [*TAKING, *OPENING, DECLARATIONS, *_conformance(), OPERATORS]
 
 
 def _conformance() -> list[Step]:
@@ -81,6 +85,8 @@ def checklist(
         needed = TAKING if step == OPERATORS else (*TAKING, *OPENING)
         failed = next((taken[each] for each in needed if taken[each].status is Status.FAIL), None)
         reason = target.lacks(step)
+        if reason is not None and step == DECLARATIONS and len(chosen) > 1:
+            continue  # no step of most vendors'
         if step in taken:
             yield taken[step]
         elif reason is not None:
@@ -89,7 +95,8 @@ def checklist(
             yield _not_reached(step, failed)
         else:
             begins(step)
-            yield (_operators if step == OPERATORS else _check)(step, target, timeout)
+            run = {OPERATORS: _operators, DECLARATIONS: _declarations}.get(step, _check)
+            yield run(step, target, timeout)
 
 
 def _run(part: str, target: Target, *arguments: str, timeout: float) -> Outcome:
@@ -150,6 +157,24 @@ def _check(step: Step, target: Target, timeout: float) -> Finding:
         return Finding(step, Status.PASS, step.proves)
     fix = f"it has to be true that {step.proves}: see {', '.join(step.functions)}"
     return Finding(step, Status.FAIL, told["text"], fix)
+
+
+def _declarations(step: Step, target: Target, timeout: float) -> Finding:
+    outcome = _run("declarations", target, timeout=timeout)
+    shown: list[str] = []
+    wrong: list[str] = []
+    for name, grade in _core.vendor_declarations(target.name):
+        tried = outcome.report(f"tried {name}")
+        if tried is None and outcome.report(f"trying {name}") is not None:
+            error = outcome.report("error")
+            wrong.append(f"{name} ({grade}): {error['message'] if error else outcome.failure}")
+        elif tried is not None:
+            (shown if tried["right"] else wrong).append(f"{name} ({grade}): {tried['shown']}")
+    if wrong:
+        return Finding(step, Status.FAIL, "; ".join(wrong), step.remedy)
+    if not _is_whole(outcome):
+        return _failure(step, target, "declarations", outcome)
+    return Finding(step, Status.PASS, "; ".join(shown))
 
 
 def _operators(step: Step, target: Target, timeout: float) -> Finding:

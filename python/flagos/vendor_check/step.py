@@ -118,6 +118,13 @@ OPENING = (
     ),
 )
 
+#: The step before the conformance checks.
+DECLARATIONS = Step(
+    "declarations",
+    "what flagos infers about the vendor's library, of which nobody publishes a header, is true here",
+    "please report it, with the version of the vendor's library: the vendor relies on it",
+)
+
 #: The step after the conformance checks.
 OPERATORS = Step(
     "operators",

@@ -20,6 +20,15 @@ def take(target: str) -> None:
     _core.take_vendor(target, lambda step, detail: report(step, detail=detail))
 
 
+def declarations(target: str) -> None:
+    """Tries out what is inferred about the vendor's library, one after the other."""
+    for name, grade in _core.vendor_declarations(target):
+        # Told before, because a wrong declaration may crash the process.
+        report(f"trying {name}", grade=grade)
+        shown, right = _core.try_declaration(target, name)
+        report(f"tried {name}", shown=shown, right=right)
+
+
 def check(target: str, name: str) -> None:
     """Runs one check of the conformance suite."""
     report("finding", text=_core.check_vendor(target, name))
@@ -35,7 +44,12 @@ def operators(target: str) -> None:
         report("operators", found=_core.find_kernels(target, known))
 
 
-PARTS: dict[str, Callable[..., None]] = {"take": take, "check": check, "operators": operators}
+PARTS: dict[str, Callable[..., None]] = {
+    "take": take,
+    "declarations": declarations,
+    "check": check,
+    "operators": operators,
+}
 
 
 def main(part: str, *arguments: str) -> None:

@@ -24,7 +24,7 @@ bool enter_op_slowly(FlagosOpSlot* slot, const char* name) {
     check(core->op_record_fallback(name, "the plan routes it to the CPU"));
   }
   if (logs_dispatch(slot)) {
-    core->op_log_dispatch(name, on_cpu ? "cpu" : native->name.c_str());
+    core->op_log_dispatch(name, on_cpu ? "cpu" : native->name_in_logs());
   }
   return on_cpu;
 }

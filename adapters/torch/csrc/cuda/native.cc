@@ -11,6 +11,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "aten/boxed.h"
 #include "aten/copy.h"
@@ -217,22 +220,64 @@ class CudaBackedGuard final : public c10::impl::DeviceGuardImplInterface {
 // in such a child calls `drain_slowly`, which throws.
 uint64_t lost_in_fork = 0;
 
-// cudaStreamIsCapturing of the CUDA runtime that torch has loaded.
-using IsCapturing = int (*)(void* stream, int* status);
+// A function of a runtime that torch computes by, and the library that has it. It has one type in every runtime.
+struct RuntimeFunction {
+  std::string library;
+  std::string symbol;
+};
 
-IsCapturing find_is_capturing() {
-  std::string path;
+// The runtimes behind torch's CUDA: NVIDIA's, and for MetaX's torch MACA's, where also the layer that carries CUDA's
+// names over to it has the function.
+std::vector<RuntimeFunction> functions_of(const std::string& vendor, const std::string& name) {
+  if (vendor != "metax") {
+    return {{"libcudart.so", "cuda" + name}};
+  }
+  return {{"libmcruntime.so", "mc" + name}, {"libruntime_cu.so", "wcuda" + name}};
+}
+
+// The address of a function in the first loaded library whose file has that name; null where there is none.
+void* find_loaded(const RuntimeFunction& wanted) {
+  std::pair<const char*, std::string> search{wanted.library.c_str(), {}};
   dl_iterate_phdr(
       [](dl_phdr_info* library, size_t /*size*/, void* context) {
-        const bool found = std::strstr(library->dlpi_name, "libcudart.so") != nullptr;
+        auto* search = static_cast<std::pair<const char*, std::string>*>(context);
+        const bool found = std::strstr(library->dlpi_name, search->first) != nullptr;
         if (found) {
-          *static_cast<std::string*>(context) = library->dlpi_name;
+          search->second = library->dlpi_name;
         }
         return found ? 1 : 0;
       },
-      &path);
-  void* library = path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-  return library != nullptr ? reinterpret_cast<IsCapturing>(dlsym(library, "cudaStreamIsCapturing")) : nullptr;
+      &search);
+  void* library = search.second.empty() ? nullptr : dlopen(search.second.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  return library != nullptr ? dlsym(library, wanted.symbol.c_str()) : nullptr;
+}
+
+void* find_first(const std::vector<RuntimeFunction>& candidates) {
+  for (const RuntimeFunction& candidate : candidates) {
+    if (void* found = find_loaded(candidate)) {
+      return found;
+    }
+  }
+  return nullptr;
+}
+
+// cudaStreamIsCapturing of the runtime that torch has loaded.
+using IsCapturing = int (*)(void* stream, int* status);
+
+IsCapturing find_is_capturing(const std::string& vendor) {
+  const auto candidates = functions_of(vendor, "StreamIsCapturing");
+  void* found = find_first(candidates);
+  std::string names;
+  for (const RuntimeFunction& candidate : candidates) {
+    names += (names.empty() ? "" : " or ") + candidate.symbol + " of " + candidate.library;
+  }
+  TORCH_CHECK(
+      found != nullptr,
+      "flagos: torch has loaded no runtime of the vendor ",
+      vendor,
+      " that tells captures: there is no ",
+      names);
+  return reinterpret_cast<IsCapturing>(found);
 }
 
 class TorchNative final : public Native {
@@ -247,6 +292,9 @@ class TorchNative final : public Native {
     keys = c10::DispatchKeySet(c10::DispatchKey::CUDA);
     marks = c10::DispatchKeySet(c10::BackendComponent::CUDABit) | c10::DispatchKeySet(c10::DispatchKey::AutocastCUDA);
     name = "cuda";
+    if (this->vendor == "metax") {
+      logged_as = this->vendor; // as in PyTorch-Plugin-FL
+    }
     owned_by_torch = true;
   }
 
@@ -317,8 +365,7 @@ class TorchNative final : public Native {
   }
 
   bool is_capturing(c10::DeviceIndex device) const override {
-    static const IsCapturing ask = find_is_capturing();
-    TORCH_CHECK(ask != nullptr, "flagos: the CUDA runtime library that torch uses was not found");
+    static const IsCapturing ask = find_is_capturing(vendor);
     const c10::Stream stream = native_guard()->getStream(c10::Device(kCuda, device));
     int status = 0;
     TORCH_CHECK(
@@ -332,7 +379,8 @@ class TorchNative final : public Native {
   // cudaStreamCaptureModeRelaxed.
   void leave_captures_alone() const override {
     using Exchange = int (*)(int*);
-    const auto exchange = reinterpret_cast<Exchange>(dlsym(RTLD_DEFAULT, "cudaThreadExchangeStreamCaptureMode"));
+    static const auto exchange =
+        reinterpret_cast<Exchange>(find_first(functions_of(vendor, "ThreadExchangeStreamCaptureMode")));
     if (exchange != nullptr) {
       int relaxed = 2;
       exchange(&relaxed);

@@ -128,7 +128,7 @@ class RoutedKernel final : public c10::OperatorKernel {
   void decline(const c10::OperatorHandle& op, torch::jit::Stack* stack, uint32_t broken) {
     check(core->op_record_fallback(name_.c_str(), only_.reason(broken).c_str()));
     if (logs_dispatch(slot_)) {
-      core->op_log_dispatch(name_.c_str(), native->name.c_str());
+      core->op_log_dispatch(name_.c_str(), native->name_in_logs());
     }
     native->serve(op, stack, traits_);
   }

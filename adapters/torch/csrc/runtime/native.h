@@ -49,7 +49,12 @@ class Native {
   c10::DispatchKeySet marks =
       c10::DispatchKeySet(c10::BackendComponent::CPUBit) | c10::DispatchKeySet(c10::DispatchKey::AutocastCPU);
   std::string vendor;
-  std::string name = "cpu"; // of the native device, as dispatch logs tell it
+  std::string name = "cpu"; // of the native device
+  std::string logged_as;    // what dispatch logs call its kernels, where that is not `name`
+
+  const char* name_in_logs() const {
+    return logged_as.empty() ? name.c_str() : logged_as.c_str();
+  }
 
   // Memory, streams and generators are those of torch's device `type`.
   bool owned_by_torch = false;

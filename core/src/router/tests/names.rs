@@ -188,7 +188,7 @@ fn a_wrong_name_of_a_vendor_is_told_with_the_nearest_one() {
         ("amce", "did you mean `acme`?"),
         (
             "entirely_unrelated",
-            "or a vendor (acme, ascend, cuda, host)",
+            "or a vendor (acme, ascend, cuda, host, metax)",
         ),
     ] {
         let router = with_a_manifest(folder.path(), &[("FLAGOS_OP_mm", route)]);

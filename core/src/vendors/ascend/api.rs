@@ -9,6 +9,7 @@
 use std::ffi::{c_char, c_int, c_void, CStr};
 
 use crate::runtime::HostFn;
+use crate::vendors::functions::functions;
 
 /// An `aclError`.
 pub(super) type Code = c_int;
@@ -74,42 +75,7 @@ pub(super) struct PointerAttributes {
     reserved: [u32; 4],
 }
 
-macro_rules! acl_api {
-    (
-        required { $($name:ident($($argument:ty),*);)* }
-        newer { $($newer:ident($($newer_argument:ty),*);)* }
-        texts { $($text:ident;)* }
-    ) => {
-        /// The addresses of the functions in the library; `None` for a newer function that the library lacks.
-        pub(super) struct Api {
-            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> Code,)*
-            $(pub(super) $newer: Option<unsafe extern "C" fn($($newer_argument),*) -> Code>,)*
-            $(pub(super) $text: Text,)*
-        }
-
-        /// The functions without which the vendor cannot be used.
-        pub(super) const REQUIRED: &[&str] = &[$(stringify!($name),)* $(stringify!($text),)*];
-
-        impl Api {
-            /// Finds every function in a library that has all of [`REQUIRED`]; `None` in any other.
-            ///
-            /// # Safety
-            /// The library is the ACL runtime, and stays open for as long as the functions are used.
-            pub(super) unsafe fn find(library: &libloading::Library) -> Option<Self> {
-                // SAFETY: the signatures are those of the vendor's documentation.
-                unsafe {
-                    Some(Self {
-                        $($name: *library.get(concat!(stringify!($name), "\0")).ok()?,)*
-                        $($newer: library.get(concat!(stringify!($newer), "\0")).ok().map(|found| *found),)*
-                        $($text: *library.get(concat!(stringify!($text), "\0")).ok()?,)*
-                    })
-                }
-            }
-        }
-    };
-}
-
-acl_api! {
+functions! {
     required {
         aclInit(*const c_char);
         aclrtGetDeviceCount(*mut u32);
@@ -162,7 +128,7 @@ acl_api! {
         aclmdlRIExecuteAsync(Handle, Handle);
         aclmdlRIDestroy(Handle);
     }
-    texts {
+    texts(Text) {
         aclGetRecentErrMsg;
         aclrtGetSocName;
     }

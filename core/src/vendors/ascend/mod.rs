@@ -47,6 +47,7 @@ use self::error::acl;
 use self::event::AscendEvent;
 use self::stream::AscendStream;
 use super::entry::{BuiltIn, Settings};
+use super::imports::Imports;
 
 inventory::submit! { ENTRY }
 inventory::submit! { Declared(description::description) }
@@ -65,6 +66,8 @@ pub const ENTRY: BuiltIn = BuiltIn {
     },
     launcher: None,
     kernels: Some(kernels::table),
+    declarations: &[],
+    product_name: || None,
 };
 
 fn survey(settings: &Settings) -> Result<usize, String> {
@@ -84,7 +87,7 @@ struct AscendVendor {
     default_streams: Box<[OnceLock<Arc<AscendStream>>]>,
     making_default: sync::Mutex<()>,
     padding: usize,
-    imports: shared::Imports,
+    imports: Imports,
     pending: &'static sync::AtomicU64,
 }
 
@@ -121,7 +124,7 @@ impl AscendVendor {
             default_streams: devices.iter().map(|_| OnceLock::new()).collect(),
             making_default: sync::Mutex::new(()),
             padding: memory::padding(api.chip().as_deref(), api.cann()),
-            imports: shared::Imports::default(),
+            imports: Imports::default(),
             devices,
             pending,
         })
@@ -340,13 +343,13 @@ impl Sharing for AscendVendor {
 
     unsafe fn import(&self, device: usize, key: &str, nbytes: usize) -> Result<NonNull<u8>> {
         // SAFETY: the caller's promise.
-        unsafe { self.imports.import(self.device(device)?, key, nbytes) }
+        unsafe { shared::import(self.device(device)?, &self.imports, key, nbytes) }
     }
 
     unsafe fn close(&self, device: usize, address: NonNull<u8>) {
         let closed = self
             .device(device)
-            .and_then(|device| self.imports.close(device, address));
+            .and_then(|device| shared::close(device, &self.imports, address));
         if let Err(error) = closed {
             tracing::error!(device, %error, "imported memory was not closed");
         }
@@ -354,7 +357,7 @@ impl Sharing for AscendVendor {
 
     fn close_all(&self) {
         if !driver::is_forked() {
-            self.imports.close_all(&self.devices);
+            shared::close_all(&self.devices, &self.imports);
         }
     }
 }

@@ -3,23 +3,21 @@
 //! A key is that of a whole allocation, and every process that has it may import. The process that imported closes before the
 //! one that exported frees: whoever sends keys has to see to that. Events of other processes are not here.
 
-use std::collections::HashMap;
-use std::ffi::{c_char, c_void, CStr, CString};
+use std::ffi::{c_char, c_void, CStr};
 use std::ptr::{null_mut, NonNull};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-
-use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::runtime::Exported;
+use crate::vendors::allocations::Allocation;
+use crate::vendors::imports::Imports;
 
 use super::api::{Api, Code, EXPORT_TO_ALL, KEY_BYTES};
 use super::captures::refused;
 use super::device::Device;
 use super::driver;
 use super::error::check;
-use super::memory::{Allocation, Place};
+use super::memory::Place;
 
 /// The functions, of a runtime that has all of them.
 #[derive(Clone, Copy)]
@@ -67,15 +65,6 @@ fn missing(api: &Api) -> Error {
         .with_hint("send a copy, or install a version of CANN after 8.1")
 }
 
-/// Memory of other processes that this one has imported.
-#[derive(Default)]
-pub(super) struct Imports {
-    /// Its address and the number of its uses, by its key.
-    known: Mutex<HashMap<CString, (usize, usize)>>,
-    /// Whether the process ends, and everything has been closed.
-    over: AtomicBool,
-}
-
 /// The key of the allocation in which an address lies. `imports` are those of all devices.
 pub(super) fn export(device: &Device, imports: &Imports, address: NonNull<u8>) -> Result<Exported> {
     let functions = Functions::of(device.api)?;
@@ -111,32 +100,18 @@ pub(super) fn export(device: &Device, imports: &Imports, address: NonNull<u8>) -
     })
 }
 
-impl Imports {
-    /// Whether imported memory begins at this address.
-    fn contains(&self, address: usize) -> bool {
-        let imports = self.known.lock();
-        let found = imports.values().any(|(known, _)| *known == address);
-        found
-    }
-
-    /// The memory of this key.
-    ///
-    /// # Safety
-    /// As [`crate::runtime::Sharing::import`].
-    pub(super) unsafe fn import(
-        &self,
-        device: &Device,
-        key: &str,
-        nbytes: usize,
-    ) -> Result<NonNull<u8>> {
-        let functions = Functions::of(device.api)?;
-        let key = CString::new(key)
-            .map_err(|_| Error::invalid_argument("import", "the key has a NUL inside"))?;
-        let mut imports = self.known.lock();
-        if let Some((address, uses)) = imports.get_mut(&key) {
-            *uses += 1;
-            return address_of(*address);
-        }
+/// The memory of this key.
+///
+/// # Safety
+/// As [`crate::runtime::Sharing::import`].
+pub(super) unsafe fn import(
+    device: &Device,
+    imports: &Imports,
+    key: &str,
+    nbytes: usize,
+) -> Result<NonNull<u8>> {
+    let functions = Functions::of(device.api)?;
+    imports.import(key, |key| {
         let _entered = device.enter("import")?;
         let mut address = null_mut();
         // SAFETY: a valid output, and a text.
@@ -146,75 +121,51 @@ impl Imports {
                 .located(error)
                 .with_hint("the process that sent the memory has to be alive, and keep it")
         })?;
-        let found = address_of(address as usize)?;
+        let found = NonNull::new(address.cast::<u8>())
+            .ok_or_else(|| Error::device("import", "the ACL runtime gave the address 0"))?;
         device
             .memory
             .note(found, nbytes, Place::Device(device.index), address);
-        imports.insert(key, (address as usize, 1));
         Ok(found)
-    }
+    })
+}
 
-    /// Closes the memory at this address, if that was its last use.
-    pub(super) fn close(&self, device: &Device, address: NonNull<u8>) -> Result<()> {
-        if self.over.load(Ordering::SeqCst) {
-            return Ok(());
-        }
-        let functions = Functions::of(device.api)?;
-        let mut imports = self.known.lock();
-        let start = address.as_ptr() as usize;
-        let known = imports.iter_mut().find(|(_, (known, _))| *known == start);
-        let Some((key, (_, uses))) = known else {
-            let message = "the address is of no imported memory";
-            return Err(device.located(Error::invalid_argument("close", message)));
-        };
-        if *uses > 1 {
-            *uses -= 1;
-            return Ok(());
-        }
+/// Closes the memory at this address, if that was its last use.
+pub(super) fn close(device: &Device, imports: &Imports, address: NonNull<u8>) -> Result<()> {
+    let functions = Functions::of(device.api)?;
+    let ready = || {
         if device.is_capturing() {
             let message = "imported memory is not closed while a stream of the device is captured";
             return Err(device.located(refused("close", message)));
         }
-        let key = key.clone();
-        device.settle("close")?;
+        device.settle("close")
+    };
+    imports.close(address, ready, |key| {
         let _entered = device.enter("close")?;
-        imports.remove(&key);
         device.memory.forget(address);
         // SAFETY: a key that was imported, whose memory nobody uses.
         let code = unsafe { (functions.close)(key.as_ptr()) };
         check(device.api, "aclrtIpcMemClose", code).map_err(|error| device.located(error))
-    }
+    })
 }
 
-impl Imports {
-    /// Closes what is left, at the end of the process. The keys tell which memory is of which device.
-    pub(super) fn close_all(&self, devices: &[Arc<Device>]) {
-        if self.over.swap(true, Ordering::SeqCst) {
-            return;
-        }
-        for (key, (address, _)) in std::mem::take(&mut *self.known.lock()) {
-            let found =
-                address_of(address).map(|address| (address, devices[0].memory.find(address)));
-            let Ok((address, Some(Allocation { place, .. }))) = found else {
-                continue;
-            };
-            let device = place.device().and_then(|index| devices.get(index));
-            let closed = device.map(|device| {
-                device.settle("close")?;
-                let _entered = device.enter("close")?;
-                device.memory.forget(address);
-                // SAFETY: a key that was imported, whose memory nobody uses.
-                let code = unsafe { (Functions::of(device.api)?.close)(key.as_ptr()) };
-                check(device.api, "aclrtIpcMemClose", code)
-            });
-            if let Some(Err(error)) = closed {
-                tracing::debug!(%error, "imported memory was not closed");
-            }
+/// Closes what is left, at the end of the process. The addresses tell which memory is of which device.
+pub(super) fn close_all(devices: &[Arc<Device>], imports: &Imports) {
+    for (key, address) in imports.end() {
+        let Some(found) = devices[0].memory.find(address) else {
+            continue;
+        };
+        let device = found.place.device().and_then(|index| devices.get(index));
+        let closed = device.map(|device| {
+            device.settle("close")?;
+            let _entered = device.enter("close")?;
+            device.memory.forget(address);
+            // SAFETY: a key that was imported, whose memory nobody uses.
+            let code = unsafe { (Functions::of(device.api)?.close)(key.as_ptr()) };
+            check(device.api, "aclrtIpcMemClose", code)
+        });
+        if let Some(Err(error)) = closed {
+            tracing::debug!(%error, "imported memory was not closed");
         }
     }
-}
-
-fn address_of(address: usize) -> Result<NonNull<u8>> {
-    NonNull::new(address as *mut u8)
-        .ok_or_else(|| Error::device("import", "the ACL runtime gave the address 0"))
 }

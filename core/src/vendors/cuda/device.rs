@@ -15,7 +15,7 @@ use crate::runtime::DeviceProperties;
 use super::api::Api;
 use super::driver;
 use super::error::cuda;
-use super::work;
+use crate::vendors::stream_work;
 
 /// One device. Streams and events keep it alive.
 pub(super) struct Device {
@@ -110,7 +110,7 @@ impl Device {
         if driver::is_forked() {
             return Err(Error::forked(operation));
         }
-        work::refuse(operation)?;
+        stream_work::refuse(operation, "CUDA")?;
         let context = self.context()?;
         let mut before = std::ptr::null_mut();
         // SAFETY: a valid output.
@@ -138,7 +138,7 @@ impl Device {
         if driver::is_forked() {
             return;
         }
-        if work::is_current() {
+        if stream_work::is_current() {
             self.discarded.lock().push(item);
             return;
         }

@@ -27,7 +27,6 @@ mod stream;
 mod survey;
 mod tensor_map;
 mod visible;
-mod work;
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -46,6 +45,7 @@ use self::event::CudaEvent;
 use self::kernel::{CudaModule, LAUNCHER};
 use self::stream::CudaStream;
 use super::entry::{BuiltIn, Settings};
+use super::stream_work;
 
 inventory::submit! { ENTRY }
 inventory::submit! { Declared(description::description) }
@@ -61,6 +61,8 @@ pub const ENTRY: BuiltIn = BuiltIn {
     },
     launcher: Some(|| &LAUNCHER),
     kernels: None,
+    declarations: &[],
+    product_name: || None,
 };
 
 fn survey(settings: &Settings) -> Result<usize, String> {
@@ -266,7 +268,7 @@ impl Vendor for CudaVendor {
     }
 
     fn in_stream_work(&self) -> bool {
-        work::is_current()
+        stream_work::is_current()
     }
 
     /// False: the host does not compute on device memory, it copies and waits for the copy.

@@ -13,7 +13,7 @@ use super::device::{Device, Discarded};
 use super::error::{cuda, failed};
 use super::event::{CudaEvent, NOT_READY};
 use super::peer;
-use super::work::{self, Call};
+use crate::vendors::stream_work::{self, Call};
 
 /// A stream of a device.
 pub(super) struct CudaStream {
@@ -114,7 +114,7 @@ impl Stream for CudaStream {
     /// Whether the stream is idle: also after a failure, when nothing runs any more. False in work running on a
     /// stream, where CUDA cannot be asked.
     fn is_idle(&self) -> bool {
-        !work::is_current() && self.poll().unwrap_or(true)
+        !stream_work::is_current() && self.poll().unwrap_or(true)
     }
 
     fn sync(&self) -> Result<()> {
@@ -152,7 +152,7 @@ impl Stream for CudaStream {
         let queued = unsafe {
             cuda!(
                 self.device.api,
-                cuLaunchHostFunc(self.handle, Some(work::run), call.cast())
+                cuLaunchHostFunc(self.handle, Some(stream_work::run), call.cast())
             )
         };
         queued.map_err(|error| {

@@ -12,7 +12,7 @@ use crate::vendors::entry::{Settings, VendorEntry};
 use crate::vendors::library::{self, FlagosKernels, Kernels, Library};
 
 use super::manifest::Manifest;
-use super::trial;
+use crate::vendors::trial;
 
 /// How long a library may take to be loaded and to count its devices.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -6,7 +6,6 @@
 mod found;
 mod glob;
 mod manifest;
-mod trial;
 
 use std::path::{Path, PathBuf};
 

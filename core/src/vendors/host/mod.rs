@@ -43,6 +43,8 @@ pub const ENTRY: BuiltIn = BuiltIn {
     open: |settings: &Settings, pending| Ok(Arc::new(HostVendor::new(&settings.host, pending))),
     launcher: None,
     kernels: None,
+    declarations: &[],
+    product_name: || None,
 };
 
 fn devices(settings: &HostSettings) -> usize {

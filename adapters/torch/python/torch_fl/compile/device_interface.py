@@ -73,7 +73,7 @@ class FlagosInterface(dynamo.DeviceInterface):
     @staticmethod
     def raise_if_triton_unavailable(device: Any = None) -> None:
         if FlagosInterface.is_triton_capable(device):
-            theirs = dynamo.get_interface_for_device(native().backend)
+            theirs = dynamo.get_interface_for_device(native().device_type or native().vendor)
             theirs.raise_if_triton_unavailable(device)
             return
         raise RuntimeError(

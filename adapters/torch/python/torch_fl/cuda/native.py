@@ -1,4 +1,4 @@
-"""torch's CUDA serves flagos."""
+"""torch's CUDA serves flagos: NVIDIA's devices, and those of vendors whose torch shows them as cuda."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Mapping
 from types import MappingProxyType, ModuleType
 
+from torch_fl.native import cuda_runtime
 from torch_fl.native.torch_device import TorchNative
 
 
@@ -17,6 +18,16 @@ class CudaNative(TorchNative):
     completions: Mapping[str, str] = MappingProxyType(
         {"torch._inductor.compile_fx": "torch_fl.cuda.compile"}
     )
+
+    @classmethod
+    def missing(cls, vendor: str) -> str | None:
+        """Whether torch's cuda is that vendor's."""
+        return cuda_runtime.missing(vendor)
+
+    @property
+    def backend(self) -> str:
+        """Kernels of MetaX's torch have the vendor's name, as in PyTorch-Plugin-FL."""
+        return self.vendor if self.vendor == cuda_runtime.METAX else super().backend
 
     @property
     def graphs(self) -> ModuleType:
@@ -31,7 +42,9 @@ class CudaNative(TorchNative):
             module.install()
 
     def product_name(self) -> str:
-        """As NVIDIA's management library tells it, of the first GPU."""
+        """As NVIDIA's management library tells it, of the first GPU; of another vendor as that tells it."""
+        if self.vendor != cuda_runtime.NVIDIA:
+            return super().product_name()
         try:
             library = ctypes.CDLL("libnvidia-ml.so.1")
         except OSError:

@@ -135,7 +135,11 @@ def groups(where: list[tuple[str, str]]) -> list[Group]:
     for entry, form in where:
         op = database()[entry]
         kinds = op.supported_backward_dtypes if form == "gradient" else op.supported_dtypes
-        found += [Group(entry, form, dtype) for dtype in types if dtype in kinds(native().backend)]
+        found += [
+            Group(entry, form, dtype)
+            for dtype in types
+            if dtype in kinds(native().device_type or native().vendor)
+        ]
     return found
 
 

@@ -214,8 +214,9 @@ def _load() -> dict[str, Callable[..., Any]]:
                 sys.path.insert(0, str(Path(source).parent))
             if interpreted.wanted():
                 interpreted.prepare()
-            elif native().device_type is None and (vendor := native().flaggems_vendor):
-                # Otherwise it looks for the vendors' own plugins of torch, and imports torch_npu.
+            elif native().device_type != native().vendor and (vendor := native().flaggems_vendor):
+                # Otherwise it looks for the vendors' own plugins of torch, and imports torch_npu, or takes torch's cuda
+                # for NVIDIA's.
                 os.environ.setdefault(_VENDOR, vendor)
             package = importlib.import_module(_NAME)
             _functions = {

@@ -51,15 +51,21 @@ def chip() -> str:
     return native().product_name()
 
 
-def file_name(kind: str, chip_name: str, version: str) -> str:
-    """The name of a table: `verdicts` or `speed`."""
-    return f"{kind}.{chip_name.replace(' ', '_')}.flaggems-{version}.json"
+def file_name(kind: str, chip_name: str, version: str, triton: str | None = None) -> str:
+    """The name of a table: `verdicts` or `speed`. `triton` is Triton's back end, which NVIDIA's tables do not name."""
+    by = f".{triton}" if triton not in (None, "nvidia") else ""
+    return f"{kind}.{chip_name.replace(' ', '_')}{by}.flaggems-{version}.json"
+
+
+def _triton() -> str | None:
+    """Triton's back end, where it does not follow from the chip: torch's devices have several vendors' compilers."""
+    return native().triton_backend if native().device_type is not None else None
 
 
 def path_for(kind: str, out: Path | None, whole: bool) -> Path | None:
     """Where a table goes: to `out`, or, if it is the `whole`, to where the plan reads it."""
     if out is None and whole:
-        return folder() / file_name(kind, chip(), package.version())
+        return folder() / file_name(kind, chip(), package.version(), _triton())
     return out
 
 
@@ -222,7 +228,7 @@ def current(path: Path | None = None) -> dict[str, Any] | None:
 
 @cache
 def _table(kind: str) -> dict[str, Any]:
-    name = file_name(kind, chip(), package.version())
+    name = file_name(kind, chip(), package.version(), _triton())
     for path in (folder() / name, SHIPPED / name):
         try:
             found = _read(path, kind)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 from flagos import _core
@@ -12,6 +14,27 @@ from torch_fl.launcher.reasons import Unsupported
 
 _CLASS = "triton.compiler.CompiledKernel"
 _ATTRIBUTE = "_flagos_kernel"
+
+
+@dataclass(frozen=True)
+class BackEnd:
+    """A back end of Triton's whose launches Rust can make: its name, and the classes of its module `driver`.
+
+    A launch is the same for each: the parameters in order, then the addresses of two scratch memories.
+    """
+
+    name: str
+    launcher: str
+    driver: str
+    make_launcher: str
+    """The name of its function `make_launcher` in `source_hashes.HASHES`."""
+
+
+BACK_ENDS = {
+    "nvidia": BackEnd("nvidia", "CudaLauncher", "CudaDriver", "make_launcher"),
+    "metax": BackEnd("maca", "MacaLauncher", "MacaDriver", "maca.make_launcher"),
+}
+"""By the names of their folders in `triton.backends`."""
 
 
 def register() -> None:
@@ -81,7 +104,7 @@ def native(kernel: Any) -> Any:
     found = vars(kernel).get(_ATTRIBUTE)
     if found is None:
         types = [kind for kind in signature(kernel).values() if kind != "constexpr"]
-        num_warps, num_ctas, shared = kernel.packed_metadata
+        num_warps, num_ctas, shared, *_ = kernel.packed_metadata
         metadata = kernel.metadata
         found = _core.CompiledKernel(
             backend(type(kernel._run)),
@@ -89,8 +112,8 @@ def native(kernel: Any) -> Any:
             num_warps * metadata.target.warp_size,
             num_ctas,
             shared,
-            bool(metadata.launch_cooperative_grid),
-            bool(metadata.launch_pdl),
+            bool(getattr(metadata, "launch_cooperative_grid", False)),
+            bool(getattr(metadata, "launch_pdl", False)),
             types,
         )
         setattr(kernel, _ATTRIBUTE, found)
@@ -98,8 +121,24 @@ def native(kernel: Any) -> Any:
 
 
 def backend(kind: type) -> str:
-    """The Triton backend that a class belongs to, by the name of its folder in `triton.backends`."""
-    return kind.__module__.split(".")[2]
+    """The Triton backend that a class belongs to, by the name that vendors know."""
+    folder = _folder(kind)
+    return BACK_ENDS[folder].name if folder in BACK_ENDS else folder
+
+
+def _folder(kind: type) -> str:
+    """The folder in `triton.backends` that a class is from; "" for any other class."""
+    parts = kind.__module__.split(".")
+    return parts[2] if parts[:2] == ["triton", "backends"] and len(parts) > 2 else ""
+
+
+def known_driver(active: Any) -> BackEnd | None:
+    """The back end of Triton's active driver, if Rust can make its launches."""
+    for kind in type(active).__mro__:
+        known = BACK_ENDS.get(_folder(kind))
+        if known is not None and kind.__name__ == known.driver:
+            return known
+    return None
 
 
 def signature(kernel: Any, tensor_maps: bool = False) -> dict[str, str]:
@@ -107,24 +146,26 @@ def signature(kernel: Any, tensor_maps: bool = False) -> dict[str, str]:
 
     With `tensor_maps`, those that are passed as tensor maps are among them.
     """
-    from triton.backends.nvidia import driver
     from triton.compiler.compiler import ASTSource, CompiledKernel
 
     if type(kernel) is not CompiledKernel or type(kernel.src) is not ASTSource:
         raise Unsupported(f"it is a {type(kernel).__name__}, not a kernel compiled from source")
-    if type(kernel._run) is not driver.CudaLauncher:
-        raise Unsupported(f"it is launched by a {type(kernel._run).__name__}")
+    launcher = type(kernel._run)
+    known = BACK_ENDS.get(_folder(launcher))
+    if known is None or launcher.__name__ != known.launcher:
+        raise Unsupported(f"it is launched by a {launcher.__name__}")
+    driver = importlib.import_module(launcher.__module__)
     reason = source_hashes.mismatch(
         {
-            "CudaLauncher.__call__": driver.CudaLauncher.__call__,
-            "make_launcher": driver.make_launcher,
+            f"{known.launcher}.__call__": launcher.__call__,
+            known.make_launcher: driver.make_launcher,
         }
     )
     if reason is not None:
         raise Unsupported(reason)
     metadata = kernel.metadata
     for scratch in ("global_scratch_size", "profile_scratch_size"):
-        if getattr(metadata, scratch):
+        if getattr(metadata, scratch, 0):
             raise Unsupported(f"it needs scratch memory ({scratch})")
     described = getattr(metadata, "tensordesc_meta", None) or []
     if described and not tensor_maps:
@@ -173,15 +214,15 @@ def describe(kernel: Any, grid: tuple[int, int, int], args: tuple[Any, ...]) -> 
             add(name, "i64", stride)
     # Triton's launcher appends the global and the profiling scratch memory, which these do not need.
     params += [(8, "constant", 0, None)] * 2
-    num_warps, num_ctas, shared = kernel.packed_metadata
+    num_warps, num_ctas, shared, *_ = kernel.packed_metadata
     return {
         "function": kernel.function,
         "grid": (grid[0] * num_ctas, grid[1], grid[2]),
         "block": (kernel.metadata.target.warp_size * num_warps, 1, 1),
         "cluster": (num_ctas, 1, 1),
         "shared_bytes": shared,
-        "cooperative": bool(kernel.metadata.launch_cooperative_grid),
-        "pdl": bool(kernel.metadata.launch_pdl),
+        "cooperative": bool(getattr(kernel.metadata, "launch_cooperative_grid", False)),
+        "pdl": bool(getattr(kernel.metadata, "launch_pdl", False)),
         "params": params,
     }
 

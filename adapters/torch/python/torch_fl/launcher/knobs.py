@@ -19,11 +19,10 @@ def declare() -> None:
     if _done:
         return
     from triton import knobs
-    from triton.backends.nvidia.driver import CudaDriver
     from triton.runtime import driver
 
     active = driver.active
-    known = isinstance(active, CudaDriver)
+    known = compiled.known_driver(active)
     tensors.set_up()
     _core.launch_constants(_immutable_types())
     hooks = vars(type(knobs.runtime))
@@ -35,11 +34,11 @@ def declare() -> None:
         (leave, leave.calls),
         vars(driver),
         # An object that is never the active driver: nothing is launched natively then.
-        active if known else object(),
+        active if known is not None else object(),
         _current_device(active),
         active.get_current_stream,
-        compiled.backend(CudaDriver),
-        _device_type(active) if known else -1,
+        known.name if known is not None else "",
+        _device_type(active) if known is not None else -1,
     )
     _done = True
 

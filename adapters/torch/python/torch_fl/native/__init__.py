@@ -39,8 +39,8 @@ def _by_the_host(described: Description) -> Native:
 def _by_torch(described: Description) -> Native:
     from torch_fl.native import rooms
 
-    device_type = rooms.require(described)
-    found: Native = rooms.module(device_type, "native").NATIVE(described)
+    kind = rooms.require(described)
+    found: Native = kind(described)
     return found
 
 

@@ -126,7 +126,7 @@ class Native:
 
     def product_name(self) -> str:
         """The name of the first device, found without initialising it; "" where that is not known."""
-        return ""
+        return _core.product_name(self.vendor)
 
     def arch_list(self) -> list[str]:
         """The architectures that torch's own device code was compiled for."""

@@ -8,6 +8,7 @@ import torch
 
 from flagos import _core
 from flagos.runtime import VendorInfo as Description
+from torch_fl.native import cuda_runtime
 
 __all__ = ["Description", "built_into_torch", "description", "is_known_to_torch"]
 
@@ -16,9 +17,13 @@ __all__ = ["Description", "built_into_torch", "description", "is_known_to_torch"
 def description() -> Description:
     """The description of the vendor that serves this process.
 
-    A mistake in the configuration is told at the first use of a device. Raises flagos.FlagosError for a vendor's
-    library that cannot be loaded.
+    Where torch's device type cuda is another vendor's than NVIDIA's, that vendor is tried first. A mistake in the
+    configuration is told at the first use of a device. Raises flagos.FlagosError for a vendor's library that cannot be
+    loaded.
     """
+    own = cuda_runtime.vendors()[0]
+    if own != cuda_runtime.NVIDIA:
+        _core.prefer_vendor(own)
     return _core.vendor_info()
 
 

@@ -20,21 +20,27 @@ from torch_fl.native.description import Description, built_into_torch
 _TORCH_FL = Path(__file__).parents[1]
 
 
-def require(described: Description) -> str:
-    """The device type that serves the vendor. Raises ImportError where torch or torch_fl does not have it."""
+def require(described: Description) -> Any:
+    """The class of the device type that serves the vendor.
+
+    Raises ImportError where torch or torch_fl does not have the type, or torch has it for another vendor's devices.
+    """
     name, device_type = described["name"], described["torch_device_type"] or ""
     instead = "FLAGOS_VENDOR=host leaves its devices alone"
+    kind = module(device_type, "native").NATIVE if has(device_type) else None
+    if kind is not None and (reason := kind.missing(name)) is not None:
+        raise ImportError(reason)
     if not built_into_torch(device_type):
         raise ImportError(
             f"devices of vendor {name!r} are there, but this torch, {torch.__version__}, was built without its device "
             f"type {device_type!r}, which computes on them; install a build of torch that has it, or {instead}"
         )
-    if not has(device_type):
+    if kind is None:
         raise ImportError(
             f"torch computes on devices of vendor {name!r} by its device type {device_type!r}, and torch_fl serves "
             f"flagos by {', '.join(names())} alone; {instead}"
         )
-    return device_type
+    return kind
 
 
 def names() -> list[str]:

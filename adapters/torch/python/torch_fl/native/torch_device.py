@@ -25,6 +25,11 @@ class TorchNative(Native):
         self.device_type: str = described["torch_device_type"] or ""
         self.profiler_activity = getattr(ProfilerActivity, self.device_type.upper())
 
+    @classmethod
+    def missing(cls, vendor: str) -> str | None:
+        """Why torch's device type, if it has it, serves no devices of this vendor; None where it does."""
+        return None
+
     @cached_property
     def module(self) -> Any:
         return torch.get_device_module(self.device_type)

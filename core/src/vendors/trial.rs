@@ -6,20 +6,30 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::{Duration, Instant};
 
-/// The most bytes of a reason.
+/// The most bytes of an answer.
 const LONGEST: usize = 4096;
-/// How the child's answer begins: the kind, and the number of devices or the length of the reason.
+/// How the child's answer begins: the kind, and the length of the text.
 const HEAD: usize = 9;
-const COUNTED: u8 = 1;
+const TOLD: u8 = 1;
 const REFUSED: u8 = 2;
 
-/// What `work` tells when it is run in a child: a number, or a reason. Fails with the way in which the child ended, or
-/// that it did not within `limit`. The child has one thread, runs no destructor at its end, and must take no lock that
-/// another thread may hold now.
+/// What `work` counts when it is run in a child, or the reason why it cannot: see [`tell`].
 pub(super) fn run(
     limit: Duration,
     work: impl FnOnce() -> Result<usize, String>,
 ) -> Result<usize, String> {
+    let told = tell(limit, || work().map(|count| count.to_string()))?;
+    told.parse()
+        .map_err(|_| format!("its probe answered `{told}`, which is no number"))
+}
+
+/// What `work` tells when it is run in a child: a text, or a reason. Fails with the way in which the child ended, or
+/// that it did not within `limit`. The child has one thread, runs no destructor at its end, and must take no lock that
+/// another thread may hold now.
+pub(super) fn tell(
+    limit: Duration,
+    work: impl FnOnce() -> Result<String, String>,
+) -> Result<String, String> {
     let cannot = |error: io::Error| format!("no process can be started to try it in: {error}");
     let (answer, tell) = pipe().map_err(cannot)?;
     // SAFETY: the child runs `in_child`, which never returns.
@@ -57,7 +67,7 @@ fn pipe() -> io::Result<(File, File)> {
     }
 }
 
-fn in_child(limit: Duration, mut tell: File, work: impl FnOnce() -> Result<usize, String>) -> ! {
+fn in_child(limit: Duration, mut tell: File, work: impl FnOnce() -> Result<String, String>) -> ! {
     // SAFETY: calls that are allowed in a child, with valid arguments.
     unsafe {
         // What the library prints here is no part of the program's output.
@@ -90,12 +100,12 @@ fn in_child(limit: Duration, mut tell: File, work: impl FnOnce() -> Result<usize
     }
     let outcome = catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err("its probe panicked, which is a defect of flagos".into()));
-    let (kind, number, text) = match &outcome {
-        Ok(count) => (COUNTED, *count as u64, ""),
-        Err(reason) => (REFUSED, reason.len().min(LONGEST) as u64, reason.as_str()),
+    let (kind, text) = match &outcome {
+        Ok(text) => (TOLD, text),
+        Err(reason) => (REFUSED, reason),
     };
     let mut message = vec![kind];
-    message.extend(number.to_ne_bytes());
+    message.extend((text.len().min(LONGEST) as u64).to_ne_bytes());
     message.extend(text.bytes().take(LONGEST));
     // A parent that is gone reads nothing.
     let _ = tell.write_all(&message);
@@ -111,17 +121,15 @@ enum Missing {
 }
 
 /// The child's answer.
-fn read(mut pipe: File, deadline: Instant) -> Result<Result<usize, String>, Missing> {
+fn read(mut pipe: File, deadline: Instant) -> Result<Result<String, String>, Missing> {
     let mut head = [0; HEAD];
     fill(&mut pipe, &mut head, deadline)?;
     let number = u64::from_ne_bytes(head[1..].try_into().unwrap_or_default());
     let number = usize::try_from(number).unwrap_or(usize::MAX);
-    if head[0] == COUNTED {
-        return Ok(Ok(number));
-    }
-    let mut reason = vec![0; number.min(LONGEST)];
-    fill(&mut pipe, &mut reason, deadline)?;
-    Ok(Err(String::from_utf8_lossy(&reason).into_owned()))
+    let mut text = vec![0; number.min(LONGEST)];
+    fill(&mut pipe, &mut text, deadline)?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    Ok(if head[0] == TOLD { Ok(text) } else { Err(text) })
 }
 
 /// Fills `buffer` before the deadline.
@@ -225,6 +233,13 @@ mod tests {
         assert_eq!(reason(LONG, || Err(String::new())), "");
         let long = "é".repeat(LONGEST);
         assert!(long.starts_with(&reason(LONG, || Err(long.clone()))));
+    }
+
+    #[test]
+    fn a_text_comes_back() {
+        assert_eq!(tell(LONG, || Ok("MXC500".into())), Ok("MXC500".into()));
+        assert_eq!(tell(LONG, || Ok(String::new())), Ok(String::new()));
+        assert_eq!(tell(LONG, || Err("none".into())), Err("none".into()));
     }
 
     #[test]

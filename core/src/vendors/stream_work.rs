@@ -1,4 +1,4 @@
-//! Functions that a stream calls. CUDA forbids them to call CUDA.
+//! Functions that a stream calls, of vendors whose library forbids them to call it.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -16,13 +16,13 @@ pub(super) fn is_current() -> bool {
     IN_WORK.get()
 }
 
-/// Fails in work running on a stream.
+/// Fails in work running on a stream. `library` is what it cannot call.
 #[inline]
-pub(super) fn refuse(operation: &'static str) -> Result<()> {
+pub(super) fn refuse(operation: &'static str, library: &str) -> Result<()> {
     if !is_current() {
         return Ok(());
     }
-    let message = "work running on a CUDA stream cannot call CUDA";
+    let message = format!("work running on a stream of {library} cannot call {library}");
     Err(Error::unsupported(operation, message)
         .with_hint("do it from another thread, or queue an event before the work"))
 }
