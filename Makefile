@@ -235,6 +235,10 @@ test-flaggems: setup-dev $(STAMPS)/flaggems ## FlagGems' operators interpreted, 
 	TRITON_INTERPRET=1 "$(PY)" -m pytest tests/flaggems $(TWO) $(ARGS)
 	"$(PY)" -m pytest tests/launcher/test_flaggems.py $(ARGS)
 
+.PHONY: test-bisect
+test-bisect: setup-dev ## what CI has no time for of `flagos bisect`: several causes, hangs, searches that were ended
+	"$(PY)" -m pytest adapters/torch/tests/long_bisect.py tests/long_bisect_page.py $(TWO) $(ARGS)
+
 .PHONY: test-ascend-triton
 test-ascend-triton: export ASCEND_TRITON_PATH := $(ASCEND_TRITON)
 test-ascend-triton: setup-dev $(STAMPS)/ascend-triton ## triton-ascend's wheel on flagos, over a simulated Ascend runtime
