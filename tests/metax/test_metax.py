@@ -281,3 +281,20 @@ def test_who_opens_a_library_is_written_down(forwarders: Path, tmp_path: Path) -
     opened = [by for file, by in lines if file == "libm.so.6"]
     assert len(opened) >= 3
     assert all("_ctypes" in by for by in opened)
+
+
+def test_the_plan_calls_the_kernels_of_metaxs_torch_by_the_vendors_name(
+    runtime: Path, tmp_path: Path
+) -> None:
+    conf = tmp_path / "backends.conf"
+    conf.write_text("* = metax | cpu\nsin = cuda | cpu\n")
+    script = (
+        "import torch; torch.__version__ = '2.11.0+metax3.5'\n"
+        "import torch_fl\n"
+        "for name in ('aten::mm', 'aten::sin'):\n"
+        "    print(torch_fl.explain(name).data['winner'])\n"
+        "print(torch._C._get_privateuse1_backend_name())"
+    )
+    done = run("-c", script, preload=runtime, FLAGOS_BACKEND_CONFIG=str(conf))
+    # Without kernels of NVIDIA's the route goes on to the CPU's.
+    assert done.stdout.split() == ["metax.native", "cpu.fallback", "flagos"], done.stderr
