@@ -61,7 +61,7 @@ def test_vendors_say_why_without_starting(interpreter: Interpreter) -> None:
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
     )
     result = interpreter.program(program, CUDA_VISIBLE_DEVICES="")
-    assert result.out == "cuda False\nascend False\nhost True\n1\n", result.err
+    assert result.out == "cuda False\nmetax False\nascend False\nhost True\n1\n", result.err
 
 
 def test_the_vendor_is_described(interpreter: Interpreter) -> None:

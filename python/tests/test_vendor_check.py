@@ -535,8 +535,8 @@ def test_an_interrupt_ends_the_vendor_too(without_torch: Interpreter, defective:
         time.sleep(0.02)
     vendor = int(note.read_text())
     checking.send_signal(signal.SIGINT)
-    _, error = checking.communicate(timeout=60)
-    assert checking.returncode == 130
+    out, error = checking.communicate(timeout=60)
+    assert checking.returncode == 130, (out, error)
     assert error == "\n"
     assert not runs(vendor)
 
