@@ -13,6 +13,7 @@
 #include "runtime/generator.h"
 #include "runtime/graphs.h"
 #include "runtime/memory_sharing.h"
+#include "runtime/operator_times.h"
 
 namespace flagos {
 
@@ -144,6 +145,7 @@ void register_library() {
   register_routed(library);
   register_graphs(library);
   register_memory_sharing(library);
+  register_operator_times(library);
   library.def("host_memory_stats() -> Dict(str, int)", &host_memory_stats);
   library.def("reset_peak_host_memory_stats() -> ()", [] { at::getHostAllocator(kFlagos)->reset_peak_stats(); });
   library.def(
