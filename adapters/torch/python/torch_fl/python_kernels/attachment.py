@@ -64,7 +64,7 @@ def reset_calls() -> None:
 
 
 def declined() -> dict[str, dict[str, int]]:
-    """Calls that Python kernels declined, by operator and reason. Those that never entered Python are not among them."""
+    """Calls that Python kernels declined, by operator and reason; not those that never entered Python."""
     with _lock:
         return {op: dict(reasons) for op, reasons in _declined.items()}
 

@@ -1,8 +1,8 @@
 """The part of `flagos report` within a process of the program: it keeps a file of what the process did.
 
-The file is `PID.json` in the folder that `FLAGOS_REPORT` names, written at the end and every few seconds before, so that
-a process that is killed leaves what there was. A thread does this and samples the memory, for at most two hundredths of
-the time. A forked child has no part in it.
+The file is `PID.json` in the folder that `FLAGOS_REPORT` names, written at the end and every few seconds before, so
+that a process that is killed leaves what there was. A thread does this and samples the memory, for at most a hundredth
+of the time. A forked child has no part in it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _Agent:
         """What was called until now was served by the plan before."""
         if os.getpid() == self._pid:
             with self._lock:
-                self._served.plan(routing.counters(), _core.plan_lock())
+                self._served.plan(routing.counters(), python_kernels.calls(), _core.plan_lock())
 
     def ended(self) -> None:
         """The process ends by itself."""
@@ -132,12 +132,12 @@ class _Agent:
 
     def _told(self) -> dict[str, Any]:
         with self._lock:
-            self._served.count(routing.counters())
+            self._served.count(routing.counters(), python_kernels.calls())
             operators: dict[str, dict[str, Any]] = self._served.told()
         names, numbers = torch.ops.flagos.operator_times()
         for index, name in enumerate(names):
             calls, total, own = numbers[3 * index : 3 * index + 3]
-            entry = operators.setdefault(name, {"served": {}, "fallbacks": 0})
+            entry = operators.setdefault(name, {"served": {}, "instead": 0, "fallbacks": 0})
             entry["host"] = {"calls": calls, "total_ns": total, "own_ns": own}
         for name, told in self._device_time.operators.items():
             if name in operators:
@@ -174,7 +174,7 @@ def _explain(operators: dict[str, dict[str, Any]]) -> None:
             entry["first_reason"] = told["reason"]
     for op, entry in operators.items():
         entry["reasons"] = reasons.get(op, {})
-        if entry["served"] or entry["fallbacks"]:
+        if entry["served"] or entry["instead"] or entry["fallbacks"]:
             plan = _core.explain(op)
             entry["decided_by"] = plan["decided_by"]
             entry["alternatives"] = [

@@ -50,7 +50,9 @@ class DeviceTime:
             use_cpu=True,
             use_kineto=True,
             use_device=native().device_type,
-            experimental_config=_ExperimentalConfig(capture_overload_names=True),
+            experimental_config=_ExperimentalConfig(  # type: ignore[call-arg]
+                capture_overload_names=True
+            ),
         )
         self._profile.kineto_activities = {ProfilerActivity.CPU, native().profiler_activity}
         self._began = time.monotonic()

@@ -26,7 +26,7 @@ def gather(folder: Path, command: Sequence[str], ended: Ended) -> dict[str, Any]
     locks: list[str] = []
     processes = []
     for told in found:
-        if not any(entry["served"] or entry["fallbacks"] for entry in told["operators"].values()):
+        if not any(map(_is_routed, told["operators"].values())):
             continue
         if told["lock"] not in locks:
             locks.append(told["lock"])
@@ -77,15 +77,13 @@ def _process(told: dict[str, Any], lock: int) -> dict[str, Any]:
 
 def _row(op: str, entry: dict[str, Any], ratios: dict[str, Any]) -> dict[str, Any]:
     served: dict[str, int] = dict(entry["served"])
-    routed = bool(served or entry["fallbacks"])
+    routed = _is_routed(entry)
+    if entry["instead"]:
+        native = _stand_in(entry)
+        served[native] = served.get(native, 0) + entry["instead"]
     host = entry.get("host") or {"calls": 0, "total_ns": 0, "own_ns": 0}
     device = entry.get("device")
     calls = sum(served.values()) if routed else host["calls"]
-    native = _stand_in(entry)
-    in_place = entry["fallbacks"] - sum(n for by, n in served.items() if _is_cpu(by))
-    if in_place > 0:
-        served[native] = served.get(native, 0) + in_place
-        calls += in_place
     if not routed:
         served = {UNROUTED: calls}
     reasons = dict(entry.get("reasons", {}))
@@ -111,8 +109,9 @@ def _row(op: str, entry: dict[str, Any], ratios: dict[str, Any]) -> dict[str, An
     }
 
 
-def _is_cpu(implementation: str) -> bool:
-    return implementation.startswith("cpu.fallback")
+def _is_routed(entry: dict[str, Any]) -> bool:
+    """Whether the plan has the operator."""
+    return bool(entry["served"] or entry["instead"] or entry["fallbacks"])
 
 
 def _stand_in(entry: dict[str, Any]) -> str:

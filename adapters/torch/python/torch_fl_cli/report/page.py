@@ -23,7 +23,7 @@ from torch_fl_cli.report.quantities import duration, number, share, size
 _SHOWN = 15
 _HOW = (
     "Calls are counted by the dispatch of the device itself, all of them, and attributed to the plan that was in "
-    "force.",
+    "force. A kernel in Python that calls its own operator has the native kernel serve that call, which counts, too.",
     "Time on the host is taken around every call of an operator with tensors of the device, in all threads, by a "
     "callback of torch; a call's time leaves out other such calls within it. It includes waiting for the device where "
     "an operator waits, and the cost of the callback. Times of several threads are added up.",
@@ -207,11 +207,15 @@ def _alternatives(
     if not process["tuned"]:
         chip = process["chip"] or process["vendor"]
         yield (
-            f"<p>Times of alternatives were not measured on {escape(chip)}: <code>flagos tune</code> measures FlagGems’ "
-            "kernels beside the native ones.</p>"
+            f"<p>Times of alternatives were not measured on {escape(chip)}: <code>flagos tune</code> measures "
+            "FlagGems’ kernels beside the native ones.</p>"
         )
+    several = [row for row in slowest if len(row["alternatives"]) > 1]
+    if not several:
+        yield "<p>None of them has another implementation here.</p>"
+        return
     body = []
-    for row in slowest:
+    for row in several:
         for one in row["alternatives"]:
             ratios = row["ratios"] if one["impl_id"].startswith("flaggems") else {}
             told = ", ".join(f"{shape}: {ratio:.2f} ×" for shape, ratio in ratios.items())
@@ -261,8 +265,9 @@ def _measured(process: Mapping[str, Any]) -> Iterator[str]:
         about = "Time on the device was not measured: the process ended while it was collected."
     else:
         about = (
-            f"Time on the device is of the kernels that the first thread launched in the first {device['seconds']:.1f} s,"
-            " collected by torch.profiler: totals are of that stretch, times per call of the calls in it."
+            "Time on the device is of the kernels that the first thread launched in the first "
+            f"{device['seconds']:.1f} s, collected by torch.profiler: totals are of that stretch, times per call of "
+            "the calls in it."
         )
     told = [
         *_HOW,
@@ -279,7 +284,8 @@ def _locks(locks: Sequence[str]) -> Iterator[str]:
         yield (
             f"<section><h2>Lock {at} of {len(locks)}</h2><p>The plan at the end of the run. As a file that "
             "<code>FLAGOS_LOCK</code> names, it has every other plan refused.</p>"
-            f"<details><summary>{number(lock.count(chr(10)))} lines</summary><pre>{escape(lock)}</pre></details></section>"
+            f"<details><summary>{number(lock.count(chr(10)))} lines</summary><pre>{escape(lock)}</pre></details>"
+            "</section>"
         )
 
 

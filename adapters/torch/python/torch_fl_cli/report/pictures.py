@@ -1,4 +1,4 @@
-"""The page's pictures as SVG. Texts are escaped here; colours are classes of the page's style (`c0` to `c7`, `other`)."""
+"""The page's pictures as SVG. Texts are escaped here; colours are classes of the page's style (`c0`, …, `other`)."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def memory(device: Mapping[str, Any], title: str) -> str:
     """Allocated and reserved memory over time."""
     points: Sequence[Sequence[float]] = device["points"]
     left, bottom, height, top = 80, 170, 200, 16
-    last = max(points[-1][0], 1e-9)
-    most = max(device["peak_reserved"], *(point[2] for point in points), 1)
+    last: float = max(points[-1][0], 1e-9)
+    most: float = max(device["peak_reserved"], *(point[2] for point in points), 1)
 
     def x(seconds: float) -> float:
         return left + (WIDTH - left - 10) * seconds / last
