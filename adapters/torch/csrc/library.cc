@@ -8,12 +8,12 @@
 #include <iterator>
 
 #include "aten/alias.h"
+#include "aten/operator_times.h"
 #include "aten/route.h"
 #include "python_kernels/routed.h"
 #include "runtime/generator.h"
 #include "runtime/graphs.h"
 #include "runtime/memory_sharing.h"
-#include "runtime/operator_times.h"
 
 namespace flagos {
 

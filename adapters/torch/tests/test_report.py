@@ -20,7 +20,7 @@ import pytest
 from torch._C._autograd import DeviceType
 
 from torch_fl.report import counting, device_time, memory
-from torch_fl_cli.report import page, quantities
+from torch_fl_cli.report import data, page, program, quantities
 
 pytestmark = pytest.mark.host
 
@@ -127,8 +127,8 @@ def test_times_are_of_every_call_without_those_within(failed: Any) -> None:
 
 
 def test_operators_of_the_cpu_are_not_told(tmp_path: Path) -> None:
-    program = "import torch; a = torch.ones(3); torch.sin(a); torch.cos(a.to('flagos'))"
-    ended = report(tmp_path, "--json", program=python(program))
+    text = "import torch; a = torch.ones(3); torch.sin(a); torch.cos(a.to('flagos'))"
+    ended = report(tmp_path, "--json", program=python(text))
     found = rows(json.loads(ended.stdout))
     assert found["aten::cos"]["host_calls"] == 1
     assert "aten::sin" not in found and "aten::ones" not in found
@@ -294,7 +294,7 @@ def test_the_script_is_valid() -> None:
 
 
 def test_a_killed_program_leaves_what_there_was(tmp_path: Path) -> None:
-    program = """
+    text = """
 import os, pathlib, signal, torch
 x = torch.ones(4, device="flagos")
 torch.sin(x)
@@ -303,7 +303,7 @@ while not told.exists():
     torch.cos(x)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    ended = report(tmp_path, "--json", program=python(program))
+    ended = report(tmp_path, "--json", program=python(text))
     assert ended.returncode == 128 + 9, ended.stderr
     told = json.loads(ended.stdout)
     assert (told["status"], told["outcome"]) == (-9, "ended by SIGKILL")
@@ -312,14 +312,28 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert "did not end by itself" in page.text(told)
 
 
+def test_a_signal_to_the_command_reaches_the_program(tmp_path: Path) -> None:
+    text = """
+import os, signal, torch
+torch.sin(torch.ones(4, device="flagos"))
+signal.signal(signal.SIGTERM, lambda *_: exit(7))
+os.kill(os.getppid(), signal.SIGTERM)
+signal.pause()
+"""
+    ended = report(tmp_path, "--json", program=python(text))
+    assert ended.returncode == 7, ended.stderr
+    told = json.loads(ended.stdout)
+    assert told["processes"][0]["ended"] is True and rows(told)["aten::sin"]["calls"] == 1
+
+
 def test_each_process_has_a_section_and_idle_ones_are_counted(tmp_path: Path) -> None:
     rank = "import os, torch; [torch.sin(torch.ones(4, device='flagos')) for _ in range(int(os.environ['RANK']) + 1)]"
-    program = f"""
+    text = f"""
 import os, subprocess, sys, torch, torch_fl
 for rank in "10":
     subprocess.run([sys.executable, "-c", {rank!r}], env={{**os.environ, "RANK": rank}}, check=True)
 """
-    ended = report(tmp_path, "--json", "-o", "page.html", program=python(program))
+    ended = report(tmp_path, "--json", "-o", "page.html", program=python(text))
     told = json.loads(ended.stdout)
     assert told["processes_without_calls"] == 1
     calls = [
@@ -334,7 +348,7 @@ for rank in "10":
 
 
 def test_threads_and_forks_are_part_of_it(tmp_path: Path) -> None:
-    program = """
+    text = """
 import os, threading, torch
 x = torch.ones(4, device="flagos")
 def work():
@@ -349,7 +363,7 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 [thread.join() for thread in threads]
 """
-    told = json.loads(report(tmp_path, "--json", program=python(program)).stdout)
+    told = json.loads(report(tmp_path, "--json", program=python(text)).stdout)
     sin = rows(told)["aten::sin"]
     assert sin["calls"] == sin["host_calls"] == 600
 
@@ -396,6 +410,43 @@ def test_calls_belong_to_the_plan_that_was_in_force() -> None:
     told = served.told()
     assert told["aten::a"] == {"served": {"one": 3, "two": 2 + 1}, "instead": 2 + 2, "fallbacks": 3}
     assert told["aten::b"] == {"served": {"cpu.fallback": 3}, "instead": 0, "fallbacks": 3}
+
+
+def test_measured_times_of_alternatives_are_shown(failed: Any, tmp_path: Path) -> None:
+    told = {
+        name: failed.data["processes"][0][name] for name in ("argv", "error", "memory", "problems")
+    }
+    gems = {"impl_id": "flaggems.python", "kind": "flagos", "chosen": False, "reason": "slower"}
+    native = {"impl_id": "cuda.native", "kind": "vendor", "chosen": True, "reason": None}
+    entry = {
+        "served": {"cuda.native": 4},
+        "instead": 0,
+        "fallbacks": 0,
+        "host": {"calls": 4, "total_ns": 9, "own_ns": 8},
+        "device": {"calls": 2, "ns": 5000},
+        "decided_by": "the default",
+        "alternatives": [gems, native],
+    }
+    told |= {
+        "pid": 1,
+        "rank": None,
+        "vendor": "cuda",
+        "started": 0.0,
+        "seconds": 1.0,
+        "ended": True,
+    }
+    told |= {
+        "operators": {"aten::exp": entry},
+        "lock": "",
+        "device_time": {"why_not": None, "seconds": 2.0},
+    }
+    told |= {"speed": {"chip": "H", "ratios": {"exp": {"large": 1.225, "small": 0.782}}}}
+    (tmp_path / "1.json").write_text(json.dumps(told))
+    made = data.gather(tmp_path, ["train"], program.Ended(0, 1.0, 0.0))
+    cells = assert_whole(page.text(made)).texts["td"]
+    at = cells.index("flaggems.python")
+    assert cells[at : at + 4] == ["flaggems.python", "", "large: 1.23 ×, small: 0.78 ×", "slower"]
+    assert "5.00 µs" in cells and "2.50 µs" in cells  # on the device, and per call
 
 
 def test_points_are_few_and_keep_the_peak() -> None:

@@ -56,7 +56,12 @@ class DeviceTime:
         )
         self._profile.kineto_activities = {ProfilerActivity.CPU, native().profiler_activity}
         self._began = time.monotonic()
-        self._profile.__enter__()
+        try:
+            self._profile.__enter__()
+        except Exception as error:  # the program shall run as it does without a report
+            self.why_not = f"torch.profiler does not start: {type(error).__name__}: {error}"
+            self._profile = None
+            return
         # The thread that began a profile has to end it. It does so between two lines of Python.
         self._call = _PendingCall(self._from_the_interpreter)
         self._ask_in(seconds)

@@ -91,9 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--device-seconds",
         type=_seconds,
-        default=10.0,
+        default=5.0,
         metavar="N",
-        help="how long the device's kernels are collected, from its first use on (default: 10; 0: not at all)",
+        help="how long the device's kernels are collected, from its first use on (default: 5; 0: not at all)",
     )
     return parser
 

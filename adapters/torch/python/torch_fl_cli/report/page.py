@@ -158,7 +158,7 @@ def _implementations(process: Mapping[str, Any], classes: Mapping[str, str]) -> 
         ["implementation", "#operators", "#calls", "#share", "#host", "#share", "#device"], body
     )
     yield (
-        f'<p class="faint">“{UNROUTED}”: operators that torch composes of others, and views; their own time only.</p>'
+        f'<p class="faint">“{UNROUTED}”: operators that torch composes of others, views, collectives.</p>'
     )
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every thread adds up its own calls, behind a lock that only a reader contends for.
-#include "runtime/operator_times.h"
+#include "aten/operator_times.h"
 
 #include <ATen/record_function.h>
 #include <pthread.h>
