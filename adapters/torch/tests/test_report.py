@@ -330,8 +330,11 @@ def test_each_process_has_a_section_and_idle_ones_are_counted(tmp_path: Path) ->
     rank = "import os, torch; [torch.sin(torch.ones(4, device='flagos')) for _ in range(int(os.environ['RANK']) + 1)]"
     text = f"""
 import os, subprocess, sys, torch, torch_fl
-for rank in "10":
-    subprocess.run([sys.executable, "-c", {rank!r}], env={{**os.environ, "RANK": rank}}, check=True)
+ranks = [
+    subprocess.Popen([sys.executable, "-c", {rank!r}], env={{**os.environ, "RANK": rank}})
+    for rank in "10"
+]
+assert [rank.wait() for rank in ranks] == [0, 0]
 """
     ended = report(tmp_path, "--json", "-o", "page.html", program=python(text))
     told = json.loads(ended.stdout)
