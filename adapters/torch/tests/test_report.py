@@ -293,6 +293,17 @@ def test_the_script_is_valid() -> None:
     assert subprocess.run(["node", "--check", str(script)], check=False).returncode == 0
 
 
+def test_an_error_in_the_configuration_comes_where_it_comes_without_a_report(
+    tmp_path: Path,
+) -> None:
+    for text, status in (("import torch", 0), ("import torch; torch.ones(3, device='flagos')", 1)):
+        ended = report(tmp_path, program=python(text), FLAGOS_OP_nosuch="cpu")
+        assert ended.returncode == status, ended.stderr
+        assert "RuntimeWarning" not in ended.stderr
+        assert "unknown operator `nosuch`" in ended.stderr  # by the program, or else by the report
+        assert ("Traceback" in ended.stderr) == (status == 1)
+
+
 def test_a_killed_program_leaves_what_there_was(tmp_path: Path) -> None:
     text = """
 import os, pathlib, signal, torch
@@ -359,12 +370,14 @@ def work():
         torch.sin(x)
 threads = [threading.Thread(target=work) for _ in range(3)]
 [thread.start() for thread in threads]
+import warnings
+warnings.simplefilter("error")  # Python warns of forks beside other threads: the program's own, and no more
+[thread.join() for thread in threads]
 child = os.fork()
 if child == 0:
     torch.ones(4).sin()
     raise SystemExit(0)
 assert os.waitpid(child, 0)[1] == 0
-[thread.join() for thread in threads]
 """
     told = json.loads(report(tmp_path, "--json", program=python(text)).stdout)
     sin = rows(told)["aten::sin"]

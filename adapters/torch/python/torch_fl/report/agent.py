@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,8 @@ def start() -> None:
         ) from error
     agent = _Agent(folder, device_seconds)
     plan_listeners.join(agent)
-    agent.published()
+    with suppress(flagos.ConfigError):  # which the program meets at its first call, or never
+        agent.published()
     atexit.register(agent.ended)
 
 
@@ -65,12 +67,27 @@ class _Agent:
         self._memory = memory.Devices()
         self._problems: list[str] = []
         self._over = threading.Event()
+        self._ended = False
+        self._written = time.monotonic()
         self._began = time.monotonic()
         self._started = time.time()
         torch.ops.flagos.time_operators()
         self._device_time = device_time.DeviceTime(device_seconds)
+        self._begin()
+        # A fork shall find no thread of the agent in the middle of its work.
+        os.register_at_fork(before=self._pause, after_in_parent=self._begin)
+
+    def _begin(self) -> None:
+        if self._ended or os.getpid() != self._pid:
+            return
+        self._over.clear()
         self._thread = threading.Thread(target=self._observe, name="flagos report", daemon=True)
         self._thread.start()
+
+    def _pause(self) -> None:
+        if os.getpid() == self._pid:
+            self._over.set()
+            self._thread.join()
 
     def require(self, op: str) -> None:
         """Every operator may have implementations."""
@@ -91,8 +108,8 @@ class _Agent:
         """The process ends by itself."""
         if os.getpid() != self._pid:
             return
-        self._over.set()
-        self._thread.join()
+        self._ended = True
+        self._pause()
         self._try(self._device_time.end)
         self._try(self._sample)
         self._try(lambda: self._write(ended=True))
@@ -100,14 +117,13 @@ class _Agent:
             print(f"flagos report: {problem}", file=sys.stderr)
 
     def _observe(self) -> None:
-        written = time.monotonic()
         while not self._over.is_set():
             begun = time.monotonic()
             self._try(self._sample)
             now = time.monotonic()
-            if now - written > _WRITE_SECONDS:
+            if now - self._written > _WRITE_SECONDS:
                 self._try(lambda: self._write(ended=False))
-                written = time.monotonic()
+                self._written = time.monotonic()
             took = time.monotonic() - begun
             self._over.wait(max(_SAMPLE_SECONDS, _SHARE * took))
 
