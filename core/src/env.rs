@@ -122,6 +122,8 @@ declare! {
 
     LOG: "FLAGOS_LOG", VarKind::Text, "`warn`", Logging,
         "The lowest level that is reported (`off`, `error`, `warn`, `info`, `debug`, `trace`), or a list with levels per module: `info,flagos_core::runtime=trace`.";
+    REPORT: "FLAGOS_REPORT", VarKind::Path, "no report", Logging,
+        "The folder in which every process that uses the device leaves what `flagos report` tells, which sets this variable for the programs it runs.";
     LOG_DISPATCH: "FLAGOS_LOG_DISPATCH", VarKind::Flag, "`0`", Logging,
         "Prints `[flagos dispatch] <op> -> <backend>` for every operator call.";
 

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "aten/alias.h"
+#include "aten/operator_times.h"
 #include "aten/route.h"
 #include "python_kernels/routed.h"
 #include "runtime/generator.h"
@@ -144,6 +145,7 @@ void register_library() {
   register_routed(library);
   register_graphs(library);
   register_memory_sharing(library);
+  register_operator_times(library);
   library.def("host_memory_stats() -> Dict(str, int)", &host_memory_stats);
   library.def("reset_peak_host_memory_stats() -> ()", [] { at::getHostAllocator(kFlagos)->reset_peak_stats(); });
   library.def(

@@ -109,7 +109,7 @@ def open_extension() -> None:
 
 def _register_kernels() -> None:
     from flagos import _core, plan_listeners
-    from torch_fl import _C
+    from torch_fl import _C, report
     from torch_fl.aten import routing
     from torch_fl.bisect import trial
     from torch_fl.flaggems import implementations, on_use
@@ -127,6 +127,10 @@ def _register_kernels() -> None:
     on_use.install()
     if trial.asked():
         plan_listeners.published()
+    if report.asked():
+        from torch_fl.report import agent as observer
+
+        observer.start()
 
 
 def _name_device() -> None:

@@ -5,7 +5,13 @@ functions and the chosen one), `attachment` (a function in the dispatcher), `cap
 (the recording of a call), `recording` (whether calls are recorded), `replay` (statistics and control of recordings).
 """
 
-from torch_fl.python_kernels.attachment import Implementation, calls, require_operator, reset_calls
+from torch_fl.python_kernels.attachment import (
+    Implementation,
+    calls,
+    declined,
+    require_operator,
+    reset_calls,
+)
 from torch_fl.python_kernels.implementations import (
     choose,
     implemented_operators,
@@ -21,6 +27,7 @@ __all__ = [
     "Implementation",
     "calls",
     "choose",
+    "declined",
     "limit",
     "implemented_operators",
     "observe",

@@ -23,6 +23,8 @@ _KEY = "PrivateUse1"
 
 _lock = threading.RLock()
 _calls: Counter[str] = Counter()
+_declined: dict[str, Counter[str]] = {}
+_MOST_REASONS = 20  # of an operator: reasons may name shapes
 _running = threading.local()
 
 
@@ -58,6 +60,22 @@ def reset_calls() -> None:
     """Set the counts to zero."""
     with _lock:
         _calls.clear()
+        _declined.clear()
+
+
+def declined() -> dict[str, dict[str, int]]:
+    """Calls that Python kernels declined, by operator and reason; not those that never entered Python."""
+    with _lock:
+        return {op: dict(reasons) for op, reasons in _declined.items()}
+
+
+def _decline(op: str, reason: str) -> None:
+    """Count a declined call. Raises in strict mode, or beyond the budget of fallbacks."""
+    reason = reason or "declined by the implementation"
+    _core.record_fallback(op, reason)
+    with _lock:
+        reasons = _declined.setdefault(op, Counter())
+        reasons[reason if reason in reasons or len(reasons) < _MOST_REASONS else "others"] += 1
 
 
 def attach(op: str, chosen: Implementation) -> torch.library.Library:
@@ -98,7 +116,7 @@ def attach(op: str, chosen: Implementation) -> torch.library.Library:
                     f"the implementation of {op} declined the call after it had written to an "
                     "argument, so no other implementation can take over; it must decline first"
                 ) from refusal
-            declined = str(refusal)
+            why = str(refusal)
         else:
             with _lock:
                 _calls[op] += 1
@@ -106,7 +124,7 @@ def attach(op: str, chosen: Implementation) -> torch.library.Library:
             return result
         finally:
             running.discard(op)
-        _core.record_fallback(op, declined or "declined by the implementation")
+        _decline(op, why)
         return run_natively(keys, args, kwargs)
 
     return _put_over_native(op, kernel)
@@ -170,7 +188,7 @@ def attach_native(op: str, chosen: Implementation, recorded: bool) -> torch.libr
             else:
                 result = run(*args, **kwargs)
         except NotImplementedError as refusal:  # flagos.UnsupportedError is one too
-            declined = str(refusal)
+            why = str(refusal)
         else:
             if isinstance(words, capture.Refusal):
                 seen = capture.describe_inputs(inputs)
@@ -179,7 +197,7 @@ def attach_native(op: str, chosen: Implementation, recorded: bool) -> torch.libr
                 torch.ops.flagos.offer_recording(words)
             _core.log_dispatch(op, chosen.backend)
             return result
-        _core.record_fallback(op, declined or "declined by the implementation")
+        _decline(op, why)
         _core.log_dispatch(op, device_type)
         given, named = _numbers_as_tensors(tensor_places, args, kwargs)
         return overload.redispatch(native_keys, *given, **named)

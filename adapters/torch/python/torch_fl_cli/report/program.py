@@ -1,0 +1,61 @@
+"""The run of the program, observed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from flagos.cli.output import CommandError
+
+_VARIABLE = "FLAGOS_REPORT"
+_DEVICE_SECONDS = "device_seconds"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the program ended."""
+
+    status: int  # negative: the signal that ended it
+    seconds: float
+    started: float  # seconds since the epoch
+
+
+def run(command: Sequence[str], folder: Path, device_seconds: float, *, quiet: bool) -> Ended:
+    """Run the command, whose processes leave their files in `folder`.
+
+    Ctrl-C reaches the program, and SIGTERM and SIGHUP are passed on to it: the report is made in any case. With
+    `quiet` what the program prints goes to standard error.
+    """
+    (folder / _DEVICE_SECONDS).write_text(str(device_seconds))
+    started, began = time.time(), time.monotonic()
+    try:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, _VARIABLE: str(folder)},
+            stdout=sys.stderr if quiet else None,
+        )
+    except OSError as error:
+        raise CommandError(
+            f"{command[0]} cannot be run: {error.strerror}",
+            "name a program: flagos report -- python train.py",
+        ) from error
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        if number != signal.SIGINT:  # the terminal sends that to both
+            process.send_signal(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, pass_on) for number in numbers}
+    try:
+        status = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return Ended(status, time.monotonic() - began, started)
