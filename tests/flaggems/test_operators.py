@@ -23,7 +23,6 @@ aten = torch.ops.aten
 #: What is measured and cannot be compared here, each with what it says; whatever else is, is compared.
 CANNOT = {
     "_fused_rms_norm_backward": "from the 'CPU' backend",  # the CPU decomposes the operator
-    "logical_not": "cannot reshape",  # `not` of a block, which only the compiler knows
     "native_layer_norm": "do not match: torch.Size([8]) != torch.Size([8, 1])",  # its own mistake
     "where.self": "not served by flaggems",  # FlagGems insists on a GPU, and declines other devices
 }

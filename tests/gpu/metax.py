@@ -198,8 +198,11 @@ def conformance(arguments: Arguments) -> dict[str, Any]:
                 check=False,
             )
             report = json.loads(path.read_text()) if path.exists() else None
-            last = (done.stdout + done.stderr).splitlines()[-3:]
-        found[name] = {"status": done.returncode, "said": last}
+            lines = (done.stdout + done.stderr).splitlines()
+        unexpected = sorted(
+            {line.split(" sample ")[0] for line in lines if line.startswith("FAIL ")}
+        )
+        found[name] = {"status": done.returncode, "unexpected": unexpected, "said": lines[-3:]}
         reports[name] = _without_times(report)
     same = reports["metax"] is not None and reports["metax"] == reports["cuda"]
     return {**found, "same_report": same, "ok": same and found["metax"]["status"] == 0}

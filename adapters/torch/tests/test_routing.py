@@ -27,7 +27,7 @@ PLATFORM_BACKENDS = [
 @pytest.fixture
 def absent() -> str:
     """A backend of a chip that does not serve here."""
-    serving = flagos.devices()[0].vendor
+    serving = flagos.devices()[0]["vendor"]
     return next(name for name in ("ascend", "metax") if name != serving)
 
 
