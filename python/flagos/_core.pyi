@@ -99,6 +99,9 @@ def contribute_vendor(manifest: str) -> None:
 def contribute_missing_vendor(name: str, origin: str, reason: str) -> None:
     """Adds a vendor that ``origin`` contributes without a manifest, for this reason."""
 
+def reaches(device: int, peer: int) -> bool:
+    """Whether a device addresses the memory of another directly, by what its vendor says. Opens the vendor."""
+
 def vendor() -> str:
     """The vendor that serves this process, or would after initialisation. Opens nothing."""
 

@@ -46,6 +46,15 @@ fn device_count(py: Python<'_>) -> PyResult<i32> {
     Ok(py.detach(|| (abi::api().device_count)()))
 }
 
+/// Whether a device addresses the memory of another directly.
+#[pyfunction]
+fn reaches(py: Python<'_>, device: usize, peer: usize) -> PyResult<bool> {
+    find_manifests(py)?;
+    with_router(py, "reaches", |_| {
+        abi::initialize()?.vendor().reaches(device, peer)
+    })
+}
+
 #[pyfunction]
 fn vendor(py: Python<'_>) -> PyResult<&'static str> {
     find_manifests(py)?;
@@ -179,6 +188,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(api_capsule, module)?)?;
     module.add_function(wrap_pyfunction!(init, module)?)?;
     module.add_function(wrap_pyfunction!(device_count, module)?)?;
+    module.add_function(wrap_pyfunction!(reaches, module)?)?;
     module.add_function(wrap_pyfunction!(vendor, module)?)?;
     module.add_function(wrap_pyfunction!(vendor_info, module)?)?;
     module.add_function(wrap_pyfunction!(built_in_vendors, module)?)?;

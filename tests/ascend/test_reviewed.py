@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -111,3 +113,58 @@ def test_integers_as_exponents_of_two() -> None:
     there = mantissas.to(ON).ldexp(exponents.to(ON))
     assert there.tolist() == mantissas.ldexp(exponents).tolist()
     assert there.ldexp_(exponents.to(ON)).tolist() == mantissas.ldexp(2 * exponents).tolist()
+
+
+def test_integers_are_not_divided_by_the_number_0() -> None:
+    x = torch.tensor([7, -8], device=ON)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        torch.div(x, 0, rounding_mode="trunc")
+    assert torch.div(x, 2, rounding_mode="trunc").tolist() == [3, -4]
+    assert torch.div(x.float(), 0, rounding_mode="trunc").tolist() == [torch.inf, -torch.inf]
+
+
+def test_devices_are_peers_as_the_runtime_says() -> None:
+    reached = torch.flagos.can_device_access_peer
+    assert reached(0, 1) and reached(1, 0) and not reached(0, 0)
+    with pytest.raises(ValueError, match="no device flagos:9"):
+        reached(0, 9)
+
+
+def test_a_capture_within_a_profile_leaves_it_readable() -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    x = torch.ones(4, 4, device=ON)
+    graph = torch.flagos.Graph()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as profiled:
+        x @ x
+        with torch.flagos.graph(graph):
+            y = x @ x
+        graph.replay()
+    assert y.sum().item() == 64
+    assert "aten::mm" in {row.key for row in profiled.key_averages()}
+
+
+LOST = """
+import torch
+from torch.profiler import profile
+other = torch.ones(3, device="flagos:1")
+try:
+    torch.zeros(3, device="flagos")[torch.tensor([7], device="flagos")].cpu()
+except RuntimeError:
+    print("lost")
+try:
+    with profile():
+        other + other
+except RuntimeError as error:
+    print("told" if "the device was lost" in str(error) else error)
+print((other + other).sum().item())
+"""
+
+
+def test_a_profile_beside_a_lost_device_ends() -> None:
+    """torch's hooks are taken away, and the process ends as it should."""
+    ended = subprocess.run(
+        [sys.executable, "-c", LOST], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (ended.returncode, ended.stdout.split()) == (0, ["lost", "told", "6.0"]), ended
+    assert "RecordFunction" not in ended.stderr

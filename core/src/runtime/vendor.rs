@@ -94,6 +94,11 @@ pub trait Vendor: Send + Sync {
     /// Free and total memory of `device`.
     fn memory(&self, device: usize) -> Result<MemoryInfo>;
 
+    /// Whether `device` addresses the memory of `peer` directly. No device is a peer of its own.
+    fn reaches(&self, _device: usize, _peer: usize) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Allocates `nbytes > 0` of device memory, aligned to [`ALIGNMENT`]; contents are unspecified.
     ///
     /// Fails with `OutOfMemory` when the device is full.

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -156,6 +157,18 @@ def normalized() -> None:
         torch.testing.assert_close(mine.cpu(), expected, rtol=1e-4, atol=1e-4)
 
 
+def unequal() -> None:
+    """A list of tensors of other sizes each: every part comes from its rank."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    parts = [torch.empty(1 + each, device="flagos") for each in range(world)]
+    dist.all_gather(parts, torch.full((1 + rank,), float(rank), device="flagos"))
+    assert [part.tolist() for part in parts] == [
+        [float(each)] * (1 + each) for each in range(world)
+    ]
+    with pytest.raises(ValueError, match="to a part of the list of sizes"):
+        dist.all_gather(parts, torch.ones(3 + rank, device="flagos"))
+
+
 fallen: Counter[str] = Counter()
 
 
@@ -180,6 +193,7 @@ def life(name: str, with_shards: bool = False) -> int:
         fully_sharded(gloo)
     data_parallel(gloo)
     normalized()
+    unequal()
     dist.barrier()
     assert simulator.live("communicators") == 1
     assert simulator.calls("HcclAllReduce") + simulator.calls("flagcxAllReduce") > 0

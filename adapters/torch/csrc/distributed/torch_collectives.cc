@@ -281,11 +281,21 @@ ProcessGroupFlagos::allgather(TensorLists& outputs, Tensors& inputs, const c10d:
   if (!is_uneven(parts)) {
     return run(what, {{inputs, parts}}, parts, options);
   }
-  // Every rank has the same sizes in its list: each part comes from its rank.
+  TORCH_CHECK_VALUE(
+      input.sizes() == parts[rank_].sizes(),
+      "flagos: all_gather gives this rank's tensor of sizes ",
+      input.sizes(),
+      " to a part of the list of sizes ",
+      parts[rank_].sizes());
+  // Every rank has the same sizes in its list: each part comes from its rank. HCCL broadcasts in place only.
+  {
+    const at::NoGradGuard no_grad;
+    parts[rank_].copy_(input, /*non_blocking=*/true);
+  }
   what.kind = FlagosCommKind_Broadcast;
   std::vector<Arguments> calls;
   for (int root = 0; root < size_; ++root) {
-    calls.push_back({root == rank_ ? input : parts[root], parts[root], root});
+    calls.push_back({parts[root], parts[root], root});
   }
   return run(what, calls, parts, options);
 }

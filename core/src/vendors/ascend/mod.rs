@@ -204,6 +204,15 @@ impl Vendor for AscendVendor {
         })
     }
 
+    fn reaches(&self, device: usize, peer: usize) -> Result<bool> {
+        let (device, peer) = (self.device(device)?, self.device(peer)?);
+        if device.index == peer.index {
+            return Ok(false);
+        }
+        let _entered = device.enter("reaches")?;
+        peer::possible(device, peer.raw()).map_err(|error| device.located(error))
+    }
+
     fn alloc(&self, device: usize, nbytes: usize) -> Result<NonNull<u8>> {
         if driver::is_forked() {
             return Err(Error::forked("alloc"));

@@ -45,19 +45,27 @@ pub(super) fn reaches(device: &Device, other: usize) -> bool {
 /// Enables access; false when the hardware has no way to it.
 fn enable(device: &Device, other: usize) -> Result<bool> {
     let other = i32::try_from(other).unwrap_or(i32::MAX);
+    if !possible(device, other)? {
+        return Ok(false);
+    }
+    // SAFETY: a device that holds memory.
+    unsafe {
+        acl!(device.api, aclrtDeviceEnablePeerAccess(other, 0))?;
+    }
+    Ok(true)
+}
+
+/// Whether the hardware has a way from `device`, whose context is current, to the memory of `other`.
+pub(super) fn possible(device: &Device, other: i32) -> Result<bool> {
     let mut possible = 0;
-    // SAFETY: a valid output, and devices that hold memory.
+    // SAFETY: a valid output.
     unsafe {
         acl!(
             device.api,
             aclrtDeviceCanAccessPeer(&mut possible, device.raw(), other)
         )?;
-        if possible == 0 {
-            return Ok(false);
-        }
-        acl!(device.api, aclrtDeviceEnablePeerAccess(other, 0))?;
     }
-    Ok(true)
+    Ok(possible != 0)
 }
 
 /// Copies between two devices through host memory, and returns when that is done.

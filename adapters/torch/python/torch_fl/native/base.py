@@ -143,7 +143,7 @@ class Native:
                 raise ValueError(
                     f"no device flagos:{index}; this machine has {count} flagos device(s)"
                 )
-        return self.host_computes
+        return self.host_computes or _core.reaches(device, peer)
 
     # ---- streams
 

@@ -7,12 +7,16 @@ tracer for the device was given to that library.
   asking for one activity is asking for the other: the tracing library's own tracer collects them.
 - No other device has a tracer. Without the activity torch falls back to timing every operator with a pair of
   the device's events, which is just what is wanted.
+
+torch waits for the device before it ends a profile. Where that fails, the profile ends all the same, and then the error
+is raised.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.autograd.profiler as autograd_profiler
 from torch._C._profiler import ProfilerActivity
 
@@ -20,6 +24,7 @@ from torch_fl.native import native
 
 _collected_by_torch = autograd_profiler._supported_activities
 _prepared_by_torch = autograd_profiler.profile.__init__
+_ended_by_torch = autograd_profiler.profile.__exit__
 
 
 def _collected() -> set[ProfilerActivity]:
@@ -33,8 +38,21 @@ def _prepare(self: autograd_profiler.profile, *args: Any, **kwargs: Any) -> None
         self.kineto_activities.add(native().profiler_activity)
 
 
+def _end(self: autograd_profiler.profile, *exception: Any) -> Any:
+    try:
+        return _ended_by_torch(self, *exception)
+    except Exception:
+        if (
+            torch.autograd._profiler_enabled()
+        ):  # its hooks would outlive the profile that they write to
+            self.use_device = None
+            _ended_by_torch(self, *exception)
+        raise
+
+
 def install() -> None:
-    """Make torch collect the activities of the native device. Idempotent."""
+    """Make torch collect the activities of the native device, and end every profile. Idempotent."""
+    setattr(autograd_profiler.profile, "__exit__", _end)  # noqa: B010
     if native().profiler_activity is not None:
         setattr(autograd_profiler.profile, "__init__", _prepare)  # noqa: B010
     else:

@@ -141,6 +141,14 @@ fn divide(call: &Call<'_>) -> Result<()> {
         Value::Text(text) if text.to_bytes() == b"floor" => 2,
         _ => return decline("another rounding than trunc and floor"),
     };
+    let divisor = match call.value(1)? {
+        Value::Number(number) => Some(number),
+        Value::Tensor(tensor) if tensor.is_on_host() => Some(tensor.number()?),
+        _ => None,
+    };
+    if output.dtype.category() < Category::Real && divisor == Some(Number::Whole(0)) {
+        return decline("a division of integers by 0, which the CPU refuses");
+    }
     let (mut left, mut right) = operands(call)?;
     if mode == 0 && left.dtype.category() < Category::Real {
         (left, right) = (
