@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
+from flagos.messages import signal_name
+
 #: The longest line that is read as one, in bytes. A report of all of torch's operators has 0.1 MB.
 LONGEST = 4 << 20
 #: How many lines of standard error are kept.
@@ -106,11 +108,7 @@ def _failure(status: int, error: bytes) -> str | None:
     if status == 0:
         return None
     if status < 0:
-        try:
-            name = signal.Signals(-status).name
-        except ValueError:
-            name = f"signal {-status}"
-        return f"crashed with {name}"
+        return f"crashed with {signal_name(status)}"
     lines = error.decode("utf-8", "replace").strip().splitlines()
     return lines[-1] if lines else f"ended with status {status}"
 

@@ -112,7 +112,7 @@ def _register_kernels() -> None:
     from torch_fl import _C, report
     from torch_fl.aten import routing
     from torch_fl.bisect import trial
-    from torch_fl.flaggems import implementations, on_use
+    from torch_fl.flaggems import implementations, tables
     from torch_fl.native import native
 
     _core.set_shipped_config(str(Path(__file__).with_name("backends.conf")))
@@ -124,7 +124,10 @@ def _register_kernels() -> None:
         agent.start()
     routing.declare_native_implementations()
     implementations.register()
-    on_use.install()
+    if tables.policy() == tables.ON_USE:
+        from torch_fl.flaggems import on_use
+
+        on_use.install()
     if trial.asked():
         plan_listeners.published()
     if report.asked():

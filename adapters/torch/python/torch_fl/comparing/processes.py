@@ -22,6 +22,8 @@ from typing import Any, Literal
 
 import torch
 
+from flagos.messages import signal_name
+
 Told = Callable[[str, Any], None]
 """`told(step, so_far)`: a task reports the step it begins and its findings so far."""
 
@@ -174,7 +176,7 @@ class _Worker:
             return result
         self._join()
         code = self.process.exitcode
-        how = signal.Signals(-code).name if code is not None and code < 0 else f"status {code}"
+        how = signal_name(code) if code is not None and code < 0 else f"status {code}"
         return self.told_of(failure=f"the process ended with {how}", late=False)
 
     def told_of(

@@ -17,6 +17,7 @@ import time
 from contextlib import suppress
 from typing import IO, Any
 
+from flagos.messages import signal_name
 from torch_fl.records import facts, program
 
 _SECONDS = 180.0  # for one call, with the start, and with all configurations of its kernels
@@ -48,7 +49,7 @@ class Checker:
             if not (more := os.read(self._answers, 1 << 16)):
                 code = self._process.wait()
                 self.close()
-                how = signal.Signals(-code).name if code < 0 else f"status {code}"
+                how = signal_name(code) if code < 0 else f"status {code}"
                 return "FAILED", f"the process that tried it ended with {how}"
             answer += more
         found: dict[str, Any] = json.loads(answer)

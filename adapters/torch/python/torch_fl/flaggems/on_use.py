@@ -38,9 +38,7 @@ def path() -> Path:
 
 
 def install() -> None:
-    """Have calls of every overload that is right at some sizes be admitted first, if the policy is to do so."""
-    if tables.policy() != tables.ON_USE:
-        return
+    """Have calls of every overload that is right at some sizes be admitted first: what the policy `ON_USE` means."""
     for overload in implementations.registered():
         if implementations.usable(overload) and tables.verified_sizes(overload):
             implementations.function(overload).refuses = Admission(overload).refusal

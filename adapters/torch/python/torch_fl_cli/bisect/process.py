@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flagos.cli.output import CommandError
+from flagos.messages import signal_name
 
 _LAST = 4000  # bytes of standard error that a reason is looked for in
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")
@@ -113,11 +114,7 @@ def _ended(status: int, folder: Path) -> Outcome | None:
     if status == 0:
         return None
     if status < 0:
-        try:
-            name = signal.Signals(-status).name
-        except ValueError:
-            name = f"signal {-status}"
-        return Outcome("signal", f"ended by {name}")
+        return Outcome("signal", f"ended by {signal_name(status)}")
     said = last_line(folder / "stderr")
     return Outcome("status", f"status {status}" + (f" ({said})" if said else ""))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from flagos.messages import signal_name
 from torch_fl_cli.report.program import Ended
 
 UNROUTED = "in no route"
@@ -53,10 +53,7 @@ def outcome(status: int) -> str:
     """A status of a process in words."""
     if status >= 0:
         return "ended well" if status == 0 else f"failed with status {status}"
-    try:
-        return f"ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"ended by signal {-status}"
+    return f"ended by {signal_name(status)}"
 
 
 def _process(told: dict[str, Any], lock: int) -> dict[str, Any]:
