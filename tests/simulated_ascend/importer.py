@@ -20,12 +20,13 @@ def export(acl: Acl, block: int, flags: int = 1) -> bytes:
 
 
 def _serve(acl: Acl, parent: Connection) -> None:
-    """Imports by the first key, tells the code, and fills the memory and closes it when it is told to."""
+    """Imports by the first key, tells the code, fills the memory and closes it when told to, until "end"."""
     acl.start()
     key, out = parent.recv(), ctypes.c_void_p()
     code = acl.code("aclrtIpcMemImportByKey", ctypes.byref(out), key, 0)
     parent.send(code)
-    if parent.recv() == "fill":
+    # To read until "end" keeps the pipe open: who ended sooner would race with that word.
+    while parent.recv() != "end":
         acl.aclrtMemsetAsync(out.value, 256, 7, 256, None)
         acl.aclrtSynchronizeDevice()
         acl.aclrtIpcMemClose(key)
