@@ -1,6 +1,7 @@
 //! The caching allocator: it keeps freed device memory for the next allocation instead of returning it to the vendor.
 //!
-//! One short lock per device guards its [`Pool`] and its statistics, which are therefore exact. The
+//! One short lock per device guards its [`Pool`] and its statistics, which are therefore exact. Threads that
+//! contend for it keep small blocks for themselves for a while (see [`super::magazines`]). The
 //! vendor is only called when the cache has no block. No lock is held while waiting for a device,
 //! because work running on a stream may itself free memory.
 
@@ -13,12 +14,14 @@ use super::block::{BlockHandle, BlockId, PoolKind, Shelf};
 use super::deferred::Deferred;
 use super::device_state::DeviceState;
 use super::graph_memory::MemoryId;
+use super::leases::{Leases, Wanted};
+use super::magazines::Magazines;
 use super::pool::{block_size, kind_of, segment_sizes, Pool, Release, Segment};
 use super::ranges::Ranges;
 use super::report;
 use super::stats::MemoryStats;
 use super::streams::{no_device, Streams};
-use super::sync::{Mutex, MutexGuard};
+use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use super::vendor::{MemoryInfo, Vendor};
 
 /// A live allocation.
@@ -43,6 +46,10 @@ pub struct CachingAllocator<V: Vendor + ?Sized> {
 
 struct Device {
     state: Mutex<DeviceState>,
+    leases: Arc<Leases>,
+    magazines: Magazines,
+    /// The captures that go on, during which no magazine is used. Changed under the lock of the state.
+    captures: AtomicU64,
     /// Held while cached memory is given back to the vendor. Without it two threads short of memory could each find
     /// the other's segments neither cached nor returned, and both would fail.
     giving_back: Mutex<()>,
@@ -57,6 +64,82 @@ struct Request {
     /// `nbytes` rounded up.
     size: usize,
     kind: PoolKind,
+}
+
+impl Request {
+    /// The requests that may have the block from a magazine.
+    #[inline]
+    fn wanted(&self) -> Option<Wanted> {
+        match self.kind {
+            PoolKind::Small => Wanted::new(self.stream, self.nbytes),
+            PoolKind::Large => None,
+        }
+    }
+}
+
+impl Device {
+    /// Brings the books up to date, if they may be behind.
+    #[inline]
+    fn collect(&self, state: &mut DeviceState) {
+        if self.magazines.are_behind() {
+            state.pool.collect(&self.magazines);
+        }
+    }
+
+    /// The state with books that are up to date.
+    fn settled(&self) -> MutexGuard<'_, DeviceState> {
+        let mut state = self.state.lock();
+        self.collect(&mut state);
+        state
+    }
+
+    /// A block from the magazine of this thread, if it uses one.
+    #[inline]
+    fn take_kept(&self, index: usize, request: &Request) -> Option<Result<Allocation>> {
+        let magazine = self.magazines.mine();
+        if !magazine.is_used() || self.captures.load(Ordering::Acquire) != 0 {
+            return None;
+        }
+        let kept = magazine.take(request.wanted()?, request.size)?;
+        let generation = self.leases.grant_again(kept.id);
+        let block = BlockHandle::new(index, generation, kept.id);
+        Some(allocation(kept.address, block))
+    }
+
+    /// The state; a thread that finds it taken turns to its magazine.
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, DeviceState> {
+        let magazine = self.magazines.mine();
+        if magazine.is_used() {
+            return self.state.lock();
+        }
+        let mut state = match self.state.try_lock() {
+            Some(state) => state,
+            None => {
+                magazine.contended();
+                self.state.lock()
+            }
+        };
+        if magazine.is_behind() {
+            self.collect(&mut state); // it is no longer used
+        }
+        state
+    }
+
+    /// Puts a block into the magazine of this thread, if it uses one and the block is for magazines.
+    #[inline]
+    fn keep(&self, block: BlockHandle) -> bool {
+        if self.captures.load(Ordering::Acquire) != 0 {
+            return false;
+        }
+        let Some(kept) = self.leases.keep(block) else {
+            return false;
+        };
+        if let Some(oldest) = self.magazines.put(kept) {
+            self.state.lock().pool.settle(oldest.id);
+        }
+        true
+    }
 }
 
 impl<V: Vendor + 'static> CachingAllocator<V> {
@@ -81,8 +164,9 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         let devices = (0..count).map(|device| {
             // `Vendor::memory` would tell the size too, but makes a vendor start every device.
             let total = vendor.properties(device)?.total_memory as usize;
+            let leases = Arc::<Leases>::default();
             let state = DeviceState {
-                pool: Pool::new(device),
+                pool: Pool::new(device, Arc::clone(&leases)),
                 deferred: Deferred::new(),
                 limit: total,
                 total,
@@ -90,6 +174,9 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
             };
             Ok(Device {
                 state: Mutex::new(state),
+                leases,
+                magazines: Magazines::new(),
+                captures: AtomicU64::new(0),
                 giving_back: Mutex::new(()),
             })
         });
@@ -112,28 +199,55 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         let Some(size) = block_size(nbytes, self.padding) else {
             return Err(self.more_than_there_is(device, nbytes));
         };
-        {
-            let mut state = self.lock(device)?;
-            if !state.deferred.is_empty() {
-                state.poll(&self.streams, device);
-            }
-            let mut shelf = stream;
-            if state.pool.shelves.is_capturing() {
-                shelf = self.shelf_in_capture(&mut state, device, stream)?.into();
-            }
-            if let Some((address, block)) = state.pool.take(shelf, size, nbytes) {
-                return allocation(address, block).map(Some);
-            }
-        }
-        let kind = kind_of(size);
-        self.alloc_from_vendor(Request {
+        let request = Request {
             device,
             stream,
             nbytes,
             size,
-            kind,
-        })
-        .map(Some)
+            kind: kind_of(size),
+        };
+        let of_device = self.device(device)?;
+        if let Some(kept) = of_device.take_kept(device, &request) {
+            return kept.map(Some);
+        }
+        {
+            let mut state = of_device.lock();
+            if !state.deferred.is_empty() {
+                state.poll(&self.streams, device);
+            }
+            if let Some(taken) = self.take(of_device, &mut state, &request)? {
+                return Ok(Some(taken));
+            }
+        }
+        self.alloc_from_vendor(request).map(Some)
+    }
+
+    /// Takes a block from the cache.
+    #[inline]
+    fn take(
+        &self,
+        device: &Device,
+        state: &mut DeviceState,
+        request: &Request,
+    ) -> Result<Option<Allocation>> {
+        let mut shelf = request.stream;
+        let mut wanted = request.wanted();
+        if state.pool.shelves.is_capturing() {
+            shelf = self
+                .shelf_in_capture(state, request.device, request.stream)?
+                .into();
+            wanted = None;
+        }
+        let (kind, size, nbytes) = (request.kind, request.size, request.nbytes);
+        // A peak is raised by what callers hold, not by what magazines keep.
+        if device.magazines.are_behind() && state.pool.tallies.would_peak(kind, size, nbytes) {
+            device.collect(state);
+        }
+        state
+            .pool
+            .take(shelf, size, nbytes, wanted)
+            .map(|(address, block)| allocation(address, block))
+            .transpose()
     }
 
     /// The shelf for what is allocated now on a stream: while the stream is captured, one of the graph's memory.
@@ -157,13 +271,21 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
     /// A capture has begun on the device: `id` is the vendor's number. From now on its streams allocate from the memory,
     /// which serves nothing else until [`CachingAllocator::release_graph`].
     pub fn begin_graph(&self, device: usize, id: u64, memory: MemoryId) -> Result<()> {
-        self.lock(device)?.pool.shelves.begin(id, memory);
+        let of_device = self.device(device)?;
+        let mut state = of_device.state.lock();
+        state.pool.shelves.begin(id, memory);
+        of_device.captures.fetch_add(1, Ordering::Release);
+        of_device.collect(&mut state);
         Ok(())
     }
 
     /// The capture has ended.
     pub fn end_graph(&self, device: usize, id: u64) -> Result<()> {
-        self.lock(device)?.pool.shelves.end(id);
+        let of_device = self.device(device)?;
+        let mut state = of_device.state.lock();
+        if state.pool.shelves.end(id) {
+            of_device.captures.fetch_sub(1, Ordering::Release);
+        }
         Ok(())
     }
 
@@ -177,7 +299,11 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
     #[inline]
     pub fn free(&self, block: BlockHandle) -> Result<()> {
         let device = block.device();
-        let mut guard = self.lock(device)?;
+        let of_device = self.device(device)?;
+        if of_device.magazines.mine().is_used() && of_device.keep(block) {
+            return Ok(());
+        }
+        let mut guard = of_device.lock();
         let state = &mut *guard;
         match state.pool.release(block)? {
             Release::Free => {}
@@ -220,20 +346,20 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
 
     /// Statistics of one device.
     pub fn stats(&self, device: usize) -> Result<MemoryStats> {
-        let mut state = self.lock(device)?;
+        let mut state = self.settled(device)?;
         state.poll(&self.streams, device);
         Ok(state.pool.tallies.stats())
     }
 
     /// Peaks start again from the current values.
     pub fn reset_peak(&self, device: usize) -> Result<()> {
-        self.lock(device)?.pool.tallies.reset_peak();
+        self.settled(device)?.pool.tallies.reset_peak();
         Ok(())
     }
 
     /// Accumulated values start again from 0.
     pub fn reset_accumulated(&self, device: usize) -> Result<()> {
-        self.lock(device)?.pool.tallies.reset_accumulated();
+        self.settled(device)?.pool.tallies.reset_accumulated();
         Ok(())
     }
 
@@ -257,7 +383,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
 
     /// The cached segments and their blocks, as JSON in the form of torch's memory snapshot.
     pub fn snapshot_json(&self, device: usize) -> Result<String> {
-        let mut state = self.lock(device)?;
+        let mut state = self.settled(device)?;
         state.poll(&self.streams, device);
         report::snapshot(device, &state.pool)
     }
@@ -289,6 +415,11 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
     #[inline]
     fn lock(&self, device: usize) -> Result<MutexGuard<'_, DeviceState>> {
         Ok(self.device(device)?.state.lock())
+    }
+
+    /// The state with books that are up to date.
+    fn settled(&self, device: usize) -> Result<MutexGuard<'_, DeviceState>> {
+        Ok(self.device(device)?.settled())
     }
 
     fn vendor_dyn(&self) -> &dyn Vendor {
@@ -336,7 +467,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
                 return Ok(found);
             }
         }
-        let mut state = self.lock(device)?;
+        let mut state = self.settled(device)?;
         state.pool.tallies.num_ooms += 1;
         Err(report::out_of_memory(
             self.vendor.name(),
@@ -351,23 +482,25 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         let Request {
             device,
             stream,
-            nbytes,
             size,
             kind,
+            ..
         } = request;
-        let mut state = self.lock(device)?;
-        // Another thread may have freed a block meanwhile.
+        let of_device = self.device(device)?;
+        // What threads keep may serve, and another thread may have freed a block meanwhile.
+        let mut state = of_device.settled();
+        let taken = self.take(of_device, &mut state, &request)?;
+        if taken.is_some() {
+            return Ok(taken);
+        }
         let shelf = match state.pool.shelves.is_capturing() {
             true => self.shelf_in_capture(&mut state, device, stream)?,
             false => stream as Shelf,
         };
-        let mut taken = state.pool.take(shelf.into(), size, nbytes);
-        if taken.is_none() && self.grow(&mut state, device, (stream, shelf), size, kind)? {
-            taken = state.pool.take(shelf.into(), size, nbytes);
+        if self.grow(&mut state, device, (stream, shelf), size, kind)? {
+            return self.take(of_device, &mut state, &request);
         }
-        taken
-            .map(|(address, block)| allocation(address, block))
-            .transpose()
+        Ok(None)
     }
 
     /// Adds a segment that can serve `size`. False when the vendor or the limit leaves no room for a segment.
@@ -404,7 +537,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
     /// Gives wholly free segments back to the vendor, in three steps: the segments leave the cache, so that no new
     /// allocation uses them; all work that may still touch them finishes; the vendor frees them.
     fn give_back(&self, device: usize, only: Option<(Shelf, PoolKind)>) -> Result<()> {
-        let retired = self.lock(device)?.pool.retire(only);
+        let retired = self.settled(device)?.pool.retire(only);
         if retired.is_empty() {
             return Ok(());
         }
@@ -434,7 +567,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
     /// The error for a request larger than the device, which no freed memory can serve.
     #[cold]
     fn more_than_there_is(&self, device: usize, nbytes: usize) -> Error {
-        match self.lock(device) {
+        match self.settled(device) {
             Ok(mut state) => {
                 state.pool.tallies.num_ooms += 1;
                 report::more_than_there_is(self.vendor.name(), device, nbytes, &state)
@@ -456,6 +589,11 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
     #[cfg(not(loom))]
     pub(super) fn vendor(&self) -> &V {
         &self.vendor
+    }
+
+    /// Has this thread use its magazine, as if it had found the lock taken.
+    pub(super) fn contend(&self, device: usize) {
+        self.devices[device].magazines.mine().contended();
     }
 
     /// The streams whose ids callers pass.

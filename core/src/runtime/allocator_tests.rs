@@ -433,6 +433,94 @@ fn many_threads_share_one_device() {
     );
 }
 
+/// Pairs of an allocation and its free on threads that contend, with a look at the books now and then.
+#[test]
+fn the_books_of_threads_that_contend_are_exact() {
+    const THREADS: i64 = 8;
+    const TURNS: i64 = 4000;
+    let allocator = with_memory(64 * MIB);
+    let before = alloc(&allocator, 0, 512).block;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let allocator = &allocator;
+            scope.spawn(move || {
+                for turn in 0..TURNS {
+                    allocator.contend(0);
+                    let held = alloc(allocator, 0, 700 + (turn % 3) as usize);
+                    // SAFETY: the block is ours.
+                    unsafe { held.data.as_ptr().write(thread as u8) };
+                    if turn % 500 == 0 {
+                        let stats = allocator.stats(0).expect("stats");
+                        let current = stats.allocation.all.current;
+                        assert!((2..=THREADS + 1).contains(&current), "{current}");
+                    }
+                    // SAFETY: as above.
+                    assert_eq!(unsafe { held.data.as_ptr().read() }, thread as u8);
+                    allocator.free(held.block).expect("allocated");
+                    assert!(allocator.free(held.block).is_err());
+                }
+            });
+        }
+    });
+    allocator.free(before).expect("allocated");
+    let stats = allocator.stats(0).expect("stats");
+    let pairs = THREADS * TURNS + 1;
+    let count = stats.allocation.small;
+    assert_eq!(
+        (count.current, count.allocated, count.freed),
+        (0, pairs, pairs)
+    );
+    assert!(count.peak <= THREADS + 1, "{}", count.peak);
+    assert_eq!(
+        stats.allocated_bytes.all.allocated,
+        512 + (pairs - 1) * 1024
+    );
+    let requested: i64 = (0..TURNS).map(|turn| 700 + turn % 3).sum();
+    assert_eq!(stats.requested_bytes.all.freed, 512 + THREADS * requested);
+    assert_eq!(stats.active_bytes.all.current, 0);
+    assert_eq!(stats.segment.all.allocated, 1);
+    allocator.validate(0);
+}
+
+/// What a thread keeps serves another thread before the vendor is asked for more.
+#[test]
+fn memory_is_not_short_for_what_threads_keep() {
+    let allocator = with_memory(2 * MIB);
+    let held = [(); 2].map(|()| alloc(&allocator, 0, MIB));
+    allocator.contend(0);
+    for held in held {
+        allocator.free(held.block).expect("allocated");
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| alloc(&allocator, 0, 2 * MIB));
+    });
+    assert_eq!(allocator.stats(0).expect("stats").num_ooms, 0);
+}
+
+#[test]
+fn a_kept_block_is_free() {
+    let allocator = with_memory(8 * MIB);
+    let stream = allocator.streams().create(0, 0).expect("a stream");
+    allocator.contend(0);
+    let block = alloc(&allocator, 0, 100).block;
+    allocator.free(block).expect("allocated");
+    let refused = [
+        allocator.record_stream(block, stream),
+        allocator.free(block),
+    ];
+    for refusal in refused {
+        assert_eq!(
+            refusal.expect_err("freed").kind(),
+            ErrorKind::InvalidArgument
+        );
+    }
+    let json = allocator.snapshot_json(0).expect("a snapshot");
+    assert!(!json.contains("active_allocated"), "{json}");
+    allocator.empty_cache(0).expect("emptied");
+    let reserved = allocator.stats(0).expect("stats").reserved_bytes;
+    assert_eq!(reserved.all.current, 0);
+}
+
 // SAFETY: for the test above only: the memory is handed over with the value.
 unsafe impl Send for Allocation {}
 
@@ -518,8 +606,9 @@ fn out_of_memory_in_earnest(
     Ok(())
 }
 
-/// Runs the steps on the allocator and on a list of the allocations held.
-fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
+/// Runs the steps on the allocator and on a list of the allocations held. `contended`: the thread uses its magazine, asks
+/// often for the same number of bytes, and seldom looks at the books, which empties the magazine.
+fn run(steps: Vec<Step>, contended: bool) -> Result<(), TestCaseError> {
     let allocator = with_memory(MEMORY);
     let ids = [0, 1, 2].map(|i| match i {
         0 => 0,
@@ -532,15 +621,26 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
     // Blocks freed while a blocked stream used them.
     let mut waiting: Vec<Held> = Vec::new();
     let (mut allocated, mut freed, mut ooms, mut peak) = (0, 0, 0, 0);
+    let mut requested_peak: usize = 0;
 
-    for step in steps {
+    let last = steps.len() - 1;
+    for (turn, step) in steps.into_iter().enumerate() {
+        if contended {
+            allocator.contend(0);
+        }
         match step {
             Step::Alloc { stream, nbytes } => {
+                let nbytes = match nbytes {
+                    1..4096 if contended => 1 + nbytes / 2048,
+                    _ => nbytes,
+                };
                 // An allocator short of memory waits for streams, which finish only once the gate is open.
-                let stats = allocator.stats(0).expect("stats");
-                let reserved = stats.reserved_bytes.all.current as usize;
-                if blocked != [false; 3] && reserved + 30 * MIB > MEMORY {
-                    continue;
+                if blocked != [false; 3] {
+                    let stats = allocator.stats(0).expect("stats");
+                    let reserved = stats.reserved_bytes.all.current as usize;
+                    if reserved + 30 * MIB > MEMORY {
+                        continue;
+                    }
                 }
                 match allocator.alloc(0, ids[stream], nbytes) {
                     Ok(allocation) => {
@@ -563,6 +663,8 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                         held.push(new);
                         allocated += 1;
                         peak = peak.max(held.len() as i64);
+                        let requested = held.iter().map(|held| held.nbytes).sum();
+                        requested_peak = requested_peak.max(requested);
                     }
                     Err(error) => {
                         prop_assert_eq!(error.kind(), ErrorKind::OutOfMemory);
@@ -609,12 +711,16 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
             _ => {}
         }
         allocator.validate(0);
+        if contended && turn % 16 != 0 && turn != last {
+            continue;
+        }
         let stats = allocator.stats(0).expect("stats");
         let requested: usize = held.iter().map(|held| held.nbytes).sum();
         prop_assert_eq!(stats.allocation.all.current, held.len() as i64);
         prop_assert_eq!(stats.allocation.all.allocated, allocated);
         prop_assert_eq!(stats.allocation.all.freed, freed);
         prop_assert_eq!(stats.allocation.all.peak, peak);
+        prop_assert_eq!(stats.requested_bytes.all.peak, requested_peak as i64);
         prop_assert_eq!(stats.requested_bytes.all.current, requested as i64);
         prop_assert_eq!(
             stats.active.all.current,
@@ -651,7 +757,12 @@ proptest! {
 
     #[test]
     fn random_programs_agree_with_the_model(steps in steps()) {
-        run(steps)?;
+        run(steps, false)?;
+    }
+
+    #[test]
+    fn random_programs_of_a_thread_that_contends_agree_with_the_model(steps in steps()) {
+        run(steps, true)?;
     }
 }
 

@@ -1,7 +1,8 @@
 //! Blocks: ranges of device memory, kept apart from the memory they describe.
 //!
 //! The allocator names a block by its slot. Callers hold a [`BlockHandle`], which also carries a
-//! generation, so that a second free of a block, and the free of a block never allocated, are errors.
+//! generation, so that a second free of a block, and the free of a block never allocated, are errors
+//! (see [`super::leases`]).
 
 use std::ops::{Index, IndexMut};
 
@@ -41,7 +42,7 @@ pub(super) enum State {
     Vacant,
     /// The block is free, and in a bin.
     Free,
-    /// A caller holds the block.
+    /// A caller holds the block, or a magazine keeps it.
     Allocated,
     /// The caller has freed the block, but other streams still use it.
     Deferred,
@@ -70,8 +71,6 @@ pub(super) struct Block {
     pub(super) shelf: Shelf,
     /// Events that must pass before a deferred block is free.
     pub(super) events: u32,
-    /// Raised each time the block is freed.
-    pub(super) generation: u32,
     pub(super) state: State,
     pub(super) pool: PoolKind,
 }
@@ -96,7 +95,6 @@ impl Block {
             stream,
             shelf,
             events: 0,
-            generation: 0,
             state: State::Free,
             pool,
         }
@@ -117,15 +115,11 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Stores a block, keeping the generation of the slot.
+    /// Stores a block.
     #[inline]
     pub(super) fn insert(&mut self, block: Block) -> BlockId {
         if let Some(id) = self.vacant.pop() {
-            let generation = self[id].generation;
-            self[id] = Block {
-                generation,
-                ..block
-            };
+            self[id] = block;
             return id;
         }
         let id = BlockId::try_from(self.slots.len()).unwrap_or(NONE);
@@ -139,21 +133,6 @@ impl Blocks {
     pub(super) fn remove(&mut self, id: BlockId) {
         self[id].state = State::Vacant;
         self.vacant.push(id);
-    }
-
-    /// The block a handle names; `None` when the block was freed since, or was never allocated.
-    #[inline]
-    pub(super) fn resolve(&self, handle: BlockHandle) -> Option<BlockId> {
-        let block = self.slots.get(handle.id() as usize)?;
-        let alive = block.state == State::Allocated
-            && block.generation & BlockHandle::GENERATION_MASK == handle.generation();
-        alive.then(|| handle.id())
-    }
-
-    /// The handle to give out for `id`.
-    #[inline]
-    pub(super) fn handle(&self, device: usize, id: BlockId) -> BlockHandle {
-        BlockHandle::new(device, self[id].generation, id)
     }
 
     /// All blocks that exist.
@@ -186,12 +165,13 @@ impl IndexMut<BlockId> for Blocks {
 pub struct BlockHandle(u64);
 
 impl BlockHandle {
-    const GENERATION_MASK: u32 = (1 << 20) - 1;
+    pub(super) const GENERATION_BITS: u32 = 20;
+    pub(super) const GENERATION_MASK: u32 = (1 << Self::GENERATION_BITS) - 1;
     /// Devices a handle can name.
     pub(super) const MAX_DEVICES: usize = (1 << 12) - 1;
 
     #[inline]
-    fn new(device: usize, generation: u32, id: BlockId) -> Self {
+    pub(super) fn new(device: usize, generation: u32, id: BlockId) -> Self {
         let generation = u64::from(generation & Self::GENERATION_MASK);
         Self((device as u64 + 1) << 52 | generation << 32 | u64::from(id))
     }
@@ -215,12 +195,12 @@ impl BlockHandle {
     }
 
     #[inline]
-    fn generation(self) -> u32 {
+    pub(super) fn generation(self) -> u32 {
         (self.0 >> 32) as u32 & Self::GENERATION_MASK
     }
 
     #[inline]
-    fn id(self) -> BlockId {
+    pub(super) fn id(self) -> BlockId {
         self.0 as BlockId
     }
 }
@@ -238,16 +218,5 @@ mod tests {
         );
         assert_eq!(BlockHandle::from_bits(handle.to_bits()), Some(handle));
         assert_eq!(BlockHandle::from_bits(0), None);
-    }
-
-    #[test]
-    fn a_freed_handle_does_not_resolve() {
-        let mut blocks = Blocks::default();
-        let id = blocks.insert(Block::free(0, 512, (0, 0), PoolKind::Small));
-        blocks[id].state = State::Allocated;
-        let handle = blocks.handle(0, id);
-        assert_eq!(blocks.resolve(handle), Some(id));
-        blocks[id].generation += 1;
-        assert_eq!(blocks.resolve(handle), None);
     }
 }

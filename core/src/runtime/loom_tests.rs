@@ -11,7 +11,7 @@ use std::sync::Arc;
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use super::sync::{AtomicU64, Mutex, Ordering};
+use super::sync::{set_thread_number, AtomicU64, Mutex, Ordering};
 use super::*;
 use crate::error::Error;
 
@@ -220,6 +220,63 @@ fn freeing_twice_at_once_frees_once() {
         let other = {
             let allocator = Arc::clone(&allocator);
             thread::spawn(move || allocator.free(block).is_ok())
+        };
+        let here = allocator.free(block).is_ok();
+        assert!(here ^ other.join().expect("no panic"));
+        assert_eq!(allocator.stats(0).expect("stats").allocation.all.freed, 1);
+    });
+}
+
+/// The same by magazines: of two threads that contend one frees the block into its own, and it serves the other only
+/// when the books are brought up to date.
+#[test]
+fn a_magazine_hands_memory_over() {
+    loom::model(|| {
+        let (allocator, _) = FakeVendor::allocator();
+        let allocator = Arc::new(allocator);
+        let memory = Arc::new(Memory(UnsafeCell::new(0)));
+        allocator.contend(0);
+        let block = take(&allocator).expect("the first block");
+        memory.write(1);
+        let other = {
+            let (allocator, memory) = (Arc::clone(&allocator), Arc::clone(&memory));
+            thread::spawn(move || {
+                set_thread_number(1);
+                allocator.contend(0);
+                memory.write(2);
+                allocator.free(block).expect("allocated");
+                if let Some(block) = take(&allocator) {
+                    memory.write(4);
+                    allocator.free(block).expect("allocated");
+                }
+            })
+        };
+        if let Some(block) = take(&allocator) {
+            memory.write(3);
+            allocator.free(block).expect("allocated");
+        }
+        other.join().expect("no panic");
+        let allocation = allocator.stats(0).expect("stats").allocation.all;
+        assert_eq!(allocation.current, 0);
+        assert_eq!(allocation.allocated, allocation.freed);
+    });
+}
+
+/// Two threads free one block at once, into their magazines: one call succeeds.
+#[test]
+fn freeing_twice_at_once_into_magazines_frees_once() {
+    loom::model(|| {
+        let (allocator, _) = FakeVendor::allocator();
+        let allocator = Arc::new(allocator);
+        allocator.contend(0);
+        let block = take(&allocator).expect("the first block");
+        let other = {
+            let allocator = Arc::clone(&allocator);
+            thread::spawn(move || {
+                set_thread_number(1);
+                allocator.contend(0);
+                allocator.free(block).is_ok()
+            })
         };
         let here = allocator.free(block).is_ok();
         assert!(here ^ other.join().expect("no panic"));

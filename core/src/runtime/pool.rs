@@ -7,11 +7,15 @@
 //! A *shelf* is a place for such bins. Shelves below [`MAX_STREAMS`] are those of the streams. The memory of graphs has shelves
 //! of its own (see [`super::graph_memory`]), so that nothing else gets what a graph will use again.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
 
 use super::bins::Bins;
 use super::block::{Block, BlockHandle, BlockId, Blocks, PoolKind, Shelf, State, NONE};
 use super::graph_memory::Shelves;
+use super::leases::{Leases, Wanted};
+use super::magazines::Magazines;
 use super::stats::Tallies;
 use super::streams::MAX_STREAMS;
 
@@ -79,6 +83,7 @@ pub(super) enum Release {
 pub(super) struct Pool {
     device: usize,
     pub(super) blocks: Blocks,
+    leases: Arc<Leases>,
     pub(super) tallies: Tallies,
     /// Indexed by shelf; made when a shelf first allocates.
     bins: Vec<Option<Box<[Bins; 2]>>>,
@@ -87,10 +92,11 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(device: usize) -> Self {
+    pub(super) fn new(device: usize, leases: Arc<Leases>) -> Self {
         Self {
             device,
             blocks: Blocks::default(),
+            leases,
             tallies: Tallies::default(),
             bins: (0..MAX_STREAMS).map(|_| None).collect(),
             shelves: Shelves::default(),
@@ -98,13 +104,14 @@ impl Pool {
     }
 
     /// Takes a free block of at least `size` bytes from the bins of `shelf`, if there is one. The shelf of a stream has its
-    /// number.
+    /// number. A magazine may keep the block for what is `wanted`.
     #[inline]
     pub(super) fn take(
         &mut self,
         shelf: u64,
         size: usize,
         requested: usize,
+        wanted: Option<Wanted>,
     ) -> Option<(usize, BlockHandle)> {
         let kind = kind_of(size);
         let bins = self.bins.get_mut(usize::try_from(shelf).ok()?)?.as_mut()?;
@@ -148,7 +155,9 @@ impl Pool {
         tallies.active.add(kind, 1);
         tallies.active_bytes.add(kind, size);
         tallies.requested_bytes.add(kind, requested);
-        Some((block.address, blocks.handle(self.device, id)))
+        let address = block.address;
+        let generation = self.leases.grant(id, address, wanted);
+        Some((address, BlockHandle::new(self.device, generation, id)))
     }
 
     /// Adds a segment obtained from the vendor for a shelf of `stream`.
@@ -176,12 +185,39 @@ impl Pool {
     /// Frees a block on behalf of its caller.
     #[inline]
     pub(super) fn release(&mut self, handle: BlockHandle) -> Result<Release> {
-        let id = self
-            .blocks
-            .resolve(handle)
-            .ok_or_else(|| not_allocated("mem_free"))?;
+        if !self.leases.end(handle) {
+            return Err(not_allocated("mem_free"));
+        }
+        Ok(self.give_up(handle.id()))
+    }
+
+    /// Brings the books up to date with the magazines.
+    #[cold]
+    pub(super) fn collect(&mut self, magazines: &Magazines) {
+        let reuses = magazines.collect(|id| self.settle(id));
+        let tallies = &mut self.tallies;
+        for (tally, amount) in [
+            (&mut tallies.allocation, reuses.count),
+            (&mut tallies.active, reuses.count),
+            (&mut tallies.allocated_bytes, reuses.bytes),
+            (&mut tallies.active_bytes, reuses.bytes),
+            (&mut tallies.requested_bytes, reuses.requested),
+        ] {
+            tally.passed(PoolKind::Small, amount);
+        }
+    }
+
+    /// Frees a block that a magazine has kept. No other stream uses it.
+    #[inline]
+    pub(super) fn settle(&mut self, id: BlockId) {
+        self.leases.unkeep(id);
+        self.give_up(id);
+    }
+
+    /// Frees a block whose lease has ended.
+    #[inline]
+    fn give_up(&mut self, id: BlockId) -> Release {
         let block = &mut self.blocks[id];
-        block.generation = block.generation.wrapping_add(1);
         let (kind, size, requested) = (block.pool, block.size, block.requested);
         block.requested = 0;
         let uses = block.uses;
@@ -192,20 +228,26 @@ impl Pool {
             let block = &mut self.blocks[id];
             block.state = State::Deferred;
             block.uses = 0;
-            return Ok(Release::InUse(id, uses));
+            return Release::InUse(id, uses);
         }
         self.reclaim(id);
-        Ok(Release::Free)
+        Release::Free
     }
 
     /// Notes that `stream` uses an allocated block. A stream needs no note for its own blocks.
     pub(super) fn record_use(&mut self, handle: BlockHandle, stream: u64) -> Result<()> {
-        let id = self.blocks.resolve(handle);
-        let id = id.ok_or_else(|| not_allocated("mem_record_stream"))?;
-        let block = &mut self.blocks[id];
-        if u64::from(block.stream) != stream {
-            block.uses |= 1 << stream;
+        let not_allocated = || not_allocated("mem_record_stream");
+        if !self.leases.holds(handle) {
+            return Err(not_allocated());
         }
+        // As long as the caller holds the block its stream stays as it is.
+        if u64::from(self.blocks[handle.id()].stream) == stream {
+            return Ok(());
+        }
+        if !self.leases.share(handle) {
+            return Err(not_allocated());
+        }
+        self.blocks[handle.id()].uses |= 1 << stream;
         Ok(())
     }
 
@@ -378,7 +420,7 @@ mod tests {
     const BASE: usize = 1 << 30;
 
     fn pool() -> Pool {
-        let mut pool = Pool::new(0);
+        let mut pool = Pool::new(0, Arc::default());
         pool.add_segment((0, 0), PoolKind::Small, BASE, SMALL_SEGMENT);
         pool
     }
@@ -421,7 +463,7 @@ mod tests {
             [2, 1, 0],
         ] {
             let mut pool = pool();
-            let held = [(); 3].map(|()| pool.take(0, 512, 500).expect("a block"));
+            let held = [(); 3].map(|()| pool.take(0, 512, 500, None).expect("a block"));
             assert_eq!(held.map(|(address, _)| address - BASE), [0, 512, 1024]);
             for i in order {
                 assert_eq!(pool.release(held[i].1).expect("allocated"), Release::Free);
@@ -435,14 +477,14 @@ mod tests {
     #[test]
     fn a_stream_does_not_take_from_another() {
         let mut pool = pool();
-        assert!(pool.take(1, 512, 512).is_none());
-        assert!(pool.take(u64::MAX, 512, 512).is_none());
+        assert!(pool.take(1, 512, 512, None).is_none());
+        assert!(pool.take(u64::MAX, 512, 512, None).is_none());
     }
 
     #[test]
     fn freeing_twice_is_refused() {
         let mut pool = pool();
-        let (_, block) = pool.take(0, 512, 512).expect("a block");
+        let (_, block) = pool.take(0, 512, 512, None).expect("a block");
         pool.release(block).expect("allocated");
         assert!(pool.release(block).is_err());
         assert!(pool.record_use(block, 1).is_err());
@@ -452,13 +494,13 @@ mod tests {
     #[test]
     fn only_whole_segments_retire() {
         let mut pool = pool();
-        let (_, block) = pool.take(0, 512, 512).expect("a block");
+        let (_, block) = pool.take(0, 512, 512, None).expect("a block");
         assert_eq!(pool.retire(None), []);
         pool.release(block).expect("allocated");
         assert_eq!(pool.retire(Some((0, PoolKind::Large))), []);
         let retired = pool.retire(Some((0, PoolKind::Small)));
         assert_eq!(retired.len(), 1);
-        assert!(pool.take(0, 512, 512).is_none());
+        assert!(pool.take(0, 512, 512, None).is_none());
         pool.restore(&retired);
         pool.validate();
         let retired = pool.retire(None);

@@ -169,6 +169,17 @@ impl Tally {
         self.pools[pool as usize].sub(amount);
     }
 
+    /// Counts what came and went between two looks.
+    pub(super) fn passed(&mut self, pool: PoolKind, amount: usize) {
+        self.pools[pool as usize].allocated += amount as i64;
+    }
+
+    /// Whether an increase would raise a peak.
+    fn would_peak(&self, pool: PoolKind, amount: usize) -> bool {
+        let (counter, amount) = (&self.pools[pool as usize], amount as i64);
+        counter.current + amount > counter.peak || self.current() + amount > self.peak
+    }
+
     #[inline]
     pub(super) fn current(&self) -> i64 {
         self.pools[0].current + self.pools[1].current
@@ -227,6 +238,19 @@ impl Tallies {
             &mut self.inactive_split_bytes,
             &mut self.requested_bytes,
         ]
+    }
+
+    /// Whether an allocation would raise a peak.
+    pub(super) fn would_peak(&self, pool: PoolKind, size: usize, requested: usize) -> bool {
+        [
+            (&self.allocation, 1),
+            (&self.active, 1),
+            (&self.allocated_bytes, size),
+            (&self.active_bytes, size),
+            (&self.requested_bytes, requested),
+        ]
+        .into_iter()
+        .any(|(tally, amount)| tally.would_peak(pool, amount))
     }
 
     pub(super) fn stats(&self) -> MemoryStats {

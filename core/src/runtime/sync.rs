@@ -21,6 +21,12 @@ mod imp {
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock()
         }
+
+        /// Takes the lock if nobody has it.
+        #[inline]
+        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock()
+        }
     }
 
     /// A condition variable for [`Mutex`].
@@ -49,10 +55,34 @@ mod imp {
             self.0.notify_all();
         }
     }
+
+    /// The number at an address, which others change too.
+    ///
+    /// # Safety
+    /// The address is that of an aligned number that lives as long as the process, and that all use as an atomic one alone.
+    pub unsafe fn number_at(address: *mut u64) -> &'static AtomicU64 {
+        // SAFETY: the caller's promise.
+        unsafe { AtomicU64::from_ptr(address) }
+    }
+
+    /// The number of this thread, counted from 0 as threads first ask.
+    #[inline]
+    pub fn thread_number() -> usize {
+        thread_local! {
+            static NUMBER: usize = {
+                static NEXT: AtomicU64 = AtomicU64::new(0);
+                NEXT.fetch_add(1, Ordering::Relaxed) as usize
+            };
+        }
+        // In the last moments of a thread its number is gone, and any magazine will do.
+        NUMBER.try_with(|number| *number).unwrap_or(0)
+    }
 }
 
 #[cfg(loom)]
 mod imp {
+    use std::cell::Cell;
+
     pub use loom::sync::atomic::{AtomicU64, Ordering};
     pub use loom::sync::MutexGuard;
 
@@ -69,6 +99,11 @@ mod imp {
         /// Takes the lock.
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(|error| error.into_inner())
+        }
+
+        /// Takes the lock if nobody has it.
+        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
         }
     }
 
@@ -99,6 +134,30 @@ mod imp {
             self.0.notify_all();
         }
     }
+
+    /// No model opens a vendor's library, which alone shares numbers.
+    ///
+    /// # Safety
+    /// None is needed.
+    pub unsafe fn number_at(_: *mut u64) -> &'static AtomicU64 {
+        unreachable!("loom does not see numbers that others change")
+    }
+
+    loom::thread_local! {
+        static NUMBER: Cell<Option<usize>> = Cell::new(None);
+    }
+
+    /// The number of this thread: that of the model is 0, others get the one that [`set_thread_number`] gave.
+    pub fn thread_number() -> usize {
+        NUMBER.with(|number| number.get().unwrap_or(0))
+    }
+
+    /// Numbers this thread of a model.
+    pub fn set_thread_number(to: usize) {
+        NUMBER.with(|number| number.set(Some(to)));
+    }
 }
 
-pub use imp::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+#[cfg(all(test, loom))]
+pub use imp::set_thread_number;
+pub use imp::{number_at, thread_number, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};

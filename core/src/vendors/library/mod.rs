@@ -9,7 +9,6 @@
 mod description;
 mod elf;
 mod event;
-#[cfg(not(loom))]
 pub mod export;
 mod graph;
 mod host;
@@ -25,7 +24,6 @@ mod text;
 mod types;
 mod vendor;
 
-#[cfg(not(loom))]
 pub use export::{entry, Export, Table};
 pub(crate) use host::mute;
 pub use host::{takes, versions_taken};

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 use std::ptr::NonNull;
 
 use crate::error::{Error, Result};
-use crate::runtime::sync::AtomicU64;
+use crate::runtime::sync::number_at;
 use crate::runtime::DeviceProperties;
 
 use super::super::types::*;
@@ -36,7 +36,7 @@ pub(super) unsafe extern "C" fn open<E: Export>(
             Box::leak(Box::default())
         } else {
             // SAFETY: an aligned number that lives as long as the process, and that is used as an atomic one alone.
-            unsafe { AtomicU64::from_ptr(pending) }
+            unsafe { number_at(pending) }
         };
         let instance = Instance {
             vendor: E::open(pending)?,

@@ -1,0 +1,215 @@
+//! Freed blocks that threads keep while they contend for the lock of a device.
+//!
+//! A thread that finds the lock taken uses its magazine for a while: a few small blocks that it freed, for requests of
+//! the same stream and size. The device's books go on counting a kept block as allocated, so nothing changes there when
+//! it is freed and used again. They stay exact because whoever looks at them, needs memory from the vendor, or is about
+//! to raise a peak, takes all kept blocks back first ([`Magazines::collect`]).
+//!
+//! Without contention no magazine is used, and the device's lock orders everything.
+
+use super::block::BlockId;
+use super::leases::{Kept, Wanted};
+use super::sync::{thread_number, AtomicU64, Mutex, Ordering};
+
+/// Threads beyond this number share magazines.
+const MAGAZINES: usize = if cfg!(loom) { 2 } else { 32 };
+/// Blocks in a magazine.
+const ROOM: usize = 16;
+/// Calls for which a thread uses its magazine after it found the lock taken.
+const PATIENCE: u64 = if cfg!(loom) { 3 } else { 4096 };
+
+/// Reuses of kept blocks since the books were last brought up to date.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reuses {
+    pub(super) count: usize,
+    /// Bytes of the blocks.
+    pub(super) bytes: usize,
+    /// Bytes asked for.
+    pub(super) requested: usize,
+}
+
+#[derive(Debug, Default)]
+struct Contents {
+    /// The one freed last comes last.
+    kept: Vec<Kept>,
+    reuses: Reuses,
+}
+
+/// The magazine of a thread, on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Magazine {
+    /// Calls for which it is still used.
+    calls: AtomicU64,
+    /// Whether the books are behind.
+    behind: AtomicU64,
+    contents: Mutex<Contents>,
+}
+
+impl Magazine {
+    /// Whether the thread shall ask the magazine before it asks for the lock.
+    #[inline]
+    pub(super) fn is_used(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) != 0
+    }
+
+    /// The lock was taken by another thread.
+    #[cold]
+    pub(super) fn contended(&self) {
+        self.calls.store(PATIENCE, Ordering::Relaxed);
+    }
+
+    /// Whether the books are behind.
+    #[inline]
+    pub(super) fn is_behind(&self) -> bool {
+        self.behind.load(Ordering::Relaxed) != 0
+    }
+
+    /// A kept block for the request, whose blocks have `size` bytes.
+    #[inline]
+    pub(super) fn take(&self, wanted: Wanted, size: usize) -> Option<Kept> {
+        let mut contents = self.contents.lock();
+        let calls = self.calls.load(Ordering::Relaxed);
+        self.calls.store(calls.saturating_sub(1), Ordering::Relaxed);
+        let at = contents
+            .kept
+            .iter()
+            .rposition(|kept| kept.wanted == wanted)?;
+        let kept = contents.kept.remove(at);
+        contents.reuses.count += 1;
+        contents.reuses.bytes += size;
+        contents.reuses.requested += wanted.nbytes();
+        Some(kept)
+    }
+
+    /// Keeps a block. The block that has to make room for it is the device's.
+    #[inline]
+    fn put(&self, kept: Kept) -> Option<Kept> {
+        let mut contents = self.contents.lock();
+        let oldest = (contents.kept.len() == ROOM).then(|| contents.kept.remove(0));
+        contents.kept.push(kept);
+        self.behind.store(1, Ordering::Relaxed);
+        oldest
+    }
+
+    /// Empties the magazine.
+    fn collect(&self, mut settle: impl FnMut(BlockId)) -> Reuses {
+        let mut contents = self.contents.lock();
+        self.behind.store(0, Ordering::Relaxed);
+        contents.kept.drain(..).for_each(|kept| settle(kept.id));
+        std::mem::take(&mut contents.reuses)
+    }
+}
+
+/// The magazines of one device.
+#[derive(Debug)]
+pub(super) struct Magazines {
+    all: Box<[Magazine]>,
+    /// Whether the books may be behind.
+    behind: AtomicU64,
+}
+
+impl Magazines {
+    pub(super) fn new() -> Self {
+        Self {
+            all: (0..MAGAZINES).map(|_| Magazine::default()).collect(),
+            behind: AtomicU64::new(0),
+        }
+    }
+
+    /// The magazine of this thread.
+    #[inline]
+    pub(super) fn mine(&self) -> &Magazine {
+        &self.all[thread_number() % MAGAZINES]
+    }
+
+    /// Keeps a block in the magazine of this thread. The block that has to make room for it is the device's.
+    #[inline]
+    pub(super) fn put(&self, kept: Kept) -> Option<Kept> {
+        let oldest = self.mine().put(kept);
+        if self.behind.load(Ordering::Relaxed) == 0 {
+            self.behind.store(1, Ordering::Release);
+        }
+        oldest
+    }
+
+    /// Whether the books may be behind.
+    #[inline]
+    pub(super) fn are_behind(&self) -> bool {
+        self.behind.load(Ordering::Acquire) != 0
+    }
+
+    /// Empties all magazines: `settle` gets the blocks. To be called with the device's lock held.
+    #[cold]
+    pub(super) fn collect(&self, mut settle: impl FnMut(BlockId)) -> Reuses {
+        // Before the magazines are looked at: who puts a block into one afterwards says so again.
+        self.behind.store(0, Ordering::Release);
+        let mut reuses = Reuses::default();
+        for magazine in self.all.iter().filter(|one| one.is_behind()) {
+            let of_one = magazine.collect(&mut settle);
+            reuses.count += of_one.count;
+            reuses.bytes += of_one.bytes;
+            reuses.requested += of_one.requested;
+        }
+        reuses
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn kept(id: BlockId, nbytes: usize) -> Kept {
+        let wanted = Wanted::new(0, nbytes).expect("small");
+        Kept {
+            id,
+            address: id as usize * 512,
+            wanted,
+        }
+    }
+
+    #[test]
+    fn the_last_one_freed_comes_first() {
+        let magazines = Magazines::new();
+        for (id, nbytes) in [(1, 8), (2, 8), (3, 600)] {
+            assert_eq!(magazines.put(kept(id, nbytes)), None);
+        }
+        let mine = magazines.mine();
+        let wanted = Wanted::new(0, 8).expect("small");
+        assert_eq!(mine.take(wanted, 512), Some(kept(2, 8)));
+        assert_eq!(mine.take(wanted, 512), Some(kept(1, 8)));
+        assert_eq!(mine.take(wanted, 512), None);
+        assert_eq!(mine.take(Wanted::new(1, 600).expect("small"), 1024), None);
+        let mut settled = Vec::new();
+        let reuses = magazines.collect(|id| settled.push(id));
+        assert_eq!(settled, [3]);
+        assert_eq!(
+            (reuses.count, reuses.bytes, reuses.requested),
+            (2, 1024, 16)
+        );
+        assert!(!magazines.are_behind());
+        assert_eq!(magazines.collect(|_| unreachable!()), Reuses::default());
+    }
+
+    #[test]
+    fn the_oldest_makes_room() {
+        let magazines = Magazines::new();
+        let room = ROOM as BlockId;
+        (0..room).for_each(|id| assert_eq!(magazines.put(kept(id, 8)), None));
+        assert_eq!(magazines.put(kept(room, 8)), Some(kept(0, 8)));
+        assert!(magazines.are_behind());
+    }
+
+    #[test]
+    fn a_magazine_is_used_for_a_while() {
+        let magazines = Magazines::new();
+        let mine = magazines.mine();
+        assert!(!mine.is_used());
+        mine.contended();
+        for _ in 0..PATIENCE {
+            assert!(mine.is_used());
+            mine.take(Wanted::new(0, 8).expect("small"), 512);
+        }
+        assert!(!mine.is_used());
+    }
+}
