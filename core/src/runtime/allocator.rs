@@ -1,7 +1,7 @@
 //! The caching allocator: it keeps freed device memory for the next allocation instead of returning it to the vendor.
 //!
-//! One short lock per device guards its [`Pool`] and its statistics, which are therefore exact. Threads that
-//! contend for it keep small blocks for themselves for a while (see [`super::magazines`]). The
+//! One short lock per device guards its [`Pool`] and its statistics, which are therefore exact. Before the pool a thread
+//! asks its own magazine, which has the small blocks that it freed last (see [`super::magazines`]). The
 //! vendor is only called when the cache has no block. No lock is held while waiting for a device,
 //! because work running on a stream may itself free memory.
 
@@ -93,40 +93,20 @@ impl Device {
         state
     }
 
-    /// A block from the magazine of this thread, if it uses one.
+    /// A block from the magazine of this thread.
     #[inline]
     fn take_kept(&self, index: usize, request: &Request) -> Option<Result<Allocation>> {
-        let magazine = self.magazines.mine();
-        if !magazine.is_used() || self.captures.load(Ordering::Acquire) != 0 {
+        let wanted = request.wanted()?;
+        if self.captures.load(Ordering::Acquire) != 0 {
             return None;
         }
-        let kept = magazine.take(request.wanted()?, request.size)?;
+        let kept = self.magazines.mine().take(wanted, request.size)?;
         let generation = self.leases.grant_again(kept.id);
         let block = BlockHandle::new(index, generation, kept.id);
         Some(allocation(kept.address, block))
     }
 
-    /// The state; a thread that finds it taken turns to its magazine.
-    #[inline]
-    fn lock(&self) -> MutexGuard<'_, DeviceState> {
-        let magazine = self.magazines.mine();
-        if magazine.is_used() {
-            return self.state.lock();
-        }
-        let mut state = match self.state.try_lock() {
-            Some(state) => state,
-            None => {
-                magazine.contended();
-                self.state.lock()
-            }
-        };
-        if magazine.is_behind() {
-            self.collect(&mut state); // it is no longer used
-        }
-        state
-    }
-
-    /// Puts a block into the magazine of this thread, if it uses one and the block is for magazines.
+    /// Puts a block into the magazine of this thread, if it is for magazines.
     #[inline]
     fn keep(&self, block: BlockHandle) -> bool {
         if self.captures.load(Ordering::Acquire) != 0 {
@@ -211,7 +191,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
             return kept.map(Some);
         }
         {
-            let mut state = of_device.lock();
+            let mut state = of_device.state.lock();
             if !state.deferred.is_empty() {
                 state.poll(&self.streams, device);
             }
@@ -300,10 +280,10 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
     pub fn free(&self, block: BlockHandle) -> Result<()> {
         let device = block.device();
         let of_device = self.device(device)?;
-        if of_device.magazines.mine().is_used() && of_device.keep(block) {
+        if of_device.keep(block) {
             return Ok(());
         }
-        let mut guard = of_device.lock();
+        let mut guard = of_device.state.lock();
         let state = &mut *guard;
         match state.pool.release(block)? {
             Release::Free => {}
@@ -589,11 +569,6 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
     #[cfg(not(loom))]
     pub(super) fn vendor(&self) -> &V {
         &self.vendor
-    }
-
-    /// Has this thread use its magazine, as if it had found the lock taken.
-    pub(super) fn contend(&self, device: usize) {
-        self.devices[device].magazines.mine().contended();
     }
 
     /// The streams whose ids callers pass.

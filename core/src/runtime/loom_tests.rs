@@ -227,22 +227,20 @@ fn freeing_twice_at_once_frees_once() {
     });
 }
 
-/// The same by magazines: of two threads that contend one frees the block into its own, and it serves the other only
-/// when the books are brought up to date.
+/// The same with two magazines: what a thread has freed into its own serves the other one only when the books are
+/// brought up to date.
 #[test]
 fn a_magazine_hands_memory_over() {
     loom::model(|| {
         let (allocator, _) = FakeVendor::allocator();
         let allocator = Arc::new(allocator);
         let memory = Arc::new(Memory(UnsafeCell::new(0)));
-        allocator.contend(0);
         let block = take(&allocator).expect("the first block");
         memory.write(1);
         let other = {
             let (allocator, memory) = (Arc::clone(&allocator), Arc::clone(&memory));
             thread::spawn(move || {
                 set_thread_number(1);
-                allocator.contend(0);
                 memory.write(2);
                 allocator.free(block).expect("allocated");
                 if let Some(block) = take(&allocator) {
@@ -268,13 +266,11 @@ fn freeing_twice_at_once_into_magazines_frees_once() {
     loom::model(|| {
         let (allocator, _) = FakeVendor::allocator();
         let allocator = Arc::new(allocator);
-        allocator.contend(0);
         let block = take(&allocator).expect("the first block");
         let other = {
             let allocator = Arc::clone(&allocator);
             thread::spawn(move || {
                 set_thread_number(1);
-                allocator.contend(0);
                 allocator.free(block).is_ok()
             })
         };

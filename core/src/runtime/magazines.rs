@@ -1,11 +1,9 @@
-//! Freed blocks that threads keep while they contend for the lock of a device.
+//! Freed blocks that threads keep for themselves: an allocation and its free without the lock of the device.
 //!
-//! A thread that finds the lock taken uses its magazine for a while: a few small blocks that it freed, for requests of
-//! the same stream and size. The device's books go on counting a kept block as allocated, so nothing changes there when
-//! it is freed and used again. They stay exact because whoever looks at them, needs memory from the vendor, or is about
-//! to raise a peak, takes all kept blocks back first ([`Magazines::collect`]).
-//!
-//! Without contention no magazine is used, and the device's lock orders everything.
+//! A magazine has a few small blocks that its thread freed last, for requests of the same stream and size. The device's
+//! books go on counting a kept block as allocated, so nothing changes there when it is freed and used again. They stay
+//! exact because whoever looks at them, needs memory from the vendor, or is about to raise a peak, takes all kept blocks
+//! back first ([`Magazines::collect`]).
 
 use super::block::BlockId;
 use super::leases::{Kept, Wanted};
@@ -15,8 +13,6 @@ use super::sync::{thread_number, AtomicU64, Mutex, Ordering};
 const MAGAZINES: usize = if cfg!(loom) { 2 } else { 32 };
 /// Blocks in a magazine.
 const ROOM: usize = 16;
-/// Calls for which a thread uses its magazine after it found the lock taken.
-const PATIENCE: u64 = if cfg!(loom) { 3 } else { 4096 };
 
 /// Reuses of kept blocks since the books were last brought up to date.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -39,38 +35,25 @@ struct Contents {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Magazine {
-    /// Calls for which it is still used.
-    calls: AtomicU64,
     /// Whether the books are behind.
     behind: AtomicU64,
     contents: Mutex<Contents>,
 }
 
 impl Magazine {
-    /// Whether the thread shall ask the magazine before it asks for the lock.
-    #[inline]
-    pub(super) fn is_used(&self) -> bool {
-        self.calls.load(Ordering::Relaxed) != 0
-    }
-
-    /// The lock was taken by another thread.
-    #[cold]
-    pub(super) fn contended(&self) {
-        self.calls.store(PATIENCE, Ordering::Relaxed);
-    }
-
     /// Whether the books are behind.
     #[inline]
-    pub(super) fn is_behind(&self) -> bool {
+    fn is_behind(&self) -> bool {
         self.behind.load(Ordering::Relaxed) != 0
     }
 
     /// A kept block for the request, whose blocks have `size` bytes.
     #[inline]
     pub(super) fn take(&self, wanted: Wanted, size: usize) -> Option<Kept> {
+        if !self.is_behind() {
+            return None; // nothing was put into it
+        }
         let mut contents = self.contents.lock();
-        let calls = self.calls.load(Ordering::Relaxed);
-        self.calls.store(calls.saturating_sub(1), Ordering::Relaxed);
         let at = contents
             .kept
             .iter()
@@ -198,18 +181,5 @@ mod tests {
         (0..room).for_each(|id| assert_eq!(magazines.put(kept(id, 8)), None));
         assert_eq!(magazines.put(kept(room, 8)), Some(kept(0, 8)));
         assert!(magazines.are_behind());
-    }
-
-    #[test]
-    fn a_magazine_is_used_for_a_while() {
-        let magazines = Magazines::new();
-        let mine = magazines.mine();
-        assert!(!mine.is_used());
-        mine.contended();
-        for _ in 0..PATIENCE {
-            assert!(mine.is_used());
-            mine.take(Wanted::new(0, 8).expect("small"), 512);
-        }
-        assert!(!mine.is_used());
     }
 }

@@ -21,12 +21,6 @@ mod imp {
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock()
         }
-
-        /// Takes the lock if nobody has it.
-        #[inline]
-        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            self.0.try_lock()
-        }
     }
 
     /// A condition variable for [`Mutex`].
@@ -99,11 +93,6 @@ mod imp {
         /// Takes the lock.
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(|error| error.into_inner())
-        }
-
-        /// Takes the lock if nobody has it.
-        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            self.0.try_lock().ok()
         }
     }
 
