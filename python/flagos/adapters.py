@@ -18,14 +18,14 @@ the function of a command, or into the process that a check starts.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import Distribution, EntryPoint
 
 COMMANDS = "flagos.commands"
 CHECKS = "flagos.doctor.checks"
@@ -58,15 +58,33 @@ class Contribution:
 
 def contributions(group: str) -> list[Contribution]:
     """The entry points of a group: published adapters in their order, then other adapters by name."""
-    from importlib import metadata  # takes as long as everything else that `flagos env` imports
 
     order = {adapter.distribution: place for place, adapter in enumerate(published())}
     found = [
         Contribution(entry.name, entry.dist.name if entry.dist else entry.value, entry)
-        for entry in metadata.entry_points(group=group)
+        for distribution in _declaring(group)
+        for entry in distribution.entry_points.select(group=group)
     ]
     found.sort(key=lambda one: (order.get(one.distribution, len(order)), one.distribution))
     return found
+
+
+def _declaring(group: str) -> Iterator[Distribution]:
+    """The distributions with entry points of a group; of two with one name, that which is imported.
+
+    `metadata.entry_points` parses those of all distributions, which takes a fifth of the time of importing torch_fl.
+    """
+    from importlib import metadata
+
+    names = set()
+    for distribution in metadata.distributions():
+        if group not in (distribution.read_text("entry_points.txt") or ""):
+            continue
+        if not (name := distribution.name):
+            yield distribution  # its metadata is broken, its entry points are not
+        elif name not in names:
+            names.add(name)
+            yield metadata.distribution(name)
 
 
 @dataclass(frozen=True)

@@ -137,30 +137,57 @@ bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c
   return has_kernel(op, native_key);
 }
 
+struct Operator {
+  c10::OperatorHandle handle;
+  std::string name; // with its namespace and overload
+};
+
+// The operators of the namespaces that are served, by torch's own order.
+const std::vector<Operator>& torch_operators() {
+  static const std::vector<Operator>& operators = *[] {
+    auto* found = new std::vector<Operator>;
+    auto& dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+      if (name.name.rfind("aten::", 0) != 0 && name.name.rfind("quantized::", 0) != 0) {
+        continue;
+      }
+      if (const auto handle = dispatcher.findSchema(name)) {
+        found->push_back({*handle, c10::toString(name)});
+      }
+    }
+    return found;
+  }();
+  return operators;
+}
+
+// As torch::Library::impl for one name after the other, which would parse each of two thousand names: half of the time
+// that registering takes.
+void implement(const Operator& op, c10::DispatchKey key, c10::KernelFunction kernel) {
+  static auto* kept = new std::vector<c10::RegistrationHandleRAII>; // for the life of the process
+  kept->push_back(
+      c10::Dispatcher::singleton().registerImpl(
+          op.handle.operator_name(), key, std::move(kernel), std::nullopt, nullptr, "registered by torch_fl"));
+}
+
 // Registers the boxed kernel for every operator of a namespace that `native_key` serves and that has no kernel yet.
 void register_boxed(const std::string& name_space, c10::DispatchKey key, c10::DispatchKey native_key) {
-  auto* library = new torch::Library(torch::Library::IMPL, name_space, key, __FILE__, __LINE__);
-  auto& dispatcher = c10::Dispatcher::singleton();
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    if (name.name.rfind(name_space + "::", 0) != 0) {
+  std::vector<std::string>& registered = registered_ops();
+  for (const Operator& op : torch_operators()) {
+    if (op.name.compare(0, name_space.size() + 2, name_space + "::") != 0 || op.handle.hasKernelForDispatchKey(key) ||
+        !has_native_kernel(op.handle, op.name, native_key)) {
       continue;
     }
-    const auto op = dispatcher.findSchema(name);
-    const std::string full = c10::toString(name);
-    if (!op.has_value() || op->hasKernelForDispatchKey(key) || !has_native_kernel(*op, full, native_key)) {
-      continue;
-    }
-    library->impl(
-        full.c_str(),
-        native->by_copies ? library_kernel(*op, native_key)
-                          : torch::CppFunction::makeFromBoxedFunctor(
-                                std::make_unique<BoxedKernel>(*op, c10::DispatchKeySet(native_key))));
+    implement(
+        op,
+        key,
+        native->by_copies ? library_kernel(op.handle, native_key)
+                          : c10::KernelFunction::makeFromBoxedFunctor(
+                                std::make_unique<BoxedKernel>(op.handle, c10::DispatchKeySet(native_key))));
     // The plan knows the operators for other tensors than dense ones by their slots, but not that no library serves
     // them.
-    std::vector<std::string>& registered = registered_ops();
     if (key == c10::DispatchKey::PrivateUse1 ||
-        (native->by_copies && std::find(registered.begin(), registered.end(), full) == registered.end())) {
-      registered.push_back(full);
+        (native->by_copies && std::find(registered.begin(), registered.end(), op.name) == registered.end())) {
+      registered.push_back(op.name);
     }
   }
 }
@@ -189,7 +216,11 @@ void register_operators() {
   // Quantized operators that take dense tensors, and parameters packed in an object, are dispatched as dense.
   register_boxed("quantized", c10::DispatchKey::PrivateUse1, native->dense);
   register_boxed("quantized", c10::DispatchKey::QuantizedPrivateUse1, native->quantized);
+}
 
+// For operators that others register, before or after. torch looks through all of its operators for this, a sixth of
+// the time of importing torch_fl; without a tensor on the device there is no call.
+void register_fallback() {
   auto* fallback = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback>());
 }
@@ -233,6 +264,7 @@ void register_all(const FlagosApi* api) {
   register_library();
   register_autocast();
   register_operators();
+  at_first_use = &register_fallback;
   registered = true;
 }
 
@@ -275,6 +307,18 @@ void flagos_shim_each_op(FlagosVisitOp visit, void* context) {
   const auto& names = flagos::registered_ops();
   for (size_t i = 0; i < names.size(); ++i) {
     visit(names[i].c_str(), flagos::why_not_natively(i), flagos::runs_on_cpu_too(i) ? 1 : 0, context);
+  }
+}
+
+void flagos_shim_each_composite(FlagosVisitComposite visit, void* context) {
+  using c10::DispatchKey;
+  for (const auto& [op, name] : flagos::torch_operators()) {
+    if (!op.hasKernelForDispatchKey(DispatchKey::PrivateUse1) &&
+        (op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) ||
+         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional))) {
+      visit(name.c_str(), context);
+    }
   }
 }
 

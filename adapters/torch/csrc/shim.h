@@ -36,6 +36,12 @@ typedef void (*FlagosVisitOp)(const char* name, const char* why_not, int on_cpu_
 /* Calls `visit` with every operator that runs on flagos. */
 void flagos_shim_each_op(FlagosVisitOp visit, void* context);
 
+typedef void (*FlagosVisitComposite)(const char* name, void* context);
+
+/* Calls `visit` with every operator that has no kernel on flagos for strided tensors and that torch composes of other
+   operators. Some have a kernel for nested or quantized tensors, but a route cannot name such a kernel alone. */
+void flagos_shim_each_composite(FlagosVisitComposite visit, void* context);
+
 /* The version of the torch headers this was built with, as in torch.__version__ without the local part. */
 const char* flagos_shim_torch_version(void);
 

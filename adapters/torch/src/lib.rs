@@ -23,6 +23,10 @@ mod shim {
             visit: extern "C" fn(*const c_char, *const c_char, i32, *mut c_void),
             context: *mut c_void,
         );
+        pub fn flagos_shim_each_composite(
+            visit: extern "C" fn(*const c_char, *mut c_void),
+            context: *mut c_void,
+        );
         pub fn flagos_shim_torch_version() -> *const c_char;
         pub fn flagos_shim_free(message: *mut c_char);
     }
@@ -165,6 +169,23 @@ fn registered_ops() -> Vec<RegisteredOp> {
     ops
 }
 
+extern "C" fn push_name(name: *const c_char, context: *mut c_void) {
+    // SAFETY: `context` is the Vec of `composite_ops`.
+    let names = unsafe { &mut *context.cast::<Vec<String>>() };
+    // SAFETY: the shim gives a NUL-terminated string.
+    let name = unsafe { CStr::from_ptr(name) };
+    names.push(name.to_string_lossy().into_owned());
+}
+
+/// Operators without a kernel on flagos for strided tensors, which torch composes of other operators.
+#[pyfunction]
+fn composite_ops() -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    // SAFETY: `push_name` gets back the pointer to `names`, which outlives the call.
+    unsafe { shim::flagos_shim_each_composite(push_name, (&raw mut names).cast()) };
+    names
+}
+
 /// The version of torch this module was compiled against.
 #[pyfunction]
 fn torch_version() -> String {
@@ -182,6 +203,7 @@ fn _C(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(watch_device_names, module)?)?;
     module.add_function(wrap_pyfunction!(open_comm, module)?)?;
     module.add_function(wrap_pyfunction!(registered_ops, module)?)?;
+    module.add_function(wrap_pyfunction!(composite_ops, module)?)?;
     module.add_function(wrap_pyfunction!(torch_version, module)?)?;
     Ok(())
 }

@@ -109,6 +109,14 @@ at::Tensor unsafe_view(const at::Tensor& self, at::IntArrayRef size) {
   return at::native::_unsafe_view(self, size);
 }
 
+// torch's own condition for two tensors of built-in devices: the same kind of TensorImpl. torch answers no for others.
+// `Module.to` then makes new parameters, one for each place where a tied parameter appears, in which an optimizer that
+// was built before the move has no part.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  Slot<at::_ops::_has_compatible_shallow_copy_type>::enter();
+  return self.layout() == from.layout() && !self.is_meta() && !from.is_meta();
+}
+
 at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64_t step) {
   Slot<at::_ops::unfold>::enter();
   return at::native::unfold(self, dimension, size, step);
@@ -125,6 +133,7 @@ void register_factories_and_views(Registrar& registrar) {
   registrar.kernel<at::_ops::_reshape_alias>(TORCH_FN(reshape_alias));
   registrar.kernel<at::_ops::_unsafe_view>(TORCH_FN(unsafe_view));
   registrar.kernel<at::_ops::unfold>(TORCH_FN(unfold));
+  registrar.composite<at::_ops::_has_compatible_shallow_copy_type>(TORCH_FN(has_compatible_shallow_copy_type));
 }
 
 } // namespace flagos

@@ -4,10 +4,13 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
+#include <mutex>
+
 namespace flagos {
 
 const Native* native = nullptr;
 bool device_open = false;
+void (*at_first_use)() = nullptr;
 
 c10::DeviceIndex Native::device_count() const noexcept {
   return static_cast<c10::DeviceIndex>(core->device_count());
@@ -40,6 +43,8 @@ bool Native::is_capturing(c10::DeviceIndex /*device*/) const {
 void open_native_device() {
   check(core->init());
   native->open();
+  static std::once_flag used;
+  std::call_once(used, at_first_use);
   __atomic_store_n(&device_open, true, __ATOMIC_RELEASE);
 }
 

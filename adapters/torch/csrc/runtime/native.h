@@ -120,6 +120,9 @@ void open_native_device();
 void open_device_slowly();
 extern bool device_open;
 
+// Called once, when the device is opened: for what takes time and nobody needs who does not use the device.
+extern void (*at_first_use)();
+
 // Opens the device at its first use.
 inline void open_device() {
   if (C10_UNLIKELY(!__atomic_load_n(&device_open, __ATOMIC_ACQUIRE))) {

@@ -507,8 +507,8 @@ void refuse_while_capturing(const std::string& name, const std::string& why) {
   }
 }
 
-torch::CppFunction library_kernel(const c10::OperatorHandle& op, c10::DispatchKey native_key) {
-  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LibraryKernel>(op, native_key));
+c10::KernelFunction library_kernel(const c10::OperatorHandle& op, c10::DispatchKey native_key) {
+  return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<LibraryKernel>(op, native_key));
 }
 
 const std::string* why_not_by_library(const c10::OperatorHandle& op) {

@@ -16,7 +16,7 @@ namespace flagos {
 std::unique_ptr<Native> library_native(std::string vendor);
 
 // The kernel of an operator under one dispatch key: the library's where it has one, and the CPU's under `native_key`.
-torch::CppFunction library_kernel(const c10::OperatorHandle& op, c10::DispatchKey native_key);
+c10::KernelFunction library_kernel(const c10::OperatorHandle& op, c10::DispatchKey native_key);
 
 // Why the library does not serve an operator; null if it does.
 const std::string* why_not_by_library(const c10::OperatorHandle& op);

@@ -27,5 +27,8 @@ def registered_ops() -> Sequence[tuple[str, str | None, bool]]:
     Each with whether it can also be run on copies of its arguments on the CPU.
     """
 
+def composite_ops() -> Sequence[str]:
+    """Operators that torch composes of others, without a kernel on the device for strided tensors."""
+
 def torch_version() -> str:
     """Version of torch the module was compiled against."""

@@ -48,11 +48,10 @@ def _register_or_wait() -> None:
 
     _register.require_what_is_installed()
 
-    from torch_fl import waiting
-    from torch_fl.bisect import trial
+    from torch_fl import bisect, waiting
 
-    if trial.asked():
-        from torch_fl.bisect import seeds
+    if bisect.asked():
+        from torch_fl.bisect import seeds, trial
 
         seeds.fix(trial.current().seed)
     if waiting.is_asked():

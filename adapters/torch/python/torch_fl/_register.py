@@ -109,16 +109,15 @@ def open_extension() -> None:
 
 def _register_kernels() -> None:
     from flagos import _core, plan_listeners
-    from torch_fl import _C, report
+    from torch_fl import _C, bisect, report
     from torch_fl.aten import routing
-    from torch_fl.bisect import trial
     from torch_fl.flaggems import implementations, tables
     from torch_fl.native import native
 
     _core.set_shipped_config(str(Path(__file__).with_name("backends.conf")))
     native()  # raises for a vendor that this torch cannot reach
     _C.register(_core.api_capsule())
-    if trial.asked():
+    if bisect.asked():
         from torch_fl.bisect import agent
 
         agent.start()
@@ -128,7 +127,7 @@ def _register_kernels() -> None:
         from torch_fl.flaggems import on_use
 
         on_use.install()
-    if trial.asked():
+    if bisect.asked():
         plan_listeners.published()
     if report.asked():
         from torch_fl.report import agent as observer
@@ -156,11 +155,11 @@ def _name_device() -> None:
 
     from torch_fl.integrations import on_import
     from torch_fl.native import native
-    from torch_fl.nn import data_parallel, module_moves
+    from torch_fl.nn import data_parallel
     from torch_fl.runtime import dlpack, profiler, sharing
 
     native().install()
-    for module in (data_parallel, dlpack, module_moves, profiler, sharing, on_import):
+    for module in (data_parallel, dlpack, profiler, sharing, on_import):
         module.install()
 
 

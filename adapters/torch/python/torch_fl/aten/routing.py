@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-
 import flagos
 from flagos import _core, plan_listeners
 from torch_fl import python_kernels
@@ -47,10 +45,11 @@ def declare_native_implementations() -> None:
     registered = _C.registered_ops()
     found = {name for name, why_not, _ in registered if why_not is None}
     missing = {name: why_not for name, why_not, _ in registered if why_not is not None}
+    composed = _C.composite_ops()
     for namespace in ("aten", "quantized"):
         prefix = f"{namespace}::"
         found.update(set(_core.ops(prefix)) - missing.keys())
-        composite = _composite_operators(prefix)
+        composite = {name for name in composed if name.startswith(prefix)}
         # Declared first, so that the core distinguishes their names from unknown names in routes.
         _core.declare_composite(namespace, [name.removeprefix(prefix) for name in composite])
         names = sorted(
@@ -82,28 +81,6 @@ def declare_native_implementations() -> None:
         )
     _registered = tuple(sorted(found | missing.keys()))
     plan_listeners.join(TorchListener())
-
-
-COMPOSITE_KEYS = (
-    "CompositeImplicitAutograd",
-    "CompositeExplicitAutograd",
-    "CompositeExplicitAutogradNonFunctional",
-)
-
-
-def _composite_operators(prefix: str) -> set[str]:
-    """Operators without a flagos kernel for strided tensors, which torch composes of other operators.
-
-    Some have a kernel for nested or quantized tensors, but a route cannot name such a kernel alone.
-    """
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    return {
-        name
-        for name in torch._C._dispatch_get_all_op_names()
-        if name.startswith(prefix)
-        and not has_kernel(name, "PrivateUse1")
-        and any(has_kernel(name, key) for key in COMPOSITE_KEYS)
-    }
 
 
 def explain(op: str) -> flagos.Explanation:

@@ -24,7 +24,6 @@ import torch
 
 from flagos import _core, plan_listeners
 from torch_fl import python_kernels
-from torch_fl.aten.routing import COMPOSITE_KEYS
 from torch_fl.bisect import marked, watch
 from torch_fl.bisect.trial import Trial, current
 from torch_fl.native import native
@@ -151,13 +150,20 @@ def _is_reference(candidate: dict[str, Any], reference: str) -> bool:
     return bool(candidate["kind"] == "reference")
 
 
+_COMPOSITE_KEYS = (
+    "CompositeImplicitAutograd",
+    "CompositeExplicitAutograd",
+    "CompositeExplicitAutogradNonFunctional",
+)
+
+
 def is_composed(op: str) -> bool:
     """Whether torch composes an ATen operator of others where the plan has no implementation of it."""
     if not op.startswith("aten::"):
         return False
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     own = any(one["kind"] != "flagos" for one in _core.explain(op)["candidates"])
-    return not own and any(has_kernel(op, key) for key in COMPOSITE_KEYS)
+    return not own and any(has_kernel(op, key) for key in _COMPOSITE_KEYS)
 
 
 def _is_random(op: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-VARIABLE = "FLAGOS_BISECT"
+from torch_fl.bisect import VARIABLE
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,6 @@ class Trial:
     atol: float | None
     seed: int
     watch: Watch | None
-
-
-def asked() -> bool:
-    """Whether this process belongs to a run of `flagos bisect`."""
-    return bool(os.environ.get(VARIABLE))
 
 
 @cache

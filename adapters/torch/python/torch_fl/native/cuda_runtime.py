@@ -71,11 +71,12 @@ def _described() -> str:
 
 def _loaded(name: str) -> str | None:
     """The path of a library that is loaded in this process; None where it is not."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        path = line.split(maxsplit=5)[5] if line.count(" ") and "/" in line else ""
-        if path.startswith("/") and Path(path).name.startswith(name):
-            return path
-    return None
+    mapped = Path("/proc/self/maps").read_text()
+    found = re.search(rf"/{re.escape(name)}[^/\n]*$", mapped, re.MULTILINE)
+    if found is None:
+        return None
+    line = mapped[mapped.rfind("\n", 0, found.start()) + 1 : found.end()]
+    return line[line.index("/") :]
 
 
 @cache
