@@ -208,6 +208,7 @@ void Recordings::forget(uint64_t now) {
     entry.recordings = 0;
     entry.last.clear();
     entry.reason.clear();
+    entry.packed = false;
   });
   generation_.store(now, std::memory_order_release);
 }
@@ -232,6 +233,22 @@ void Recordings::offer(Recorded& recorded, std::vector<int64_t> words, size_t nu
   if (recorded.recordings >= kPatience) {
     recorded.reason = "it launches something else each time, for the same arguments";
     recorded.refused.store(true);
+  }
+}
+
+bool Recordings::adopt(Recorded& recorded, const std::function<std::vector<int64_t>()>& words, size_t num_inputs) {
+  const std::lock_guard<std::mutex> lock(recorded.mutex);
+  if (recorded.program.load(std::memory_order_acquire) != nullptr || recorded.refused.load()) {
+    return !recorded.refused.load(); // another thread was first
+  }
+  try {
+    recorded.program.store(new Program(words(), num_inputs), std::memory_order_release);
+    recorded.packed = true;
+    return true;
+  } catch (const c10::Error& error) {
+    recorded.reason = error.what_without_backtrace();
+    recorded.refused.store(true);
+    return false;
   }
 }
 

@@ -24,6 +24,9 @@ use super::tensor_map::{Encoded, Map};
 /// The most tensor maps of a kernel.
 const MAX_MAPS: usize = 8;
 
+/// The dynamic shared memory, in bytes, that every function may have.
+const STATIC_SHARED: u32 = 48 << 10;
+
 type LaunchKernelEx = unsafe extern "C" fn(
     *const CUlaunchConfig,
     CUfunction,
@@ -51,6 +54,34 @@ impl Launcher for CudaLauncher {
         // SAFETY: the caller's promise.
         let kernel = unsafe { CudaKernel::new(api, function, shape, parameters, None)? };
         Ok(Box::new(kernel))
+    }
+
+    /// As the trait says. Fails with `Device` without a driver or a current context.
+    fn load(&self, image: &[u8], name: &CStr, shared_bytes: u32) -> Result<u64> {
+        let api = driver::initialize()?;
+        let mut context = std::ptr::null_mut();
+        // SAFETY: a valid output.
+        unsafe { cuda!(api, cuCtxGetCurrent(&mut context)) }?;
+        if context.is_null() {
+            return Err(Error::device("function_load", "no CUDA context is current")
+                .with_hint("select the device that the function is for first"));
+        }
+        let module = load(api, image)?;
+        let loaded = function(api, module, name).and_then(|function| {
+            if shared_bytes > STATIC_SHARED {
+                let most =
+                    CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+                // SAFETY: a loaded function.
+                unsafe { cuda!(api, cuFuncSetAttribute(function, most, shared_bytes as i32)) }
+                    .map_err(|error| error.with_context("shared_bytes", shared_bytes))?;
+            }
+            Ok(function as usize as u64)
+        });
+        if loaded.is_err() {
+            // SAFETY: a module of which nobody has a function. What is wrong is told by the first error.
+            let _ = unsafe { (api.cuModuleUnload)(module) };
+        }
+        loaded
     }
 
     /// Asks the driver the same question as Triton does.
@@ -84,22 +115,8 @@ unsafe impl Sync for Loaded {}
 impl CudaModule {
     /// Loads PTX, a cubin or a fatbin.
     pub(super) fn load(device: &Arc<Device>, image: &[u8]) -> Result<Self> {
-        if image.is_empty() {
-            let message = "the image is empty; PTX, a cubin or a fatbin is expected";
-            return Err(Error::invalid_argument("load_module", message));
-        }
-        // PTX is a text, which has to end with NUL; of the others the driver knows the size.
-        let image = [image, &[0]].concat();
-        let mut handle = std::ptr::null_mut();
         let _entered = device.enter("load_module")?;
-        // SAFETY: a valid output, and an image that ends with NUL.
-        unsafe {
-            cuda!(
-                device.api,
-                cuModuleLoadData(&mut handle, image.as_ptr().cast())
-            )
-        }
-        .map_err(|error| device.located(error).with_context("bytes", image.len() - 1))?;
+        let handle = load(device.api, image).map_err(|error| device.located(error))?;
         Ok(Self(Arc::new(Loaded {
             device: Arc::clone(device),
             handle,
@@ -109,20 +126,38 @@ impl CudaModule {
 
 impl Loaded {
     fn function(&self, name: &CStr) -> Result<CUfunction> {
-        let mut function = std::ptr::null_mut();
-        // SAFETY: a valid output, a loaded module, and a name.
-        let code = unsafe {
-            (self.device.api.cuModuleGetFunction)(&mut function, self.handle, name.as_ptr())
-        };
-        match code {
-            SUCCESS => Ok(function),
-            code if code == CUresult::CUDA_ERROR_NOT_FOUND as Code => {
-                let message = format!("the module has no kernel `{}`", name.to_string_lossy());
-                Err(Error::invalid_argument("module_kernel", message)
-                    .with_hint("kernels of PTX are declared with .visible .entry"))
-            }
-            code => Err(failed(self.device.api, "cuModuleGetFunction", code)),
+        function(self.device.api, self.handle, name)
+    }
+}
+
+/// Loads PTX, a cubin or a fatbin in the current context.
+fn load(api: &Api, image: &[u8]) -> Result<CUmodule> {
+    if image.is_empty() {
+        let message = "the image is empty; PTX, a cubin or a fatbin is expected";
+        return Err(Error::invalid_argument("load_module", message));
+    }
+    // PTX is a text, which has to end with NUL; of the others the driver knows the size.
+    let image = [image, &[0]].concat();
+    let mut handle = std::ptr::null_mut();
+    // SAFETY: a valid output, and an image that ends with NUL.
+    unsafe { cuda!(api, cuModuleLoadData(&mut handle, image.as_ptr().cast())) }
+        .map_err(|error| error.with_context("bytes", image.len() - 1))?;
+    Ok(handle)
+}
+
+/// The function of a loaded module.
+fn function(api: &Api, module: CUmodule, name: &CStr) -> Result<CUfunction> {
+    let mut function = std::ptr::null_mut();
+    // SAFETY: a valid output, a loaded module, and a name.
+    let code = unsafe { (api.cuModuleGetFunction)(&mut function, module, name.as_ptr()) };
+    match code {
+        SUCCESS => Ok(function),
+        code if code == CUresult::CUDA_ERROR_NOT_FOUND as Code => {
+            let message = format!("the module has no kernel `{}`", name.to_string_lossy());
+            Err(Error::invalid_argument("module_kernel", message)
+                .with_hint("kernels of PTX are declared with .visible .entry"))
         }
+        code => Err(failed(api, "cuModuleGetFunction", code)),
     }
 }
 

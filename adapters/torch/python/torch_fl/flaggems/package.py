@@ -21,7 +21,7 @@ from unittest import mock
 
 import torch
 
-from torch_fl.flaggems import interpreted
+from torch_fl.flaggems import configurations, interpreted
 from torch_fl.native import native
 
 _NAME = "flag_gems"
@@ -142,7 +142,7 @@ def tuned_among(few: int) -> Iterator[None]:
         tuner._flagos_tuned = tuner.nargs, measured + math.isfinite(found[0])
         return found
 
-    with mock.patch.object(Autotuner, "_bench", among):
+    with mock.patch.object(Autotuner, "_bench", among), configurations.tuning():
         yield
 
 
@@ -219,6 +219,7 @@ def _load() -> dict[str, Callable[..., Any]]:
                 # for NVIDIA's.
                 os.environ.setdefault(_VENDOR, vendor)
             package = importlib.import_module(_NAME)
+            configurations.install()
             _functions = {
                 row[0]: row[1] for row in getattr(package, _TABLE) if len(row) < 3 or bool(row[2]())
             }

@@ -71,13 +71,18 @@ class Refusal(Exception):
 
 
 def record(
-    function: Callable[..., Any], inputs: list[torch.Tensor], args: Any, kwargs: Any
+    function: Callable[..., Any],
+    inputs: list[torch.Tensor],
+    args: Any,
+    kwargs: Any,
+    stream: int | None = None,
 ) -> tuple[Any, list[int] | Refusal]:
     """Call `function` and record its device work. Returns its result, and the words or a `Refusal`.
 
-    `inputs` are the tensors among the arguments, in order. Errors of the function are raised.
+    `inputs` are the tensors among the arguments, in order. Launches are expected on the current stream, or on the one of
+    this handle. Errors of the function are raised.
     """
-    recording = _Recording(inputs)
+    recording = _Recording(inputs, stream)
     scopes = globals_watch.Scopes()
     with launcher.recording(recording.launched), recording, scopes:
         result = function(*args, **kwargs)
@@ -90,9 +95,10 @@ def record(
 
 
 class _Recording(TorchDispatchMode):
-    def __init__(self, inputs: list[torch.Tensor]) -> None:
+    def __init__(self, inputs: list[torch.Tensor], stream: int | None) -> None:
         super().__init__()
         self._inputs = inputs
+        self._stream = stream
         # (first byte, bytes, memory, the address its offsets count from)
         self._known: list[tuple[int, int, int, int]] = []
         self._by_storage: dict[int, int] = {}
@@ -167,7 +173,7 @@ class _Recording(TorchDispatchMode):
             self._refuse(f"a launch cannot be described: {error}")
 
     def _launch(self, kernel: Any, grid: Any, stream: int, args: tuple[Any, ...]) -> list[int]:
-        current = native().stream_handle()
+        current = native().stream_handle() if self._stream is None else self._stream
         if stream != current:
             raise Refusal("it launches on a stream other than the current one")
         told = launcher.describe(kernel, grid, args)

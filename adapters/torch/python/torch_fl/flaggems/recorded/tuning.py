@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+from torch_fl.flaggems import configurations
+
 
 class Unfit(Exception):
     """The chip does not take the configuration, so that tuning would not choose it."""
@@ -24,6 +26,8 @@ class Choice:
         """How many configurations the kernel with the most has."""
         self.told: list[str] = []
         """The kernels that are tuned, each with the configuration that ran."""
+        self.chosen: dict[str, dict[str, dict[str, Any]]] = {}
+        """The same as a tuning file has it: by the kernel's name and the key that it is tuned by."""
 
 
 @contextmanager
@@ -32,8 +36,6 @@ def choosing(number: int) -> Iterator[Choice]:
 
     Nothing is measured and no kernel is kept. Raises Unfit, from the kernel's launch, for what the chip does not take.
     """
-    from triton.runtime.autotuner import Autotuner
-
     choice = Choice()
 
     def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -42,41 +44,24 @@ def choosing(number: int) -> Iterator[Choice]:
         fitting = list(tuner.prune_configs(kwargs)) if several else tuner.configs
         choice.configurations = max(choice.configurations, len(fitting))
         config = fitting[number % len(fitting)]
-        tuner.best_config = config
         if several:
             choice.told.append(f"{tuner.base_fn.__name__}: {config}")
-        given = config.all_kwargs()
-        if config.pre_hook is not None:
-            config.pre_hook({**tuner.nargs, **kwargs, **given})
+            chosen = choice.chosen.setdefault(configurations.name(tuner), {})
+            chosen[configurations.key(tuner, kwargs)] = configurations.plain(config)
         try:
-            return tuner.fn.run(*args, **kwargs, **given)
-        except _unfit() as error:
+            return configurations.launch(tuner, config, args, kwargs)
+        except configurations.unfit() as error:
             raise Unfit(f"{type(error).__name__}: {error}") from error
         finally:
             tuner.nargs = None
 
     with ExitStack() as stack:
-        for owner in (Autotuner, *_subclasses(Autotuner)):
-            if "run" in vars(owner):
-                stack.enter_context(mock.patch.object(owner, "run", run))
+        for owner in configurations.owners():
+            stack.enter_context(mock.patch.object(owner, "run", run))
         entries = getattr(sys.modules.get("flag_gems.utils.libentry"), "LibEntry", None)
         if entries is not None:
             stack.enter_context(mock.patch.object(entries, "run", _forgetting(entries.run)))
         yield choice
-
-
-def _subclasses(owner: type) -> Iterator[type]:
-    one: type
-    for one in owner.__subclasses__():
-        yield one
-        yield from _subclasses(one)
-
-
-def _unfit() -> tuple[type[BaseException], ...]:
-    from triton.compiler.errors import CompileTimeAssertionFailure
-    from triton.runtime.errors import OutOfResources, PTXASError
-
-    return OutOfResources, CompileTimeAssertionFailure, PTXASError
 
 
 def _forgetting(run: Callable[..., Any]) -> Callable[..., Any]:
