@@ -94,6 +94,11 @@ def function(overload: str) -> Callable[..., Any]:
     return functions[overload]
 
 
+def load() -> None:
+    """Import FlagGems."""
+    _load()
+
+
 def inner(name: str) -> Callable[..., Any]:
     """A function of FlagGems that serves no overload by itself. Imports FlagGems.
 

@@ -122,6 +122,9 @@ def _pack(options: argparse.Namespace) -> int:
             print(f", {packed} signatures packed", file=sys.stderr, flush=True)
         driver = _cuda_of_programs()
     made = maker.made
+    if not any(made.calls.values()):
+        told = "; ".join(f"{name}: {next(iter(some))}" for name, some in sorted(made.left_out.items()))
+        raise RuntimeError(f"no call could be packed, and {options.out} is not written: {told}")
     about = _about(target, driver, [path.name for path in paths])
     contents = making.contents(made, about)
     if target is None and not options.no_times and native().vendor == "cuda":

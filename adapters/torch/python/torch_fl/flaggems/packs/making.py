@@ -29,7 +29,6 @@ from torch_fl.python_kernels import attachment, capture
 from torch_fl.records.facts import DEVICE, Call, TensorFacts
 
 _LAUNCH = 0  # the kind of a recording's step
-_HOST_STREAM = 0
 
 
 class NotPacked(Exception):
@@ -171,11 +170,13 @@ class _Recorder:
         number = 0
         while True:
             try:
+                with choosing(number) as choice:
+                    with self._shown():
+                        self._run(*args, **kwargs)
                 with choosing(number) as choice, self._shown() as shown:
-                    self._run(*args, **kwargs)
-                    stream = _HOST_STREAM if self._without_a_device else None
                     found = [
-                        capture.record(self._run, inputs, args, kwargs, stream) for _ in range(2)
+                        capture.record(self._run, inputs, args, kwargs, self._without_a_device)
+                        for _ in range(2)
                     ]
             except Unfit:
                 number += 1
@@ -277,7 +278,8 @@ def _without_values(call: Call, device: torch.device) -> tuple[tuple[Any, ...], 
 def contents(made: Made, about: dict[str, Any]) -> file.Contents:
     """The pack of what was made; `about` is what its header tells besides."""
     operators = {}
-    for overload in made.calls:
+    calls = {name: list(found.values()) for name, found in made.calls.items() if found}
+    for overload in calls:
         known = tables.verdicts()[overload]
         told = {name: known[name] for name in ("verdict", "cases", "only", "sizes", "first") if known.get(name)}
         operators[overload] = {"function": implementations.registered()[overload], "verified": told}
@@ -290,5 +292,5 @@ def contents(made: Made, about: dict[str, Any]) -> file.Contents:
             "configurations": made.configurations,
         },
         kernels=made.kernels,
-        calls={name: list(calls.values()) for name, calls in made.calls.items() if calls},
+        calls=calls,
     )

@@ -22,6 +22,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._device import _device_constructors
 
+from torch_fl import launcher
+from torch_fl.flaggems import package
+from torch_fl.launcher import compiled
+
 _SHOWN = torch.device("cuda", 0)
 _BENEATH = torch.device("cpu")
 
@@ -143,9 +147,14 @@ def chip_without_device(target: Chip) -> Iterator[None]:
         stack.enter_context(mock.patch.object(torch.cuda, "device", lambda *_: nullcontext()))
         driver.set_active(_driver(target))
         try:
+            package.load()
+            # Launches that Rust makes need a driver; recorders are told of Triton's own.
+            launcher.uninstall()
+            compiled.install()
             yield
         finally:
             driver._active = before
+            launcher.install()
 
 
 def _answering(answer: Any) -> Any:
@@ -169,10 +178,10 @@ class ShownAsCuda(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if func is _DEVICE:
+        if func == _DEVICE:
             found = func(*args)
             return _SHOWN if found == _BENEATH else found
-        if func is _IS_CUDA:
+        if func == _IS_CUDA:
             return args[0].device.type == _SHOWN.type
         if func is torch.Tensor.get_device:
             return 0
