@@ -32,13 +32,14 @@ class Checker:
         self._calls: IO[bytes] | None = None
         self._answers = -1
 
-    def judge(self, call: facts.Call) -> tuple[str | None, str]:
-        """The verdict of `recorded.judging.judge` by all configurations; FAILED if the process dies or is late."""
+    def judge(self, call: facts.Call, configuration: int | None = None) -> tuple[str | None, str]:
+        """The verdict of `recorded.judging.judge` by all configurations, or one; FAILED if the process dies or is late."""
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self._start()
         assert self._calls is not None and self._process is not None
         with suppress(BrokenPipeError):  # its end is told below
-            self._calls.write(json.dumps(facts.to_json(call)).encode() + b"\n")
+            line = {**facts.to_json(call), "configuration": configuration}
+            self._calls.write(json.dumps(line).encode() + b"\n")
             self._calls.flush()
         answer, until = b"", time.monotonic() + _SECONDS
         while not answer.endswith(b"\n"):
@@ -98,7 +99,9 @@ def _serve(calls: IO[str], answers: IO[str]) -> None:
     package.load_before_forking()  # what it tunes is not kept
     launcher.uninstall()  # it keeps the kernel of the first configuration
     for line in calls:
-        outcome = judge(facts.from_json(json.loads(line)), every_config=True)
+        told = json.loads(line)
+        number = told["configuration"]
+        outcome = judge(facts.from_json(told), every_config=number is None, first=number or 0)
         said = {"verdict": outcome.verdict, "why": outcome.why, "lost": outcome.lost}
         answers.write(json.dumps(said) + "\n")
         answers.flush()

@@ -14,7 +14,8 @@ to the native kernel, and are counted. Without --record the records that are shi
 its overload is verified STRICT on the chip, at its size; the reasons for the others are printed with --json, and kept in
 the file. With a GPU, FlagGems' kernels and the native ones are measured, for FLAGOS_FLAGGEMS=auto.
 
-Tuned kernels run the configuration that was verified, or the one that --tuning names: a tuning file or another pack.
+Tuned kernels run the configuration that was verified, or the one that --tuning names (a tuning file or another pack).
+With a GPU the first N of --tune are measured for each call, and the fastest is taken that another process finds right.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,6 +35,7 @@ import torch
 
 from torch_fl.comparing.names import matches
 from torch_fl.flaggems import configurations, implementations, package, packs, tables
+from torch_fl.flaggems.command import at_least_one
 from torch_fl.flaggems.packs import file, making, measuring, opening, without_device
 from torch_fl.native import native
 from torch_fl.records import files
@@ -79,6 +82,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--tuning", type=Path, metavar="FILE", help="configurations of tuned kernels")
     add(
+        "--tune",
+        type=at_least_one,
+        default=4,
+        metavar="N",
+        help="with a GPU: the fastest of N configurations of a tuned kernel that is right for the call (default: 4)",
+    )
+    add(
         "--verdicts",
         type=Path,
         metavar="FILE",
@@ -100,9 +110,9 @@ def _pack(options: argparse.Namespace) -> int:
     calls = files.merged(call for path in paths for call in files.read(path))
     target = _target(options.chip)
     _take_tables(options, target)
+    named: configurations.Named = {}
     if options.tuning is not None:
-        configurations.read(options.tuning)  # raises for a file that is none
-        os.environ[configurations.VARIABLE] = str(options.tuning)
+        named = configurations.read(options.tuning)
     wanted = _by_overload(calls, options.ops)
     if not wanted:
         chip = target.name if target else tables.chip() or "this machine"
@@ -110,8 +120,12 @@ def _pack(options: argparse.Namespace) -> int:
             f"nothing is to be packed: of the {len(calls)} recorded calls none is of an overload that matches "
             f"{options.ops!r} and is verified on {chip}; `flagos verify` verifies, `--verdicts` names a table"
         )
-    maker = making.Maker(target)
+    here = target is None and native().vendor == "cuda"
+    maker = making.Maker(target, named, options.tune if here and not named else 1)
     with ExitStack() as stack:
+        stack.callback(maker.close)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")  # of Triton, about FlagGems' kernels
         if target is not None:
             stack.enter_context(without_device.chip_without_device(target))
         for number, (overload, of_overload) in enumerate(sorted(wanted.items()), 1):
@@ -127,7 +141,7 @@ def _pack(options: argparse.Namespace) -> int:
         raise RuntimeError(f"no call could be packed, and {options.out} is not written: {told}")
     about = _about(target, driver, [path.name for path in paths])
     contents = making.contents(made, about)
-    if target is None and not options.no_times and native().vendor == "cuda":
+    if here and not options.no_times:
         file.write(options.out, contents)
         measured = measuring.measure(opening.opened(options.out), made, _say)
         contents = measuring.with_times(contents, measured)

@@ -18,8 +18,8 @@ import torch
 
 from flagos import UnsupportedError
 from torch_fl import launcher, python_kernels
-from torch_fl.flaggems import envelope, implementations, sizes, tables
-from torch_fl.flaggems.packs import file, without_device
+from torch_fl.flaggems import checker, configurations, envelope, implementations, sizes, tables
+from torch_fl.flaggems.packs import file, tuning, without_device
 from torch_fl.flaggems.packs.file import Kernel, PackedCall
 from torch_fl.flaggems.recorded.inputs import Inputs
 from torch_fl.flaggems.recorded.tuning import Unfit, choosing
@@ -28,7 +28,6 @@ from torch_fl.native import native
 from torch_fl.python_kernels import attachment, capture
 from torch_fl.records.facts import DEVICE, Call, TensorFacts
 
-_LAUNCH = 0  # the kind of a recording's step
 
 
 class NotPacked(Exception):
@@ -55,16 +54,24 @@ class Made:
 class Maker:
     """Makes recordings of the calls of one overload after the other.
 
-    `target` is the chip that is compiled for where no device is there. `number` is the configuration of tuned kernels,
-    the first one being the one that was verified.
+    `target` is the chip that is compiled for where no device is there. Tuned kernels run the configuration that `named`
+    names, or the fastest of as many as `tuned` that is right for the call, or the one that was verified.
     """
 
-    def __init__(self, target: without_device.Chip | None) -> None:
+    def __init__(
+        self,
+        target: without_device.Chip | None,
+        named: configurations.Named | None = None,
+        tuned: int = 1,
+    ) -> None:
         self.made = Made()
         self._target = target
+        self._named = named or {}
+        self._tuned = tuned
+        self._checker = checker.Checker()
         self._numbers: dict[tuple[bytes, str], int] = {}
         self._handles: dict[int, int] = {}  # of functions: the number of the kernel
-        self._device = torch.device("flagos")
+        self._device, self._first = torch.device("flagos"), torch.device("flagos", 0)
 
     def add(self, overload: str, calls: Iterable[Call], told: Callable[[Call], None]) -> None:
         """Pack the calls of a verified overload that it may serve."""
@@ -78,17 +85,40 @@ class Maker:
                     self.made.leave_out(call, str(error))
 
     def _add(self, recorder: _Recorder, call: Call, within: list[str]) -> None:
-        args, kwargs = self._arguments(call)
+        # The signature has whether autograd records, and the device as the program names it.
+        named = DEVICE in (*call.args, *call.kwargs.values())
+        devices = (self._device, self._first) if named else (self._device,)
+        signatures = [
+            signature
+            for device in devices
+            for signature in self._signatures(recorder, call, within, device)
+        ]
+        self.made.of_call.setdefault(call.overload, []).extend((call, s) for s in signatures)
+        for kernel, chosen in recorder.chosen.items():
+            self.made.configurations.setdefault(kernel, {}).update(chosen)
+
+    def _signatures(
+        self, recorder: _Recorder, call: Call, within: list[str], device: torch.device
+    ) -> list[tuple[int, ...]]:
+        args, kwargs = self._arguments(call, device)
         held = envelope.holding(call.overload, args, kwargs, within)
         if broken := [name for name in within if name not in held]:
             raise NotPacked(f"it was not verified there: {_named(broken[0])}")
         op = python_kernels.require_operator(call.op)
+        if self._tuned > 1:
+            recorder.number = tuning.fastest(call, self._tuned, self._checker)
         found = self.made.calls.setdefault(call.overload, {})
         signatures = []
-        for gradients in (True, False):  # whether torch is recording for autograd is in the signature
+        for gradients in (True, False):
             recorder.outcome = None
-            with torch.set_grad_enabled(gradients):
-                op(*args, **kwargs)
+            try:
+                with torch.set_grad_enabled(gradients):
+                    op(*args, **kwargs)
+            except Exception as error:
+                if native().lost(error):
+                    raise RuntimeError(f"the device was lost by {call}: {error}") from error
+                if recorder.outcome is None:
+                    raise NotPacked(f"it raises {implementations.said(error)}") from error
             if isinstance(recorder.outcome, NotPacked):
                 raise recorder.outcome
             if recorder.outcome is None:
@@ -96,9 +126,7 @@ class Maker:
             signature, words = recorder.outcome
             found[signature] = self._packed(signature, words)
             signatures.append(signature)
-        self.made.of_call.setdefault(call.overload, []).extend((call, s) for s in signatures)
-        for kernel, chosen in recorder.chosen.items():
-            self.made.configurations.setdefault(kernel, {}).update(chosen)
+        return signatures
 
     def _packed(self, signature: tuple[int, ...], words: list[int]) -> PackedCall:
         recording, places = list(words), launches(words)
@@ -106,10 +134,12 @@ class Maker:
             recording[place] = self._handles[recording[place]]
         return PackedCall(signature, tuple(recording), tuple(places))
 
-    def _arguments(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _arguments(
+        self, call: Call, device: torch.device
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self._target is None:
-            return Inputs(call, self._device).make(Zones(self._device, 0, around=0))
-        return _without_values(call, self._device)
+            return Inputs(call, device).make(Zones(device, 0, around=0))
+        return _without_values(call, device)
 
     def note(self, kernel: Any) -> None:
         """Number a kernel that was launched."""
@@ -124,7 +154,7 @@ class Maker:
     @contextmanager
     def _recorder(self, overload: str) -> Iterator[_Recorder]:
         """A kernel over the native one of an overload, which records what FlagGems' function does."""
-        recorder = _Recorder(self, overload, self._target is not None)
+        recorder = _Recorder(self, overload, self._target is not None, self._named)
         op = f"aten::{overload}"
         library = attachment.put_over_native(op, recorder)
         torch.ops.flagos.attach_kernel(op, implementations.BACKEND, True, [])
@@ -134,11 +164,21 @@ class Maker:
             torch.ops.flagos.detach_kernel(op)
             library._destroy()
 
+    def close(self) -> None:
+        """End the process that judged configurations."""
+        self._checker.close()
+
 
 class _Recorder:
     """In the place of an operator's kernel: serves calls, and keeps of the last one what a pack has of it."""
 
-    def __init__(self, maker: Maker, overload: str, without_a_device: bool) -> None:
+    def __init__(
+        self,
+        maker: Maker,
+        overload: str,
+        without_a_device: bool,
+        named: configurations.Named,
+    ) -> None:
         device_type = native().device_type
         assert device_type is not None, "packs are made where torch has the native device"
         self.outcome: tuple[tuple[int, ...], list[int]] | NotPacked | None = None
@@ -147,6 +187,8 @@ class _Recorder:
         self._function = implementations.function(overload)
         self._run = attachment.OnNativeTensors(f"aten::{overload}", self._function, device_type)
         self._without_a_device = without_a_device
+        self._named = named
+        self.number = 0  # the configuration to begin with
 
     def __call__(self, keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
         signature = tuple(torch.ops.flagos.call_signature())
@@ -154,6 +196,8 @@ class _Recorder:
             self.outcome = NotPacked("the call has no signature")
             return self._function(*args, **kwargs)
         inputs = self._run.inputs(args, kwargs)
+        if self._without_a_device:
+            args, kwargs = without_device.shown((args, kwargs))
         try:
             with launcher.recording(lambda kernel, *_: self._maker.note(kernel)):
                 result, words = self._recorded(inputs, args, kwargs)
@@ -167,13 +211,12 @@ class _Recorder:
         self, inputs: list[torch.Tensor], args: Any, kwargs: Any
     ) -> tuple[Any, list[int] | capture.Refusal]:
         """As in a program: the first call compiles, and two more have to be recorded alike."""
-        number = 0
+        number = self.number
         while True:
             try:
-                with choosing(number) as choice:
-                    with self._shown():
-                        self._run(*args, **kwargs)
-                with choosing(number) as choice, self._shown() as shown:
+                with choosing(number, self._named), self._shown():
+                    self._run(*args, **kwargs)
+                with choosing(number, self._named) as choice, self._shown() as shown:
                     found = [
                         capture.record(self._run, inputs, args, kwargs, self._without_a_device)
                         for _ in range(2)
@@ -214,7 +257,7 @@ def launches(words: list[int]) -> list[int]:
     found = []
     for _ in range(count):
         kind, at = words[at], at + 1
-        if kind == _LAUNCH:
+        if kind == capture._LAUNCH:
             found.append(at)
             at += 1 + 3 * 3 + 2  # function, grid, block and cluster, shared memory and flags
             parameters, at = words[at], at + 1

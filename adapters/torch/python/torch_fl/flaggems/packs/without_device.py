@@ -207,5 +207,13 @@ def _names_a_device(value: Any) -> bool:
     )
 
 
+def shown(arguments: Any) -> Any:
+    """Arguments of a function, with the device that the chip would be instead of the host."""
+    return pytree.tree_map(
+        lambda value: _SHOWN if isinstance(value, torch.device) and value == _BENEATH else value,
+        arguments,
+    )
+
+
 def _beneath(value: Any) -> Any:
     return _BENEATH if _names_a_device(value) else value

@@ -31,10 +31,10 @@ class Choice:
 
 
 @contextmanager
-def choosing(number: int) -> Iterator[Choice]:
+def choosing(number: int, named: configurations.Named = {}) -> Iterator[Choice]:  # noqa: B006
     """Every tuned kernel meanwhile runs its configuration of that number, counted anew where it has fewer.
 
-    Nothing is measured and no kernel is kept. Raises Unfit, from the kernel's launch, for what the chip does not take.
+    Number 0 is the one that `named` names, where it names one. Nothing is measured and no kernel is kept. Raises Unfit, from the kernel's launch, for what the chip does not take.
     """
     choice = Choice()
 
@@ -45,9 +45,11 @@ def choosing(number: int) -> Iterator[Choice]:
         choice.configurations = max(choice.configurations, len(fitting))
         config = fitting[number % len(fitting)]
         if several:
+            kernel, key = configurations.name(tuner), configurations.key(tuner, kwargs)
+            wanted = named.get(kernel, {}).get(key) if number == 0 else None
+            config = next((c for c in tuner.configs if configurations.plain(c) == wanted), config)
             choice.told.append(f"{tuner.base_fn.__name__}: {config}")
-            chosen = choice.chosen.setdefault(configurations.name(tuner), {})
-            chosen[configurations.key(tuner, kwargs)] = configurations.plain(config)
+            choice.chosen.setdefault(kernel, {})[key] = configurations.plain(config)
         try:
             return configurations.launch(tuner, config, args, kwargs)
         except configurations.unfit() as error:
