@@ -1,7 +1,7 @@
 """Kernel packs: the file, what refuses it, and calls that a process serves from one.
 
-The packs here are of functions that fill memory with a number that no native kernel would give, so that results tell who
-served a call. The programs of kernels for GPUs are in `tests/launcher/test_packs.py`.
+The packs here are of functions that fill memory with a number that no native kernel would give, so that results tell
+who served a call. The programs of kernels for GPUs are in `tests/launcher/test_packs.py`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,15 @@ def made_of(*calls: Call) -> making.Made:
 
 def about(**changed: Any) -> dict[str, Any]:
     machine = dataclasses.asdict(opening.this_machine())
-    return {**machine, "driver": 0, "arch": 0, "records": [], "made": "here", "triton": "", **changed}
+    return {
+        **machine,
+        "driver": 0,
+        "arch": 0,
+        "records": [],
+        "made": "here",
+        "triton": "",
+        **changed,
+    }
 
 
 def written(path: Path, made: making.Made, **changed: Any) -> Path:
@@ -198,7 +206,9 @@ def test_other_files_are_no_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(file, "FORMAT", 99)
     file.write(tmp_path / "newer", file.Contents({}))
     monkeypatch.undo()
-    with pytest.raises(file.BrokenPack, match="a pack of format 99, and this flagos reads format 1"):
+    with pytest.raises(
+        file.BrokenPack, match="a pack of format 99, and this flagos reads format 1"
+    ):
         file.read(tmp_path / "newer")
 
 
@@ -278,7 +288,9 @@ def test_flaggems_serves_them_if_it_is_asked_to(tmp_path: Path, pack: Path) -> N
     assert told["packed"] == [SEVENS] * 4 and told["replays"] == 4
     assert told["outside"] == [[-0.0, -1.0], [-2.0, -3.0]]
     assert (told["fallbacks"], told["imported"]) == (0, ["flag_gems", "triton"])
-    assert "expected one of native, jit" in run(tmp_path, pack, fails=True, FLAGOS_PACK_OUTSIDE="no")
+    assert "expected one of native, jit" in run(
+        tmp_path, pack, fails=True, FLAGOS_PACK_OUTSIDE="no"
+    )
 
 
 def test_without_the_pack_flaggems_serves(tmp_path: Path, pack: Path) -> None:

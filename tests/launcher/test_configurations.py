@@ -1,4 +1,4 @@
-"""Which configuration of FlagGems' tuned kernels runs: the verified one, without measuring, unless another is asked for."""
+"""FlagGems' tuned kernels run the configuration that was verified, without measuring, unless another is asked for."""
 
 from __future__ import annotations
 
@@ -156,5 +156,7 @@ def test_other_files_are_refused(tmp_path: Path, text: str, said: str) -> None:
 
 def test_a_value_that_names_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(configurations.VARIABLE, "fast")
-    with pytest.raises(ValueError, match="FLAGOS_TUNING=fast: expected `off`, `on`, or a tuning file"):
+    with pytest.raises(
+        ValueError, match="FLAGOS_TUNING=fast: expected `off`, `on`, or a tuning file"
+    ):
         configurations.policy()

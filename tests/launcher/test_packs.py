@@ -1,4 +1,4 @@
-"""Kernel packs made on a machine without a GPU: programs for sm_90, and launches as Triton's own launcher makes them."""
+"""Kernel packs made on a machine without a GPU: programs for sm_90, and launches as Triton's launcher makes them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def packed(folder: Path, *arguments: str, name: str = "a.flagospack") -> tuple[f
     record = folder / "calls.rec"
     files.write(record, CALLS)
     given = ["pack", "--for", "sm_90", "--record", str(record), "-o", str(folder / name), "--json"]
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton")}
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / f"{name}.triton")}
     done = subprocess.run(
         [sys.executable, "-m", "flagos", *given, *arguments],
         env=environment,
@@ -78,7 +78,7 @@ def test_every_call_is_compiled_for_the_chip(pack: file.Pack) -> None:
     for number in range(len(pack.header["kernels"])):
         image = pack.image(number)
         assert image[:4] == b"\x7fELF"
-        assert image[0x30:0x34][0:1] == b"\x5a" or b"sm_90" in image, "it is a program for sm_90"
+        assert image[48] == 90, "the flags of its header have the architecture"
 
 
 def test_the_same_calls_make_the_same_pack(pack: file.Pack, folder: Path) -> None:
@@ -97,7 +97,9 @@ def test_a_tuning_file_names_another_configuration(pack: file.Pack, folder: Path
     tuned, _ = packed(folder, "--tuning", str(tuning), name="tuned.flagospack")
     assert tuned.header["configurations"][kernel] == {key: other}
     assert tuned.calls("mm")[0].recording != pack.calls("mm")[0].recording
-    assert launches_of(tuned.calls("gelu")[0].recording) == launches_of(pack.calls("gelu")[0].recording)
+    assert launches_of(tuned.calls("gelu")[0].recording) == launches_of(
+        pack.calls("gelu")[0].recording
+    )
     again, _ = packed(folder, "--tuning", str(folder / "tuned.flagospack"), name="c.flagospack")
     assert again.digest == tuned.digest, "a pack names configurations too"
 
@@ -114,7 +116,9 @@ with without_device.chip_without_device(without_device.CHIPS[0]):
     entry = getattr(importlib.import_module({module!r}), {name!r})
     print(json.dumps([configurations.plain(one) for one in entry.fn.configs]))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout.splitlines()[-1]))
 

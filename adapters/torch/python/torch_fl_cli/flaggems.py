@@ -1,4 +1,4 @@
-"""`flagos verify`, `flagos tune`, `flagos record` and `flagos pack`: FlagGems' kernels, verified, measured and packed."""
+"""`flagos verify`, `tune`, `record` and `pack`: FlagGems' kernels verified, measured and packed."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Checker:
         self._answers = -1
 
     def judge(self, call: facts.Call, configuration: int | None = None) -> tuple[str | None, str]:
-        """The verdict of `recorded.judging.judge` by all configurations, or one; FAILED if the process dies or is late."""
+        """The verdict of `recorded.judging.judge` by all configurations or one; FAILED if it dies or is late."""
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self._start()
         assert self._calls is not None and self._process is not None

@@ -57,8 +57,8 @@ def policy() -> str:
     if value in (OFF, ON) or Path(value).is_file():
         return value
     raise ValueError(
-        f"{VARIABLE}={value}: expected `{OFF}`, `{ON}`, or a tuning file or pack that `flagos pack` wrote, and there is "
-        "no such file"
+        f"{VARIABLE}={value}: expected `{OFF}`, `{ON}`, or a tuning file or pack that `flagos pack` wrote, and there "
+        "is no such file"
     )
 
 
@@ -106,7 +106,9 @@ def read(path: Path) -> Named:
         for keys in found.values()
         for config in (keys.values() if isinstance(keys, dict) else [None])
     ):
-        raise ValueError(f"{path} is no tuning file: `configurations` has no configuration by kernel and key")
+        raise ValueError(
+            f"{path} is no tuning file: `configurations` has no configuration by kernel and key"
+        )
     return found
 
 

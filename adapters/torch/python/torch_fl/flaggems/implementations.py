@@ -292,8 +292,12 @@ def _in_pack(overload: str) -> list[tuple[str, str]]:
     pack = packs.in_use()
     if pack is None or packs.outside() or (rows := _rows(overload)) is None:
         return []
-    calls = rows.rows[1] if tables.policy() != "auto" else pack.header["operators"][overload]["faster"]
-    return [("packed", f"it is one of the {calls} calls of the pack {pack.path} ({pack.digest[:12]})")]
+    calls = (
+        rows.rows[1] if tables.policy() != "auto" else pack.header["operators"][overload]["faster"]
+    )
+    return [
+        ("packed", f"it is one of the {calls} calls of the pack {pack.path} ({pack.digest[:12]})")
+    ]
 
 
 def _short(condition: str) -> str:

@@ -260,8 +260,8 @@ def verdicts() -> dict[str, dict[str, Any]]:
     """For each overload: `verdict` (STRICT, BASIC, FAILED, UNTESTED), `cases`, and `first`, the first that failed.
 
     `plain` is the verdict on the database's own samples alone. With `only`, the verdict is about calls for which
-    these conditions hold (`envelope.CONDITIONS`), and `first` failed outside. Where a table says nothing of an overload, the
-    pack in use does.
+    these conditions hold (`envelope.CONDITIONS`), and `first` failed outside. Where a table says nothing of an
+    overload, the pack in use does.
     """
     found: dict[str, dict[str, Any]] = _table("verdicts").get("overloads", {})
     pack = packs.in_use()

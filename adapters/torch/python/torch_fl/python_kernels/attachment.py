@@ -134,7 +134,9 @@ def attach(op: str, chosen: Implementation) -> torch.library.Library:
 class Packed:
     """What a kernel pack has of an operator: where its rows are, as C++ takes it, and who serves other calls."""
 
-    rows: tuple[int, int, int]  # the word at which they begin, their number, and the flags that they need to serve
+    rows: tuple[
+        int, int, int
+    ]  # the word at which they begin, their number, and the flags that they need to serve
     outside: bool  # whether the implementation serves calls that are not among them
 
 
@@ -189,7 +191,7 @@ class OnNativeTensors:
 def attach_native(
     op: str, chosen: Implementation, recorded: bool, packed: Packed | None = None
 ) -> torch.library.Library:
-    """Make `chosen` serve `op` with native tensors; its calls are recorded if `recorded`, and those in `packed` replayed."""
+    """Make `chosen` serve `op` with native tensors; calls in `packed` are replayed, others recorded if `recorded`."""
     from torch_fl.python_kernels import capture
 
     overload = require_operator(op)

@@ -80,8 +80,8 @@ def record(
     """Call `function` and record its device work. Returns its result, and the words or a `Refusal`.
 
     `inputs` are the tensors among the arguments, in order. Errors of the function are raised. Without a device (kernel
-    packs are made so) all tensors are on the host and all launches on stream 0, and the caller sees to it that nothing is
-    left on the host.
+    packs are made so) all tensors are on the host and all launches on stream 0, and the caller sees to it that nothing
+    stays on the host.
     """
     recording = _Recording(inputs, without_device)
     scopes = globals_watch.Scopes()
@@ -221,9 +221,7 @@ class _Recording(TorchDispatchMode):
         tensors = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         device = next((t.device for t in self._inputs), None)
         on_host = not self._without_device and any(t.device.type == _HOST for t in tensors)
-        if on_host or (
-            device is not None and any(tensor.device != device for tensor in tensors)
-        ):
+        if on_host or (device is not None and any(tensor.device != device for tensor in tensors)):
             raise Refusal(f"it calls {func}, whose result is on another device")
         if func in _EMPTY:
             self._new_block(result)

@@ -81,7 +81,7 @@ def limit(op: str, impl_id: str, only: Iterable[str]) -> None:
 
 
 def pack(op: str, impl_id: str, packed: Packed) -> None:
-    """Have the calls that the pack in use has of a native implementation replayed, whenever it is attached from now on."""
+    """Have the calls that the pack in use has of a native implementation replayed, once it is attached anew."""
     with _lock:
         _packed[op, impl_id] = packed
 

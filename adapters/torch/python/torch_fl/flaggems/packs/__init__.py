@@ -1,8 +1,8 @@
 """Kernel packs: what FlagGems' operators launch for the calls of recorded programs, compiled, in one file.
 
-A pack has for each call what `torch_fl.python_kernels.capture` records of it, and the programs of its kernels. A process
-with a pack (`FLAGOS_PACK`) repeats these calls from C++: without FlagGems, Triton's compiler or tuning. Other calls go to
-the native kernel, and are counted, or to FlagGems with `FLAGOS_PACK_OUTSIDE=jit`.
+A pack has for each call what `torch_fl.python_kernels.capture` records of it, and the programs of its kernels. A
+process with a pack (`FLAGOS_PACK`) repeats these calls from C++: without FlagGems, Triton's compiler or tuning. Other
+calls go to the native kernel, and are counted, or to FlagGems with `FLAGOS_PACK_OUTSIDE=jit`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ Examples:
 
 A process with a pack launches its kernels without FlagGems, Triton's compiler and tuning; calls that are not in it go
 to the native kernel, and are counted. Without --record the records that are shipped are packed. A call is packed if
-its overload is verified STRICT on the chip, at its size; the reasons for the others are printed with --json, and kept in
-the file. With a GPU, FlagGems' kernels and the native ones are measured, for FLAGOS_FLAGGEMS=auto.
+its overload is verified STRICT on the chip, at its size; the reasons for the others are printed, and kept in the file.
+With a GPU, FlagGems' kernels and the native ones are measured, for FLAGOS_FLAGGEMS=auto.
 
 Tuned kernels run the configuration that was verified, or the one that --tuning names (a tuning file or another pack).
 With a GPU the first N of --tune are measured for each call, and the fastest is taken that another process finds right.
@@ -103,7 +103,9 @@ def _parser() -> argparse.ArgumentParser:
 def _pack(options: argparse.Namespace) -> int:
     began = time.monotonic()
     if not options.out.parent.is_dir():
-        raise RuntimeError(f"{options.out.parent} is no folder, and {options.out} is to be written there")
+        raise RuntimeError(
+            f"{options.out.parent} is no folder, and {options.out} is to be written there"
+        )
     if os.environ.get(packs.PACK):
         raise RuntimeError(f"{packs.PACK} is set: a pack is made without one in use, so unset it")
     paths = options.record or files.shipped()
@@ -128,6 +130,7 @@ def _pack(options: argparse.Namespace) -> int:
         warnings.simplefilter("ignore")  # of Triton, about FlagGems' kernels
         if target is not None:
             stack.enter_context(without_device.chip_without_device(target))
+        stack.enter_context(maker.launches_by_triton())
         for number, (overload, of_overload) in enumerate(sorted(wanted.items()), 1):
             said = f"[{number}/{len(wanted)}] {overload}: {len(of_overload)} calls"
             print(said, end="", file=sys.stderr, flush=True)
@@ -137,8 +140,10 @@ def _pack(options: argparse.Namespace) -> int:
         driver = _cuda_of_programs()
     made = maker.made
     if not any(made.calls.values()):
-        told = "; ".join(f"{name}: {next(iter(some))}" for name, some in sorted(made.left_out.items()))
-        raise RuntimeError(f"no call could be packed, and {options.out} is not written: {told}")
+        why = "; ".join(
+            f"{name}: {next(iter(some))}" for name, some in sorted(made.left_out.items())
+        )
+        raise RuntimeError(f"no call could be packed, and {options.out} is not written: {why}")
     about = _about(target, driver, [path.name for path in paths])
     contents = making.contents(made, about)
     if here and not options.no_times:
@@ -193,8 +198,8 @@ def _take_tables(options: argparse.Namespace, target: without_device.Chip | None
         found = [one for one in (tables.folder() / name, tables.SHIPPED / name) if one.is_file()]
         if not found:
             raise RuntimeError(
-                f"there is no table of verdicts for {target.name} with FlagGems {package.version()}: `flagos verify` makes "
-                "one on the chip, and --verdicts names it"
+                f"there is no table of verdicts for {target.name} with FlagGems {package.version()}: `flagos verify` "
+                "makes one on the chip, and --verdicts names it"
             )
         path = found[0]
     if path is not None:
@@ -220,9 +225,7 @@ def _cuda_of_programs() -> int:
     return int(major) * 1000 + int(minor or 0) * 10
 
 
-def _about(
-    target: without_device.Chip | None, driver: int, records: list[str]
-) -> dict[str, Any]:
+def _about(target: without_device.Chip | None, driver: int, records: list[str]) -> dict[str, Any]:
     import triton
 
     return {

@@ -227,6 +227,7 @@ def read(path: Path) -> Pack:
         raise BrokenPack(f"{path} has no header: {type(error).__name__}: {error}") from None
     if made_as != FORMAT:
         raise BrokenPack(
-            f"{path} is a pack of format {made_as}, and this flagos reads format {FORMAT}: make it anew with `flagos pack`"
+            f"{path} is a pack of format {made_as}, and this flagos reads format {FORMAT}: make it anew with "
+            "`flagos pack`"
         )
     return Pack(path, mapped, header, _BEGIN + length)

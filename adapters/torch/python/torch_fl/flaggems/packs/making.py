@@ -12,22 +12,30 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from flagos import UnsupportedError
 from torch_fl import launcher, python_kernels
-from torch_fl.flaggems import checker, configurations, envelope, implementations, sizes, tables
+from torch_fl.flaggems import (
+    checker,
+    configurations,
+    envelope,
+    implementations,
+    package,
+    sizes,
+    tables,
+)
 from torch_fl.flaggems.packs import file, tuning, without_device
 from torch_fl.flaggems.packs.file import Kernel, PackedCall
 from torch_fl.flaggems.recorded.inputs import Inputs
 from torch_fl.flaggems.recorded.tuning import Unfit, choosing
 from torch_fl.flaggems.recorded.zones import Zones
+from torch_fl.launcher import compiled
 from torch_fl.native import native
 from torch_fl.python_kernels import attachment, capture
 from torch_fl.records.facts import DEVICE, Call, TensorFacts
-
 
 
 class NotPacked(Exception):
@@ -108,22 +116,10 @@ class Maker:
         if self._tuned > 1:
             recorder.number = tuning.fastest(call, self._tuned, self._checker)
         found = self.made.calls.setdefault(call.overload, {})
-        signatures = []
+        signatures: list[tuple[int, ...]] = []
         for gradients in (True, False):
-            recorder.outcome = None
-            try:
-                with torch.set_grad_enabled(gradients):
-                    op(*args, **kwargs)
-            except Exception as error:
-                if native().lost(error):
-                    raise RuntimeError(f"the device was lost by {call}: {error}") from error
-                if recorder.outcome is None:
-                    raise NotPacked(f"it raises {implementations.said(error)}") from error
-            if isinstance(recorder.outcome, NotPacked):
-                raise recorder.outcome
-            if recorder.outcome is None:
-                raise NotPacked("torch serves the call by other operators")
-            signature, words = recorder.outcome
+            with torch.set_grad_enabled(gradients):
+                signature, words = recorder.of_call(lambda: op(*args, **kwargs), call)
             found[signature] = self._packed(signature, words)
             signatures.append(signature)
         return signatures
@@ -150,6 +146,21 @@ class Maker:
         if number == len(self.made.kernels):
             self.made.kernels.append(image)
         self._handles[kernel.function] = number
+
+    @staticmethod
+    @contextmanager
+    def launches_by_triton() -> Iterator[None]:
+        """FlagGems, imported, launches by Triton's own launcher meanwhile, of which recorders are told.
+
+        Rust's keeps the kernel of a tuned kernel's first configuration, and needs a driver.
+        """
+        package.load()
+        launcher.uninstall()
+        compiled.install()
+        try:
+            yield
+        finally:
+            launcher.install()
 
     @contextmanager
     def _recorder(self, overload: str) -> Iterator[_Recorder]:
@@ -190,6 +201,25 @@ class _Recorder:
         self._named = named
         self.number = 0  # the configuration to begin with
 
+    def of_call(self, run: Callable[[], Any], call: Call) -> tuple[tuple[int, ...], list[int]]:
+        """The signature and the recording of one call. Raises NotPacked, and RuntimeError where it loses the device."""
+        self.outcome = None
+        raised: Exception | None = None
+        try:
+            run()
+        except Exception as error:
+            raised = error
+        if raised is not None and native().lost(raised):
+            raise RuntimeError(f"the device was lost by {call}: {raised}") from raised
+        outcome = cast("tuple[tuple[int, ...], list[int]] | NotPacked | None", self.outcome)
+        if isinstance(outcome, NotPacked):
+            raise outcome
+        if raised is not None:
+            raise NotPacked(f"it raises {implementations.said(raised)}") from raised
+        if outcome is None:
+            raise NotPacked("torch serves the call by other operators")
+        return outcome
+
     def __call__(self, keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
         signature = tuple(torch.ops.flagos.call_signature())
         if not signature:
@@ -204,7 +234,9 @@ class _Recorder:
         except UnsupportedError as error:
             self.outcome = NotPacked(f"FlagGems declines it: {error}")
             raise
-        self.outcome = NotPacked(str(words)) if isinstance(words, capture.Refusal) else (signature, words)
+        self.outcome = (
+            NotPacked(str(words)) if isinstance(words, capture.Refusal) else (signature, words)
+        )
         return result
 
     def _recorded(
@@ -224,7 +256,9 @@ class _Recorder:
             except Unfit:
                 number += 1
                 if number >= choice.configurations:
-                    raise UnsupportedError("the chip takes no configuration of its kernels") from None
+                    raise UnsupportedError(
+                        "the chip takes no configuration of its kernels"
+                    ) from None
                 continue
             break
         self.chosen = choice.chosen
@@ -324,7 +358,11 @@ def contents(made: Made, about: dict[str, Any]) -> file.Contents:
     calls = {name: list(found.values()) for name, found in made.calls.items() if found}
     for overload in calls:
         known = tables.verdicts()[overload]
-        told = {name: known[name] for name in ("verdict", "cases", "only", "sizes", "first") if known.get(name)}
+        told = {
+            name: known[name]
+            for name in ("verdict", "cases", "only", "sizes", "first")
+            if known.get(name)
+        }
         operators[overload] = {"function": implementations.registered()[overload], "verified": told}
     left_out = {name: dict(reasons) for name, reasons in sorted(made.left_out.items())}
     return file.Contents(

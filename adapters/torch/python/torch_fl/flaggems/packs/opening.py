@@ -12,7 +12,6 @@ import torch
 from torch_fl.flaggems.packs import file
 from torch_fl.flaggems.packs.file import BrokenPack, Pack
 
-
 _kept: list[Pack] = []  # mapped as long as the process lives, because C++ has their addresses
 
 
@@ -61,7 +60,9 @@ def refusal(header: dict[str, Any], machine: Machine) -> str | None:
     """Why a pack must not be used on a machine; None where it may."""
 
     def differs(what: str, made: Any, here: Any) -> str | None:
-        return f"it was made for {what} {made}, and here is {here or 'none'}" if made != here else None
+        return (
+            f"it was made for {what} {made}, and here is {here or 'none'}" if made != here else None
+        )
 
     wrong = (
         differs("devices of vendor", header["vendor"], machine.vendor)

@@ -16,7 +16,9 @@ from torch_fl.native import native
 from torch_fl.records.facts import Call
 
 _CALLS = 5
-_AHEAD = 60_000_000  # cycles that the device waits, about 30 ms: longer than Python takes for the calls
+_AHEAD = (
+    60_000_000  # cycles that the device waits, about 30 ms: longer than Python takes for the calls
+)
 _GAIN = 0.97  # another configuration has to be faster than the verified one by more than noise
 
 
@@ -27,7 +29,11 @@ def fastest(call: Call, most: int, checker: Checker) -> int:
     """
     times = _times(call, most)
     candidates = sorted(
-        (number for number in times if number and times[number] < _GAIN * times.get(0, float("inf"))),
+        (
+            number
+            for number in times
+            if number and times[number] < _GAIN * times.get(0, float("inf"))
+        ),
         key=lambda number: times[number],
     )
     for number in candidates:

@@ -55,8 +55,8 @@ def judge(
     """The verdict on FlagGems' kernel for one call: as the native kernel's result, and nothing else read or written.
 
     `told` is told each step before it. `every_config` runs all configurations of kernels that are tuned, instead of the
-    first that the chip takes, counted from the number `first`; no other is begun after `until`, by time.monotonic. Without `red_zones` memory is torch's
-    own, for a checker outside, and runs are not repeated.
+    first that the chip takes, counted from the number `first`; no other is begun after `until`, by time.monotonic.
+    Without `red_zones` memory is torch's own, for a checker outside, and runs are not repeated.
     """
     try:
         return _judge(call, every_config, told, red_zones, until, first)

@@ -34,7 +34,8 @@ class Choice:
 def choosing(number: int, named: configurations.Named = {}) -> Iterator[Choice]:  # noqa: B006
     """Every tuned kernel meanwhile runs its configuration of that number, counted anew where it has fewer.
 
-    Number 0 is the one that `named` names, where it names one. Nothing is measured and no kernel is kept. Raises Unfit, from the kernel's launch, for what the chip does not take.
+    Number 0 is the one that `named` names, where it names one. Nothing is measured and no kernel is kept. Raises Unfit,
+    from the kernel's launch, for what the chip does not take.
     """
     choice = Choice()
 
