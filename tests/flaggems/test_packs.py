@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import torch
 
-from torch_fl.flaggems import implementations, package, packs, tables
-from torch_fl.flaggems.packs import file, making, measuring, opening, without_device
+from torch_fl.flaggems import implementations, pack_file, pack_in_use, package, tables
+from torch_fl.flaggems.packs import making, measuring, without_device
 from torch_fl.records import files
 from torch_fl.records.facts import DEVICE, Call, TensorFacts, contiguous
 
@@ -73,7 +73,7 @@ def made_of(*calls: Call) -> making.Made:
 
 
 def about(**changed: Any) -> dict[str, Any]:
-    machine = dataclasses.asdict(opening.this_machine())
+    machine = dataclasses.asdict(pack_in_use.this_machine())
     return {
         **machine,
         "driver": 0,
@@ -86,7 +86,7 @@ def about(**changed: Any) -> dict[str, Any]:
 
 
 def written(path: Path, made: making.Made, **changed: Any) -> Path:
-    file.write(path, making.contents(made, about(**changed)))
+    pack_file.write(path, making.contents(made, about(**changed)))
     return path
 
 
@@ -101,7 +101,7 @@ def pack(tmp_path: Path, verified: None, served_by: Any) -> Path:
 
 
 def test_calls_are_packed_with_and_without_gradients(pack: Path) -> None:
-    read = file.read(pack)
+    read = pack_file.read(pack)
     calls = read.calls("neg")
     assert read.header["operators"]["neg"]["rows"][1] == len(calls) == 4
     assert calls == sorted(calls, key=lambda call: (len(call.signature), call.signature))
@@ -113,7 +113,7 @@ def test_the_same_calls_make_the_same_file(pack: Path, tmp_path: Path) -> None:
     again = written(tmp_path / "again.flagospack", made_of(STRIDED, NEG))
     assert again.read_bytes() == pack.read_bytes()
     other = written(tmp_path / "other.flagospack", made_of(NEG))
-    assert file.read(other).digest != file.read(pack).digest
+    assert pack_file.read(other).digest != pack_file.read(pack).digest
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_places_of_handles_are_found_behind_every_kind_of_step() -> None:
 
 
 def test_a_pack_is_opened_where_it_was_made_for(pack: Path) -> None:
-    assert opening.opened(pack).digest == file.read(pack).digest
+    assert pack_in_use.opened(pack).digest == pack_file.read(pack).digest
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_a_pack_of_another_machine_is_refused(
 ) -> None:
     served_by("neg", sevens)
     path = written(pack.with_name("other"), made_of(NEG), **changed)
-    with pytest.raises(file.BrokenPack, match="make one for this machine") as refused:
-        opening.opened(path)
+    with pytest.raises(pack_file.BrokenPack, match="make one for this machine") as refused:
+        pack_in_use.opened(path)
     assert reason in str(refused.value)
 
 
@@ -185,35 +185,35 @@ def test_a_truncated_or_altered_pack_is_refused(pack: Path) -> None:
     whole = pack.read_bytes()
     for size in (0, 7, 47, 48, 100, len(whole) - 1):
         pack.write_bytes(whole[:size])
-        with pytest.raises(file.BrokenPack):
-            file.read(pack)
+        with pytest.raises(pack_file.BrokenPack):
+            pack_file.read(pack)
     for place in (16, 60, len(whole) // 2, len(whole) - 1):
         altered = bytearray(whole)
         altered[place] ^= 1
         pack.write_bytes(altered)
-        with pytest.raises(file.BrokenPack, match="truncated or altered"):
-            file.read(pack)
+        with pytest.raises(pack_file.BrokenPack, match="truncated or altered"):
+            pack_file.read(pack)
     pack.write_bytes(whole)
-    file.read(pack)
+    pack_file.read(pack)
 
 
 def test_other_files_are_no_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(file.BrokenPack, match="cannot be read: No such file"):
-        file.read(tmp_path / "none")
+    with pytest.raises(pack_file.BrokenPack, match="cannot be read: No such file"):
+        pack_file.read(tmp_path / "none")
     (tmp_path / "text").write_text("a text of more than fifty bytes, which is no pack at all")
-    with pytest.raises(file.BrokenPack, match="is no kernel pack"):
-        file.read(tmp_path / "text")
-    monkeypatch.setattr(file, "FORMAT", 99)
-    file.write(tmp_path / "newer", file.Contents({}))
+    with pytest.raises(pack_file.BrokenPack, match="is no kernel pack"):
+        pack_file.read(tmp_path / "text")
+    monkeypatch.setattr(pack_file, "FORMAT", 99)
+    pack_file.write(tmp_path / "newer", pack_file.Contents({}))
     monkeypatch.undo()
     with pytest.raises(
-        file.BrokenPack, match="a pack of format 99, and this flagos reads format 1"
+        pack_file.BrokenPack, match="a pack of format 99, and this flagos reads format 1"
     ):
-        file.read(tmp_path / "newer")
+        pack_file.read(tmp_path / "newer")
 
 
 def test_places_outside_of_the_file_are_refused_by_the_reader(pack: Path) -> None:
-    read = opening.opened(pack)
+    read = pack_in_use.opened(pack)
     words = read.nbytes // 8
     for rows in ([words - 6, 1, 0], [0, 1 << 40, 0], [-1, 1, 0]):
         with pytest.raises(RuntimeError, match="outside of its"):
@@ -317,7 +317,7 @@ def test_a_pack_that_is_refused_ends_the_program(tmp_path: Path, pack: Path) -> 
 
 
 def test_auto_takes_calls_that_were_measured_to_be_faster(tmp_path: Path, pack: Path) -> None:
-    read = file.read(pack)
+    read = pack_file.read(pack)
     calls = read.calls("neg")
     about = {name: v for name, v in read.header.items() if name not in ("format", "kernels")}
     about["operators"] = {"neg": {"verified": TABLE["neg"], "function": "neg"}}
@@ -325,7 +325,7 @@ def test_auto_takes_calls_that_were_measured_to_be_faster(tmp_path: Path, pack: 
     def rewritten(name: str, faster: tuple[bool, ...]) -> Path:
         changed = [dataclasses.replace(c, faster=f) for c, f in zip(calls, faster, strict=True)]
         path = tmp_path / name
-        file.write(path, file.Contents(about, calls={"neg": changed}))
+        pack_file.write(path, pack_file.Contents(about, calls={"neg": changed}))
         return path
 
     of_shape = tuple(call.signature[4:6] == (7, 1) for call in calls)
@@ -366,6 +366,7 @@ def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         (("--for", "sm_90", "--tuning", "/dev/null"), "/dev/null is no tuning file"),
         (("--for", "sm_90", "--verdicts", "/none"), "/none is no file"),
         (("--for", "sm_90", "-o", "/none/x"), "/none is no folder"),
+        (("--for", "sm_90"), "TRITON_INTERPRET has Triton interpret kernels"),
         (("--for", "NVIDIA H100 80GB HBM3"), "no table of verdicts for NVIDIA H100 80GB HBM3"),
     ],
 )
@@ -383,6 +384,6 @@ def test_a_pack_tells_of_itself(pack: Path) -> None:
     assert done.returncode == 0
     assert "neg: 4 calls; STRICT (neg)" in done.stdout and "it fits this machine" in done.stdout
     told = json.loads(command("--show", str(pack), "--json").stdout)
-    assert told["sha256"] == file.read(pack).digest and told["refused_here"] is None
+    assert told["sha256"] == pack_file.read(pack).digest and told["refused_here"] is None
     assert implementations.registered()["neg"] == "neg"
-    assert packs.in_use() is None
+    assert pack_in_use.in_use() is None

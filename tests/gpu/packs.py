@@ -307,9 +307,9 @@ def _launches(path: Path) -> dict[tuple[str, tuple[int, ...]], Any]:
     """The recordings of a pack, with the programs in place of their numbers."""
     import hashlib
 
-    from torch_fl.flaggems.packs import file
+    from torch_fl.flaggems import pack_file
 
-    read = file.read(path)
+    read = pack_file.read(path)
     found = {}
     for overload in read.header["operators"]:
         for call in read.calls(overload):

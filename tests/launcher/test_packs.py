@@ -17,7 +17,8 @@ import torch
 
 from tests.launcher import simulated
 from torch_fl import launcher
-from torch_fl.flaggems.packs import file, making
+from torch_fl.flaggems import pack_file
+from torch_fl.flaggems.packs import making
 from torch_fl.records import files
 from torch_fl.records.facts import Call, TensorFacts, contiguous
 
@@ -41,7 +42,7 @@ CALLS = [
 ]
 
 
-def packed(folder: Path, *arguments: str, name: str = "a.flagospack") -> tuple[file.Pack, Any]:
+def packed(folder: Path, *arguments: str, name: str = "a.flagospack") -> tuple[pack_file.Pack, Any]:
     record = folder / "calls.rec"
     files.write(record, CALLS)
     given = ["pack", "--for", "sm_90", "--record", str(record), "-o", str(folder / name), "--json"]
@@ -54,7 +55,7 @@ def packed(folder: Path, *arguments: str, name: str = "a.flagospack") -> tuple[f
         timeout=500,
     )
     assert done.returncode == 0, done.stderr
-    return file.read(folder / name), json.loads(done.stdout)
+    return pack_file.read(folder / name), json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +64,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pack(folder: Path) -> file.Pack:
+def pack(folder: Path) -> pack_file.Pack:
     found, told = packed(folder)
     assert told["left_out"] == {} and told["chip"] == "NVIDIA H200", told
     return found
 
 
-def test_every_call_is_compiled_for_the_chip(pack: file.Pack) -> None:
+def test_every_call_is_compiled_for_the_chip(pack: pack_file.Pack) -> None:
     operators = pack.header["operators"]
     assert {name: one["rows"][1] for name, one in operators.items()} == dict.fromkeys(
         ("gelu", "mm", "_softmax", "sum.dim_IntList"), 2
@@ -81,12 +82,12 @@ def test_every_call_is_compiled_for_the_chip(pack: file.Pack) -> None:
         assert image[48] == 90, "the flags of its header have the architecture"
 
 
-def test_the_same_calls_make_the_same_pack(pack: file.Pack, folder: Path) -> None:
+def test_the_same_calls_make_the_same_pack(pack: pack_file.Pack, folder: Path) -> None:
     again, _ = packed(folder, name="b.flagospack")
     assert again.digest == pack.digest
 
 
-def test_a_tuning_file_names_another_configuration(pack: file.Pack, folder: Path) -> None:
+def test_a_tuning_file_names_another_configuration(pack: pack_file.Pack, folder: Path) -> None:
     """`mm` by another of its configurations: another program, and the others as they were."""
     named = json.loads(json.dumps(pack.header["configurations"]))
     ((kernel, chosen),) = [(k, v) for k, v in named.items() if "mm_kernel" in k]
@@ -138,7 +139,7 @@ def launches_of(recording: tuple[int, ...]) -> list[list[int]]:
     return [list(recording[at + 1 : at + 13]) for at in places]
 
 
-def test_launches_are_those_of_tritons_launcher(pack: file.Pack, gems: Any) -> None:
+def test_launches_are_those_of_tritons_launcher(pack: pack_file.Pack, gems: Any) -> None:
     """Grid, block, cluster, shared memory, flags and the number of parameters, for the same shapes."""
     x = torch.randn(32, 100)
     run = {
@@ -166,7 +167,9 @@ def test_launches_are_those_of_tritons_launcher(pack: file.Pack, gems: Any) -> N
         assert launches_of(pack.calls(name)[0].recording) == expected, name
 
 
-def test_programs_have_their_functions_with_these_parameters(pack: file.Pack, driver: Any) -> None:
+def test_programs_have_their_functions_with_these_parameters(
+    pack: pack_file.Pack, driver: Any
+) -> None:
     cuda = simulated.library().cuda
     names = []
     for number, (_, _, name, _) in enumerate(pack.header["kernels"]):

@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from flagos.messages import signal_name
+from torch_fl.flaggems import pack_in_use
 from torch_fl.records import facts, program
 
 _SECONDS = 180.0  # for one call, with the start, and with all configurations of its kernels
@@ -63,7 +64,7 @@ class Checker:
         theirs, ours = os.pipe()
         answers, given = os.pipe()
         environment = {**os.environ, "FLAGOS_FLAGGEMS": "off"}
-        for name in (program.FOLDER, program.META):
+        for name in (program.FOLDER, program.META, pack_in_use.PACK):
             environment.pop(name, None)
         command = [sys.executable, "-m", __name__, str(theirs), str(given)]
         self._process = subprocess.Popen(

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from torch_fl.flaggems import packs
+from torch_fl.flaggems import pack_file
 
 VARIABLE = "FLAGOS_TUNING"
 OFF, ON = "off", "on"
@@ -29,6 +29,7 @@ Named = Mapping[str, Mapping[str, Mapping[str, Any]]]
 _lock = threading.Lock()
 _counted: Counter[str] = Counter()
 _allowed = 0
+_of_pack: Named = {}
 
 
 @dataclass(frozen=True)
@@ -85,15 +86,20 @@ def named() -> Named:
     value = policy()
     if value not in (OFF, ON):
         return read(Path(value))
-    return packs.configurations()
+    return _of_pack
+
+
+def take(of_pack: Named) -> None:
+    """Have the configurations that a pack names be those of kernels that no file names."""
+    global _of_pack
+    _of_pack = of_pack
+    named.cache_clear()
 
 
 def read(path: Path) -> Named:
     """The configurations that a tuning file or a pack names. Raises ValueError for another file."""
-    from torch_fl.flaggems.packs import file
-
-    if file.is_pack(path):
-        found = file.read(path).header["configurations"]
+    if pack_file.is_pack(path):
+        found = pack_file.read(path).header["configurations"]
     else:
         try:
             found = json.loads(path.read_text())["configurations"]

@@ -11,8 +11,16 @@ import torch
 
 from flagos import UnsupportedError, _core, plan_listeners
 from torch_fl import python_kernels
-from torch_fl.flaggems import envelope, interpreted, meta, package, packs, sizes, tables
-from torch_fl.flaggems.packs import file
+from torch_fl.flaggems import (
+    envelope,
+    interpreted,
+    meta,
+    pack_file,
+    pack_in_use,
+    package,
+    sizes,
+    tables,
+)
 from torch_fl.flaggems.parts import PARTS
 from torch_fl.native import native
 
@@ -278,19 +286,19 @@ def register() -> None:
 
 def _rows(overload: str) -> python_kernels.Packed | None:
     """The calls of the pack in use that it serves, as C++ takes them; None where it has none of the overload."""
-    pack = packs.in_use()
+    pack = pack_in_use.in_use()
     found = None if pack is None else pack.header["operators"].get(overload)
     if found is None:
         return None
     first, count = found["rows"]
-    needed = file.FASTER if tables.policy() == "auto" else 0
-    return python_kernels.Packed((first, count, needed), packs.outside())
+    needed = pack_file.FASTER if tables.policy() == "auto" else 0
+    return python_kernels.Packed((first, count, needed), pack_in_use.outside())
 
 
 def _in_pack(overload: str) -> list[tuple[str, str]]:
     """What `explain` says of calls that the pack in use has, where it serves no others."""
-    pack = packs.in_use()
-    if pack is None or packs.outside() or (rows := _rows(overload)) is None:
+    pack = pack_in_use.in_use()
+    if pack is None or pack_in_use.outside() or (rows := _rows(overload)) is None:
         return []
     calls = (
         rows.rows[1] if tables.policy() != "auto" else pack.header["operators"][overload]["faster"]

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from torch_fl.flaggems import configurations, envelope, package, packs, sizes
+from torch_fl.flaggems import configurations, envelope, pack_in_use, package, sizes
 from torch_fl.native import native
 
 STRICT, BASIC, FAILED, UNTESTED = "STRICT", "BASIC", "FAILED", "UNTESTED"
@@ -264,7 +264,7 @@ def verdicts() -> dict[str, dict[str, Any]]:
     overload, the pack in use does.
     """
     found: dict[str, dict[str, Any]] = _table("verdicts").get("overloads", {})
-    pack = packs.in_use()
+    pack = pack_in_use.in_use()
     return found if pack is None else {**pack.verdicts, **found}
 
 
@@ -335,8 +335,8 @@ def not_by_default(overload: str) -> str | None:
         return (
             f"verified {known['verdict']} on {where}: {known.get('first') or 'no case reached it'}"
         )
-    pack = packs.in_use()
-    if pack is not None and not packs.outside():
+    pack = pack_in_use.in_use()
+    if pack is not None and not pack_in_use.outside():
         return pack.not_served(overload, only_faster=wanted == "auto")
     if wanted in ("verified", ON_USE):
         return None

@@ -58,6 +58,7 @@ from torch_fl.flaggems import (
     envelope,
     implementations,
     interpreted,
+    pack_in_use,
     package,
     tables,
     tune,
@@ -199,6 +200,10 @@ def _require_usable() -> None:
     reason = implementations.why_unusable() if found else implementations.missing()
     if reason:
         raise RuntimeError(f"FlagGems cannot be used: {reason}")
+    if pack_in_use.in_use() is not None:
+        raise RuntimeError(
+            f"{pack_in_use.PACK} is set, and its recordings would be verified instead of FlagGems' kernels: unset it"
+        )
 
 
 def _require_device() -> None:

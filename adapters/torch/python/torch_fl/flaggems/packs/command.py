@@ -34,14 +34,22 @@ from typing import Any
 import torch
 
 from torch_fl.comparing.names import matches
-from torch_fl.flaggems import configurations, implementations, package, packs, tables
+from torch_fl.flaggems import (
+    configurations,
+    implementations,
+    interpreted,
+    pack_file,
+    pack_in_use,
+    package,
+    tables,
+)
 from torch_fl.flaggems.command import at_least_one
-from torch_fl.flaggems.packs import file, making, measuring, opening, without_device
+from torch_fl.flaggems.packs import making, measuring, without_device
 from torch_fl.native import native
 from torch_fl.records import files
 from torch_fl.records.facts import BrokenRecord, Call
 
-_DEFAULT = Path(f"flagos{file.SUFFIX}")
+_DEFAULT = Path(f"flagos{pack_file.SUFFIX}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -51,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.show is not None:
             return _show(options.show, options.json)
         return _pack(options)
-    except (file.BrokenPack, BrokenRecord, RuntimeError, ValueError, OSError) as error:
+    except (pack_file.BrokenPack, BrokenRecord, RuntimeError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
@@ -106,8 +114,10 @@ def _pack(options: argparse.Namespace) -> int:
         raise RuntimeError(
             f"{options.out.parent} is no folder, and {options.out} is to be written there"
         )
-    if os.environ.get(packs.PACK):
-        raise RuntimeError(f"{packs.PACK} is set: a pack is made without one in use, so unset it")
+    if os.environ.get(pack_in_use.PACK):
+        raise RuntimeError(
+            f"{pack_in_use.PACK} is set: a pack is made without one in use, so unset it"
+        )
     paths = options.record or files.shipped()
     calls = files.merged(call for path in paths for call in files.read(path))
     target = _target(options.chip)
@@ -121,6 +131,10 @@ def _pack(options: argparse.Namespace) -> int:
         raise RuntimeError(
             f"nothing is to be packed: of the {len(calls)} recorded calls none is of an overload that matches "
             f"{options.ops!r} and is verified on {chip}; `flagos verify` verifies, `--verdicts` names a table"
+        )
+    if interpreted.wanted():
+        raise RuntimeError(
+            "TRITON_INTERPRET has Triton interpret kernels, and a pack is made of compiled ones: unset it"
         )
     here = target is None and native().vendor == "cuda"
     maker = making.Maker(target, named, options.tune if here and not named else 1)
@@ -147,10 +161,10 @@ def _pack(options: argparse.Namespace) -> int:
     about = _about(target, driver, [path.name for path in paths])
     contents = making.contents(made, about)
     if here and not options.no_times:
-        file.write(options.out, contents)
-        measured = measuring.measure(opening.opened(options.out), made, _say)
+        pack_file.write(options.out, contents)
+        measured = measuring.measure(pack_in_use.opened(options.out), made, _say)
         contents = measuring.with_times(contents, measured)
-    digest = file.write(options.out, contents)
+    digest = pack_file.write(options.out, contents)
     told = _told(options.out, digest, contents, time.monotonic() - began)
     if options.json:
         print(json.dumps({**told, "left_out": contents.about["left_out"]}))
@@ -246,7 +260,7 @@ def _arch() -> int:
     return properties.major * 10 + properties.minor
 
 
-def _told(path: Path, digest: str, contents: file.Contents, seconds: float) -> dict[str, Any]:
+def _told(path: Path, digest: str, contents: pack_file.Contents, seconds: float) -> dict[str, Any]:
     return {
         "file": str(path),
         "sha256": digest,
@@ -260,9 +274,9 @@ def _told(path: Path, digest: str, contents: file.Contents, seconds: float) -> d
 
 
 def _show(path: Path, as_json: bool) -> int:
-    pack = file.read(path)
+    pack = pack_file.read(path)
     header = pack.header
-    here = opening.refusal(header, opening.this_machine())
+    here = pack_in_use.refusal(header, pack_in_use.this_machine())
     if as_json:
         told = {name: value for name, value in header.items() if name != "kernels"}
         told |= {"sha256": pack.digest, "refused_here": here, "kernels": len(header["kernels"])}
@@ -283,6 +297,6 @@ def _lines(header: dict[str, Any]) -> Iterator[str]:
         for reason, count in reasons.items():
             yield f"{name}: {count} recorded calls are not in it: {reason}"
     yield (
-        f"for {header['chip']} (sm_{header['arch']}), drivers for CUDA {opening._cuda(header['driver'])} or newer, "
+        f"for {header['chip']} (sm_{header['arch']}), drivers for CUDA {pack_in_use.cuda(header['driver'])} or newer, "
         f"torch {header['torch']}, FlagGems {header['flaggems']}; made {header['made']} with Triton {header['triton']}"
     )

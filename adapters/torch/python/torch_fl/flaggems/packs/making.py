@@ -23,12 +23,13 @@ from torch_fl.flaggems import (
     configurations,
     envelope,
     implementations,
+    pack_file,
     package,
     sizes,
     tables,
 )
-from torch_fl.flaggems.packs import file, tuning, without_device
-from torch_fl.flaggems.packs.file import Kernel, PackedCall
+from torch_fl.flaggems.pack_file import Kernel, PackedCall
+from torch_fl.flaggems.packs import tuning, without_device
 from torch_fl.flaggems.recorded.inputs import Inputs
 from torch_fl.flaggems.recorded.tuning import Unfit, choosing
 from torch_fl.flaggems.recorded.zones import Zones
@@ -352,7 +353,7 @@ def _without_values(call: Call, device: torch.device) -> tuple[tuple[Any, ...], 
     return tuple(value(one) for one in call.args), {n: value(v) for n, v in call.kwargs.items()}
 
 
-def contents(made: Made, about: dict[str, Any]) -> file.Contents:
+def contents(made: Made, about: dict[str, Any]) -> pack_file.Contents:
     """The pack of what was made; `about` is what its header tells besides."""
     operators = {}
     calls = {name: list(found.values()) for name, found in made.calls.items() if found}
@@ -365,7 +366,7 @@ def contents(made: Made, about: dict[str, Any]) -> file.Contents:
         }
         operators[overload] = {"function": implementations.registered()[overload], "verified": told}
     left_out = {name: dict(reasons) for name, reasons in sorted(made.left_out.items())}
-    return file.Contents(
+    return pack_file.Contents(
         about={
             **about,
             "operators": operators,

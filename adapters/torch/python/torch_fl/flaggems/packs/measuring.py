@@ -15,8 +15,7 @@ from typing import Any
 import torch
 
 from torch_fl import python_kernels
-from torch_fl.flaggems import implementations
-from torch_fl.flaggems.packs import file
+from torch_fl.flaggems import implementations, pack_file
 from torch_fl.flaggems.packs.making import Made
 from torch_fl.flaggems.recorded.inputs import Inputs
 from torch_fl.flaggems.recorded.zones import Zones
@@ -50,7 +49,7 @@ Measured = dict[str, dict[tuple[int, ...], Times]]
 """By overload and signature."""
 
 
-def measure(pack: file.Pack, made: Made, say: Callable[[str], None]) -> Measured:
+def measure(pack: pack_file.Pack, made: Made, say: Callable[[str], None]) -> Measured:
     """The times of every call of a pack, which C++ has, on this machine's device."""
     found: Measured = {}
     for number, (overload, calls) in enumerate(sorted(made.of_call.items()), 1):
@@ -122,7 +121,7 @@ def _once(run: Callable[[], None]) -> tuple[float, float]:
     return 1e3 * begin.elapsed_time(end) / _CALLS, 1e6 * host / _CALLS
 
 
-def with_times(contents: file.Contents, measured: Measured) -> file.Contents:
+def with_times(contents: pack_file.Contents, measured: Measured) -> pack_file.Contents:
     """The same pack, whose calls say whether they are faster than the native kernel's."""
     calls = {
         overload: [
@@ -139,4 +138,4 @@ def with_times(contents: file.Contents, measured: Measured) -> file.Contents:
             [round(value, 2) for value in (t.device, t.native_device, t.host, t.native_host)]
             for t in dict.fromkeys(every)
         ]
-    return file.Contents({**contents.about, "operators": operators}, contents.kernels, calls)
+    return pack_file.Contents({**contents.about, "operators": operators}, contents.kernels, calls)

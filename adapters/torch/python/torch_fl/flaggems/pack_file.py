@@ -1,4 +1,9 @@
-"""The file: a header that tells, and data that is mapped into memory as it lies.
+"""Kernel packs: what FlagGems' operators launch for the calls of recorded programs, compiled, in one file.
+
+A pack has for each call what `torch_fl.python_kernels.capture` records of it, and the programs of its kernels. A
+process with a pack (`pack_in_use`) repeats these calls from C++: without FlagGems, Triton's compiler or tuning.
+
+The file is a header that tells, and data that is mapped into memory as it lies:
 
     8 bytes    the letters FLGPACK and a line feed
     8 bytes    the size of the header, little-endian

@@ -1,16 +1,25 @@
-"""A pack is used only where it was made for: on its chip, with a driver that takes it, and with its versions."""
+"""The kernel pack of this process, which is used only where it was made for: on its chip, with its versions, and with a
+driver that takes it.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from torch_fl.flaggems.packs import file
-from torch_fl.flaggems.packs.file import BrokenPack, Pack
+from torch_fl.flaggems import configurations, pack_file, package
+from torch_fl.flaggems.pack_file import BrokenPack, Pack
+from torch_fl.native import native
+
+PACK = "FLAGOS_PACK"
+OUTSIDE = "FLAGOS_PACK_OUTSIDE"
+_OUTSIDE = ("native", "jit")
 
 _kept: list[Pack] = []  # mapped as long as the process lives, because C++ has their addresses
 
@@ -28,12 +37,9 @@ class Machine:
 
 def this_machine() -> Machine:
     """This machine. Opens no device."""
-    from torch_fl.flaggems import package, tables
-    from torch_fl.native import native
-
     return Machine(
         native().vendor,
-        tables.chip(),
+        native().product_name(),
         cuda_driver(),
         package.version(),
         torch.__version__,
@@ -74,8 +80,8 @@ def refusal(header: dict[str, Any], machine: Machine) -> str | None:
         return wrong
     if header["driver"] > machine.driver:
         return (
-            f"its programs need a driver for CUDA {_cuda(header['driver'])}, and this one takes up to "
-            f"{_cuda(machine.driver)}"
+            f"its programs need a driver for CUDA {cuda(header['driver'])}, and this one takes up to "
+            f"{cuda(machine.driver)}"
         )
     return None
 
@@ -84,7 +90,7 @@ def _release(version: str) -> str:
     return version.partition("+")[0]
 
 
-def _cuda(version: int) -> str:
+def cuda(version: int) -> str:
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
@@ -93,7 +99,7 @@ def opened(path: Path, machine: Machine | None = None) -> Pack:
 
     Raises BrokenPack, a ValueError, with the reason and the next step.
     """
-    pack = file.read(path)
+    pack = pack_file.read(path)
     try:
         wrong = refusal(pack.header, machine or this_machine())
         kernels = [int(number) for kernel in pack.header["kernels"] for number in kernel]
@@ -106,3 +112,25 @@ def opened(path: Path, machine: Machine | None = None) -> Pack:
     torch.ops.flagos.use_pack(pack.address, pack.nbytes, kernels)
     _kept.append(pack)
     return pack
+
+
+def outside() -> bool:
+    """Whether FlagGems serves calls that are not in the pack. Raises ValueError for another value of the variable."""
+    value = os.environ.get(OUTSIDE) or _OUTSIDE[0]
+    if value not in _OUTSIDE:
+        raise ValueError(f"{OUTSIDE}={value}: expected one of {', '.join(_OUTSIDE)}")
+    return value == "jit"
+
+
+@cache
+def in_use() -> Pack | None:
+    """The pack that FLAGOS_PACK names, which C++ has from then on; None without one.
+
+    Raises ValueError for a pack that is broken, or was made for something other than this machine.
+    """
+    value = os.environ.get(PACK)
+    if not value:
+        return None
+    found = opened(Path(value))
+    configurations.take(found.header["configurations"])
+    return found
