@@ -335,7 +335,7 @@ def test_auto_takes_calls_that_were_measured_to_be_faster(tmp_path: Path, pack: 
     assert "one of the 2 calls" in told["explained"]
     others = tuple(not one for one in of_shape)
     told = run(tmp_path, rewritten("others", others), policy="auto")
-    assert told["packed"] == [NEGATED] * 4 and told["fallbacks"] == 5
+    assert told["packed"] == [NEGATED] * 4 and told["fallbacks"] == 1, "slower is no fallback"
     told = run(tmp_path, rewritten("none", (False,) * 4), policy="auto")
     assert told["packed"] == [NEGATED] * 4 and told["fallbacks"] == 0
     assert "measured slower than the native kernel in all calls of the pack" in told["explained"]

@@ -122,7 +122,14 @@ class RoutedKernel final : public c10::OperatorKernel {
         return;
       }
       if (served_.packed != nullptr) {
-        const std::string reason = adopt(signature, recorded);
+        size_t row = 0;
+        const PackedCalls::Found found = served_.packed->find(signature, &row);
+        if (found == PackedCalls::Found::kSlower) {
+          leave_to_native(op, stack); // the plan's choice, and no fallback
+          return;
+        }
+        const std::string reason =
+            found == PackedCalls::Found::kServed ? adopt(signature, row, recorded) : "the call is not in the pack";
         if (recorded != nullptr && (program = recorded->program.load(std::memory_order_acquire)) != nullptr) {
           replay(op, keys, stack, signature, *recorded, *program);
           return;
@@ -150,17 +157,8 @@ class RoutedKernel final : public c10::OperatorKernel {
     serve(op, stack, traits_, [&](torch::jit::Stack* native) { python_.callBoxed(op, keys, native); });
   }
 
-  // Has a call of the pack replayed, from this call on. Returns why that cannot be, and sets `recorded` if it can.
-  std::string adopt(const Signature& signature, Recorded*& recorded) {
-    size_t row = 0;
-    switch (served_.packed->find(signature, &row)) {
-      case PackedCalls::Found::kOutside:
-        return "the call is not in the pack";
-      case PackedCalls::Found::kSlower:
-        return "measured slower than the native kernel when the pack was made";
-      case PackedCalls::Found::kServed:
-        break;
-    }
+  // Has the call in a row of the pack replayed, from now on. Returns why that cannot be, and sets `recorded` if it can.
+  std::string adopt(const Signature& signature, size_t row, Recorded*& recorded) {
     if (native->is_capturing(signature.device)) {
       return "its kernels were not loaded before the capture began";
     }
@@ -181,6 +179,10 @@ class RoutedKernel final : public c10::OperatorKernel {
   // Does what an implementation that declines a call does, without entering Python.
   void decline(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::string& reason) {
     check(core->op_record_fallback(name_.c_str(), reason.c_str()));
+    leave_to_native(op, stack);
+  }
+
+  void leave_to_native(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     if (logs_dispatch(slot_)) {
       core->op_log_dispatch(name_.c_str(), native->name_in_logs());
     }
