@@ -55,6 +55,7 @@ pub(super) unsafe extern "C" fn create(
 /// # Safety
 /// `image` is NULL or has `nbytes` bytes; `name` is NULL or ends with NUL; `function` is NULL or valid for writing.
 pub(super) unsafe extern "C" fn load(
+    device: i32,
     image: *const c_void,
     nbytes: usize,
     name: *const c_char,
@@ -66,8 +67,9 @@ pub(super) unsafe extern "C" fn load(
             return Err(null("the name or the output"));
         }
         // SAFETY: the caller's promise.
-        let (image, name) = unsafe { (slice(image.cast(), nbytes, "image")?, CStr::from_ptr(name)) };
-        let loaded = launcher("function_load")?.load(image, name, shared_bytes)?;
+        let (image, name) =
+            unsafe { (slice(image.cast(), nbytes, "image")?, CStr::from_ptr(name)) };
+        let loaded = launcher("function_load")?.load(device, image, name, shared_bytes)?;
         // SAFETY: the caller's promise.
         unsafe { function.write(loaded) };
         Ok(())

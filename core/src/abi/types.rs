@@ -615,10 +615,12 @@ pub struct FlagosApi {
     pub stream_native:
         unsafe extern "C" fn(device: i32, stream: u64, handle: *mut *mut c_void) -> i32,
 
-    /// Loads a program (its `nbytes` at `image`) on the device that is the calling thread's in the vendor's own library,
-    /// for as long as the process lives, and gives the handle of its function of this name, which may be launched with so
-    /// much dynamic shared memory. `FLAGOS_UNSUPPORTED` when the vendor in use loads no functions.
+    /// Loads a program (its `nbytes` at `image`) on the device that is the calling thread's in the vendor's own library, or
+    /// on `device` where the thread has none, for as long as the process lives. Gives the handle of its function of this
+    /// name, which may be launched with so much dynamic shared memory. `FLAGOS_UNSUPPORTED` when the vendor in use loads
+    /// no functions.
     pub function_load: unsafe extern "C" fn(
+        device: i32,
         image: *const c_void,
         nbytes: usize,
         name: *const c_char,

@@ -63,7 +63,7 @@ int64_t Pack::function(int64_t kernel, c10::DeviceIndex device) {
   if (found == 0) {
     const Kernel& one = kernels_[number];
     const auto* name = reinterpret_cast<const char*>(base_ + one.name);
-    check(core->function_load(base_ + one.image, one.nbytes, name, one.shared_bytes, &found));
+    check(core->function_load(device, base_ + one.image, one.nbytes, name, one.shared_bytes, &found));
   }
   return static_cast<int64_t>(found);
 }

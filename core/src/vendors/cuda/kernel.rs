@@ -2,6 +2,7 @@
 //!
 //! Functions of other libraries need the driver library, but no open device of the vendor.
 
+use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void, CStr};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use cudarc::driver::sys::{
     CUcontext, CUfunction, CUfunction_attribute, CUlaunchAttribute, CUlaunchConfig, CUmodule,
     CUpointer_attribute, CUresult, CUstream,
 };
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::runtime::launch::{Kernel, Launcher, Module, ParameterType, Shape, MAX_PARAMETERS};
@@ -34,6 +36,10 @@ type LaunchKernelEx = unsafe extern "C" fn(
     *mut *mut c_void,
 ) -> Code;
 
+/// The contexts of the functions that [`Launcher::load`] loaded, as addresses. Threads on which no context is current make
+/// kernels of them, too.
+static LOADED: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
+
 /// The launcher of functions that other libraries loaded.
 pub(super) static LAUNCHER: CudaLauncher = CudaLauncher;
 
@@ -50,27 +56,34 @@ impl Launcher for CudaLauncher {
         parameters: &[ParameterType],
     ) -> Result<Box<dyn Kernel>> {
         let api = driver::initialize()?;
+        let loaded_in = LOADED.lock().get(&function).copied();
+        if let (None, Some(context)) = (current(api)?, loaded_in) {
+            // SAFETY: a primary context, or one of a library that keeps its functions loaded.
+            unsafe { cuda!(api, cuCtxSetCurrent(context as CUcontext)) }?;
+        }
         let function = function as usize as CUfunction;
         // SAFETY: the caller's promise.
         let kernel = unsafe { CudaKernel::new(api, function, shape, parameters, None)? };
         Ok(Box::new(kernel))
     }
 
-    /// As the trait says. Fails with `Device` without a driver or a current context.
-    fn load(&self, image: &[u8], name: &CStr, shared_bytes: u32) -> Result<u64> {
+    /// As the trait says. Fails with `Device` without a driver.
+    fn load(&self, device: i32, image: &[u8], name: &CStr, shared_bytes: u32) -> Result<u64> {
         let api = driver::initialize()?;
-        let mut context = std::ptr::null_mut();
-        // SAFETY: a valid output.
-        unsafe { cuda!(api, cuCtxGetCurrent(&mut context)) }?;
-        if context.is_null() {
-            return Err(Error::device("function_load", "no CUDA context is current")
-                .with_hint("select the device that the function is for first"));
+        if current(api)?.is_none() {
+            let (mut handle, mut context) = (0, std::ptr::null_mut());
+            // SAFETY: valid outputs. The primary context, which the CUDA runtime uses too, is kept as long as the process
+            // lives, because the function is.
+            unsafe {
+                cuda!(api, cuDeviceGet(&mut handle, device))?;
+                cuda!(api, cuDevicePrimaryCtxRetain(&mut context, handle))?;
+                cuda!(api, cuCtxSetCurrent(context))?;
+            }
         }
         let module = load(api, image)?;
         let loaded = function(api, module, name).and_then(|function| {
             if shared_bytes > STATIC_SHARED {
-                let most =
-                    CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+                let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
                 // SAFETY: a loaded function.
                 unsafe { cuda!(api, cuFuncSetAttribute(function, most, shared_bytes as i32)) }
                     .map_err(|error| error.with_context("shared_bytes", shared_bytes))?;
@@ -80,6 +93,9 @@ impl Launcher for CudaLauncher {
         if loaded.is_err() {
             // SAFETY: a module of which nobody has a function. What is wrong is told by the first error.
             let _ = unsafe { (api.cuModuleUnload)(module) };
+        }
+        if let (Ok(function), Some(context)) = (&loaded, current(api)?) {
+            LOADED.lock().insert(*function, context as usize);
         }
         loaded
     }
@@ -128,6 +144,14 @@ impl Loaded {
     fn function(&self, name: &CStr) -> Result<CUfunction> {
         function(self.device.api, self.handle, name)
     }
+}
+
+/// The context that is current on this thread.
+fn current(api: &Api) -> Result<Option<CUcontext>> {
+    let mut context = std::ptr::null_mut();
+    // SAFETY: a valid output.
+    unsafe { cuda!(api, cuCtxGetCurrent(&mut context)) }?;
+    Ok((!context.is_null()).then_some(context))
 }
 
 /// Loads PTX, a cubin or a fatbin in the current context.

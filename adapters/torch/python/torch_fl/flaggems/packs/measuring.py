@@ -19,6 +19,7 @@ from torch_fl.flaggems import implementations, pack_file
 from torch_fl.flaggems.packs.making import Made
 from torch_fl.flaggems.recorded.inputs import Inputs
 from torch_fl.flaggems.recorded.zones import Zones
+from torch_fl.native import native
 from torch_fl.python_kernels import attachment
 from torch_fl.records.facts import Call
 
@@ -56,16 +57,23 @@ def measure(pack: pack_file.Pack, made: Made, say: Callable[[str], None]) -> Mea
         say(f"[{number}/{len(made.of_call)}] measuring {overload}: {len(calls) // 2} calls")
         first, count = pack.header["operators"][overload]["rows"]
         times = found[overload] = {}
-        measured: dict[str, Times] = {}
+        measured: dict[str, Times | None] = {}
         for call, signature in calls:
             name = str(call)
             if name not in measured:
-                measured[name] = _times(call, overload, (first, count, 0))
-            times[signature] = measured[name]
+                try:
+                    measured[name] = _times(call, (first, count, 0))
+                except RuntimeError as error:
+                    if native().lost(error):
+                        raise
+                    say(f"  {name} is not measured: {error}".splitlines()[0])
+                    measured[name] = None
+            if (of_call := measured[name]) is not None:
+                times[signature] = of_call
     return found
 
 
-def _times(call: Call, overload: str, rows: tuple[int, int, int]) -> Times:
+def _times(call: Call, rows: tuple[int, int, int]) -> Times:
     device = torch.device("flagos")
     args, kwargs = Inputs(call, device).make(Zones(device, 0, around=0))
     op = python_kernels.require_operator(call.op)
