@@ -110,10 +110,11 @@ def configurations_of(kernel: str) -> list[dict[str, Any]]:
     module, _, name = kernel.rpartition(".")
     program = f"""
 import json
-from torch_fl.flaggems import configurations
+from torch_fl.flaggems import configurations, package
 from torch_fl.flaggems.packs import without_device
 with without_device.chip_without_device(without_device.CHIPS[0]):
     import importlib
+    package.load()
     entry = getattr(importlib.import_module({module!r}), {name!r})
     print(json.dumps([configurations.plain(one) for one in entry.fn.configs]))
 """

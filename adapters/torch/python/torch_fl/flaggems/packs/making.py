@@ -8,11 +8,13 @@ and the recording is the same.
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
+from unittest import mock
 
 import torch
 
@@ -153,13 +155,15 @@ class Maker:
     def launches_by_triton() -> Iterator[None]:
         """FlagGems, imported, launches by Triton's own launcher meanwhile, of which recorders are told.
 
-        Rust's keeps the kernel of a tuned kernel's first configuration, and needs a driver.
+        Rust's keeps the kernel of a tuned kernel's first configuration, and needs a driver. Programs have no line
+        numbers, with which come the times of files: the same calls make the same pack.
         """
         package.load()
         launcher.uninstall()
         compiled.install()
         try:
-            yield
+            with mock.patch.dict(os.environ, TRITON_DISABLE_LINE_INFO="1"):
+                yield
         finally:
             launcher.install()
 
