@@ -15,8 +15,8 @@ Variations are made of the samples; the verdict on those of the database alone i
 that is about an overload all samples are taken; the others that call it share 240, and have at least six each.
 What its own entry does not call is called itself with that entry's samples.
 
-Kernels that are tuned, such as products, are tuned among the first few configurations that fit the chip
-(`--configs`): they may have hundreds, and each takes seconds to compile. What is tuned is not kept.
+Kernels that are tuned, such as products, run the first configuration that fits the chip, as they do in a program, or
+the fastest of the first few (`--configs`): they may have hundreds, and each takes seconds to compile.
 
 Then calls recorded from whole models run (`flagos record`), at their sizes and at smaller ones, on memory with red
 zones: what a kernel writes outside its tensors, or reads outside them and uses, is FAILED, and so is what ends the
@@ -80,7 +80,7 @@ _CASE_SECONDS = 120.0  # limit of one run of a case, with compilation and tuning
 _ALONE_SECONDS = 300.0  # the same limit without other tasks
 _LOSSES = 8  # processes that the cases of one overload may lose before it is given up
 _EACH = 90.0
-_CONFIGS = 4
+_CONFIGS = 1
 _OF_SAMPLES = 0.6  # of the time, before recorded calls
 _KEEP_EVERY = 5.0  # seconds between writing the table
 
