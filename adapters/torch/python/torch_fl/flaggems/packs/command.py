@@ -136,7 +136,7 @@ def _pack(options: argparse.Namespace) -> int:
         raise RuntimeError(
             "TRITON_INTERPRET has Triton interpret kernels, and a pack is made of compiled ones: unset it"
         )
-    here = target is None and native().vendor == "cuda"
+    here = target is None
     maker = making.Maker(target, named, options.tune if here and not named else 1)
     with ExitStack() as stack:
         stack.callback(maker.close)
@@ -190,7 +190,12 @@ def _say(text: str) -> None:
 
 def _target(name: str | None) -> without_device.Chip | None:
     """The chip that is compiled for without being here; None for this machine's."""
-    here = native().device_type is not None and not native().host_computes
+    here = not native().host_computes
+    if here and native().vendor != "cuda":
+        raise RuntimeError(
+            f"packs are made for NVIDIA's devices, and here are devices of vendor {native().vendor!r}; "
+            "FLAGOS_VENDOR=host and --for make one for a chip that is not here"
+        )
     if name is None:
         if here:
             return None
