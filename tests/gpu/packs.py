@@ -345,7 +345,7 @@ def check_smoke(folder: Path) -> int:
             f"{path.name}: {told['packed_replays']} of {told['calls']} calls replayed from the pack, imported "
             f"{told['imported']}, fallbacks {told['fallbacks']}, refused {told['declined']}"
         )
-        failures += told["packed_replays"] == 0 or told["imported"] != []
+        failures += told["packed_replays"] == 0 or "flag_gems" in told["imported"]
         compared = run("smoke", "flagos", 4, **served, FLAGOS_VERIFY_REPLAYS="1")
         same = compared["losses"] == told["losses"]
         print(f"{path.name}: every replay as FlagGems' own call, bit for bit; same results: {same}")
