@@ -117,7 +117,8 @@ class Maker:
             raise NotPacked(f"it was not verified there: {_named(broken[0])}")
         op = python_kernels.require_operator(call.op)
         if self._tuned > 1:
-            recorder.number = tuning.fastest(call, self._tuned, self._checker)
+            known = self.made.configurations
+            recorder.number = tuning.fastest(call, self._tuned, self._checker, known)
         found = self.made.calls.setdefault(call.overload, {})
         signatures: list[tuple[int, ...]] = []
         for gradients in (True, False):
@@ -170,7 +171,9 @@ class Maker:
     @contextmanager
     def _recorder(self, overload: str) -> Iterator[_Recorder]:
         """A kernel over the native one of an overload, which records what FlagGems' function does."""
-        recorder = _Recorder(self, overload, self._target is not None, self._named)
+        # One configuration for a key, as in a program.
+        named = self._named or self.made.configurations
+        recorder = _Recorder(self, overload, self._target is not None, named)
         op = f"aten::{overload}"
         library = attachment.put_over_native(op, recorder)
         torch.ops.flagos.attach_kernel(op, implementations.BACKEND, True, [])

@@ -9,6 +9,7 @@ import torch
 from flagos import UnsupportedError
 from torch_fl.flaggems import implementations, tables
 from torch_fl.flaggems.checker import Checker
+from torch_fl.flaggems.configurations import Named
 from torch_fl.flaggems.recorded.inputs import Inputs
 from torch_fl.flaggems.recorded.tuning import Unfit, choosing
 from torch_fl.flaggems.recorded.zones import Zones
@@ -22,12 +23,13 @@ _AHEAD = (
 _GAIN = 0.97  # another configuration has to be faster than the verified one by more than noise
 
 
-def fastest(call: Call, most: int, checker: Checker) -> int:
+def fastest(call: Call, most: int, checker: Checker, known: Named) -> int:
     """The number of the configuration to take, of the first `most`; 0, which was verified, where no other is faster.
 
-    Each is measured on the device. Another process judges the fastest, and the next one if it is not right.
+    Each is measured on the device. Another process judges the fastest, and the next one if it is not right. Where
+    `known` names the configurations of the call's kernels, none is measured, and 0 means these.
     """
-    times = _times(call, most)
+    times = _times(call, most, known)
     candidates = sorted(
         (
             number
@@ -42,8 +44,8 @@ def fastest(call: Call, most: int, checker: Checker) -> int:
     return 0
 
 
-def _times(call: Call, most: int) -> dict[int, float]:
-    """The milliseconds of each configuration that the chip takes; none for a call whose kernels have one."""
+def _times(call: Call, most: int, known: Named) -> dict[int, float]:
+    """The milliseconds of each configuration that the chip takes; none where there is no choice, or it is known."""
     device = torch.device(native().device_type or "flagos")
     args, kwargs = Inputs(call, device).make(Zones(device, 0, around=0))
     function = implementations.function(call.overload)
@@ -54,6 +56,10 @@ def _times(call: Call, most: int) -> dict[int, float]:
             with choosing(number) as choice, torch.no_grad():
                 function(*args, **kwargs)
                 several = min(several, choice.configurations)
+                if all(
+                    k in known.get(kernel, ()) for kernel, of in choice.chosen.items() for k in of
+                ):
+                    return {}
                 if several > 1:
                     times[number] = _once(lambda: function(*args, **kwargs))
         except Unfit:
