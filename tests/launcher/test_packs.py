@@ -125,6 +125,53 @@ with without_device.chip_without_device(without_device.CHIPS[0]):
     return list(json.loads(done.stdout.splitlines()[-1]))
 
 
+TUNED = """
+import json, torch
+from torch_fl.flaggems import checker, tables
+from torch_fl.flaggems.packs import making, tuning, without_device
+from torch_fl.records import files
+from pathlib import Path
+
+chip = without_device.CHIPS[0]
+tables.assume(tables.SHIPPED / tables.file_name("verdicts", chip.name, "5.0.2"))
+asked = []
+# Each configuration is faster than the one before; the fourth is wrong.
+times = iter(range(100, 0, -10))
+tuning._once = lambda run: float(next(times))
+judged = lambda self, call, number: asked.append(number) or ("STRICT" if number == 2 else "FAILED", "")
+checker.Checker.judge = judged
+calls = [call for call in files.read(Path(RECORD)) if call.op == "aten::mm"]
+with without_device.chip_without_device(chip):
+    maker = making.Maker(chip, tuned=4)
+    with maker.launches_by_triton():
+        maker.add("mm", calls, lambda call: None)
+        left = next(times)
+        maker.add("mm", calls, lambda call: None)
+        again = making.choosing(2)
+        with again as choice:
+            making.implementations.function("mm")(*(torch.empty(f.shape, dtype=f.dtype) for f in calls[0].args))
+print(json.dumps([asked, left, maker.made.configurations, choice.chosen, next(times)]))
+"""
+
+
+def test_the_fastest_configuration_that_is_right_is_taken(folder: Path) -> None:
+    record = folder / "tuned.rec"
+    files.write(record, CALLS)
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "a.flagospack.triton")}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", TUNED.replace("RECORD", repr(str(record)))],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    asked, left, made, third, later = json.loads(done.stdout.splitlines()[-1])
+    assert asked == [3, 2] and left == 60, "four were measured"
+    assert made == third
+    assert later == 50, "a key that is known is not measured again"
+
+
 # ---- beside Triton's own launcher, over the simulated driver
 
 
