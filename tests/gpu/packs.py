@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -285,7 +286,9 @@ def pack(name: str, folder: Path, *options: str, host: bool = False) -> Path:
         _command(*flagos, "record", "-o", str(record), "--", *program, FLAGOS_FLAGGEMS="off")
     if not made.exists():
         began = time.monotonic()
-        table = Path(__file__).parents[2] / "adapters/torch/python/torch_fl/verdicts" / VERDICTS
+        found = find_spec("torch_fl")
+        assert found is not None and found.origin is not None, "torch_fl is installed"
+        table = Path(found.origin).with_name("verdicts") / VERDICTS
         variables = {"FLAGOS_VENDOR": "host"} if host else {}
         out = _command(
             *flagos, "pack", "--record", str(record), "-o", str(made), "--verdicts", str(table), "--json", *options,
