@@ -233,7 +233,7 @@ test-comm: setup-dev ## what CI has no time for of torch.distributed: 4 and 8 ra
 test-flaggems: export PYTHONPATH := $(FLAGGEMS)
 test-flaggems: setup-dev $(STAMPS)/flaggems ## FlagGems' operators interpreted, and their launches over a simulated driver
 	TRITON_INTERPRET=1 "$(PY)" -m pytest tests/flaggems $(TWO) $(ARGS)
-	"$(PY)" -m pytest tests/launcher/test_flaggems.py $(ARGS)
+	"$(PY)" -m pytest tests/launcher/test_flaggems.py tests/launcher/test_configurations.py tests/launcher/test_packs.py $(ARGS)
 
 .PHONY: test-bisect
 test-bisect: setup-dev ## what CI has no time for of `flagos bisect`: several causes, hangs, searches that were ended

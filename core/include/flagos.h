@@ -982,6 +982,18 @@ typedef struct FlagosApi {
    * The stream's handle in the vendor's own library, such as an `aclrtStream`, NULL where the vendor has none.
    */
   int32_t (*stream_native)(int32_t device, uint64_t stream, void **handle);
+  /**
+   * Loads a program (its `nbytes` at `image`) on the device that is the calling thread's in the vendor's own library, or
+   * on `device` where the thread has none, for as long as the process lives. Gives the handle of its function of this
+   * name, which may be launched with so much dynamic shared memory. `FLAGOS_UNSUPPORTED` when the vendor in use loads
+   * no functions.
+   */
+  int32_t (*function_load)(int32_t device,
+                           const void *image,
+                           size_t nbytes,
+                           const char *name,
+                           uint32_t shared_bytes,
+                           uint64_t *function);
 } FlagosApi;
 
 #endif  /* FLAGOS_H */

@@ -133,6 +133,12 @@ declare! {
         "The `src/flag_gems` folder that FlagGems is loaded from.";
     FLAGGEMS: "FLAGOS_FLAGGEMS", VarKind::Text, "`off`", FlagGems,
         "The FlagGems kernels that serve without a route: `off`, none; `auto`, those verified on this chip and measured to be no slower than the native ones; `verified`, those verified; `verify-on-use`, those too, and at sizes that were not verified a child process verifies the first call; `all`, those not known to be wrong. All but `all` serve only calls of verified sizes.";
+    TUNING: "FLAGOS_TUNING", VarKind::Text, "`off`", FlagGems,
+        "Which configuration a kernel of FlagGems runs that has several: `off`, the one that was verified; `on`, the fastest, which is measured at the first call of a kind, as FlagGems does; or the path of a tuning file or a kernel pack, which names configurations.";
+    PACK: "FLAGOS_PACK", VarKind::Path, "no pack", FlagGems,
+        "The kernel pack, made by `flagos pack`, that serves FlagGems' operators without Triton's compiler, tuning or FlagGems.";
+    PACK_OUTSIDE: "FLAGOS_PACK_OUTSIDE", VarKind::Text, "`native`", FlagGems,
+        "What serves calls that are not in the kernel pack: `native`, the native kernel; `jit`, FlagGems, whose kernels are compiled then.";
     RECORD: "FLAGOS_RECORD", VarKind::Path, "no record", FlagGems,
         "The folder in which every process that imports torch records its distinct operator calls. `flagos record` sets it.";
     RECORD_META: "FLAGOS_RECORD_META", VarKind::Flag, "`0`", FlagGems,

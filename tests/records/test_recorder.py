@@ -186,6 +186,11 @@ if "fork" in sys.argv:
 if "child" in sys.argv:
     import subprocess
     subprocess.run([sys.executable, __file__, "cpu"])
+if "handled" in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+if "signalled" in sys.argv:
+    os.kill(os.getppid(), signal.SIGTERM)
+    signal.pause()
 if "killed" in sys.argv:
     os.kill(os.getpid(), signal.SIGKILL)
 sys.exit(3)
@@ -218,6 +223,16 @@ def test_processes_are_recorded_together_and_those_that_are_killed(tmp_path: Pat
     assert status == 3 and counts["exp"] == 2 and "cos" not in counts
     status, counts = run(tmp_path, "cpu", "killed")
     assert status == 128 + signal.SIGKILL and counts["exp"] == 1
+
+
+@pytest.mark.parametrize(("handled", "status"), [("", 128 + signal.SIGTERM), ("handled", 7)])
+def test_signals_end_the_program_and_not_the_record(
+    tmp_path: Path, handled: str, status: int
+) -> None:
+    """The program has `flagos record` sent SIGTERM, which gets it back."""
+    ended, counts = run(tmp_path, "cpu", "signalled", handled)
+    assert ended == status
+    assert counts["exp"] == 1 and counts["rand"] == 1
 
 
 def test_a_program_without_torch_leaves_no_file(

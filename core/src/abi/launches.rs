@@ -1,5 +1,7 @@
 //! Entries about launches of kernels.
 
+use std::ffi::{c_char, c_void, CStr};
+
 use crate::error::{Error, Result};
 use crate::kernels::{Launch, LaunchSpec, Parameter};
 use crate::runtime::launch::{Launcher, Shape, TensorMap, TENSOR_MAP_BYTES};
@@ -45,6 +47,32 @@ pub(super) unsafe extern "C" fn create(
         let launch = unsafe { Launch::new(launcher("launch_create")?, &spec)? };
         // SAFETY: the caller's promise.
         unsafe { give(out, Box::into_raw(Box::new(FlagosLaunch { launch }))) }
+    })
+}
+
+/// `FlagosApi::function_load`.
+///
+/// # Safety
+/// `image` is NULL or has `nbytes` bytes; `name` is NULL or ends with NUL; `function` is NULL or valid for writing.
+pub(super) unsafe extern "C" fn load(
+    device: i32,
+    image: *const c_void,
+    nbytes: usize,
+    name: *const c_char,
+    shared_bytes: u32,
+    function: *mut u64,
+) -> i32 {
+    status(|| {
+        if name.is_null() || function.is_null() {
+            return Err(null("the name or the output"));
+        }
+        // SAFETY: the caller's promise.
+        let (image, name) =
+            unsafe { (slice(image.cast(), nbytes, "image")?, CStr::from_ptr(name)) };
+        let loaded = launcher("function_load")?.load(device, image, name, shared_bytes)?;
+        // SAFETY: the caller's promise.
+        unsafe { function.write(loaded) };
+        Ok(())
     })
 }
 

@@ -97,6 +97,7 @@ pub static API: FlagosApi = FlagosApi {
     memory_export: sharing::export,
     memory_import: sharing::import,
     memory_close: sharing::close,
+    function_load: launches::load,
 };
 
 /// The table, valid for the life of the process.

@@ -614,6 +614,19 @@ pub struct FlagosApi {
     /// The stream's handle in the vendor's own library, such as an `aclrtStream`, NULL where the vendor has none.
     pub stream_native:
         unsafe extern "C" fn(device: i32, stream: u64, handle: *mut *mut c_void) -> i32,
+
+    /// Loads a program (its `nbytes` at `image`) on the device that is the calling thread's in the vendor's own library, or
+    /// on `device` where the thread has none, for as long as the process lives. Gives the handle of its function of this
+    /// name, which may be launched with so much dynamic shared memory. `FLAGOS_UNSUPPORTED` when the vendor in use loads
+    /// no functions.
+    pub function_load: unsafe extern "C" fn(
+        device: i32,
+        image: *const c_void,
+        nbytes: usize,
+        name: *const c_char,
+        shared_bytes: u32,
+        function: *mut u64,
+    ) -> i32,
 }
 
 // The header's slot has the layout of the registry's.

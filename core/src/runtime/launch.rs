@@ -7,7 +7,7 @@
 use std::ffi::CStr;
 use std::fmt::Debug;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The most parameters of a kernel: 4 KiB of 8 bytes each.
 pub const MAX_PARAMETERS: usize = 512;
@@ -102,6 +102,20 @@ pub trait Launcher: Send + Sync {
         shape: &Shape,
         parameters: &[ParameterType],
     ) -> Result<Box<dyn Kernel>>;
+
+    /// The handle, in the vendor's own library, of a function of a program, which is loaded on the device that is current
+    /// there on this thread, and stays loaded as long as the process lives. On a thread where none is, `device` becomes
+    /// current, as its number in that library. Launches of the function may have this much dynamic shared memory, in bytes.
+    ///
+    /// Fails with `InvalidArgument` when the image has no such function, with `Device` for an image that is not of this
+    /// device, and with `Unsupported` where the vendor loads none.
+    fn load(&self, device: i32, image: &[u8], name: &CStr, shared_bytes: u32) -> Result<u64> {
+        let _ = (device, image, name, shared_bytes);
+        Err(Error::unsupported(
+            "function_load",
+            "this vendor loads no functions",
+        ))
+    }
 
     /// The address by which kernels of the current device reach this memory; `None` when they do not, as with ordinary
     /// host memory of most vendors.

@@ -190,6 +190,57 @@ fn a_kernel_gets_what_its_launch_was_made_of() {
 }
 
 #[test]
+fn functions_are_loaded_from_images() {
+    let Some(cuda) = open() else { return };
+    let vendor = &*cuda.vendor;
+    let launcher = vendor.launcher().expect("it launches");
+    let memory = Memory::new(vendor, 0, NBYTES);
+    let stream = vendor.stream(0, 0).expect("a stream");
+    let handle = stream.native_handle().expect("a CUstream") as u64;
+    // More shared memory than a function may have without being allowed to.
+    let shared_bytes = 64 << 10;
+    let function = launcher
+        .load(0, REPORT.to_bytes(), c"report", shared_bytes)
+        .expect("loaded");
+    // SAFETY: the function of these parameters, in the context that is current.
+    let launch = unsafe { Launch::new(launcher, &spec(function)) }.expect("a launch");
+    // SAFETY: a live stream, and memory for the report.
+    unsafe { launch.run(handle, &[0, memory.address() as u64]) }.expect("queued");
+    assert_eq!(read(vendor, &memory, &*stream)[..3], [3, 2, 1]);
+
+    let missing = launcher.load(0, REPORT.to_bytes(), c"repor", 0);
+    let error = missing.expect_err("no such function").to_string();
+    assert!(error.contains("no kernel `repor`"), "{error}");
+    for image in [&b""[..], b"neither PTX nor a cubin"] {
+        assert!(launcher.load(0, image, c"report", 0).is_err());
+    }
+    // On a thread without a context, the device's own becomes current.
+    let context = driver().current();
+    driver().make_current(null_mut());
+    launcher
+        .load(0, REPORT.to_bytes(), c"report", 0)
+        .expect("loaded");
+    assert_eq!(driver().current(), context);
+    driver().make_current(null_mut());
+    // SAFETY: a function that was loaded above.
+    unsafe { Launch::new(launcher, &spec(function)) }.expect("its context is known");
+    driver().make_current(null_mut());
+    assert!(launcher.load(99, REPORT.to_bytes(), c"report", 0).is_err());
+    driver().make_current(context);
+
+    let exported = open_exported();
+    let refused =
+        exported
+            .launcher()
+            .expect("it launches")
+            .load(0, REPORT.to_bytes(), c"report", 0);
+    assert_eq!(
+        refused.expect_err("not in the table").kind(),
+        ErrorKind::Unsupported
+    );
+}
+
+#[test]
 fn another_grid_is_reported_as_another() {
     in_both_forms(|vendor| {
         let launcher = vendor.launcher().expect("it launches");

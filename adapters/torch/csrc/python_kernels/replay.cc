@@ -6,6 +6,7 @@
 #include <ATen/ops/fill_ops.h>
 
 #include <cstring>
+#include <optional>
 
 #include "aten/alias.h"
 #include "runtime/stream.h"
@@ -68,6 +69,12 @@ at::Tensor native_tensor(const Memories& memories, const FlagosPlace& place) {
   return laid_out(std::move(tensor), place, first);
 }
 
+// The handle of the current stream in the native device's library.
+uint64_t stream_handle(c10::DeviceIndex device) {
+  const c10::impl::DeviceGuardImplInterface* guard = native_guard();
+  return reinterpret_cast<uint64_t>(guard->getStreamNativeHandle(guard->getStream(c10::Device(native->type, device))));
+}
+
 c10::Scalar number_of(const FlagosStep& step) {
   switch (step.number_kind) {
     case FLAGOS_NUMBER_DOUBLE:
@@ -88,6 +95,7 @@ Program::Program(c10::ArrayRef<int64_t> words, size_t num_inputs) {
 
 void Program::run(const Signature& signature, torch::jit::Stack* stack, size_t num_arguments) const {
   const DeviceScope scope(signature.device);
+  drain_current_stream(signature.device); // where the host computes; elsewhere it throws in a forked child
   const c10::ArrayRef<FlagosBlock> blocks(recording_->blocks, recording_->num_blocks);
   Memories memories{signature, {}, {}};
   memories.returned.resize(blocks.size());
@@ -107,16 +115,17 @@ void Program::run(const Signature& signature, torch::jit::Stack* stack, size_t n
       memories.scratch[i] = c10::GetAllocator(native->type)->allocate(nbytes);
     }
   }
-  const c10::impl::DeviceGuardImplInterface* guard = native_guard();
-  const c10::Device device(native->type, signature.device);
-  const auto stream = reinterpret_cast<uint64_t>(guard->getStreamNativeHandle(guard->getStream(device)));
+  std::optional<uint64_t> stream; // where nothing is launched, streams may have no handle
   for (const FlagosStep& step : c10::ArrayRef<FlagosStep>(recording_->steps, recording_->num_steps)) {
     if (C10_LIKELY(step.kind == FLAGOS_STEP_LAUNCH)) {
       c10::SmallVector<uint64_t, 16> pointers;
       for (const int64_t memory : at::IntArrayRef(step.memories, step.num_memories)) {
         pointers.push_back(memories.address(memory));
       }
-      check(core->launch_run(step.launch, stream, pointers.data(), pointers.size()));
+      if (!stream.has_value()) {
+        stream = stream_handle(signature.device);
+      }
+      check(core->launch_run(step.launch, *stream, pointers.data(), pointers.size()));
       continue;
     }
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -208,6 +217,7 @@ void Recordings::forget(uint64_t now) {
     entry.recordings = 0;
     entry.last.clear();
     entry.reason.clear();
+    entry.packed = false;
   });
   generation_.store(now, std::memory_order_release);
 }
@@ -232,6 +242,22 @@ void Recordings::offer(Recorded& recorded, std::vector<int64_t> words, size_t nu
   if (recorded.recordings >= kPatience) {
     recorded.reason = "it launches something else each time, for the same arguments";
     recorded.refused.store(true);
+  }
+}
+
+bool Recordings::adopt(Recorded& recorded, const std::function<std::vector<int64_t>()>& words, size_t num_inputs) {
+  const std::lock_guard<std::mutex> lock(recorded.mutex);
+  if (recorded.program.load(std::memory_order_acquire) != nullptr || recorded.refused.load()) {
+    return !recorded.refused.load(); // another thread was first
+  }
+  try {
+    recorded.program.store(new Program(words(), num_inputs), std::memory_order_release);
+    recorded.packed = true;
+    return true;
+  } catch (const c10::Error& error) {
+    recorded.reason = error.what_without_backtrace();
+    recorded.refused.store(true);
+    return false;
   }
 }
 

@@ -9,6 +9,7 @@
 #include <ATen/core/stack.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -52,7 +53,8 @@ struct Recorded {
   int calls = 0;
   int recordings = 0;
   std::vector<int64_t> last;
-  std::string reason; // why the signature is not replayed
+  std::string reason;  // why the signature is not replayed
+  bool packed = false; // the program is of a pack
 };
 
 // The recordings of one operator. `find` takes no lock, because entries are only added.
@@ -76,6 +78,8 @@ class Recordings {
 
   // Takes a recording. Once two in succession are equal, the signature is replayed.
   static void offer(Recorded& recorded, std::vector<int64_t> words, size_t num_inputs);
+  // Takes a recording of a pack, which is replayed from now on; false, with a reason kept, where it cannot be.
+  static bool adopt(Recorded& recorded, const std::function<std::vector<int64_t>()>& words, size_t num_inputs);
   static void refuse(Recorded& recorded, std::string reason);
   // Notes a call whose recording is void because `generation` changed meanwhile.
   static void disturb(Recorded& recorded);

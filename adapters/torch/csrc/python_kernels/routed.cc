@@ -12,6 +12,7 @@
 #include "aten/alias.h"
 #include "aten/boxed.h"
 #include "python_kernels/conditions.h"
+#include "python_kernels/packed.h"
 #include "python_kernels/replay.h"
 #include "runtime/stream.h"
 
@@ -29,6 +30,7 @@ struct Pending {
   c10::DeviceIndex device;
   uint64_t generation; // when the call began
   bool wanted;         // whether the call is to be recorded
+  const Signature* signature;
 };
 thread_local Pending* pending = nullptr;
 
@@ -61,8 +63,17 @@ void each_tensor(const c10::IValue& value, const std::function<void(const at::Te
   }
 }
 
-// Serves an operator by an implementation in Python: replays a recording of it if there is one, else calls it. Calls
-// that break the implementation's conditions run natively.
+// What serves the calls of an operator beside the implementation itself.
+struct Served {
+  std::shared_ptr<Recordings> recordings; // null where nothing is recorded and nothing is packed
+  bool recorded = false;                  // calls of the implementation are recorded
+  std::unique_ptr<const PackedCalls> packed;
+  bool outside = true; // the implementation serves calls that are not in the pack
+};
+
+// Serves an operator by an implementation in Python: replays a recording of it if there is one, or the one that a pack
+// has of the call, else calls it. Calls that break the implementation's conditions run natively, and so do calls that
+// are not in the pack, unless the implementation serves them.
 class RoutedKernel final : public c10::OperatorKernel {
  public:
   RoutedKernel(
@@ -70,14 +81,14 @@ class RoutedKernel final : public c10::OperatorKernel {
       c10::SafeKernelFunction python,
       std::string backend,
       const std::vector<std::string>& only,
-      std::shared_ptr<Recordings> recordings)
+      Served served)
       : name_(c10::toString(op.operator_name())),
         slot_(op_slot(name_)),
         traits_(traits_of(op)),
         python_(std::move(python)),
         backend_(std::move(backend)),
         only_(op.schema(), only),
-        recordings_(std::move(recordings)) {}
+        served_(std::move(served)) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     __atomic_fetch_add(&slot_->calls, 1, __ATOMIC_RELAXED);
@@ -85,26 +96,48 @@ class RoutedKernel final : public c10::OperatorKernel {
       // Conditions come before recordings, because they may be newer.
       if (C10_UNLIKELY(only_.any())) {
         if (const uint32_t broken = only_.broken_by(*stack)) {
-          decline(op, stack, broken);
+          decline(op, stack, only_.reason(broken));
           return;
         }
       }
-      if (recordings_ == nullptr) {
+      if (served_.recordings == nullptr) {
         call_python(op, keys, stack);
         return;
       }
-      recordings_->refresh();
+      served_.recordings->refresh();
       const size_t num_arguments = op.schema().arguments().size();
       Signature signature;
       if (C10_UNLIKELY(!signature.describe(*stack, num_arguments))) {
-        call_python(op, keys, stack);
+        if (served_.outside) {
+          call_python(op, keys, stack);
+        } else {
+          decline(op, stack, "the call is of a kind that no pack has");
+        }
         return;
       }
-      Recorded* recorded = recordings_->find(signature);
+      Recorded* recorded = served_.recordings->find(signature);
       const Program* program = recorded == nullptr ? nullptr : recorded->program.load(std::memory_order_acquire);
       if (C10_LIKELY(program != nullptr)) {
         replay(op, keys, stack, signature, *recorded, *program);
         return;
+      }
+      if (served_.packed != nullptr) {
+        size_t row = 0;
+        const PackedCalls::Found found = served_.packed->find(signature, &row);
+        if (found == PackedCalls::Found::kSlower) {
+          leave_to_native(op, stack); // the plan's choice, and no fallback
+          return;
+        }
+        const std::string reason =
+            found == PackedCalls::Found::kServed ? adopt(signature, row, recorded) : "the call is not in the pack";
+        if (recorded != nullptr && (program = recorded->program.load(std::memory_order_acquire)) != nullptr) {
+          replay(op, keys, stack, signature, *recorded, *program);
+          return;
+        }
+        if (!served_.outside) {
+          decline(op, stack, reason);
+          return;
+        }
       }
       record(op, keys, stack, signature, recorded);
     } catch (c10::Error& error) {
@@ -124,9 +157,32 @@ class RoutedKernel final : public c10::OperatorKernel {
     serve(op, stack, traits_, [&](torch::jit::Stack* native) { python_.callBoxed(op, keys, native); });
   }
 
+  // Has the call in a row of the pack replayed, from now on. Returns why that cannot be, and sets `recorded` if it can.
+  std::string adopt(const Signature& signature, size_t row, Recorded*& recorded) {
+    if (native->is_capturing(signature.device)) {
+      return "its kernels were not loaded before the capture began";
+    }
+    Recorded* const found = recorded == nullptr ? served_.recordings->find_or_add(signature) : recorded;
+    if (found == nullptr) {
+      return "there are too many signatures";
+    }
+    const DeviceScope scope(signature.device); // the kernels are loaded in the context of this device
+    const auto words = [&] { return served_.packed->recording(row, signature); };
+    if (!Recordings::adopt(*found, words, signature.inputs.size())) {
+      const std::lock_guard<std::mutex> lock(found->mutex);
+      return "the pack's kernels cannot be used: " + found->reason;
+    }
+    recorded = found;
+    return "";
+  }
+
   // Does what an implementation that declines a call does, without entering Python.
-  void decline(const c10::OperatorHandle& op, torch::jit::Stack* stack, uint32_t broken) {
-    check(core->op_record_fallback(name_.c_str(), only_.reason(broken).c_str()));
+  void decline(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::string& reason) {
+    check(core->op_record_fallback(name_.c_str(), reason.c_str()));
+    leave_to_native(op, stack);
+  }
+
+  void leave_to_native(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     if (logs_dispatch(slot_)) {
       core->op_log_dispatch(name_.c_str(), native->name_in_logs());
     }
@@ -141,15 +197,16 @@ class RoutedKernel final : public c10::OperatorKernel {
       const Signature& signature,
       Recorded* recorded) {
     if (recorded == nullptr) {
-      recorded = recordings_->find_or_add(signature);
+      recorded = served_.recordings->find_or_add(signature);
     }
     Pending now{
         recorded,
         signature.inputs.size(),
         signature.device,
         generation().load(std::memory_order_acquire),
-        /*wanted=*/false};
-    if (recorded != nullptr && !recorded->refused.load(std::memory_order_relaxed)) {
+        /*wanted=*/false,
+        &signature};
+    if (served_.recorded && recorded != nullptr && !recorded->refused.load(std::memory_order_relaxed)) {
       const std::lock_guard<std::mutex> lock(recorded->mutex);
       now.wanted = ++recorded->calls > 1;
     }
@@ -237,7 +294,7 @@ class RoutedKernel final : public c10::OperatorKernel {
   c10::SafeKernelFunction python_;
   std::string backend_;
   Conditions only_;
-  std::shared_ptr<Recordings> recordings_;
+  Served served_;
 };
 
 struct Attached {
@@ -259,13 +316,31 @@ class Silent final : public c10::WarningHandler {
 
 // Puts a RoutedKernel before the implementation that is now registered for PrivateUse1. From then on the implementation
 // gets native tensors, and only calls for which the conditions `only` hold.
-void attach(const std::string& name, const std::string& backend, bool recorded, const std::vector<std::string>& only) {
+// Of `packed`, if there is any, the first number is the word at which the operator's rows of the pack in use begin,
+// then come their number and the flags that they need to serve; `outside` is whether the implementation serves other
+// calls.
+void attach(
+    const std::string& name,
+    const std::string& backend,
+    bool recorded,
+    const std::vector<std::string>& only,
+    at::IntArrayRef packed,
+    bool outside) {
   const auto op = find_operator(name);
   TORCH_CHECK(op.has_value(), "flagos: torch has no operator ", name);
   Attached now;
-  now.recordings = recorded ? std::make_shared<Recordings>() : nullptr;
+  Served served;
+  served.recorded = recorded;
+  if (!packed.empty()) {
+    TORCH_CHECK(packed.size() == 3, "flagos: the rows of a pack are three numbers, got ", packed.size());
+    const auto word = [&](size_t i) { return static_cast<uint64_t>(packed[i]); };
+    served.packed = std::make_unique<const PackedCalls>(pack_in_use(), word(0), word(1), word(2));
+    served.outside = outside;
+  }
+  now.recordings = recorded || served.packed != nullptr ? std::make_shared<Recordings>() : nullptr;
+  served.recordings = now.recordings;
   auto kernel = std::make_unique<RoutedKernel>(
-      *op, op->getComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1), backend, only, now.recordings);
+      *op, op->getComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1), backend, only, std::move(served));
   now.library = std::make_unique<torch::Library>(
       torch::Library::IMPL, name.substr(0, name.find("::")), c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   Silent silent;
@@ -292,8 +367,10 @@ int dictionary_changed(int /*event*/, void* /*dictionary*/, void* /*key*/, void*
   return 0;
 }
 
-// Numbers of signatures that are replayed, undecided and refused; the number of replays; and the reasons for refusals.
-std::tuple<int64_t, int64_t, int64_t, int64_t, std::vector<std::string>> recordings_of(const std::string& name) {
+// Numbers of signatures that are replayed, undecided and refused; the number of replays; the reasons for refusals; and
+// the numbers of replayed signatures and of replays that are of a pack.
+std::tuple<int64_t, int64_t, int64_t, int64_t, std::vector<std::string>, int64_t, int64_t> recordings_of(
+    const std::string& name) {
   std::shared_ptr<Recordings> recordings;
   {
     const std::lock_guard<std::mutex> lock(attached_mutex);
@@ -307,11 +384,15 @@ std::tuple<int64_t, int64_t, int64_t, int64_t, std::vector<std::string>> recordi
   int64_t refused = 0;
   int64_t replays = 0;
   std::vector<std::string> reasons;
+  int64_t packed = 0;
+  int64_t packed_replays = 0;
   if (recordings != nullptr) {
     recordings->refresh();
     recordings->each([&](Recorded& entry) {
       const std::lock_guard<std::mutex> lock(entry.mutex);
       replays += static_cast<int64_t>(entry.replays.load());
+      packed += static_cast<int64_t>(entry.packed);
+      packed_replays += entry.packed ? static_cast<int64_t>(entry.replays.load()) : 0;
       if (entry.program.load() != nullptr) {
         ++replayed;
       } else if (entry.refused.load()) {
@@ -322,18 +403,43 @@ std::tuple<int64_t, int64_t, int64_t, int64_t, std::vector<std::string>> recordi
       }
     });
   }
-  return {replayed, undecided, refused, replays, reasons};
+  return {replayed, undecided, refused, replays, reasons, packed, packed_replays};
 }
 
 } // namespace
 
 void register_routed(torch::Library& library) {
-  library.def("attach_kernel(str op, str backend, bool recorded, str[] only) -> ()", &attach);
+  library.def(
+      "attach_kernel(str op, str backend, bool recorded, str[] only, int[] packed=[], bool outside=True) -> ()",
+      &attach);
+  // Takes the pack that lies in memory: its address and size, and four numbers for each kernel (`Pack::Kernel`).
+  library.def(
+      "use_pack(int address, int nbytes, int[] kernels) -> ()",
+      [](int64_t address, int64_t nbytes, at::IntArrayRef kernels) {
+        TORCH_CHECK(kernels.size() % 4 == 0 && nbytes >= 0, "flagos: a kernel of a pack is four numbers");
+        std::vector<Pack::Kernel> all;
+        for (size_t i = 0; i < kernels.size(); i += 4) {
+          const auto word = [&](size_t at) { return static_cast<uint64_t>(kernels[i + at]); };
+          all.push_back({word(0), word(1), word(2), static_cast<uint32_t>(kernels[i + 3])});
+        }
+        const auto* base = reinterpret_cast<const uint8_t*>(address); // NOLINT(performance-no-int-to-ptr)
+        use_pack(std::make_shared<Pack>(base, static_cast<uint64_t>(nbytes), std::move(all)));
+      });
   library.def("detach_kernel(str op) -> ()", &detach);
   library.def(
       "conditions_held(str op, Tensor[] tensors, int[] tensors_at, int[] complex_at, ScalarType? dtype, str[] more) "
       "-> str[]",
       &conditions_held);
+  // The signature of the call that an implementation serves, as a pack has it, for what makes packs inside a call;
+  // empty for a call that has none.
+  library.def("call_signature() -> int[]", [] {
+    std::vector<int64_t> words;
+    if (pending != nullptr) {
+      words.assign(pending->signature->words.begin(), pending->signature->words.end());
+      words.back() = 0;
+    }
+    return words;
+  });
   // For the recorder, inside a call.
   library.def("recording_wanted() -> bool", [] { return pending != nullptr && pending->wanted; });
   library.def("offer_recording(int[] words) -> ()", [](at::IntArrayRef words) {
@@ -354,7 +460,7 @@ void register_routed(torch::Library& library) {
   library.def("forget_recordings() -> ()", [] { generation().fetch_add(1, std::memory_order_acq_rel); });
   // The address of a callback for PyDict_AddWatcher: see torch_fl/python_kernels/globals_watch.py.
   library.def("dictionary_watcher() -> int", [] { return reinterpret_cast<int64_t>(&dictionary_changed); });
-  library.def("recordings(str op) -> (int, int, int, int, str[])", &recordings_of);
+  library.def("recordings(str op) -> (int, int, int, int, str[], int, int)", &recordings_of);
   library.def("verify_replays(int every) -> ()", [](int64_t every) {
     TORCH_CHECK(every >= 0, "flagos: verify_replays takes how many replays lie between checks, or 0; got ", every);
     verify_every.store(static_cast<uint64_t>(every));

@@ -1,4 +1,4 @@
-"""`flagos verify`, `flagos tune` and `flagos record`: verdicts and times of FlagGems' kernels, and calls."""
+"""`flagos verify`, `tune`, `record` and `pack`: FlagGems' kernels verified, measured and packed."""
 
 from __future__ import annotations
 
@@ -20,5 +20,12 @@ def tune(arguments: list[str]) -> int:
 def record(arguments: list[str]) -> int:
     """Writes the distinct operator calls of a program to a file."""
     from torch_fl.records import command
+
+    return int(command.main(arguments))
+
+
+def pack(arguments: list[str]) -> int:
+    """Compiles FlagGems' verified kernels for the calls of recorded programs, into one file."""
+    from torch_fl.flaggems.packs import command
 
     return int(command.main(arguments))

@@ -2,6 +2,7 @@
 //!
 //! Functions of other libraries need the driver library, but no open device of the vendor.
 
+use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void, CStr};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use cudarc::driver::sys::{
     CUcontext, CUfunction, CUfunction_attribute, CUlaunchAttribute, CUlaunchConfig, CUmodule,
     CUpointer_attribute, CUresult, CUstream,
 };
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::runtime::launch::{Kernel, Launcher, Module, ParameterType, Shape, MAX_PARAMETERS};
@@ -24,12 +26,19 @@ use super::tensor_map::{Encoded, Map};
 /// The most tensor maps of a kernel.
 const MAX_MAPS: usize = 8;
 
+/// The dynamic shared memory, in bytes, that every function may have.
+const STATIC_SHARED: u32 = 48 << 10;
+
 type LaunchKernelEx = unsafe extern "C" fn(
     *const CUlaunchConfig,
     CUfunction,
     *mut *mut c_void,
     *mut *mut c_void,
 ) -> Code;
+
+/// The contexts of the functions that [`Launcher::load`] loaded, as addresses. Threads on which no context is current make
+/// kernels of them, too.
+static LOADED: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
 
 /// The launcher of functions that other libraries loaded.
 pub(super) static LAUNCHER: CudaLauncher = CudaLauncher;
@@ -47,10 +56,48 @@ impl Launcher for CudaLauncher {
         parameters: &[ParameterType],
     ) -> Result<Box<dyn Kernel>> {
         let api = driver::initialize()?;
+        let loaded_in = LOADED.lock().get(&function).copied();
+        if let (None, Some(context)) = (current(api)?, loaded_in) {
+            // SAFETY: a primary context, or one of a library that keeps its functions loaded.
+            unsafe { cuda!(api, cuCtxSetCurrent(context as CUcontext)) }?;
+        }
         let function = function as usize as CUfunction;
         // SAFETY: the caller's promise.
         let kernel = unsafe { CudaKernel::new(api, function, shape, parameters, None)? };
         Ok(Box::new(kernel))
+    }
+
+    /// As the trait says. Fails with `Device` without a driver.
+    fn load(&self, device: i32, image: &[u8], name: &CStr, shared_bytes: u32) -> Result<u64> {
+        let api = driver::initialize()?;
+        if current(api)?.is_none() {
+            let (mut handle, mut context) = (0, std::ptr::null_mut());
+            // SAFETY: valid outputs. The primary context, which the CUDA runtime uses too, is kept as long as the process
+            // lives, because the function is.
+            unsafe {
+                cuda!(api, cuDeviceGet(&mut handle, device))?;
+                cuda!(api, cuDevicePrimaryCtxRetain(&mut context, handle))?;
+                cuda!(api, cuCtxSetCurrent(context))?;
+            }
+        }
+        let module = load(api, image)?;
+        let loaded = function(api, module, name).and_then(|function| {
+            if shared_bytes > STATIC_SHARED {
+                let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+                // SAFETY: a loaded function.
+                unsafe { cuda!(api, cuFuncSetAttribute(function, most, shared_bytes as i32)) }
+                    .map_err(|error| error.with_context("shared_bytes", shared_bytes))?;
+            }
+            Ok(function as usize as u64)
+        });
+        if loaded.is_err() {
+            // SAFETY: a module of which nobody has a function. What is wrong is told by the first error.
+            let _ = unsafe { (api.cuModuleUnload)(module) };
+        }
+        if let (Ok(function), Some(context)) = (&loaded, current(api)?) {
+            LOADED.lock().insert(*function, context as usize);
+        }
+        loaded
     }
 
     /// Asks the driver the same question as Triton does.
@@ -84,22 +131,8 @@ unsafe impl Sync for Loaded {}
 impl CudaModule {
     /// Loads PTX, a cubin or a fatbin.
     pub(super) fn load(device: &Arc<Device>, image: &[u8]) -> Result<Self> {
-        if image.is_empty() {
-            let message = "the image is empty; PTX, a cubin or a fatbin is expected";
-            return Err(Error::invalid_argument("load_module", message));
-        }
-        // PTX is a text, which has to end with NUL; of the others the driver knows the size.
-        let image = [image, &[0]].concat();
-        let mut handle = std::ptr::null_mut();
         let _entered = device.enter("load_module")?;
-        // SAFETY: a valid output, and an image that ends with NUL.
-        unsafe {
-            cuda!(
-                device.api,
-                cuModuleLoadData(&mut handle, image.as_ptr().cast())
-            )
-        }
-        .map_err(|error| device.located(error).with_context("bytes", image.len() - 1))?;
+        let handle = load(device.api, image).map_err(|error| device.located(error))?;
         Ok(Self(Arc::new(Loaded {
             device: Arc::clone(device),
             handle,
@@ -109,20 +142,46 @@ impl CudaModule {
 
 impl Loaded {
     fn function(&self, name: &CStr) -> Result<CUfunction> {
-        let mut function = std::ptr::null_mut();
-        // SAFETY: a valid output, a loaded module, and a name.
-        let code = unsafe {
-            (self.device.api.cuModuleGetFunction)(&mut function, self.handle, name.as_ptr())
-        };
-        match code {
-            SUCCESS => Ok(function),
-            code if code == CUresult::CUDA_ERROR_NOT_FOUND as Code => {
-                let message = format!("the module has no kernel `{}`", name.to_string_lossy());
-                Err(Error::invalid_argument("module_kernel", message)
-                    .with_hint("kernels of PTX are declared with .visible .entry"))
-            }
-            code => Err(failed(self.device.api, "cuModuleGetFunction", code)),
+        function(self.device.api, self.handle, name)
+    }
+}
+
+/// The context that is current on this thread.
+fn current(api: &Api) -> Result<Option<CUcontext>> {
+    let mut context = std::ptr::null_mut();
+    // SAFETY: a valid output.
+    unsafe { cuda!(api, cuCtxGetCurrent(&mut context)) }?;
+    Ok((!context.is_null()).then_some(context))
+}
+
+/// Loads PTX, a cubin or a fatbin in the current context.
+fn load(api: &Api, image: &[u8]) -> Result<CUmodule> {
+    if image.is_empty() {
+        let message = "the image is empty; PTX, a cubin or a fatbin is expected";
+        return Err(Error::invalid_argument("load_module", message));
+    }
+    // PTX is a text, which has to end with NUL; of the others the driver knows the size.
+    let image = [image, &[0]].concat();
+    let mut handle = std::ptr::null_mut();
+    // SAFETY: a valid output, and an image that ends with NUL.
+    unsafe { cuda!(api, cuModuleLoadData(&mut handle, image.as_ptr().cast())) }
+        .map_err(|error| error.with_context("bytes", image.len() - 1))?;
+    Ok(handle)
+}
+
+/// The function of a loaded module.
+fn function(api: &Api, module: CUmodule, name: &CStr) -> Result<CUfunction> {
+    let mut function = std::ptr::null_mut();
+    // SAFETY: a valid output, a loaded module, and a name.
+    let code = unsafe { (api.cuModuleGetFunction)(&mut function, module, name.as_ptr()) };
+    match code {
+        SUCCESS => Ok(function),
+        code if code == CUresult::CUDA_ERROR_NOT_FOUND as Code => {
+            let message = format!("the module has no kernel `{}`", name.to_string_lossy());
+            Err(Error::invalid_argument("module_kernel", message)
+                .with_hint("kernels of PTX are declared with .visible .entry"))
         }
+        code => Err(failed(api, "cuModuleGetFunction", code)),
     }
 }
 

@@ -32,6 +32,8 @@ Code cuDeviceGetCount(int* count) {
   return *count = visible(), enter();
 }
 Code cuDeviceGet(int* device, int ordinal) {
+  if (ordinal < 0 || ordinal >= visible())
+    return kInvalidDevice;
   return *device = ordinal, enter();
 }
 Code cuDeviceGetName(char* name, int size, int) {

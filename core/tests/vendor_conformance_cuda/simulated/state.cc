@@ -31,6 +31,7 @@ enum : Code {
   kInvalidValue = 1,
   kOutOfMemory = 2,
   kNotInitialized = 3,
+  kInvalidDevice = 101,
   kInvalidContext = 201,
   kInvalidPtx = 218,
   kInvalidHandle = 400,

@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from flagos.messages import signal_name
+from torch_fl.flaggems import pack_in_use
 from torch_fl.records import facts, program
 
 _SECONDS = 180.0  # for one call, with the start, and with all configurations of its kernels
@@ -32,13 +33,14 @@ class Checker:
         self._calls: IO[bytes] | None = None
         self._answers = -1
 
-    def judge(self, call: facts.Call) -> tuple[str | None, str]:
-        """The verdict of `recorded.judging.judge` by all configurations; FAILED if the process dies or is late."""
+    def judge(self, call: facts.Call, configuration: int | None = None) -> tuple[str | None, str]:
+        """The verdict of `recorded.judging.judge` by all configurations or one; FAILED if it dies or is late."""
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self._start()
         assert self._calls is not None and self._process is not None
         with suppress(BrokenPipeError):  # its end is told below
-            self._calls.write(json.dumps(facts.to_json(call)).encode() + b"\n")
+            line = {**facts.to_json(call), "configuration": configuration}
+            self._calls.write(json.dumps(line).encode() + b"\n")
             self._calls.flush()
         answer, until = b"", time.monotonic() + _SECONDS
         while not answer.endswith(b"\n"):
@@ -62,7 +64,7 @@ class Checker:
         theirs, ours = os.pipe()
         answers, given = os.pipe()
         environment = {**os.environ, "FLAGOS_FLAGGEMS": "off"}
-        for name in (program.FOLDER, program.META):
+        for name in (program.FOLDER, program.META, pack_in_use.PACK):
             environment.pop(name, None)
         command = [sys.executable, "-m", __name__, str(theirs), str(given)]
         self._process = subprocess.Popen(
@@ -98,7 +100,9 @@ def _serve(calls: IO[str], answers: IO[str]) -> None:
     package.load_before_forking()  # what it tunes is not kept
     launcher.uninstall()  # it keeps the kernel of the first configuration
     for line in calls:
-        outcome = judge(facts.from_json(json.loads(line)), every_config=True)
+        told = json.loads(line)
+        number = told["configuration"]
+        outcome = judge(facts.from_json(told), every_config=number is None, first=number or 0)
         said = {"verdict": outcome.verdict, "why": outcome.why, "lost": outcome.lost}
         answers.write(json.dumps(said) + "\n")
         answers.flush()

@@ -11,7 +11,16 @@ import torch
 
 from flagos import UnsupportedError, _core, plan_listeners
 from torch_fl import python_kernels
-from torch_fl.flaggems import envelope, interpreted, meta, package, sizes, tables
+from torch_fl.flaggems import (
+    envelope,
+    interpreted,
+    meta,
+    pack_file,
+    pack_in_use,
+    package,
+    sizes,
+    tables,
+)
 from torch_fl.flaggems.parts import PARTS
 from torch_fl.native import native
 
@@ -204,6 +213,11 @@ def usable(overload: str) -> bool:
     return _unusable(overload) is None
 
 
+def routed(overload: str) -> bool:
+    """Whether a route may name the overload on a machine that has the device for it."""
+    return _never_routed(overload) is None
+
+
 def failed(overload: str) -> bool:
     """Whether the overload is known to be wrong on this chip."""
     known = tables.verdicts().get(overload)
@@ -252,7 +266,7 @@ def register() -> None:
             backend=BACKEND,
             unavailable_reason=unusable,
             on_request=None if unusable else tables.not_by_default(overload),
-            only=[(_short(name), envelope.meaning(name)) for name in only],
+            only=[(_short(name), envelope.meaning(name)) for name in only] + _in_pack(overload),
             verdict=tables.told(overload),
         )
         _registered[overload] = name
@@ -260,12 +274,38 @@ def register() -> None:
             by_shim = _takes_native_tensors()
             function.only = [] if by_shim else only
             given = tuple(only) if by_shim else ()
+            if by_shim and (rows := _rows(overload)) is not None:
+                python_kernels.pack(op, f"{BACKEND}.{name}", rows)
             plan_listeners.registered(
                 plan_listeners.Implementation(
                     op, f"{BACKEND}.{name}", function, BACKEND, native=by_shim, only=given
                 )
             )
     plan_listeners.published()
+
+
+def _rows(overload: str) -> python_kernels.Packed | None:
+    """The calls of the pack in use that it serves, as C++ takes them; None where it has none of the overload."""
+    pack = pack_in_use.in_use()
+    found = None if pack is None else pack.header["operators"].get(overload)
+    if found is None:
+        return None
+    first, count = found["rows"]
+    needed = pack_file.FASTER if tables.policy() == "auto" else 0
+    return python_kernels.Packed((first, count, needed), pack_in_use.outside())
+
+
+def _in_pack(overload: str) -> list[tuple[str, str]]:
+    """What `explain` says of calls that the pack in use has, where it serves no others."""
+    pack = pack_in_use.in_use()
+    if pack is None or pack_in_use.outside() or (rows := _rows(overload)) is None:
+        return []
+    calls = (
+        rows.rows[1] if tables.policy() != "auto" else pack.header["operators"][overload]["faster"]
+    )
+    return [
+        ("packed", f"it is one of the {calls} calls of the pack {pack.path} ({pack.digest[:12]})")
+    ]
 
 
 def _short(condition: str) -> str:

@@ -21,7 +21,7 @@ from unittest import mock
 
 import torch
 
-from torch_fl.flaggems import interpreted
+from torch_fl.flaggems import configurations, interpreted
 from torch_fl.native import native
 
 _NAME = "flag_gems"
@@ -94,6 +94,11 @@ def function(overload: str) -> Callable[..., Any]:
     return functions[overload]
 
 
+def load() -> None:
+    """Import FlagGems."""
+    _load()
+
+
 def inner(name: str) -> Callable[..., Any]:
     """A function of FlagGems that serves no overload by itself. Imports FlagGems.
 
@@ -142,7 +147,7 @@ def tuned_among(few: int) -> Iterator[None]:
         tuner._flagos_tuned = tuner.nargs, measured + math.isfinite(found[0])
         return found
 
-    with mock.patch.object(Autotuner, "_bench", among):
+    with mock.patch.object(Autotuner, "_bench", among), configurations.tuning():
         yield
 
 
@@ -219,6 +224,7 @@ def _load() -> dict[str, Callable[..., Any]]:
                 # for NVIDIA's.
                 os.environ.setdefault(_VENDOR, vendor)
             package = importlib.import_module(_NAME)
+            configurations.install()
             _functions = {
                 row[0]: row[1] for row in getattr(package, _TABLE) if len(row) < 3 or bool(row[2]())
             }

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from torch_fl.flaggems import envelope, package, sizes
+from torch_fl.flaggems import configurations, envelope, pack_in_use, package, sizes
 from torch_fl.native import native
 
 STRICT, BASIC, FAILED, UNTESTED = "STRICT", "BASIC", "FAILED", "UNTESTED"
@@ -29,6 +29,7 @@ POLICIES = ("off", "auto", "verified", ON_USE, "all")
 _MADE_BY = {"verdicts": "flagos verify", "speed": "flagos tune"}
 # A kernel that is slower than the native one by less than this is no loss.
 AS_FAST = 1.05
+_assumed: dict[str, dict[str, Any]] = {}
 
 
 def policy() -> str:
@@ -49,6 +50,15 @@ def folder() -> Path:
 def chip() -> str:
     """The product name of the first device; empty where it is not known without initialising the device."""
     return native().product_name()
+
+
+def assume(verdicts: Path) -> None:
+    """Take the verdicts in a file for those of this machine's chip, from now on. Raises RuntimeError for no table."""
+    found = _read(verdicts, "verdicts")
+    if found is None:
+        raise RuntimeError(f"{verdicts} is no file: `flagos verify` writes a table of verdicts")
+    _assumed["verdicts"] = found
+    _table.cache_clear()
 
 
 def file_name(kind: str, chip_name: str, version: str, triton: str | None = None) -> str:
@@ -228,6 +238,8 @@ def current(path: Path | None = None) -> dict[str, Any] | None:
 
 @cache
 def _table(kind: str) -> dict[str, Any]:
+    if kind in _assumed:
+        return _assumed[kind]
     name = file_name(kind, chip(), package.version(), _triton())
     for path in (folder() / name, SHIPPED / name):
         try:
@@ -248,10 +260,12 @@ def verdicts() -> dict[str, dict[str, Any]]:
     """For each overload: `verdict` (STRICT, BASIC, FAILED, UNTESTED), `cases`, and `first`, the first that failed.
 
     `plain` is the verdict on the database's own samples alone. With `only`, the verdict is about calls for which
-    these conditions hold (`envelope.CONDITIONS`), and `first` failed outside.
+    these conditions hold (`envelope.CONDITIONS`), and `first` failed outside. Where a table says nothing of an
+    overload, the pack in use does.
     """
     found: dict[str, dict[str, Any]] = _table("verdicts").get("overloads", {})
-    return found
+    pack = pack_in_use.in_use()
+    return found if pack is None else {**pack.verdicts, **found}
 
 
 def speed() -> dict[str, dict[str, float]]:
@@ -296,6 +310,8 @@ def told(overload: str) -> tuple[str, str] | None:
     where = f"on {chip() or 'this chip'}"
     if known["verdict"] != STRICT:
         return known["verdict"], f"{where}: {known.get('first') or 'no case reached it'}"
+    if policy() in ("auto", "verified", ON_USE):
+        where += f", {configurations.told()}"
     if "only" not in known:
         return STRICT, f"{where}, in {known['cases']} cases"
     inside = f", in {known['inside']} cases" if "inside" in known else ""
@@ -319,6 +335,9 @@ def not_by_default(overload: str) -> str | None:
         return (
             f"verified {known['verdict']} on {where}: {known.get('first') or 'no case reached it'}"
         )
+    pack = pack_in_use.in_use()
+    if pack is not None and not pack_in_use.outside():
+        return pack.not_served(overload, only_faster=wanted == "auto")
     if wanted in ("verified", ON_USE):
         return None
     measured = speed().get(overload)

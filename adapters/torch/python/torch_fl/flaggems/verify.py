@@ -15,8 +15,8 @@ Variations are made of the samples; the verdict on those of the database alone i
 that is about an overload all samples are taken; the others that call it share 240, and have at least six each.
 What its own entry does not call is called itself with that entry's samples.
 
-Kernels that are tuned, such as products, are tuned among the first few configurations that fit the chip
-(`--configs`): they may have hundreds, and each takes seconds to compile. What is tuned is not kept.
+Kernels that are tuned, such as products, run the first configuration that fits the chip, as they do in a program, or
+the fastest of the first few (`--configs`): they may have hundreds, and each takes seconds to compile.
 
 Then calls recorded from whole models run (`flagos record`), at their sizes and at smaller ones, on memory with red
 zones: what a kernel writes outside its tensors, or reads outside them and uses, is FAILED, and so is what ends the
@@ -58,6 +58,7 @@ from torch_fl.flaggems import (
     envelope,
     implementations,
     interpreted,
+    pack_in_use,
     package,
     tables,
     tune,
@@ -79,7 +80,7 @@ _CASE_SECONDS = 120.0  # limit of one run of a case, with compilation and tuning
 _ALONE_SECONDS = 300.0  # the same limit without other tasks
 _LOSSES = 8  # processes that the cases of one overload may lose before it is given up
 _EACH = 90.0
-_CONFIGS = 4
+_CONFIGS = 1
 _OF_SAMPLES = 0.6  # of the time, before recorded calls
 _KEEP_EVERY = 5.0  # seconds between writing the table
 
@@ -199,6 +200,10 @@ def _require_usable() -> None:
     reason = implementations.why_unusable() if found else implementations.missing()
     if reason:
         raise RuntimeError(f"FlagGems cannot be used: {reason}")
+    if pack_in_use.in_use() is not None:
+        raise RuntimeError(
+            f"{pack_in_use.PACK} is set, and its recordings would be verified instead of FlagGems' kernels: unset it"
+        )
 
 
 def _require_device() -> None:

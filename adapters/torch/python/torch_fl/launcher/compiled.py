@@ -151,6 +151,8 @@ def signature(kernel: Any, tensor_maps: bool = False) -> dict[str, str]:
     if type(kernel) is not CompiledKernel or type(kernel.src) is not ASTSource:
         raise Unsupported(f"it is a {type(kernel).__name__}, not a kernel compiled from source")
     launcher = type(kernel._run)
+    # One that launches nothing, for kernels that are compiled without a device, names the one that would launch them.
+    launcher = getattr(launcher, "stands_for", launcher)
     known = BACK_ENDS.get(_folder(launcher))
     if known is None or launcher.__name__ != known.launcher:
         raise Unsupported(f"it is launched by a {launcher.__name__}")

@@ -7,6 +7,7 @@ functions and the chosen one), `attachment` (a function in the dispatcher), `cap
 
 from torch_fl.python_kernels.attachment import (
     Implementation,
+    Packed,
     calls,
     declined,
     require_operator,
@@ -17,6 +18,7 @@ from torch_fl.python_kernels.implementations import (
     implemented_operators,
     limit,
     observe,
+    pack,
     refuse_recordings,
     register,
     served_natively,
@@ -25,12 +27,14 @@ from torch_fl.python_kernels.implementations import (
 
 __all__ = [
     "Implementation",
+    "Packed",
     "calls",
     "choose",
     "declined",
     "limit",
     "implemented_operators",
     "observe",
+    "pack",
     "register",
     "refuse_recordings",
     "require_operator",

@@ -127,63 +127,85 @@ def attach(op: str, chosen: Implementation) -> torch.library.Library:
         _decline(op, why)
         return run_natively(keys, args, kwargs)
 
-    return _put_over_native(op, kernel)
+    return put_over_native(op, kernel)
 
 
-def attach_native(op: str, chosen: Implementation, recorded: bool) -> torch.library.Library:
-    """Make `chosen` serve `op` with native tensors; its calls are recorded if `recorded`."""
-    from torch_fl.python_kernels import capture
+@dataclass(frozen=True)
+class Packed:
+    """What a kernel pack has of an operator: where its rows are, as C++ takes it, and who serves other calls."""
 
-    overload = require_operator(op)
-    arguments = overload._schema.arguments
-    tensor_places = [
-        (position, argument.name)
-        for position, argument in enumerate(arguments)
-        if "Tensor" in str(argument.type)
-    ]
-    # The written arguments. With as many of them as results, they are the results.
-    returns = overload._schema.returns
-    written = [
-        (position, argument.name)
-        for position, argument in enumerate(arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    ]
-    in_place = bool(written) and len(written) == len(returns)
-    device_type = native().device_type
-    assert device_type is not None, "what is native is registered only where the device has a type"
-    native_keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device_type.upper()))
-    fn = chosen.fn
+    rows: tuple[
+        int, int, int
+    ]  # the word at which they begin, their number, and the flags that they need to serve
+    outside: bool  # whether the implementation serves calls that are not among them
 
-    def value_at(place: tuple[int, str], args: Any, kwargs: Any) -> Any:
+
+class OnNativeTensors:
+    """A function as an implementation of `op` that gets native tensors of type `device_type`."""
+
+    def __init__(self, op: str, fn: Callable[..., Any], device_type: str) -> None:
+        self._fn = fn
+        self._device_type = device_type
+        schema = require_operator(op)._schema
+        self.tensor_places = [
+            (position, argument.name)
+            for position, argument in enumerate(schema.arguments)
+            if "Tensor" in str(argument.type)
+        ]
+        # The written arguments. With as many of them as results, they are the results.
+        self._written = [
+            (position, argument.name)
+            for position, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        self._in_place = bool(self._written) and len(self._written) == len(schema.returns)
+
+    @staticmethod
+    def _value_at(place: tuple[int, str], args: Any, kwargs: Any) -> Any:
         position, argument = place
         return args[position] if position < len(args) else kwargs.get(argument)
 
-    def inputs_of(args: Any, kwargs: Any) -> list[torch.Tensor]:
+    def inputs(self, args: Any, kwargs: Any) -> list[torch.Tensor]:
+        """The native tensors among the arguments, in order."""
         found: list[torch.Tensor] = []
-        for place in tensor_places:
-            value = value_at(place, args, kwargs)
+        for place in self.tensor_places:
+            value = self._value_at(place, args, kwargs)
             for leaf in value if isinstance(value, (list, tuple)) else (value,):
-                if isinstance(leaf, torch.Tensor) and leaf.device.type == device_type:
+                if isinstance(leaf, torch.Tensor) and leaf.device.type == self._device_type:
                     found.append(leaf)
         return found
 
-    def run(*args: Any, **kwargs: Any) -> Any:
-        result = fn(*args, **kwargs)
-        if not in_place:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result, in the written arguments where they are the results."""
+        result = self._fn(*args, **kwargs)
+        if not self._in_place:
             return result
-        targets = [value_at(place, args, kwargs) for place in written]
+        targets = [self._value_at(place, args, kwargs) for place in self._written]
         results = list(result) if isinstance(result, (tuple, list)) else [result]
         for target, made in zip(targets, results, strict=False):
             if isinstance(made, torch.Tensor) and made is not target:
                 target.resize_(made.shape).copy_(made)
         return targets[0] if len(targets) == 1 else tuple(targets)
 
+
+def attach_native(
+    op: str, chosen: Implementation, recorded: bool, packed: Packed | None = None
+) -> torch.library.Library:
+    """Make `chosen` serve `op` with native tensors; calls in `packed` are replayed, others recorded if `recorded`."""
+    from torch_fl.python_kernels import capture
+
+    overload = require_operator(op)
+    device_type = native().device_type
+    assert device_type is not None, "what is native is registered only where the device has a type"
+    native_keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device_type.upper()))
+    run = OnNativeTensors(op, chosen.fn, device_type)
+
     def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
         words: list[int] | capture.Refusal | None = None
         inputs: list[torch.Tensor] = []
         try:
             if torch.ops.flagos.recording_wanted():
-                inputs = inputs_of(args, kwargs)
+                inputs = run.inputs(args, kwargs)
                 result, words = capture.record(run, inputs, args, kwargs)
             else:
                 result = run(*args, **kwargs)
@@ -199,11 +221,13 @@ def attach_native(op: str, chosen: Implementation, recorded: bool) -> torch.libr
             return result
         _decline(op, why)
         _core.log_dispatch(op, device_type)
-        given, named = _numbers_as_tensors(tensor_places, args, kwargs)
+        given, named = _numbers_as_tensors(run.tensor_places, args, kwargs)
         return overload.redispatch(native_keys, *given, **named)
 
-    library = _put_over_native(op, kernel)
-    torch.ops.flagos.attach_kernel(op, chosen.backend, recorded, chosen.only)
+    library = put_over_native(op, kernel)
+    rows = () if packed is None else packed.rows
+    outside = packed is None or packed.outside
+    torch.ops.flagos.attach_kernel(op, chosen.backend, recorded, chosen.only, rows, outside)
     return library
 
 
@@ -241,7 +265,7 @@ def _versions(target: Any) -> Any:
     return None
 
 
-def _put_over_native(op: str, kernel: Callable[..., Any]) -> torch.library.Library:
+def put_over_native(op: str, kernel: Callable[..., Any]) -> torch.library.Library:
     """Make `kernel` serve `op` as long as the library lives."""
     namespace, name = op.split("::", 1)
     library = torch.library.Library(namespace, "IMPL")

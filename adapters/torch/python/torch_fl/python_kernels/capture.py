@@ -71,13 +71,19 @@ class Refusal(Exception):
 
 
 def record(
-    function: Callable[..., Any], inputs: list[torch.Tensor], args: Any, kwargs: Any
+    function: Callable[..., Any],
+    inputs: list[torch.Tensor],
+    args: Any,
+    kwargs: Any,
+    without_device: bool = False,
 ) -> tuple[Any, list[int] | Refusal]:
     """Call `function` and record its device work. Returns its result, and the words or a `Refusal`.
 
-    `inputs` are the tensors among the arguments, in order. Errors of the function are raised.
+    `inputs` are the tensors among the arguments, in order. Errors of the function are raised. Without a device (kernel
+    packs are made so) all tensors are on the host and all launches on stream 0, and the caller sees to it that nothing
+    stays on the host.
     """
-    recording = _Recording(inputs)
+    recording = _Recording(inputs, without_device)
     scopes = globals_watch.Scopes()
     with launcher.recording(recording.launched), recording, scopes:
         result = function(*args, **kwargs)
@@ -90,9 +96,10 @@ def record(
 
 
 class _Recording(TorchDispatchMode):
-    def __init__(self, inputs: list[torch.Tensor]) -> None:
+    def __init__(self, inputs: list[torch.Tensor], without_device: bool) -> None:
         super().__init__()
         self._inputs = inputs
+        self._without_device = without_device
         # (first byte, bytes, memory, the address its offsets count from)
         self._known: list[tuple[int, int, int, int]] = []
         self._by_storage: dict[int, int] = {}
@@ -167,7 +174,7 @@ class _Recording(TorchDispatchMode):
             self._refuse(f"a launch cannot be described: {error}")
 
     def _launch(self, kernel: Any, grid: Any, stream: int, args: tuple[Any, ...]) -> list[int]:
-        current = native().stream_handle()
+        current = 0 if self._without_device else native().stream_handle()
         if stream != current:
             raise Refusal("it launches on a stream other than the current one")
         told = launcher.describe(kernel, grid, args)
@@ -213,9 +220,8 @@ class _Recording(TorchDispatchMode):
         self._kept += [args, kwargs, result]
         tensors = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         device = next((t.device for t in self._inputs), None)
-        if any(tensor.device.type == _HOST for tensor in tensors) or (
-            device is not None and any(tensor.device != device for tensor in tensors)
-        ):
+        on_host = not self._without_device and any(t.device.type == _HOST for t in tensors)
+        if on_host or (device is not None and any(tensor.device != device for tensor in tensors)):
             raise Refusal(f"it calls {func}, whose result is on another device")
         if func in _EMPTY:
             self._new_block(result)

@@ -16,6 +16,7 @@ from flagos import UnsupportedError
 from torch_fl.native import native as serving_device
 from torch_fl.python_kernels.attachment import (
     Implementation,
+    Packed,
     attach,
     attach_native,
     require_operator,
@@ -25,6 +26,7 @@ _lock = threading.RLock()
 _implementations: dict[str, dict[str, Implementation]] = {}
 _attached: dict[str, _Attachment] = {}
 _never_recorded: set[str] = set()
+_packed: dict[tuple[str, str], Packed] = {}
 Observer = Callable[[str, Implementation | None], Implementation | None]
 _observer: Observer | None = None
 
@@ -78,6 +80,12 @@ def limit(op: str, impl_id: str, only: Iterable[str]) -> None:
         _attach_anew(op)
 
 
+def pack(op: str, impl_id: str, packed: Packed) -> None:
+    """Have the calls that the pack in use has of a native implementation replayed, once it is attached anew."""
+    with _lock:
+        _packed[op, impl_id] = packed
+
+
 def unregister(op: str, impl_id: str) -> None:
     """Forget an implementation and detach it."""
     with _lock:
@@ -121,7 +129,9 @@ def choose(op: str, impl_id: str | None) -> None:
             del _attached[op]
         if chosen is not None and impl_id is not None:
             library = (
-                attach_native(op, chosen, _is_recorded(op)) if chosen.native else attach(op, chosen)
+                attach_native(op, chosen, _is_recorded(op), _packed.get((op, impl_id)))
+                if chosen.native
+                else attach(op, chosen)
             )
             _attached[op] = _Attachment(impl_id, library, chosen.native)
 

@@ -23,7 +23,8 @@ class Recordings:
     """The recordings of one operator in numbers.
 
     replayed: signatures that are repeated. undecided: not recorded twice yet. refused: signatures
-    that are not repeated, with `reasons`. replays: calls that were repeated.
+    that are not repeated, with `reasons`. replays: calls that were repeated. packed: signatures that are repeated
+    from a kernel pack, and packed_replays: calls that were, both counted among the others.
     """
 
     replayed: int
@@ -31,14 +32,17 @@ class Recordings:
     refused: int
     replays: int
     reasons: tuple[str, ...]
+    packed: int = 0
+    packed_replays: int = 0
 
 
 def statistics() -> dict[str, Recordings]:
     """The recordings of every operator that an implementation for native tensors serves now."""
     found = {}
     for op in implementations.served_natively():
-        replayed, undecided, refused, replays, reasons = torch.ops.flagos.recordings(op)
-        found[op] = Recordings(replayed, undecided, refused, replays, tuple(sorted(set(reasons))))
+        replayed, undecided, refused, replays, reasons, *packed = torch.ops.flagos.recordings(op)
+        told = tuple(sorted(set(reasons)))
+        found[op] = Recordings(replayed, undecided, refused, replays, told, *packed)
     return found
 
 

@@ -9,7 +9,8 @@ Examples:
   flagos verify --record train.rec                     # are FlagGems' kernels right for these calls?
 
 The program runs as without the command, on any device, more slowly; two or three steps are enough. Its processes
-are recorded together (torchrun's ranks). Not seen are calls from other threads than a process's first (backward
+are recorded together (torchrun's ranks). SIGTERM and SIGHUP are passed on to it, and Ctrl-C ends the program alone:
+what it called is written in any case. Not seen are calls from other threads than a process's first (backward
 passes are), and those that torch.compile compiles. A file whose name ends with .gz is compressed.
 
 With --meta tensors have shapes and types and no memory (torch's FakeTensorMode), also those of `device="flagos"`; a
@@ -24,12 +25,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 
+from torch_fl import passed_signals
 from torch_fl.comparing.names import matches
 from torch_fl.records import facts, files, program
 from torch_fl.records.facts import BrokenRecord
@@ -73,7 +74,7 @@ def _record(command: list[str], out: Path, meta: bool, as_json: bool) -> int:
     with tempfile.TemporaryDirectory(prefix="flagos-record-") as folder:
         environment = {**os.environ, program.FOLDER: folder, program.META: str(int(meta))}
         try:
-            status = subprocess.run(command, env=environment).returncode
+            status = passed_signals.run(command, env=environment)
         except OSError as error:
             print(f"error: {command[0]} did not start: {error}", file=sys.stderr)
             return 127

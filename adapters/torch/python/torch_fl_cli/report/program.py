@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from flagos.cli.output import CommandError
+from torch_fl import passed_signals
 
 _VARIABLE = "FLAGOS_REPORT"
 _DEVICE_SECONDS = "device_seconds"
@@ -36,7 +34,7 @@ def run(command: Sequence[str], folder: Path, device_seconds: float, *, quiet: b
     (folder / _DEVICE_SECONDS).write_text(str(device_seconds))
     started, began = time.time(), time.monotonic()
     try:
-        process = subprocess.Popen(
+        status = passed_signals.run(
             command,
             env={**os.environ, _VARIABLE: str(folder)},
             stdout=sys.stderr if quiet else None,
@@ -46,16 +44,4 @@ def run(command: Sequence[str], folder: Path, device_seconds: float, *, quiet: b
             f"{command[0]} cannot be run: {error.strerror}",
             "name a program: flagos report -- python train.py",
         ) from error
-
-    def pass_on(number: int, _: FrameType | None) -> None:
-        if number != signal.SIGINT:  # the terminal sends that to both
-            process.send_signal(number)
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, pass_on) for number in numbers}
-    try:
-        status = process.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     return Ended(status, time.monotonic() - began, started)

@@ -50,15 +50,16 @@ def judge(
     told: Callable[[str], None] = lambda step: None,
     red_zones: bool = True,
     until: float = float("inf"),
+    first: int = 0,
 ) -> Outcome:
     """The verdict on FlagGems' kernel for one call: as the native kernel's result, and nothing else read or written.
 
     `told` is told each step before it. `every_config` runs all configurations of kernels that are tuned, instead of the
-    first that the chip takes; no other is begun after `until`, by time.monotonic. Without `red_zones` memory is torch's
-    own, for a checker outside, and runs are not repeated.
+    first that the chip takes, counted from the number `first`; no other is begun after `until`, by time.monotonic.
+    Without `red_zones` memory is torch's own, for a checker outside, and runs are not repeated.
     """
     try:
-        return _judge(call, every_config, told, red_zones, until)
+        return _judge(call, every_config, told, red_zones, until, first)
     except Exception as error:
         if isinstance(error, torch.OutOfMemoryError):
             return Outcome(None, f"there is no memory for it: {error}".splitlines()[0])
@@ -70,7 +71,12 @@ def judge(
 
 
 def _judge(
-    call: Call, every_config: bool, told: Callable[[str], None], red_zones: bool, until: float
+    call: Call,
+    every_config: bool,
+    told: Callable[[str], None],
+    red_zones: bool,
+    until: float,
+    first: int,
 ) -> Outcome:
     op = python_kernels.require_operator(call.op)
     random = torch.Tag.nondeterministic_seeded in op.tags
@@ -97,7 +103,7 @@ def _judge(
         found.lost = native().lost(error)
         return found
 
-    number, configurations = 0, 1
+    number, configurations = first, first + 1
     while number < configurations:
         told(f"FlagGems' run of {call}" + (f", configuration {number}" if number else ""))
         try:

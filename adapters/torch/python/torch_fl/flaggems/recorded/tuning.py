@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+from torch_fl.flaggems import configurations
+
 
 class Unfit(Exception):
     """The chip does not take the configuration, so that tuning would not choose it."""
@@ -24,16 +26,17 @@ class Choice:
         """How many configurations the kernel with the most has."""
         self.told: list[str] = []
         """The kernels that are tuned, each with the configuration that ran."""
+        self.chosen: dict[str, dict[str, dict[str, Any]]] = {}
+        """The same as a tuning file has it: by the kernel's name and the key that it is tuned by."""
 
 
 @contextmanager
-def choosing(number: int) -> Iterator[Choice]:
+def choosing(number: int, named: configurations.Named = {}) -> Iterator[Choice]:  # noqa: B006
     """Every tuned kernel meanwhile runs its configuration of that number, counted anew where it has fewer.
 
-    Nothing is measured and no kernel is kept. Raises Unfit, from the kernel's launch, for what the chip does not take.
+    Number 0 is the one that `named` names, where it names one. Nothing is measured and no kernel is kept. Raises Unfit,
+    from the kernel's launch, for what the chip does not take.
     """
-    from triton.runtime.autotuner import Autotuner
-
     choice = Choice()
 
     def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -42,41 +45,26 @@ def choosing(number: int) -> Iterator[Choice]:
         fitting = list(tuner.prune_configs(kwargs)) if several else tuner.configs
         choice.configurations = max(choice.configurations, len(fitting))
         config = fitting[number % len(fitting)]
-        tuner.best_config = config
         if several:
+            kernel, key = configurations.name(tuner), configurations.key(tuner, kwargs)
+            wanted = named.get(kernel, {}).get(key) if number == 0 else None
+            config = next((c for c in tuner.configs if configurations.plain(c) == wanted), config)
             choice.told.append(f"{tuner.base_fn.__name__}: {config}")
-        given = config.all_kwargs()
-        if config.pre_hook is not None:
-            config.pre_hook({**tuner.nargs, **kwargs, **given})
+            choice.chosen.setdefault(kernel, {})[key] = configurations.plain(config)
         try:
-            return tuner.fn.run(*args, **kwargs, **given)
-        except _unfit() as error:
+            return configurations.launch(tuner, config, args, kwargs)
+        except configurations.unfit() as error:
             raise Unfit(f"{type(error).__name__}: {error}") from error
         finally:
             tuner.nargs = None
 
     with ExitStack() as stack:
-        for owner in (Autotuner, *_subclasses(Autotuner)):
-            if "run" in vars(owner):
-                stack.enter_context(mock.patch.object(owner, "run", run))
+        for owner in configurations.owners():
+            stack.enter_context(mock.patch.object(owner, "run", run))
         entries = getattr(sys.modules.get("flag_gems.utils.libentry"), "LibEntry", None)
         if entries is not None:
             stack.enter_context(mock.patch.object(entries, "run", _forgetting(entries.run)))
         yield choice
-
-
-def _subclasses(owner: type) -> Iterator[type]:
-    one: type
-    for one in owner.__subclasses__():
-        yield one
-        yield from _subclasses(one)
-
-
-def _unfit() -> tuple[type[BaseException], ...]:
-    from triton.compiler.errors import CompileTimeAssertionFailure
-    from triton.runtime.errors import OutOfResources, PTXASError
-
-    return OutOfResources, CompileTimeAssertionFailure, PTXASError
 
 
 def _forgetting(run: Callable[..., Any]) -> Callable[..., Any]:

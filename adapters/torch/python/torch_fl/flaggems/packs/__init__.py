@@ -1,0 +1,1 @@
+"""Making kernel packs: see `torch_fl.flaggems.pack_file`."""
