@@ -79,6 +79,11 @@ def test_nvidias_torch_is_told_to_be_the_wrong_one(runtime: Path) -> None:
     assert done.returncode != 0
     for says in ("MetaX's build of torch", "+metax", "libruntime_cu.so", torch.__version__):
         assert says in done.stderr, done.stderr
+    checked = json.loads(run("-m", "flagos", "doctor", "--json", preload=runtime).stdout)["checks"]
+    adapter = next(check for check in checked if check["name"] == "torch_fl")
+    assert "MetaX's build of torch" in adapter["detail"]
+    # Installing the same wheels again changes nothing.
+    assert "FLAGOS_VENDOR=host" in adapter["fix"] and "reinstall" not in adapter["fix"]
 
 
 def test_the_checklist_passes(runtime: Path, tmp_path: Path) -> None:
@@ -168,6 +173,18 @@ def test_whose_torch_it_is(
     for vendor in ("cuda", "metax"):
         assert (cuda_runtime.missing(vendor) is None) == (vendor in expected)
     assert cuda_runtime.missing("another") is None
+
+
+def test_a_torch_for_the_cpu_is_told_to_be_the_wrong_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core has loaded the runtime, to count the devices; this torch computes on none."""
+    from torch_fl.native import cuda_runtime
+
+    monkeypatch.setattr(cuda_runtime.torch.version, "cuda", None)
+    assert served(monkeypatch, "2.11.0+cpu", ["/opt/maca/lib/libmcruntime.so"]) == ("cuda",)
+    said = cuda_runtime.missing("metax")
+    assert said is not None
+    for says in ("MetaX's build of torch", "2.11.0+cpu", "built without the device type cuda"):
+        assert says in said, said
 
 
 def test_the_wrong_torch_is_told_with_the_right_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,38 +1,88 @@
-"""Builds the simulated libmcruntime.so: `python -m tests.simulated_metax.build --out FOLDER` prints the folder."""
+"""Builds the simulated libraries of MetaX: `python -m tests.simulated_metax.build --out FOLDER` prints the folder.
+
+`libmcruntime.so` alone is what the core needs. With `--torch` there are also the libraries under which NVIDIA's torch
+computes on simulated MetaX devices (`run.py`): `libruntime_cu.so`, and the collectives `libmccl.so` and `libflagcx.so`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shlex
 import subprocess
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
+COLLECTIVES = SOURCES.parent / "simulated_ccl"
 FOLDER = SOURCES.parents[1] / "dist" / "simulated_metax"
 COMPILER = [
     *shlex.split(os.environ.get("CXX", "g++")),
     *("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-shared", "-pthread"),
     *("-Wall", "-Wextra", "-Werror"),
 ]
+DRIVER = "libcuda.so.1"
+"""What torch opens by this name is libruntime_cu.so."""
 
 
 def build(folder: Path) -> Path:
-    """Compile the library into a folder. Returns its path."""
+    """Compile the runtime into a folder. Returns its path."""
+    return _link(folder, "libmcruntime.so", [SOURCES / "libmcruntime.cc"])
+
+
+def build_for_torch(folder: Path) -> Path:
+    """Compile every library into a folder. Returns the folder."""
+    runtime = build(folder)
+    headers = [f"-I{path}" for path in _cuda_headers()]
+    source = SOURCES / "libruntime_cu.cc"
+    carried = _link(folder, "libruntime_cu.so", [source], *headers, str(runtime))
+    (folder / DRIVER).unlink(missing_ok=True)
+    (folder / DRIVER).symlink_to(carried.name)
+    shared = [SOURCES / "ccl.cc", *(COLLECTIVES / f"{name}.cc" for name in _CCL)]
+    more = (f"-I{COLLECTIVES}", "-fvisibility=default", str(runtime), "-lrt")
+    for name, dialect, defines in (
+        ("libmccl.so", "nccl", ["-DSIMULATED_MCCL"]),
+        ("libflagcx.so", "flagcx", []),
+    ):
+        _link(folder, name, [*shared, COLLECTIVES / f"{dialect}.cc"], *defines, *more)
+    return folder
+
+
+_CCL = ("calls", "group", "sockets")
+
+
+def _link(folder: Path, name: str, sources: list[Path], *more: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    made = folder / "libmcruntime.so"
+    made = folder / name
     beside = made.with_suffix(f".{os.getpid()}")
-    source = SOURCES / "libmcruntime.cc"
-    subprocess.run([*COMPILER, "-o", str(beside), str(source)], check=True)
+    command = [*COMPILER, f"-I{SOURCES}", f"-Wl,-soname,{name}", "-Wl,-rpath,$ORIGIN"]
+    subprocess.run([*command, "-o", str(beside), *map(str, sources), *more], check=True)
     beside.replace(made)
     return made
+
+
+def _cuda_headers() -> list[Path]:
+    """Where the types of CUDA's runtime are that torch was built with, and what their header includes.
+
+    torch's own dependencies have them; Triton has the rest, of another version.
+    """
+    nvidia, triton = (importlib.util.find_spec(name) for name in ("nvidia", "triton"))
+    places = [*(nvidia.submodule_search_locations or ())] if nvidia is not None else []
+    found = [
+        path.parent for place in places for path in Path(place).glob("cu*/include/driver_types.h")
+    ]
+    if not found or triton is None or triton.origin is None:
+        raise FileNotFoundError("there is no driver_types.h of a CUDA torch, or no triton")
+    return [found[0], Path(triton.origin).parent / "backends" / "nvidia" / "include"]
 
 
 def main() -> None:
     """Build, and print the folder."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=FOLDER, help=f"default: {FOLDER.name} in dist/")
-    print(build(parser.parse_args().out).parent)
+    parser.add_argument("--torch", action="store_true", help="also what NVIDIA's torch needs")
+    arguments = parser.parse_args()
+    print(build_for_torch(arguments.out) if arguments.torch else build(arguments.out).parent)
 
 
 if __name__ == "__main__":

@@ -7,3 +7,4 @@
 #include "kernels.cc"
 #include "memory.cc"
 #include "streams.cc"
+#include "work.cc"

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -21,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <string>
 #include <thread>
@@ -39,6 +41,7 @@ enum : Code {
   kNoDevice = 100,
   kInvalidDevice = 101,
   kInvalidImage = 200,
+  kNoKernelImage = 209,
   kInvalidHandle = 400,
   kSymbolNotFound = 500,
   kNotReady = 600,
@@ -127,7 +130,8 @@ extern thread_local int current;
 extern thread_local Code failure;
 extern thread_local bool in_function;
 
-// The number of devices that this process sees.
+// The devices that this process sees, by the machine's numbers, and how many they are.
+const std::vector<int>& visible_devices();
 int device_count();
 
 // Ends a call: keeps a failure for mcGetLastError.

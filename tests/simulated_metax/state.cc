@@ -31,33 +31,40 @@ int machine_devices() {
 }
 
 // The devices that a list of numbers shows, up to the first that there is not.
-int shown(const char* text, int count) {
-  std::set<long> seen;
+std::vector<int> shown(const char* text, int count) {
+  std::vector<int> seen;
   while (*text != '\0') {
     char* rest = nullptr;
     const long number = std::strtol(text, &rest, 10);
-    if (rest == text || number < 0 || number >= count || !seen.insert(number).second) {
+    const bool again = std::find(seen.begin(), seen.end(), number) != seen.end();
+    if (rest == text || number < 0 || number >= count || again) {
       break;
     }
+    seen.push_back(static_cast<int>(number));
     text = *rest == ',' ? rest + 1 : rest;
   }
-  return static_cast<int>(seen.size());
+  return seen;
 }
 
 } // namespace
 
-int device_count() {
+const std::vector<int>& visible_devices() {
   // Read once, when the runtime is initialised.
-  static const int count = [] {
-    const int all = machine_devices();
+  static const std::vector<int>& devices = *new std::vector<int>([] {
+    std::vector<int> all(static_cast<size_t>(machine_devices()));
+    std::iota(all.begin(), all.end(), 0);
     for (const char* name : {"MACA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"}) {
       if (const char* text = std::getenv(name)) {
-        return shown(text, all);
+        return shown(text, static_cast<int>(all.size()));
       }
     }
     return all;
-  }();
-  return count;
+  }());
+  return devices;
+}
+
+int device_count() {
+  return static_cast<int>(visible_devices().size());
 }
 
 Code end(Code code) {
@@ -68,7 +75,8 @@ Code end(Code code) {
 }
 
 Code refuse(const char* call, Code code, const std::string& what) {
-  report(std::string(call) + ": " + what + " (refused: " + std::to_string(code) + ")");
+  const std::string refused = code != kSuccess ? " (refused: " + std::to_string(code) + ")" : "";
+  report(std::string(call) + ": " + what + refused);
   return end(code);
 }
 
@@ -126,6 +134,7 @@ EXPORT const char* mcGetErrorName(Code code) {
       {kInitialization, "mcErrorInitializationError"},
       {kNoDevice, "mcErrorNoDevice"},
       {kInvalidDevice, "mcErrorInvalidDevice"},
+      {kNoKernelImage, "mcErrorNoKernelImageForDevice"},
       {kInvalidHandle, "mcErrorInvalidResourceHandle"},
       {kSymbolNotFound, "mcErrorSymbolNotFound"},
       {kNotReady, "mcErrorNotReady"},
@@ -144,6 +153,8 @@ EXPORT const char* mcGetErrorString(Code code) {
       return "no error";
     case kMemoryAllocation:
       return "out of memory";
+    case kNoKernelImage:
+      return "no kernel image is available for execution on the device";
     case kLaunchFailure:
       return "unspecified launch failure";
     default:

@@ -255,6 +255,13 @@ EXPORT Code mcEventRecord(Event* event, void* handle) {
   return kSuccess;
 }
 
+EXPORT Code mcEventRecordWithFlags(Event* event, void* handle, unsigned flags) {
+  if (flags != 0) {
+    return refuse("mcEventRecordWithFlags", kInvalidValue, "a part of a graph that others see is not simulated");
+  }
+  return mcEventRecord(event, handle);
+}
+
 EXPORT Code mcStreamWaitEvent(void* handle, Event* event, unsigned flags) {
   const char* const call = "mcStreamWaitEvent";
   std::shared_ptr<Stream> stream;

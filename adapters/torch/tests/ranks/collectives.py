@@ -25,8 +25,9 @@ ONLY_MOVED = [torch.int16, torch.complex64, torch.float8_e4m3fn, torch.float8_e5
 # Sizes: none, one element, an odd number, more than one step of the engine.
 SIZES = [0, 1, 37, int(sys.argv[2]) if len(sys.argv) > 2 else 300_007]
 OPS = [dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX]
-# What HCCL reduces on Ascend's A2, and FlagCX over it; other engines reduce everything.
-ON_ASCEND = len(sys.argv) > 3 and sys.argv[3] in ("hccl", "flagcx")
+# What a vendor's library reduces: `hccl`, HCCL on Ascend's A2 and FlagCX over it; `nccl`, NCCL, those with its
+# interface and FlagCX over them. Without a name everything is reduced.
+LIBRARY = sys.argv[3] if len(sys.argv) > 3 else None
 BITWISE = [dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR]
 
 checked = 0
@@ -58,13 +59,15 @@ def same(result: torch.Tensor, expected: torch.Tensor, where: str) -> None:
 
 
 def is_reduced(dtype: torch.dtype, op: dist.ReduceOp.RedOpType) -> bool:
-    if not ON_ASCEND:
+    if LIBRARY is None:
         return True
-    if dtype in (torch.uint8, torch.float64) or op == dist.ReduceOp.BXOR:
+    if op == dist.ReduceOp.BXOR:
+        return False
+    if LIBRARY == "hccl" and dtype in (torch.uint8, torch.float64):
         return False
     if op in BITWISE:
         return dtype == torch.bool
-    return (dtype, op) != (torch.bfloat16, dist.ReduceOp.PRODUCT)
+    return LIBRARY != "hccl" or (dtype, op) != (torch.bfloat16, dist.ReduceOp.PRODUCT)
 
 
 def wait(work) -> None:

@@ -36,7 +36,9 @@ def vendors() -> tuple[str, ...]:
         return (NVIDIA,)
     if _forwards_to(runtime) == NVIDIA:
         return (NVIDIA, METAX)
-    return (NVIDIA,) if _loaded(_NVIDIA_RUNTIME) else (METAX,)
+    # The core may have loaded it, in a process whose torch is for the CPU alone.
+    is_nvidias = torch.version.cuda is None or _loaded(_NVIDIA_RUNTIME)
+    return (NVIDIA,) if is_nvidias else (METAX,)
 
 
 def missing(vendor: str) -> str | None:

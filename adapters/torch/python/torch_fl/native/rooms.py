@@ -20,18 +20,25 @@ from torch_fl.native.description import Description, built_into_torch
 _TORCH_FL = Path(__file__).parents[1]
 
 
+class OtherTorch(ImportError):
+    """This build of torch does not compute on the vendor's devices. `fix` is the next step."""
+
+    fix = "install the build of torch that the message names, or set FLAGOS_VENDOR=host"
+
+
 def require(described: Description) -> Any:
     """The class of the device type that serves the vendor.
 
-    Raises ImportError where torch or torch_fl does not have the type, or torch has it for another vendor's devices.
+    Raises OtherTorch where torch does not have the type, or has it for another vendor's devices, and ImportError where
+    torch_fl does not know it.
     """
     name, device_type = described["name"], described["torch_device_type"] or ""
     instead = "FLAGOS_VENDOR=host leaves its devices alone"
     kind = module(device_type, "native").NATIVE if has(device_type) else None
     if kind is not None and (reason := kind.missing(name)) is not None:
-        raise ImportError(reason)
+        raise OtherTorch(reason)
     if not built_into_torch(device_type):
-        raise ImportError(
+        raise OtherTorch(
             f"devices of vendor {name!r} are there, but this torch, {torch.__version__}, was built without its device "
             f"type {device_type!r}, which computes on them; install a build of torch that has it, or {instead}"
         )

@@ -58,8 +58,10 @@ def torch_and_adapter(timeout: float) -> Iterator[Check]:
             installed=version,
         )
     else:
-        loaded = outcome.report("adapter")
-        if loaded is None:
+        loaded, refused = outcome.report("adapter"), outcome.report("refused")
+        if refused is not None:
+            yield fail("torch_fl", f"does not load: {refused['message']}", refused["fix"])
+        elif loaded is None:
             yield fail(
                 "torch_fl",
                 f"does not load: {outcome.failure}",

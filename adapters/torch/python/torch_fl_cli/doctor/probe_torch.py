@@ -17,7 +17,14 @@ def main() -> None:
     report("torch", version=torch.__version__, file=torch.__file__)
     if "torch_fl" not in sys.argv[1:]:
         return
-    import torch_fl
+    try:
+        import torch_fl
+    except ImportError as error:
+        # The installation is sound, and this torch is not the one for the devices.
+        if (fix := getattr(error, "fix", None)) is None:
+            raise
+        report("refused", message=str(error), fix=fix)
+        return
     from torch_fl import _C
 
     report(
