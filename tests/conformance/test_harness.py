@@ -15,7 +15,7 @@ from tests.conformance import pool
 from tests.conformance.__main__ import main
 from tests.conformance.databases import Case, all_cases, calls_of, variants_of
 from tests.conformance.expectations import Expectations
-from tests.conformance.observation import EXACT, Tolerance
+from tests.conformance.observation import EXACT, Tolerance, compare, observe
 from tests.conformance.report import markdown, terminal
 from tests.conformance.twin_run import Call, TwinRun
 from tests.conformance.verdicts import summarize
@@ -178,6 +178,28 @@ def test_tolerance_is_for_values_only() -> None:
     rows = Tolerance(ignore=frozenset({"dtype"}))
     assert kinds_seen(wrong, wider, matrix().int(), tolerance=rows) == {"storage size"}
     assert "dtype" in kinds_seen(wrong, wider, matrix(), tolerance=metadata)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex32, torch.complex64], ids=str)
+def test_a_view_is_its_resolved_form_where_flags_are_ignored(dtype: torch.dtype) -> None:
+    """To the bit: the stored elements of a conjugate view have other signs than those of the resolved one."""
+    parts = torch.tensor([[1.0, 2.0], [3.0, 0.0], [0.0, 5.0]])
+    signs = torch.tensor([[1.0, -1.0]])
+    stored, resolved = (torch.view_as_complex(each).to(dtype) for each in (parts, parts * signs))
+    other = torch.view_as_complex((parts * signs).abs()).to(dtype)
+    hidden = frozenset({"flags", "view", "storage size"})
+
+    def kinds(actual: torch.Tensor, expected: torch.Tensor, *ignored: str) -> set[str]:
+        tolerance = Tolerance(ignore=hidden & set(ignored))
+        pair = (observe((), each) for each in (expected, actual))
+        return {each.kind for each in compare(*pair, tolerance, device_type="cpu")}
+
+    assert kinds(resolved, stored.conj(), *hidden) == set()
+    assert kinds(stored.conj(), resolved, *hidden) == set()
+    plain = torch.tensor([1.0, 0.0])
+    assert kinds(plain, plain.neg()._neg_view(), *hidden) == set()
+    assert kinds(other, stored.conj(), *hidden) == {"value"}
+    assert {"flags", "value"} <= kinds(resolved, stored.conj(), "view")
 
 
 def test_other_kernels_are_compared_within_tolerances() -> None:
