@@ -61,7 +61,12 @@ def _on_host(tensor: torch.Tensor) -> torch.Tensor:
         raise RuntimeError(f"no block of the device has the {storage.nbytes()} bytes of a tensor")
     memory = (ctypes.c_char * storage.nbytes()).from_address(address)
     whole = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
-    return host.set_(whole, tensor.storage_offset(), tensor.shape, tensor.stride())
+    host.set_(whole, tensor.storage_offset(), tensor.shape, tensor.stride())
+    if tensor.is_conj():
+        torch._C._set_conj(host, True)
+    if tensor.is_neg():
+        torch._C._set_neg(host, True)
+    return host
 
 
 class _Call:
@@ -112,12 +117,13 @@ def _kernel(op: Any) -> Callable[..., Any]:
         hosts, host_names = tree_map(call.to_host, (arguments, named))
         for device in {own.device for own, _ in call.given} or {call.device}:
             torch.cuda.current_stream(device).synchronize()
-        before = [host._version for _, host in call.given]
+        # In inference mode nothing counts writes.
+        counted = [pair for pair in call.given if counts and not pair[1].is_inference()]
+        before = [host._version for _, host in counted]
         results = op(*hosts, **host_names)
-        if counts:
-            for (own, host), version in zip(call.given, before, strict=True):
-                if host._version != version:
-                    torch.autograd.graph.increment_version(own)
+        for (own, host), version in zip(counted, before, strict=True):
+            if host._version != version:
+                torch.autograd.graph.increment_version(own)
         for name, own in resized.items():
             made = host_names[name]
             own.resize_(made.shape)
@@ -128,6 +134,11 @@ def _kernel(op: Any) -> Callable[..., Any]:
     return kernel
 
 
+def _bytes_of(tensor: torch.Tensor) -> tuple[object, ...]:
+    """What two tensors have in common of which a copy has the same bytes."""
+    return tensor.dtype, tensor.shape, tensor.is_conj(), tensor.is_neg()
+
+
 def _copy(op: Any) -> Callable[..., Any]:
     """Copies of the same bytes are torch's own, by the runtime; others are computed."""
     computed = _kernel(op)
@@ -135,7 +146,7 @@ def _copy(op: Any) -> Callable[..., Any]:
     own = torch._C.DispatchKeySet(torch._C.DispatchKey.XLA)
 
     def copy(to: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-        same = to.dtype == source.dtype and to.shape == source.shape
+        same = _bytes_of(to) == _bytes_of(source)
         if same and to.is_contiguous() and source.is_contiguous():
             return op.redispatch(own, to, source, non_blocking)
         computed(to, source, non_blocking)
