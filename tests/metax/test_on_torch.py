@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -9,13 +10,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.metax.launch import launch
 from tests.ranks import ROOT, SHARED
 from tests.simulated_metax import build
 from tests.simulated_metax.run import environment
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++"),
+    pytest.mark.skipif(torch.version.cuda is None, reason="torch was built without CUDA"),
+]
 
 ENGINES = {"mccl": {}, "flagcx": {"FLAGOS_COMM_ENGINE": "flagcx"}}
 FAILING = ROOT / "tests" / "ascend" / "ranks" / "failing.py"
@@ -54,6 +59,20 @@ def test_a_device_is_metaxs_and_so_are_its_operators(folder: Path, tmp_path: Pat
         "metax.native 2",
     ], done.stderr
     assert not report.exists()
+
+
+def test_the_doctor_finds_nothing_wrong(folder: Path) -> None:
+    """Registration waits for the first use where torch has the device under another name; the doctor asks for it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "flagos", "doctor", "--json"],
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+    )
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert {name for name, check in checks.items() if check["status"] == "fail"} == set()
+    assert checks["device"]["detail"] == "flagos, 2 device(s)"
+    assert checks["engine mccl"]["status"] == "ok"
 
 
 def test_a_kernel_of_nvidias_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import torch
 
 DEVICE = "flagos"
+NOBODYS = "privateuseone"
+"""torch's name for out-of-tree devices while no package has registered its own."""
 
 
 class Mismatch(Exception):
@@ -123,7 +125,8 @@ def main() -> int:
     import torch
 
     autoloaded = hasattr(torch, DEVICE)
-    if not autoloaded:
+    if torch._C._get_privateuse1_backend_name() == NOBODYS:
+        # Also where `import torch` waits with registering, because torch has the device under another name.
         import torch_fl  # noqa: F401
     report(
         "device",
