@@ -13,68 +13,31 @@ mod process;
 mod shared;
 mod simulated;
 mod streams;
+#[path = "../vendor_support/mod.rs"]
+mod support;
 
-use std::io::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::OnceLock;
 
-use flagos_core::runtime::{Stream, Vendor};
-use flagos_core::vendors::conformance::{Pinned, CHECKS};
 use flagos_core::vendors::library::{self, Library};
 use flagos_core::vendors::{ascend, Settings};
 
-/// The vendor, for one test at a time: tests count memory and fill the device.
-struct Ascend {
-    vendor: Arc<dyn Vendor>,
-    _one_at_a_time: MutexGuard<'static, ()>,
-}
+use support::{bytes, copy, failures, fill, say, turn, Opened, Tested};
 
-/// Prints past the test harness, which would swallow the text.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
-
-const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
+const TESTED: Tested = Tested {
+    entry: &ascend::ENTRY,
+    visible: "ASCEND_RT_VISIBLE_DEVICES",
+};
 
 fn settings() -> Settings {
-    Settings {
-        variables: std::env::var(VISIBLE)
-            .map(|devices| (VISIBLE.to_owned(), devices))
-            .into_iter()
-            .collect(),
-        ..Settings::default()
-    }
+    TESTED.settings()
 }
 
-/// Whether there is a device. If not, the test is skipped, or fails where one is required.
 fn there_is_a_device() -> bool {
-    let Err(reason) = (ascend::ENTRY.survey)(&settings()) else {
-        return true;
-    };
-    let required = std::env::var("FLAGOS_REQUIRE_ASCEND").is_ok_and(|value| value == "1");
-    assert!(!required, "FLAGOS_REQUIRE_ASCEND=1, but {reason}");
-    say(&format!("skipped: {reason}"));
-    false
+    TESTED.there_is_a_device()
 }
 
-/// The turn of one test.
-fn turn() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The vendor, if there is a device.
-fn open() -> Option<Ascend> {
-    if !there_is_a_device() {
-        return None;
-    }
-    let guard = turn();
-    let vendor = (ascend::ENTRY.open)(&settings(), Box::leak(Box::default()))
-        .expect("the runtime can be initialised");
-    Some(Ascend {
-        vendor,
-        _one_at_a_time: guard,
-    })
+fn open() -> Option<Opened> {
+    TESTED.open()
 }
 
 /// The vendor exported as a table of `flagos_vendor.h`. The library lies beside this program.
@@ -85,34 +48,6 @@ fn exported() -> &'static Library {
         let library = Library::load(&program.with_file_name("libflagos_exported_ascend.so"));
         library.expect("it was built, and carried, with this program")
     })
-}
-
-fn copy(stream: &dyn Stream, dst: *mut u8, src: *const u8, nbytes: usize) {
-    // SAFETY: every caller keeps both ranges until the device has finished.
-    unsafe { stream.copy(dst, src, nbytes) }.expect("the copy is queued");
-}
-
-/// A pattern of the seed.
-fn fill(bytes: &mut [u8], seed: usize) {
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = ((index * 31 + seed * 17) % 251) as u8;
-    }
-}
-
-/// The bytes of pinned memory that no queued copy writes any more.
-fn bytes<'p>(pinned: &'p mut Pinned<'_>, nbytes: usize) -> &'p mut [u8] {
-    // SAFETY: at least this large, borrowed alone, and the copies to it have been waited for.
-    unsafe { std::slice::from_raw_parts_mut(pinned.address(), nbytes) }
-}
-
-/// Runs the suite, naming each check as it runs. Returns what failed.
-fn failures(of: &str, vendor: &dyn Vendor) -> Vec<String> {
-    let run = CHECKS.iter().filter_map(|check| {
-        say(&format!("{of}: {}", check.name));
-        let finding = check.run(vendor, Duration::from_millis(30)).err()?;
-        Some(format!("{}: {finding}", check.name))
-    });
-    run.collect()
 }
 
 #[test]

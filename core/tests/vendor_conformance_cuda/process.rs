@@ -1,32 +1,9 @@
 //! Tests of the state of a process: each runs the test of the same name below in a new process.
 
-use std::process::Command;
+use crate::TESTED;
 
 fn alone(name: &str) {
-    if !crate::there_is_a_device() {
-        return;
-    }
-    let _turn = crate::turn();
-    let folder = tempfile::tempdir().expect("a folder without flagos.toml");
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
-    for (variable, _) in std::env::vars_os() {
-        if variable.to_string_lossy().starts_with("FLAGOS_") {
-            command.env_remove(variable);
-        }
-    }
-    let output = command
-        .args(["--exact", &format!("process::inside::{name}")])
-        .args(["--ignored", "--nocapture"])
-        .current_dir(folder.path())
-        .env("HOME", folder.path())
-        .env_remove("XDG_CONFIG_HOME")
-        .env("FLAGOS_VENDOR", "cuda")
-        .output()
-        .expect("it runs");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let passed = output.status.success() && text.contains("1 passed");
-    assert!(passed, "{name}:\n{text}\n{errors}");
+    TESTED.alone(name);
 }
 
 #[test]
@@ -63,26 +40,9 @@ mod inside {
     use flagos_core::ErrorKind;
 
     use crate::driver::driver;
+    use crate::support::in_child;
     use crate::{open, pattern, same, settings};
     use flagos_core::vendors::conformance::Pinned;
-
-    /// The result of `work` in a forked child.
-    fn in_child(work: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child runs `work` and nothing else of this program.
-        match unsafe { libc::fork() } {
-            0 => {
-                let good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-                // SAFETY: ends the child without running what belongs to the parent.
-                unsafe { libc::_exit(i32::from(!good.unwrap_or(false))) }
-            }
-            child => {
-                let mut status = -1;
-                // SAFETY: a valid output and a child of this process.
-                assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-                libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
-            }
-        }
-    }
 
     #[test]
     #[ignore = "run in a process of its own"]

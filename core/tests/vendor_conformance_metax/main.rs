@@ -16,140 +16,37 @@ mod shared;
 mod simulated;
 #[path = "../vendor_conformance_cuda/streams.rs"]
 mod streams;
+#[path = "../vendor_support/mod.rs"]
+mod support;
 
-use std::io::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-use flagos_core::runtime::{Stream, Vendor};
-use flagos_core::vendors::conformance::{Pinned, CHECKS};
 use flagos_core::vendors::{metax, Settings};
 
-/// The vendor, for one test at a time: tests count memory and fill the device.
-struct Metax {
-    vendor: Arc<dyn Vendor>,
-    _one_at_a_time: MutexGuard<'static, ()>,
-}
+use support::{copy, failures, pattern, same, say, turn, Memory, Opened, Tested};
 
-/// Prints past the test harness, which would swallow the text.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
-
-const VISIBLE: &str = "MACA_VISIBLE_DEVICES";
+const TESTED: Tested = Tested {
+    entry: &metax::ENTRY,
+    visible: "MACA_VISIBLE_DEVICES",
+};
 
 /// What the error of a full device says: the call, the error, and what to look with.
 const OUT_OF_MEMORY: [&str; 3] = ["mcMalloc", "mcErrorMemoryAllocation (2)", "mx-smi"];
 
 fn settings() -> Settings {
-    Settings {
-        variables: std::env::var(VISIBLE)
-            .map(|devices| (VISIBLE.to_owned(), devices))
-            .into_iter()
-            .collect(),
-        ..Settings::default()
-    }
+    TESTED.settings()
 }
 
-/// Whether there is a device. If not, the test is skipped, or fails where one is required.
 fn there_is_a_device() -> bool {
-    let Err(reason) = (metax::ENTRY.survey)(&settings()) else {
-        return true;
-    };
-    let required = std::env::var("FLAGOS_REQUIRE_METAX").is_ok_and(|value| value == "1");
-    assert!(!required, "FLAGOS_REQUIRE_METAX=1, but {reason}");
-    say(&format!("skipped: {reason}"));
-    false
+    TESTED.there_is_a_device()
 }
 
-/// The turn of one test.
-fn turn() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The vendor, if there is a device.
-fn open() -> Option<Metax> {
-    if !there_is_a_device() {
-        return None;
-    }
-    let guard = turn();
-    let vendor = (metax::ENTRY.open)(&settings(), Box::leak(Box::default()))
-        .expect("the runtime can be initialised");
-    Some(Metax {
-        vendor,
-        _one_at_a_time: guard,
-    })
-}
-
-/// Device memory that is freed when the device has finished with it.
-struct Memory<'v> {
-    vendor: &'v dyn Vendor,
-    device: usize,
-    address: std::ptr::NonNull<u8>,
-    nbytes: usize,
-}
-
-impl<'v> Memory<'v> {
-    fn new(vendor: &'v dyn Vendor, device: usize, nbytes: usize) -> Self {
-        let address = vendor.alloc(device, nbytes).expect("memory");
-        Self {
-            vendor,
-            device,
-            address,
-            nbytes,
-        }
-    }
-
-    fn address(&self) -> *mut u8 {
-        self.address.as_ptr()
-    }
-}
-
-impl Drop for Memory<'_> {
-    fn drop(&mut self) {
-        let quiet = (0..self.vendor.device_count()).all(|d| self.vendor.quiesce(d).is_ok());
-        if quiet {
-            // SAFETY: from `alloc` with this size, and nothing is queued any more.
-            unsafe { self.vendor.free(self.device, self.address, self.nbytes) };
-        }
-    }
-}
-
-fn copy(stream: &dyn Stream, dst: *mut u8, src: *const u8, nbytes: usize) {
-    // SAFETY: every caller keeps both ranges until the device has finished.
-    unsafe { stream.copy(dst, src, nbytes) }.expect("the copy is queued");
-}
-
-/// Pinned memory filled with a pattern of the seed.
-fn pattern<'v>(vendor: &'v dyn Vendor, nbytes: usize, seed: usize) -> Pinned<'v> {
-    let pinned = Pinned::new(vendor, nbytes).expect("pinned memory");
-    // SAFETY: the whole allocation, which nothing else uses yet.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(pinned.address(), nbytes) };
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = ((index * 31 + seed * 17) % 251) as u8;
-    }
-    pinned
-}
-
-/// Whether two allocations, which nothing writes any more, hold the same bytes.
-fn same(a: &Pinned<'_>, b: &Pinned<'_>, nbytes: usize) -> bool {
-    // SAFETY: both are at least this large, and the copies to them have been waited for.
-    unsafe {
-        std::slice::from_raw_parts(a.address(), nbytes)
-            == std::slice::from_raw_parts(b.address(), nbytes)
-    }
+fn open() -> Option<Opened> {
+    TESTED.open()
 }
 
 #[test]
 fn the_suite_passes() {
     let Some(metax) = open() else { return };
-    let run = CHECKS.iter().filter_map(|check| {
-        say(&format!("suite: {}", check.name));
-        let finding = check.run(&*metax.vendor, Duration::from_millis(30)).err()?;
-        Some(format!("{}: {finding}", check.name))
-    });
-    assert_eq!(run.collect::<Vec<_>>(), [""; 0]);
+    assert_eq!(failures("suite", &*metax.vendor), [""; 0]);
 }
 
 #[test]

@@ -81,6 +81,28 @@ macro_rules! mc {
 }
 pub(super) use mc;
 
+/// Calls a function that the library may lack; then the result is that it does.
+macro_rules! newer {
+    ($api:expr, $name:ident ( $($argument:expr),* $(,)? )) => {
+        match $api.$name {
+            Some(function) => $crate::vendors::metax::error::check(
+                $api,
+                stringify!($name),
+                function($($argument),*),
+            ),
+            None => Err($crate::vendors::metax::error::missing(stringify!($name))),
+        }
+    };
+}
+pub(super) use newer;
+
+/// The error of a function that the library lacks.
+#[cold]
+pub(super) fn missing(name: &'static str) -> Error {
+    let message = format!("{} has no {name}", super::driver::SONAME);
+    Error::unsupported(name, message).with_hint("install a newer version of MACA")
+}
+
 fn known_name(code: Code) -> Option<&'static str> {
     let known = NAMES.iter().find(|(known, _)| *known == code);
     known.map(|(_, name)| *name)

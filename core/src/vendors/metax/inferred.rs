@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::ptr::{null_mut, NonNull};
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::runtime::Vendor as _;
 use crate::vendors::entry::Declaration;
 
@@ -15,11 +15,33 @@ use super::api::{
     POINTER_DEVICE_ADDRESS, STREAM_NON_BLOCKING, SUCCESS, WAVE,
 };
 use super::device::Device;
-use super::error::{check, mc, INVALID_VALUE};
-use super::properties::{attribute as ask, missing, name};
+use super::error::{mc, newer, INVALID_VALUE};
+use super::properties::{attribute as ask, name};
 use super::vendor::MetaxVendor;
 
-type Shown = Result<String, String>;
+/// Why nothing is shown.
+enum Wrong {
+    /// The library lacks the function, which the vendor then does without.
+    Lacking(String),
+    Otherwise(String),
+}
+
+impl From<Error> for Wrong {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::Unsupported => Self::Lacking(error.to_string()),
+            _ => Self::Otherwise(error.to_string()),
+        }
+    }
+}
+
+impl From<String> for Wrong {
+    fn from(what: String) -> Self {
+        Self::Otherwise(what)
+    }
+}
+
+type Shown = Result<String, Wrong>;
 
 /// Everything that is inferred, in the order in which it is tried.
 pub(super) const DECLARATIONS: &[Declaration] = &[
@@ -71,21 +93,30 @@ pub(super) const DECLARATIONS: &[Declaration] = &[
 ];
 
 /// What a try shows on the first device, which is current. Every try has a stream of its own.
-fn tried(show: impl FnOnce(&Try) -> Shown) -> Shown {
-    let said = |error: Error| error.to_string();
-    let vendor = MetaxVendor::new(Box::leak(Box::default())).map_err(said)?;
+fn tried(show: impl FnOnce(&Try) -> Shown) -> Result<String, String> {
+    found(on_first_device(show))
+}
+
+fn found(shown: Shown) -> Result<String, String> {
+    match shown {
+        Ok(shown) => Ok(shown),
+        Err(Wrong::Lacking(what)) => Ok(format!("not used: {what}")),
+        Err(Wrong::Otherwise(what)) => Err(what),
+    }
+}
+
+fn on_first_device(show: impl FnOnce(&Try) -> Shown) -> Shown {
+    let vendor = MetaxVendor::new(Box::leak(Box::default()))?;
     let device = Arc::clone(&vendor.devices[0]);
-    let stream = vendor.stream(0, 0).map_err(said)?;
+    let stream = vendor.stream(0, 0)?;
     let handle = stream.native_handle().unwrap_or_default();
-    let entered = device.enter("declaration").map_err(said)?;
-    let shown = show(&Try {
+    let _entered = device.enter("declaration")?;
+    show(&Try {
         vendor: &vendor,
         device: &device,
         api: device.api,
         stream: handle,
-    });
-    drop(entered);
-    shown
+    })
 }
 
 struct Try<'t> {
@@ -98,10 +129,7 @@ struct Try<'t> {
 impl Try<'_> {
     /// Device memory with this many bytes, given back afterwards.
     fn with_memory(&self, nbytes: usize, show: impl FnOnce(NonNull<u8>) -> Shown) -> Shown {
-        let memory = self
-            .vendor
-            .alloc(self.device.index, nbytes)
-            .map_err(|error| error.to_string())?;
+        let memory = self.vendor.alloc(self.device.index, nbytes)?;
         let shown = show(memory);
         // SAFETY: allocated above; every try waits for what it queues.
         unsafe { self.vendor.free(self.device.index, memory, nbytes) };
@@ -113,12 +141,8 @@ fn ensure(condition: bool, what: String) -> Result<(), String> {
     condition.then_some(()).ok_or(what)
 }
 
-fn good<T>(outcome: Result<T, Error>) -> Result<T, String> {
-    outcome.map_err(|error| error.to_string())
-}
-
 fn device_name(on: &Try<'_>) -> Shown {
-    let name = good(name(on.api, on.device.raw()))?;
+    let name = name(on.api, on.device.raw())?;
     let readable = !name.is_empty() && name.len() < 128 && !name.contains(char::is_control);
     ensure(
         readable,
@@ -140,7 +164,7 @@ fn attributes(on: &Try<'_>) -> Shown {
         ("major capability", attribute::CAPABILITY_MAJOR, 1..=99),
         ("minor capability", attribute::CAPABILITY_MINOR, 0..=99),
     ] {
-        let value = good(ask(on.api, number, on.device.raw()))?;
+        let value = ask(on.api, number, on.device.raw())?;
         ensure(
             plausible.contains(&value),
             format!("attribute {number} ({what}) is {value}, and {plausible:?} is expected: the numbering differs"),
@@ -151,12 +175,14 @@ fn attributes(on: &Try<'_>) -> Shown {
 }
 
 fn priorities(on: &Try<'_>) -> Shown {
-    let range = on.api.mcDeviceGetStreamPriorityRange;
-    let range = good(range.ok_or_else(|| missing("mcDeviceGetStreamPriorityRange")))?;
     let (mut least, mut greatest) = (i32::MAX, i32::MIN);
     // SAFETY: valid outputs.
-    let code = unsafe { range(&mut least, &mut greatest) };
-    good(check(on.api, "mcDeviceGetStreamPriorityRange", code))?;
+    unsafe {
+        newer!(
+            on.api,
+            mcDeviceGetStreamPriorityRange(&mut least, &mut greatest)
+        )
+    }?;
     let ordered = greatest <= least && (-100..=100).contains(&greatest) && least <= 100;
     ensure(
         ordered,
@@ -165,22 +191,19 @@ fn priorities(on: &Try<'_>) -> Shown {
     let mut stream = null_mut();
     // SAFETY: a valid output; the stream is new and unused.
     unsafe {
-        good(mc!(
+        mc!(
             on.api,
             mcStreamCreateWithPriority(&mut stream, STREAM_NON_BLOCKING, greatest)
-        ))?;
-        good(mc!(on.api, mcStreamDestroy(stream)))?;
+        )?;
+        mc!(on.api, mcStreamDestroy(stream))?;
     }
     Ok(format!("from {greatest} (urgent) to {least}"))
 }
 
 fn capturing(on: &Try<'_>) -> Shown {
-    let is_capturing = on.api.mcStreamIsCapturing;
-    let is_capturing = good(is_capturing.ok_or_else(|| missing("mcStreamIsCapturing")))?;
     let mut status = [-1, -1];
     // SAFETY: a live stream, and an output with room behind it.
-    let code = unsafe { is_capturing(on.stream, status.as_mut_ptr()) };
-    good(check(on.api, "mcStreamIsCapturing", code))?;
+    unsafe { newer!(on.api, mcStreamIsCapturing(on.stream, status.as_mut_ptr())) }?;
     ensure(
         status == [0, -1],
         format!("it wrote {status:?} for a stream that nobody captures, and 0 is expected"),
@@ -189,15 +212,9 @@ fn capturing(on: &Try<'_>) -> Shown {
 }
 
 fn stream_device(on: &Try<'_>) -> Shown {
-    let of = good(
-        on.api
-            .mcStreamGetDevice
-            .ok_or_else(|| missing("mcStreamGetDevice")),
-    )?;
     let mut device = [-1, -1];
     // SAFETY: a live stream, and an output with room behind it.
-    let code = unsafe { of(on.stream, device.as_mut_ptr()) };
-    good(check(on.api, "mcStreamGetDevice", code))?;
+    unsafe { newer!(on.api, mcStreamGetDevice(on.stream, device.as_mut_ptr())) }?;
     ensure(
         device == [on.device.raw(), -1],
         format!(
@@ -209,41 +226,34 @@ fn stream_device(on: &Try<'_>) -> Shown {
 }
 
 fn pointer(on: &Try<'_>) -> Shown {
-    let of = good(
-        on.api
-            .mcPointerGetAttribute
-            .ok_or_else(|| missing("mcPointerGetAttribute")),
-    )?;
     on.with_memory(512, |memory| {
         let mut found = [0_usize, 0];
-        // SAFETY: an output with room behind it; addresses are only looked up.
-        let code = unsafe {
-            of(
-                found.as_mut_ptr().cast(),
-                POINTER_DEVICE_ADDRESS,
-                memory.as_ptr().cast(),
+        // SAFETY: an output with room behind it; addresses are only looked up, here and below.
+        unsafe {
+            newer!(
+                on.api,
+                mcPointerGetAttribute(
+                    found.as_mut_ptr().cast(),
+                    POINTER_DEVICE_ADDRESS,
+                    memory.as_ptr().cast()
+                )
             )
-        };
-        good(check(on.api, "mcPointerGetAttribute", code))?;
+        }?;
         let address = memory.as_ptr() as usize;
         ensure(
             found == [address, 0],
             format!("it wrote {found:#x?} for memory at {address:#x}"),
         )?;
         let ordinary = Box::new(0_u8);
-        // SAFETY: as above.
-        let code = unsafe {
-            of(
-                found.as_mut_ptr().cast(),
-                POINTER_DEVICE_ADDRESS,
-                (&raw const *ordinary).cast_mut().cast(),
-            )
-        };
+        let asked = (&raw const *ordinary).cast_mut().cast();
+        let code = on.api.mcPointerGetAttribute.map(|ask| {
+            // SAFETY: as above.
+            unsafe { ask(found.as_mut_ptr().cast(), POINTER_DEVICE_ADDRESS, asked) }
+        });
         on.api.forget_failure();
-        let known = matches!(code, SUCCESS | INVALID_VALUE);
         ensure(
-            known,
-            format!("it answers {code} for ordinary memory, and {INVALID_VALUE} is expected"),
+            matches!(code, Some(SUCCESS | INVALID_VALUE)),
+            format!("it answers {code:?} for ordinary memory, and {INVALID_VALUE} is expected"),
         )?;
         Ok("device memory has its own address".into())
     })
@@ -252,24 +262,21 @@ fn pointer(on: &Try<'_>) -> Shown {
 fn ipc_handle(on: &Try<'_>) -> Shown {
     /// Far more than any handle.
     const ROOM: usize = 1024;
-    let of = good(
-        on.api
-            .mcIpcGetMemHandle
-            .ok_or_else(|| missing("mcIpcGetMemHandle")),
-    )?;
     on.with_memory(2 << 20, |memory| {
         let mut written = 0;
         // Two fillings, because a handle may have a byte of either.
         for filling in [0x5a_u8, 0xa5] {
             let mut room = [filling; ROOM];
             // SAFETY: an output with much room, and the beginning of a live allocation.
-            let code = unsafe {
-                of(
-                    room.as_mut_ptr().cast::<IpcHandle>(),
-                    memory.as_ptr().cast(),
+            unsafe {
+                newer!(
+                    on.api,
+                    mcIpcGetMemHandle(
+                        room.as_mut_ptr().cast::<IpcHandle>(),
+                        memory.as_ptr().cast()
+                    )
                 )
-            };
-            good(check(on.api, "mcIpcGetMemHandle", code))?;
+            }?;
             let end = room.iter().rposition(|byte| *byte != filling);
             written = end.map_or(0, |end| end + 1).max(written);
         }
@@ -290,7 +297,7 @@ fn default_copy(on: &Try<'_>) -> Shown {
         let there: *mut c_void = memory.as_ptr().cast();
         // SAFETY: all ranges live until the stream has been waited for.
         unsafe {
-            good(mc!(
+            mc!(
                 on.api,
                 mcMemcpyAsync(
                     there,
@@ -299,8 +306,8 @@ fn default_copy(on: &Try<'_>) -> Shown {
                     kind::DEFAULT,
                     on.stream
                 )
-            ))?;
-            good(mc!(
+            )?;
+            mc!(
                 on.api,
                 mcMemcpyAsync(
                     to.as_mut_ptr().cast(),
@@ -309,8 +316,8 @@ fn default_copy(on: &Try<'_>) -> Shown {
                     kind::DEFAULT,
                     on.stream
                 )
-            ))?;
-            good(mc!(on.api, mcStreamSynchronize(on.stream)))?;
+            )?;
+            mc!(on.api, mcStreamSynchronize(on.stream))?;
         }
         ensure(
             from == to,
@@ -326,18 +333,18 @@ fn no_timing(on: &Try<'_>) -> Shown {
         let mut elapsed = 0.0;
         // SAFETY: valid outputs; the events are waited for, and used no more.
         unsafe {
-            good(mc!(on.api, mcEventCreateWithFlags(&mut start, flags)))?;
-            good(mc!(on.api, mcEventCreateWithFlags(&mut end, flags)))?;
+            mc!(on.api, mcEventCreateWithFlags(&mut start, flags))?;
+            mc!(on.api, mcEventCreateWithFlags(&mut end, flags))?;
             for event in [start, end] {
-                good(mc!(on.api, mcEventRecord(event, on.stream)))?;
-                good(mc!(on.api, mcEventSynchronize(event)))?;
+                mc!(on.api, mcEventRecord(event, on.stream))?;
+                mc!(on.api, mcEventSynchronize(event))?;
             }
             let code = (on.api.mcEventElapsedTime)(&mut elapsed, start, end);
             on.api.forget_failure();
             for event in [start, end] {
-                good(mc!(on.api, mcEventDestroy(event)))?;
+                mc!(on.api, mcEventDestroy(event))?;
             }
-            Ok::<_, String>(code)
+            Ok::<_, Wrong>(code)
         }
     };
     let (with, without) = (timed(EVENT_DEFAULT)?, timed(EVENT_DISABLE_TIMING)?);
@@ -350,4 +357,23 @@ fn no_timing(on: &Try<'_>) -> Shown {
         "events of the flag 2 have a time, so that it is another flag".into(),
     )?;
     Ok("events of the flag 2 have no time, those of 0 have".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vendors::metax::error::missing;
+
+    #[test]
+    fn what_the_library_lacks_is_no_finding() {
+        let lacking = found(Err(missing("mcStreamGetDevice").into()));
+        let says = "not used: mcStreamGetDevice: libmcruntime.so has no mcStreamGetDevice";
+        assert!(lacking.is_ok_and(|text| text.starts_with(says)));
+        let refused = Error::device("mcStreamGetDevice", "mcErrorUnknown (999)");
+        assert!(found(Err(refused.into())).is_err());
+        assert_eq!(
+            found(Err("5 is expected".to_owned().into())),
+            Err("5 is expected".into())
+        );
+    }
 }

@@ -13,8 +13,7 @@ use crate::runtime::launch::{Kernel, Launcher, Module, ParameterType, Shape, MAX
 use super::api::{Api, Handle, POINTER_DEVICE_ADDRESS, SUCCESS};
 use super::device::{Device, Discarded};
 use super::driver;
-use super::error::{failed, mc, INVALID_VALUE, NOT_FOUND};
-use super::properties::missing;
+use super::error::{failed, mc, missing, INVALID_VALUE, NOT_FOUND};
 
 /// The launcher of functions that other libraries loaded.
 pub(super) static LAUNCHER: MetaxLauncher = MetaxLauncher;

@@ -2,12 +2,12 @@
 
 use std::ffi::{c_int, CStr};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::runtime::DeviceProperties;
 
 use super::api::{attribute, Api};
 use super::device::Device;
-use super::error::{check, mc};
+use super::error::{mc, newer};
 
 /// Describes a device, which is used for it: the runtime tells the memory of the current device alone.
 pub(super) fn describe(device: &Device) -> Result<DeviceProperties> {
@@ -35,13 +35,9 @@ pub(super) fn memory(api: &Api) -> Result<(usize, usize)> {
 
 /// The product name of a device, which is used by no call of it.
 pub(super) fn name(api: &Api, device: c_int) -> Result<String> {
-    let ask = api
-        .mcDeviceGetName
-        .ok_or_else(|| missing("mcDeviceGetName"))?;
     let mut name = [0; 256];
     // SAFETY: an output of at least this size.
-    let code = unsafe { ask(name.as_mut_ptr(), 255, device) };
-    check(api, "mcDeviceGetName", code)?;
+    unsafe { newer!(api, mcDeviceGetName(name.as_mut_ptr(), 255, device)) }?;
     // SAFETY: the runtime wrote at most 255 bytes, so that the last byte is 0.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) };
     Ok(name.to_string_lossy().into_owned())
@@ -49,20 +45,9 @@ pub(super) fn name(api: &Api, device: c_int) -> Result<String> {
 
 /// The value of an attribute, which MACA numbers by itself.
 pub(super) fn attribute(api: &Api, number: c_int, device: c_int) -> Result<c_int> {
-    let ask = api
-        .mcDeviceGetAttribute
-        .ok_or_else(|| missing("mcDeviceGetAttribute"))?;
     let mut value = 0;
     // SAFETY: a valid output.
-    let code = unsafe { ask(&mut value, number, device) };
-    check(api, "mcDeviceGetAttribute", code)
+    unsafe { newer!(api, mcDeviceGetAttribute(&mut value, number, device)) }
         .map_err(|error| error.with_context("attribute", number))?;
     Ok(value)
-}
-
-/// The error of a function that the library lacks.
-#[cold]
-pub(super) fn missing(name: &'static str) -> Error {
-    let message = format!("{} has no {name}", super::driver::SONAME);
-    Error::unsupported(name, message).with_hint("install a newer version of MACA")
 }

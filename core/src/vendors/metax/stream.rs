@@ -9,12 +9,11 @@ use crate::runtime::{Capture, Event, HostFn, Stream};
 use crate::vendors::allocations::Place;
 use crate::vendors::stream_work::{self, Call};
 
-use super::api::{kind, Handle, NOT_READY, STREAM_NON_BLOCKING, SUCCESS};
+use super::api::{kind, Api, Handle, NOT_READY, STREAM_NON_BLOCKING, SUCCESS};
 use super::device::{Device, Discarded};
-use super::error::{check, failed, mc};
+use super::error::{failed, mc, newer};
 use super::event::MetaxEvent;
 use super::peer;
-use super::properties::missing;
 
 /// `mcStreamCaptureStatus`: the stream is not captured.
 const CAPTURE_NONE: c_int = 0;
@@ -51,29 +50,17 @@ impl MetaxStream {
         let _entered = device.enter("stream")?;
         // SAFETY: valid outputs.
         unsafe {
-            match (priority, api.mcDeviceGetStreamPriorityRange) {
-                (0, _) | (_, None) => {
+            match priority {
+                0 => mc!(
+                    api,
+                    mcStreamCreateWithFlags(&mut handle, STREAM_NON_BLOCKING)
+                ),
+                _ => within_range(api, priority).and_then(|priority| {
                     mc!(
                         api,
-                        mcStreamCreateWithFlags(&mut handle, STREAM_NON_BLOCKING)
+                        mcStreamCreateWithPriority(&mut handle, STREAM_NON_BLOCKING, priority)
                     )
-                }
-                (_, Some(range)) => {
-                    let (mut least, mut greatest) = (0, 0);
-                    check(
-                        api,
-                        "mcDeviceGetStreamPriorityRange",
-                        range(&mut least, &mut greatest),
-                    )
-                    .and_then(|()| {
-                        // A more urgent priority is a lower number, so that `greatest` is the lowest number.
-                        let priority = priority.clamp(greatest.min(least), least.max(greatest));
-                        mc!(
-                            api,
-                            mcStreamCreateWithPriority(&mut handle, STREAM_NON_BLOCKING, priority)
-                        )
-                    })
-                }
+                }),
             }
         }
         .map_err(|error| device.located(error))?;
@@ -90,11 +77,11 @@ impl MetaxStream {
     /// `handle` is a live stream of the device (or null, the default stream) and outlives the returned stream.
     pub(super) unsafe fn external(device: &Arc<Device>, handle: *mut c_void) -> Result<Self> {
         let _entered = device.enter("external_stream")?;
-        if let (Some(ask), false) = (device.api.mcStreamGetDevice, handle.is_null()) {
+        if device.api.mcStreamGetDevice.is_some() && !handle.is_null() {
             let mut owner = -1;
             // SAFETY: a valid output, and a live stream by the caller's promise.
-            let code = unsafe { ask(handle, &mut owner) };
-            check(device.api, "mcStreamGetDevice", code).map_err(|error| device.located(error))?;
+            unsafe { newer!(device.api, mcStreamGetDevice(handle, &mut owner)) }
+                .map_err(|error| device.located(error))?;
             if owner != device.raw() {
                 let message = format!("the stream belongs to device {owner}");
                 return Err(device
@@ -141,6 +128,23 @@ impl MetaxStream {
             _ => kind::DEFAULT,
         }
     }
+}
+
+/// The nearest priority that the current device has: 0 where the runtime does not tell its range.
+fn within_range(api: &Api, priority: i32) -> Result<i32> {
+    if api.mcDeviceGetStreamPriorityRange.is_none() {
+        return Ok(0);
+    }
+    let (mut least, mut greatest) = (0, 0);
+    // SAFETY: valid outputs.
+    unsafe {
+        newer!(
+            api,
+            mcDeviceGetStreamPriorityRange(&mut least, &mut greatest)
+        )
+    }?;
+    // A more urgent priority is a lower number, so that `greatest` is the lowest number.
+    Ok(priority.clamp(greatest.min(least), least.max(greatest)))
 }
 
 impl Stream for MetaxStream {
@@ -237,15 +241,16 @@ impl Stream for MetaxStream {
     /// Whether another library, such as torch, captures the stream. Captures of this vendor have no numbers, so that each
     /// has that of the stream that was asked.
     fn capture(&self) -> Result<Option<Capture>> {
-        let api = self.device.api;
-        let ask = api
-            .mcStreamIsCapturing
-            .ok_or_else(|| missing("mcStreamIsCapturing"))?;
         let _entered = self.device.enter("capture")?;
         let mut status = CAPTURE_NONE;
         // SAFETY: a live stream, and a valid output.
-        let code = unsafe { ask(self.handle, &mut status) };
-        check(api, "mcStreamIsCapturing", code).map_err(|error| self.device.located(error))?;
+        unsafe {
+            newer!(
+                self.device.api,
+                mcStreamIsCapturing(self.handle, &mut status)
+            )
+        }
+        .map_err(|error| self.device.located(error))?;
         Ok((status != CAPTURE_NONE).then_some(Capture {
             id: (self.handle as u64).max(1),
             valid: status == CAPTURE_ACTIVE,
