@@ -12,6 +12,9 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use crate::runtime::HostFn;
 use crate::vendors::functions::functions;
 
+/// The name by which the dynamic linker finds the runtime.
+pub(super) const SONAME: &str = "libmcruntime.so";
+
 /// An `mcError_t`.
 pub(super) type Code = c_int;
 /// `mcSuccess`.

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use crate::descriptions::{Description, NeededLibrary, Serving, Variable};
 
+use super::api::SONAME;
 use super::driver;
 use super::error;
 use super::visible::VARIABLE;
@@ -44,7 +45,7 @@ pub(super) fn description() -> &'static Description {
                 .into(),
         }],
         libraries: vec![
-            library(driver::SONAME, "MACA's runtime", true),
+            library(SONAME, "MACA's runtime", true),
             library("libmccl.so", "collectives of MetaX devices (MCCL)", false),
         ],
         device_lost: words.map(str::to_owned).collect(),

@@ -9,11 +9,8 @@ use libloading::os::unix::{Library, RTLD_LAZY};
 use crate::error::{Error, Result};
 use crate::vendors::driver_library;
 
-use super::api::{Api, REQUIRED};
+use super::api::{Api, REQUIRED, SONAME};
 use super::error::check;
-
-/// The name by which the dynamic linker finds the runtime.
-pub(super) const SONAME: &str = "libmcruntime.so";
 
 /// The library, not initialised; or the reason why it cannot be used. Decided once per process.
 pub(super) fn open() -> std::result::Result<&'static Api, &'static str> {

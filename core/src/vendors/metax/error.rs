@@ -2,7 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 
-use super::api::{Api, Code, SUCCESS};
+use super::api::{Api, Code, SONAME, SUCCESS};
 use super::visible;
 
 /// `mcErrorMemoryAllocation`.
@@ -99,7 +99,7 @@ pub(super) use newer;
 /// The error of a function that the library lacks.
 #[cold]
 pub(super) fn missing(name: &'static str) -> Error {
-    let message = format!("{} has no {name}", super::driver::SONAME);
+    let message = format!("{SONAME} has no {name}");
     Error::unsupported(name, message).with_hint("install a newer version of MACA")
 }
 

@@ -13,9 +13,8 @@ use crate::runtime::Exported;
 use crate::vendors::allocations::{Allocation, Place};
 use crate::vendors::imports::Imports;
 
-use super::api::{Api, Code, IpcHandle, IPC_LAZY_PEER_ACCESS};
+use super::api::{Api, Code, IpcHandle, IPC_LAZY_PEER_ACCESS, SONAME};
 use super::device::Device;
-use super::driver;
 use super::error::{check, mc};
 
 /// The functions, of a runtime that has all of them.
@@ -57,7 +56,7 @@ fn missing(found: [bool; 3]) -> Error {
     ];
     let missing = names.into_iter().zip(found).filter(|(_, found)| !found);
     let missing: Vec<_> = missing.map(|(name, _)| name).collect();
-    let message = format!("{} has no {}", driver::SONAME, missing.join(", "));
+    let message = format!("{SONAME} has no {}", missing.join(", "));
     Error::unsupported("sharing", message).with_hint("send a copy")
 }
 

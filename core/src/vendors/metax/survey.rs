@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::vendors::trial;
 
+use super::api::SONAME;
 use super::driver;
 use super::error::NOT_INITIALIZED;
 use super::properties;
@@ -40,7 +41,7 @@ pub(super) fn devices(value: impl Fn(&str) -> Option<String>) -> Result<usize, S
     match counted {
         Ok(0) => Err(format!(
             "{} shows no device: {}",
-            driver::SONAME,
+            SONAME,
             visible::told(value)
         )),
         Ok(count) => Ok(*count),
@@ -88,14 +89,11 @@ fn find_file(variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
     let mut folders: Vec<PathBuf> = std::env::split_paths(&searched).collect();
     folders.extend(variable("MACA_PATH").map(|path| Path::new(&path).join("lib")));
     folders.push("/opt/maca/lib".into());
-    match folders
-        .iter()
-        .any(|folder| folder.join(driver::SONAME).exists())
-    {
+    match folders.iter().any(|folder| folder.join(SONAME).exists()) {
         true => Ok(()),
         false => Err(format!(
             "{} is neither in LD_LIBRARY_PATH nor in /opt/maca/lib: install MACA",
-            driver::SONAME
+            SONAME
         )),
     }
 }
@@ -187,7 +185,7 @@ mod tests {
         if !Path::new("/opt/maca/lib").exists() {
             assert!(found.iter().all(Result::is_err), "{found:?}");
         }
-        std::fs::write(lib.join(driver::SONAME), "").expect("a file");
+        std::fs::write(lib.join(SONAME), "").expect("a file");
         assert_eq!(find_file(set("MACA_PATH", folder.path())), Ok(()));
         assert_eq!(find_file(set("LD_LIBRARY_PATH", &lib)), Ok(()));
     }
