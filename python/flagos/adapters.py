@@ -72,7 +72,7 @@ def contributions(group: str) -> list[Contribution]:
 def _declaring(group: str) -> Iterator[Distribution]:
     """The distributions with entry points of a group; of two with one name, that which is imported.
 
-    `metadata.entry_points` parses those of all distributions, which takes a fifth of the time of importing torch_fl.
+    `metadata.entry_points` parses those of all distributions, which takes a fifth of the time of registering a device with a framework.
     """
     from importlib import metadata
 
