@@ -18,7 +18,7 @@ def main() -> None:
     if "torch_fl" not in sys.argv[1:]:
         return
     import torch_fl
-    from torch_fl import _C
+    from torch_fl import _C, _shims
 
     report(
         "adapter",
@@ -26,6 +26,7 @@ def main() -> None:
         built_for=_C.torch_version(),
         operators=len(_C.registered_ops()),
         file=_C.__file__,
+        shim=str(_shims.shim_for(torch.__version__)),
     )
     # Now that operators are known, the names in the configuration can be checked.
     from flagos import _core
