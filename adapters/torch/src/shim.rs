@@ -1,4 +1,5 @@
 //! The C++ shim of one torch: the functions of csrc/shim.h.
+use std::error::Error;
 use std::ffi::{c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -26,7 +27,7 @@ macro_rules! functions {
                     path: path.to_owned(),
                     // SAFETY: shim.h declares the function with this type.
                     $($field: *unsafe { library.get::<$type>($symbol) }
-                        .map_err(|error| format!("{} is no shim: {error}", path.display()))?,)*
+                        .map_err(|error| format!("{} is no shim: {}", path.display(), reason(&error)))?,)*
                 })
             }
         }
@@ -45,6 +46,13 @@ functions! {
     free = b"flagos_shim_free\0": unsafe extern "C" fn(*mut c_char),
 }
 
+/// What the dynamic linker says.
+fn reason(error: &libloading::Error) -> String {
+    error
+        .source()
+        .map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 static SHIM: OnceLock<Shim> = OnceLock::new();
 
 /// The shim that is open. The error says that none is.
@@ -59,7 +67,7 @@ pub fn open(path: &Path) -> Result<(), String> {
     if SHIM.get().is_none() {
         // SAFETY: the library's constructors only fill in its own tables and those of the torch that is loaded.
         let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
-            .map_err(|error| format!("{} cannot be opened: {error}", path.display()))?;
+            .map_err(|error| format!("{} cannot be opened: {}", path.display(), reason(&error)))?;
         let found = Shim::find(path, &library)?;
         std::mem::forget(library); // torch keeps what it registers
         let _ = SHIM.set(found); // another thread has opened the same, or is told below
