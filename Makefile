@@ -492,7 +492,7 @@ gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside C
 	$(GPU_RUN) -m tests.gpu.report --submit $(DIST)/submit.json --models $(DIST)/models.json --folder $(GPU_REPORTS); \
 	exit $$failed
 
-CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc)) $(wildcard core/examples/vendor/*.[ch]) core/tests/vendor_conformance_cuda/simulated/*.cc \
+CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc adapters/torch/portable)) $(wildcard core/examples/vendor/*.[ch]) core/tests/vendor_conformance_cuda/simulated/*.cc \
   tests/simulated_ccl/*.cc tests/simulated_ccl/*.h tests/simulated_ascend/*.cc tests/simulated_ascend/*.h tests/simulated_ascend_rt/*.cc \
   tests/simulated_ascend_rt/include/*/*.h tests/bench/*.cc tests/simulated_metax/*.cc tests/simulated_metax/*.h \
   tests/metax_forwarder/*.cc

@@ -23,7 +23,16 @@ def fetch(requirement: str, processor: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         # The headers are the same for every Python.
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", temporary]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--dest",
+            temporary,
+        ]
         command += ["--only-binary=:all:", "--python-version", python]
         command += ["--platform", f"manylinux_2_28_{processor}", requirement]
         subprocess.run(command, check=True)
@@ -46,7 +55,9 @@ def main() -> None:
     try:
         fetch(arguments.requirement, arguments.processor, arguments.folder)
     except subprocess.CalledProcessError as error:
-        sys.exit(f"fetch_torch: pip found no wheel of {arguments.requirement} for {arguments.processor}: {error}")
+        sys.exit(
+            f"fetch_torch: pip found no wheel of {arguments.requirement} for {arguments.processor}: {error}"
+        )
 
 
 if __name__ == "__main__":

@@ -110,13 +110,24 @@ try:
 except (ImportError, RuntimeError) as error:
     print("import", error)
 """
-# torch reads its version from this module, which imports nothing.
+# torch reads its version from the module torch.version.
 WRONG_TORCH = """
-import importlib.util, pathlib
-found = importlib.util.find_spec("torch")
-source = pathlib.Path(found.origin).with_name("version.py").read_text()
-version = types.ModuleType("torch.version"); exec(source, version.__dict__)
-version.__version__ = "2.10.1"; sys.modules["torch.version"] = version
+from importlib.machinery import PathFinder
+
+class Older:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "torch.version":
+            return None
+        spec = PathFinder.find_spec(name, path)
+        run = spec.loader.exec_module
+        def run_and_lie(module):
+            run(module)
+            module.__version__ = "2.10.1"
+        spec.loader.exec_module = run_and_lie
+        return spec
+
+sys.meta_path.insert(0, Older)
 """
 
 
