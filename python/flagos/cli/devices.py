@@ -46,8 +46,8 @@ def devices(options: argparse.Namespace) -> int:
 
     found, vendors = _core.devices(), _core.vendors()
     if options.json:
-        frameworks = [asdict(framework) for framework in _frameworks()]
-        print_json({"devices": found, "vendors": vendors, "frameworks": frameworks})
+        told = [asdict(framework) for framework in _frameworks()]
+        print_json({"devices": found, "vendors": vendors, "frameworks": told})
         return 0
     print_table(
         ("device", "vendor", "name", "memory", "cores"),

@@ -40,7 +40,7 @@ def _prepare(self: autograd_profiler.profile, *args: Any, **kwargs: Any) -> None
 
 def _prepare_events(self: autograd_profiler.profile, *args: Any, **kwargs: Any) -> None:
     _prepared_by_torch(self, *args, **kwargs)
-    if self.enabled and self.profiler_kind == ProfilerState.KINETO_PRIVATEUSE1:
+    if self.enabled and self.profiler_kind.name == "KINETO_PRIVATEUSE1":
         if not self.use_cpu:
             raise AssertionError(
                 "operators are timed on flagos while the CPU is profiled: add ProfilerActivity.CPU"
