@@ -3,7 +3,6 @@
 #pragma once
 
 #include <ATen/core/CachingHostAllocator.h>
-#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -19,11 +18,6 @@
 #define FLAGOS_OVERRIDE_SINCE_2_12 override
 #else
 #define FLAGOS_OVERRIDE_SINCE_2_12
-#endif
-#if TORCH_VERSION_MINOR >= 14
-#define FLAGOS_OVERRIDE_SINCE_2_14 override
-#else
-#define FLAGOS_OVERRIDE_SINCE_2_14
 #endif
 
 namespace flagos {
@@ -113,20 +107,6 @@ inline bool is_captured(const c10::impl::DeviceGuardImplInterface& guard, [[mayb
   return guard.isStreamCapturing(stream);
 #else
   TORCH_CHECK_NOT_IMPLEMENTED(false, "torch ", TORCH_VERSION, " does not ask guards of ", guard.type());
-#endif
-}
-
-// The place in Philox's stream that a kernel may draw from, as three tensors, which generators tell since 2.14.
-inline void philox_state(
-    c10::GeneratorImpl& generator,
-    [[maybe_unused]] uint64_t increment,
-    [[maybe_unused]] at::Tensor& seed,
-    [[maybe_unused]] at::Tensor& offset,
-    [[maybe_unused]] at::Tensor& offset_in_graph) {
-#if TORCH_VERSION_MINOR >= 14
-  generator.philox_state(increment, seed, offset, offset_in_graph);
-#else
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "torch ", TORCH_VERSION, " does not ask generators of ", generator.device());
 #endif
 }
 

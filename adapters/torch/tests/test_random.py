@@ -139,9 +139,8 @@ def test_a_generator_can_be_copied_and_sent(copied):
     assert torch.equal(ours, theirs)
 
 
-@pytest.mark.host  # the CPU's generator has no such state
 @pytest.mark.skipif(
-    not hasattr(torch.Generator, "philox_state"), reason="generators tell it since torch 2.14"
+    not hasattr(torch.Generator, "philox_state"), reason="generators are asked since torch 2.14"
 )
 def test_the_state_of_philox_is_refused_as_on_the_cpu():
     for device in ("cpu", "flagos"):

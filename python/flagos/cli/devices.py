@@ -28,8 +28,8 @@ example:
   vendor   manifest
   example  /opt/example/example.toml
 
-  framework     native code
-  torch 2.15.0  torch_fl/_shims/torch_2_15.so
+  framework    native code
+  example 1.2  example_fl/_native/example_1_2.so
 """
 
 

@@ -4,9 +4,7 @@
 #include <deque>
 #include <mutex>
 
-#include "aten/alias.h"
 #include "runtime/stream.h"
-#include "torch_version.h"
 
 namespace flagos {
 
@@ -54,13 +52,6 @@ class FlagosGenerator final : public c10::GeneratorImpl {
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
     return c10::make_intrusive<FlagosGenerator>(
         device_.index(), at::Generator(native_.unsafeGetGeneratorImpl()->graphsafe_get_state()));
-  }
-  void philox_state(uint64_t increment, at::Tensor& seed, at::Tensor& offset, at::Tensor& offset_in_graph)
-      FLAGOS_OVERRIDE_SINCE_2_14 {
-    flagos::philox_state(*native_.unsafeGetGeneratorImpl(), increment, seed, offset, offset_in_graph);
-    for (at::Tensor* tensor : {&seed, &offset, &offset_in_graph}) {
-      *tensor = share_with_flagos(*tensor);
-    }
   }
   const at::Generator& native() const {
     return native_;
