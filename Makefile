@@ -7,8 +7,16 @@ SHELL := bash
 .SUFFIXES:
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
-VENV ?= .venv
-DIST ?= dist
+# The torch that is installed and built for: `TORCH=2.15.0 make setup`, in an environment and a dist/ of its own.
+TORCH ?= 2.11.0
+OLDEST_TORCH := 2.11
+TORCH_MINOR := $(word 1,$(subst ., ,$(TORCH))).$(word 2,$(subst ., ,$(TORCH)))
+CONSTRAINTS := constraints/torch-$(TORCH_MINOR).txt
+ifeq ($(wildcard $(CONSTRAINTS)),)
+$(error TORCH=$(TORCH) is not supported: $(patsubst constraints/torch-%.txt,%,$(sort $(wildcard constraints/torch-*.txt))) are)
+endif
+VENV ?= .venv$(if $(filter-out $(OLDEST_TORCH),$(TORCH_MINOR)),-torch-$(TORCH_MINOR))
+DIST ?= dist$(if $(filter-out $(OLDEST_TORCH),$(TORCH_MINOR)),/torch-$(TORCH_MINOR))
 # More arguments for the command behind a target: make demo ARGS="--steps 20".
 ARGS ?=
 
@@ -30,8 +38,9 @@ CORE_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/Cargo.toml core/b
 FLAGOS_SOURCES := $(CORE_SOURCES) $(call find_sources,comm/Cargo.toml comm/src adapters/te/Cargo.toml adapters/te/src) \
   $(call find_sources,python/Cargo.toml python/module python/pyproject.toml python/README.md python/src python/flagos)
 # The shim knows the core by its C headers alone.
-TORCH_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/include comm/include) \
-  $(call find_sources,$(addprefix adapters/torch/,Cargo.toml pyproject.toml README.md build.rs src csrc python))
+SHIM_SOURCES := adapters/torch/shim.mk $(call find_sources,core/include comm/include adapters/torch/csrc)
+TORCH_SOURCES := Cargo.toml Cargo.lock $(SHIM_SOURCES) \
+  $(call find_sources,$(addprefix adapters/torch/,add_shims.py Cargo.toml pyproject.toml README.md src python))
 LIGHTX2V_SOURCES := $(call find_sources,$(addprefix adapters/lightx2v/,pyproject.toml README.md python))
 
 # Python alone: its Rust is linked into flagos.
@@ -65,7 +74,7 @@ export find_python
 define require_build_tools
 for tool in cargo g++; do
   command -v "$$tool" >/dev/null || {
-    echo "$$tool was not found on PATH: building flagos needs a Rust toolchain (cargo) and a C++17 compiler (g++)" >&2
+    echo "$$tool was not found on PATH: building flagos needs a Rust toolchain (cargo) and a C++20 compiler (g++ 11)" >&2
     exit 1; }
 done
 endef
@@ -88,12 +97,16 @@ $(STAMPS)/venv:
 	fi
 	@mkdir -p "$(STAMPS)" && touch "$@"
 
-$(STAMPS)/requirements: requirements.txt $(STAMPS)/venv
-	"$(PY)" -m pip install --quiet -r requirements.txt
+# An environment changes its torch when another one is asked for.
+$(STAMPS)/torch-$(TORCH_MINOR): $(STAMPS)/venv
+	@rm -f "$(STAMPS)"/torch-[0-9]* && touch "$@"
+
+$(STAMPS)/requirements: requirements.txt $(CONSTRAINTS) $(STAMPS)/torch-$(TORCH_MINOR)
+	"$(PY)" -m pip install --quiet -r requirements.txt -c $(CONSTRAINTS)
 	@touch "$@"
 
 $(STAMPS)/requirements-dev: requirements-dev.txt $(STAMPS)/requirements
-	"$(PY)" -m pip install --quiet -r requirements-dev.txt
+	"$(PY)" -m pip install --quiet -r requirements-dev.txt -c $(CONSTRAINTS)
 	@touch "$@"
 
 # In a folder of its own, so that everything else is tested without FlagGems.
@@ -126,8 +139,18 @@ endef
 $(DIST)/.flagos: $(FLAGOS_SOURCES) | $(STAMPS)/requirements
 	$(call build_wheel,python/module,flagos)
 
-$(DIST)/.torch-fl: $(TORCH_SOURCES) | $(STAMPS)/requirements
+# The shim is compiled against the environment's torch, which is found without an import: that would load this very
+# extension if it is installed. Objects are kept, for each version of torch.
+SHIMS := $(CURDIR)/target/shims
+NATIVE_SHIMS := $(SHIMS)/$(shell uname -m)
+FIND_TORCH := "$(PY)" -c 'import importlib.util as u, os; print(os.path.dirname(u.find_spec("torch").origin))'
+make_shim = "$(MAKE)" --no-print-directory -s -j "$$(nproc)" -f adapters/torch/shim.mk TORCH="$$($(FIND_TORCH))" OUT=$(NATIVE_SHIMS)
+
+$(DIST)/.torch-fl: $(TORCH_SOURCES) $(STAMPS)/torch-$(TORCH_MINOR) | $(STAMPS)/requirements
+	$(make_shim)
 	$(call build_wheel,adapters/torch,torch_fl)
+	"$(PY)" adapters/torch/add_shims.py $(DIST)/torch_fl-*.whl $(NATIVE_SHIMS)/torch_$(subst .,_,$(TORCH_MINOR)).so
+	@touch "$@"
 
 $(DIST)/.te-fl: $(TE_SOURCES) | $(STAMPS)/requirements
 	@rm -f $(DIST)/te_fl-*.whl
@@ -158,6 +181,58 @@ $(STAMPS)/lightx2v-fl: $(DIST)/.lightx2v-fl $(STAMPS)/torch-fl
 wheels: $(DIST)/.flagos $(DIST)/.torch-fl $(DIST)/.te-fl $(DIST)/.lightx2v-fl ## build all wheels into dist/
 	@ls -l $(DIST)/*.whl
 
+# ---------------------------------------------------------------------------- for other machines
+
+# Wheels for every machine of a processor with glibc 2.28 or newer, with a shim for each torch. zig links, because it has
+# the stubs of that glibc; the shims for another processor need its g++ (on Debian: apt-get install g++-aarch64-linux-gnu).
+DIST_PROCESSORS ?= x86_64 aarch64
+DIST_TORCHES ?= $(patsubst constraints/torch-%.txt,%,$(sort $(wildcard constraints/torch-*.txt)))
+PORTABLE := $(DIST)/portable
+DIST_TOOLS := $(abspath target/dist-tools)
+torch_of = target/torches/$(1)/$(2)/torch
+shim_of = $(SHIMS)/$(1)/portable/torch_$(subst .,_,$(2)).so
+
+$(DIST_TOOLS)/.installed: requirements-dist.txt | $(STAMPS)/requirements
+	"$(PY)" -m pip install --quiet --upgrade --target $(DIST_TOOLS) -r requirements-dist.txt
+	@touch "$@"
+
+define rules_of_shim
+$(call torch_of,$(1),$(2)): constraints/torch-$(2).txt | $(STAMPS)/requirements
+	"$(PY)" adapters/torch/fetch_torch.py "$$$$(grep ^torch== $$<)" $(1) $$(@D)
+	@touch "$$@"
+$(call shim_of,$(1),$(2)): $(SHIM_SOURCES) adapters/torch/portable/glibc_2_28.cc $(call torch_of,$(1),$(2)) | $(DIST_TOOLS)/.installed
+	PYTHONPATH=$(DIST_TOOLS) "$(MAKE)" -s -j "$$$$(nproc)" -f adapters/torch/shim.mk TORCH=$(call torch_of,$(1),$(2)) \
+	  OUT=$(SHIMS)/$(1) PORTABLE=$(1) ZIG='"$(PY)" -m ziglang' CXX="$(if $(filter-out $(shell uname -m),$(1)),$(1)-linux-gnu-)g++"
+endef
+$(foreach processor,$(DIST_PROCESSORS),$(foreach minor,$(DIST_TORCHES),$(eval $(call rules_of_shim,$(processor),$(minor)))))
+
+# auditwheel fails for a library that needs newer symbols. torch's own libraries are those of the torch that is installed.
+define portable_wheel
+@rm -rf $(PORTABLE)/$(1) && mkdir -p $(PORTABLE)/$(1)
+for project in python/module adapters/torch; do \
+  PYTHONPATH=$(DIST_TOOLS) "$(PY)" -m maturin build --release --locked --zig --target $(1)-unknown-linux-gnu \
+    --compatibility manylinux_2_28 --manifest-path $$project/Cargo.toml --out $(PORTABLE)/$(1); \
+done
+"$(PY)" adapters/torch/add_shims.py $(PORTABLE)/$(1)/torch_fl-*.whl $(foreach minor,$(DIST_TORCHES),$(call shim_of,$(1),$(minor)))
+for wheel in $(PORTABLE)/$(1)/*.whl; do \
+  PYTHONPATH=$(DIST_TOOLS) PATH="$(DIST_TOOLS)/bin:$$PATH" "$(PY)" -m auditwheel repair --plat manylinux_2_28_$(1) \
+    --exclude 'libtorch*' --exclude 'libc10*' --wheel-dir $(PORTABLE) $$wheel; \
+done
+@rm -r $(PORTABLE)/$(1)
+endef
+
+DIST_WHEELS := $(foreach processor,$(DIST_PROCESSORS),$(PORTABLE)/.$(processor))
+$(DIST_WHEELS): $(PORTABLE)/.%: $(FLAGOS_SOURCES) $(TORCH_SOURCES) | $(DIST_TOOLS)/.installed
+	$(call portable_wheel,$*)
+	@touch "$@"
+$(foreach processor,$(DIST_PROCESSORS),$(eval $(PORTABLE)/.$(processor): \
+  $(foreach minor,$(DIST_TORCHES),$(call shim_of,$(processor),$(minor)))))
+
+.PHONY: dist
+dist: $(DIST_WHEELS) $(DIST)/.te-fl $(DIST)/.lightx2v-fl ## portable wheels for DIST_PROCESSORS, with shims for DIST_TORCHES, into dist/portable/
+	@cp $(DIST)/te_fl-*.whl $(DIST)/lightx2v_fl-*.whl $(PORTABLE)
+	@ls -l $(PORTABLE)/*.whl
+
 # ------------------------------------------------------------------------------------------- run
 
 .PHONY: demo
@@ -171,7 +246,7 @@ demo-ddp: setup ## the same training by two processes under torchrun, compared w
 # ------------------------------------------------------------------------------------------ test
 
 # The parts of CI, the fast ones first. Each can be run alone, and `make test PARTS="test-torch test-te"` runs some.
-PARTS ?= setup-dev lint test-rust test-python test-torch test-te test-lightx2v test-distributed \
+PARTS ?= setup-dev lint check-torches test-rust test-python test-torch test-te test-lightx2v test-distributed \
   test-torchs-distributed test-flaggems test-ascend-triton test-whole conformance-ci test-example-chip test-ascend \
   test-metax
 
@@ -202,22 +277,39 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the core
 # thread's, so two files run at once; ranks that wait for each other have the machine for themselves.
 TWO := -n 2 --dist loadfile
 DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py several_hosts.py)
-PYTHON_TESTS := test-python test-torch test-distributed test-te test-lightx2v test-whole
+PYTHON_TESTS := test-python test-torch test-distributed test-te test-lightx2v test-models test-whole
 .PHONY: $(PYTHON_TESTS)
 test-python: ## the wheel flagos: native module, Python API, command line
 test-torch: ## the device in torch, without the collectives
 test-distributed: ## the backend of torch.distributed, with ranks as processes
 test-te: ## the TransformerEngine adapter
 test-lightx2v: ## the LightX2V adapter
+test-models: ## whole models, which test-whole runs too
 test-whole: ## tests/: whole models, launches, the fuzzer, the conformance harness, the layout
 test-python: FOLDER := python/tests
 test-torch: FOLDER := adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED))
 test-distributed: FOLDER := $(DISTRIBUTED)
 test-te: FOLDER := adapters/te/tests $(TWO)
 test-lightx2v: FOLDER := adapters/lightx2v/tests $(TWO)
+test-models: FOLDER := tests/models $(TWO)
 test-whole: FOLDER := tests $(TWO) $(addprefix --ignore=tests/,ascend_triton ascend metax simulated_metax)
 $(PYTHON_TESTS): setup-dev
 	"$(PY)" -m pytest $(FOLDER) $(ARGS)
+
+# Each torch in an environment of its own, .venv-torch-2.NN, of 7 GB.
+.PHONY: test-torches
+test-torches: ## the adapter's tests, whole models, the collectives and the conformance sample on every torch; takes hours
+	for minor in $(DIST_TORCHES); do \
+	  env -u VENV -u DIST "$(MAKE)" TORCH=$$minor setup-dev test-torch test-models test-distributed conformance-ci; \
+	done
+
+# CI compiles for one torch and runs it. That the files that may not compile for the newest do is known in a minute.
+CHECK_TORCHES ?= $(lastword $(DIST_TORCHES))
+.PHONY: check-torches
+check-torches: $(foreach minor,$(CHECK_TORCHES),$(call torch_of,$(shell uname -m),$(minor))) ## whether the shim's risky files compile for CHECK_TORCHES, the newest in CI
+	for minor in $(CHECK_TORCHES); do \
+	  "$(MAKE)" -s -j "$$(nproc)" -f adapters/torch/shim.mk TORCH=target/torches/$$(uname -m)/$$minor/torch OUT=$(NATIVE_SHIMS) check; \
+	done
 
 .PHONY: test-torchs-distributed
 test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, with the backend flagos
@@ -400,7 +492,7 @@ gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside C
 	$(GPU_RUN) -m tests.gpu.report --submit $(DIST)/submit.json --models $(DIST)/models.json --folder $(GPU_REPORTS); \
 	exit $$failed
 
-CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc)) $(wildcard core/examples/vendor/*.[ch]) core/tests/vendor_conformance_cuda/simulated/*.cc \
+CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc adapters/torch/portable)) $(wildcard core/examples/vendor/*.[ch]) core/tests/vendor_conformance_cuda/simulated/*.cc \
   tests/simulated_ccl/*.cc tests/simulated_ccl/*.h tests/simulated_ascend/*.cc tests/simulated_ascend/*.h tests/simulated_ascend_rt/*.cc \
   tests/simulated_ascend_rt/include/*/*.h tests/bench/*.cc tests/simulated_metax/*.cc tests/simulated_metax/*.h \
   tests/metax_forwarder/*.cc
@@ -408,8 +500,7 @@ CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc)) $(wil
 .PHONY: lint
 lint: setup-dev $(STAMPS)/bindings ## rustfmt, clippy, ruff, mypy and clang-format, all without a warning
 	cargo fmt --all --check
-	cargo clippy --workspace --exclude torch-fl --all-targets --release --locked -- -D warnings
-	TORCH_FL_CHECK_ONLY=1 cargo clippy -p torch-fl --release --locked --target-dir target/lint -- -D warnings
+	cargo clippy --workspace --all-targets --release --locked -- -D warnings
 	"$(PY)" -m ruff check .
 	"$(PY)" -m ruff format --check .
 	"$(PY)" -m mypy

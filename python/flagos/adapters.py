@@ -8,6 +8,8 @@ An adapter contributes functions by entry points. The groups and the signatures 
   ``timeout`` (seconds) is for each process it starts (:func:`flagos.doctor.process.run_module`).
 * ``flagos.doctor.canaries``: ``canaries(timeout: float, found: Mapping[str, Check]) -> Iterator[Check]``
   runs small computations after all checks; ``found`` are the checks by name.
+* ``flagos.frameworks``: ``framework() -> Framework`` tells which framework the adapter found and by which native
+  code it will serve it, for ``flagos devices``. It imports no framework.
 * ``flagos.operators``: ``register() -> None`` registers the operators of the namespace that the entry point
   is named after, for ``flagos ops`` and ``flagos explain``.
 
@@ -30,7 +32,20 @@ if TYPE_CHECKING:
 COMMANDS = "flagos.commands"
 CHECKS = "flagos.doctor.checks"
 CANARIES = "flagos.doctor.canaries"
+FRAMEWORKS = "flagos.frameworks"
 OPERATORS = "flagos.operators"
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework as an adapter found it."""
+
+    #: Its name and version, such as ``torch 2.15.0``.
+    name: str
+    #: The file by which the adapter will serve it; ``None`` where it cannot.
+    native: str | None
+    #: Why it cannot.
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +87,7 @@ def contributions(group: str) -> list[Contribution]:
 def _declaring(group: str) -> Iterator[Distribution]:
     """The distributions with entry points of a group; of two with one name, that which is imported.
 
-    `metadata.entry_points` parses those of all distributions, which takes a fifth of the time of registering a device with a framework.
+    `metadata.entry_points` parses those of all distributions, a fifth of what registering a device takes.
     """
     from importlib import metadata
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The C++ shim as the Rust module sees it. No exception crosses this boundary. */
+/* The C++ shim as the Rust module sees it: a library for each minor version of torch, in the folder `_shims`. No
+ * exception crosses this boundary. */
 #ifndef FLAGOS_SHIM_H
 #define FLAGOS_SHIM_H
 
@@ -12,6 +13,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#pragma GCC visibility push(default)
 
 /* Registers the device with torch, served as the vendor's description says. Returns NULL, or a message to be freed with
  * flagos_shim_free. */
@@ -46,6 +49,8 @@ void flagos_shim_each_composite(FlagosVisitComposite visit, void* context);
 const char* flagos_shim_torch_version(void);
 
 void flagos_shim_free(char* message);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

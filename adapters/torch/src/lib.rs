@@ -1,39 +1,22 @@
-//! The module `torch_fl._C`, which opens the C++ shim for Python. torch must be imported before.
+//! The module `torch_fl._C`, which serves the C++ shim to Python: the library that was compiled for the torch that is
+//! imported.
 #![allow(non_snake_case)] // the module is called `_C`, as torch calls its own
 
 use std::ffi::{c_char, c_void, CStr};
 use std::panic::catch_unwind;
+use std::path::PathBuf;
 use std::sync::Mutex;
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyImportError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-mod shim {
-    use super::{c_char, c_void};
+mod shim;
 
-    // SAFETY: declared in csrc/shim.h; every function catches its exceptions.
-    extern "C" {
-        pub fn flagos_shim_register(api: *const c_void) -> *mut c_char;
-        pub fn flagos_shim_watch_device_names(
-            asked: Option<extern "C" fn(*mut c_char, usize) -> i32>,
-        ) -> *mut c_char;
-        pub fn flagos_shim_open_comm(api: *const c_void) -> *mut c_char;
-        pub fn flagos_shim_each_op(
-            visit: extern "C" fn(*const c_char, *const c_char, i32, *mut c_void),
-            context: *mut c_void,
-        );
-        pub fn flagos_shim_each_composite(
-            visit: extern "C" fn(*const c_char, *mut c_void),
-            context: *mut c_void,
-        );
-        pub fn flagos_shim_torch_version() -> *const c_char;
-        pub fn flagos_shim_free(message: *mut c_char);
-    }
-}
+use shim::shim;
 
 /// Turns a message of the shim into an error and frees the message; null is success.
-fn take_message(message: *mut c_char) -> Result<(), String> {
+fn take_message(shim: &shim::Shim, message: *mut c_char) -> Result<(), String> {
     if message.is_null() {
         return Ok(());
     }
@@ -42,8 +25,22 @@ fn take_message(message: *mut c_char) -> Result<(), String> {
         .to_string_lossy()
         .into_owned();
     // SAFETY: allocated by the shim, freed once.
-    unsafe { shim::flagos_shim_free(message) };
+    unsafe { (shim.free)(message) };
     Err(text)
+}
+
+/// Opens the shim at `path` for the functions of this module. The torch that it was compiled for must be imported.
+/// Idempotent.
+///
+/// Raises ImportError when it cannot be opened, or another one is open.
+#[pyfunction]
+fn open_shim(path: PathBuf) -> PyResult<()> {
+    shim::open(&path).map_err(PyImportError::new_err)
+}
+
+/// The shim that is open. Raises RuntimeError when none is.
+fn opened() -> PyResult<&'static shim::Shim> {
+    shim().map_err(PyRuntimeError::new_err)
 }
 
 /// Registers the flagos device with torch, served as the vendor's description says. `api` is
@@ -52,9 +49,10 @@ fn take_message(message: *mut c_char) -> Result<(), String> {
 /// Raises RuntimeError when the core's interface does not match or another plugin owns PrivateUse1.
 #[pyfunction]
 fn register(api: &Bound<'_, PyCapsule>) -> PyResult<()> {
+    let shim = opened()?;
     let pointer = api.pointer_checked(Some(c"flagos.FlagosApi"))?;
     // SAFETY: the capsule of that name holds the core's table, which lives as long as the process.
-    take_message(unsafe { shim::flagos_shim_register(pointer.as_ptr()) })
+    take_message(shim, unsafe { (shim.register)(pointer.as_ptr()) })
         .map_err(PyRuntimeError::new_err)
 }
 
@@ -111,8 +109,8 @@ extern "C" fn asked(message: *mut c_char, size: usize) -> i32 {
 #[pyfunction]
 #[pyo3(signature = (callback))]
 fn watch_device_names(callback: Option<Py<PyAny>>) -> PyResult<()> {
-    let asked: Option<extern "C" fn(*mut c_char, usize) -> i32> =
-        callback.is_some().then_some(asked);
+    let shim = opened()?;
+    let asked: Option<shim::Asked> = callback.is_some().then_some(asked);
     let previous = std::mem::replace(
         &mut *ASKED
             .lock()
@@ -121,8 +119,7 @@ fn watch_device_names(callback: Option<Py<PyAny>>) -> PyResult<()> {
     );
     drop(previous); // without the lock: its end may run Python, which may come back here
                     // SAFETY: `asked` is a function of this module, which is never unloaded.
-    take_message(unsafe { shim::flagos_shim_watch_device_names(asked) })
-        .map_err(PyRuntimeError::new_err)
+    take_message(shim, unsafe { (shim.watch_device_names)(asked) }).map_err(PyRuntimeError::new_err)
 }
 
 /// Registers the operators behind the backend `flagos` of torch.distributed. `api` is
@@ -131,9 +128,10 @@ fn watch_device_names(callback: Option<Py<PyAny>>) -> PyResult<()> {
 /// Raises RuntimeError when the interface of the collectives does not match.
 #[pyfunction]
 fn open_comm(api: &Bound<'_, PyCapsule>) -> PyResult<()> {
+    let shim = opened()?;
     let pointer = api.pointer_checked(Some(c"flagos.FlagosCommApi"))?;
     // SAFETY: the capsule of that name holds the table, which lives as long as the process.
-    take_message(unsafe { shim::flagos_shim_open_comm(pointer.as_ptr()) })
+    take_message(shim, unsafe { (shim.open_comm)(pointer.as_ptr()) })
         .map_err(PyRuntimeError::new_err)
 }
 
@@ -162,11 +160,12 @@ extern "C" fn push_op(
 /// Every `aten::name.overload` that runs on flagos, in order of registration, with the reason why the native device has
 /// no kernel for it (None if it has one), and whether it can be run on copies of its arguments on the CPU.
 #[pyfunction]
-fn registered_ops() -> Vec<RegisteredOp> {
+fn registered_ops() -> PyResult<Vec<RegisteredOp>> {
+    let shim = opened()?;
     let mut ops: Vec<RegisteredOp> = Vec::new();
     // SAFETY: `push_op` gets back the pointer to `ops`, which outlives the call.
-    unsafe { shim::flagos_shim_each_op(push_op, (&raw mut ops).cast()) };
-    ops
+    unsafe { (shim.each_op)(push_op, (&raw mut ops).cast()) };
+    Ok(ops)
 }
 
 extern "C" fn push_name(name: *const c_char, context: *mut c_void) {
@@ -179,26 +178,28 @@ extern "C" fn push_name(name: *const c_char, context: *mut c_void) {
 
 /// Operators without a kernel on flagos for strided tensors, which torch composes of other operators.
 #[pyfunction]
-fn composite_ops() -> Vec<String> {
+fn composite_ops() -> PyResult<Vec<String>> {
+    let shim = opened()?;
     let mut names: Vec<String> = Vec::new();
     // SAFETY: `push_name` gets back the pointer to `names`, which outlives the call.
-    unsafe { shim::flagos_shim_each_composite(push_name, (&raw mut names).cast()) };
-    names
+    unsafe { (shim.each_composite)(push_name, (&raw mut names).cast()) };
+    Ok(names)
 }
 
-/// The version of torch this module was compiled against.
+/// The version of torch that the open shim was compiled against.
 #[pyfunction]
-fn torch_version() -> String {
+fn torch_version() -> PyResult<String> {
+    let shim = opened()?;
     // SAFETY: a static string.
-    unsafe { CStr::from_ptr(shim::flagos_shim_torch_version()) }
+    Ok(unsafe { CStr::from_ptr((shim.torch_version)()) }
         .to_string_lossy()
-        .into_owned()
+        .into_owned())
 }
 
 /// The native part of `torch_fl`.
 #[pymodule]
 fn _C(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("built_for", env!("TORCH_FL_BUILT_FOR"))?;
+    module.add_function(wrap_pyfunction!(open_shim, module)?)?;
     module.add_function(wrap_pyfunction!(register, module)?)?;
     module.add_function(wrap_pyfunction!(watch_device_names, module)?)?;
     module.add_function(wrap_pyfunction!(open_comm, module)?)?;

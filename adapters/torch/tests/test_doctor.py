@@ -11,10 +11,16 @@ import pytest
 import torch
 
 from python.tests.interpreters import Diagnose, FakePackages, Interpreter
+from torch_fl import _shims
 from torch_fl_cli.doctor.canary import CANARIES, Mismatch, compare
 
+# The shims of a made-up adapter: never opened, since torch is made up too.
+SHIMS = {
+    "_shims/__init__.py": Path(_shims.__file__).read_text(encoding="utf-8"),
+    "_shims/torch_2_9.so": "",
+    "_shims/torch_2_11.so": "",
+}
 TORCH = "__version__ = '2.11.0'\n"
-BUILT_FOR = 'TORCH_VERSION = "2.11"\n'
 
 
 @pytest.fixture
@@ -49,28 +55,28 @@ def test_a_torch_that_does_not_import(
 def test_an_extension_for_another_torch_is_not_opened(
     diagnose: Diagnose, adapter: FakePackages
 ) -> None:
-    adapter.package("torch", {"__init__.py": "__version__ = '2.9.1+cpu'"})
-    adapter.distribution("torch", "2.9.1+cpu")
+    adapter.package("torch", {"__init__.py": "__version__ = '2.10.1+cpu'"})
+    adapter.distribution("torch", "2.10.1+cpu")
     opened = adapter.folder / "opened"
     adapter.package(
         "torch_fl",
         {
             "__init__.py": f"open({str(opened)!r}, 'w'); import os; os.abort()",
-            "_build.py": BUILT_FOR,
+            **SHIMS,
         },
     )
     result, checks = diagnose()
     assert result.status == 1
     assert checks["torch"]["status"] == "ok"
     assert checks["torch_fl"]["status"] == "fail"
-    assert "built for torch 2.11, but torch 2.9.1+cpu" in checks["torch_fl"]["detail"]
+    assert "built for torch 2.9, 2.11, but torch 2.10.1+cpu" in checks["torch_fl"]["detail"]
     assert "torch==2.11.*" in checks["torch_fl"]["fix"]
     assert not opened.exists()
     assert not any(name.startswith("canary") for name in checks)
 
 
 def test_a_missing_torch_that_the_adapter_needs(diagnose: Diagnose, adapter: FakePackages) -> None:
-    adapter.package("torch_fl", {"__init__.py": "", "_build.py": BUILT_FOR})
+    adapter.package("torch_fl", {"__init__.py": "", **SHIMS})
     result, checks = diagnose()
     assert result.status == 1
     assert "torch==2.11.*" in checks["torch"]["fix"]
@@ -79,7 +85,7 @@ def test_a_missing_torch_that_the_adapter_needs(diagnose: Diagnose, adapter: Fak
 def test_an_extension_that_crashes(diagnose: Diagnose, adapter: FakePackages) -> None:
     adapter.package("torch", {"__init__.py": TORCH})
     adapter.distribution("torch", "2.11.0")
-    adapter.package("torch_fl", {"__init__.py": "import os; os.abort()", "_build.py": BUILT_FOR})
+    adapter.package("torch_fl", {"__init__.py": "import os; os.abort()", **SHIMS})
     result, checks = diagnose()
     assert result.status == 1
     assert checks["torch"]["status"] == "ok"
@@ -104,7 +110,7 @@ def test_another_plugin_for_the_same_slot(diagnose: Diagnose, adapter: FakePacka
 
 
 def test_autoload_switched_off(diagnose: Diagnose, adapter: FakePackages) -> None:
-    adapter.package("torch_fl", {"__init__.py": "", "_build.py": BUILT_FOR})
+    adapter.package("torch_fl", {"__init__.py": "", **SHIMS})
     _, checks = diagnose(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert checks["autoload"]["status"] == "warn"
 

@@ -137,3 +137,12 @@ def test_a_generator_can_be_copied_and_sent(copied):
     assert other.device == generator.device and other.initial_seed() == 3
     ours, theirs = (torch.rand(5, device="flagos", generator=g) for g in (generator, other))
     assert torch.equal(ours, theirs)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.Generator, "philox_state"), reason="generators are asked since torch 2.14"
+)
+def test_the_state_of_philox_is_refused_as_on_the_cpu():
+    for device in ("cpu", "flagos"):
+        with pytest.raises(NotImplementedError, match="philox_state is not supported"):
+            torch.Generator(device).philox_state(4)

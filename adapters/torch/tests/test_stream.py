@@ -223,3 +223,11 @@ def test_every_device_has_streams_in_every_thread(run_python):
     print(failed)
     """
     assert run_python(script, FLAGOS_HOST_DEVICES="127").stdout.strip() == "[]"
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.Stream, "is_capturing"), reason="torch asks for captures since 2.12"
+)
+def test_a_stream_tells_that_nothing_captures_it():
+    assert torch.Stream("flagos").is_capturing() is False
+    assert torch.accelerator.current_stream().is_capturing() is False

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
+from flagos.adapters import FRAMEWORKS, Framework, contributions
 from flagos.cli.output import Commands, add_command, print_json, print_table
+from flagos.messages import described
 
 #: The source of a vendor that no manifest tells of.
 BUILT_IN = "built in"
@@ -24,6 +27,9 @@ example:
 
   vendor   manifest
   example  /opt/example/example.toml
+
+  framework    native code
+  example 1.2  example_fl/_native/example_1_2.so
 """
 
 
@@ -40,7 +46,8 @@ def devices(options: argparse.Namespace) -> int:
 
     found, vendors = _core.devices(), _core.vendors()
     if options.json:
-        print_json({"devices": found, "vendors": vendors})
+        told = [asdict(framework) for framework in _frameworks()]
+        print_json({"devices": found, "vendors": vendors, "frameworks": told})
         return 0
     print_table(
         ("device", "vendor", "name", "memory", "cores"),
@@ -74,4 +81,23 @@ def devices(options: argparse.Namespace) -> int:
     if manifests:
         print()
         print_table(("vendor", "manifest"), manifests)
+    frameworks = [
+        (framework.name, framework.native or f"none: {framework.reason}")
+        for framework in _frameworks()
+    ]
+    if frameworks:
+        print()
+        print_table(("framework", "native code"), frameworks)
     return 0
+
+
+def _frameworks() -> list[Framework]:
+    """What the adapters tell of their frameworks. One that cannot be asked is in the list with the reason."""
+    found = []
+    for contribution in contributions(FRAMEWORKS):
+        try:
+            found.append(contribution.load()())
+        # The code of an adapter may raise any exception.
+        except Exception as error:
+            found.append(Framework(contribution.name, None, described(error)))
+    return found

@@ -4,15 +4,11 @@
 #include <cstring>
 #include <utility>
 
+#include "torch_version.h"
+
 namespace flagos {
 
 namespace {
-
-void copy_names(const c10::TensorImpl* from, c10::TensorImpl* to) {
-  if (C10_UNLIKELY(from->has_named_tensor_meta())) {
-    to->set_named_tensor_meta(from->named_tensor_meta()->clone());
-  }
-}
 
 // Compares element by element, which is faster than IntArrayRef's memcmp for the few dimensions of most tensors.
 bool same_geometry(const c10::TensorImpl* a, const c10::TensorImpl* b) {
@@ -131,9 +127,8 @@ at::Tensor* AliasPool::take(c10::TensorImpl* from) {
       {c10::DispatchKey::Conjugate,
        c10::DispatchKey::Negative,
        c10::DispatchKey::ZeroTensor,
-       c10::DispatchKey::Named,
        c10::DispatchKey::Python});
-  if (C10_UNLIKELY(from->key_set().has_any(kRare) || Members::is_extended(from))) {
+  if (C10_UNLIKELY(from->key_set().has_any(kRare | kNamed) || Members::is_extended(from))) {
     return nullptr;
   }
   Alias* free = this->free();

@@ -12,6 +12,7 @@
 
 #include "runtime/linkage.h"
 #include "runtime/stream.h"
+#include "torch_version.h"
 
 namespace flagos {
 
@@ -19,7 +20,9 @@ namespace {
 
 // The autograd engine carries thread-local debug information from the thread that calls backward to the threads that
 // run the graph. Only torch's unit tests use this kind of it.
-constexpr c10::DebugInfoKind kGraphDevice = c10::DebugInfoKind::TEST_INFO_2;
+c10::DebugInfoKind kind_of_graph_device() {
+  return debug_info_of_tests();
+}
 
 struct GraphDevice final : public c10::DebugInfoBase {
   explicit GraphDevice(c10::DeviceType device) : type(device) {}
@@ -27,7 +30,7 @@ struct GraphDevice final : public c10::DebugInfoBase {
 };
 
 const GraphDevice* graph_device() {
-  return static_cast<const GraphDevice*>(c10::ThreadLocalDebugInfo::get(kGraphDevice));
+  return static_cast<const GraphDevice*>(c10::ThreadLocalDebugInfo::get(kind_of_graph_device()));
 }
 
 // Replaces at::accelerator::getAccelerator in the autograd engine: the device of the graph that runs on this thread.
@@ -114,7 +117,7 @@ void teach_autograd_engine() {
         redirect("libtorch_cpu.so", symbol, target),
         "flagos: this build of torch does not call ",
         symbol,
-        " where torch 2.11's wheels do, so CUDA tensors could not be differentiated beside flagos ones; use torch's "
+        " where torch's wheels do, so CUDA tensors could not be differentiated beside flagos ones; use torch's "
         "own wheel, or FLAGOS_VENDOR=host");
   };
   answer("_ZN2at11accelerator14getAcceleratorEb", reinterpret_cast<void*>(&accelerator_of_graph));
@@ -124,9 +127,10 @@ void teach_autograd_engine() {
 void register_autograd_engine() {
   static torch::Library library(torch::Library::FRAGMENT, "flagos", std::nullopt, __FILE__, __LINE__);
   library.def("enter_backward(Tensor[] outputs, bool on_cuda) -> ()", [](at::TensorList outputs, bool on_cuda) {
-    c10::ThreadLocalDebugInfo::_push(kGraphDevice, std::make_shared<GraphDevice>(device_of_graph(outputs, on_cuda)));
+    c10::ThreadLocalDebugInfo::_push(
+        kind_of_graph_device(), std::make_shared<GraphDevice>(device_of_graph(outputs, on_cuda)));
   });
-  library.def("exit_backward() -> ()", [] { c10::ThreadLocalDebugInfo::_pop(kGraphDevice); });
+  library.def("exit_backward() -> ()", [] { c10::ThreadLocalDebugInfo::_pop(kind_of_graph_device()); });
 }
 
 } // namespace flagos

@@ -21,6 +21,7 @@
 #include "cuda/register.h"
 #include "runtime/allocator.h"
 #include "runtime/storage.h"
+#include "torch_version.h"
 
 namespace flagos {
 
@@ -104,7 +105,7 @@ at::HostAllocator* cuda_pinned() {
   return at::getHostAllocator(kCuda);
 }
 
-class CudaBackedPinnedAllocator final : public at::HostAllocator {
+class CudaBackedPinnedAllocator final : public WithHistoryOfAnother {
  public:
   c10::DataPtr allocate(size_t nbytes) override {
     open_device();
@@ -130,6 +131,11 @@ class CudaBackedPinnedAllocator final : public at::HostAllocator {
   }
   void reset_peak_stats() override {
     cuda_pinned()->reset_peak_stats();
+  }
+
+ private:
+  at::HostAllocator& another() const override {
+    return *cuda_pinned();
   }
 };
 
@@ -172,6 +178,9 @@ class CudaBackedGuard final : public c10::impl::DeviceGuardImplInterface {
   }
   bool queryStream(const c10::Stream& stream) const override {
     return native_guard()->queryStream(to_cuda(stream));
+  }
+  bool isStreamCapturing(const c10::Stream& stream) const FLAGOS_OVERRIDE_SINCE_2_12 {
+    return is_captured(*native_guard(), to_cuda(stream));
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     native_guard()->synchronizeStream(to_cuda(stream));

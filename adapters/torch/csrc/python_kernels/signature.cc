@@ -9,6 +9,7 @@
 
 #include "aten/alias.h"
 #include "runtime/stream.h"
+#include "torch_version.h"
 
 namespace flagos {
 
@@ -88,8 +89,7 @@ bool Signature::add(const at::Tensor& tensor) {
   // Dense tensors only: their keys are those of the backend, of autograd, of views and of autocast.
   if (C10_UNLIKELY(
           impl->layout() != c10::kStrided || impl->is_python_dispatch() || impl->is_conj() || impl->is_neg() ||
-          !impl->has_storage() || impl->is_wrapped_number() || impl->has_named_tensor_meta() ||
-          impl->key_set().has_any(kNotDense))) {
+          !impl->has_storage() || impl->is_wrapped_number() || has_names(impl) || impl->key_set().has_any(kNotDense))) {
     return false;
   }
   const c10::DeviceIndex index = impl->device().index();

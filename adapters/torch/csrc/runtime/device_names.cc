@@ -51,7 +51,7 @@ void watch_device_names(FlagosAsked asked) {
   // libtorch_python parses the device arguments of Python programs.
   TORCH_CHECK(
       redirect("libtorch_python.so", kConstructor, target),
-      "this build of torch does not read device strings where torch 2.11's wheels do, so the first `flagos` cannot be "
+      "this build of torch does not read device strings where torch's wheels do, so the first `flagos` cannot be "
       "noticed; import torch_fl in programs that use it");
   redirect("libtorch_cpu.so", kConstructor, target); // TorchScript
   waiting.store(asked, std::memory_order_release);

@@ -3,6 +3,7 @@
 
 #include "runtime/allocator.h"
 #include "runtime/register.h"
+#include "torch_version.h"
 
 namespace flagos {
 
@@ -65,6 +66,11 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
     int32_t idle = 0;
     check(core->stream_query(stream.device_index(), static_cast<uint64_t>(stream.id()), &idle));
     return idle != 0;
+  }
+  bool isStreamCapturing(const c10::Stream& stream) const FLAGOS_OVERRIDE_SINCE_2_12 {
+    int32_t capture = FLAGOS_CAPTURE_NONE;
+    check(core->stream_capture_status(stream.device_index(), static_cast<uint64_t>(stream.id()), &capture));
+    return capture != FLAGOS_CAPTURE_NONE;
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     check(core->stream_sync(stream.device_index(), static_cast<uint64_t>(stream.id())));

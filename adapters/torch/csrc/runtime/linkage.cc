@@ -34,20 +34,43 @@ void write_slot(void** slot, void* value) {
   __atomic_store_n(slot, value, __ATOMIC_RELEASE);
 }
 
+#if defined(__x86_64__)
+constexpr uint32_t kAddressOfSymbol = R_X86_64_GLOB_DAT;
+#elif defined(__aarch64__)
+constexpr uint32_t kAddressOfSymbol = R_AARCH64_GLOB_DAT;
+#else
+#error "the relocation of this processor that holds the address of a symbol belongs here"
+#endif
+
+struct Relocations {
+  const ElfW(Rela) * first = nullptr;
+  size_t nbytes = 0;
+};
+
 // Reads the dynamic section as the System V ABI, chapter 5, describes it.
 void redirect_in(const dl_phdr_info& library, const ElfW(Dyn) * dynamic, Search& search) {
-  const ElfW(Rela)* relocations = nullptr;
-  size_t size = 0;
+  Relocations of_calls; // the procedure linkage table
+  Relocations others;   // with the global offset table, through which libraries without lazy binding may call
+  size_t relative = 0;  // relocations without a symbol, at the beginning of `others`
   const ElfW(Sym)* symbols = nullptr;
   const char* names = nullptr;
   for (; dynamic->d_tag != DT_NULL; ++dynamic) {
     const auto pointer = reinterpret_cast<const void*>(dynamic->d_un.d_ptr);
     switch (dynamic->d_tag) {
       case DT_JMPREL:
-        relocations = static_cast<const ElfW(Rela)*>(pointer);
+        of_calls.first = static_cast<const ElfW(Rela)*>(pointer);
         break;
       case DT_PLTRELSZ:
-        size = dynamic->d_un.d_val;
+        of_calls.nbytes = dynamic->d_un.d_val;
+        break;
+      case DT_RELA:
+        others.first = static_cast<const ElfW(Rela)*>(pointer);
+        break;
+      case DT_RELASZ:
+        others.nbytes = dynamic->d_un.d_val;
+        break;
+      case DT_RELACOUNT:
+        relative = dynamic->d_un.d_val;
         break;
       case DT_SYMTAB:
         symbols = static_cast<const ElfW(Sym)*>(pointer);
@@ -59,13 +82,22 @@ void redirect_in(const dl_phdr_info& library, const ElfW(Dyn) * dynamic, Search&
         break;
     }
   }
-  if (relocations == nullptr || symbols == nullptr || names == nullptr) {
+  if (symbols == nullptr || names == nullptr) {
     return;
   }
-  for (size_t i = 0; i < size / sizeof(ElfW(Rela)); ++i) {
-    if (std::strcmp(names + symbols[ELF64_R_SYM(relocations[i].r_info)].st_name, search.symbol) == 0) {
-      write_slot(reinterpret_cast<void**>(library.dlpi_addr + relocations[i].r_offset), search.target);
+  const auto redirect_if_named = [&](const ElfW(Rela) & relocation) {
+    if (std::strcmp(names + symbols[ELF64_R_SYM(relocation.r_info)].st_name, search.symbol) == 0) {
+      write_slot(reinterpret_cast<void**>(library.dlpi_addr + relocation.r_offset), search.target);
       search.found = true;
+    }
+  };
+  for (size_t i = 0; of_calls.first != nullptr && i < of_calls.nbytes / sizeof(ElfW(Rela)); ++i) {
+    redirect_if_named(of_calls.first[i]);
+  }
+  // There are hundreds of thousands of the others.
+  for (size_t i = relative; !search.found && others.first != nullptr && i < others.nbytes / sizeof(ElfW(Rela)); ++i) {
+    if (ELF64_R_TYPE(others.first[i].r_info) == kAddressOfSymbol) {
+      redirect_if_named(others.first[i]);
     }
   }
 }

@@ -11,6 +11,7 @@
 #include "aten/alias.h"
 #include "runtime/allocator.h"
 #include "runtime/generator.h"
+#include "torch_version.h"
 
 namespace flagos {
 
@@ -166,7 +167,7 @@ bool LibraryCall::add_tensor(const at::Tensor& tensor, std::string& why_not) {
     why_not = "an argument is not a plain strided tensor";
     return false;
   }
-  if (C10_UNLIKELY(impl->has_named_tensor_meta())) { // the CPU's kernels know what becomes of names
+  if (C10_UNLIKELY(has_names(impl))) { // the CPU's kernels know what becomes of names
     why_not = "an argument has named dimensions";
     return false;
   }

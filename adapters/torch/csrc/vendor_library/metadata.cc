@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/EmptyTensor.h>
-#include <ATen/NamedTensorUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/empty.h>
@@ -9,6 +8,7 @@
 
 #include "aten/alias.h"
 #include "runtime/transfer.h"
+#include "torch_version.h"
 #include "vendor_library/register.h"
 
 namespace flagos {
@@ -86,8 +86,8 @@ bool is_set_to(const at::Tensor& self, const at::Tensor& other) {
 
 const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size, std::optional<c10::MemoryFormat> memory_format) {
   Slot<at::_ops::resize_>::enter();
-  if (self.has_names()) {
-    return at::native::resize_named_tensor_(self, size, memory_format);
+  if (resize_named(self, size, memory_format)) {
+    return self;
   }
   const size_t before = self.storage().nbytes();
   if (self.sizes() != size) {

@@ -1,9 +1,13 @@
-"""The native part of torch_fl. Import torch before it."""
+"""The native part of torch_fl, which serves the shim of one torch (see `torch_fl._shims`)."""
 
 from collections.abc import Callable, Sequence
 
-built_for: str
-"""Version of torch the module was compiled against."""
+def open_shim(path: str) -> None:
+    """Open the shim at `path` for the functions below; its torch must be imported. Idempotent.
+
+    Raises ImportError when it cannot be opened, or another one is open. Without one the functions below raise
+    RuntimeError.
+    """
 
 def register(api: object) -> None:
     """Register the device's kernels; `api` is `flagos._core.api_capsule()`. Idempotent."""
@@ -31,4 +35,4 @@ def composite_ops() -> Sequence[str]:
     """Operators that torch composes of others, without a kernel on the device for strided tensors."""
 
 def torch_version() -> str:
-    """Version of torch the module was compiled against."""
+    """Version of torch that the open shim was compiled against."""

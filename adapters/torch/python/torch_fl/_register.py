@@ -12,8 +12,7 @@ from pathlib import Path
 
 import torch
 
-from torch_fl import _unavailable, whole_files
-from torch_fl._build import TORCH_VERSION
+from torch_fl import _shims, _unavailable, whole_files
 
 DEVICE = "flagos"
 
@@ -28,8 +27,8 @@ _failure: BaseException | None = None
 def register() -> None:
     """Register the device. Idempotent.
 
-    Raises ImportError when the installed torch is not the one the extension was built for, when
-    the extension is missing, and RuntimeError when another plugin owns PrivateUse1: torch is left
+    Raises ImportError when there is no native code for the installed torch, when the extension is
+    missing, and RuntimeError when another plugin owns PrivateUse1: torch is left
     as it was found, and a later call tries again. What fails after that, such as a configuration
     that is not understood, cannot be undone: every later call raises the same error.
     """
@@ -49,9 +48,9 @@ def register() -> None:
 
 def _register() -> None:
     global _failure
-    require_torch_version(torch.__version__)
+    shim = _shims.shim_for(torch.__version__)
     _require_free_privateuse1()
-    open_extension()
+    open_extension(shim)
     try:
         _register_kernels()
         _name_device()
@@ -61,20 +60,8 @@ def _register() -> None:
 
 
 def require_what_is_installed() -> None:
-    """Raise ImportError unless torch is the one the extension was built for, and the extension opens."""
-    require_torch_version(torch.__version__)
-    open_extension()
-
-
-def require_torch_version(installed: str) -> None:
-    """Raise ImportError unless the extension was built for torch `installed`, as in torch.__version__."""
-    minor = ".".join(installed.split("+")[0].split(".")[:2])
-    if minor != TORCH_VERSION:
-        raise ImportError(
-            f"torch_fl was built for torch {TORCH_VERSION}.* but torch {installed} is installed; "
-            f"install the torch it was built for (pip install 'torch=={TORCH_VERSION}.*') "
-            f"or rebuild torch-fl against torch {minor}"
-        )
+    """Raise ImportError unless there is native code for the installed torch, and it opens."""
+    open_extension(_shims.shim_for(torch.__version__))
 
 
 def _require_free_privateuse1() -> None:
@@ -94,12 +81,15 @@ def _require_free_privateuse1() -> None:
     )
 
 
-def open_extension() -> None:
-    """Open the native modules. Raises ImportError when one is missing or does not fit."""
+def open_extension(shim: Path) -> None:
+    """Open the native modules and the shim. Raises ImportError when one is missing or does not fit."""
     try:
         whole_files.require("flagos._core", "torch_fl._C")
+        whole_files.require_whole(shim)
         from flagos import _core  # noqa: F401
         from torch_fl import _C, native  # noqa: F401
+
+        _C.open_shim(str(shim))
     except ImportError as error:
         raise ImportError(
             f"the native modules of flagos could not be opened ({error}); reinstall them together "

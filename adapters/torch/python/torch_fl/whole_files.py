@@ -25,12 +25,16 @@ def require(*modules: str) -> None:
         spec = find_spec(module)
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError(f"No module named {module!r}", name=module)
-        file = Path(spec.origin)
-        length, needed = file.stat().st_size, length_of(file)
-        if length < needed:
-            raise ImportError(
-                f"{file} has {length} bytes of {needed}: it was not written to its end", name=module
-            )
+        require_whole(Path(spec.origin), module)
+
+
+def require_whole(file: Path, module: str | None = None) -> None:
+    """Raise ImportError, for the native module `module` if it is one, when a file is shorter than it says itself."""
+    length, needed = file.stat().st_size, length_of(file)
+    if length < needed:
+        raise ImportError(
+            f"{file} has {length} bytes of {needed}: it was not written to its end", name=module
+        )
 
 
 def length_of(file: Path) -> int:

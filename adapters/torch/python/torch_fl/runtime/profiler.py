@@ -1,12 +1,12 @@
 """Time on the device in torch.profiler's tables and traces.
 
-torch 2.11 lists PrivateUse1 among the activities its tracing library collects, whether or not a
-tracer for the device was given to that library.
+torch lists PrivateUse1 among the activities its tracing library collects, whether or not a tracer for the
+device was given to that library, and since 2.12 expects one of every device.
 
 - Where a device type of torch's own serves flagos, the device's kernels, copies and fills are of that type, so
   asking for one activity is asking for the other: the tracing library's own tracer collects them.
-- No other device has a tracer. Without the activity torch falls back to timing every operator with a pair of
-  the device's events, which is just what is wanted.
+- No other device has a tracer. Every operator is timed with a pair of the device's events then, which torch 2.11
+  falls back to without the activity, and later ones when they are told to.
 
 torch waits for the device before it ends a profile. Where that fails, the profile ends all the same, and then the error
 is raised.
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.autograd.profiler as autograd_profiler
-from torch._C._profiler import ProfilerActivity
+from torch._C._profiler import ProfilerActivity, ProfilerState
 
 from torch_fl.native import native
 
@@ -36,6 +36,16 @@ def _prepare(self: autograd_profiler.profile, *args: Any, **kwargs: Any) -> None
     if self.enabled and ProfilerActivity.PrivateUse1 in self.kineto_activities:
         self.kineto_activities.remove(ProfilerActivity.PrivateUse1)
         self.kineto_activities.add(native().profiler_activity)
+
+
+def _prepare_events(self: autograd_profiler.profile, *args: Any, **kwargs: Any) -> None:
+    _prepared_by_torch(self, *args, **kwargs)
+    if self.enabled and self.profiler_kind.name == "KINETO_PRIVATEUSE1":
+        if not self.use_cpu:
+            raise AssertionError(
+                "operators are timed on flagos while the CPU is profiled: add ProfilerActivity.CPU"
+            )
+        self.profiler_kind = ProfilerState.KINETO_PRIVATEUSE1_FALLBACK
 
 
 def _end(self: autograd_profiler.profile, *exception: Any) -> Any:
@@ -57,3 +67,4 @@ def install() -> None:
         setattr(autograd_profiler.profile, "__init__", _prepare)  # noqa: B010
     else:
         autograd_profiler._supported_activities = _collected
+        setattr(autograd_profiler.profile, "__init__", _prepare_events)  # noqa: B010

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
@@ -13,6 +12,7 @@ from typing import Any
 from flagos.doctor.check import Check, fail, ok, warn
 from flagos.doctor.installation import installed_version
 from flagos.doctor.process import run_module
+from torch_fl_cli.shims import minor_of, shims_present
 
 ENTRY_POINT_GROUP = "torch.backends"
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -27,9 +27,9 @@ def torch_and_adapter(timeout: float) -> Iterator[Check]:
             "torch", "not installed, but torch_fl needs it", f"pip install {_wanted_torch()}"
         )
         return
-    built_for = torch_version_built_for()
-    matches = version is not None and built_for is not None and _minor(version) == _minor(built_for)
-    # An extension built for another torch may crash on opening: it is not even tried.
+    shims = shims_present()
+    matches = version is not None and minor_of(version) in shims
+    # Native code for another torch may crash on opening: it is not even tried.
     arguments = ("torch_fl",) if matches else ()
     outcome = run_module(
         "torch_fl_cli.doctor.probe_torch", arguments, timeout=timeout, environment={AUTOLOAD: "0"}
@@ -43,18 +43,18 @@ def torch_and_adapter(timeout: float) -> Iterator[Check]:
         )
         return
     yield ok("torch", f"{facts['version']}, {facts['file']}", **facts)
-    if built_for is None:
+    if not shims:
         yield fail(
             "torch_fl",
-            "does not say which torch it was built for: the installation is incomplete",
+            "has no native code for any torch: the installation is incomplete",
             "pip install --force-reinstall --no-deps torch-fl",
         )
     elif not matches:
         yield fail(
             "torch_fl",
-            f"built for torch {_minor(built_for)}, but torch {version} is installed",
-            f"pip install {_wanted_torch()}, or rebuild torch-fl against torch {version}",
-            built_for=built_for,
+            f"built for torch {', '.join(shims)}, but torch {version} is installed",
+            f"pip install {_wanted_torch()}, or build torch-fl for torch {version}",
+            built_for=list(shims),
             installed=version,
         )
     else:
@@ -71,7 +71,9 @@ def torch_and_adapter(timeout: float) -> Iterator[Check]:
             yield ok(
                 "torch_fl",
                 f"{loaded['version']} for torch {loaded['built_for']}, "
-                f"{loaded['operators']} operators on the device",
+                f"{loaded['operators']} operators on the device, {Path(loaded['shim']).name} of "
+                f"the shims for torch {', '.join(shims)}",
+                shims=list(shims),
                 **loaded,
             )
             yield _plan(outcome.report("plan"), outcome.failure)
@@ -141,32 +143,6 @@ def fork() -> Check:
     )
 
 
-def torch_version_built_for() -> str | None:
-    """The torch the extension was compiled against, read without importing anything."""
-    spec = find_spec("torch_fl")
-    if spec is not None and spec.origin is not None:
-        try:
-            text = Path(spec.origin).with_name("_build.py").read_text(encoding="utf-8")
-        except OSError:
-            text = ""
-        found = re.search(r'^TORCH_VERSION\b[^=]*=\s*"([\d.]+)"', text, re.MULTILINE)
-        if found:
-            return found[1]
-    try:
-        requirements = metadata.requires("torch-fl") or []
-    except metadata.PackageNotFoundError:
-        return None
-    for requirement in requirements:
-        found = re.match(r"torch\s*\(?\s*(?:==|~=)\s*([\d.]+)", requirement)
-        if found:
-            return found[1].rstrip(".")
-    return None
-
-
-def _minor(version: str) -> str:
-    return ".".join(version.split("+")[0].split(".")[:2])
-
-
 def _wanted_torch() -> str:
-    wanted = torch_version_built_for()
-    return f"'torch=={_minor(wanted)}.*'" if wanted else "torch"
+    shims = shims_present()
+    return f"'torch=={list(shims)[-1]}.*'" if shims else "torch"

@@ -25,7 +25,7 @@ def main() -> None:
             raise
         report("refused", message=str(error), fix=fix)
         return
-    from torch_fl import _C
+    from torch_fl import _C, _shims
 
     report(
         "adapter",
@@ -33,6 +33,7 @@ def main() -> None:
         built_for=_C.torch_version(),
         operators=len(_C.registered_ops()),
         file=_C.__file__,
+        shim=str(_shims.shim_for(torch.__version__)),
     )
     # Now that operators are known, the names in the configuration can be checked.
     from flagos import _core
