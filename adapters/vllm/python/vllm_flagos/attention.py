@@ -1,0 +1,28 @@
+"""The attention backend: vLLM's for Triton, whose kernels are operators of the plan (`vllm_flagos.completions`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend
+
+from vllm_flagos.operators.declaration import triton_missing
+
+
+class FlagosAttention(TritonAttentionBackend):
+    """``vllm::paged_attention`` over a cache that ``vllm::reshape_and_cache`` writes."""
+
+    @staticmethod
+    def get_name() -> str:
+        """The name that vLLM has for backends of others."""
+        return "CUSTOM"
+
+    @classmethod
+    def supports_head_size(cls, head_size: int) -> bool:
+        """Any where the reference serves; Triton's kernels need 32."""
+        return triton_missing() is not None or bool(super().supports_head_size(head_size))
+
+    @classmethod
+    def full_cls_name(cls) -> Any:
+        """Module and name, by which vLLM tells backends apart."""
+        return (cls.__module__, cls.__qualname__)

@@ -1,0 +1,114 @@
+"""What flagos completes in vLLM's modules, in the processes that compute. Each completion names the reason."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from vllm_flagos import launches, operators, torch_view
+from vllm_flagos.operators.declaration import triton_missing
+
+# Module → function or kernel of vLLM → the operator in its place.
+_FUNCTIONS = {
+    "v1.attention.backends.triton_attn": {
+        "unified_attention": operators.paged_attention,
+        "triton_reshape_and_cache_flash": operators.reshape_and_cache,
+        "context_attention_fwd": operators.prefill_attention,
+    },
+}
+_KERNELS = {
+    "v1.worker.block_table": {"_compute_slot_mapping_kernel": operators.slot_mapping},
+    "v1.sample.rejection_sampler": {
+        "rejection_greedy_sample_kernel": operators.reject_greedily,
+        "rejection_random_sample_kernel": operators.reject_randomly,
+        "expand_kernel": operators.expand_to_tokens,
+        "sample_recovered_tokens_kernel": operators.recover_tokens,
+    },
+}
+_VIEWS_OF_HOST_MEMORY = (
+    "utils.torch_utils",
+    "v1.worker.gpu.buffer_utils",
+    "model_executor.model_loader.utils",
+    "model_executor.offloader.uva",
+)
+
+
+def install() -> None:
+    """Completes vLLM's modules, which it imports. Idempotent.
+
+    Raises RuntimeError for a name that this release of vLLM does not have.
+    """
+    for module in torch_view.MODULES:
+        torch_view.install(_module(module))
+    # vLLM puts a function of its own there when it is imported. The modules with the view do not need it.
+    torch_utils = _module("utils.torch_utils")
+    if torch.cuda.set_stream is torch_utils._patched_set_stream:
+        torch.cuda.set_stream = torch_utils.prev_set_stream
+    for module, functions in _FUNCTIONS.items():
+        for name, operator in functions.items():
+            _known(_module(module), name)
+            setattr(_module(module), name, operator)
+    for module, kernels in _KERNELS.items():
+        for name, operator in kernels.items():
+            _known(_module(module), name)
+            launches.replace(_module(module), name, operator)
+    for module in _VIEWS_OF_HOST_MEMORY:
+        name = "get_accelerator_view_from_cpu_tensor"
+        _known(_module(module), name)
+        setattr(_module(module), name, view_of_host_memory)
+
+
+    _known(_module("v1.worker.gpu_worker"), "kernel_warmup")
+    _module("v1.worker.gpu_worker").kernel_warmup = warm_up  # type: ignore[attr-defined]
+
+
+def warm_up(worker: Any) -> None:
+    """Compiles the Triton kernels of the first step before the first request.
+
+    vLLM's own function also warms kernels of single CUDA models, and imports them and torchvision for it.
+    """
+    if triton_missing() is not None:
+        return
+    if not worker.use_v2_model_runner and not worker.model_runner.is_pooling_model:
+        _module("model_executor.warmup.v1_block_table_warmup").warm_v1_block_table_kernels(
+            worker.device, worker.scheduler_config.max_num_batched_tokens
+        )
+    _module("model_executor.warmup.qwen_triton_warmup").qwen_triton_warmup(
+        worker.model_runner, worker.vllm_config.model_config
+    )
+
+
+def view_of_host_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """A flagos tensor over the pinned memory of a CPU tensor, which it keeps.
+
+    vLLM's own function raises for platforms that it does not know. Raises ValueError for memory that is not pinned:
+    a device does not reach it.
+    """
+    if not tensor.is_pinned():
+        raise ValueError(
+            "only pinned memory has a view on the device: make the tensor with pin_memory=True"
+        )
+    device = torch.device("flagos", torch.accelerator.current_device_index())
+    storage = torch._C._construct_storage_from_data_pointer(
+        tensor.data_ptr(), device, tensor.numel() * tensor.element_size()
+    )
+    view = torch.empty(0, dtype=tensor.dtype, device=device).set_(
+        storage, 0, tensor.shape, tensor.stride()
+    )
+    view._host_memory = tensor  # type: ignore[attr-defined]  # lives as long as the view
+    return view
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"vllm.{name}")
+
+
+def _known(module: ModuleType, name: str) -> Any:
+    if not hasattr(module, name):
+        raise RuntimeError(
+            f"{module.__name__} has no {name}: this release of vLLM is not the one that vllm-flagos knows"
+        )
+    return getattr(module, name)

@@ -1,0 +1,239 @@
+"""vLLM's operators by their formulas, in torch's operators. Each writes to its first arguments, as vLLM's do.
+
+Sums are in float32; results are rounded where vLLM's kernels round.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from flagos import _core
+
+_FP8_MAX = 448.0  # of float8_e4m3fn
+_SMALLEST_SCALE = 1.0 / (_FP8_MAX * 512.0)
+
+
+def _normed(x: Tensor, weight: Tensor | None, epsilon: float, dtype: torch.dtype) -> Tensor:
+    wide = x.float()
+    made = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)).to(dtype)
+    return made if weight is None else made * weight
+
+
+def rms_norm(result: Tensor, x: Tensor, weight: Tensor | None, epsilon: float) -> None:
+    """x / sqrt(mean(x²) + epsilon) · weight over the last dimension."""
+    result.copy_(_normed(x, weight, epsilon, x.dtype))
+
+
+def fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor | None, epsilon: float) -> None:
+    """residual += x, and x becomes the norm of the sum."""
+    residual.copy_(x.float() + residual.float())
+    x.copy_(_normed(residual, weight, epsilon, x.dtype))
+
+
+def rotary_embedding(
+    positions: Tensor,
+    query: Tensor,
+    key: Tensor | None,
+    head_size: int,
+    cos_sin_cache: Tensor,
+    is_neox: bool,
+    rope_dim_offset: int = 0,
+    inverse: bool = False,
+) -> None:
+    """Rotates pairs of the first 2·n dimensions of each head, where the cache is [positions, cosines n | sines n].
+
+    Pairs are the halves of the rotated part (neox), or neighbours. ``inverse`` rotates back.
+    """
+    cos, sin = cos_sin_cache[positions.flatten()].float().chunk(2, dim=-1)
+    cos, sin = cos[:, None], -sin[:, None] if inverse else sin[:, None]
+    rotated = 2 * cos.shape[-1]
+    for x in (query,) if key is None else (query, key):
+        heads = x.view(positions.numel(), -1, head_size)
+        part = heads[..., rope_dim_offset : rope_dim_offset + rotated]
+        wide = part.float()
+        if is_neox:
+            first, second = wide.chunk(2, dim=-1)
+            made = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+        else:
+            first, second = wide[..., ::2], wide[..., 1::2]
+            made = torch.stack(
+                (first * cos - second * sin, second * cos + first * sin), dim=-1
+            ).flatten(-2)
+        part.copy_(made)
+
+
+def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    first, second = x.chunk(2, dim=-1)
+    return first, second
+
+
+def silu_and_mul(result: Tensor, x: Tensor) -> None:
+    """silu(first half) · second half."""
+    gate, value = _halves(x)
+    result.copy_(F.silu(gate) * value)
+
+
+def mul_and_silu(result: Tensor, x: Tensor) -> None:
+    """first half · silu(second half)."""
+    value, gate = _halves(x)
+    result.copy_(value * F.silu(gate))
+
+
+def gelu_and_mul(result: Tensor, x: Tensor) -> None:
+    """gelu(first half) · second half."""
+    gate, value = _halves(x)
+    result.copy_(F.gelu(gate) * value)
+
+
+def gelu_tanh_and_mul(result: Tensor, x: Tensor) -> None:
+    """The same with gelu's approximation by tanh."""
+    gate, value = _halves(x)
+    result.copy_(F.gelu(gate, approximate="tanh") * value)
+
+
+def fatrelu_and_mul(result: Tensor, x: Tensor, threshold: float) -> None:
+    """The first half where it is above the threshold, times the second half."""
+    gate, value = _halves(x)
+    result.copy_(F.threshold(gate, threshold, 0.0) * value)
+
+
+def swigluoai_and_mul(result: Tensor, x: Tensor, alpha: float = 1.702, limit: float = 7.0) -> None:
+    """gate · sigmoid(alpha · gate) · (value + 1), clamped; gates and values in turns."""
+    gate, value = x[..., ::2].clamp(max=limit), x[..., 1::2].clamp(-limit, limit)
+    result.copy_(gate * torch.sigmoid(alpha * gate) * (value + 1))
+
+
+def silu_and_mul_with_clamp(
+    result: Tensor, x: Tensor, limit: float, alpha: float = 1.0, beta: float = 0.0
+) -> None:
+    """gate · sigmoid(alpha · gate) · (value + beta), clamped; the gates first."""
+    gate, value = _halves(x)
+    gate, value = gate.clamp(max=limit), value.clamp(-limit, limit)
+    result.copy_(gate * torch.sigmoid(alpha * gate) * (value + beta))
+
+
+def gelu_new(result: Tensor, x: Tensor) -> None:
+    """gelu by tanh(√(2/π) · (x + 0.044715 x³))."""
+    inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x.pow(3.0))
+    result.copy_(0.5 * x * (1.0 + torch.tanh(inner)))
+
+
+def gelu_fast(result: Tensor, x: Tensor) -> None:
+    """The same with √(2/π) rounded to ten digits."""
+    result.copy_(0.5 * x * (1.0 + torch.tanh(x * 0.7978845608 * (1.0 + 0.044715 * x * x))))
+
+
+def gelu_quick(result: Tensor, x: Tensor) -> None:
+    """x · sigmoid(1.702 x)."""
+    result.copy_(x * torch.sigmoid(1.702 * x))
+
+
+def relu_squared(result: Tensor, x: Tensor) -> None:
+    """relu(x)²."""
+    result.copy_(F.relu(x).square())
+
+
+def _quantized(result: Tensor, x: Tensor, scale: Tensor) -> None:
+    limits = torch.finfo(result.dtype)
+    result.copy_((x.float() / scale.float()).clamp(limits.min, limits.max).to(result.dtype))
+
+
+def static_scaled_fp8_quant(
+    result: Tensor, x: Tensor, scale: Tensor, group_shape: list[int] | None = None
+) -> None:
+    """x / scale in 8 bits. ``scale`` is one number, or one for each token or column."""
+    if scale.numel() > 1 and group_shape is not None and tuple(group_shape) not in ((1, -1), (-1, 1)):
+        raise _core.UnsupportedError(
+            f"the reference of static_scaled_fp8_quant takes a scale for everything, each token or each column, not "
+            f"for groups of {tuple(group_shape)}"
+        )
+    if scale.numel() > 1 and scale.dim() == 1:
+        by_token = group_shape is not None and tuple(group_shape) == (1, -1)
+        scale = scale[:, None] if by_token else scale[None, :]
+    _quantized(result, x, scale)
+
+
+def dynamic_scaled_fp8_quant(result: Tensor, x: Tensor, scale: Tensor) -> None:
+    """x in 8 bits, with the scale of its largest value."""
+    found = (x.float().abs().max() / _FP8_MAX).clamp(min=_SMALLEST_SCALE)
+    scale.copy_(found.reshape(scale.shape))
+    _quantized(result, x, found)
+
+
+def dynamic_per_token_scaled_fp8_quant(
+    result: Tensor, x: Tensor, scale: Tensor, scale_ub: Tensor | None
+) -> None:
+    """x in 8 bits, with a scale for each token, from values of at most ``scale_ub``."""
+    most = x.float().abs().amax(dim=-1, keepdim=True)
+    if scale_ub is not None:
+        most = torch.minimum(most, scale_ub.float())
+    found = (most / _FP8_MAX).clamp(min=_SMALLEST_SCALE)
+    scale.copy_(found.reshape(scale.shape))
+    _quantized(result, x, found)
+
+
+def weak_ref_tensor(x: Tensor) -> Tensor:
+    """A tensor over the same memory, which does not keep it."""
+    storage = torch._C._construct_storage_from_data_pointer(
+        x.untyped_storage().data_ptr(), x.device, x.untyped_storage().nbytes()
+    )
+    return torch.empty(0, dtype=x.dtype, device=x.device).set_(
+        storage, x.storage_offset(), x.shape, x.stride()
+    )
+
+
+def _chosen(
+    weights: Tensor, experts: Tensor, rows: Tensor, scores: Tensor, renormalize: bool, bias: Tensor | None
+) -> Tensor:
+    """Writes the numbers of the best experts, and returns their scores; ``bias`` counts for the choice alone."""
+    biased = scores if bias is None else scores + bias.float()
+    numbers = torch.topk(biased, weights.shape[1], dim=-1).indices
+    found = scores.gather(1, numbers)
+    if renormalize:
+        found = found / found.sum(-1, keepdim=True)
+    experts.copy_(numbers)
+    tokens, k = weights.shape
+    places = torch.arange(k, device=rows.device)[None, :] * tokens
+    rows.copy_(places + torch.arange(tokens, device=rows.device)[:, None])
+    return found
+
+
+def topk_softmax(
+    weights: Tensor,
+    experts: Tensor,
+    rows: Tensor,
+    gating: Tensor,
+    renormalize: bool,
+    bias: Tensor | None,
+) -> None:
+    """The best experts of each token, by the softmax of ``gating`` [tokens, experts]."""
+    scores = torch.softmax(gating.float(), dim=-1)
+    weights.copy_(_chosen(weights, experts, rows, scores, renormalize, bias))
+
+
+def topk_sigmoid(
+    weights: Tensor,
+    experts: Tensor,
+    rows: Tensor,
+    gating: Tensor,
+    renormalize: bool,
+    bias: Tensor | None,
+    factor: float,
+) -> None:
+    """The same by the sigmoid, times ``factor``."""
+    scores = torch.sigmoid(gating.float())
+    weights.copy_(_chosen(weights, experts, rows, scores, renormalize, bias) * factor)
+
+
+def moe_sum(
+    x: Tensor, output: Tensor, topk_ids: Tensor | None = None, expert_map: Tensor | None = None
+) -> None:
+    """The sum over the chosen experts of x [tokens, k, hidden]; those of other ranks are left out."""
+    if topk_ids is not None and expert_map is not None:
+        here = expert_map[topk_ids.long()] >= 0
+        x = torch.where(here[..., None], x, torch.zeros_like(x))
+    output.copy_(x.float().sum(dim=1))

@@ -1,0 +1,53 @@
+"""Experts without quantization over ``vllm::fused_experts``. vLLM has no kernel for a platform that it does not know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import (
+    UnquantizedFusedMoEMethod,
+)
+
+from vllm_flagos import operators
+
+
+class FlagosExperts(UnquantizedFusedMoEMethod):
+    """Calls ``vllm::fused_experts``."""
+
+    @property
+    def is_monolithic(self) -> bool:
+        """False: vLLM's router chooses the experts."""
+        return False
+
+    def forward_oot(
+        self,
+        layer: Any,
+        x: torch.Tensor,
+        topk_weights: torch.Tensor,
+        topk_ids: torch.Tensor,
+        shared_experts: Any = None,
+        shared_experts_input: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """[tokens, hidden]: the sum of the chosen experts of each token."""
+        result: torch.Tensor = operators.fused_experts(
+            x,
+            layer.w13_weight,
+            layer.w2_weight,
+            topk_weights,
+            topk_ids,
+            layer.activation.value,
+            weights_on_input=layer.apply_router_weight_on_input,
+            all_experts=layer.global_num_experts,
+            expert_map=layer.expert_map,
+            bias13=getattr(layer, "w13_bias", None),
+            bias2=getattr(layer, "w2_bias", None),
+        )
+        return result
+
+
+def register() -> None:
+    """Puts the class in the place of vLLM's."""
+    own = UnquantizedFusedMoEMethod.name
+    UnquantizedFusedMoEMethod.register_oot(FlagosExperts)
+    FlagosExperts.name = own

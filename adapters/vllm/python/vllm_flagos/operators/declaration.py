@@ -1,0 +1,101 @@
+"""Declaration of an operator's implementations, with the reasons why some cannot be used here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from flagos import Operator, _core
+
+Implementation = Callable[..., Any]
+
+
+def declare(
+    name: str,
+    *,
+    reference: Implementation,
+    triton: Implementation | None = None,
+    **kernels: tuple[Implementation, str | None],
+) -> Operator:
+    """The operator ``vllm::<name>``.
+
+    ``reference`` follows the formula in torch's operators and runs on every device. ``triton`` launches vLLM's own
+    Triton kernels. ``kernels`` are others by the name of their backend, each with the reason why it cannot be used
+    here (None if it can); they are preferred to Triton's.
+    """
+    operator = Operator(f"vllm::{name}")
+    vendor = _core.vendor_info()["name"]
+    for backend, (kernel, missing) in kernels.items():
+        operator.offer(
+            kernel,
+            impl_id=f"{backend}.{name}",
+            kind="vendor",
+            vendor=vendor,
+            backend=backend,
+            priority=1,
+            unavailable=missing,
+        )
+    if triton is not None:
+        operator.offer(
+            triton,
+            impl_id=f"triton.{name}",
+            kind="vendor",
+            vendor=vendor,
+            backend="triton",
+            unavailable=triton_missing(),
+        )
+    operator.offer(reference, impl_id=f"reference.{name}", kind="reference", backend="reference")
+    return operator
+
+
+@cache
+def triton_missing() -> str | None:
+    """Why vLLM's Triton kernels cannot serve in this process; None when they can. Imports neither."""
+    if find_spec("vllm") is None:
+        return "vLLM is not installed (no module vllm)"
+    if find_spec("triton") is None:
+        return "Triton is not installed (no module triton)"
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return None
+    if device_type() == "cpu":
+        return f"Triton has no driver for vendor {_core.vendor()}, which serves flagos here"
+    return None
+
+
+@cache
+def device_type() -> str:
+    """The device type of torch whose kernels compute on flagos tensors: ``cuda``; ``cpu`` on the host vendor."""
+    return _core.vendor_info()["torch_device_type"] or "cpu"
+
+
+def vllm_function(module: str, name: str) -> Implementation:
+    """A function of vLLM, imported at its first call."""
+
+    @cache
+    def found() -> Implementation:
+        function: Implementation = getattr(import_module(f"vllm.{module}"), name)
+        return function
+
+    return lambda *args, **kwargs: found()(*args, **kwargs)
+
+
+def decline(reason: str) -> Exception:
+    """The exception by which an implementation declines a call. Another implementation serves it."""
+    return _core.UnsupportedError(reason)
+
+
+def decline_others(what: str, given: dict[str, Any], ignored: tuple[str, ...] = ()) -> None:
+    """Declines a call with arguments in ``given`` that ``what`` does not know and that ask for something."""
+    asked = sorted(
+        name
+        for name, value in given.items()
+        if name not in ignored and value is not None and value is not False
+    )
+    if asked:
+        raise decline(f"{what} does not know {', '.join(asked)}")
+
+

@@ -1,0 +1,97 @@
+"""FlashAttention 3 through vLLM's own library, ``_vllm_fa3_C``: Hopper alone."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flagos import _core
+from vllm_flagos.operators.declaration import decline, decline_others, device_type
+
+_IGNORED = (
+    "seq_threshold_3D",
+    "num_par_softmax_segments",
+    "softmax_segm_output",
+    "softmax_segm_max",
+    "softmax_segm_expsum",
+    "use_td",
+    "mm_prefix_clamp_sliding_window",
+    "kv_quant_mode",
+    "chunk_lookback",
+    "q_descale",
+)
+
+
+@cache
+def missing() -> str | None:
+    """Why FlashAttention 3 cannot serve in this process; None when it can. Imports neither torch's CUDA nor vLLM."""
+    if device_type() != "cuda":
+        return f"FlashAttention 3 is for CUDA, and vendor {_core.vendor()} serves flagos here"
+    vllm = find_spec("vllm")
+    if vllm is None or not vllm.submodule_search_locations:
+        return "vLLM is not installed (no module vllm)"
+    from pathlib import Path
+
+    folder = Path(next(iter(vllm.submodule_search_locations))) / "vllm_flash_attn"
+    if not list(folder.glob("_vllm_fa3_C*.so")):
+        return "this vLLM was built without it (no vllm_flash_attn/_vllm_fa3_C*.so)"
+    major = torch.flagos.get_device_capability(0)[0]  # type: ignore[attr-defined]
+    return None if major == 9 else f"it is for devices of capability 9, and this one has {major}"
+
+
+@cache
+def _forward() -> Any:
+    import_module("vllm.vllm_flash_attn._vllm_fa3_C")
+    return import_module("vllm.vllm_flash_attn.flash_attn_interface").flash_attn_varlen_func
+
+
+def paged_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    cu_seqlens_q: Tensor,
+    max_seqlen_q: int,
+    seqused_k: Tensor,
+    max_seqlen_k: int,
+    softmax_scale: float,
+    causal: bool | Tensor,
+    window_size: tuple[int, int],
+    block_table: Tensor,
+    softcap: float,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
+    sinks: Tensor | None = None,
+    chunk_lookback: int = -1,
+    **others: Any,
+) -> None:
+    """See `vllm_flagos.operators.attention`."""
+    decline_others("FlashAttention 3", others, _IGNORED)
+    if q.dtype not in (torch.float16, torch.bfloat16) or k.dtype != q.dtype:
+        raise decline(
+            f"FlashAttention 3 takes float16 and bfloat16 throughout, not {q.dtype} over {k.dtype}"
+        )
+    if not isinstance(causal, bool) or chunk_lookback >= 0:
+        raise decline("FlashAttention 3 takes one `causal` for all sequences, and no chunks")
+    _forward()(
+        q=q,
+        k=k,
+        v=v,
+        out=out,
+        max_seqlen_q=max_seqlen_q,
+        cu_seqlens_q=cu_seqlens_q,
+        max_seqlen_k=max_seqlen_k,
+        seqused_k=seqused_k,
+        softmax_scale=softmax_scale,
+        causal=causal,
+        window_size=list(window_size),
+        block_table=block_table,
+        softcap=softcap,
+        fa_version=3,
+        s_aux=sinks,
+    )

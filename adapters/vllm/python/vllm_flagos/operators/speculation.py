@@ -1,0 +1,169 @@
+"""Speculative decoding: which draft tokens are kept, as launches of vLLM's kernels (`vllm_flagos.launches`).
+
+Draft tokens of all requests are flat, [drafts]; ``ends`` [requests] are the sums of their numbers. ``output`` is int32
+[requests, most drafts + 1] and holds -1. A request keeps its drafts up to the first rejected one, whose place gets
+another token; if it keeps all, a bonus token follows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vllm_flagos.launches import launch
+from vllm_flagos.operators.declaration import declare, decline
+
+_MODULE = "v1.sample.rejection_sampler"
+
+
+def _requests(ends: Tensor, drafts: int) -> Tensor:
+    """The request of each draft token, int64 [drafts]."""
+    counts = torch.diff(ends, prepend=ends.new_zeros(1)).long()
+    numbers = torch.arange(len(ends), device=ends.device)
+    return torch.repeat_interleave(numbers, counts, output_size=drafts)
+
+
+def _places(ends: Tensor, rows: Tensor) -> Tensor:
+    """The place of each draft token among those of its request, int64 [drafts]."""
+    begins = torch.cat((ends.new_zeros(1), ends[:-1])).long()
+    return torch.arange(len(rows), device=rows.device) - begins[rows]
+
+
+def _write(
+    output: Tensor, ends: Tensor, kept: Tensor, tokens: Tensor, bonus: Tensor, serve: Tensor
+) -> None:
+    """Writes ``tokens`` up to the first draft that is not kept, and the bonus where all are."""
+    rows = _requests(ends, len(kept))
+    places = _places(ends, rows)
+    rejected = torch.full((len(ends), output.shape[1]), False, device=output.device)
+    rejected[rows, places] = ~kept
+    before = (rejected.long().cumsum(1) - rejected.long())[rows, places] == 0
+    shown = before & serve[rows]
+    output[rows[shown], places[shown]] = tokens[shown].to(output.dtype)
+    whole = serve & ~rejected.any(1)
+    counts = torch.diff(ends, prepend=ends.new_zeros(1)).long()
+    numbers = torch.arange(len(ends), device=output.device)
+    output[numbers[whole], counts[whole]] = bonus.flatten()[whole].to(output.dtype)
+
+
+def _greedily(
+    grid: Any,
+    output: Tensor,
+    ends: Tensor,
+    drafts: Tensor,
+    best: Tensor,
+    bonus: Tensor,
+    is_greedy: Tensor | None,
+    max_spec_len: int,
+    uniform: Tensor | None,
+    rates: Tensor | None,
+    *,
+    SYNTHETIC_MODE: bool,
+) -> None:
+    serve = torch.ones_like(ends, dtype=torch.bool) if is_greedy is None else is_greedy
+    kept, tokens = drafts == best, best
+    if SYNTHETIC_MODE:
+        assert uniform is not None and rates is not None
+        kept = (uniform < rates[_places(ends, _requests(ends, len(drafts)))]) & (drafts >= 0)
+        tokens = torch.where(kept, drafts.to(best.dtype), best)
+    _write(output, ends, kept, tokens, bonus, serve)
+
+
+def _randomly(
+    grid: Any,
+    output: Tensor,
+    ends: Tensor,
+    drafts: Tensor,
+    draft_probs: Tensor | None,
+    target_probs: Tensor,
+    bonus: Tensor,
+    recovered: Tensor,
+    uniform: Tensor,
+    is_greedy: Tensor,
+    max_spec_len: int,
+    vocab_size: int,
+    rates: Tensor | None,
+    *,
+    NO_DRAFT_PROBS: bool,
+    SYNTHETIC_MODE: bool,
+) -> None:
+    real = drafts >= 0
+    numbers = drafts.clamp(min=0).long()[:, None]
+    target = target_probs.gather(1, numbers)[:, 0]
+    if SYNTHETIC_MODE:
+        assert rates is not None
+        kept = uniform < rates[_places(ends, _requests(ends, len(drafts)))]
+    elif NO_DRAFT_PROBS:
+        kept = target >= uniform
+    else:
+        assert draft_probs is not None
+        draft = draft_probs.gather(1, numbers)[:, 0]
+        kept = (draft > 0) & (target / draft >= uniform)
+    kept &= real
+    tokens = torch.where(kept, drafts, recovered.to(drafts.dtype))
+    _write(output, ends, kept, tokens, bonus, ~is_greedy)
+
+
+def _expand(
+    grid: Any,
+    output: Tensor,
+    x: Tensor,
+    ends: Tensor,
+    replace_from: float,
+    replace_to: float,
+    *,
+    MAX_NUM_TOKENS: int,
+) -> None:
+    values = torch.where(x == replace_from, torch.full_like(x, replace_to), x)
+    output.copy_(values[_requests(ends, len(output))])
+
+
+def _recover(
+    grid: Any,
+    output: Tensor,
+    ends: Tensor,
+    drafts: Tensor,
+    draft_probs: Tensor | None,
+    target_probs: Tensor,
+    inverse: Tensor,
+    vocab_size: int,
+    block_size: int,
+    *,
+    NO_DRAFT_PROBS: bool,
+    USE_FP64_GUMBEL: bool,
+) -> None:
+    if len(drafts) == 0:
+        return
+    if NO_DRAFT_PROBS:
+        rest = target_probs.clone()
+        rest.scatter_(1, drafts.clamp(min=0).long()[:, None], 0.0)
+        padded = (drafts < 0)[:, None]
+        rest = torch.where(padded, target_probs, rest)
+    elif draft_probs is not None:
+        rest = (target_probs - draft_probs).clamp(min=0)
+    else:
+        raise decline("there are neither probabilities of the draft nor the setting that says so")
+    scores = rest.to(inverse.dtype) * inverse[_requests(ends, len(drafts))]
+    output.copy_(scores.argmax(dim=1))
+
+
+reject_greedily = declare(
+    "reject_greedily",
+    reference=_greedily,
+    triton=launch(_MODULE, "rejection_greedy_sample_kernel"),
+)
+reject_randomly = declare(
+    "reject_randomly",
+    reference=_randomly,
+    triton=launch(_MODULE, "rejection_random_sample_kernel"),
+)
+expand_to_tokens = declare(
+    "expand_to_tokens", reference=_expand, triton=launch(_MODULE, "expand_kernel")
+)
+recover_tokens = declare(
+    "recover_tokens",
+    reference=_recover,
+    triton=launch(_MODULE, "sample_recovered_tokens_kernel"),
+)

@@ -1,0 +1,231 @@
+"""The platform of vLLM's plugin interface."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from vllm.platforms.interface import DeviceCapability, Platform, PlatformEnum
+from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+
+from vllm_flagos import kernels, rules
+from vllm_flagos.operators.declaration import device_type, triton_missing
+
+_ATTENTION = "vllm_flagos.attention.FlagosAttention"
+_flagos: Any = torch.flagos  # type: ignore[attr-defined]
+_ON_CUDA = device_type() == "cuda"
+
+kernels.declare()  # before modules of vLLM look for its operators at their import
+register_backend(AttentionBackendEnum.CUSTOM, _ATTENTION)
+
+
+class FlagosPlatform(Platform):  # type: ignore[misc]
+    """vLLM on flagos devices. What it lacks it inherits: attributes unknown to vLLM are those of ``torch.flagos``."""
+
+    _enum = PlatformEnum.OOT
+    device_name = "flagos"  # a torch device's name, because vLLM makes devices of it
+    device_type = "flagos"
+    dispatch_key = "PrivateUse1"
+    dist_backend = "flagos"
+    device_control_env_var = "FLAGOS_VISIBLE_DEVICES"
+    simple_compile_backend = "inductor" if _ON_CUDA else "eager"
+
+    @classmethod
+    def import_kernels(cls) -> None:
+        """Nothing is left to do: `vllm_flagos.kernels` registered them."""
+
+    @classmethod
+    def import_ir_kernels(cls) -> None:
+        """Registers the provider of vLLM's IR operators."""
+        from vllm_flagos.layers import norm
+
+        norm.register()
+
+    @classmethod
+    def get_default_ir_op_priority(cls, vllm_config: Any) -> Any:
+        """Operators of the plan where torch's code runs as it is; decomposed ones where Inductor fuses them."""
+        from vllm.config.compilation import CompilationMode
+        from vllm.config.kernel import IrOpPriorityConfig
+
+        compiled = vllm_config.compilation_config
+        if compiled.backend == "inductor" and compiled.mode != CompilationMode.NONE:
+            return IrOpPriorityConfig.with_default(["native"])
+        return IrOpPriorityConfig.with_default(["flagos", "native"])
+
+    @classmethod
+    def get_device_name(cls, device_id: int = 0) -> str:
+        """The product's name."""
+        return str(_flagos.get_device_name(device_id))
+
+    @classmethod
+    def get_device_uuid(cls, device_id: int = 0) -> str:
+        """The device's UUID; vendor and number where it has none."""
+        properties = _flagos.get_device_properties(device_id)
+        return str(getattr(properties, "uuid", f"{properties.vendor}:{device_id}"))
+
+    @classmethod
+    def get_device_total_memory(cls, device_id: int = 0) -> int:
+        """In bytes."""
+        return int(_flagos.get_device_properties(device_id).total_memory)
+
+    @classmethod
+    def get_device_capability(cls, device_id: int = 0) -> DeviceCapability | None:
+        """CUDA's compute capability; None on a device of another kind."""
+        if not _ON_CUDA:
+            return None
+        return DeviceCapability(*_flagos.get_device_capability(device_id))
+
+    @classmethod
+    def num_compute_units(cls, device_id: int = 0) -> int:
+        """The number of multiprocessors."""
+        return int(_flagos.get_device_properties(device_id).multi_processor_count)
+
+    @classmethod
+    def set_device(cls, device: torch.device) -> None:
+        """Makes a device current."""
+        _flagos.set_device(device)
+
+    @classmethod
+    def manual_seed_all(cls, seed: int) -> None:
+        """Seeds the generators of all devices."""
+        _flagos.manual_seed_all(seed)
+
+    @classmethod
+    def get_current_memory_usage(cls, device: Any = None) -> float:
+        """In bytes, after unused memory was given back."""
+        _flagos.empty_cache()
+        _flagos.reset_peak_memory_stats(device)
+        return float(_flagos.max_memory_allocated(device))
+
+    @classmethod
+    def check_if_supports_dtype(cls, dtype: torch.dtype) -> None:
+        """Raises ValueError for a dtype that the device cannot compute in."""
+        if dtype == torch.bfloat16 and not _flagos.is_bf16_supported():
+            raise ValueError(
+                f"{cls.get_device_name()} does not compute in bfloat16: --dtype half"
+            )
+
+    @classmethod
+    def supports_fp8(cls) -> bool:
+        """Whether ``torch._scaled_mm`` has a kernel: on CUDA from capability 8.9, and on the host."""
+        return device_type() == "cpu" or cls.has_device_capability(89)
+
+    @classmethod
+    def is_pin_memory_available(cls) -> bool:
+        """True: views of host memory need it."""
+        return True
+
+    @classmethod
+    def opaque_attention_op(cls) -> bool:
+        """True: graphs are split at attention."""
+        return True
+
+    @classmethod
+    def support_hybrid_kv_cache(cls) -> bool:
+        """True."""
+        return True
+
+    @classmethod
+    def support_static_graph_mode(cls) -> bool:
+        """Whether the device captures graphs."""
+        return _ON_CUDA
+
+    @classmethod
+    def get_static_graph_wrapper_cls(cls) -> str:
+        """vLLM's own, which captures by ``torch.flagos.graph`` (`vllm_flagos.torch_view`)."""
+        return "vllm.compilation.cuda_graph.CUDAGraphWrapper"
+
+    @classmethod
+    def use_custom_allreduce(cls) -> bool:
+        """False: vLLM's own kernels for it are CUDA's."""
+        return False
+
+    @classmethod
+    def use_custom_op_collectives(cls) -> bool:
+        """True: torch.compile does not look into collectives."""
+        return True
+
+    @classmethod
+    def get_device_communicator_cls(cls) -> str:
+        """Collectives over the process group of flagos."""
+        return "vllm_flagos.communicator.FlagosCommunicator"
+
+    @classmethod
+    def get_punica_wrapper(cls) -> str:
+        """vLLM's Triton kernels where Triton reaches the device, else operators of the plan."""
+        if triton_missing() is None:
+            return "vllm.lora.punica_wrapper.punica_gpu.PunicaWrapperGPU"
+        return "vllm_flagos.layers.punica.FlagosPunica"
+
+    @classmethod
+    def get_attn_backend_cls(
+        cls, selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None
+    ) -> str:
+        """The backend over ``vllm::paged_attention``. Raises ValueError for what it does not compute."""
+        wrong = rules.attention(selected_backend, attn_selector_config)
+        if wrong is not None:
+            raise ValueError(str(wrong))
+        if attn_selector_config.use_mla:
+            return str(AttentionBackendEnum.TRITON_MLA.get_path())
+        return _ATTENTION
+
+    @classmethod
+    def insert_blocks_to_device(
+        cls,
+        src_cache: torch.Tensor,
+        dst_cache: torch.Tensor,
+        src_block_indices: torch.Tensor,
+        dst_block_indices: torch.Tensor,
+    ) -> None:
+        """Copies blocks of the cache from the host to the device."""
+        dst_cache[dst_block_indices] = src_cache[src_block_indices].to(dst_cache.device)
+
+    @classmethod
+    def swap_out_blocks_to_host(
+        cls,
+        src_cache: torch.Tensor,
+        dst_cache: torch.Tensor,
+        src_block_indices: torch.Tensor,
+        dst_block_indices: torch.Tensor,
+    ) -> None:
+        """Copies blocks of the cache from the device to the host."""
+        dst_cache[dst_block_indices] = src_cache[src_block_indices].cpu()
+
+    @classmethod
+    def check_and_update_config(cls, vllm_config: Any) -> None:
+        """Refuses what flagos does not serve, and chooses the worker.
+
+        Raises ValueError that lists everything in the configuration that will not work.
+        """
+        rules.require(vllm_config)
+        # A forked child of a process that uses flagos cannot use it.
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+        parallel = vllm_config.parallel_config
+        if parallel.worker_cls == "auto":
+            parallel.worker_cls = "vllm_flagos.worker.FlagosWorker"
+        parallel.disable_custom_all_reduce = True
+        _compile(vllm_config.compilation_config)
+
+
+def _compile(config: Any) -> None:
+    from vllm.config import CUDAGraphMode
+
+    if config.compile_sizes is None:  # vLLM leaves None to platforms, and compiles for no shape then
+        config.compile_sizes = []
+    if not _ON_CUDA:
+        config.cudagraph_mode = CUDAGraphMode.NONE
+        # Inductor cannot measure kernels of the CPU, of which these options make it choose among.
+        config.inductor_compile_config.update(combo_kernels=False, benchmark_combo_kernel=False)
+    for name in (
+        "fuse_norm_quant",
+        "fuse_act_quant",
+        "fuse_attn_quant",
+        "fuse_allreduce_rms",
+        "fuse_gemm_comms",
+        "fuse_act_padding",
+        "fuse_rope_kvcache",
+        "enable_qk_norm_rope_fusion",
+    ):
+        if hasattr(config.pass_config, name):
+            setattr(config.pass_config, name, False)

@@ -1,0 +1,89 @@
+"""vLLM's worker on flagos: its own class for GPUs, with what that leaves to platforms it knows."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from vllm.platforms import current_platform
+from vllm.utils.mem_utils import MemorySnapshot
+from vllm.utils.torch_utils import set_random_seed
+from vllm.v1.utils import report_usage_stats
+from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environment
+from vllm.v1.worker.utils import request_memory
+from vllm.v1.worker.workspace import init_workspace_manager
+
+from vllm_flagos import completions, layers
+
+
+class FlagosWorker(Worker):  # type: ignore[misc]
+    """Serves one rank on one flagos device, with vLLM's own model runners."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        completions.install()
+        layers.register()
+        super().__init__(*args, **kwargs)
+
+    def init_device(self) -> None:
+        """Takes the rank's device, joins the process group and makes the model runner.
+
+        Raises RuntimeError if there are fewer devices than ranks on this machine.
+        """
+        self.local_rank += self._first_rank_of_this_replica()
+        index = current_platform.logical_device_id_to_visible_device_id(self.local_rank)
+        present = torch.accelerator.device_count()
+        if index >= present:
+            raise RuntimeError(
+                f"rank {self.local_rank} of this machine needs flagos device {index}, and there are {present}: lower "
+                "--tensor-parallel-size (or the other parallel sizes), or on the host vendor set FLAGOS_HOST_DEVICES"
+            )
+        self.device = torch.device("flagos", index)
+        torch.accelerator.set_device_index(index)
+        current_platform.check_if_supports_dtype(self.model_config.dtype)
+        init_worker_distributed_environment(
+            self.vllm_config,
+            self.rank,
+            self.distributed_init_method,
+            self.local_rank,
+            current_platform.dist_backend,
+        )
+        set_random_seed(self.model_config.seed)
+        gc.collect()
+        torch.accelerator.empty_cache()
+        self.init_snapshot = MemorySnapshot(device=self.device)
+        self.requested_memory = request_memory(self.init_snapshot, self.cache_config)
+        init_workspace_manager(self.device, 1)
+        self.model_runner = self._runner()(self.vllm_config, self.device)
+        if self.rank == 0:
+            report_usage_stats(self.vllm_config)
+
+    def _first_rank_of_this_replica(self) -> int:
+        """The first rank on this machine of this worker's data-parallel replica."""
+        parallel = self.parallel_config
+        if (
+            parallel.distributed_executor_backend in ("ray", "external_launcher")
+            or parallel.data_parallel_backend == "ray"
+            or parallel.nnodes_within_dp != 1
+            or parallel.assigned_physical_gpu_ids is not None
+        ):
+            return 0
+        replica = parallel.data_parallel_rank_local
+        if replica is None:
+            replica = parallel.data_parallel_index
+        ranks = parallel.pipeline_parallel_size * parallel.tensor_parallel_size
+        return int(replica * ranks)
+
+    def _runner(self) -> Any:
+        if self.use_v2_model_runner:
+            from vllm.v1.worker.gpu.model_runner import GPUModelRunner as Second
+
+            return Second
+        from vllm.v1.worker.gpu_model_runner import GPUModelRunner as First
+
+        return First
+
+    def _maybe_get_memory_pool_context(self, tag: str) -> AbstractContextManager[Any]:
+        """No pool: vLLM asks for that of the sleep mode on every platform it does not know."""
+        return nullcontext()
