@@ -43,6 +43,8 @@ TORCH_SOURCES := Cargo.toml Cargo.lock $(SHIM_SOURCES) \
   $(call find_sources,$(addprefix adapters/torch/,add_shims.py Cargo.toml pyproject.toml README.md src python))
 LIGHTX2V_SOURCES := $(call find_sources,$(addprefix adapters/lightx2v/,pyproject.toml README.md python))
 
+VLLM_SOURCES := $(call find_sources,$(addprefix adapters/vllm/,pyproject.toml README.md python))
+
 # Python alone: its Rust is linked into flagos.
 TE_SOURCES := $(call find_sources,$(addprefix adapters/te/,pyproject.toml README.md python))
 
@@ -81,7 +83,7 @@ endef
 export require_build_tools
 
 .PHONY: setup
-setup: $(STAMPS)/torch-fl $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl ## virtual environment, dependencies, all wheels built and installed
+setup: $(STAMPS)/torch-fl $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl $(STAMPS)/vllm-flagos ## virtual environment, dependencies, all wheels built and installed
 
 .PHONY: setup-dev
 setup-dev: setup $(STAMPS)/requirements-dev
@@ -114,6 +116,17 @@ FLAGGEMS := $(abspath $(VENV))/flaggems
 $(STAMPS)/flaggems: requirements-flaggems.txt $(STAMPS)/requirements
 	@rm -rf "$(FLAGGEMS)"
 	"$(PY)" -m pip install --quiet --no-deps --target "$(FLAGGEMS)" -r requirements-flaggems.txt
+	@touch "$@"
+
+# Built from its sources without kernels: pip would fetch its wheel for CUDA otherwise. The variable for the version makes
+# it the one that pip asked for; the build's own needs are in a folder beside it.
+VLLM := $(abspath $(VENV))/vllm
+$(STAMPS)/vllm: requirements-vllm.txt requirements-vllm-build.txt $(STAMPS)/requirements
+	@rm -rf "$(VLLM)" "$(VLLM)-build"
+	"$(PY)" -m pip install --quiet --no-deps --target "$(VLLM)-build" -r requirements-vllm-build.txt
+	PYTHONPATH="$(VLLM)-build" VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE="$$(sed -n 's/^vllm==//p' requirements-vllm.txt)" \
+	  "$(PY)" -m pip install --quiet --no-deps --no-build-isolation --no-binary vllm --target "$(VLLM)" -r requirements-vllm.txt
+	@rm -rf "$(VLLM)-build"
 	@touch "$@"
 
 # Never in the environment: it has the same files as `triton`. The tests run it in a Python 3.11, and say if there is none.
@@ -165,6 +178,13 @@ $(DIST)/.lightx2v-fl: $(LIGHTX2V_SOURCES) | $(STAMPS)/requirements
 	@rm -rf adapters/lightx2v/build adapters/lightx2v/python/*.egg-info
 	@touch "$@"
 
+# Python alone, too.
+$(DIST)/.vllm-flagos: $(VLLM_SOURCES) | $(STAMPS)/requirements
+	@rm -f $(DIST)/vllm_flagos-*.whl && mkdir -p $(DIST)
+	"$(PY)" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) adapters/vllm
+	@rm -rf adapters/vllm/build adapters/vllm/python/*.egg-info
+	@touch "$@"
+
 $(STAMPS)/flagos: $(DIST)/.flagos $(STAMPS)/requirements
 	$(call install_wheel,flagos)
 
@@ -177,8 +197,11 @@ $(STAMPS)/te-fl: $(DIST)/.te-fl $(STAMPS)/flagos
 $(STAMPS)/lightx2v-fl: $(DIST)/.lightx2v-fl $(STAMPS)/torch-fl
 	$(call install_wheel,lightx2v_fl)
 
+$(STAMPS)/vllm-flagos: $(DIST)/.vllm-flagos $(STAMPS)/torch-fl
+	$(call install_wheel,vllm_flagos)
+
 .PHONY: wheels
-wheels: $(DIST)/.flagos $(DIST)/.torch-fl $(DIST)/.te-fl $(DIST)/.lightx2v-fl ## build all wheels into dist/
+wheels: $(DIST)/.flagos $(DIST)/.torch-fl $(DIST)/.te-fl $(DIST)/.lightx2v-fl $(DIST)/.vllm-flagos ## build all wheels into dist/
 	@ls -l $(DIST)/*.whl
 
 # ---------------------------------------------------------------------------- for other machines
@@ -246,7 +269,7 @@ demo-ddp: setup ## the same training by two processes under torchrun, compared w
 # ------------------------------------------------------------------------------------------ test
 
 # The parts of CI, the fast ones first. Each can be run alone, and `make test PARTS="test-torch test-te"` runs some.
-PARTS ?= setup-dev lint check-torches test-rust test-python test-torch test-te test-lightx2v test-distributed \
+PARTS ?= setup-dev lint check-torches test-rust test-python test-torch test-te test-lightx2v test-vllm-seam test-distributed \
   test-torchs-distributed test-flaggems test-ascend-triton test-whole conformance-ci test-example-chip test-ascend \
   test-metax
 
@@ -277,7 +300,7 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the core
 # thread's, so two files run at once; ranks that wait for each other have the machine for themselves.
 TWO := -n 2 --dist loadfile
 DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py several_hosts.py)
-PYTHON_TESTS := test-python test-torch test-distributed test-te test-lightx2v test-models test-whole
+PYTHON_TESTS := test-python test-torch test-distributed test-te test-lightx2v test-vllm-seam test-models test-whole
 .PHONY: $(PYTHON_TESTS)
 test-python: ## the wheel flagos: native module, Python API, command line
 test-torch: ## the device in torch, without the collectives
@@ -285,6 +308,7 @@ test-distributed: ## the backend of torch.distributed, with ranks as processes
 test-te: ## the TransformerEngine adapter
 test-lightx2v: ## the LightX2V adapter
 test-models: ## whole models, which test-whole runs too
+test-vllm-seam: ## the vLLM adapter over a double of vLLM's plugin seam
 test-whole: ## tests/: whole models, launches, the fuzzer, the conformance harness, the layout
 test-python: FOLDER := python/tests
 test-torch: FOLDER := adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED))
@@ -292,6 +316,7 @@ test-distributed: FOLDER := $(DISTRIBUTED)
 test-te: FOLDER := adapters/te/tests $(TWO)
 test-lightx2v: FOLDER := adapters/lightx2v/tests $(TWO)
 test-models: FOLDER := tests/models $(TWO)
+test-vllm-seam: FOLDER := adapters/vllm/tests $(TWO)
 test-whole: FOLDER := tests $(TWO) $(addprefix --ignore=tests/,ascend_triton ascend metax simulated_metax)
 $(PYTHON_TESTS): setup-dev
 	"$(PY)" -m pytest $(FOLDER) $(ARGS)
@@ -310,6 +335,11 @@ check-torches: $(foreach minor,$(CHECK_TORCHES),$(call torch_of,$(shell uname -m
 	for minor in $(CHECK_TORCHES); do \
 	  "$(MAKE)" -s -j "$$(nproc)" -f adapters/torch/shim.mk TORCH=target/torches/$$(uname -m)/$$minor/torch OUT=$(NATIVE_SHIMS) check; \
 	done
+# Not a part of CI: vLLM and what it needs are a hundred packages.
+.PHONY: test-vllm
+test-vllm: export VLLM_PATH := $(VLLM)
+test-vllm: setup-dev $(STAMPS)/vllm ## vLLM itself with tiny models on the host vendor, beside transformers on the CPU
+	"$(PY)" -m pytest adapters/vllm/tests $(ARGS)
 
 .PHONY: test-torchs-distributed
 test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, with the backend flagos
@@ -456,11 +486,11 @@ $(CORE_CUDA_TESTS): $(CORE_SOURCES) $(call find_sources,core/tests) | $(STAMPS)/
 # Built here where there is cargo; where there is none, dist/ has to be there.
 .PHONY: gpu-site
 gpu-site: $(if $(shell command -v cargo 2>/dev/null),gpu-kit)
-	@ls $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl te_fl lightx2v_fl)) $(CORE_CUDA_TESTS) $(EXPORTED_CUDA) >/dev/null || { \
+	@ls $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl te_fl lightx2v_fl vllm_flagos)) $(CORE_CUDA_TESTS) $(EXPORTED_CUDA) >/dev/null || { \
 	  echo "there is no cargo here: run 'make gpu-kit' where there is one, and bring $(DIST)/" >&2; exit 1; }
 	@rm -rf "$(GPU_SITE)"
 	"$(GPU_PYTHON)" -m pip install --quiet --no-deps --target "$(GPU_SITE)" \
-	  $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl te_fl lightx2v_fl))
+	  $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl te_fl lightx2v_fl vllm_flagos))
 	@$(GPU_RUN) -c 'import torch; assert torch.flagos.get_device_properties(0).vendor == "cuda"'
 
 GPU_TESTS := gpu-test-core gpu-test-programs gpu-test-adapter gpu-test-conformance

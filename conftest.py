@@ -4,8 +4,8 @@ The device of a test is whatever flagos finds, or the vendor that ``--vendor`` n
 vendor the run fails instead of skipping. A test marked ``needs`` runs where the vendor has every capability it
 names (`CAPABILITIES`); one with the mark of a vendor, which pyproject.toml declares, is about that vendor itself. Tests
 marked ``flaggems`` and ``flaggems_python`` run where FlagGems' operators are registered; ``lightx2v`` where
-LIGHTX2V_PATH names a checkout of LightX2V; ``te`` and ``tefl`` where TE_PATH and TEFL_PATH name
-TransformerEngine and TransformerEngine-FL. The others are skipped with the reason. Everything else runs
+LIGHTX2V_PATH names a checkout of LightX2V; ``vllm`` where VLLM_PATH names a folder with vLLM; ``te`` and ``tefl`` where
+TE_PATH and TEFL_PATH name TransformerEngine and TransformerEngine-FL. The others are skipped with the reason. Everything else runs
 anywhere and can be picked with ``-m anyplatform``.
 """
 
@@ -28,6 +28,8 @@ VENDOR = "FLAGOS_VENDOR"
 FLAGGEMS_MARKS = ("flaggems", "flaggems_python")
 LIGHTX2V_MARK = "lightx2v"
 LIGHTX2V_PATH = "LIGHTX2V_PATH"
+VLLM_MARK = "vllm"
+VLLM_PATH = "VLLM_PATH"
 # Mark → the variable that names checkouts, or folders of installed packages, separated like a PATH.
 TRANSFORMER_ENGINES = {"te": "TE_PATH", "tefl": "TEFL_PATH"}
 DISABLED = "FLAGOS_DISABLE_FLAGGEMS_PY"
@@ -164,6 +166,12 @@ def missing(mark: str, vendor_marks: frozenset[str]) -> str | None:
         for path in paths[:1] if mark == "te" else paths:
             if not os.path.isdir(os.path.join(path, "transformer_engine", "pytorch")):
                 return f"{variable}={path} is no TransformerEngine"
+    if mark == VLLM_MARK:
+        folder = os.environ.get(VLLM_PATH)
+        if not folder:
+            return f"{VLLM_PATH} names no folder with vLLM: make test-vllm"
+        if not os.path.isdir(os.path.join(folder, "vllm", "platforms")):
+            return f"{VLLM_PATH}={folder} has no vLLM"
     if mark == LIGHTX2V_MARK:
         checkout = os.environ.get(LIGHTX2V_PATH)
         if not checkout:
@@ -214,7 +222,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         marks = [
             mark
-            for mark in (*vendor_marks, *FLAGGEMS_MARKS, LIGHTX2V_MARK, *TRANSFORMER_ENGINES)
+            for mark in (
+                *vendor_marks,
+                *FLAGGEMS_MARKS,
+                LIGHTX2V_MARK,
+                VLLM_MARK,
+                *TRANSFORMER_ENGINES,
+            )
             if item.get_closest_marker(mark)
         ]
         needs = [name for mark in item.iter_markers("needs") for name in mark.args]

@@ -26,9 +26,10 @@ def general() -> None:
     from vllm_flagos import activation
 
     if activation.platform_class() == activation.PLATFORM:
-        from vllm_flagos.kernels import declare
+        from vllm_flagos import kernels, torch_view
 
-        declare()
+        kernels.declare()
+        torch_view.restore()
 
 
 def register_operators() -> None:

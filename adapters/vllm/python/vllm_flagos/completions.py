@@ -43,10 +43,7 @@ def install() -> None:
     """
     for module in torch_view.MODULES:
         torch_view.install(_module(module))
-    # vLLM puts a function of its own there when it is imported. The modules with the view do not need it.
-    torch_utils = _module("utils.torch_utils")
-    if torch.cuda.set_stream is torch_utils._patched_set_stream:
-        torch.cuda.set_stream = torch_utils.prev_set_stream
+    torch_view.restore()
     for module, functions in _FUNCTIONS.items():
         for name, operator in functions.items():
             _known(_module(module), name)

@@ -32,6 +32,11 @@ class FlagosPlatform(Platform):  # type: ignore[misc]
     simple_compile_backend = "inductor" if _ON_CUDA else "eager"
 
     @classmethod
+    def get_compile_backend(cls) -> str:
+        """Inductor for models, on the host too, where vLLM's small functions run as they are."""
+        return "inductor"
+
+    @classmethod
     def import_kernels(cls) -> None:
         """Nothing is left to do: `vllm_flagos.kernels` registered them."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +27,26 @@ class Problem:
         return f"{self.option}: {self.reason}; {self.remedy}"
 
 
+_collected: list[Problem] | None = None
+
+
+@contextmanager
+def collected() -> Iterator[list[Problem]]:
+    """Inside, `require` adds to this list instead of raising."""
+    global _collected
+    _collected = []
+    try:
+        yield _collected
+    finally:
+        _collected = None
+
+
 def require(config: Any) -> None:
     """Raises ValueError that lists everything in a `VllmConfig` that flagos does not serve."""
     found = list(problems(config))
-    if found:
+    if _collected is not None:
+        _collected.extend(found)
+    elif found:
         listed = "\n".join(f"  {problem}" for problem in found)
         raise ValueError(f"this configuration does not work on flagos:\n{listed}")
 
@@ -196,16 +213,26 @@ def _visual_attention(config: Any) -> Problem | None:
     )
 
 
+def _attention(config: Any) -> Problem | None:
+    chosen = getattr(config.attention_config, "backend", None)
+    return None if chosen is None else _backend(chosen.name)
+
+
+def _backend(name: str | None) -> Problem | None:
+    if name in (None, "CUSTOM", "TRITON_ATTN", "TRITON_MLA"):
+        return None
+    return Problem(
+        f"--attention-backend {name}",
+        "on flagos attention is the operator vllm::paged_attention, and the plan chooses its kernel",
+        "leave it out; `flagos explain vllm::paged_attention` lists the kernels, and flagos.toml routes it",
+    )
+
+
 def attention(selected: Any, given: Any) -> Problem | None:
     """Why an attention backend that was asked for cannot serve, by vLLM's `AttentionSelectorConfig`."""
-    name = None if selected is None else selected.name
-    if name not in (None, "CUSTOM", "TRITON_ATTN", "TRITON_MLA"):
-        return Problem(
-            f"--attention-backend {name}",
-            "on flagos attention is the operator vllm::paged_attention, and the plan chooses its kernel",
-            "leave it out; `flagos explain vllm::paged_attention` lists the kernels, and "
-            "FLAGOS_OP_vllm__paged_attention or flagos.toml routes it",
-        )
+    wrong = _backend(None if selected is None else selected.name)
+    if wrong is not None:
+        return wrong
     if given.use_sparse:
         return Problem(
             "model", "sparse attention has kernels for CUDA alone", "take another model"
@@ -221,6 +248,7 @@ def attention(selected: Any, given: Any) -> Problem | None:
 
 RULES: tuple[Callable[[Any], Problem | None], ...] = (
     _devices,
+    _attention,
     _ray,
     _microbatches,
     _custom_collectives,
@@ -235,4 +263,4 @@ RULES: tuple[Callable[[Any], Problem | None], ...] = (
     _visual_attention,
 )
 
-__all__ = ["Problem", "QUANTIZATIONS", "RULES", "attention", "problems", "require"]
+__all__ = ["Problem", "QUANTIZATIONS", "RULES", "attention", "collected", "problems", "require"]

@@ -91,3 +91,11 @@ def install(module: ModuleType) -> None:
             f"{module.__name__} has no `torch`: this release of vLLM is not the one that vllm-flagos knows"
         )
     vars(module)["torch"] = view()
+
+
+def restore() -> None:
+    """Takes vLLM's own function out of ``torch.cuda.set_stream``, which its import puts there. Idempotent."""
+    from vllm.utils import torch_utils
+
+    if torch.cuda.set_stream is torch_utils._patched_set_stream:
+        torch.cuda.set_stream = torch_utils.prev_set_stream

@@ -1,0 +1,136 @@
+"""``flagos vllm``: what of a configuration will not work, before a model is loaded."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import Any
+
+from flagos.cli.output import CommandError, add_command, print_json
+from vllm_flagos import activation
+
+_CHECK = """
+Takes the arguments of `vllm serve`, reads the model's configuration (not its weights), and lists what flagos does not
+serve and what vLLM itself refuses. Exits with 1 if there is something. Our own options come before the model.
+
+examples:
+  $ flagos vllm check Qwen/Qwen3-0.6B --tensor-parallel-size 2
+  $ flagos vllm check --json Qwen/Qwen3-30B-A3B --quantization awq
+  --quantization awq: flagos has no kernels for it; write one of fp8, ..., or take weights without quantization
+"""
+
+
+_LONGEST = 400
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, with the command below it."""
+    result = argparse.ArgumentParser(
+        prog="flagos vllm",
+        description="vLLM on flagos: a check of a configuration.",
+        epilog="`flagos vllm check --help` shows examples.",
+    )
+    commands = result.add_subparsers(metavar="<command>", required=True)
+    checking = add_command(
+        commands,
+        "check",
+        check,
+        summary="say what of a configuration of vLLM will not work on flagos",
+        details=_CHECK,
+    )
+    checking.add_argument("model", help="as of `vllm serve`")
+    checking.add_argument(
+        "options", nargs=argparse.REMAINDER, help="any options of `vllm serve`", metavar="..."
+    )
+    return result
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command line. Returns 0 for success, 1 for a failure."""
+    options = parser().parse_args(arguments)
+    return int(options.run(options))
+
+
+def check(options: argparse.Namespace) -> int:
+    """Checks a configuration."""
+    os.environ["VLLM_PLUGINS"] = activation.NAME
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    reason = activation.problem()
+    if reason is not None:
+        raise CommandError(f"flagos cannot serve vLLM: {reason}", None)
+    problems, config = _judge([options.model, *options.options])
+    if options.json:
+        print_json({"problems": problems, "serves": {} if problems else _serves(config)})
+    elif problems:
+        for problem in problems:
+            print("; ".join(filter(None, (f"{problem['option']}: {problem['reason']}", problem["remedy"]))))
+    else:
+        print("OK: this configuration works on flagos")
+        for name, value in _serves(config).items():
+            print(f"  {name:<12} {value}")
+    return 1 if problems else 0
+
+
+def _judge(arguments: list[str]) -> tuple[list[dict[str, str]], Any]:
+    """Everything that is wrong, and the configuration if vLLM makes one of the arguments."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.entrypoints.openai.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    from vllm_flagos import rules
+
+    given = make_arg_parser(FlexibleArgumentParser(prog="flagos vllm check")).parse_args(arguments)
+    given.model = given.model_tag
+    with rules.collected() as ours:
+        try:
+            # What vLLM prints is about the program that it starts.
+            with redirect_stdout(StringIO()):
+                config = AsyncEngineArgs.from_cli_args(given).create_engine_config()
+        except Exception as error:
+            config = None
+            theirs = _message(error)
+        else:
+            theirs = None
+    found = [
+        {"option": p.option, "reason": p.reason, "remedy": p.remedy} for p in dict.fromkeys(ours)
+    ]
+    if theirs is not None:
+        found.append({"option": "vLLM refuses it", "reason": theirs, "remedy": ""})
+    return found, config
+
+
+def _message(error: Exception) -> str:
+    """The words of an error, without what pydantic puts around them."""
+    errors = getattr(error, "errors", None)
+    if callable(errors):
+        text = "; ".join(str(one["msg"]).removeprefix("Value error, ") for one in errors())
+    else:
+        text = f"{type(error).__name__}: {error}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."  # some list every model
+
+
+def _serves(config: Any) -> dict[str, str]:
+    """What will serve this configuration."""
+    import torch
+
+    import flagos
+    from vllm_flagos import register_operators
+
+    register_operators()
+    device, parallel = flagos.devices()[0], config.parallel_config
+    compiled = config.compilation_config
+    return {
+        "devices": f"{parallel.local_world_size} of {torch.accelerator.device_count()}, vendor {device['vendor']}: {device['name']}",
+        "attention": _winner("vllm::paged_attention"),
+        "kernels": _winner("_C::rms_norm"),
+        "runner": f"vLLM's V{2 if config.use_v2_model_runner else 1} model runner",
+        "compilation": f"{compiled.mode.name}, graphs {compiled.cudagraph_mode.name}",
+    }
+
+
+def _winner(op: str) -> str:
+    import flagos
+
+    return f"{op} -> {flagos.explain(op).data['winner']}"

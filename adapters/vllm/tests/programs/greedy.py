@@ -1,0 +1,22 @@
+"""Greedy tokens: ``greedy.py FOLDER OPTIONS``."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import serving
+import tiny
+
+if __name__ == "__main__":
+    import torch
+
+    before = {name: getattr(torch.cuda, name) for name in ("Stream", "Event", "stream", "set_stream")}
+    model = serving.llm(sys.argv[1], **json.loads(sys.argv[2]))
+    found = serving.tokens(model, tiny.prompts())
+    kept = all(getattr(torch.cuda, name) is value for name, value in before.items())
+    runner = "unknown"
+    if hasattr(model.llm_engine, "model_executor"):
+        worker = model.llm_engine.model_executor.driver_worker.worker
+        runner = type(worker.model_runner).__module__
+    serving.report(tokens=found, torch_cuda_kept=kept, runner=runner)

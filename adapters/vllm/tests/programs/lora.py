@@ -1,0 +1,33 @@
+"""LoRA, each adapter alone and mixed in a batch: ``lora.py FOLDER OPTIONS``, the folder with all models."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import serving
+import tiny
+
+if __name__ == "__main__":
+    from vllm import SamplingParams
+    from vllm.lora.request import LoRARequest
+
+    folder = sys.argv[1]
+    model = serving.llm(
+        f"{folder}/dense",
+        enable_lora=True,
+        max_loras=2,
+        max_lora_rank=8,
+        **json.loads(sys.argv[2]),
+    )
+    adapters = [None, *(LoRARequest(f"a{n}", n, f"{folder}/adapter{n}") for n in (1, 2))]
+    alone = [serving.tokens(model, tiny.prompts(), lora_request=one) for one in adapters]
+    prompts = [p for p in tiny.prompts() for _ in adapters]
+    outputs = model.generate(
+        [{"prompt_token_ids": p} for p in prompts],
+        SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True, detokenize=False),
+        lora_request=[adapters[n % 3] for n in range(len(prompts))],
+        use_tqdm=False,
+    )
+    found = [list(output.outputs[0].token_ids) for output in outputs]
+    serving.report(alone=alone, mixed=[found[n::3] for n in range(3)])

@@ -1,0 +1,240 @@
+"""vLLM 0.26.0 itself on the host vendor, with tiny models of random weights, beside transformers on the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.torch.tests.launch import free_port
+from adapters.vllm.tests.conftest import environment
+
+pytestmark = pytest.mark.vllm
+
+Report = Callable[..., dict[str, Any]]
+FIRST = "vllm.v1.worker.gpu_model_runner"
+SECOND = "vllm.v1.worker.gpu.model_runner"
+EVERY_STEP = {
+    "vllm::paged_attention",
+    "vllm::reshape_and_cache",
+    "vllm::slot_mapping",
+    "_C::rms_norm",
+    "_C::fused_add_rms_norm",
+    "_C::rotary_embedding",
+}
+
+
+def test_a_dense_model(report: Report, models: Path, expected: dict[str, Any]) -> None:
+    found = report("greedy.py", models / "dense", {})
+    assert found["tokens"] == expected["dense"]
+    assert found["calls"].keys() == EVERY_STEP | {"_C::silu_and_mul"}
+    assert found["runner"] == FIRST and found["torch_cuda_kept"]
+
+
+def test_the_comparison_notices_another_model(
+    report: Report, models: Path, expected: dict[str, Any]
+) -> None:
+    assert expected["dense"] != expected["adapter1"] != expected["adapter2"]
+
+
+def test_experts(report: Report, models: Path, expected: dict[str, Any]) -> None:
+    found = report("greedy.py", models / "experts", {})
+    assert found["tokens"] == expected["experts"]
+    assert found["calls"].keys() == EVERY_STEP | {"vllm::fused_experts", "_moe_C::topk_softmax"}
+
+
+@pytest.mark.parametrize("strict", ["0", "1"])
+def test_a_program_that_is_strict(
+    report: Report, models: Path, expected: dict[str, Any], strict: str
+) -> None:
+    found = report("greedy.py", models / "dense", {}, FLAGOS_STRICT=strict)
+    assert found["tokens"] == expected["dense"]
+
+
+def test_memory_is_measured(report: Report, models: Path, expected: dict[str, Any]) -> None:
+    options = {"kv_cache_memory_bytes": None, "gpu_memory_utilization": 0.05}
+    found = report("greedy.py", models / "dense", options)
+    assert found["tokens"] == expected["dense"]
+
+
+@pytest.mark.parametrize("name", ["dense", "experts"])
+def test_the_engine_in_a_process_of_its_own(
+    report: Report, models: Path, expected: dict[str, Any], name: str
+) -> None:
+    found = report("greedy.py", models / name, {}, VLLM_ENABLE_V1_MULTIPROCESSING="1")
+    assert found["tokens"] == expected[name]
+    assert found["calls"] == {} and found["torch_cuda_kept"]
+
+
+@pytest.mark.parametrize("name", ["dense", "experts"])
+def test_two_ranks(report: Report, models: Path, expected: dict[str, Any], name: str) -> None:
+    found = report(
+        "greedy.py",
+        models / name,
+        {"tensor_parallel_size": 2},
+        VLLM_ENABLE_V1_MULTIPROCESSING="1",
+        FLAGOS_HOST_DEVICES="2",
+    )
+    assert found["tokens"] == expected[name]
+
+
+def test_compiled(report: Report, models: Path, expected: dict[str, Any]) -> None:
+    found = report("greedy.py", models / "dense", {"enforce_eager": False})
+    assert found["tokens"] == expected["dense"]
+    # Inductor fuses what the operators of the plan compute otherwise; attention stays one of them.
+    assert "_C::rms_norm" not in found["calls"] and "vllm::paged_attention" in found["calls"]
+
+
+def test_sampling_and_the_cache(report: Report, models: Path) -> None:
+    assert len(report("features.py", models / "dense")["done"]) == 23
+
+
+def test_grammars(report: Report, models: Path) -> None:
+    assert report("grammar.py", models / "dense")["found"].keys() == {"yes", "n"}
+
+
+@pytest.mark.parametrize("options", [{}, {"enforce_eager": False}], ids=["eager", "compiled"])
+def test_adapters_alone_and_mixed(
+    report: Report, models: Path, expected: dict[str, Any], options: dict[str, Any]
+) -> None:
+    found = report("lora.py", models, options)
+    names = ("dense", "adapter1", "adapter2")
+    assert found["alone"] == [expected[name] for name in names]
+    assert found["mixed"] == found["alone"]
+    assert {"vllm::lora_shrink", "vllm::lora_expand"} <= found["calls"].keys()
+
+
+def test_speculation(report: Report, models: Path, expected: dict[str, Any]) -> None:
+    found = report("speculation.py", models / "dense")
+    assert found["tokens"] == expected["dense"]
+    assert found["random"] == found["again"]
+    calls = {"vllm::reject_greedily", "vllm::reject_randomly", "vllm::recover_tokens"}
+    assert calls <= found["calls"].keys()
+
+
+def test_embeddings(report: Report, models: Path, expected: dict[str, Any]) -> None:
+    found = report("pooling.py", models / "dense")["embeddings"]
+    pairs = zip(found, expected["embeddings"], strict=True)
+    assert max(abs(a - b) for ours, theirs in pairs for a, b in zip(ours, theirs, strict=True)) < 1e-5
+
+
+def test_eight_bits(report: Report, models: Path) -> None:
+    exact, half, weights, cache = (
+        report("scores.py", models / "dense", options)
+        for options in (
+            {},
+            {"dtype": "bfloat16"},
+            {"dtype": "bfloat16", "quantization": "fp8"},
+            {"dtype": "bfloat16", "kv_cache_dtype": "fp8"},
+        )
+    )
+
+    def distance(found: dict[str, Any]) -> float:
+        pairs = list(zip(found["scores"], exact["scores"], strict=True))
+        return sum(abs(a - b) for a, b in pairs) / len(pairs)
+
+    # Measured: 0.024, 0.236 and 0.106 nats a token. Another model's tokens are several nats away.
+    assert 0 < distance(half) < 0.05 < distance(cache) < 0.2 and distance(weights) < 0.4
+    assert "_C::dynamic_scaled_fp8_quant" in weights["calls"]
+
+
+def test_vllms_triton_kernels(report: Report, models: Path, expected: dict[str, Any]) -> None:
+    found = report(
+        "interpreted.py", models / "dense", TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES=""
+    )
+    assert found["tokens"] == [tokens[:4] for tokens in expected["dense"][1:4]]
+    assert found["winner"] == "triton.paged_attention" and found["runner"] == SECOND
+
+
+def test_a_server(models: Path, expected: dict[str, Any], tmp_path: Path) -> None:
+    port = free_port()
+    command = "-m vllm.entrypoints.cli.main serve --host 127.0.0.1 --dtype float32 --enforce-eager"
+    options = f"--port {port} --max-model-len 256 --kv-cache-memory-bytes 67108864"
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(
+            [sys.executable, *command.split(), *options.split(), str(models / "dense")],
+            env=environment(os.environ["VLLM_PATH"], VLLM_CACHE_ROOT=str(tmp_path)),
+            stdout=log,
+            stderr=log,
+        )
+    prompt = [9, 8, 7, 6]
+    try:
+        _wait(f"http://127.0.0.1:{port}/health", server, tmp_path / "log")
+        body = {
+            "model": str(models / "dense"),
+            "prompt": prompt,
+            "max_tokens": 8,
+            "temperature": 0,
+            "return_token_ids": True,
+        }
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/v1/completions",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            found = json.load(answer)["choices"][0]["token_ids"]
+    finally:
+        server.terminate()
+        server.wait(timeout=60)
+    import tiny
+
+    assert found == tiny.greedy(tiny.dense(), [prompt], new=8)[0]
+
+
+def _wait(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    """Returns when the server answers; fails if it ends before, or after three minutes."""
+    for _ in range(360):
+        if server.poll() is not None:
+            break
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.5)
+    pytest.fail(log.read_text()[-5000:])
+
+
+REFUSED = {
+    "sleep": ({"enable_sleep_mode": True}, "[Ss]leep mode"),
+    "quantization": ({"quantization": "awq"}, "awq"),
+    "attention": ({"attention_backend": "FLASH_ATTN"}, "vllm::paged_attention"),
+    "cache": ({"kv_cache_dtype": "int8_per_token_head"}, "--kv-cache-dtype int8_per_token_head"),
+    "ranks": ({"tensor_parallel_size": 4}, "4 ranks need 4 flagos devices, and there are 2"),
+    "draft model": (
+        {"speculative_config": {"method": "ngram_gpu", "num_speculative_tokens": 2}},
+        "--speculative-config method=ngram_gpu",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "named"), REFUSED.values(), ids=REFUSED)
+def test_what_is_not_served_is_an_error_that_names_it(
+    models: Path, options: dict[str, Any], named: str
+) -> None:
+    from adapters.vllm.tests.conftest import PROGRAMS
+
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / "greedy.py"), str(models / "dense"), json.dumps(options)],
+        env=environment(os.environ["VLLM_PATH"]),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode != 0 and re.search(named, done.stderr), done.stderr[-3000:]
+
+
+def test_the_double_of_the_seam_is_true() -> None:
+    """What `seam/` has of vLLM is there in vLLM, with the same lines where vLLM decides about plugins."""
+    from adapters.vllm.tests import seam_facts
+
+    assert seam_facts.differences(Path(os.environ["VLLM_PATH"])) == []
