@@ -1,0 +1,134 @@
+"""What flagos refuses of a configuration, and what it says."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vllm_flagos import rules
+
+pytestmark = pytest.mark.host
+
+
+def config(**changes: Any) -> Any:
+    """A configuration that works, with changes as ``part__field``."""
+    parts: dict[str, dict[str, Any]] = {
+        "parallel_config": {
+            "distributed_executor_backend": None,
+            "nnodes": 1,
+            "local_world_size": 1,
+            "tensor_parallel_size": 1,
+            "enable_expert_parallel": False,
+            "all2all_backend": None,
+            "enable_dbo": False,
+        },
+        "model_config": {
+            "quantization": None,
+            "is_hybrid": False,
+            "use_mla": False,
+            "enable_sleep_mode": False,
+            "architectures": ["Some"],
+            "multimodal_config": None,
+        },
+        "cache_config": {"cache_dtype": "auto", "kv_offloading_size": None},
+        "attention_config": {"backend": None},
+    }
+    whole: dict[str, Any] = {"speculative_config": None, "kv_transfer_config": None}
+    for name, value in changes.items():
+        part, _, field = name.partition("__")
+        if field:
+            parts[part][field] = value
+        else:
+            whole[part] = value
+    return SimpleNamespace(**{n: SimpleNamespace(**p) for n, p in parts.items()}, **whole)
+
+
+def named(name: str) -> Any:
+    return SimpleNamespace(name=name)
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "ranks": (
+        {"parallel_config__local_world_size": 9, "parallel_config__tensor_parallel_size": 9},
+        "--tensor-parallel-size: 9 ranks need 9 flagos devices, and there are 2; write at most 2",
+    ),
+    "ray": ({"parallel_config__distributed_executor_backend": "ray"}, "Ray does not know flagos"),
+    "microbatches": ({"parallel_config__enable_dbo": True}, "--enable-dbo: overlapped"),
+    "all to all": (
+        {
+            "parallel_config__enable_expert_parallel": True,
+            "parallel_config__all2all_backend": "deepep_low_latency",
+        },
+        "--all2all-backend deepep_low_latency: these collectives are libraries for CUDA",
+    ),
+    "quantization": (
+        {"model_config__quantization": "gptq_marlin"},
+        "--quantization gptq_marlin: flagos has no kernels for it; write one of fp8,",
+    ),
+    "cache": ({"cache_config__cache_dtype": "nvfp4"}, "--kv-cache-dtype nvfp4"),
+    "draft model": (
+        {"speculative_config": SimpleNamespace(method="eagle")},
+        "method=eagle: its kernels are Triton's:",
+    ),
+    "hybrid": ({"model_config__is_hybrid": True}, "Some has layers with kernels of Triton"),
+    "latent": ({"model_config__use_mla": True}, "Some has multi-head latent attention"),
+    "sleep": ({"model_config__enable_sleep_mode": True}, "--enable-sleep-mode: it needs vLLM's own"),
+    "transfer": (
+        {"kv_transfer_config": SimpleNamespace(kv_connector="NixlConnector")},
+        "--kv-transfer-config: NixlConnector has not been tried",
+    ),
+    "offloading": ({"cache_config__kv_offloading_size": 4}, "--kv-offloading-size"),
+    "attention": (
+        {"attention_config__backend": named("FLASHINFER")},
+        "--attention-backend FLASHINFER: on flagos attention is the operator vllm::paged_attention",
+    ),
+    "images": (
+        {
+            "model_config__multimodal_config": SimpleNamespace(
+                mm_encoder_attn_backend=named("FLASH_ATTN")
+            )
+        },
+        "--mm-encoder-attn-backend FLASH_ATTN",
+    ),
+}
+
+
+def test_every_rule_is_tried() -> None:
+    assert len(WRONG) == len(rules.RULES)
+
+
+@pytest.mark.parametrize(("changes", "words"), WRONG.values(), ids=WRONG)
+def test_what_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError) as refusal:
+        rules.require(config(**changes))
+    assert words in str(refusal.value)
+    assert str(refusal.value).count("\n") == 1  # nothing else is wrong
+
+
+RIGHT: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "two ranks": {"parallel_config__local_world_size": 2},
+    "fp8": {"model_config__quantization": "fp8", "cache_config__cache_dtype": "fp8"},
+    "n-grams": {"speculative_config": SimpleNamespace(method="ngram")},
+    "attention": {"attention_config__backend": named("TRITON_ATTN")},
+    "no model": {"model_config": None},
+}
+
+
+@pytest.mark.parametrize("changes", RIGHT.values(), ids=RIGHT)
+def test_what_is_served(changes: dict[str, Any]) -> None:
+    given = config(**{n: v for n, v in changes.items() if n != "model_config"})
+    if "model_config" in changes:
+        given.model_config = None
+    rules.require(given)
+
+
+def test_everything_wrong_is_listed_at_once() -> None:
+    given = config(model_config__quantization="awq", cache_config__cache_dtype="nvfp4")
+    with pytest.raises(ValueError, match=r"(?s)--quantization awq.*\n.*--kv-cache-dtype nvfp4"):
+        rules.require(given)
+    with rules.collected() as found:
+        rules.require(given)
+    assert [problem.option for problem in found] == ["--quantization awq", "--kv-cache-dtype nvfp4"]

@@ -1,0 +1,164 @@
+"""How the platform gets into vLLM, and what happens to everybody else in it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+WHICH = """
+from vllm.platforms import current_platform
+print(type(current_platform).__name__)
+"""
+
+
+def which(run: subprocess.CompletedProcess[str]) -> str:
+    return run.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("group", "value"),
+    [
+        ("vllm.platform_plugins", "vllm_flagos:platform"),
+        ("vllm.general_plugins", "vllm_flagos:general"),
+    ],
+)
+def test_the_distribution_has_its_entry_points(group: str, value: str) -> None:
+    assert [e.value for e in entry_points(group=group) if e.name == "flagos"] == [value]
+
+
+def test_importing_the_package_imports_neither(run_python: Run) -> None:
+    script = "import sys, vllm_flagos; assert not {'torch', 'vllm'} & sys.modules.keys()"
+    run_python(script)
+
+
+CHOICES = {
+    "asked for": ({"VLLM_PLUGINS": "flagos"}, "FlagosPlatform"),
+    "asked for beside another": ({"VLLM_PLUGINS": "flagos", "SEAM_CUDA": "1"}, "FlagosPlatform"),
+    "no other platform": ({"VLLM_PLUGINS": None}, "FlagosPlatform"),
+    "another platform": ({"VLLM_PLUGINS": None, "SEAM_CUDA": "1"}, "Cuda"),
+    "another plugin is asked for": ({"VLLM_PLUGINS": "other", "SEAM_CUDA": "1"}, "Cuda"),
+    "no plugin": ({"VLLM_PLUGINS": ""}, "Unspecified"),
+}
+
+
+@pytest.mark.parametrize(("variables", "chosen"), CHOICES.values(), ids=CHOICES)
+def test_the_platform_that_serves(
+    run_python: Run, variables: dict[str, str | None], chosen: str
+) -> None:
+    assert which(run_python(WHICH, **variables)) == chosen
+
+
+def test_nothing_is_done_where_another_platform_serves(run_python: Run) -> None:
+    script = """
+import sys, torch
+from vllm.platforms import current_platform, load_general_plugins
+load_general_plugins()
+import vllm.utils.torch_utils as torch_utils
+assert torch.cuda.set_stream is torch_utils._patched_set_stream  # as vLLM wants it
+assert type(current_platform).__name__ == "Cuda"
+assert not hasattr(torch.ops._C, "rms_norm") and not hasattr(torch.ops._moe_C, "topk_softmax")
+ours = {n for n in sys.modules if n.startswith("vllm_flagos")}
+assert ours <= {"vllm_flagos", "vllm_flagos._version", "vllm_flagos.activation"}, ours
+"""
+    run_python(script, VLLM_PLUGINS=None, SEAM_CUDA="1")
+
+
+def test_torch_cuda_stays_as_it_was(run_python: Run) -> None:
+    script = """
+import torch
+before = dict(vars(torch.cuda))
+from vllm.platforms import current_platform, load_general_plugins
+import vllm.utils.torch_utils
+assert torch.cuda.set_stream is not before["set_stream"]
+load_general_plugins()
+changed = [n for n, v in before.items() if vars(torch.cuda)[n] is not v]
+assert changed == [], changed
+assert torch.ops._C.rms_norm
+"""
+    run_python(script)
+
+
+def other(folder: Path, body: str) -> Path:
+    """Another package with a platform, as if it were installed."""
+    (folder / "other_platform.py").write_text(body)
+    info = folder / "other_platform-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-platform\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[vllm.platform_plugins]\nother = other_platform:ask\n")
+    return folder
+
+
+def test_another_plugin_goes_first_unless_flagos_is_asked_for(
+    run_python: Run, tmp_path: Path
+) -> None:
+    path = other(tmp_path, "def ask(): return 'vllm.platforms.interface.Cuda'\n")
+    assert which(run_python(WHICH, path=path, VLLM_PLUGINS=None)) == "Cuda"
+    assert which(run_python(WHICH, path=path, VLLM_PLUGINS="flagos")) == "FlagosPlatform"
+
+
+def test_a_broken_plugin_beside_ours(run_python: Run, tmp_path: Path) -> None:
+    path = other(tmp_path, "def ask(): raise OSError('no such chip')\n")
+    assert which(run_python(WHICH, path=path, VLLM_PLUGINS=None)) == "FlagosPlatform"
+
+
+def version(folder: Path, name: str, number: str) -> Path:
+    """A distribution of another version in front of the installed one."""
+    info = folder / f"{name}-{number}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+    return folder
+
+
+REFUSALS = {
+    "vLLM too new": (("vllm", "0.33.0"), {}, "vLLM 0.33.0 is installed, and this vllm-flagos knows"),
+    "vLLM too old": (("vllm", "0.25.1"), {}, "knows vLLM 0.26.* on torch 2.11.*: pip install"),
+    "another torch": (("torch", "2.13.0"), {}, "vLLM 0.26.0 needs torch 2.11, and torch 2.13.0"),
+    "no device": (None, {"FLAGOS_VENDOR": "nothere"}, "flagos cannot serve vLLM:"),
+}
+
+
+@pytest.mark.parametrize("cuda", [None, "1"], ids=["alone", "beside cuda"])
+@pytest.mark.parametrize(("installed", "variables", "words"), REFUSALS.values(), ids=REFUSALS)
+def test_a_failure_is_loud(
+    run_python: Run,
+    tmp_path: Path,
+    installed: tuple[str, str] | None,
+    variables: dict[str, str],
+    words: str,
+    cuda: str | None,
+) -> None:
+    """vLLM swallows what a plugin raises, so the class that it is given raises."""
+    path = version(tmp_path, *installed) if installed else None
+    run = run_python(WHICH, path=path, fails=True, SEAM_CUDA=cuda, **variables)
+    assert words in run.stderr and "RuntimeError" in run.stderr
+    assert "Cuda" not in run.stdout
+
+
+def test_a_failure_is_no_concern_of_another_platform(run_python: Run, tmp_path: Path) -> None:
+    path = version(tmp_path, "vllm", "0.33.0")
+    assert which(run_python(WHICH, path=path, VLLM_PLUGINS=None, SEAM_CUDA="1")) == "Cuda"
+
+
+def test_the_platform_is_asked_in_every_process_and_twice(run_python: Run) -> None:
+    script = "from vllm_flagos import platform, general\nassert platform() == platform()\ngeneral(); general()\n"
+    run_python(script + WHICH)
+
+
+def test_what_the_platform_says(run_python: Run) -> None:
+    script = """
+import torch
+from vllm.platforms import current_platform as p
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
+assert p.is_out_of_tree() and torch.device(f"{p.device_name}:0") == torch.device("flagos", 0)
+assert p.get_device_total_memory() == torch.flagos.get_device_properties(0).total_memory
+assert p.current_stream() == torch.flagos.current_stream()  # through torch.flagos
+assert p.get_device_capability() is None and p.supports_fp8() and not p.support_static_graph_mode()
+assert AttentionBackendEnum.CUSTOM.get_path() == "vllm_flagos.attention.FlagosAttention"
+"""
+    run_python(script, FLAGOS_VENDOR="host")

@@ -1,0 +1,386 @@
+"""vLLM on flagos beside vLLM's own CUDA platform: speed, memory, and whether both compute the same bits.
+
+    VLLM_PATH=<folder> python -m tests.gpu.vllm [--models A,B] [--sides A,B] [--attention TRITON_ATTN|FLASH_ATTN]
+        [--modes eager,graphs] [--ranks N] [--seconds S] [--json FILE] [--small] [--check]
+
+The folder has vLLM 0.26.0 with what it needs, as `make test-vllm` installs it; for the sides on CUDA also the libraries of
+vLLM's own wheel, put into its folder vllm/: _C_stable_libtorch.abi3.so, _moe_C_stable_libtorch.abi3.so, and
+vllm_flash_attn/_vllm_fa3_C.abi3.so for FLASH_ATTN. `--check` says what is missing. Models have the shapes of their names
+and dummy weights, so that nothing is loaded. Each side is a process of its own, one after the other:
+
+    cuda       vLLM's own platform, vllm-flagos not loaded (VLLM_PLUGINS is empty)
+    beside     the same with vllm-flagos installed and not asked for: it must be no different
+    flagos     VLLM_PLUGINS=flagos, vLLM's own kernels (vllm_c)
+    reference  VLLM_PLUGINS=flagos, references in the place of vLLM's kernels
+    flaggems   VLLM_PLUGINS=flagos with FLAGOS_FLAGGEMS=verified, where FlagGems is installed
+
+A side measures its start (s), the blocks of the KV cache, throughput (requests of 1024 tokens, 128 new ones; tokens/s),
+the time of a decoding step at batch 1, 8 and 64 (ms: what 128 more tokens take, divided by 128), and the time to the first
+token of a prompt of 1024 (ms, one request, without a server). All but the start are medians of `--rounds`.
+
+Greedy tokens and their logprobs are compared with the first side's. Exits with 1 if a side on CUDA's kernels differs in a
+bit, or if one failed. Past --seconds no other side is begun. On a machine without a chip `--small` runs tiny models on the
+host vendor, the sides flagos and reference alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+_QWEN3 = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "head_dim": 128,
+    "num_key_value_heads": 8,
+    "vocab_size": 151936,
+    "max_position_embeddings": 40960,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000.0,
+    "hidden_act": "silu",
+    "torch_dtype": "bfloat16",
+    "tie_word_embeddings": False,
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "0.6B": {
+        **_QWEN3,
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "tie_word_embeddings": True,
+    },
+    "8B": {
+        **_QWEN3,
+        "hidden_size": 4096,
+        "intermediate_size": 12288,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+    },
+    "30B-A3B": {
+        **_QWEN3,
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "moe_intermediate_size": 768,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+    },
+}
+_TINY = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 32, "num_key_value_heads": 2}
+SMALL = {
+    "0.6B": {**MODELS["0.6B"], **_TINY, "vocab_size": 512, "intermediate_size": 256},
+    "30B-A3B": {
+        **MODELS["30B-A3B"],
+        **_TINY,
+        "vocab_size": 512,
+        "moe_intermediate_size": 64,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+    },
+}
+# Side → (VLLM_PLUGINS, other variables, whether its kernels are those of `cuda`).
+SIDES: dict[str, tuple[str | None, dict[str, str], bool]] = {
+    "cuda": ("", {}, True),
+    "beside": (None, {}, True),
+    "flagos": ("flagos", {}, True),
+    "reference": ("flagos", {}, False),
+    "flaggems": ("flagos", {"FLAGOS_FLAGGEMS": "verified"}, False),
+}
+ATTENTION = {"TRITON_ATTN": "triton", "FLASH_ATTN": "flash_attention_3"}
+BATCHES = (1, 8, 64)
+LIBRARIES = (
+    "_C_stable_libtorch.abi3.so",
+    "_moe_C_stable_libtorch.abi3.so",
+    "vllm_flash_attn/_vllm_fa3_C.abi3.so",
+)
+
+
+@dataclass(frozen=True)
+class Work:
+    """How much is measured."""
+
+    prompt: int = 1024
+    new: int = 128
+    requests: int = 256
+    compared: int = 32
+
+
+TINY_WORK = Work(prompt=32, new=8, requests=4, compared=4)
+
+
+# ------------------------------------------------------------------------------------------- one side
+
+
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """Measures one side in this process."""
+    begun = time.perf_counter()
+    work = Work(**job["work"])
+    from vllm import LLM, SamplingParams
+
+    options = dict(job["options"])
+    if job["plugins"] == "flagos":
+        options.pop("attention_backend", None)
+        _route(job)
+    llm = LLM(**options)
+    start = time.perf_counter() - begun
+    vocabulary = json.loads((Path(options["model"]) / "config.json").read_text())["vocab_size"]
+
+    def prompts(count: int, length: int) -> list[dict[str, list[int]]]:
+        """Different ones each time, so that no prefix is in the cache."""
+        return [
+            {"prompt_token_ids": [hash((count, i, j)) % vocabulary for j in range(length)]}
+            for i in range(count)
+        ]
+
+    def seconds(count: int, length: int, new: int) -> float:
+        given = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True, detokenize=False)
+        begun = time.perf_counter()
+        llm.generate(prompts(count, length), given, use_tqdm=False)
+        return time.perf_counter() - begun
+
+    def typical(one: Callable[[], float]) -> float:
+        one()
+        return median(one() for _ in range(job["rounds"]))
+
+    def step(batch: int) -> float:
+        return typical(lambda: seconds(batch, 32, work.new + 1) - seconds(batch, 32, 1)) / work.new
+
+    found: dict[str, Any] = {
+        "start_s": start,
+        "blocks": llm.llm_engine.vllm_config.cache_config.num_gpu_blocks,
+        "throughput": work.requests
+        * work.new
+        / typical(lambda: seconds(work.requests, work.prompt, work.new)),
+        "decode_ms": {str(batch): 1e3 * step(batch) for batch in BATCHES},
+        "ttft_ms": 1e3 * typical(lambda: seconds(1, work.prompt, 1)),
+    }
+    shown = SamplingParams(
+        temperature=0.0, max_tokens=work.compared, ignore_eos=True, logprobs=1, detokenize=False
+    )
+    outputs = llm.generate(prompts(8, 64), shown, use_tqdm=False)
+    found["tokens"] = [list(o.outputs[0].token_ids) for o in outputs]
+    found["logprobs"] = [
+        [row[token].logprob.hex() for row, token in zip(o.outputs[0].logprobs, o.outputs[0].token_ids, strict=True)]
+        for o in outputs
+    ]  # fmt: skip
+    if job["plugins"] == "flagos":
+        import flagos
+
+        counted = flagos.counters()
+        found["fallbacks"] = {op: n["fallbacks"] for op, n in counted.items() if n["fallbacks"]}
+        found["served"] = {
+            op: flagos.explain(op).data["winner"] for op in counted if not op.startswith("aten::")
+        }
+    return found
+
+
+def _route(job: dict[str, Any]) -> None:
+    import flagos
+    from vllm_flagos import register_operators
+    from vllm_flagos.kernels.table import KERNELS
+
+    register_operators()
+    if job["attention"] is not None:
+        backend = ATTENTION[job["attention"]]
+        flagos.set_route("vllm::paged_attention", f"impl:{backend}.paged_attention")
+    if job["side"] == "reference":
+        for kernel in KERNELS:
+            if kernel.reference is not None:
+                flagos.set_route(kernel.qualified, "reference")
+
+
+# ------------------------------------------------------------------------------------------ all sides
+
+
+def missing(arguments: argparse.Namespace) -> str | None:
+    """Why nothing can be measured, and what to do; None if it can."""
+    folder = os.environ.get("VLLM_PATH", "")
+    if not (Path(folder) / "vllm" / "platforms").is_dir():
+        return f"VLLM_PATH={folder} has no vLLM: make test-vllm installs one into .venv/vllm"
+    wanted = LIBRARIES if arguments.attention == "FLASH_ATTN" else LIBRARIES[:2]
+    absent = [name for name in wanted if not (Path(folder) / "vllm" / name).is_file()]
+    if absent and not arguments.small:
+        return f"{folder}/vllm lacks {', '.join(absent)} of vLLM's own wheel for CUDA"
+    return None
+
+
+def run_side(job: dict[str, Any], timeout: float) -> dict[str, Any]:
+    """One side's findings, or its failure."""
+    plugins, variables, _ = SIDES[job["side"]]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(
+            [os.environ["VLLM_PATH"], str(Path.cwd()), os.environ.get("PYTHONPATH", "")]
+        ),
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_HOST_IP": "127.0.0.1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "PYTHONHASHSEED": "0",
+        **variables,
+    }
+    environment.pop("VLLM_PLUGINS", None)
+    if plugins is not None:
+        environment["VLLM_PLUGINS"] = plugins
+    command = [sys.executable, "-m", "tests.gpu.vllm", "--one", json.dumps({**job, "plugins": plugins})]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=timeout
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": f"no answer within {timeout:.0f} s"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    if done.returncode != 0 or not lines:
+        return {"failed": (done.stderr or done.stdout)[-3000:]}
+    found: dict[str, Any] = json.loads(lines[-1].removeprefix("FOUND "))
+    return found
+
+
+def show(name: str, found: dict[str, Any], first: dict[str, Any]) -> None:
+    """Prints a line for one side."""
+    if "failed" in found:
+        print(f"{name:<34} FAILED: {found['failed'].strip().splitlines()[-1]}", flush=True)
+        return
+
+    def ratio(value: float, base: float) -> str:
+        return f"{value:9.2f} ({value / base:5.3f})"
+
+    steps = " ".join(ratio(found["decode_ms"][str(b)], first["decode_ms"][str(b)]) for b in BATCHES)
+    print(
+        f"{name:<34} start {found['start_s']:6.1f} s  blocks {found['blocks']:7}  tokens/s "
+        f"{ratio(found['throughput'], first['throughput'])}  decode ms at {'/'.join(map(str, BATCHES))} {steps}  "
+        f"TTFT ms {ratio(found['ttft_ms'], first['ttft_ms'])}  {found['same']}",
+        flush=True,
+    )
+
+
+def compared(found: dict[str, Any], first: dict[str, Any]) -> str:
+    """How a side's tokens and logprobs agree with those of the first."""
+    if found["tokens"] == first["tokens"] and found["logprobs"] == first["logprobs"]:
+        return "same bits"
+    equal = sum(a == b for a, b in zip(found["tokens"], first["tokens"], strict=True))
+    apart = max(
+        abs(float.fromhex(a) - float.fromhex(b))
+        for ours, theirs in zip(found["logprobs"], first["logprobs"], strict=True)
+        for a, b in zip(ours[:1], theirs[:1], strict=True)
+    )
+    return f"{equal} of {len(first['tokens'])} token sequences equal, first logprobs within {apart:.2g}"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    assert __doc__ is not None
+    result = argparse.ArgumentParser(
+        prog="python -m tests.gpu.vllm",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    result.add_argument("--models", help="of " + ", ".join(MODELS))
+    result.add_argument("--sides", help="of " + ", ".join(SIDES))
+    result.add_argument("--attention", choices=ATTENTION, default="TRITON_ATTN")
+    result.add_argument("--modes", default="eager,graphs", help="eager, graphs")
+    result.add_argument("--ranks", type=int, default=1, help="devices that share each model")
+    result.add_argument("--rounds", type=int, default=3)
+    result.add_argument("--seconds", type=float, default=540.0)
+    result.add_argument("--json", type=Path)
+    result.add_argument("--small", action="store_true")
+    result.add_argument("--check", action="store_true", help="say what is missing, and end")
+    result.add_argument("--one", help=argparse.SUPPRESS)
+    return result
+
+
+def main(given: list[str] | None = None) -> int:
+    """Measures. Returns the exit status."""
+    arguments = parser().parse_args(given)
+    if arguments.one:
+        print("FOUND " + json.dumps(measure(json.loads(arguments.one))))
+        return 0
+    reason = missing(arguments)
+    if reason is not None or arguments.check:
+        print(reason or "nothing is missing")
+        return int(reason is not None)
+    shapes = SMALL if arguments.small else MODELS
+    models = arguments.models.split(",") if arguments.models else list(shapes)
+    sides = (
+        arguments.sides or ("flagos,reference" if arguments.small else "cuda,beside,flagos")
+    ).split(",")
+    for name, known in (*((m, shapes) for m in models), *((s, SIDES) for s in sides)):
+        if name not in known:
+            print(f"{name} is unknown; write one of {', '.join(known)}", file=sys.stderr)
+            return 2
+    modes = ["eager"] if arguments.small else arguments.modes.split(",")
+    end = time.monotonic() + arguments.seconds
+    results: dict[str, Any] = {}
+    failed = False
+    with tempfile.TemporaryDirectory() as folder:
+        for model in models:
+            place = Path(folder) / model
+            place.mkdir()
+            (place / "config.json").write_text(json.dumps(shapes[model]))
+            for mode in modes:
+                first: dict[str, Any] | None = None
+                for side in sides:
+                    left = end - time.monotonic()
+                    if left < 30:
+                        print(f"no time is left for {model} {mode} {side}", flush=True)
+                        continue
+                    found = run_side(job(arguments, str(place), mode, side), left)
+                    name = f"{model} {mode} {side}"
+                    results[name] = found
+                    if "failed" in found:
+                        failed = True
+                    else:
+                        first = first or found
+                        found["same"] = compared(found, first)
+                        failed |= SIDES[side][2] and found["same"] != "same bits"
+                    show(name, found, first or found)
+                    if arguments.json:
+                        arguments.json.write_text(json.dumps(results, indent=1))
+    return int(failed)
+
+
+def job(arguments: argparse.Namespace, model: str, mode: str, side: str) -> dict[str, Any]:
+    """What one side is to measure."""
+    small = arguments.small
+    options: dict[str, Any] = {
+        "model": model,
+        "load_format": "dummy",
+        "skip_tokenizer_init": True,
+        "max_model_len": 128 if small else 2048,
+        "enforce_eager": mode == "eager",
+        "enable_prefix_caching": False,
+        "tensor_parallel_size": arguments.ranks,
+        "attention_backend": arguments.attention,
+        "seed": 0,
+    }
+    if small:
+        options |= {"dtype": "float32", "kv_cache_memory_bytes": 64 << 20}
+    return {
+        "side": side,
+        "options": options,
+        "attention": None if small else arguments.attention,
+        "rounds": arguments.rounds,
+        "work": vars(TINY_WORK if small else Work()),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
