@@ -2,11 +2,11 @@
 
 The device of a test is whatever flagos finds, or the vendor that ``--vendor`` names: without a device of that
 vendor the run fails instead of skipping. A test marked ``needs`` runs where the vendor has every capability it
-names (`CAPABILITIES`); one with the mark of a vendor, which pyproject.toml declares, is about that vendor itself. Tests
-marked ``flaggems`` and ``flaggems_python`` run where FlagGems' operators are registered; ``lightx2v`` where
-LIGHTX2V_PATH names a checkout of LightX2V; ``vllm`` where VLLM_PATH names a folder with vLLM; ``te`` and ``tefl`` where
-TE_PATH and TEFL_PATH name TransformerEngine and TransformerEngine-FL. The others are skipped with the reason. Everything else runs
-anywhere and can be picked with ``-m anyplatform``.
+names (`CAPABILITIES`); one with the mark of a vendor, which pyproject.toml declares, is about that vendor itself.
+Tests marked ``flaggems`` and ``flaggems_python`` run where FlagGems' operators are registered; ``lightx2v`` where
+LIGHTX2V_PATH names a checkout of LightX2V; ``vllm`` where VLLM_PATH names a folder with vLLM; ``te`` and ``tefl``
+where TE_PATH and TEFL_PATH name TransformerEngine and TransformerEngine-FL. The others are skipped with the reason.
+Everything else runs anywhere and can be picked with ``-m anyplatform``.
 """
 
 from __future__ import annotations

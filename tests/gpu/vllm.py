@@ -3,10 +3,11 @@
     VLLM_PATH=<folder> python -m tests.gpu.vllm [--models A,B] [--sides A,B] [--attention TRITON_ATTN|FLASH_ATTN]
         [--modes eager,graphs] [--ranks N] [--seconds S] [--json FILE] [--small] [--check]
 
-The folder has vLLM 0.26.0 with what it needs, as `make test-vllm` installs it; for the sides on CUDA also the libraries of
-vLLM's own wheel, put into its folder vllm/: _C_stable_libtorch.abi3.so, _moe_C_stable_libtorch.abi3.so, and
-vllm_flash_attn/_vllm_fa3_C.abi3.so for FLASH_ATTN. `--check` says what is missing. Models have the shapes of their names
-and dummy weights, so that nothing is loaded. Each side is a process of its own, one after the other:
+The folder has vLLM 0.26.0 with what it needs, as `make test-vllm` installs it; for the sides on CUDA also the
+libraries of vLLM's own wheel, put into its folder vllm/: _C_stable_libtorch.abi3.so,
+_moe_C_stable_libtorch.abi3.so, and vllm_flash_attn/_vllm_fa3_C.abi3.so for FLASH_ATTN. `--check` says what is
+missing. Models have the shapes of their names and dummy weights, so that nothing is loaded. Each side is a process
+of its own, one after the other:
 
     cuda       vLLM's own platform, vllm-flagos not loaded (VLLM_PLUGINS is empty)
     beside     the same with vllm-flagos installed and not asked for: it must be no different
@@ -14,13 +15,14 @@ and dummy weights, so that nothing is loaded. Each side is a process of its own,
     reference  VLLM_PLUGINS=flagos, references in the place of vLLM's kernels
     flaggems   VLLM_PLUGINS=flagos with FLAGOS_FLAGGEMS=verified, where FlagGems is installed
 
-A side measures its start (s), the blocks of the KV cache, throughput (requests of 1024 tokens, 128 new ones; tokens/s),
-the time of a decoding step at batch 1, 8 and 64 (ms: what 128 more tokens take, divided by 128), and the time to the first
-token of a prompt of 1024 (ms, one request, without a server). All but the start are medians of `--rounds`.
+A side measures its start (s), the blocks of the KV cache, throughput (requests of 1024 tokens, 128 new ones;
+tokens/s), the time of a decoding step at batch 1, 8 and 64 (ms: what 128 more tokens take, divided by 128), and the
+time to the first token of a prompt of 1024 (ms, one request, without a server). All but the start are medians of
+`--rounds`.
 
-Greedy tokens and their logprobs are compared with the first side's. Exits with 1 if a side on CUDA's kernels differs in a
-bit, or if one failed. Past --seconds no other side is begun. On a machine without a chip `--small` runs tiny models on the
-host vendor, the sides flagos and reference alone.
+Greedy tokens and their logprobs are compared with the first side's. Exits with 1 if a side on CUDA's kernels
+differs in a bit, or if one failed. Past --seconds no other side is begun. On a machine without a chip `--small`
+runs tiny models on the host vendor, the sides flagos and reference alone.
 """
 
 from __future__ import annotations
@@ -83,7 +85,13 @@ MODELS: dict[str, dict[str, Any]] = {
         "decoder_sparse_step": 1,
     },
 }
-_TINY = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 32, "num_key_value_heads": 2}
+_TINY = {
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "head_dim": 32,
+    "num_key_value_heads": 2,
+}
 SMALL = {
     "0.6B": {**MODELS["0.6B"], **_TINY, "vocab_size": 512, "intermediate_size": 256},
     "30B-A3B": {
@@ -240,7 +248,13 @@ def run_side(job: dict[str, Any], timeout: float) -> dict[str, Any]:
     environment.pop("VLLM_PLUGINS", None)
     if plugins is not None:
         environment["VLLM_PLUGINS"] = plugins
-    command = [sys.executable, "-m", "tests.gpu.vllm", "--one", json.dumps({**job, "plugins": plugins})]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.gpu.vllm",
+        "--one",
+        json.dumps({**job, "plugins": plugins}),
+    ]
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=timeout

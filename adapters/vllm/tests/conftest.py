@@ -87,9 +87,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
         given = [a if isinstance(a, str) else json.dumps(a) for a in map(_plain, arguments)]
         done = subprocess.run(
             [sys.executable, str(PROGRAMS / program), *given],
-            env=environment(
-                os.environ.get("VLLM_PATH", ""), VLLM_CACHE_ROOT=cache, **variables
-            ),
+            env=environment(os.environ.get("VLLM_PATH", ""), VLLM_CACHE_ROOT=cache, **variables),
             capture_output=True,
             text=True,
             timeout=600,

@@ -98,9 +98,7 @@ def test_rotary_embedding(neox: bool, rotary: int) -> None:
     packed = torch.randn(3, 40).to("flagos")
     query, key = packed[:, :16], packed[:, 16:24]  # of one product, as vLLM has them
     before = packed.clone()
-    torch.ops._C.rotary_embedding(
-        positions.to("flagos"), query, key, 8, cache.to("flagos"), neox
-    )
+    torch.ops._C.rotary_embedding(positions.to("flagos"), query, key, 8, cache.to("flagos"), neox)
     for token, position in enumerate(positions.tolist()):
         for head in range(3):
             x = before[token, 8 * head : 8 * head + 8].cpu()

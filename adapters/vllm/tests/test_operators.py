@@ -160,7 +160,14 @@ def test_prefill_attention(is_causal: bool) -> None:
     out = torch.zeros_like(q)
     starts, lengths = (torch.tensor(x, device="flagos") for x in ([0, 3], [3, 6]))
     operators.prefill_attention(
-        q=q, k=k, v=v, o=out, b_start_loc=starts, b_seq_len=lengths, max_input_len=6, is_causal=is_causal
+        q=q,
+        k=k,
+        v=v,
+        o=out,
+        b_start_loc=starts,
+        b_seq_len=lengths,
+        max_input_len=6,
+        is_causal=is_causal,
     )
     parts = (slice(0, 3), slice(3, 9))
     expected = torch.cat([formula(q[p], k[p], v[p], causal=is_causal) for p in parts])
@@ -214,7 +221,11 @@ def test_a_slot_mapping_of_divided_blocks() -> None:
 def test_fused_experts(activation: str, mapped: bool) -> None:
     tokens, hidden, middle, experts, k = 6, 8, 4, 3, 2
     wide = middle if activation.endswith("no_mul") else 2 * middle
-    x, w13, w2 = random(tokens, hidden), random(experts, wide, hidden), random(experts, hidden, middle)
+    x, w13, w2 = (
+        random(tokens, hidden),
+        random(experts, wide, hidden),
+        random(experts, hidden, middle),
+    )
     weights = torch.rand(tokens, k, device="flagos")
     everyone = 5 if mapped else experts
     chosen = torch.stack([torch.randperm(everyone)[:k] for _ in range(tokens)]).int().to("flagos")
@@ -229,7 +240,9 @@ def test_fused_experts(activation: str, mapped: bool) -> None:
             if places[number] < 0:
                 continue
             inner = w13[places[number]].cpu().double() @ x[token].cpu().double()
-            expected[token] += share * (w2[places[number]].cpu().double() @ activated(inner, activation))
+            expected[token] += share * (
+                w2[places[number]].cpu().double() @ activated(inner, activation)
+            )
     torch.testing.assert_close(found.cpu().double(), expected, atol=1e-5, rtol=1e-5)
 
 
@@ -310,7 +323,20 @@ def test_random_drafts() -> None:
     greedy = torch.tensor([False, False, False], device="flagos")
     settings = {"NO_DRAFT_PROBS": True, "SYNTHETIC_MODE": False}
     operators.reject_randomly(
-        (3,), output, ends, flat, None, target, bonus, recovered, uniform, greedy, 2, 4, None, **settings
+        (3,),
+        output,
+        ends,
+        flat,
+        None,
+        target,
+        bonus,
+        recovered,
+        uniform,
+        greedy,
+        2,
+        4,
+        None,
+        **settings,
     )
     assert output.tolist() == [[1, 8, -1], [0, 3, 11], [9, -1, -1]]
 

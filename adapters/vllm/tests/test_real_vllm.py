@@ -124,7 +124,9 @@ def test_speculation(report: Report, models: Path, expected: dict[str, Any]) -> 
 def test_embeddings(report: Report, models: Path, expected: dict[str, Any]) -> None:
     found = report("pooling.py", models / "dense")["embeddings"]
     pairs = zip(found, expected["embeddings"], strict=True)
-    assert max(abs(a - b) for ours, theirs in pairs for a, b in zip(ours, theirs, strict=True)) < 1e-5
+    assert (
+        max(abs(a - b) for ours, theirs in pairs for a, b in zip(ours, theirs, strict=True)) < 1e-5
+    )
 
 
 def test_eight_bits(report: Report, models: Path) -> None:

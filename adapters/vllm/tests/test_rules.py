@@ -74,7 +74,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "hybrid": ({"model_config__is_hybrid": True}, "Some has layers with kernels of Triton"),
     "latent": ({"model_config__use_mla": True}, "Some has multi-head latent attention"),
-    "sleep": ({"model_config__enable_sleep_mode": True}, "--enable-sleep-mode: it needs vLLM's own"),
+    "sleep": (
+        {"model_config__enable_sleep_mode": True},
+        "--enable-sleep-mode: it needs vLLM's own",
+    ),
     "transfer": (
         {"kv_transfer_config": SimpleNamespace(kv_connector="NixlConnector")},
         "--kv-transfer-config: NixlConnector has not been tried",

@@ -116,7 +116,11 @@ def version(folder: Path, name: str, number: str) -> Path:
 
 
 REFUSALS = {
-    "vLLM too new": (("vllm", "0.33.0"), {}, "vLLM 0.33.0 is installed, and this vllm-flagos knows"),
+    "vLLM too new": (
+        ("vllm", "0.33.0"),
+        {},
+        "vLLM 0.33.0 is installed, and this vllm-flagos knows",
+    ),
     "vLLM too old": (("vllm", "0.25.1"), {}, "knows vLLM 0.26.* on torch 2.11.*: pip install"),
     "another torch": (("torch", "2.13.0"), {}, "vLLM 0.26.0 needs torch 2.11, and torch 2.13.0"),
     "no device": (None, {"FLAGOS_VENDOR": "nothere"}, "flagos cannot serve vLLM:"),

@@ -71,7 +71,9 @@ def problem() -> str | None:
             "and TORCH_DEVICE_BACKEND_AUTOLOAD=0 must not be set"
         )
     if devices == 0:
-        return "this process has no flagos device: `flagos devices` shows the vendors with the reasons"
+        return (
+            "this process has no flagos device: `flagos devices` shows the vendors with the reasons"
+        )
     return None
 
 
@@ -80,9 +82,7 @@ def wrong_versions(vllm: str, torch: str) -> str | None:
     known = ", ".join(f"{ours}.* on torch {theirs}.*" for ours, theirs in VERSIONS.items())
     wanted = VERSIONS.get(".".join(vllm.split(".")[:2]))
     if wanted is None:
-        return (
-            f"vLLM {vllm} is installed, and this vllm-flagos knows vLLM {known}: pip install vllm==0.26.0"
-        )
+        return f"vLLM {vllm} is installed, and this vllm-flagos knows vLLM {known}: pip install vllm==0.26.0"
     if ".".join(torch.split(".")[:2]) != wanted:
         return f"vLLM {vllm} needs torch {wanted}, and torch {torch} is installed: pip install torch=={wanted}.0"
     return None

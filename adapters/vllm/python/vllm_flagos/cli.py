@@ -65,7 +65,11 @@ def check(options: argparse.Namespace) -> int:
         print_json({"problems": problems, "serves": {} if problems else _serves(config)})
     elif problems:
         for problem in problems:
-            print("; ".join(filter(None, (f"{problem['option']}: {problem['reason']}", problem["remedy"]))))
+            print(
+                "; ".join(
+                    filter(None, (f"{problem['option']}: {problem['reason']}", problem["remedy"]))
+                )
+            )
     else:
         print("OK: this configuration works on flagos")
         for name, value in _serves(config).items():
@@ -83,20 +87,18 @@ def _judge(arguments: list[str]) -> tuple[list[dict[str, str]], Any]:
 
     given = make_arg_parser(FlexibleArgumentParser(prog="flagos vllm check")).parse_args(arguments)
     given.model = given.model_tag
+    config, theirs = None, ""
     with rules.collected() as ours:
         try:
             # What vLLM prints is about the program that it starts.
             with redirect_stdout(StringIO()):
                 config = AsyncEngineArgs.from_cli_args(given).create_engine_config()
         except Exception as error:
-            config = None
             theirs = _message(error)
-        else:
-            theirs = None
     found = [
         {"option": p.option, "reason": p.reason, "remedy": p.remedy} for p in dict.fromkeys(ours)
     ]
-    if theirs is not None:
+    if theirs:
         found.append({"option": "vLLM refuses it", "reason": theirs, "remedy": ""})
     return found, config
 
@@ -119,10 +121,11 @@ def _serves(config: Any) -> dict[str, str]:
     from vllm_flagos import register_operators
 
     register_operators()
-    device, parallel = flagos.devices()[0], config.parallel_config
+    device, ranks = flagos.devices()[0], config.parallel_config.local_world_size
     compiled = config.compilation_config
     return {
-        "devices": f"{parallel.local_world_size} of {torch.accelerator.device_count()}, vendor {device['vendor']}: {device['name']}",
+        "devices": f"{ranks} of {torch.accelerator.device_count()}, vendor {device['vendor']}: "
+        f"{device['name']}",
         "attention": _winner("vllm::paged_attention"),
         "kernels": _winner("_C::rms_norm"),
         "runner": f"vLLM's V{2 if config.use_v2_model_runner else 1} model runner",

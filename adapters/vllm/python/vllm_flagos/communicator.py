@@ -5,7 +5,7 @@ from __future__ import annotations
 from vllm.distributed.device_communicators.xpu_communicator import XpuCommunicator
 
 
-class FlagosCommunicator(XpuCommunicator):  # type: ignore[misc]
+class FlagosCommunicator(XpuCommunicator):
     """Calls ``torch.distributed``, out of place.
 
     vLLM captures graphs of several ranks only with a communicator of its own classes, of which this is the one

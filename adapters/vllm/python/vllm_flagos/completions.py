@@ -57,7 +57,6 @@ def install() -> None:
         _known(_module(module), name)
         setattr(_module(module), name, view_of_host_memory)
 
-
     _known(_module("v1.worker.gpu_worker"), "kernel_warmup")
     _module("v1.worker.gpu_worker").kernel_warmup = warm_up  # type: ignore[attr-defined]
 

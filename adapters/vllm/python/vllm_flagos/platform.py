@@ -20,7 +20,7 @@ kernels.declare()  # before modules of vLLM look for its operators at their impo
 register_backend(AttentionBackendEnum.CUSTOM, _ATTENTION)
 
 
-class FlagosPlatform(Platform):  # type: ignore[misc]
+class FlagosPlatform(Platform):
     """vLLM on flagos devices. What it lacks it inherits: attributes unknown to vLLM are those of ``torch.flagos``."""
 
     _enum = PlatformEnum.OOT
@@ -107,9 +107,7 @@ class FlagosPlatform(Platform):  # type: ignore[misc]
     def check_if_supports_dtype(cls, dtype: torch.dtype) -> None:
         """Raises ValueError for a dtype that the device cannot compute in."""
         if dtype == torch.bfloat16 and not _flagos.is_bf16_supported():
-            raise ValueError(
-                f"{cls.get_device_name()} does not compute in bfloat16: --dtype half"
-            )
+            raise ValueError(f"{cls.get_device_name()} does not compute in bfloat16: --dtype half")
 
     @classmethod
     def supports_fp8(cls) -> bool:
@@ -216,7 +214,9 @@ class FlagosPlatform(Platform):  # type: ignore[misc]
 def _compile(config: Any) -> None:
     from vllm.config import CUDAGraphMode
 
-    if config.compile_sizes is None:  # vLLM leaves None to platforms, and compiles for no shape then
+    if (
+        config.compile_sizes is None
+    ):  # vLLM leaves None to platforms, and compiles for no shape then
         config.compile_sizes = []
     if not _ON_CUDA:
         config.cudagraph_mode = CUDAGraphMode.NONE

@@ -234,9 +234,7 @@ def attention(selected: Any, given: Any) -> Problem | None:
     if wrong is not None:
         return wrong
     if given.use_sparse:
-        return Problem(
-            "model", "sparse attention has kernels for CUDA alone", "take another model"
-        )
+        return Problem("model", "sparse attention has kernels for CUDA alone", "take another model")
     if given.use_mla and triton_missing() is not None:
         return Problem(
             "model",

@@ -1,7 +1,7 @@
 """A `torch` for the few modules of vLLM that say ``torch.cuda``, in which ``torch.cuda`` means flagos.
 
-vLLM's own platforms for other devices overwrite names of ``torch.cuda`` for the whole process. Here each such module gets
-a view of torch as its global `torch`, and ``torch.cuda`` itself stays as it was.
+vLLM's own platforms for other devices overwrite names of ``torch.cuda`` for the whole process. Here each such
+module gets a view of torch as its global `torch`, and ``torch.cuda`` itself stays as it was.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from vllm.v1.worker.workspace import init_workspace_manager
 from vllm_flagos import completions, layers
 
 
-class FlagosWorker(Worker):  # type: ignore[misc]
+class FlagosWorker(Worker):
     """Serves one rank on one flagos device, with vLLM's own model runners."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -11,7 +11,9 @@ import tiny
 if __name__ == "__main__":
     import torch
 
-    before = {name: getattr(torch.cuda, name) for name in ("Stream", "Event", "stream", "set_stream")}
+    before = {
+        name: getattr(torch.cuda, name) for name in ("Stream", "Event", "stream", "set_stream")
+    }
     model = serving.llm(sys.argv[1], **json.loads(sys.argv[2]))
     found = serving.tokens(model, tiny.prompts())
     kept = all(getattr(torch.cuda, name) is value for name, value in before.items())

@@ -28,10 +28,13 @@ def complete_interpreter() -> None:
 if __name__ == "__main__":
     import vllm.v1.sample.ops.topk_topp_sampler as sampler
     import vllm.v1.worker.gpu.sample.gumbel as gumbel
+
     from torch_fl.flaggems import libdevice
 
     complete_interpreter()
-    sampler.HAS_TRITON = False  # one of its kernels calls a method that the interpreter's integers lack
+    sampler.HAS_TRITON = (
+        False  # one of its kernels calls a method that the interpreter's integers lack
+    )
     gumbel.tldevice = libdevice.module()  # the interpreter has no library of the device
     model = serving.llm(sys.argv[1])
     runner = type(model.llm_engine.model_executor.driver_worker.worker.model_runner).__module__

@@ -18,7 +18,10 @@ if __name__ == "__main__":
         use_tqdm=False,
     )
     scores = [
-        [row[token].logprob for row, token in zip(o.prompt_logprobs[1:], o.prompt_token_ids[1:], strict=True)]
+        [
+            row[token].logprob
+            for row, token in zip(o.prompt_logprobs[1:], o.prompt_token_ids[1:], strict=True)
+        ]
         for o in outputs
     ]
     serving.report(scores=[score for row in scores for score in row])

@@ -8,7 +8,13 @@ from typing import Any
 
 import torch
 
-LENGTHS = (1, 5, 17, 40, 90)  # of the prompts: one token, a part of a block, more than one step takes
+LENGTHS = (
+    1,
+    5,
+    17,
+    40,
+    90,
+)  # of the prompts: one token, a part of a block, more than one step takes
 NEW = 40
 VOCABULARY = 512
 _SIZES: dict[str, Any] = {

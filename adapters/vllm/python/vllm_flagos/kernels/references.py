@@ -146,7 +146,11 @@ def static_scaled_fp8_quant(
     result: Tensor, x: Tensor, scale: Tensor, group_shape: list[int] | None = None
 ) -> None:
     """x / scale in 8 bits. ``scale`` is one number, or one for each token or column."""
-    if scale.numel() > 1 and group_shape is not None and tuple(group_shape) not in ((1, -1), (-1, 1)):
+    if (
+        scale.numel() > 1
+        and group_shape is not None
+        and tuple(group_shape) not in ((1, -1), (-1, 1))
+    ):
         raise _core.UnsupportedError(
             f"the reference of static_scaled_fp8_quant takes a scale for everything, each token or each column, not "
             f"for groups of {tuple(group_shape)}"
@@ -187,7 +191,12 @@ def weak_ref_tensor(x: Tensor) -> Tensor:
 
 
 def _chosen(
-    weights: Tensor, experts: Tensor, rows: Tensor, scores: Tensor, renormalize: bool, bias: Tensor | None
+    weights: Tensor,
+    experts: Tensor,
+    rows: Tensor,
+    scores: Tensor,
+    renormalize: bool,
+    bias: Tensor | None,
 ) -> Tensor:
     """Writes the numbers of the best experts, and returns their scores; ``bias`` counts for the choice alone."""
     biased = scores if bias is None else scores + bias.float()

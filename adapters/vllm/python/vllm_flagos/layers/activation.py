@@ -29,7 +29,7 @@ def register() -> None:
 
 
 def _register(layer: Any, operator: str) -> None:
-    class Served(layer):  # type: ignore[misc]
+    class Served(layer):
         op = getattr(torch.ops._C, operator)
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Experts without quantization over ``vllm::fused_experts``. vLLM has no kernel for a platform that it does not know."""
+"""Experts without quantization over ``vllm::fused_experts``. vLLM has none for a platform that it does not know."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def register() -> None:
         register_linear_kernel(_served(kernel), PlatformEnum.OOT, "fp8")
 
 
-class FlagosQuantFP8(QuantFP8):  # type: ignore[misc]
+class FlagosQuantFP8(QuantFP8):
     """Calls ``_C::static_scaled_fp8_quant`` and the two dynamic ones; groups of columns are torch's operators."""
 
     def forward_oot(self, *args: Any, **kwargs: Any) -> Any:
@@ -36,7 +36,7 @@ class FlagosQuantFP8(QuantFP8):  # type: ignore[misc]
 
 
 def _served(kernel: Any) -> Any:
-    class Served(kernel):  # type: ignore[misc]
+    class Served(kernel):
         @classmethod
         def is_supported(cls, compute_capability: int | None = None) -> tuple[bool, str | None]:
             if current_platform.supports_fp8():

@@ -28,7 +28,7 @@ def _subclasses(layer: Any) -> Iterator[Any]:
 
 
 def _register(layer: Any) -> None:
-    class Served(layer):  # type: ignore[misc]
+    class Served(layer):
         def forward_oot(
             self,
             positions: torch.Tensor,

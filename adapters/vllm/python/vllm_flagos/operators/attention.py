@@ -1,8 +1,8 @@
 """Attention over the paged KV cache, and over keys that are not cached.
 
 ``paged_attention`` has the signature of vLLM's ``unified_attention``. q is [tokens, heads, dim], k and v are
-[blocks, block size, KV heads, dim], ``block_table`` is int32 [sequences, blocks], ``cu_seqlens_q`` int32
-[sequences + 1], ``seqused_k`` int32 [sequences]; it writes ``out``, in q's shape. A sequence's queries are its last ones.
+[blocks, block size, KV heads, dim], ``block_table`` is int32 [sequences, blocks], ``cu_seqlens_q`` int32 [sequences
++ 1], ``seqused_k`` int32 [sequences]; it writes ``out``, in q's shape. A sequence's queries are its last ones.
 
 ``prefill_attention`` has the signature of vLLM's ``context_attention_fwd``: q, k, v, o are [tokens, heads, dim].
 """
@@ -96,7 +96,9 @@ def _attend(
     return (weights @ values).transpose(0, 1).to(q.dtype)
 
 
-def _cached(cache: Tensor, blocks: Tensor, length: int, scale: Any, row: int, to: torch.dtype) -> Tensor:
+def _cached(
+    cache: Tensor, blocks: Tensor, length: int, scale: Any, row: int, to: torch.dtype
+) -> Tensor:
     """The first ``length`` keys or values of a sequence, [length, KV heads, dim] in ``to``."""
     found = cache[blocks].flatten(0, 1)[:length]
     if found.element_size() > 1:

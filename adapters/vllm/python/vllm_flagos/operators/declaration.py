@@ -97,5 +97,3 @@ def decline_others(what: str, given: dict[str, Any], ignored: tuple[str, ...] = 
     )
     if asked:
         raise decline(f"{what} does not know {', '.join(asked)}")
-
-

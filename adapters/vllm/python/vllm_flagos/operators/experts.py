@@ -9,6 +9,7 @@ the weights and numbers of the chosen experts [tokens, k], and returns [tokens, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from vllm_flagos.operators.declaration import declare, decline
 
 
 def _activate(x: Tensor, activation: str) -> Tensor:
-    single = {
+    single: dict[str, Callable[[Tensor], Tensor]] = {
         "silu_no_mul": F.silu,
         "gelu_no_mul": F.gelu,
         "gelu_tanh_no_mul": lambda x: F.gelu(x, approximate="tanh"),
@@ -30,7 +31,7 @@ def _activate(x: Tensor, activation: str) -> Tensor:
     if activation == "swigluoai":  # gates and values in turns
         gate, value = x[..., ::2].clamp(max=7.0), x[..., 1::2].clamp(-7.0, 7.0)
         return gate * torch.sigmoid(1.702 * gate) * (value + 1)
-    gated = {
+    gated: dict[str, Callable[[Tensor], Tensor]] = {
         "silu": F.silu,
         "gelu": F.gelu,
         "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),

@@ -1,4 +1,4 @@
-"""Chooses the platform as vLLM does: built-in ones and plugins are asked, errors are swallowed, a plugin beats the rest."""
+"""Chooses the platform as vLLM does: asks built-in ones and plugins, swallows errors; a plugin beats the rest."""
 
 import importlib
 import os
