@@ -82,6 +82,7 @@ def test_a_command_that_does_not_exist(interpreter: Interpreter) -> None:
         ("tune", "torch"),
         ("bench", "torch"),
         ("lightx2v", "lightx2v"),
+        ("vllm", "vllm"),
     ],
 )
 def test_the_command_of_a_missing_adapter_says_what_to_install(
@@ -146,7 +147,7 @@ def test_nothing_of_an_adapter_is_imported_until_it_is_asked(interpreter: Interp
         "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
     assert result.status == 0, result.err
-    assert not {"torch", "torch_fl", "torch_fl_cli", "te_fl", "lightx2v_fl"} & set(
+    assert not {"torch", "torch_fl", "torch_fl_cli", "te_fl", "lightx2v_fl", "vllm_flagos"} & set(
         result.err.split()
     )
 

@@ -10,7 +10,7 @@ from vllm.platforms.interface import DeviceCapability, Platform, PlatformEnum
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
 from vllm_flagos import kernels, rules
-from vllm_flagos.operators.declaration import device_type, triton_missing
+from vllm_flagos.operators.declaration import capability, device_type, triton_missing
 
 _ATTENTION = "vllm_flagos.attention.FlagosAttention"
 _flagos: Any = torch.flagos  # type: ignore[attr-defined]
@@ -28,7 +28,8 @@ class FlagosPlatform(Platform):
     device_type = "flagos"
     dispatch_key = "PrivateUse1"
     dist_backend = "flagos"
-    device_control_env_var = "FLAGOS_VISIBLE_DEVICES"
+    if _ON_CUDA:  # no other vendor's variable is known to take numbers alone
+        device_control_env_var = "CUDA_VISIBLE_DEVICES"
     simple_compile_backend = "inductor" if _ON_CUDA else "eager"
 
     @classmethod
@@ -77,9 +78,8 @@ class FlagosPlatform(Platform):
     @classmethod
     def get_device_capability(cls, device_id: int = 0) -> DeviceCapability | None:
         """CUDA's compute capability; None on a device of another kind."""
-        if not _ON_CUDA:
-            return None
-        return DeviceCapability(*_flagos.get_device_capability(device_id))
+        found = capability()
+        return None if found is None else DeviceCapability(*found)
 
     @classmethod
     def num_compute_units(cls, device_id: int = 0) -> int:

@@ -72,6 +72,15 @@ def device_type() -> str:
     return _core.vendor_info()["torch_device_type"] or "cpu"
 
 
+@cache
+def capability() -> tuple[int, int] | None:
+    """CUDA's compute capability of the first device; None on a device of another kind. Opens no device."""
+    if device_type() != "cuda":
+        return None
+    first = _core.devices()[0]
+    return first["major"], first["minor"]
+
+
 def vllm_function(module: str, name: str) -> Implementation:
     """A function of vLLM, imported at its first call."""
 

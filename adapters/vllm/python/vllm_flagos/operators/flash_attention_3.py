@@ -11,7 +11,12 @@ import torch
 from torch import Tensor
 
 from flagos import _core
-from vllm_flagos.operators.declaration import decline, decline_others, device_type
+from vllm_flagos.operators.declaration import (
+    capability,
+    decline,
+    decline_others,
+    device_type,
+)
 
 _IGNORED = (
     "seq_threshold_3D",
@@ -29,7 +34,7 @@ _IGNORED = (
 
 @cache
 def missing() -> str | None:
-    """Why FlashAttention 3 cannot serve in this process; None when it can. Imports neither torch's CUDA nor vLLM."""
+    """Why FlashAttention 3 cannot serve in this process; None when it can. Opens no device, and imports no vLLM."""
     if device_type() != "cuda":
         return f"FlashAttention 3 is for CUDA, and vendor {_core.vendor()} serves flagos here"
     vllm = find_spec("vllm")
@@ -40,8 +45,10 @@ def missing() -> str | None:
     folder = Path(next(iter(vllm.submodule_search_locations))) / "vllm_flash_attn"
     if not list(folder.glob("_vllm_fa3_C*.so")):
         return "this vLLM was built without it (no vllm_flash_attn/_vllm_fa3_C*.so)"
-    major = torch.flagos.get_device_capability(0)[0]  # type: ignore[attr-defined]
-    return None if major == 9 else f"it is for devices of capability 9, and this one has {major}"
+    found = capability()
+    if found is None or found[0] != 9:
+        return f"it is for devices of capability 9, and this one has {found and found[0]}"
+    return None
 
 
 @cache
