@@ -20,8 +20,8 @@ tokens/s), the time of a decoding step at batch 1, 8 and 64 (ms: what 128 more t
 time to the first token of a prompt of 1024 (ms, one request, without a server). All but the start are medians of
 `--rounds`.
 
-Greedy tokens and their logprobs are compared with the first side's. Exits with 1 if an eager side on
-CUDA's kernels differs in a bit, or if one failed. Past --seconds no other side is begun. On a machine without a chip `--small`
+Greedy tokens and their logprobs are compared with the first side's. Exits with 1 if an eager side on CUDA's kernels
+differs in a bit, or if one failed. Past --seconds no other side is begun. On a machine without a chip `--small`
 runs tiny models on the host vendor, the sides flagos and reference alone.
 """
 

@@ -75,12 +75,22 @@ def test_the_engine_in_a_process_of_its_own(
     assert found["calls"] == {} and found["torch_cuda_kept"]
 
 
-@pytest.mark.parametrize("name", ["dense", "experts"])
-def test_two_ranks(report: Report, models: Path, expected: dict[str, Any], name: str) -> None:
+RANKS = {
+    "tensor parallel": ("dense", {"tensor_parallel_size": 2}),
+    "tensor parallel experts": ("experts", {"tensor_parallel_size": 2}),
+    "experts by rank": ("experts", {"tensor_parallel_size": 2, "enable_expert_parallel": True}),
+    "pipeline parallel": ("dense", {"pipeline_parallel_size": 2}),
+}
+
+
+@pytest.mark.parametrize(("name", "options"), RANKS.values(), ids=RANKS)
+def test_two_ranks(
+    report: Report, models: Path, expected: dict[str, Any], name: str, options: dict[str, Any]
+) -> None:
     found = report(
         "greedy.py",
         models / name,
-        {"tensor_parallel_size": 2},
+        options,
         VLLM_ENABLE_V1_MULTIPROCESSING="1",
         FLAGOS_HOST_DEVICES="2",
     )
@@ -157,10 +167,12 @@ def test_vllms_triton_kernels(report: Report, models: Path, expected: dict[str, 
     assert found["winner"] == "triton.paged_attention" and found["runner"] == SECOND
 
 
-def test_a_server(models: Path, expected: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_server(models: Path, tmp_path: Path, replicas: int) -> None:
     port = free_port()
     command = "-m vllm.entrypoints.cli.main serve --host 127.0.0.1 --dtype float32 --enforce-eager"
-    options = f"--port {port} --max-model-len 256 --kv-cache-memory-bytes 67108864"
+    options = f"--port {port} --max-model-len 256 --kv-cache-memory-bytes 67108864 "
+    options += f"--data-parallel-size {replicas}"
     with (tmp_path / "log").open("w") as log:
         server = subprocess.Popen(
             [sys.executable, *command.split(), *options.split(), str(models / "dense")],

@@ -21,7 +21,7 @@ def config(**changes: Any) -> Any:
             "local_world_size": 1,
             "tensor_parallel_size": 1,
             "enable_expert_parallel": False,
-            "all2all_backend": None,
+            "data_parallel_size": 1,
             "enable_dbo": False,
         },
         "model_config": {
@@ -56,12 +56,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "ray": ({"parallel_config__distributed_executor_backend": "ray"}, "Ray does not know flagos"),
     "microbatches": ({"parallel_config__enable_dbo": True}, "--enable-dbo: overlapped"),
-    "all to all": (
+    "replicas of experts": (
         {
             "parallel_config__enable_expert_parallel": True,
-            "parallel_config__all2all_backend": "deepep_low_latency",
+            "parallel_config__data_parallel_size": 2,
         },
-        "--all2all-backend deepep_low_latency: these collectives are libraries for CUDA",
+        "--data-parallel-size: experts that replicas share exchange tokens by kernels for CUDA",
     ),
     "quantization": (
         {"model_config__quantization": "gptq_marlin"},
@@ -112,6 +112,8 @@ def test_what_is_refused(changes: dict[str, Any], words: str) -> None:
 
 RIGHT: dict[str, dict[str, Any]] = {
     "as it is": {},
+    "experts by rank": {"parallel_config__enable_expert_parallel": True},
+    "replicas": {"parallel_config__data_parallel_size": 2},
     "two ranks": {"parallel_config__local_world_size": 2},
     "fp8": {"model_config__quantization": "fp8", "cache_config__cache_dtype": "fp8"},
     "n-grams": {"speculative_config": SimpleNamespace(method="ngram")},

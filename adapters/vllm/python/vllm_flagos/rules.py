@@ -92,18 +92,16 @@ def _microbatches(config: Any) -> Problem | None:
     return Problem("--enable-dbo", "overlapped microbatches use CUDA's kernels", "leave it out")
 
 
-def _custom_collectives(config: Any) -> Problem | None:
-    backend = getattr(config.parallel_config, "all2all_backend", None)
-    if not config.parallel_config.enable_expert_parallel or backend in (
-        None,
-        "naive",
-        "allgather_reducescatter",
+def _replicas_of_experts(config: Any) -> Problem | None:
+    parallel = config.parallel_config
+    if parallel.data_parallel_size == 1 or not (
+        parallel.enable_expert_parallel or getattr(config.model_config, "is_moe", False)
     ):
         return None
     return Problem(
-        f"--all2all-backend {backend}",
-        "these collectives are libraries for CUDA",
-        "write allgather_reducescatter",
+        "--data-parallel-size",
+        "experts that replicas share exchange tokens by kernels for CUDA",
+        "leave it out, or write --tensor-parallel-size",
     )
 
 
@@ -249,7 +247,7 @@ RULES: tuple[Callable[[Any], Problem | None], ...] = (
     _attention,
     _ray,
     _microbatches,
-    _custom_collectives,
+    _replicas_of_experts,
     _quantization,
     _cache_dtype,
     _speculation,

@@ -20,6 +20,10 @@ class FlagosExperts(UnquantizedFusedMoEMethod):
         """False: vLLM's router chooses the experts."""
         return False
 
+    def maybe_make_prepare_finalize(self, routing_tables: Any = None) -> None:
+        """None: each rank computes its experts of all tokens, and vLLM adds the ranks' results."""
+        return None
+
     def forward_oot(
         self,
         layer: Any,
