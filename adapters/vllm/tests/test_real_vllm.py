@@ -247,6 +247,35 @@ def test_what_is_not_served_is_an_error_that_names_it(
     assert done.returncode != 0 and re.search(named, done.stderr), done.stderr[-3000:]
 
 
+CHECKS: dict[str, tuple[list[str], int, list[str]]] = {
+    "right": (["--dtype", "float32"], 0, []),
+    "wrong twice": (
+        ["--attention-backend", "FLASH_ATTN", "--tensor-parallel-size", "9"],
+        1,
+        ["--tensor-parallel-size", "--attention-backend FLASH_ATTN"],
+    ),
+    "refused by vLLM": (["--enable-sleep-mode"], 1, ["vLLM refuses it"]),
+}
+
+
+@pytest.mark.parametrize(("options", "status", "named"), CHECKS.values(), ids=CHECKS)
+def test_the_check_before_a_model_loads(
+    models: Path, options: list[str], status: int, named: list[str]
+) -> None:
+    command = "import sys; from flagos.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "vllm", "check", "--json", str(models / "dense"), *options],
+        env=environment(os.environ["VLLM_PATH"], VLLM_PLUGINS=None),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == status, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert [problem["option"] for problem in found["problems"]] == named
+    assert bool(found["serves"]) == (status == 0)
+
+
 def test_the_double_of_the_seam_is_true() -> None:
     """What `seam/` has of vLLM is there in vLLM, with the same lines where vLLM decides about plugins."""
     from adapters.vllm.tests import seam_facts

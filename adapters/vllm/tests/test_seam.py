@@ -69,6 +69,30 @@ assert ours <= {"vllm_flagos", "vllm_flagos._version", "vllm_flagos.activation"}
     run_python(script, VLLM_PLUGINS=None, SEAM_CUDA="1")
 
 
+def test_listing_the_operators_registers_nothing_with_torch(run_python: Run) -> None:
+    script = """
+import sys, torch, flagos
+from vllm_flagos import register_operators
+register_operators(); register_operators()
+assert flagos.explain("_C::rms_norm").data["winner"] == "reference.rms_norm"
+assert not hasattr(torch.ops._C, "rms_norm") and "vllm" not in sys.modules
+from vllm_flagos.kernels import declare
+declare(); declare()
+assert torch.ops._C.rms_norm
+"""
+    run_python(script, FLAGOS_VENDOR="host")
+
+
+def test_the_command_explains_them(run_python: Run) -> None:
+    script = """
+from flagos.cli import main
+assert main(["explain", "_C::silu_and_mul"]) == 0 and main(["explain", "vllm::lora_shrink"]) == 0
+"""
+    told = run_python(script, FLAGOS_VENDOR="host").stdout
+    assert "_C::silu_and_mul -> reference.silu_and_mul" in told
+    assert "vLLM's own kernels are for CUDA, and vendor host serves flagos here" in told
+
+
 def test_torch_cuda_stays_as_it_was(run_python: Run) -> None:
     script = """
 import torch

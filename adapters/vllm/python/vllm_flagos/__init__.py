@@ -33,8 +33,11 @@ def general() -> None:
 
 
 def register_operators() -> None:
-    """Registers the operators with the plan of this process, for ``flagos ops``. Imports torch, but not vLLM."""
-    from vllm_flagos import operators  # noqa: F401  each is registered where it is declared
-    from vllm_flagos.kernels import declare
+    """Registers the operators with the plan of this process, for ``flagos ops``. Imports torch, but not vLLM.
 
-    declare()
+    It registers nothing with torch: a vLLM that this process may import under another platform does that.
+    """
+    from vllm_flagos import operators  # noqa: F401  each is registered where it is declared
+    from vllm_flagos.kernels import describe
+
+    describe()

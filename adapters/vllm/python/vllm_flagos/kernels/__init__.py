@@ -21,6 +21,7 @@ _KEY = "PrivateUse1"
 _lock = threading.Lock()
 _schemas: dict[str, torch.library.Library] = {}
 _served: dict[str, _Served] = {}
+_listener: _Listener | None = None
 
 
 class _Served:
@@ -100,13 +101,23 @@ class _Listener:
             served.follow()
 
 
+def describe() -> None:
+    """Registers vLLM's operators with the plan alone, for ``flagos ops``. Idempotent."""
+    with _lock:
+        for kernel in KERNELS:
+            if kernel.qualified not in _served:
+                _served[kernel.qualified] = _Served(kernel)
+
+
 def declare() -> None:
-    """Registers vLLM's operators with torch, where its wheel has not, and with the plan. Idempotent.
+    """Registers vLLM's operators with the plan, and with torch, where its wheel has not. Idempotent.
 
     Raises ImportError if a library of vLLM's wheel is there and does not load.
     """
+    global _listener
+    describe()
     with _lock:
-        if _served:
+        if _listener is not None:
             return
         wheel.load()
         for kernel in KERNELS:
@@ -115,7 +126,7 @@ def declare() -> None:
                     kernel.namespace, torch.library.Library(kernel.namespace, "FRAGMENT")
                 )
                 library.define(kernel.schema)
-            _served[kernel.qualified] = _Served(kernel)
         for served in _served.values():
             served.follow()
-        plan_listeners.join(_Listener())
+        _listener = _Listener()
+        plan_listeners.join(_listener)
