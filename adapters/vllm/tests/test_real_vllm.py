@@ -250,7 +250,7 @@ def test_what_is_not_served_is_an_error_that_names_it(
 CHECKS: dict[str, tuple[list[str], int, list[str]]] = {
     "right": (["--dtype", "float32"], 0, []),
     "wrong twice": (
-        ["--attention-backend", "FLASH_ATTN", "--tensor-parallel-size", "9"],
+        ["--attention-backend", "FLASH_ATTN", "--tensor-parallel-size", "4"],
         1,
         ["--tensor-parallel-size", "--attention-backend FLASH_ATTN"],
     ),

@@ -57,6 +57,7 @@ def check(options: argparse.Namespace) -> int:
     """Checks a configuration."""
     os.environ["VLLM_PLUGINS"] = activation.NAME
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # ours is the answer
     reason = activation.problem()
     if reason is not None:
         raise CommandError(f"flagos cannot serve vLLM: {reason}", None)
