@@ -252,8 +252,8 @@ $(foreach processor,$(DIST_PROCESSORS),$(eval $(PORTABLE)/.$(processor): \
   $(foreach minor,$(DIST_TORCHES),$(call shim_of,$(processor),$(minor)))))
 
 .PHONY: dist
-dist: $(DIST_WHEELS) $(DIST)/.te-fl $(DIST)/.lightx2v-fl ## portable wheels for DIST_PROCESSORS, with shims for DIST_TORCHES, into dist/portable/
-	@cp $(DIST)/te_fl-*.whl $(DIST)/lightx2v_fl-*.whl $(PORTABLE)
+dist: $(DIST_WHEELS) $(DIST)/.te-fl $(DIST)/.lightx2v-fl $(DIST)/.vllm-flagos ## portable wheels for DIST_PROCESSORS, with shims for DIST_TORCHES, into dist/portable/
+	@cp $(DIST)/te_fl-*.whl $(DIST)/lightx2v_fl-*.whl $(DIST)/vllm_flagos-*.whl $(PORTABLE)
 	@ls -l $(PORTABLE)/*.whl
 
 # ------------------------------------------------------------------------------------------- run
