@@ -41,10 +41,10 @@ PARTS: tuple[tuple[str, str, str], ...] = (
     (
         "flagos: lists",
         r"_shims/|/_C\.",
-        r"bind.*list|convert_argument|Directory|look_up|List<at::Tensor>",
+        r"::bound$|convert_argument|Directory|look_up|sherwood|List<at::Tensor>",
     ),
-    ("flagos: alias", r"_shims/|/_C\.", r"alias|tensor_over|twin|native_storage|bind|argument"),
-    ("flagos: wrap", r"_shims/|/_C\.", r"wrap|result|flagos_storage|sync_layout|view_of"),
+    ("flagos: alias", r"_shims/|/_C\.", r"[Aa]lias|tensor_over|twin|native_storage|bind|argument"),
+    ("flagos: wrap", r"_shims/|/_C\.", r"wrap|result|flagos_storage|sync_|view_of"),
     ("flagos: allocator and core", r"_shims/|/_C\.", r"alloc|device|stream|guard|Guard"),
     ("flagos: routes and calls", r"_shims/|/_C\.", r""),
     ("python", r"libpython|/python3?[.\d]*$|\.cpython-.*\.so", r""),
@@ -209,8 +209,10 @@ class Counted:
 
 def part_of(library: str, function: str) -> str:
     """The part that a function of a library counts for."""
+    # Without the types of its parameters, which are of other parts.
+    name = function.replace("(anonymous namespace)::", "").partition("(")[0]
     for part, of_library, of_function in PARTS:
-        if re.search(of_library, library) and re.search(of_function, function):
+        if re.search(of_library, library) and re.search(of_function, name):
             return part
     return OTHER
 
