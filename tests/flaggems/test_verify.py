@@ -1073,7 +1073,10 @@ def test_the_plan_reads_the_tables_that_ship(tmp_path: Path, policy: str) -> Non
         assert ("only when tensors, dtypes and numbers are of verified types" in lines[op]) == (
             op in ("sin", "abs")
         )
-    assert "STRICT on A chip, in 3 cases" in lines["sin"] and "verdict: FAILED" not in lines["cos"]
+    assert (
+        "STRICT on A chip, in the configuration that was verified, in 3 cases" in lines["sin"]
+        and "verdict: FAILED" not in lines["cos"]
+    )
     # The conditions are told whether or not the kernel serves, with the verdict they rest on.
     of_sizes = " and sizes are of verified classes: argument 0 has " + ", ".join(
         f"0-4095 {kind}" for kind in ("elements", "rows", "columns")
