@@ -113,7 +113,6 @@ at::Tensor unsafe_view(const at::Tensor& self, at::IntArrayRef size) {
 // `Module.to` then makes new parameters, one for each place where a tied parameter appears, in which an optimizer that
 // was built before the move has no part.
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
-  Slot<at::_ops::_has_compatible_shallow_copy_type>::enter();
   return self.layout() == from.layout() && !self.is_meta() && !from.is_meta();
 }
 
@@ -133,7 +132,8 @@ void register_factories_and_views(Registrar& registrar) {
   registrar.kernel<at::_ops::_reshape_alias>(TORCH_FN(reshape_alias));
   registrar.kernel<at::_ops::_unsafe_view>(TORCH_FN(unsafe_view));
   registrar.kernel<at::_ops::unfold>(TORCH_FN(unfold));
-  registrar.composite<at::_ops::_has_compatible_shallow_copy_type>(TORCH_FN(has_compatible_shallow_copy_type));
+  // A question about tensors and no call: it is not counted, and no route is for it.
+  registrar.library().impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
 }
 
 } // namespace flagos

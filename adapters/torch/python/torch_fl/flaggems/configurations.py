@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -139,10 +140,14 @@ def install() -> None:
 
 
 def owners() -> list[Any]:
-    """Triton's class of tuned kernels, and those of its subclasses that run them in a way of their own."""
-    from triton.runtime.autotuner import Autotuner
+    """Triton's class of tuned kernels, and those of its subclasses that run them in a way of their own.
 
-    found, seen = [Autotuner], [Autotuner]
+    None where nothing has imported the class: no kernel that was imported is tuned.
+    """
+    autotuner = sys.modules.get("triton.runtime.autotuner")
+    if autotuner is None:
+        return []
+    found, seen = [autotuner.Autotuner], [autotuner.Autotuner]
     while seen:
         seen = [one for owner in seen for one in owner.__subclasses__()]
         found += seen
