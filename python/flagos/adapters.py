@@ -87,7 +87,7 @@ def contributions(group: str) -> list[Contribution]:
 def _declaring(group: str) -> Iterator[Distribution]:
     """The distributions with entry points of a group; of two with one name, that which is imported.
 
-    `metadata.entry_points` parses those of all distributions, a fifth of what registering a device takes.
+    `metadata.entry_points` parses those of all distributions, a tenth of what registering a device took.
     """
     from importlib import metadata
 

@@ -48,8 +48,8 @@ struct Device {
     state: Mutex<DeviceState>,
     leases: Arc<Leases>,
     magazines: Magazines,
-    /// The captures that go on, during which no magazine is used. Changed under the lock of the state.
-    captures: AtomicU64,
+    /// 1 while a capture goes on, during which no magazine is used. Changed under the lock of the state.
+    capturing: AtomicU64,
     /// Held while cached memory is given back to the vendor. Without it two threads short of memory could each find
     /// the other's segments neither cached nor returned, and both would fail.
     giving_back: Mutex<()>,
@@ -93,11 +93,18 @@ impl Device {
         state
     }
 
+    /// Tells threads without the lock whether a capture goes on.
+    fn tell_capturing(&self, state: &DeviceState) {
+        let capturing = state.pool.shelves.is_capturing();
+        self.capturing
+            .store(u64::from(capturing), Ordering::Release);
+    }
+
     /// A block from the magazine of this thread.
     #[inline]
     fn take_kept(&self, index: usize, request: &Request) -> Option<Result<Allocation>> {
         let wanted = request.wanted()?;
-        if self.captures.load(Ordering::Acquire) != 0 {
+        if self.capturing.load(Ordering::Acquire) != 0 {
             return None;
         }
         let kept = self.magazines.mine().take(wanted, request.size)?;
@@ -109,7 +116,7 @@ impl Device {
     /// Puts a block into the magazine of this thread, if it is for magazines.
     #[inline]
     fn keep(&self, block: BlockHandle) -> bool {
-        if self.captures.load(Ordering::Acquire) != 0 {
+        if self.capturing.load(Ordering::Acquire) != 0 {
             return false;
         }
         let Some(kept) = self.leases.keep(block) else {
@@ -156,7 +163,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
                 state: Mutex::new(state),
                 leases,
                 magazines: Magazines::new(),
-                captures: AtomicU64::new(0),
+                capturing: AtomicU64::new(0),
                 giving_back: Mutex::new(()),
             })
         });
@@ -254,7 +261,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         let of_device = self.device(device)?;
         let mut state = of_device.state.lock();
         state.pool.shelves.begin(id, memory);
-        of_device.captures.fetch_add(1, Ordering::Release);
+        of_device.tell_capturing(&state);
         of_device.collect(&mut state);
         Ok(())
     }
@@ -263,9 +270,8 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
     pub fn end_graph(&self, device: usize, id: u64) -> Result<()> {
         let of_device = self.device(device)?;
         let mut state = of_device.state.lock();
-        if state.pool.shelves.end(id) {
-            of_device.captures.fetch_sub(1, Ordering::Release);
-        }
+        state.pool.shelves.end(id);
+        of_device.tell_capturing(&state);
         Ok(())
     }
 

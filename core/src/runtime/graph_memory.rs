@@ -65,11 +65,9 @@ impl Shelves {
         self.memories.entry(memory).or_default().0 += 1;
     }
 
-    /// A capture has ended. Its graph uses the memory until [`Shelves::release`]. False if there is none of that number.
-    pub(super) fn end(&mut self, id: u64) -> bool {
-        let before = self.captures.len();
+    /// A capture has ended. Its graph uses the memory until [`Shelves::release`].
+    pub(super) fn end(&mut self, id: u64) {
         self.captures.retain(|known| known.id != id);
-        self.captures.len() < before
     }
 
     /// A graph that used the memory is gone. After the last one the memory may be given back to the vendor.

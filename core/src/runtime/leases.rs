@@ -86,6 +86,24 @@ fn place(id: BlockId) -> (usize, usize) {
     (chunk, id - FIRST * ((1 << chunk) - 1))
 }
 
+#[inline]
+fn generation_of(word: u64) -> u32 {
+    ((word & GENERATION) >> GENERATION_SHIFT) as u32
+}
+
+/// Whether a caller holds the block of the word by this handle.
+#[inline]
+fn is_held(word: u64, handle: BlockHandle) -> bool {
+    matches!(word & STATE, LIVE | SHARED) && generation_of(word) == handle.generation()
+}
+
+/// The word after a lease: of the next generation.
+#[inline]
+fn freed(word: u64, state: u64) -> u64 {
+    let next = (word + (1 << GENERATION_SHIFT)) & GENERATION;
+    word & !(GENERATION | STATE) | next | state
+}
+
 impl Leases {
     #[inline]
     fn get(&self, id: BlockId) -> Option<&Lease> {
@@ -119,20 +137,23 @@ impl Leases {
             wanted << NBYTES_SHIFT | generation | LIVE,
             Ordering::Release,
         );
-        (generation >> GENERATION_SHIFT) as u32
+        generation_of(generation)
     }
 
     /// Ends a lease: the block is the allocator's. False if no caller holds it by this handle.
     #[inline]
     pub(super) fn end(&self, handle: BlockHandle) -> bool {
-        self.leave(handle, |state| state == LIVE || state == SHARED, IDLE)
+        self.update(handle, |word| Some(freed(word, IDLE)))
             .is_some()
     }
 
     /// Ends a lease, if a magazine may keep the block.
     #[inline]
     pub(super) fn keep(&self, handle: BlockHandle) -> Option<Kept> {
-        let (lease, word) = self.leave(handle, |state| state == LIVE, KEPT)?;
+        let (lease, word) = self.update(handle, |word| {
+            let keepable = word & STATE == LIVE && word >> NBYTES_SHIFT != 0;
+            keepable.then(|| freed(word, KEPT))
+        })?;
         Some(Kept {
             id: handle.id(),
             address: lease.address.load(Ordering::Relaxed) as usize,
@@ -140,32 +161,20 @@ impl Leases {
         })
     }
 
-    /// Ends the lease of a handle from one of some states, and raises the generation.
+    /// Changes the word of a block that a caller holds by this handle: the lease, and the word before. None if nobody
+    /// does, or `next` has no word.
     #[inline]
-    fn leave(
+    fn update(
         &self,
         handle: BlockHandle,
-        from: impl Fn(u64) -> bool,
-        to: u64,
+        next: impl Fn(u64) -> Option<u64>,
     ) -> Option<(&Lease, u64)> {
         let lease = self.get(handle.id())?;
-        let mut word = lease.word.load(Ordering::Acquire);
-        loop {
-            let current = (word & GENERATION) >> GENERATION_SHIFT;
-            let keepable = to != KEPT || word >> NBYTES_SHIFT != 0;
-            if current as u32 != handle.generation() || !from(word & STATE) || !keepable {
-                return None;
-            }
-            let next = (word + (1 << GENERATION_SHIFT)) & GENERATION;
-            let left = word & !(GENERATION | STATE) | next | to;
-            match lease
-                .word
-                .compare_exchange(word, left, Ordering::AcqRel, Ordering::Acquire)
-            {
-                Ok(_) => return Some((lease, word)),
-                Err(now) => word = now,
-            }
-        }
+        let next = |word| is_held(word, handle).then(|| next(word)).flatten();
+        let word = lease
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        Some((lease, word.ok()?))
     }
 
     /// Gives a block from a magazine to a caller; the generation to put in its handle.
@@ -186,35 +195,19 @@ impl Leases {
         let word = lease.word.load(Ordering::Relaxed);
         debug_assert_eq!(word & STATE, from);
         lease.word.store(word & !STATE | to, Ordering::Release);
-        ((word & GENERATION) >> GENERATION_SHIFT) as u32
+        generation_of(word)
     }
 
     /// Whether a caller holds the block by this handle.
     pub(super) fn holds(&self, handle: BlockHandle) -> bool {
-        self.get(handle.id()).is_some_and(|lease| {
-            let word = lease.word.load(Ordering::Acquire);
-            let generation = (word & GENERATION) >> GENERATION_SHIFT;
-            matches!(word & STATE, LIVE | SHARED) && generation as u32 == handle.generation()
-        })
+        self.get(handle.id())
+            .is_some_and(|lease| is_held(lease.word.load(Ordering::Acquire), handle))
     }
 
     /// Notes that other streams use the block, so that no magazine takes it. False if no caller holds it by this handle.
     pub(super) fn share(&self, handle: BlockHandle) -> bool {
-        let Some(lease) = self.get(handle.id()) else {
-            return false;
-        };
-        let mut word = lease.word.load(Ordering::Acquire);
-        while self.holds(handle) {
-            let shared = word & !STATE | SHARED;
-            match lease
-                .word
-                .compare_exchange(word, shared, Ordering::AcqRel, Ordering::Acquire)
-            {
-                Ok(_) => return true,
-                Err(now) => word = now,
-            }
-        }
-        false
+        self.update(handle, |word| Some(word & !STATE | SHARED))
+            .is_some()
     }
 }
 

@@ -210,21 +210,34 @@ fn freeing_hands_memory_over() {
     });
 }
 
-/// Two threads free one block at once: one call succeeds, the other is refused.
-#[test]
-fn freeing_twice_at_once_frees_once() {
-    loom::model(|| {
+/// Two threads free one block at once: one call succeeds, the other is refused. The second thread has the magazine of its
+/// number.
+fn freeing_twice_at_once_frees_once(number: usize) {
+    loom::model(move || {
         let (allocator, _) = FakeVendor::allocator();
         let allocator = Arc::new(allocator);
         let block = take(&allocator).expect("the first block");
         let other = {
             let allocator = Arc::clone(&allocator);
-            thread::spawn(move || allocator.free(block).is_ok())
+            thread::spawn(move || {
+                set_thread_number(number);
+                allocator.free(block).is_ok()
+            })
         };
         let here = allocator.free(block).is_ok();
         assert!(here ^ other.join().expect("no panic"));
         assert_eq!(allocator.stats(0).expect("stats").allocation.all.freed, 1);
     });
+}
+
+#[test]
+fn freeing_twice_at_once_into_one_magazine_frees_once() {
+    freeing_twice_at_once_frees_once(0);
+}
+
+#[test]
+fn freeing_twice_at_once_into_two_magazines_frees_once() {
+    freeing_twice_at_once_frees_once(1);
 }
 
 /// The same with two magazines: what a thread has freed into its own serves the other one only when the books are
@@ -257,26 +270,6 @@ fn a_magazine_hands_memory_over() {
         let allocation = allocator.stats(0).expect("stats").allocation.all;
         assert_eq!(allocation.current, 0);
         assert_eq!(allocation.allocated, allocation.freed);
-    });
-}
-
-/// Two threads free one block at once, into their magazines: one call succeeds.
-#[test]
-fn freeing_twice_at_once_into_magazines_frees_once() {
-    loom::model(|| {
-        let (allocator, _) = FakeVendor::allocator();
-        let allocator = Arc::new(allocator);
-        let block = take(&allocator).expect("the first block");
-        let other = {
-            let allocator = Arc::clone(&allocator);
-            thread::spawn(move || {
-                set_thread_number(1);
-                allocator.free(block).is_ok()
-            })
-        };
-        let here = allocator.free(block).is_ok();
-        assert!(here ^ other.join().expect("no panic"));
-        assert_eq!(allocator.stats(0).expect("stats").allocation.all.freed, 1);
     });
 }
 
