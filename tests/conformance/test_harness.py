@@ -165,6 +165,19 @@ def test_nondeterminism_of_the_reference_is_named() -> None:
     assert {mismatch.kind for mismatch in verdict.mismatches} == {"value", "nondeterministic"}
 
 
+def test_nondeterminism_that_torch_declares_needs_not_be_seen() -> None:
+    runs = iter(range(100))
+
+    def body(transfer: Transfer, inputs: Any) -> Any:
+        if torch.are_deterministic_algorithms_enabled():
+            torch.empty(4).put_(torch.tensor([0, 0]), torch.ones(2))  # has no deterministic form
+        return inputs[0] + (next(runs) == 1)  # the device's run
+
+    verdict = TwinRun("cpu").check(Call(body, (matrix(),)))
+    assert {mismatch.kind for mismatch in verdict.mismatches} == {"value", "nondeterministic"}
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
 def test_tolerance_is_for_values_only() -> None:
     close = Tolerance("close", rtol=1e-3)
     metadata = Tolerance("metadata")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +31,8 @@ Body = Callable[[Transfer, Any], Any]
 
 # How often the reference is run to see whether it agrees with itself.
 _REPEATS = 4
+# Of the error that `torch.use_deterministic_algorithms` documents.
+_NO_DETERMINISTIC = "does not have a deterministic implementation"
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,26 @@ class TwinRun:
             if any(mismatch.kind == "value" for mismatch in differs):
                 text = f"the reference differs from itself: {differs[0].message}"
                 return [Mismatch("nondeterministic", text)]
+        # Few additions at one place seldom change their order: torch says itself which kernels are not deterministic.
+        with _deterministic():
+            error = self._run(call, self.reference).error
+        if isinstance(error, RuntimeError) and _NO_DETERMINISTIC in str(error):
+            return [Mismatch("nondeterministic", f"the reference says so: {_one_line(error)}")]
         return []
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """torch's deterministic algorithms, and the errors of those that have none."""
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 def _within_limits(tolerance: Tolerance, call: Call) -> Tolerance:

@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -218,27 +219,26 @@ def _without_times(report: Any) -> Any:
     return [_without_times(one) for one in report] if isinstance(report, list) else report
 
 
+def outcomes_of(name: str, tests: Sequence[str]) -> dict[str, str]:
+    """What became of each test under a vendor. Raises RuntimeError where pytest did not come to its end."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "junit.xml"
+        chosen = (*tests, "-m", "not cuda", "--vendor", name, f"--junit-xml={path}")
+        done = run(name, "-m", "pytest", "-q", *chosen, check=False)
+        if not path.exists():
+            raise RuntimeError(f"{name}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return {
+            f"{case.get('classname')}::{case.get('name')}": case[0].tag if len(case) else "passed"
+            for case in ElementTree.parse(path).iter("testcase")
+        }
+
+
 def suite(arguments: Arguments) -> dict[str, Any]:
-    """The adapter's tests under both: the same outcome of each, but of those about the vendor cuda itself."""
-    outcomes: dict[str, dict[str, str]] = {}
-    for name in VENDORS:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "junit.xml"
-            tests = list(arguments) or ["adapters/torch/tests"]
-            done = run(
-                name,
-                *("-m", "pytest", "-q", *tests, "-m", "not cuda", "--vendor", name),
-                f"--junit-xml={path}",
-                check=False,
-            )
-            if not path.exists():
-                raise RuntimeError(f"{name}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-            outcomes[name] = {
-                f"{case.get('classname')}::{case.get('name')}": case[0].tag
-                if len(case)
-                else "passed"
-                for case in ElementTree.parse(path).iter("testcase")
-            }
+    """The adapter's tests under both at once: the same outcome of each, but of those about the vendor cuda itself."""
+    tests = list(arguments) or ["adapters/torch/tests"]
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(lambda name: outcomes_of(name, tests), VENDORS)
+        outcomes = dict(zip(VENDORS, found, strict=True))
     metax, cuda = outcomes["metax"], outcomes["cuda"]
     differ = {
         name: {"metax": metax.get(name), "cuda": cuda.get(name)}

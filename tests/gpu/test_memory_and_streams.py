@@ -183,10 +183,11 @@ def test_a_stream_another_library_made() -> None:
     external = torch.flagos.ExternalStream(theirs.cuda_stream)
     assert torch.cuda.ExternalStream(theirs.cuda_stream).stream_id == external.stream_id
     x = torch.zeros(1 << 20, device="flagos")
+    x += 0  # the kernel is loaded
     torch.flagos.synchronize()
     with torch.flagos.stream(external):
         assert torch.cuda.current_stream().cuda_stream == theirs.cuda_stream
-        spin(20)
+        spin(500)
         x += 1
     assert not theirs.query()  # the work went to this stream
     theirs.synchronize()

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ multiply(20)
 
 def report(text: str, *options: str) -> dict[str, Any]:
     """The one process of a program's report."""
-    command = [str(Path(sys.executable).with_name("flagos")), "report", "--json", *options, "--"]
+    command = [sys.executable, "-m", "flagos", "report", "--json", *options, "--"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FLAGOS_")}
     ended = subprocess.run(
         [*command, sys.executable, "-c", MULTIPLY + text],
