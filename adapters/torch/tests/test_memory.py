@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import flagos
 
+from flagos import UnsupportedError, _core
+
 MIB = 1 << 20
 # What an allocation of whole MiB may count for: Ascend adds 32 bytes and rounds to 512.
 ROUNDING = range(1024)
@@ -168,6 +170,55 @@ def test_no_more_is_pinned_than_the_machine_has():
     with pytest.raises(torch.OutOfMemoryError, match="pin less"):
         torch.empty(2 * pages, dtype=torch.uint8, pin_memory=True)
     assert torch.empty(MIB, dtype=torch.uint8, pin_memory=True).is_pinned()
+
+
+def test_a_view_of_host_memory():
+    whole = torch.arange(24, dtype=torch.float32).view(4, 6).pin_memory()
+    part = whole[1:, ::2].t()  # an offset, and strides
+    if _core.vendor_info()["name"] not in ("host", "cuda"):
+        with pytest.raises(UnsupportedError, match="copy the tensor"):
+            flagos.host_memory_view(part)
+        return
+    view = flagos.host_memory_view(part, "flagos:0")
+    assert view.device == torch.device("flagos", 0)
+    assert (view.shape, view.stride(), view.dtype) == (part.shape, part.stride(), part.dtype)
+    assert torch.equal(view.cpu(), part)
+    whole.fill_(5)
+    assert (view.cpu() == 5).all()
+    view.mul_(torch.full((3, 3), 3.0, device="flagos"))
+    flagos.synchronize()
+    assert (part == 15).all() and (whole[0] == 5).all()
+    assert (view.clone().cpu() == 15).all()
+
+
+@pytest.mark.host
+def test_a_view_keeps_the_host_memory():
+    flagos.init()
+    before = flagos.host_memory_stats().get("active_bytes.current", 0)
+    x = torch.full((2 * MIB,), 7, dtype=torch.uint8, pin_memory=True)
+    parameter = torch.nn.Parameter(torch.empty(0, dtype=torch.uint8, device="flagos"), False)
+    parameter.data = flagos.host_memory_view(x)[MIB:]
+    del x
+    gc.collect()
+    assert flagos.host_memory_stats()["active_bytes.current"] == before + 2 * MIB
+    other = torch.zeros(2 * MIB, dtype=torch.uint8, pin_memory=True)
+    assert (parameter.cpu() == 7).all() and not other.any()
+    del parameter
+    gc.collect()
+    assert flagos.host_memory_stats()["active_bytes.current"] == before + 2 * MIB  # the other's
+    del other
+    assert flagos.host_memory_stats()["active_bytes.current"] == before
+
+
+@pytest.mark.host
+def test_what_has_no_view():
+    with pytest.raises(ValueError, match="pin_memory=True"):
+        flagos.host_memory_view(torch.zeros(3))
+    with pytest.raises(TypeError, match="on flagos:0"):
+        flagos.host_memory_view(torch.zeros(3, device="flagos"))
+    with pytest.raises(TypeError, match="sparse"):
+        flagos.host_memory_view(torch.eye(2).to_sparse())
+    assert flagos.host_memory_view(torch.empty(2, 0, 3)).shape == (2, 0, 3)
 
 
 @pytest.mark.host

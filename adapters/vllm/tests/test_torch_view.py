@@ -1,4 +1,4 @@
-"""`torch.cuda` for modules that mean flagos by it, and views of host memory."""
+"""`torch.cuda` for modules that mean flagos by it."""
 
 from __future__ import annotations
 
@@ -61,26 +61,3 @@ torch_view.install(types.ModuleType("vllm.theirs"))
 """
     run = run_python(script, fails=True)
     assert "vllm.theirs has no `torch`: this release of vLLM is not the one" in run.stderr
-
-
-def test_a_view_of_host_memory(run_python: Run) -> None:
-    script = """
-import gc, torch
-from vllm_flagos.completions import view_of_host_memory
-x = torch.zeros(3, 4, pin_memory=True)
-view = view_of_host_memory(x)
-assert view.device.type == "flagos" and view.data_ptr() == x.data_ptr()
-x[1, 2] = 5
-assert view[1, 2].item() == 5
-view += 1; torch.flagos.synchronize()
-assert x[1, 2] == 6 and x[0, 0] == 1
-del x; gc.collect()
-assert view.cpu()[1, 2] == 6
-try:
-    view_of_host_memory(torch.zeros(3))
-except ValueError as error:
-    assert "pin_memory=True" in str(error)
-else:
-    raise AssertionError
-"""
-    run_python(script, FLAGOS_VENDOR="host")

@@ -55,7 +55,8 @@ def install() -> None:
     for module in _VIEWS_OF_HOST_MEMORY:
         name = "get_accelerator_view_from_cpu_tensor"
         _known(_module(module), name)
-        setattr(_module(module), name, view_of_host_memory)
+        # vLLM's own raises for platforms that it does not know.
+        setattr(_module(module), name, torch.flagos.host_memory_view)  # type: ignore[attr-defined]
 
     _known(_module("v1.worker.gpu_worker"), "kernel_warmup")
     _module("v1.worker.gpu_worker").kernel_warmup = warm_up  # type: ignore[attr-defined]
@@ -75,27 +76,6 @@ def warm_up(worker: Any) -> None:
     _module("model_executor.warmup.qwen_triton_warmup").qwen_triton_warmup(
         worker.model_runner, worker.vllm_config.model_config
     )
-
-
-def view_of_host_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """A flagos tensor over the pinned memory of a CPU tensor, which it keeps.
-
-    vLLM's own function raises for platforms that it does not know. Raises ValueError for memory that is not pinned:
-    a device does not reach it.
-    """
-    if not tensor.is_pinned():
-        raise ValueError(
-            "only pinned memory has a view on the device: make the tensor with pin_memory=True"
-        )
-    device = torch.device("flagos", torch.accelerator.current_device_index())
-    storage = torch._C._construct_storage_from_data_pointer(
-        tensor.data_ptr(), device, tensor.numel() * tensor.element_size()
-    )
-    view = torch.empty(0, dtype=tensor.dtype, device=device).set_(
-        storage, 0, tensor.shape, tensor.stride()
-    )
-    view._host_memory = tensor  # type: ignore[attr-defined]  # lives as long as the view
-    return view
 
 
 def _module(name: str) -> ModuleType:

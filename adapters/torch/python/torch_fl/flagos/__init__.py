@@ -54,6 +54,7 @@ from torch_fl.flagos.marks import mark
 from torch_fl.flagos.memory import (
     empty_cache,
     host_memory_stats,
+    host_memory_view,
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
@@ -119,6 +120,7 @@ __all__ = [
     "graph_pool_handle",
     "graphs",
     "host_memory_stats",
+    "host_memory_view",
     "init",
     "initial_seed",
     "is_autocast_available",

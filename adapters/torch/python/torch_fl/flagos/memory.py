@@ -1,4 +1,4 @@
-"""The device's caching allocator: statistics, limits, snapshots. All sizes are in bytes."""
+"""The device's caching allocator: statistics, limits, snapshots; pinned memory. All sizes are in bytes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from flagos import _core
 from torch_fl.flagos._device import get_device_properties
 from torch_fl.flagos._lifecycle import _lazy_init, is_initialized
 from torch_fl.flagos._utils import Device, _get_device_index
@@ -16,6 +17,7 @@ from torch_fl.native import native
 __all__ = [
     "empty_cache",
     "host_memory_stats",
+    "host_memory_view",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
@@ -32,6 +34,9 @@ __all__ = [
     "set_per_process_memory_fraction",
 ]
 
+
+# Vendors whose kernels read and write pinned host memory at the address that the host has for it.
+_SHARING_HOST_MEMORY = ("host", "cuda")
 
 _FLAT_NAMES = {
     "allocated_bytes": "allocated_bytes.all.current",
@@ -126,6 +131,45 @@ def reset_accumulated_host_memory_stats() -> None:
     """Restart the historical totals of pinned memory from zero."""
     _lazy_init()
     torch.ops.flagos.reset_accumulated_host_memory_stats()
+
+
+def host_memory_view(tensor: torch.Tensor, device: Device = None) -> torch.Tensor:
+    """A tensor of `device` over the pinned memory of a CPU tensor, of its dtype, shape and strides; without history.
+
+    What either side writes the other reads, once the device has been waited for. The view's storage keeps the CPU
+    tensor's; wait for the device before the last of its tensors goes, because freed pinned memory is given out again.
+
+    Raises TypeError if `tensor` is no dense CPU tensor, ValueError if its memory is not pinned, and
+    UnsupportedError on a vendor whose kernels do not address the host's memory.
+    """
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        raise TypeError(
+            f"a view of host memory is of a dense tensor on cpu, and this one is {tensor.layout} on {tensor.device}"
+        )
+    _lazy_init()
+    vendor = _core.vendor_info()
+    if vendor["name"] not in _SHARING_HOST_MEMORY:
+        raise _core.UnsupportedError(
+            f"kernels of the {vendor['name']!r} vendor are not known to address the host's memory: copy the tensor, "
+            "tensor.to('flagos', non_blocking=True)"
+        )
+    where = torch.device("flagos", _get_device_index(device, optional=True))
+    memory = tensor.untyped_storage()
+    if memory.nbytes() == 0:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=where)
+    if not tensor.is_pinned():
+        raise ValueError(
+            "only pinned memory has a view on the device: make the tensor with pin_memory=True, or call .pin_memory()"
+        )
+    shared = torch._C._construct_storage_from_data_pointer(
+        memory.data_ptr(), where, memory.nbytes()
+    )
+    # Torch keeps a storage's Python object as long as any tensor uses the storage.
+    shared._host_memory = memory  # type: ignore[attr-defined]
+    with torch.no_grad():
+        return torch.empty(0, dtype=tensor.dtype, device=where).set_(
+            shared, tensor.storage_offset(), tensor.shape, tensor.stride()
+        )
 
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:
