@@ -459,11 +459,11 @@ soak-vendor: $(STAMPS)/venv ## eight threads over vendors' libraries, then handl
 
 # ------------------------------------------------------------------------- on an NVIDIA machine
 
-# Such a machine needs no cargo: what is built elsewhere is carried there in dist/, and put beside the
-# packages of the interpreter instead of into it. That interpreter has a CUDA build of torch 2.11.
+# Such a machine needs no cargo: what is built elsewhere is carried there in dist/, and put into an environment of its
+# own, which finds the packages of the interpreter too. That interpreter has a CUDA build of torch 2.11.
 GPU_PYTHON ?= $(if $(wildcard $(PY)),$(PY),python3)
 GPU_SITE := $(abspath $(DIST))/site
-GPU_RUN := PYTHONPATH="$(GPU_SITE)" "$(GPU_PYTHON)"
+GPU_RUN := "$(GPU_SITE)/bin/python"
 CORE_CUDA_TESTS := $(DIST)/vendor_conformance_cuda
 # Opened by the program, from beside it.
 EXPORTED_CUDA := $(addprefix $(DIST)/libflagos_,exported_cuda.so cudalib.so)
@@ -489,7 +489,11 @@ gpu-site: $(if $(shell command -v cargo 2>/dev/null),gpu-kit)
 	@ls $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl te_fl lightx2v_fl vllm_flagos)) $(CORE_CUDA_TESTS) $(EXPORTED_CUDA) >/dev/null || { \
 	  echo "there is no cargo here: run 'make gpu-kit' where there is one, and bring $(DIST)/" >&2; exit 1; }
 	@rm -rf "$(GPU_SITE)"
-	"$(GPU_PYTHON)" -m pip install --quiet --no-deps --target "$(GPU_SITE)" \
+	"$(GPU_PYTHON)" -m venv --without-pip "$(GPU_SITE)"
+	@# Read after what is in the environment itself, so that our packages come first.
+	"$(GPU_PYTHON)" -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  >"$$($(GPU_RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth"
+	"$(GPU_PYTHON)" -m pip --python "$(GPU_SITE)/bin/python" install --quiet --no-deps --ignore-installed \
 	  $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl te_fl lightx2v_fl vllm_flagos))
 	@$(GPU_RUN) -c 'import torch; assert torch.flagos.get_device_properties(0).vendor == "cuda"'
 

@@ -1,14 +1,15 @@
 """Kernel packs on a GPU: what they launch, how soon a program starts with one, and `auto` beside torch's own CUDA.
 
     python -m tests.gpu.packs smoke                         # a pack made here, and the same made as without a GPU
-    python -m tests.gpu.packs start [--models NAMES] [--cold]
-    python -m tests.gpu.packs auto [--models NAMES] [--rounds N] [--steps N] [--tune N]
+    python -m tests.gpu.packs start [--models NAMES] [--cold] [--turns N]
+    python -m tests.gpu.packs auto [--models NAMES] [--rounds N] [--seconds S] [--tune N]
 
     smoke  packs a program's calls on this chip and with FLAGOS_VENDOR=host; both must launch the same. The program then
            runs from each, and every replay is compared with FlagGems' own call, bit for bit.
     start  seconds from the start of the process to the end of the first training step, on flagos: native, verified with
            a pack, verified without (with Triton's cache of before, and with an empty one: --cold).
-    auto   the time of a step on cuda and on flagos with FLAGOS_FLAGGEMS=auto and a pack made for the model, in turns.
+    auto   the time of a step on cuda and on flagos with FLAGOS_FLAGGEMS=auto and a pack made for the model, in turns in
+           one process (tests.gpu.eager).
 
 What a part writes goes to --folder, where records and packs of before are taken as they are. Ends with 1 if something
 failed. `--json FILE` keeps the numbers.
@@ -25,193 +26,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-Step = Callable[[], Any]
+from tests.gpu import eager
+from tests.gpu.workloads import WORKLOADS
 
+COMPARED = [
+    *(
+        "qwen3-train",
+        "bert-train",
+        "gpt2-train",
+        "llama-train",
+        "t5-train",
+        "vit-train",
+        "mlp-train",
+    ),
+    *("qwen3-write", "gpt2-write"),
+]
 LOSS_TOLERANCE = 0.02  # relative, of the last of a few steps
 VERDICTS = "verdicts.NVIDIA_H200.flaggems-5.0.2.json"
-
-# ---- the models, without dropout
-
-
-def _trained(model: Any, device: str, loss: Callable[[], Any], autocast: bool = True) -> Step:
-    import torch
-
-    model.to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-
-    def step() -> Any:
-        with torch.autocast(device, torch.bfloat16, enabled=autocast):
-            value = loss()
-        value.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return value.detach()
-
-    return step
-
-
-def _language(name: str, device: str, batch: int, length: int, config: Any, **more: Any) -> Step:
-    import torch
-    import transformers
-
-    model = getattr(transformers, name)(config)
-    ids = torch.randint(0, config.vocab_size, (batch, length)).to(device)
-    return _trained(model, device, lambda: model(input_ids=ids, labels=ids, **more).loss)
-
-
-def bert_train(device: str) -> Step:
-    """BERT-base, 8 x 256, bf16 autocast."""
-    from transformers import BertConfig
-
-    config = BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    return _language("BertForMaskedLM", device, 8, 256, config)
-
-
-def _qwen3() -> Any:
-    from transformers import Qwen3Config
-
-    return Qwen3Config(
-        hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16,
-        num_key_value_heads=8, head_dim=128, vocab_size=151_936, tie_word_embeddings=True, layer_types=None,
-        bos_token_id=None, eos_token_id=None, pad_token_id=None,
-    )  # fmt: skip
-
-
-def qwen3_train(device: str) -> Step:
-    """Qwen3-0.6B, 4 x 512, bf16 autocast."""
-    return _language("Qwen3ForCausalLM", device, 4, 512, _qwen3(), use_cache=False)
-
-
-def gpt2_train(device: str) -> Step:
-    """GPT-2, 8 x 512, bf16 autocast."""
-    from transformers import GPT2Config
-
-    config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
-    return _language("GPT2LMHeadModel", device, 8, 512, config, use_cache=False)
-
-
-def llama_train(device: str) -> Step:
-    """Llama of width 2048 with 8 layers, 2 x 1024, bf16 autocast."""
-    from transformers import LlamaConfig
-
-    config = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_hidden_layers=8,
-                         num_attention_heads=16)  # fmt: skip
-    return _language("LlamaForCausalLM", device, 2, 1024, config, use_cache=False)
-
-
-def t5_train(device: str) -> Step:
-    """T5-base, 8 x 256 to 64, bf16 autocast."""
-    import torch
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    config = T5Config(d_model=768, d_ff=3072, num_layers=12, num_decoder_layers=12, num_heads=12,
-                      dropout_rate=0.0, decoder_start_token_id=0)  # fmt: skip
-    model = T5ForConditionalGeneration(config)
-    ids, labels = (torch.randint(0, 30_000, shape).to(device) for shape in ((8, 256), (8, 64)))
-    return _trained(model, device, lambda: model(input_ids=ids, labels=labels).loss)
-
-
-def vit_train(device: str) -> Step:
-    """ViT-base, 16 x 224 x 224, bf16 autocast."""
-    import torch
-    from transformers import ViTConfig, ViTForImageClassification
-
-    model = ViTForImageClassification(ViTConfig(num_labels=1000))
-    images, labels = (
-        torch.randn(16, 3, 224, 224).to(device),
-        torch.randint(0, 1000, (16,)).to(device),
-    )
-    return _trained(model, device, lambda: model(pixel_values=images, labels=labels).loss)
-
-
-def mlp_train(device: str) -> Step:
-    """A perceptron, batches of 128, float32."""
-    import torch
-    from torch import nn
-    from torch.nn import functional
-
-    model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 10))
-    x, y = torch.randn(128, 784).to(device), torch.randint(0, 10, (128,)).to(device)
-    return _trained(model, device, lambda: functional.cross_entropy(model(x), y), autocast=False)
-
-
-def _written(model: Any, device: str, batch: int, prompt: int, tokens: int) -> Step:
-    import torch
-
-    model.to(device, torch.bfloat16).eval()
-    ids = torch.randint(0, model.config.vocab_size, (batch, prompt)).to(device)
-
-    def step() -> Any:
-        with torch.no_grad():
-            known = model(input_ids=ids, use_cache=True)
-            for _ in range(tokens):
-                chosen = known.logits[:, -1].argmax(-1, keepdim=True)
-                known = model(
-                    input_ids=chosen, past_key_values=known.past_key_values, use_cache=True
-                )
-        return known.logits.float().abs().mean()
-
-    return step
-
-
-def qwen3_write(device: str) -> Step:
-    """Qwen3-0.6B in bfloat16: a prompt of 4 x 128, and 32 tokens after it."""
-    from transformers import Qwen3ForCausalLM
-
-    return _written(Qwen3ForCausalLM(_qwen3()), device, 4, 128, 32)
-
-
-def gpt2_write(device: str) -> Step:
-    """GPT-2 in bfloat16: a prompt of 4 x 128, and 32 tokens after it."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    return _written(GPT2LMHeadModel(GPT2Config()), device, 4, 128, 32)
-
-
-def smoke(device: str) -> Step:
-    """Operators of many kinds, in float32 and bfloat16, with a gradient."""
-    import torch
-    from torch.nn import functional
-
-    parts = []
-    for dtype in (torch.float32, torch.bfloat16):
-        x, y = (torch.randn(64, 512).to(device, dtype) for _ in range(2))
-        w = torch.randn(512, 256).to(device, dtype).requires_grad_()
-        ids = torch.arange(64).to(device) % 7
-        parts.append((x, y, w, ids))
-
-    def step() -> Any:
-        total = torch.zeros((), device=device)
-        for x, y, w, ids in parts:
-            hidden = functional.gelu(x @ w) + functional.silu(x[:, :256] * y[:, 256:])
-            hidden = torch.where(hidden > 0, hidden, hidden * 0.5) + w[ids]
-            hidden = torch.softmax(hidden, -1) * functional.embedding(ids, w)
-            hidden = torch.cat([hidden, hidden.tanh()], -1).sum(-1) + torch.rsqrt(
-                hidden.abs() + 1
-            ).mean(-1)
-            total = total + hidden.float().sum()
-        total.backward()
-        made = total.detach() + sum(w.grad.float().abs().mean() for _, _, w, _ in parts)
-        for _, _, w, _ in parts:
-            w.grad = None
-        return made
-
-    return step
-
-
-MODELS: dict[str, Callable[[str], Step]] = {
-    one.__name__.replace("_", "-"): one
-    for one in (
-        qwen3_train, bert_train, gpt2_train, llama_train, t5_train, vit_train, mlp_train, qwen3_write, gpt2_write,
-        smoke,
-    )
-}  # fmt: skip
-COMPARED = [name for name in MODELS if name != "smoke"]
 
 # ---- one process
 
@@ -222,7 +57,7 @@ def one(name: str, device: str, steps: int) -> None:
     import torch
 
     torch.manual_seed(0)
-    step = MODELS[name](device)
+    step = WORKLOADS[name](device)
     seconds, losses = [], []
     first = 0.0
     for _ in range(steps):
@@ -365,7 +200,9 @@ def check_smoke(folder: Path) -> int:
     return failures
 
 
-def check_start(folder: Path, names: list[str], cold: bool, numbers: dict[str, Any]) -> int:
+def check_start(
+    folder: Path, names: list[str], cold: bool, turns: int, numbers: dict[str, Any]
+) -> int:
     """See `start` above."""
     failures = 0
     for name in names:
@@ -383,17 +220,21 @@ def check_start(folder: Path, names: list[str], cold: bool, numbers: dict[str, A
                 "TRITON_CACHE_DIR": f"{empty}/triton",
                 "FLAGGEMS_CACHE_DIR": f"{empty}/flaggems",
             }
+        # In turns: the first seconds of a process depend on what the machine does besides.
+        found: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
+        for turn in range(turns):
+            for side, variables in sides.items():
+                if turn == 0 or "cache" not in side:
+                    found[side].append(run(name, "flagos", 3, **variables))
+                    print(f"  {side}: {found[side][-1]['first']:.2f} s", flush=True)
         told = {}
-        for side, variables in sides.items():
-            turns = [
-                run(name, "flagos", 3, **variables) for _ in range(1 if "cache" in side else 3)
-            ]
-            seconds = [turn["first"] for turn in turns]
-            told[side] = {"first": statistics.median(seconds), "turns": seconds, **turns[-1]}
+        for side, runs in found.items():
+            seconds = [one["first"] for one in runs]
+            told[side] = {"first": statistics.median(seconds), "turns": seconds, **runs[-1]}
             print(
                 f"{name}, {side}: {statistics.median(seconds):.2f} s to the first step "
-                f"({', '.join(f'{s:.2f}' for s in seconds)}), loss {turns[-1]['losses'][-1]:.4f}, "
-                f"{turns[-1]['packed_replays']} replays, {sum(turns[-1]['fallbacks'].values())} fallbacks",
+                f"({', '.join(f'{s:.2f}' for s in seconds)}), loss {runs[-1]['losses'][-1]:.4f}, "
+                f"{runs[-1]['packed_replays']} replays, {sum(runs[-1]['fallbacks'].values())} fallbacks",
                 flush=True,
             )
         more = told["verified with a pack"]["first"] - told["native"]["first"]
@@ -406,7 +247,7 @@ def check_start(folder: Path, names: list[str], cold: bool, numbers: dict[str, A
 
 
 def check_auto(
-    folder: Path, names: list[str], rounds: int, steps: int, tune: int, numbers: dict[str, Any]
+    folder: Path, names: list[str], rounds: int, seconds: float, tune: int, numbers: dict[str, Any]
 ) -> int:
     """See `auto` above."""
     failures, ratios = 0, []
@@ -414,30 +255,23 @@ def check_auto(
         try:
             made = pack(name, folder, "--tune", str(tune))
             served = {"FLAGOS_FLAGGEMS": "auto", "FLAGOS_PACK": str(made)}
-            turns: dict[str, list[dict[str, Any]]] = {"cuda": [], "flagos": []}
-            for _ in range(rounds):
-                turns["cuda"].append(run(name, "cuda", steps))
-                turns["flagos"].append(run(name, "flagos", steps, **served))
-        except (Failed, subprocess.TimeoutExpired) as error:
+            told = eager.compare(name, rounds, seconds, **served)
+        except (Failed, RuntimeError, subprocess.TimeoutExpired) as error:
             failures += 1
             print(f"{name}: FAILED: {error}", flush=True)
             continue
-        times = {
-            side: statistics.median(s for turn in some for s in turn["seconds"][3:])
-            for side, some in turns.items()
-        }
-        ratio = times["cuda"] / times["flagos"]
-        ratios.append(ratio)
-        last = [some[-1]["losses"][-1] for some in turns.values()]
-        off = abs(last[0] - last[1]) / abs(last[0])
-        packed = turns["flagos"][-1]["packed_replays"] / max(1, turns["flagos"][-1]["calls"])
+        times, _ = eager.ratios(told)
+        first, second = (losses[-1] for losses in told["losses"].values())
+        off = abs(first - second) / abs(first)
+        packed = told["packed_replays"] / max(1, told["calls"])
+        ratios.append(1 / times.median)
         print(
-            f"{name}: cuda {1e3 * times['cuda']:.2f} ms, flagos auto {1e3 * times['flagos']:.2f} ms, "
-            f"{ratio:.3f} times as fast; {packed:.0%} of the calls from the pack; loss off by {off:.2e}",
+            f"{eager.line(name, told)}; {ratios[-1]:.3f} times as fast, {packed:.0%} of the calls from the pack, "
+            f"loss off by {off:.2e}",
             flush=True,
         )
         failures += off > LOSS_TOLERANCE
-        numbers[name] = {"ratio": ratio, "times": times, "loss_off": off, "packed": packed}
+        numbers[name] = told | {"ratio": ratios[-1], "loss_off": off, "packed": packed}
     if ratios:
         mean = math.exp(statistics.fmean(map(math.log, ratios)))
         print(f"geometric mean of {len(ratios)} models: {mean:.3f}, the least {min(ratios):.3f}")
@@ -451,19 +285,26 @@ def main() -> int:
     )
     add = parser.add_argument
     add("part", choices=["smoke", "start", "auto", "one"])
-    add("--models", default="", help=f"of {', '.join(MODELS)}")
+    add("--models", default="", help=f"of {', '.join(WORKLOADS)}")
     add("--folder", type=Path, help="for records and packs (default: a temporary one)")
     add("--cold", action="store_true", help="also without anything that was compiled before")
-    add("--rounds", type=int, default=2, help="default: %(default)s")
-    add("--steps", type=int, default=20, help="default: %(default)s")
+    add("--rounds", type=int, default=7, help="of auto (default: %(default)s)")
+    add(
+        "--turns",
+        type=int,
+        default=3,
+        help="processes of each side of start (default: %(default)s)",
+    )
+    add("--seconds", type=float, default=0.4, help="of a side's round (default: %(default)s)")
+    add("--steps", type=int, default=20, help=argparse.SUPPRESS)
     add("--tune", type=int, default=1, help="as of `flagos pack` (default: %(default)s)")
     add("--device", default="flagos")
     add("--json", type=Path)
     options = parser.parse_args()
     names = [name for name in options.models.split(",") if name]
-    if unknown := set(names) - MODELS.keys():
+    if unknown := set(names) - WORKLOADS.keys():
         parser.error(
-            f"{', '.join(sorted(unknown))}: no model of that name; there are {', '.join(MODELS)}"
+            f"{', '.join(sorted(unknown))}: no model of that name; there are {', '.join(WORKLOADS)}"
         )
     if options.part == "one":
         one(names[0], options.device, options.steps)
@@ -476,11 +317,11 @@ def main() -> int:
             failures = check_smoke(folder)
         elif options.part == "start":
             failures = check_start(
-                folder, names or ["qwen3-train", "bert-train"], options.cold, numbers
+                folder, names or ["qwen3-train", "bert-train"], options.cold, options.turns, numbers
             )
         else:
             failures = check_auto(
-                folder, names or COMPARED, options.rounds, options.steps, options.tune, numbers
+                folder, names or COMPARED, options.rounds, options.seconds, options.tune, numbers
             )
     except Failed as error:
         print(f"FAILED: {error}")

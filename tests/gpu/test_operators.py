@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -195,6 +196,23 @@ def test_recurrent_parameters_lie_as_cudnn_wants_them() -> None:
         [(p.storage_offset(), p.shape) for p in net.parameters()] for net in (layer, reference)
     ]
     assert layouts[0] == layouts[1]
+
+
+def test_dropout_between_recurrent_layers_follows_the_seed_as_on_cuda() -> None:
+    torch.manual_seed(0)
+    reference = torch.nn.LSTM(8, 8, 2, dropout=0.5)
+    x = torch.randn(4, 2, 8)
+    shown = []
+    for device in ("cuda", "flagos"):
+        layer = copy.deepcopy(reference).to(device)
+        layer(x.to(device))  # what was drawn before the seed is of no matter
+        torch.manual_seed(1)
+        first = layer(x.to(device))[0].cpu()
+        assert not torch.equal(first, layer(x.to(device))[0].cpu())
+        torch.manual_seed(1)
+        assert torch.equal(first, layer(x.to(device))[0].cpu())
+        shown.append(first)
+    assert torch.equal(*shown)
 
 
 def test_dropout_between_recurrent_layers_in_a_graph() -> None:

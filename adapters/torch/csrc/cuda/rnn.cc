@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "cuda/to.h"
+#include "runtime/generator.h"
 #include "runtime/stream.h"
 
 namespace flagos {
@@ -68,8 +69,8 @@ std::optional<at::Tensor> flat_parameters(at::TensorList parameters, const Layer
   return buffer;
 }
 
-// One device's random state for cuDNN's dropout between layers, seeded at its first use by the CPU's generator, as
-// torch does for CUDA. Calls on several streams wait for each other.
+// One device's random state for cuDNN's dropout between layers, seeded by the device's generator at its first use and at
+// the first one after that generator was seeded, as torch does for CUDA. Calls on several streams wait for each other.
 class DropoutState {
  public:
   template <class Call>
@@ -86,12 +87,16 @@ class DropoutState {
       return call(std::optional<at::Tensor>(buffer_));
     }
     const c10::Stream stream = to_stream(input.device().index(), current_stream(input.device().index()));
-    if (buffer_.defined()) {
+    if (used_.has_value()) {
       used_->block(stream);
     } else {
-      const int64_t seed = at::empty({}, at::kLong).random_().item<int64_t>();
-      buffer_ = at::_cudnn_init_dropout_state(layers.dropout, layers.train, seed, input.options().dtype(at::kByte));
       used_.emplace(kFlagos);
+    }
+    const at::Generator& generator = default_generator(input.device().index());
+    if (const uint64_t times = times_set(generator); !buffer_.defined() || times != times_set_) {
+      const int64_t seed = at::empty({}, input.options().dtype(at::kLong)).random_(generator).item<int64_t>();
+      buffer_ = at::_cudnn_init_dropout_state(layers.dropout, layers.train, seed, input.options().dtype(at::kByte));
+      times_set_ = times;
     }
     auto result = call(std::optional<at::Tensor>(buffer_));
     used_->record(stream);
@@ -101,6 +106,7 @@ class DropoutState {
  private:
   std::mutex mutex_;
   at::Tensor buffer_;
+  uint64_t times_set_ = 0; // of the generator, when the buffer was made
   std::optional<c10::Event> used_;
 };
 

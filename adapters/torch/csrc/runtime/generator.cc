@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/generator.h"
 
+#include <atomic>
 #include <deque>
 #include <mutex>
 
@@ -18,11 +19,13 @@ class FlagosGenerator final : public c10::GeneratorImpl {
 
   void set_current_seed(uint64_t seed) override {
     native_.set_current_seed(seed);
+    ++times_set_;
   }
   // The CPU's generator has no offset but 0. torch asks for it to pickle a generator of any other device.
   void set_offset(uint64_t offset) override {
     if (!native_.device().is_cpu() || offset != 0) {
       native_.set_offset(offset);
+      ++times_set_;
     }
   }
   uint64_t get_offset() const override {
@@ -32,10 +35,12 @@ class FlagosGenerator final : public c10::GeneratorImpl {
     return native_.current_seed();
   }
   uint64_t seed() override {
+    ++times_set_;
     return native_.seed();
   }
   void set_state(const c10::TensorImpl& state) override {
     native_.unsafeGetGeneratorImpl()->set_state(state);
+    ++times_set_;
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
     return native_.unsafeGetGeneratorImpl()->get_state();
@@ -56,6 +61,9 @@ class FlagosGenerator final : public c10::GeneratorImpl {
   const at::Generator& native() const {
     return native_;
   }
+  uint64_t times_set() const {
+    return times_set_;
+  }
 
  private:
   GeneratorImpl* clone_impl() const override {
@@ -63,6 +71,7 @@ class FlagosGenerator final : public c10::GeneratorImpl {
   }
 
   at::Generator native_;
+  std::atomic<uint64_t> times_set_{0};
 };
 
 } // namespace
@@ -82,6 +91,10 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
             native->default_generator(static_cast<c10::DeviceIndex>(generators.size()))));
   }
   return generators[static_cast<size_t>(device)];
+}
+
+uint64_t times_set(const at::Generator& generator) {
+  return static_cast<const FlagosGenerator*>(generator.unsafeGetGeneratorImpl())->times_set();
 }
 
 at::Generator make_generator(c10::DeviceIndex device) {

@@ -12,6 +12,9 @@ namespace flagos {
 // a program draws the same numbers as on the CPU for the same seed.
 const at::Generator& default_generator(c10::DeviceIndex device);
 
+// How often a flagos generator was given a seed or a state: what was drawn from it before is then out of date.
+uint64_t times_set(const at::Generator& generator);
+
 at::Generator make_generator(c10::DeviceIndex device);
 
 // The native generator inside `generator`; throws if `generator` belongs to another device.

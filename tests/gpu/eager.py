@@ -1,0 +1,182 @@
+"""Whole models on flagos beside torch's own CUDA, turn by turn in one process: time, peak memory, and the same results.
+
+    python -m tests.gpu.eager [--models NAMES] [--rounds N] [--seconds S] [--json FILE] [--device-pair A,B]
+
+Each model has a process of its own, with both sides in it. First both take three steps under deterministic algorithms,
+whose losses have to be equal in every bit; then the rounds, each of as many steps as fill --seconds on the first side.
+Prints the ratio of times round by round (over 1: flagos takes longer), and that of the peaks of allocated memory. Ends
+with 1 when a model failed or the losses differ.
+
+    python -m tests.gpu.eager --models tiny-mlp-train,bert-train --rounds 7
+    FLAGOS_FLAGGEMS=auto FLAGOS_PACK=bert.flagospack python -m tests.gpu.eager --models bert-train
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.bench.timing import Measured, Spread, geometric_mean, measure, seconds_of
+from tests.gpu.workloads import WORKLOADS
+
+CHECKED = 3
+"""Steps whose losses are compared."""
+MEASURED = [name for name in WORKLOADS if name != "smoke"]
+
+
+def both(name: str, devices: list[str], rounds: int, seconds: float) -> dict[str, Any]:
+    """A model on both devices, in this process."""
+    import torch
+
+    modules = {device: torch.get_device_module(device) for device in devices}
+    steps, losses = {}, {}
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    for device in devices:
+        torch.manual_seed(0)
+        steps[device] = WORKLOADS[name](device)
+        losses[device] = [steps[device]().float().cpu().item() for _ in range(CHECKED)]
+    torch.use_deterministic_algorithms(False)
+    reference = devices[0]
+
+    def timed(device: str, times: int) -> float:
+        def work() -> None:
+            for _ in range(times):
+                steps[device]()
+
+        return seconds_of(work, modules[device].synchronize)
+
+    for device in devices:
+        timed(device, 2)
+    times = max(1, round(seconds / timed(reference, 1)))
+    has_peaks = all(hasattr(module, "reset_peak_memory_stats") for module in modules.values())
+    peaks = {}
+    for device in devices if has_peaks else ():
+        modules[device].reset_peak_memory_stats()
+        timed(device, 2)
+        peaks[device] = modules[device].max_memory_allocated()
+    found = measure(
+        {device: lambda d=device: timed(d, times) / times for device in devices}, rounds
+    )
+    told: dict[str, Any] = {
+        "steps_a_round": times,
+        "rounds": rounds,
+        "time": found.to_json(),
+        "samples": found.samples,
+        "losses": losses,
+        "peaks": peaks,
+    }
+    if "flagos" in devices:
+        import torch_fl
+        from torch_fl import replay
+
+        counted = torch_fl.counters()
+        told |= {
+            "fallbacks": {op: one["fallbacks"] for op, one in counted.items() if one["fallbacks"]},
+            "packed_replays": sum(one.packed_replays for one in replay.statistics().values()),
+            "calls": sum(one["calls"] for one in counted.values()),
+        }
+    return told
+
+
+def compare(
+    name: str,
+    rounds: int,
+    seconds: float,
+    devices: str = "cuda,flagos",
+    limit: float = 300,
+    **variables: str,
+) -> dict[str, Any]:
+    """What `both` told of a model in a process of its own. Raises RuntimeError where that failed."""
+    command = [sys.executable, "-m", "tests.gpu.eager", "one", "--models", name]
+    command += ["--rounds", str(rounds), "--seconds", str(seconds), "--device-pair", devices]
+    environment = {
+        **os.environ,
+        "PYTHONWARNINGS": "ignore",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        **variables,
+    }
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=limit, check=False
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{name}: status {done.returncode}: {done.stderr.strip()[-1500:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def ratios(told: dict[str, Any]) -> tuple[Spread, float | None]:
+    """Of the times, round by round, and of the peaks of memory: the second side over the first."""
+    times = Measured(told["samples"])
+    first, second = times.samples
+    peaks = told["peaks"]
+    return times.ratio(second), peaks[second] / peaks[first] if peaks and peaks[first] else None
+
+
+def line(name: str, told: dict[str, Any]) -> str:
+    """A model, for people."""
+    ratio, peak = ratios(told)
+    times = " and ".join(
+        f"{device} {1e3 * one['median']:.2f} ms" for device, one in told["time"]["sides"].items()
+    )
+    first, second = told["losses"].values()
+    return (
+        f"{name}: {times}, {ratio.shown(3)}; peak memory {'not told' if peak is None else f'{peak:.3f}'}; "
+        f"losses {'equal' if first == second else f'DIFFER: {first} {second}'}; fallbacks {told.get('fallbacks')}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("part", nargs="?", choices=["all", "one"], default="all", help=argparse.SUPPRESS)
+    add("--models", default=",".join(MEASURED), help="default: %(default)s")
+    add("--rounds", type=int, default=7, help="default: %(default)s")
+    add("--seconds", type=float, default=0.4, help="of a side's round (default: %(default)s)")
+    add("--device-pair", default="cuda,flagos", help="default: %(default)s")
+    add("--json", type=Path)
+    options = parser.parse_args()
+    names = options.models.split(",")
+    if unknown := set(names) - WORKLOADS.keys():
+        parser.error(
+            f"{', '.join(sorted(unknown))}: no model of that name; there are {', '.join(WORKLOADS)}"
+        )
+    devices = options.device_pair.split(",")
+    if options.part == "one":
+        print(json.dumps(both(names[0], devices, options.rounds, options.seconds)))
+        return 0
+    failed, numbers = [], {}
+    for name in names:
+        began = time.monotonic()
+        try:
+            told = compare(name, options.rounds, options.seconds, options.device_pair)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            failed.append(name)
+            print(f"{name}: FAILED: {error}", flush=True)
+            continue
+        numbers[name] = told
+        first, second = told["losses"].values()
+        if first != second:
+            failed.append(name)
+        print(f"{line(name, told)} ({time.monotonic() - began:.0f} s)", flush=True)
+        if options.json is not None:
+            options.json.write_text(json.dumps(numbers, indent=1))
+    medians = {name: ratios(told)[0].median for name, told in numbers.items()}
+    if medians:
+        worst = max(medians, key=lambda name: medians[name])
+        mean = geometric_mean(list(medians.values()))
+        print(
+            f"geometric mean of {len(medians)}: {mean:.3f}; the most: {worst} {medians[worst]:.3f}"
+        )
+    print(f"FAILED: {', '.join(failed)}" if failed else "OK")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
