@@ -8,7 +8,7 @@ from functools import cache
 import torch
 
 from torch_fl.flagos._device import current_device, device_count
-from torch_fl.flagos._lifecycle import _lazy_init
+from torch_fl.flagos._lifecycle import _lazy_init, is_initialized
 from torch_fl.flagos._utils import Device, _get_device_index
 from torch_fl.native import native
 
@@ -57,11 +57,22 @@ def manual_seed(seed: int) -> None:
     if not native().keeps_seeds:
         _lazy_init()
     native().seed(int(seed))
+    _tell((current_device(),), seed)
 
 
 def manual_seed_all(seed: int) -> None:
     """Seed the default generators of all devices. `torch.manual_seed` calls this."""
     native().seed_all(int(seed))
+    _tell(range(device_count()), seed)
+
+
+def _tell(devices: Iterable[int], seed: int) -> None:
+    """Seed flagos' own generators too, which lead to those of torch: what was drawn from them before is out of date,
+    as the state of cuDNN's dropout."""
+    if native().keeps_seeds and is_initialized():
+        generators = default_generators()
+        for device in devices:
+            generators[device].manual_seed(int(seed))
 
 
 def seed() -> None:
