@@ -229,7 +229,8 @@ $(call shim_of,$(1),$(2)): $(SHIM_SOURCES) adapters/torch/portable/glibc_2_28.cc
 endef
 $(foreach processor,$(DIST_PROCESSORS),$(foreach minor,$(DIST_TORCHES),$(eval $(call rules_of_shim,$(processor),$(minor)))))
 
-# auditwheel fails for a library that needs newer symbols. torch's own libraries are those of the torch that is installed.
+# auditwheel knows by name the platforms of this processor alone, so it finds the platform itself: it adds a newer one to
+# the name of a wheel that needs newer symbols. torch's own libraries are those of the torch that is installed.
 define portable_wheel
 @rm -rf $(PORTABLE)/$(1) && mkdir -p $(PORTABLE)/$(1)
 for project in python/module adapters/torch; do \
@@ -237,9 +238,12 @@ for project in python/module adapters/torch; do \
     --compatibility manylinux_2_28 --manifest-path $$project/Cargo.toml --out $(PORTABLE)/$(1); \
 done
 "$(PY)" adapters/torch/add_shims.py $(PORTABLE)/$(1)/torch_fl-*.whl $(foreach minor,$(DIST_TORCHES),$(call shim_of,$(1),$(minor)))
+@rm -f $(PORTABLE)/*_$(1).whl
 for wheel in $(PORTABLE)/$(1)/*.whl; do \
-  PYTHONPATH=$(DIST_TOOLS) PATH="$(DIST_TOOLS)/bin:$$PATH" "$(PY)" -m auditwheel repair --plat manylinux_2_28_$(1) \
+  PYTHONPATH=$(DIST_TOOLS) PATH="$(DIST_TOOLS)/bin:$$PATH" "$(PY)" -m auditwheel repair --plat auto \
     --exclude 'libtorch*' --exclude 'libc10*' --wheel-dir $(PORTABLE) $$wheel; \
+  [ -f "$(PORTABLE)/$${wheel##*/}" ] || { \
+    echo "$${wheel##*/} needs a newer system than manylinux_2_28: see '$(PY) -m auditwheel show $$wheel'" >&2; exit 1; }; \
 done
 @rm -r $(PORTABLE)/$(1)
 endef

@@ -11,12 +11,14 @@
 #include <ios>
 #include <mutex>
 #include <new>
+#include <string>
 
 extern "C" {
 
-// Of libstdc++, in every version: the constructor of std::ostringstream with a mode, and the copy constructor and the
-// destructor of std::exception_ptr.
+// Of libstdc++, in every version: the constructor of std::ostringstream with a mode, std::stringbuf::str() const, and
+// the copy constructor and the destructor of std::exception_ptr.
 void _ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1ESt13_Ios_Openmode(void*, std::ios_base::openmode);
+std::string _ZNKSt7__cxx1115basic_stringbufIcSt11char_traitsIcESaIcEE3strEv(const void* buffer);
 void _ZNSt15__exception_ptr13exception_ptrC1ERKS0_(void* copy, const void* from);
 void _ZNSt15__exception_ptr13exception_ptrD1Ev(void* pointer);
 
@@ -64,6 +66,11 @@ void _ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE(
 // libstdc++ 9: the constructor of std::ostringstream without arguments.
 void _ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1Ev(void* stream) {
   _ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1ESt13_Ios_Openmode(stream, std::ios_base::out);
+}
+
+// libstdc++ 11: std::stringbuf::str() const&, as C++20 declares it.
+std::string _ZNKRSt7__cxx1115basic_stringbufIcSt11char_traitsIcESaIcEE3strEv(const void* buffer) {
+  return _ZNKSt7__cxx1115basic_stringbufIcSt11char_traitsIcESaIcEE3strEv(buffer);
 }
 
 // libstdc++ 11: std::exception_ptr counts its references by these. It is a pointer alone.

@@ -231,8 +231,14 @@ class TestPythonImplementations:
 
         offered("add.Tensor", declines)
         x = torch.ones(shape, dtype=dtype)
+        try:
+            here = x + number
+        except NotImplementedError:  # bfloat16 with a complex number, since torch 2.14
+            with pytest.raises(NotImplementedError, match="'BComplex32'"):
+                x.to("flagos") + number
+            return
         there = x.to("flagos") + number
-        assert there.dtype == (x + number).dtype and torch.equal(there.cpu(), x + number)
+        assert there.dtype == here.dtype and torch.equal(there.cpu(), here)
 
     @pytest.mark.parametrize("refusal", [flagos.UnsupportedError, NotImplementedError])
     def test_declining_falls_to_the_native_kernel_and_counts(

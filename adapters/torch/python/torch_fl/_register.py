@@ -143,13 +143,14 @@ def _name_device() -> None:
             sys.modules[f"torch.{DEVICE}.{name[len(prefix) :]}"] = module
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
+    from torch_fl import autograd_at_exit
     from torch_fl.integrations import on_import
     from torch_fl.native import native
     from torch_fl.nn import data_parallel
     from torch_fl.runtime import dlpack, profiler, sharing
 
     native().install()
-    for module in (data_parallel, dlpack, profiler, sharing, on_import):
+    for module in (autograd_at_exit, data_parallel, dlpack, profiler, sharing, on_import):
         module.install()
 
 

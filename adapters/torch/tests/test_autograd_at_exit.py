@@ -1,0 +1,77 @@
+"""A program that ends with a backward ends well, although autograd's thread is not at rest yet."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from torch_fl import autograd_at_exit
+
+PROGRAM = """
+import torch
+layer = torch.nn.Linear(4, 4).to("flagos")
+layer(torch.ones(3, 4, device="flagos")).sum().backward()
+"""
+
+
+def test_a_program_may_end_with_a_backward() -> None:
+    # Without the wait, half of these abort with torch 2.12 and later.
+    for _ in range(3):
+        ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+
+
+def named(name: str, body: Callable[[], None]) -> threading.Thread:
+    """A thread of that name as Linux knows it, which runs `body`."""
+    ready = threading.Event()
+
+    def run() -> None:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
+        ready.set()
+        body()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    ready.wait()
+    return thread
+
+
+def waited(name: str, body: Callable[[], None], end: threading.Event) -> float:
+    thread = named(name, body)
+    began = time.monotonic()
+    autograd_at_exit.let_rest()
+    took = time.monotonic() - began
+    end.set()
+    thread.join()
+    return took
+
+
+def test_a_thread_that_computes_is_waited_for_and_no_longer_than_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(autograd_at_exit, "_LIMIT_S", 0.5)
+    end, data = threading.Event(), bytes(1 << 24)
+
+    def spin() -> None:
+        while not end.is_set():
+            hashlib.sha256(data)  # without the GIL, as autograd does
+
+    assert waited("pt_autograd_7", spin, end) >= 0.2
+    end.clear()
+    assert waited("pt_other_7", spin, end) < 0.2
+
+
+def test_a_thread_that_waits_for_work_is_left_alone() -> None:
+    end = threading.Event()
+
+    def wait() -> None:
+        end.wait(20)
+
+    assert waited("pt_autograd_7", wait, end) < 1.0
