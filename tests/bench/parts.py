@@ -41,7 +41,7 @@ PARTS: tuple[tuple[str, str, str], ...] = (
     (
         "flagos: lists",
         r"_shims/|/_C\.",
-        r"::bound$|convert_argument|Directory|look_up|sherwood|List<at::Tensor>",
+        r"::bound$|convert_argument|Directory|look_up|sherwood|List<at::Tensor>|WrittenList|TypedLists",
     ),
     ("flagos: alias", r"_shims/|/_C\.", r"[Aa]lias|tensor_over|twin|native_storage|bind|argument"),
     ("flagos: wrap", r"_shims/|/_C\.", r"wrap|result|flagos_storage|sync_|view_of"),

@@ -206,6 +206,7 @@ void register_operators() {
     register_typed_reductions(registrar);
     register_typed_linear(registrar);
     register_typed_gradients(registrar);
+    register_typed_lists(registrar);
   }
 
   register_boxed("aten", c10::DispatchKey::PrivateUse1, native->dense);

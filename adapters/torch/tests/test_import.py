@@ -74,6 +74,37 @@ def test_importing_does_not_import_the_compiler(run_python):
     assert run_python(script).stdout.strip() == "[]"
 
 
+@pytest.mark.skipif(
+    importlib.util.find_spec("flag_gems") is not None, reason="FlagGems is installed"
+)
+def test_without_flaggems_nothing_is_imported_for_it_until_it_is_asked_for(run_python, tmp_path):
+    script = """
+    import sys, torch, torch_fl
+    print("torch_fl.flaggems.tables" in sys.modules, "torch_fl.flaggems.package" in sys.modules)
+    try:
+        torch_fl.enable_flaggems()
+    except RuntimeError as error:
+        print(error)
+    print(torch_fl.is_flaggems_enabled())
+    """
+    first, told, last = run_python(script).stdout.splitlines()
+    assert (first, last) == ("False False", "False")
+    assert told.startswith("FlagGems cannot be used: it is not installed")
+    first, told, _ = run_python(script, FLAGGEMS_SOURCE_DIR=str(tmp_path)).stdout.splitlines()
+    assert first == "True True" and "not installed" not in told
+
+
+def test_a_policy_that_does_not_exist_is_refused_without_flaggems_too(run_python):
+    script = """
+    try:
+        import torch_fl
+    except ValueError as error:
+        print(error)
+    """
+    out = run_python(script, FLAGOS_FLAGGEMS="most", TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout
+    assert out.startswith("FLAGOS_FLAGGEMS=most: expected one of off, auto")
+
+
 def test_another_torch_is_refused_with_what_to_install(run_python):
     script = """
     import os

@@ -1,6 +1,8 @@
 """Operators on lists: few tensors are told apart one by one, many by looking them up."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -60,6 +62,65 @@ def test_written_lists_are_written_in_place_and_counted(count, native):
     assert [t._version for t in found] == [t._version for t in expected]
     for theirs, ours in zip(expected, found, strict=True):
         assert torch.equal(ours.cpu(), theirs.cpu())
+
+
+WITH: dict[str, Callable[[list[Tensor]], tuple[Any, ...]]] = {
+    "nothing": lambda x: (),
+    "a scalar": lambda x: (1.5,),
+    "scalars": lambda x: ([1.5 + i for i in range(len(x))],),
+    "a tensor": lambda x: (torch.tensor(1.5, device=x[0].device),),
+    "a tensor of the CPU": lambda x: (torch.tensor(1.5),),
+    "a list": lambda x: ([t + 1 for t in x],),
+    "itself": lambda x: (x,),
+    "a list and a scalar": lambda x: ([t + 1 for t in x], 0.5),
+    "lists and a scalar": lambda x: ([t + 1 for t in x], [t + 2 for t in x], 0.5),
+    "lists and scalars": lambda x: ([t + 1 for t in x], [t + 2 for t in x], [0.5] * len(x)),
+}
+ARITHMETIC = ("a scalar", "scalars", "a list", "itself")
+OPERATORS = {
+    "add": (*ARITHMETIC, "a tensor"),
+    "sub": ARITHMETIC,
+    "mul": (*ARITHMETIC, "a tensor", "a tensor of the CPU"),
+    "div": ARITHMETIC,
+    "maximum": ("a list",),
+    "lerp": ("a list and a scalar",),
+    "addcmul": ("lists and a scalar", "lists and scalars"),
+    "addcdiv": ("lists and a scalar", "lists and scalars"),
+    **dict.fromkeys(("sqrt", "neg", "abs", "sign", "reciprocal", "zero"), ("nothing",)),
+}
+
+
+@pytest.mark.needs("native_numbers")
+@pytest.mark.parametrize("count", [FEW, MANY])
+@pytest.mark.parametrize(
+    ("name", "arguments"), [(name, kind) for name, kinds in OPERATORS.items() for kind in kinds]
+)
+def test_what_optimizers_call_is_as_on_the_native_device(name, arguments, count, native):
+    def on(device: str) -> tuple[list[int], list[Tensor]]:
+        x = tensors(count, device)
+        new = getattr(torch, f"_foreach_{name}")(x, *WITH[arguments](x)) if name != "zero" else []
+        unwritten = [t._version for t in (*x, *new)]
+        getattr(torch, f"_foreach_{name}_")(x, *WITH[arguments](x))
+        assert {t.device.type for t in (*x, *new)} == {device}
+        return [*unwritten, *(t._version for t in x)], [t.cpu() for t in (*new, *x)]
+
+    (versions, values), (expected_versions, expected) = on("flagos"), on(native)
+    assert versions == expected_versions and max(versions) == 1
+    for ours, theirs in zip(values, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.host
+def test_what_a_refused_list_has_written_is_counted():
+    def on(device: str) -> tuple[list[int], list[list[float]]]:
+        x = [torch.ones(3, device=device) for _ in range(3)]
+        with pytest.raises(RuntimeError, match="must match the size"):
+            torch._foreach_add_(x, [torch.ones(n, device=device) for n in (3, 4, 3)])
+        return [t._version for t in x], [t.tolist() for t in x]
+
+    (versions, values), (_, expected) = on("flagos"), on("cpu")
+    assert values == expected == [[2.0] * 3, [1.0] * 3, [1.0] * 3]
+    assert versions[0] == 1
 
 
 @pytest.mark.needs("native_numbers")

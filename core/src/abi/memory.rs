@@ -62,10 +62,14 @@ pub(super) unsafe extern "C" fn alloc_at(
         if data.is_null() {
             return Err(null("an output of mem_alloc_at"));
         }
-        let found = memory("mem_alloc_at")?.alloc(device_index(device)?, stream, nbytes)?;
+        let memory = memory("mem_alloc_at")?;
+        let found = memory.alloc(device_index(device)?, stream, nbytes)?;
         let address = found.map_or(std::ptr::null_mut(), |found| found.data.as_ptr());
         if let Some(found) = found {
-            process::live().insert(address as usize, found.block);
+            if let Err(error) = process::live().insert(address as usize, found.block) {
+                memory.free(found.block)?;
+                return Err(error);
+            }
         }
         // SAFETY: the caller's promise.
         unsafe { give(data, address.cast()) }

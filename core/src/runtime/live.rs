@@ -1,123 +1,116 @@
 //! The live allocations of the process by address, for callers that keep the address alone.
+//!
+//! A tree of tables like those by which a processor finds pages. There are no locks, so threads do not wait for each other,
+//! and a forked child finds all that its parent had.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
 
-use parking_lot::lock_api::RawMutex as _;
-use parking_lot::{Mutex, RawMutex};
+use crate::error::{Error, Result};
 
 use super::block::BlockHandle;
+use super::vendor::ALIGNMENT;
 
-/// A power of two.
-const SHARDS: usize = 16;
+/// Entries of a table, each for as many bits of an address.
+const ENTRIES: usize = 1 << BITS;
+const BITS: u32 = 12;
+/// Blocks begin at multiples of [`ALIGNMENT`].
+const BLOCK_SHIFT: u32 = ALIGNMENT.trailing_zeros();
+/// Bits of an address that the tree has: the processors of today give a process 56.
+const ADDRESS_BITS: u32 = BLOCK_SHIFT + 4 * BITS;
 
 /// Blocks by the address of their first byte.
 #[derive(Debug)]
-pub struct LiveBlocks([Shard; SHARDS]);
+pub struct LiveBlocks([OnceLock<Table<Table<Blocks>>>; ENTRIES]);
 
-/// On cache lines of its own, so that threads do not disturb each other.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Shard(Mutex<HashMap<usize, BlockHandle, BuildHasherDefault<AddressHasher>>>);
+/// Tables of the next level, made when first needed and kept: one of the lowest level for each 2 MiB in which a block has
+/// begun.
+#[derive(Debug)]
+struct Table<T>(Box<[OnceLock<T>; ENTRIES]>);
 
-/// Addresses of blocks are multiples of 512: Fibonacci hashing spreads the other bits.
-#[derive(Debug, Default)]
-struct AddressHasher(u64);
+/// The bits of the handles of the blocks that begin at neighbouring places; 0 where none does.
+#[derive(Debug)]
+struct Blocks(Box<[AtomicU64; ENTRIES]>);
 
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_usize(usize::from(byte));
-        }
-    }
-    #[inline]
-    fn write_usize(&mut self, address: usize) {
-        self.0 = spread(self.0 ^ address as u64);
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self(Box::new([const { OnceLock::new() }; ENTRIES]))
     }
 }
 
-#[inline]
-fn spread(address: u64) -> u64 {
-    (address >> 9)
-        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
-        .rotate_left(32)
-}
-
-/// The highest bits of the product, which depend on all bits of the address. The map of a shard chooses its
-/// bucket by other bits.
-#[inline]
-fn shard_of(address: usize) -> usize {
-    (spread(address as u64) >> 28) as usize % SHARDS
+impl Default for Blocks {
+    fn default() -> Self {
+        Self(Box::new([const { AtomicU64::new(0) }; ENTRIES]))
+    }
 }
 
 impl Default for LiveBlocks {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| Shard::default()))
+        Self::new()
     }
 }
 
+/// The place of an address in the tables of a level, counted from the lowest.
+#[inline]
+fn place(address: usize, level: u32) -> usize {
+    address >> (BLOCK_SHIFT + level * BITS) & (ENTRIES - 1)
+}
+
 impl LiveBlocks {
-    #[inline]
-    fn shard(
-        &self,
-        address: usize,
-    ) -> &Mutex<HashMap<usize, BlockHandle, BuildHasherDefault<AddressHasher>>> {
-        &self.0[shard_of(address)].0
+    /// No block.
+    pub const fn new() -> Self {
+        Self([const { OnceLock::new() }; ENTRIES])
     }
 
-    /// Notes a block that begins at `address`, where no live one does.
+    /// Where the handle of the block that begins at `address` is, unless no block ever began near it.
     #[inline]
-    pub fn insert(&self, address: usize, block: BlockHandle) {
-        self.shard(address).lock().insert(address, block);
+    fn entry(&self, address: usize) -> Option<&AtomicU64> {
+        if address >> ADDRESS_BITS != 0 || address % ALIGNMENT != 0 {
+            return None;
+        }
+        let table = self.0[place(address, 3)].get()?;
+        let table = table.0[place(address, 2)].get()?;
+        let blocks = table.0[place(address, 1)].get()?;
+        Some(&blocks.0[place(address, 0)])
+    }
+
+    /// The same, with tables made for it.
+    #[cold]
+    fn make_entry(&self, address: usize) -> Result<&AtomicU64> {
+        if address >> ADDRESS_BITS != 0 || address % ALIGNMENT != 0 {
+            let message = format!("a block begins at {address:#x}");
+            return Err(Error::internal("mem_alloc_at", message).with_hint(format!(
+                "blocks begin at multiples of {ALIGNMENT} below 2^{ADDRESS_BITS}; mem_alloc does without that"
+            )));
+        }
+        let table = self.0[place(address, 3)].get_or_init(Table::default);
+        let table = table.0[place(address, 2)].get_or_init(Table::default);
+        let blocks = table.0[place(address, 1)].get_or_init(Blocks::default);
+        Ok(&blocks.0[place(address, 0)])
+    }
+
+    /// Notes a block that begins at `address`, where no live one does. An error for an address that no block of a vendor has.
+    #[inline]
+    pub fn insert(&self, address: usize, block: BlockHandle) -> Result<()> {
+        let entry = match self.entry(address) {
+            Some(entry) => entry,
+            None => self.make_entry(address)?,
+        };
+        entry.store(block.to_bits(), Ordering::Release);
+        Ok(())
     }
 
     /// The live block that begins at `address`.
     #[inline]
     pub fn find(&self, address: usize) -> Option<BlockHandle> {
-        self.shard(address).lock().get(&address).copied()
+        BlockHandle::from_bits(self.entry(address)?.load(Ordering::Acquire))
     }
 
-    /// Removes the block that begins at `address`. To be called before it is freed: afterwards another
-    /// thread may get the address.
+    /// Removes the block that begins at `address`; of several threads one gets it. To be called before it is freed:
+    /// afterwards another thread may get the address.
     #[inline]
     pub fn remove(&self, address: usize) -> Option<BlockHandle> {
-        self.shard(address).lock().remove(&address)
-    }
-
-    /// Waits until no thread is inside, and keeps all out until the end of the fork that follows.
-    pub fn hold_for_fork(&self) {
-        for shard in &self.0 {
-            std::mem::forget(shard.0.lock());
-        }
-    }
-
-    /// Ends what `hold_for_fork` began, in the parent.
-    ///
-    /// # Safety
-    /// This thread called `hold_for_fork`, and has not ended it yet.
-    pub unsafe fn release_after_fork(&self) {
-        for shard in &self.0 {
-            // SAFETY: the guard was forgotten while the lock was held, says the caller.
-            unsafe { shard.0.force_unlock() }
-        }
-    }
-
-    /// Ends what `hold_for_fork` began, in the child: nobody waits for the locks there, although it may
-    /// look so.
-    ///
-    /// # Safety
-    /// The thread that forked this process called `hold_for_fork`; there is no other thread.
-    pub unsafe fn release_after_fork_in_child(&self) {
-        for shard in &self.0 {
-            // SAFETY: nobody else can look at the lock, says the caller.
-            unsafe {
-                let raw = std::ptr::from_ref(shard.0.raw()).cast_mut();
-                raw.write(RawMutex::INIT);
-            }
-        }
+        BlockHandle::from_bits(self.entry(address)?.swap(0, Ordering::AcqRel))
     }
 }
 
@@ -129,41 +122,52 @@ mod tests {
         BlockHandle::from_bits(1 << 52 | id).expect("not 0")
     }
 
+    /// Addresses that share all tables, some, and none.
+    fn addresses() -> impl Iterator<Item = usize> {
+        let near = (1..200).map(|i| i * ALIGNMENT);
+        near.chain((BLOCK_SHIFT..ADDRESS_BITS).map(|bit| (1 << bit) + (8 << 20)))
+    }
+
     #[test]
     fn a_block_is_found_until_it_is_removed() {
-        let live = LiveBlocks::default();
-        let addresses = (1..200).map(|i| i * 512);
-        for address in addresses.clone() {
-            live.insert(address, handle(address as u64));
+        let live = LiveBlocks::new();
+        for address in addresses() {
+            assert_eq!(live.find(address), None, "{address:#x}");
+            assert_eq!(live.remove(address), None, "{address:#x}");
+            live.insert(address, handle(address as u64 >> 9))
+                .expect("a block's address");
         }
-        assert_eq!(live.find(513), None);
-        for address in addresses {
-            assert_eq!(live.find(address), Some(handle(address as u64)));
-            assert_eq!(live.remove(address), Some(handle(address as u64)));
-            assert_eq!(live.remove(address), None);
-        }
-    }
-
-    #[test]
-    fn neighbours_are_spread_over_the_shards() {
-        for distance in [512, 2 << 20] {
-            let used: std::collections::HashSet<_> =
-                (1..200).map(|i| shard_of(i * distance)).collect();
-            assert_eq!(used.len(), SHARDS, "{distance}");
+        assert_eq!(live.find(ALIGNMENT + 1), None);
+        assert_eq!(live.find((1 << ADDRESS_BITS) + ALIGNMENT), None);
+        for address in addresses() {
+            let block = Some(handle(address as u64 >> 9));
+            assert_eq!(live.find(address), block, "{address:#x}");
+            assert_eq!(live.remove(address), block, "{address:#x}");
+            assert_eq!(live.remove(address), None, "{address:#x}");
         }
     }
 
     #[test]
-    fn a_fork_waits_and_both_sides_go_on() {
-        let live = LiveBlocks::default();
-        live.hold_for_fork();
-        assert!(live.0.iter().all(|shard| shard.0.is_locked()));
-        // SAFETY: held above, by this thread.
-        unsafe { live.release_after_fork() };
-        live.insert(512, handle(1));
-        live.hold_for_fork();
-        // SAFETY: held above; no other thread knows of it.
-        unsafe { live.release_after_fork_in_child() };
-        assert_eq!(live.remove(512), Some(handle(1)));
+    fn other_addresses_are_refused() {
+        let live = LiveBlocks::new();
+        for address in [ALIGNMENT + 8, 1 << ADDRESS_BITS] {
+            let error = live.insert(address, handle(1)).expect_err("no block's");
+            assert!(error.report().contains(&format!("{address:#x}")), "{error}");
+            assert_eq!(live.find(address), None);
+        }
+    }
+
+    #[test]
+    fn of_threads_that_remove_a_block_one_gets_it() {
+        let live = LiveBlocks::new();
+        for round in 0..200 {
+            let address = (1 + round) << 21;
+            live.insert(address, handle(7)).expect("a block's address");
+            let removed = std::thread::scope(|scope| {
+                let threads = [(); 2].map(|()| scope.spawn(|| live.remove(address)));
+                threads.map(|thread| thread.join().expect("no panic"))
+            });
+            assert_eq!(removed.iter().flatten().count(), 1);
+        }
     }
 }

@@ -6,7 +6,7 @@
 //! caller has to know whether an address is one of them.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{LazyLock, OnceLock};
+use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
@@ -50,7 +50,7 @@ fn why_none(operation: &'static str) -> Error {
 /// The live blocks that callers name by their addresses.
 #[inline]
 pub fn live() -> &'static LiveBlocks {
-    static LIVE: LazyLock<LiveBlocks> = LazyLock::new(LiveBlocks::default);
+    static LIVE: LiveBlocks = LiveBlocks::new();
     &LIVE
 }
 
@@ -106,12 +106,10 @@ impl Drop for Starting {
 
 fn watch_forks() -> Result<()> {
     static REGISTERED: OnceLock<i32> = OnceLock::new();
-    let _made = live(); // not during a fork
-                        // SAFETY: these are `extern "C"` functions that live as long as the library. In the child only
-                        // atomics and locks that this thread holds are touched, as is fit between fork and exec.
-    let code = *REGISTERED.get_or_init(|| unsafe {
-        libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_forked_child))
-    });
+    // SAFETY: an `extern "C"` function that lives as long as the library. In the child only atomics are touched, as is fit
+    // between fork and exec.
+    let code = *REGISTERED
+        .get_or_init(|| unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) });
     if code == 0 {
         return Ok(());
     }
@@ -119,18 +117,7 @@ fn watch_forks() -> Result<()> {
     Err(Error::device("init", "forks cannot be watched").with_source(source))
 }
 
-extern "C" fn before_fork() {
-    live().hold_for_fork();
-}
-
-extern "C" fn in_parent() {
-    // SAFETY: this thread ran `before_fork`.
-    unsafe { live().release_after_fork() };
-}
-
 extern "C" fn in_forked_child() {
-    // SAFETY: the thread that forked ran `before_fork`, and is alone here.
-    unsafe { live().release_after_fork_in_child() };
     let runtime = RUNTIME.swap(std::ptr::null_mut(), Ordering::SeqCst);
     // SAFETY: as in `get`.
     if let Some(runtime) = unsafe { runtime.as_ref() } {

@@ -173,8 +173,8 @@ void AliasPool::give_back(size_t used) {
   }
 }
 
-at::Tensor& Aliases::outside_the_pool(const at::Tensor& tensor) {
-  return others_.emplace_front(Alias{tensor.unsafeGetTensorImpl(), dense_alias(tensor)}).native;
+at::Tensor& Aliases::outside_the_pool(const at::Tensor& tensor, at::Tensor alias) {
+  return others_.emplace_front(Alias{tensor.unsafeGetTensorImpl(), std::move(alias)}).native;
 }
 
 at::Tensor dense_alias(const at::Tensor& tensor) {

@@ -85,7 +85,13 @@ class Aliases {
   // The alias of a dense flagos tensor, valid as long as the call.
   at::Tensor& of(const at::Tensor& tensor) {
     at::Tensor* alias = pool_.take(tensor.unsafeGetTensorImpl());
-    return C10_LIKELY(alias != nullptr) ? *alias : outside_the_pool(tensor);
+    return C10_LIKELY(alias != nullptr) ? *alias : outside_the_pool(tensor, dense_alias(tensor));
+  }
+
+  // The same, sharing the version counter.
+  at::Tensor& counted_of(const at::Tensor& tensor) {
+    at::Tensor* alias = pool_.take_counted(tensor.unsafeGetTensorImpl());
+    return C10_LIKELY(alias != nullptr) ? *alias : outside_the_pool(tensor, shared_alias(tensor));
   }
 
   // The same; null for a tensor that needs `dense_alias`. With `counted` the alias shares the version counter.
@@ -112,7 +118,7 @@ class Aliases {
   }
 
  private:
-  at::Tensor& outside_the_pool(const at::Tensor& tensor);
+  at::Tensor& outside_the_pool(const at::Tensor& tensor, at::Tensor alias);
 
   AliasPool& pool_ = AliasPool::of_this_thread();
   size_t first_;

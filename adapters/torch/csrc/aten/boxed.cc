@@ -96,6 +96,18 @@ struct StorageBinding {
   c10::Storage alias;    // its native storage
 };
 
+} // namespace
+
+void check_writable(const c10::TensorImpl* tensor) {
+  // torch lets other devices' kernels of lists write to inference tensors.
+  TORCH_CHECK(
+      tensor->version_counter().enabled() || native->owned_by_torch || c10::InferenceMode::is_enabled(),
+      "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a "
+      "normal tensor before doing inplace update. See https://github.com/pytorch/rfcs/pull/17 for more details.");
+}
+
+namespace {
+
 // One call of one operator: binds the arguments to aliases, and finds the arguments again among the results.
 class Call final : public StorageSource {
  public:
@@ -352,12 +364,8 @@ class Call final : public StorageSource {
       return tensor;
     }
     if (written && counts_versions_) {
+      check_writable(tensor.unsafeGetTensorImpl());
       const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
-      // torch lets other devices' kernels of lists write to inference tensors.
-      TORCH_CHECK(
-          counter.enabled() || native->owned_by_torch || c10::InferenceMode::is_enabled(),
-          "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a "
-          "normal tensor before doing inplace update. See https://github.com/pytorch/rfcs/pull/17 for more details.");
       if (counter.enabled()) {
         written_.push_back({tensor, counter.current_version()});
       }

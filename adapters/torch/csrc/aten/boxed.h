@@ -31,6 +31,9 @@ inline std::optional<c10::OperatorHandle> find_operator(const std::string& name)
       {name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
 }
 
+// Throws torch's own error about a write to an inference tensor outside inference mode.
+void check_writable(const c10::TensorImpl* tensor);
+
 Traits traits_of(const c10::OperatorHandle& op);
 
 // Replaces the flagos arguments on the stack by their aliases, calls `run` on the stack, below autograd, and turns the

@@ -26,5 +26,6 @@ void register_typed_pointwise(Registrar& registrar);
 void register_typed_reductions(Registrar& registrar);
 void register_typed_linear(Registrar& registrar);
 void register_typed_gradients(Registrar& registrar);
+void register_typed_lists(Registrar& registrar);
 
 } // namespace flagos

@@ -101,7 +101,7 @@ def _register_kernels() -> None:
     from flagos import _core, plan_listeners
     from torch_fl import _C, bisect, report
     from torch_fl.aten import routing
-    from torch_fl.flaggems import implementations, tables
+    from torch_fl.flaggems import presence
     from torch_fl.native import native
 
     _core.set_shipped_config(str(Path(__file__).with_name("backends.conf")))
@@ -112,8 +112,12 @@ def _register_kernels() -> None:
 
         agent.start()
     routing.declare_native_implementations()
-    implementations.register()
-    if tables.policy() == tables.ON_USE:
+    policy = presence.policy()
+    if presence.folder() is not None:
+        from torch_fl.flaggems import implementations
+
+        implementations.register()
+    if policy == presence.ON_USE:
         from torch_fl.flaggems import on_use
 
         on_use.install()

@@ -3,12 +3,24 @@
 
 namespace flagos {
 
-at::Tensor& TypedCall::alias_here(const at::Tensor& tensor) {
+inline void TypedCall::see_device(const at::Tensor& tensor) {
   const c10::Device own = tensor.unsafeGetTensorImpl()->device();
   if (C10_UNLIKELY(device_.type() == kFlagos && device_ != own)) {
     raise_mixed_devices(device_, own);
   }
   device_ = own;
+}
+
+at::Tensor& TypedCall::counted_alias(const at::Tensor& tensor) {
+  if (C10_UNLIKELY(!is_flagos(tensor))) {
+    return alias(tensor);
+  }
+  see_device(tensor);
+  return aliases_.counted_of(tensor);
+}
+
+at::Tensor& TypedCall::alias_here(const at::Tensor& tensor) {
+  see_device(tensor);
   return C10_UNLIKELY(tensor.unsafeGetTensorImpl() == written_) ? *written_alias_ : aliases_.of(tensor);
 }
 

@@ -41,6 +41,8 @@ class TypedCall {
     }
     return written_here(tensor);
   }
+  // As `alias`, sharing the version counter: for a tensor of a list that kernels write and count.
+  at::Tensor& counted_alias(const at::Tensor& tensor);
   // The same for indices, which may be on the CPU whatever they index.
   at::Tensor& index(const at::Tensor& tensor) {
     return is_flagos(tensor) ? alias_here(tensor) : const_cast<at::Tensor&>(tensor);
@@ -62,6 +64,7 @@ class TypedCall {
   }
 
  private:
+  void see_device(const at::Tensor& tensor);
   at::Tensor& alias_here(const at::Tensor& tensor);
   at::Tensor& written_here(const at::Tensor& tensor);
 
@@ -181,6 +184,13 @@ std::tuple<T...> wrap_typed(const TypedCall& call, std::tuple<T...> native) {
   return wrap_tuple(call, std::move(native), std::index_sequence_for<T...>());
 }
 
+inline std::vector<at::Tensor> wrap_typed(const TypedCall& call, std::vector<at::Tensor> native) {
+  for (at::Tensor& tensor : native) {
+    tensor = wrap_typed(call, std::move(tensor));
+  }
+  return native;
+}
+
 template <class T>
 T wrap_typed(const TypedCall& /*call*/, T native) {
   return native;
@@ -246,23 +256,23 @@ struct Typed<Op, Result(Arguments...)> {
       TORCH_INTERNAL_ASSERT(result != nullptr, Slot<Op>::name, " returned a reference to none of its arguments");
       return *result;
     } else {
-      static_assert(!std::is_void_v<Result>, "operators that write lists have boxed kernels");
+      static_assert(!std::is_void_v<Result>, "operators that write lists are in lists.cc, or have boxed kernels");
       return wrap_typed(call, Op::redispatch(native->keys, arguments.get()...));
     }
   }
 };
 
-// Registers typed kernels for the operators that the native device has kernels for.
+// Registers a typed kernel if the native device has a kernel for the operator.
+template <class Op, class Kernel>
+void register_if_native(Registrar& registrar, Kernel kernel) {
+  if (has_kernel(c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name), native->dense)) {
+    registrar.kernel<Op>(kernel);
+  }
+}
+
 template <class... Ops>
 void register_typed(Registrar& registrar) {
-  const auto add = [&](auto op) {
-    using Op = decltype(op);
-    const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
-    if (has_kernel(handle, native->dense)) {
-      registrar.kernel<Op>(TORCH_FN((Typed<Op>::call)));
-    }
-  };
-  (add(Ops{}), ...);
+  (register_if_native<Ops>(registrar, TORCH_FN((Typed<Ops>::call))), ...);
 }
 
 namespace ops = at::_ops;

@@ -14,21 +14,26 @@ from collections.abc import Iterable
 
 import flagos
 from flagos import _core, plan_listeners
-from torch_fl.flaggems import implementations
-from torch_fl.flaggems.implementations import BACKEND, family
+
+# The modules of this package are imported where they are needed: without FlagGems `import torch` does without them.
 
 __all__ = ["disable_flaggems", "enable_flaggems", "is_flaggems_enabled", "overloads"]
 
 
 def is_flaggems_enabled() -> bool:
     """True when the plan serves at least one operator with a FlagGems implementation."""
+    from torch_fl.flaggems import implementations
+
     return any(
-        (entry["winner"] or "").startswith(f"{BACKEND}.") for entry in flagos.plan()["ops"].values()
+        (entry["winner"] or "").startswith(f"{implementations.BACKEND}.")
+        for entry in flagos.plan()["ops"].values()
     )
 
 
 def overloads() -> list[str]:
     """The overloads of the installed FlagGems, such as `add.Tensor`, sorted; none without FlagGems."""
+    from torch_fl.flaggems import implementations
+
     return sorted(implementations.registered())
 
 
@@ -42,6 +47,8 @@ def enable_flaggems(
     FlagGems' functions; what is named is routed even when it is known to be wrong. `exclude` takes the
     same names. Raises ValueError for a name FlagGems does not have, RuntimeError without FlagGems.
     """
+    from torch_fl.flaggems import implementations
+
     found = implementations.registered()
     if not found:
         raise RuntimeError(f"FlagGems cannot be used: {implementations.missing()}")
@@ -55,13 +62,15 @@ def enable_flaggems(
     unwanted = set() if exclude is None else _matching(exclude, found)
     chosen = sorted(wanted - unwanted)
     for name in chosen:
-        _core.set_route(f"aten::{name}", BACKEND)
+        _core.set_route(f"aten::{name}", implementations.BACKEND)
     plan_listeners.published()
     return chosen
 
 
 def disable_flaggems() -> None:
     """Take back every `enable_flaggems`."""
+    from torch_fl.flaggems import implementations
+
     for name in implementations.registered():
         _core.clear_route(f"aten::{name}")
     plan_listeners.published()
@@ -70,6 +79,8 @@ def disable_flaggems() -> None:
 def _matching(names: Iterable[str], found: dict[str, str]) -> set[str]:
     if isinstance(names, str):
         raise TypeError(f"expected a list of names, got the text {names!r}; write [{names!r}]")
+    from torch_fl.flaggems.implementations import family
+
     matched: set[str] = set()
     for name in names:
         plain = name.removeprefix("aten::")

@@ -28,7 +28,7 @@ BACKEND = "flaggems"
 
 _registered: dict[str, str] = {}
 _functions: dict[str, Function] = {}
-_missing = "no overloads were registered yet"
+_missing = "it is not installed (see `flagos doctor`)"
 
 # Operators that move data between devices, dtypes and layouts, which only the device itself can serve.
 _NOT_ROUTED = frozenset(
@@ -234,7 +234,6 @@ def register() -> None:
     global _missing
     found = package.folder()
     if found is None:
-        _missing = "it is not installed (see `flagos doctor`)"
         return
     try:
         functions = package.overloads(found)

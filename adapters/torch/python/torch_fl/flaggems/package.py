@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import math
 import multiprocessing
 import os
@@ -22,11 +21,11 @@ from unittest import mock
 import torch
 
 from torch_fl.flaggems import configurations, interpreted
+from torch_fl.flaggems.presence import NAME, SOURCE
+from torch_fl.flaggems.presence import folder as folder
 from torch_fl.native import native
 
-_NAME = "flag_gems"
 _TABLE = "_FULL_CONFIG"
-_SOURCE = "FLAGGEMS_SOURCE_DIR"
 _DATABASE = "FLAGGEMS_DB_URL"
 _VENDOR = "GEMS_VENDOR"
 # What is tuned in one thread (autograd's) is read in another, each by a connection of its own.
@@ -36,25 +35,16 @@ _lock = threading.RLock()
 _functions: dict[str, Callable[..., Any]] | None = None
 
 
-def folder() -> Path | None:
-    """The folder of the package, without importing it; None when there is none."""
-    source = os.environ.get(_SOURCE)
-    if source:
-        return Path(source)
-    spec = importlib.util.find_spec(_NAME)
-    return Path(spec.origin).parent if spec is not None and spec.origin else None
-
-
 @cache
 def version() -> str:
     """Its version; `source` for a checkout."""
     try:
-        installed = distribution(_NAME)
+        installed = distribution(NAME)
     except PackageNotFoundError:
         return "source"
     # FlagGems names its own folder in the variable when it is imported, and processes inherit that.
-    source = os.environ.get(_SOURCE)
-    here = Path(str(installed.locate_file(_NAME))).resolve()
+    source = os.environ.get(SOURCE)
+    here = Path(str(installed.locate_file(NAME))).resolve()
     return "source" if source and Path(source).resolve() != here else str(installed.version)
 
 
@@ -106,7 +96,7 @@ def inner(name: str) -> Callable[..., Any]:
     """
     if _functions is None:
         _load()
-    found = getattr(importlib.import_module(f"{_NAME}.ops"), name, None)
+    found = getattr(importlib.import_module(f"{NAME}.ops"), name, None)
     if found is None:
         from flagos import UnsupportedError
 
@@ -214,7 +204,7 @@ def _load() -> dict[str, Callable[..., Any]]:
     with _lock:
         if _functions is None:
             version()  # kept: FlagGems itself sets the variable that tells a checkout
-            source = os.environ.get(_SOURCE)
+            source = os.environ.get(SOURCE)
             if source:
                 sys.path.insert(0, str(Path(source).parent))
             if interpreted.wanted():
@@ -223,7 +213,7 @@ def _load() -> dict[str, Callable[..., Any]]:
                 # Otherwise it looks for the vendors' own plugins of torch, and imports torch_npu, or takes torch's cuda
                 # for NVIDIA's.
                 os.environ.setdefault(_VENDOR, vendor)
-            package = importlib.import_module(_NAME)
+            package = importlib.import_module(NAME)
             configurations.install()
             _functions = {
                 row[0]: row[1] for row in getattr(package, _TABLE) if len(row) < 3 or bool(row[2]())

@@ -18,26 +18,17 @@ from typing import Any
 import torch
 
 from torch_fl.flaggems import configurations, envelope, pack_in_use, package, sizes
+from torch_fl.flaggems.presence import ON_USE, POLICY
+from torch_fl.flaggems.presence import policy as policy
 from torch_fl.native import native
 
 STRICT, BASIC, FAILED, UNTESTED = "STRICT", "BASIC", "FAILED", "UNTESTED"
 _VERDICTS = (STRICT, BASIC, FAILED, UNTESTED)
 SHIPPED = Path(__file__).resolve().parents[1] / "verdicts"
-_POLICY = "FLAGOS_FLAGGEMS"
-ON_USE = "verify-on-use"
-POLICIES = ("off", "auto", "verified", ON_USE, "all")
 _MADE_BY = {"verdicts": "flagos verify", "speed": "flagos tune"}
 # A kernel that is slower than the native one by less than this is no loss.
 AS_FAST = 1.05
 _assumed: dict[str, dict[str, Any]] = {}
-
-
-def policy() -> str:
-    """Which implementations serve by default: the value of FLAGOS_FLAGGEMS. Raises ValueError for another."""
-    value = os.environ.get(_POLICY) or POLICIES[0]
-    if value not in POLICIES:
-        raise ValueError(f"{_POLICY}={value}: expected one of {', '.join(POLICIES)}")
-    return value
 
 
 def folder() -> Path:
@@ -326,11 +317,11 @@ def not_by_default(overload: str) -> str | None:
     if known is not None and known["verdict"] == FAILED:
         return f"verified to be wrong on {where}: {known['first']}"
     if wanted == "off":
-        return f"native kernels serve by default: route it here, or set {_POLICY}=auto"
+        return f"native kernels serve by default: route it here, or set {POLICY}=auto"
     if wanted == "all":
         return None
     if known is None:
-        return f"not verified on {where}: run `flagos verify`, or set {_POLICY}=all"
+        return f"not verified on {where}: run `flagos verify`, or set {POLICY}=all"
     if known["verdict"] != STRICT:
         return (
             f"verified {known['verdict']} on {where}: {known.get('first') or 'no case reached it'}"
@@ -342,7 +333,7 @@ def not_by_default(overload: str) -> str | None:
         return None
     measured = speed().get(overload)
     if not measured:
-        return f"its speed is not known on {where}: run `flagos tune`, or set {_POLICY}=verified"
+        return f"its speed is not known on {where}: run `flagos tune`, or set {POLICY}=verified"
     slow = {shape: ratio for shape, ratio in measured.items() if ratio > AS_FAST}
     if slow:
         shape, ratio = max(slow.items(), key=lambda item: item[1])

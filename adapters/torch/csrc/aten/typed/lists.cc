@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Typed kernels of what optimizers, gradient clipping and gradient scaling call on lists.
+#include "aten/typed/typed.h"
+
+namespace flagos {
+
+namespace {
+
+// The list that an operator writes: the first one.
+class WrittenList {
+ public:
+  WrittenList(TypedCall& call, at::TensorList from) : originals_(from) {
+    aliases_.reserve(from.size());
+    versions_.reserve(from.size());
+    for (const at::Tensor& tensor : from) {
+      versions_.push_back(version_before_write(tensor));
+      aliases_.push_back(native->owned_by_torch ? call.counted_alias(tensor) : call.alias(tensor));
+    }
+  }
+
+  at::TensorList get() {
+    return aliases_;
+  }
+
+  // Gives the tensors what the kernel changed in their aliases, and raises the version counters that it did not raise:
+  // the kernels of other devices raise those of a list, but not where they fall back to one tensor at a time.
+  void settle(c10::DeviceIndex device) {
+    for (size_t i = 0; i < originals_.size(); ++i) {
+      c10::TensorImpl *original = originals_[i].unsafeGetTensorImpl(), *alias = aliases_[i].unsafeGetTensorImpl();
+      if (C10_LIKELY(original != alias)) {
+        sync_mutated(original, alias, device);
+      }
+      // Views share a counter, so all counters are compared before one is raised.
+      versions_[i] = versions_[i] == kUncounted || current_version(original) != versions_[i] ? kUncounted : 0;
+    }
+    for (size_t i = 0; i < originals_.size(); ++i) {
+      if (versions_[i] != kUncounted) {
+        originals_[i].unsafeGetTensorImpl()->bump_version();
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kUncounted = -1;
+
+  static int64_t current_version(const c10::TensorImpl* impl) {
+    return impl->version_counter().current_version();
+  }
+  static int64_t version_before_write(const at::Tensor& tensor) {
+    if (C10_UNLIKELY(!tensor.defined())) {
+      return kUncounted;
+    }
+    const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    check_writable(impl);
+    return C10_LIKELY(impl->version_counter().enabled()) ? current_version(impl) : kUncounted;
+  }
+
+  at::TensorList originals_;
+  c10::SmallVector<at::Tensor, 8> aliases_;
+  c10::SmallVector<int64_t, 8> versions_;
+};
+
+// As `Typed`, for operators on lists: those without a result write the first list, the others return a new one, of
+// which every tensor has memory of its own.
+template <class Op, class Signature = typename Op::schema>
+struct TypedLists;
+
+template <class Op, class... Arguments>
+struct TypedLists<Op, void(at::TensorList, Arguments...)> {
+  static void call(at::TensorList written, Arguments... arguments) {
+    if (C10_UNLIKELY(Slot<Op>::enter())) {
+      return at::native::call_fallback_fn_symint<&run_on_cpu, Op>::call(written, arguments...);
+    }
+    TypedCall call;
+    WrittenList list(call, written);
+    std::tuple<Argument<Arguments>...> converted{Argument<Arguments>(call, arguments)...};
+    call.settle();
+    drain_current_stream(call.device());
+    try {
+      std::apply([&](auto&... argument) { serve(call, list, argument...); }, converted);
+    } catch (c10::Error& error) {
+      name_while_capturing(error, Slot<Op>::name);
+      throw;
+    }
+  }
+
+ private:
+  static void serve(const TypedCall& call, WrittenList& list, Argument<Arguments>&... arguments) {
+    const NativePoolScope pool(call.device());
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    try {
+      Op::redispatch(native->keys, list.get(), arguments.get()...);
+    } catch (...) {
+      list.settle(call.device()); // the kernel may have written some tensors before it failed
+      throw;
+    }
+    list.settle(call.device());
+  }
+};
+
+template <class... Ops>
+void register_lists(Registrar& registrar) {
+  (register_if_native<Ops>(registrar, TORCH_FN((TypedLists<Ops>::call))), ...);
+}
+
+} // namespace
+
+void register_typed_lists(Registrar& registrar) {
+  register_lists<
+      ops::_foreach_add__Scalar,
+      ops::_foreach_add__List,
+      ops::_foreach_add__ScalarList,
+      ops::_foreach_add__Tensor,
+      ops::_foreach_sub__Scalar,
+      ops::_foreach_sub__List,
+      ops::_foreach_mul__Scalar,
+      ops::_foreach_mul__List,
+      ops::_foreach_mul__ScalarList,
+      ops::_foreach_mul__Tensor,
+      ops::_foreach_div__Scalar,
+      ops::_foreach_div__List,
+      ops::_foreach_div__ScalarList,
+      ops::_foreach_lerp__Scalar,
+      ops::_foreach_addcmul__Scalar,
+      ops::_foreach_addcmul__ScalarList,
+      ops::_foreach_addcdiv__Scalar,
+      ops::_foreach_addcdiv__ScalarList,
+      ops::_foreach_maximum__List,
+      ops::_foreach_sqrt_,
+      ops::_foreach_neg_,
+      ops::_foreach_abs_,
+      ops::_foreach_reciprocal_,
+      ops::_foreach_zero_>(registrar);
+  register_typed<
+      ops::_foreach_add_Scalar,
+      ops::_foreach_add_List,
+      ops::_foreach_sub_List,
+      ops::_foreach_mul_Scalar,
+      ops::_foreach_mul_List,
+      ops::_foreach_mul_Tensor,
+      ops::_foreach_div_Scalar,
+      ops::_foreach_div_List,
+      ops::_foreach_lerp_Scalar,
+      ops::_foreach_pow_ScalarAndTensor,
+      ops::_foreach_maximum_List,
+      ops::_foreach_sqrt,
+      ops::_foreach_neg,
+      ops::_foreach_abs,
+      ops::_foreach_sign>(registrar);
+}
+
+} // namespace flagos
