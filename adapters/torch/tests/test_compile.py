@@ -112,6 +112,40 @@ def test_attention(native):
     torch.testing.assert_close(compiled.cpu(), f(q.to(native)).cpu())
 
 
+def test_an_encoder_in_evaluation(native):
+    """Its fast path is one operator, of which torch learns the shapes by running it on real tensors."""
+    layer = nn.TransformerEncoderLayer(
+        32, 4, 64, dropout=0.0, batch_first=True, norm_first=True
+    ).eval()
+    module = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    x = torch.randn(2, 6, 32)
+    with torch.no_grad():
+        expected = copy.deepcopy(module).to(native)(x.to(native)).cpu()
+        compiled = torch.compile(module.to("flagos"))(x.to("flagos"))
+    torch.testing.assert_close(compiled.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_made_by_the_shape_of_a_fake_tensor_is_real():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils._mode_utils import no_dispatch
+
+    fake = FakeTensorMode().from_tensor(torch.randn(2, 3, device="flagos"))
+    with no_dispatch():
+        made = [
+            torch.zeros_like(fake),
+            torch.ones_like(fake),
+            torch.full_like(fake, 2.0),
+            torch.randn_like(fake),
+            fake.new_zeros(3),
+            fake.new_full((2,), 5.0),
+        ]
+        with pytest.raises(RuntimeError, match="a tensor on meta was taken for one on flagos"):
+            torch.ones(2, 3, device="flagos") + fake
+    assert all(tensor.device.type == "flagos" for tensor in made)
+    assert made[0].cpu().tolist() == [[0.0] * 3] * 2 and made[5].cpu().tolist() == [5.0] * 2
+    assert made[3].cpu().abs().sum() > 0
+
+
 def test_in_place_writes_to_inputs():
     def f(x):
         x.add_(1)

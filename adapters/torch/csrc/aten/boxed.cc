@@ -62,6 +62,35 @@ bool is_metadata_only(const std::string& name) {
   return names.count(name) != 0;
 }
 
+// Composites that make a tensor by the shape, dtype and device of another.
+bool is_made_by_shape(const std::string& name) {
+  static const std::unordered_set<std::string> names = {
+      "aten::zeros_like",
+      "aten::ones_like",
+      "aten::full_like",
+      "aten::rand_like",
+      "aten::rand_like.generator",
+      "aten::randn_like",
+      "aten::randn_like.generator",
+      "aten::randint_like",
+      "aten::randint_like.low_dtype",
+      "aten::new_zeros",
+      "aten::new_ones",
+      "aten::new_full",
+  };
+  return names.count(name) != 0;
+}
+
+// A FakeTensor outside of its mode: it says that it is on flagos, and its memory is on meta.
+bool is_fake(const c10::IValue& value) {
+  if (!value.isTensor()) {
+    return false;
+  }
+  const at::Tensor& tensor = value.toTensor();
+  return tensor.defined() && tensor.key_set().has(c10::DispatchKey::Python) && tensor.has_storage() &&
+      tensor.storage().device_type() == c10::DeviceType::Meta;
+}
+
 // Bit i: the table names argument i of the operator.
 uint64_t argument_bits(
     const std::unordered_map<std::string, std::vector<std::string>>& table,
@@ -532,11 +561,17 @@ BoxedKernel::BoxedKernel(const c10::OperatorHandle& op, c10::DispatchKeySet nati
     : name_(c10::toString(op.operator_name())),
       slot_(op_slot(name_)),
       native_keys_(native_keys),
-      traits_(traits_of(op)) {}
+      traits_(traits_of(op)),
+      made_by_shape_(is_made_by_shape(name_)) {}
 
 void BoxedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(enter_op(slot_, name_.c_str()))) {
     run_on_cpu(op, stack);
+    return;
+  }
+  // So torch makes real tensors for an operator that it knows no shapes of.
+  if (C10_UNLIKELY(made_by_shape_ && is_fake(torch::jit::peek(*stack, 0, op.schema().arguments().size())))) {
+    op.redispatchBoxed(native_keys_, stack); // torch's composite, on the tensors themselves
     return;
   }
   try {

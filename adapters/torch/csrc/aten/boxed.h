@@ -70,6 +70,7 @@ class BoxedKernel final : public c10::OperatorKernel {
   FlagosOpSlot* slot_;
   c10::DispatchKeySet native_keys_;
   Traits traits_;
+  bool made_by_shape_;
 };
 
 // The fallback for operators that others register, such as custom operators with a CPU kernel.
