@@ -61,6 +61,31 @@ def test_a_device_is_metaxs_and_so_are_its_operators(folder: Path, tmp_path: Pat
     assert not report.exists()
 
 
+@pytest.mark.parametrize("order", ["torch, safetensors.torch", "safetensors.torch, torch"])
+def test_a_checkpoint_may_be_the_first_to_mention_the_device(
+    folder: Path, tmp_path: Path, order: str
+) -> None:
+    """Its parser reads device strings itself; registration waits for them here."""
+    script = (
+        f"import {order}, sys\n"
+        "waits = lambda: 'torch_fl.flagos' not in sys.modules\n"
+        f"file = {str(tmp_path / 'x.safetensors')!r}\n"
+        "safetensors.torch.save_file({'a': torch.arange(3.0)}, file)\n"
+        "for device in ('cpu', 'cuda:1', 'flagos:1'):\n"
+        "    told = waits()\n"
+        "    print(told, safetensors.torch.load_file(file, device=device)['a'].device, waits())\n"
+        "with safetensors.safe_open(file, 'pt', device='flagos') as opened:\n"
+        "    print(opened.get_tensor('a').device)"
+    )
+    done = program(folder, script)
+    assert done.stdout.splitlines() == [
+        "True cpu True",
+        "True cuda:1 True",
+        "True flagos:1 False",
+        "flagos:0",
+    ], done.stderr
+
+
 def test_the_doctor_finds_nothing_wrong(folder: Path) -> None:
     """Registration waits for the first use where torch has the device under another name; the doctor asks for it."""
     done = subprocess.run(

@@ -69,8 +69,9 @@ std::optional<at::Tensor> flat_parameters(at::TensorList parameters, const Layer
   return buffer;
 }
 
-// One device's random state for cuDNN's dropout between layers, seeded by the device's generator at its first use and at
-// the first one after that generator was seeded, as torch does for CUDA. Calls on several streams wait for each other.
+// One device's random state for cuDNN's dropout between layers, seeded by the device's generator at its first use and
+// at the first one after that generator was seeded, as torch does for CUDA. Calls on several streams wait for each
+// other.
 class DropoutState {
  public:
   template <class Call>

@@ -6,12 +6,12 @@ flagos, so under a vendor whose device torch knows already the device is registe
 
 - `import torch_fl`, or any name of `torch.flagos` but whether and how many devices there are,
 - a device string: `device="flagos"`, `x.to("flagos:1")`, `torch.device("flagos")`, a checkpoint that
-  was saved on the device,
+  was saved on the device, `safetensors.torch.load_file(f, device="flagos")`,
 - the backend `flagos` of torch.distributed,
 - `FLAGOS_ACCELERATOR=flagos` or LightX2V's `PLATFORM=flagos`, at `import torch`.
 
-From then on the device is torch's accelerator, as it is from the start under other vendors. No other
-module of this package may be imported before: that asks for the device.
+From then on the device is torch's accelerator, as it is from the start under other vendors. Of this package no
+module may be imported before that asks for the device.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def install(ask: Callable[[], None], device_module: Callable[[], types.ModuleTyp
     deserialize = partial(_deserialize, ask)
     torch.serialization.register_package(_AFTER_TORCHS_OWN, _tag, deserialize)
     when_imported("torch.distributed.distributed_c10d", _offer_backend)
+    when_imported("safetensors", partial(_complete_safetensors, ask))
 
 
 def uninstall() -> None:
@@ -159,6 +160,29 @@ def _offer_backend() -> None:
 
     if dist.is_available() and _DEVICE not in dist.Backend.backend_list:
         dist.Backend.register_backend(_DEVICE, _create, extended_api=True, devices=[_DEVICE, "cpu"])
+
+
+def _complete_safetensors(ask: Callable[[], None]) -> None:
+    """Its parser reads device strings itself, so torch would not see the first mention of the device."""
+    import safetensors
+
+    native = safetensors.safe_open
+
+    class safe_open:
+        # A class, as in torch_fl.integrations.safetensors, which takes this one's place when the device is registered.
+        def __new__(cls, filename: Any, framework: Any, device: Any = "cpu", **options: Any) -> Any:
+            opening = native
+            if str(device).partition(":")[0] == _DEVICE:
+                ask()
+                if safetensors.safe_open is not safe_open:
+                    opening = safetensors.safe_open
+            return opening(filename, framework, device, **options)
+
+    safe_open.__doc__ = native.__doc__
+    for place in ("safetensors", "safetensors.torch"):
+        module = sys.modules.get(place)
+        if getattr(module, "safe_open", None) is native:
+            setattr(module, "safe_open", safe_open)  # noqa: B010
 
 
 def _create(*arguments: Any) -> Any:
