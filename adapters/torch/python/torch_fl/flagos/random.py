@@ -57,22 +57,22 @@ def manual_seed(seed: int) -> None:
     if not native().keeps_seeds:
         _lazy_init()
     native().seed(int(seed))
-    _tell((current_device(),), seed)
+    if _has_generators():
+        _generator("flagos").manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
     """Seed the default generators of all devices. `torch.manual_seed` calls this."""
     native().seed_all(int(seed))
-    _tell(range(device_count()), seed)
+    if _has_generators():
+        for generator in default_generators():
+            generator.manual_seed(int(seed))
 
 
-def _tell(devices: Iterable[int], seed: int) -> None:
-    """Seed flagos' own generators too, which lead to those of torch: what was drawn from them before is out of date,
-    as the state of cuDNN's dropout."""
-    if native().keeps_seeds and is_initialized():
-        generators = default_generators()
-        for device in devices:
-            generators[device].manual_seed(int(seed))
+def _has_generators() -> bool:
+    """Whether flagos has generators of its own beside torch's, which hold the numbers: what was drawn before a seed is
+    out of date, such as the state of cuDNN's dropout. They are made when the device is initialised."""
+    return native().keeps_seeds and is_initialized()
 
 
 def seed() -> None:
