@@ -75,14 +75,14 @@ def test_a_checkpoint_may_be_the_first_to_mention_the_device(
         "    told = waits()\n"
         "    print(told, safetensors.torch.load_file(file, device=device)['a'].device, waits())\n"
         "with safetensors.safe_open(file, 'pt', device='flagos') as opened:\n"
-        "    print(opened.get_tensor('a').device)"
+        "    print(opened.get_tensor('a').device, isinstance(opened, safetensors.safe_open))"
     )
     done = program(folder, script)
     assert done.stdout.splitlines() == [
         "True cpu True",
         "True cuda:1 True",
         "True flagos:1 False",
-        "flagos:0",
+        "flagos:0 True",
     ], done.stderr
 
 

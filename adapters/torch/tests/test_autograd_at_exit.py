@@ -75,3 +75,16 @@ def test_a_thread_that_waits_for_work_is_left_alone() -> None:
         end.wait(20)
 
     assert waited("pt_autograd_7", wait, end) < 1.0
+
+
+def test_a_program_without_free_file_descriptors_ends_in_silence(run_python):
+    done = run_python(
+        """
+        import resource, torch
+        x = torch.ones(2, device="flagos", requires_grad=True)
+        (x * 2).sum().backward()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+        """,
+        fresh=True,
+    )
+    assert "Traceback" not in done.stderr

@@ -39,6 +39,10 @@ def test_safe_open_reads_tensors_and_slices(checkpoint: Path, two_devices: None)
 
 
 def test_safetensors_keep_other_devices_and_their_errors(checkpoint: Path) -> None:
+    import safetensors as package
+
+    assert isinstance(package.safe_open(checkpoint, "pt"), package.safe_open)
+    assert not isinstance(checkpoint, package.safe_open)
     assert safetensors.load_file(checkpoint)["a"].device.type == "cpu"
     with pytest.raises(Exception, match="invalid"):
         safetensors.load_file(checkpoint, device="flagos2:0")

@@ -25,9 +25,10 @@ def install() -> None:
 
 def let_rest() -> None:
     """Give the GIL to autograd's threads until each waits for work, two seconds at most."""
-    threads = [
-        thread for thread in os.listdir("/proc/self/task") if _name(thread).startswith(_NAME)
-    ]
+    try:
+        threads = [each for each in os.listdir("/proc/self/task") if _name(each).startswith(_NAME)]
+    except OSError:
+        return  # without /proc, or without a free file descriptor, there is no telling what they do
     until = time.monotonic() + _LIMIT_S
     while any(_runs(thread) for thread in threads) and time.monotonic() < until:
         time.sleep(0.001)
@@ -46,5 +47,5 @@ def _status(thread: str, file: str) -> bytes:
     try:
         with open(f"/proc/self/task/{thread}/{file}", "rb", buffering=0) as status:
             return status.read() or b""
-    except (FileNotFoundError, ProcessLookupError):
-        return b""  # it has ended
+    except OSError:
+        return b""  # it has ended, or cannot be seen

@@ -168,7 +168,11 @@ def _complete_safetensors(ask: Callable[[], None]) -> None:
 
     native = safetensors.safe_open
 
-    class safe_open:
+    class Opened(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, native)
+
+    class safe_open(metaclass=Opened):
         # A class, as in torch_fl.integrations.safetensors, which takes this one's place when the device is registered.
         def __new__(cls, filename: Any, framework: Any, device: Any = "cpu", **options: Any) -> Any:
             opening = native

@@ -26,7 +26,12 @@ def _known(device: Any) -> Any:
     return int(index) if index else flagos.current_device()
 
 
-class safe_open:
+class _Opened(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, _native)
+
+
+class safe_open(metaclass=_Opened):
     # A class, because programs use the name in annotations. The native class allows no subclass, so calling this one
     # returns an instance of the native one.
     def __new__(cls, filename: Any, framework: Any, device: Any = "cpu", **options: Any) -> Any:
