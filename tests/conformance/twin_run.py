@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch.testing._internal.common_utils import DeterministicGuard
 
 from torch_fl.comparing.transfer import Transfer
 
@@ -193,25 +193,11 @@ class TwinRun:
                 text = f"the reference differs from itself: {differs[0].message}"
                 return [Mismatch("nondeterministic", text)]
         # Few additions at one place seldom change their order: torch says itself which kernels are not deterministic.
-        with _deterministic():
+        with DeterministicGuard(True):
             error = self._run(call, self.reference).error
         if isinstance(error, RuntimeError) and _NO_DETERMINISTIC in str(error):
             return [Mismatch("nondeterministic", f"the reference says so: {_one_line(error)}")]
         return []
-
-
-@contextmanager
-def _deterministic() -> Iterator[None]:
-    """torch's deterministic algorithms, and the errors of those that have none."""
-    before = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 def _within_limits(tolerance: Tolerance, call: Call) -> Tolerance:
