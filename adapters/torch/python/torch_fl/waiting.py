@@ -29,6 +29,7 @@ import torch
 
 from flagos import _core
 from flagos.on_import import when_imported
+from torch_fl.integrations import safetensors
 from torch_fl.native.description import built_into_torch, description, is_known_to_torch
 
 _DEVICE = "flagos"
@@ -60,7 +61,8 @@ def install(ask: Callable[[], None], device_module: Callable[[], types.ModuleTyp
     deserialize = partial(_deserialize, ask)
     torch.serialization.register_package(_AFTER_TORCHS_OWN, _tag, deserialize)
     when_imported("torch.distributed.distributed_c10d", _offer_backend)
-    when_imported("safetensors", partial(_complete_safetensors, ask))
+    # Its parser reads device strings itself, so torch would not see the first mention of the device.
+    when_imported("safetensors", safetensors.register)
 
 
 def uninstall() -> None:
@@ -160,33 +162,6 @@ def _offer_backend() -> None:
 
     if dist.is_available() and _DEVICE not in dist.Backend.backend_list:
         dist.Backend.register_backend(_DEVICE, _create, extended_api=True, devices=[_DEVICE, "cpu"])
-
-
-def _complete_safetensors(ask: Callable[[], None]) -> None:
-    """Its parser reads device strings itself, so torch would not see the first mention of the device."""
-    import safetensors
-
-    native = safetensors.safe_open
-
-    class Opened(type):
-        def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, native)
-
-    class safe_open(metaclass=Opened):
-        # A class, as in torch_fl.integrations.safetensors, which takes this one's place when the device is registered.
-        def __new__(cls, filename: Any, framework: Any, device: Any = "cpu", **options: Any) -> Any:
-            opening = native
-            if str(device).partition(":")[0] == _DEVICE:
-                ask()
-                if safetensors.safe_open is not safe_open:
-                    opening = safetensors.safe_open
-            return opening(filename, framework, device, **options)
-
-    safe_open.__doc__ = native.__doc__
-    for place in ("safetensors", "safetensors.torch"):
-        module = sys.modules.get(place)
-        if getattr(module, "safe_open", None) is native:
-            setattr(module, "safe_open", safe_open)  # noqa: B010
 
 
 def _create(*arguments: Any) -> Any:
