@@ -71,17 +71,20 @@ def both(name: str, devices: list[str], rounds: int, seconds: float) -> dict[str
         "losses": losses,
         "peaks": peaks,
     }
-    if "flagos" in devices:
-        import torch_fl
-        from torch_fl import replay
+    return told | counted() if "flagos" in devices else told
 
-        counted = torch_fl.counters()
-        told |= {
-            "fallbacks": {op: one["fallbacks"] for op, one in counted.items() if one["fallbacks"]},
-            "packed_replays": sum(one.packed_replays for one in replay.statistics().values()),
-            "calls": sum(one["calls"] for one in counted.values()),
-        }
-    return told
+
+def counted() -> dict[str, Any]:
+    """What flagos has counted in this process: calls, fallbacks by operator, and replays from a pack."""
+    import torch_fl
+    from torch_fl import replay
+
+    operators = torch_fl.counters()
+    return {
+        "calls": sum(one["calls"] for one in operators.values()),
+        "fallbacks": {op: one["fallbacks"] for op, one in operators.items() if one["fallbacks"]},
+        "packed_replays": sum(one.packed_replays for one in replay.statistics().values()),
+    }
 
 
 def compare(

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -30,64 +29,44 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tests.bench.timing import geometric_mean
 from tests.gpu import eager
 from tests.gpu.workloads import WORKLOADS
 
 COMPARED = [
-    *(
-        "qwen3-train",
-        "bert-train",
-        "gpt2-train",
-        "llama-train",
-        "t5-train",
-        "vit-train",
-        "mlp-train",
-    ),
-    *("qwen3-write", "gpt2-write"),
-]
+    "qwen3-train", "bert-train", "gpt2-train", "llama-train", "t5-train", "vit-train", "mlp-train",
+    "qwen3-write", "gpt2-write",
+]  # fmt: skip
 LOSS_TOLERANCE = 0.02  # relative, of the last of a few steps
 VERDICTS = "verdicts.NVIDIA_H200.flaggems-5.0.2.json"
 
 # ---- one process
 
 
-def one(name: str, device: str, steps: int) -> None:
-    """Run a model, and print what came of it as JSON."""
+def one(name: str, steps: int) -> None:
+    """Run a model on flagos, and print what came of it as JSON."""
     began = float(os.environ.get("BEGAN", time.time()))
     import torch
 
     torch.manual_seed(0)
-    step = WORKLOADS[name](device)
-    seconds, losses = [], []
+    step = WORKLOADS[name]("flagos")
+    losses = []
     first = 0.0
     for _ in range(steps):
-        start = time.perf_counter()
-        loss = step()
-        torch.get_device_module(device).synchronize()
-        seconds.append(time.perf_counter() - start)
-        losses.append(loss)
+        losses.append(step())
+        torch.get_device_module("flagos").synchronize()
         first = first or time.time() - began
-    told: dict[str, Any] = {
-        "first": first,
-        "seconds": seconds,
-        "losses": [x.item() for x in losses],
-    }
-    if device == "flagos":
-        import torch_fl
-        from torch_fl import replay
+    from torch_fl import replay
 
-        known = replay.statistics().values()
-        counted = torch_fl.counters()
-        told |= {
-            "packed_replays": sum(one.packed_replays for one in known),
-            "packed_signatures": sum(one.packed for one in known),
-            "calls": sum(one["calls"] for one in counted.values()),
-            "fallbacks": {op: one["fallbacks"] for op, one in counted.items() if one["fallbacks"]},
-            "declined": {
-                op: list(one.reasons)[:2] for op, one in replay.statistics().items() if one.reasons
-            },
-            "imported": [each for each in ("flag_gems", "triton") if each in sys.modules],
-        }
+    known = replay.statistics()
+    told = {
+        "first": first,
+        "losses": [x.item() for x in losses],
+        **eager.counted(),
+        "packed_signatures": sum(one.packed for one in known.values()),
+        "declined": {op: list(one.reasons)[:2] for op, one in known.items() if one.reasons},
+        "imported": [each for each in ("flag_gems", "triton") if each in sys.modules],
+    }
     print(json.dumps(told))
 
 
@@ -105,10 +84,10 @@ def _command(*words: str, limit: float = 560, **variables: str) -> str:
     return done.stdout
 
 
-def run(name: str, device: str, steps: int, **variables: str) -> dict[str, Any]:
-    """What came of a model in a process of its own."""
+def run(name: str, steps: int, **variables: str) -> dict[str, Any]:
+    """What came of a model on flagos in a process of its own."""
     program = [sys.executable, "-m", "tests.gpu.packs", "one", "--models", name]
-    out = _command(*program, "--device", device, "--steps", str(steps), **variables)
+    out = _command(*program, "--steps", str(steps), **variables)
     return dict(json.loads(out.splitlines()[-1]))
 
 
@@ -178,20 +157,20 @@ def check_smoke(folder: Path) -> int:
     failures = len(differing) + len(ours.keys() ^ theirs.keys())
     for path in (here, there):
         served = {"FLAGOS_PACK": str(path), "FLAGOS_FLAGGEMS": "verified"}
-        told = run("smoke", "flagos", 4, **served)
+        told = run("smoke", 4, **served)
         print(
             f"{path.name}: {told['packed_replays']} of {told['calls']} calls replayed from the pack, imported "
             f"{told['imported']}, fallbacks {told['fallbacks']}, refused {told['declined']}"
         )
         failures += told["packed_replays"] == 0 or "flag_gems" in told["imported"]
-        compared = run("smoke", "flagos", 4, **served, FLAGOS_VERIFY_REPLAYS="1")
+        compared = run("smoke", 4, **served, FLAGOS_VERIFY_REPLAYS="1")
         same = compared["losses"] == told["losses"]
         print(f"{path.name}: every replay as FlagGems' own call, bit for bit; same results: {same}")
         failures += not same
     altered = folder / "altered.flagospack"
     altered.write_bytes(here.read_bytes()[:-1] + b"x")
     try:
-        run("smoke", "flagos", 1, FLAGOS_PACK=str(altered), FLAGOS_FLAGGEMS="verified")
+        run("smoke", 1, FLAGOS_PACK=str(altered), FLAGOS_FLAGGEMS="verified")
     except Failed as error:
         failures += "truncated or altered" not in str(error)
     else:
@@ -207,7 +186,7 @@ def check_start(
     failures = 0
     for name in names:
         made = pack(name, folder, "--tune", "1", "--no-times")
-        run(name, "flagos", 1, FLAGOS_FLAGGEMS="off")  # files are read into memory
+        run(name, 1, FLAGOS_FLAGGEMS="off")  # files are read into memory
         sides: dict[str, dict[str, str]] = {
             "native": {"FLAGOS_FLAGGEMS": "off"},
             "verified with a pack": {"FLAGOS_FLAGGEMS": "verified", "FLAGOS_PACK": str(made)},
@@ -225,7 +204,7 @@ def check_start(
         for turn in range(turns):
             for side, variables in sides.items():
                 if turn == 0 or "cache" not in side:
-                    found[side].append(run(name, "flagos", 3, **variables))
+                    found[side].append(run(name, 3, **variables))
                     print(f"  {side}: {found[side][-1]['first']:.2f} s", flush=True)
         told = {}
         for side, runs in found.items():
@@ -273,7 +252,7 @@ def check_auto(
         failures += off > LOSS_TOLERANCE
         numbers[name] = told | {"ratio": ratios[-1], "loss_off": off, "packed": packed}
     if ratios:
-        mean = math.exp(statistics.fmean(map(math.log, ratios)))
+        mean = geometric_mean(ratios)
         print(f"geometric mean of {len(ratios)} models: {mean:.3f}, the least {min(ratios):.3f}")
         numbers["geometric mean"] = mean
     return failures
@@ -298,7 +277,6 @@ def main() -> int:
     add("--seconds", type=float, default=0.4, help="of a side's round (default: %(default)s)")
     add("--steps", type=int, default=20, help=argparse.SUPPRESS)
     add("--tune", type=int, default=1, help="as of `flagos pack` (default: %(default)s)")
-    add("--device", default="flagos")
     add("--json", type=Path)
     options = parser.parse_args()
     names = [name for name in options.models.split(",") if name]
@@ -307,7 +285,7 @@ def main() -> int:
             f"{', '.join(sorted(unknown))}: no model of that name; there are {', '.join(WORKLOADS)}"
         )
     if options.part == "one":
-        one(names[0], options.device, options.steps)
+        one(names[0], options.steps)
         return 0
     folder = options.folder or Path(tempfile.mkdtemp(prefix="packs-"))
     folder.mkdir(parents=True, exist_ok=True)
