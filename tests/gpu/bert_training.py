@@ -1,9 +1,10 @@
-"""Trains BERT-base in bfloat16 with every operator that FlagGems has on FlagGems: a program for `flagos bisect`.
+r"""Trains BERT-base in bfloat16 with every operator that FlagGems has on FlagGems: a program for `flagos bisect`.
 
     flagos bisect --timeout 300 --state bert -- python -m tests.gpu.bert_training
     PYTORCH_NO_CUDA_MEMORY_CACHING=1 flagos bisect --timeout 300 --state bert -- python -m tests.gpu.bert_training
     flagos bisect --compare native --rtol 0.02 --state bert-loss -- python -m tests.gpu.bert_training --steps 3
-    flagos bisect --compare native --rtol 0.5 -- python -m tests.gpu.bert_training --steps 1 --layers 2 --gradients
+    flagos bisect --compare native --rtol 0.5 -- \
+        python -m tests.gpu.bert_training --steps 1 --layers 2 --gradients --float32
 
 Overloads that are known to be wrong are routed as well, so that a training step may end in an illegal memory access:
 more surely where each tensor is an allocation of its own, as in the second line. The loss of each step is marked, with
@@ -28,6 +29,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--float32", action="store_true")
     parser.add_argument(
         "--gradients", action="store_true", help="mark the norms' gradients as well"
     )
@@ -46,8 +48,8 @@ def main() -> None:
         size |= {"intermediate_size": 128, "vocab_size": 512}
     # Without dropout, whose random numbers are FlagGems' own.
     config = BertConfig(**size, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    model = BertForMaskedLM(config).to(torch.bfloat16)
-    model = model.to("flagos").train()
+    dtype = torch.float32 if options.float32 else torch.bfloat16
+    model = BertForMaskedLM(config).to("flagos", dtype).train()
     norms = [one for name, one in model.named_parameters() if "LayerNorm" in name]
     tokens = torch.randint(0, config.vocab_size, (options.batch, options.length)).to("flagos")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)

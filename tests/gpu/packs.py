@@ -2,14 +2,15 @@
 
     python -m tests.gpu.packs smoke                         # a pack made here, and the same made as without a GPU
     python -m tests.gpu.packs start [--models NAMES] [--cold] [--turns N]
-    python -m tests.gpu.packs auto [--models NAMES] [--rounds N] [--seconds S] [--tune N]
+    python -m tests.gpu.packs auto [--models NAMES] [--rounds N] [--seconds S] [--tune N] [--verify SECONDS]
 
     smoke  packs a program's calls on this chip and with FLAGOS_VENDOR=host; both must launch the same. The program then
            runs from each, and every replay is compared with FlagGems' own call, bit for bit.
     start  seconds from the start of the process to the end of the first training step, on flagos: native, verified with
            a pack, verified without (with Triton's cache of before, and with an empty one: --cold).
     auto   the time of a step on cuda and on flagos with FLAGOS_FLAGGEMS=auto and a pack made for the model, in turns in
-           one process (tests.gpu.eager).
+           one process (tests.gpu.eager). With --verify as a user does it who records, verifies and packs: the shipped
+           verdicts alone are about the sizes of the shipped records.
 
 What a part writes goes to --folder, where records and packs of before are taken as they are. Ends with 1 if something
 failed. `--json FILE` keeps the numbers.
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ COMPARED = [
     "qwen3-train", "bert-train", "gpt2-train", "llama-train", "t5-train", "vit-train", "mlp-train",
     "qwen3-write", "gpt2-write",
 ]  # fmt: skip
+FLAGOS = [sys.executable, "-m", "flagos"]
 LOSS_TOLERANCE = 0.02  # relative, of the last of a few steps
 VERDICTS = "verdicts.NVIDIA_H200.flaggems-5.0.2.json"
 
@@ -91,21 +94,60 @@ def run(name: str, steps: int, **variables: str) -> dict[str, Any]:
     return dict(json.loads(out.splitlines()[-1]))
 
 
-def pack(name: str, folder: Path, *options: str, host: bool = False) -> Path:
-    """A pack of what a model calls; taken as it is if there is one."""
-    record, made = folder / f"{name}.rec", folder / f"{name}{'.host' if host else ''}.flagospack"
-    flagos = [sys.executable, "-m", "flagos"]
-    program = [sys.executable, "-m", "tests.gpu.packs", "one", "--models", name, "--steps", "2"]
+def recorded(name: str, folder: Path) -> Path:
+    """The record of two steps of a model; taken as it is if there is one."""
+    record = folder / f"{name}.rec"
     if not record.exists():
-        _command(*flagos, "record", "-o", str(record), "--", *program, FLAGOS_FLAGGEMS="off")
+        program = [sys.executable, "-m", "tests.gpu.packs", "one", "--models", name, "--steps", "2"]
+        _command(*FLAGOS, "record", "-o", str(record), "--", *program, FLAGOS_FLAGGEMS="off")
+    return record
+
+
+def shipped_table() -> Path:
+    """The verdicts that torch_fl ships, which serve for this chip too."""
+    found = find_spec("torch_fl")
+    assert found is not None and found.origin is not None, "torch_fl is installed"
+    return Path(found.origin).with_name("verdicts") / VERDICTS
+
+
+def verified(names: list[str], folder: Path, seconds: int) -> Path:
+    """The shipped verdicts, completed by the calls of these models' records; taken as it is if there is one."""
+    table = folder / VERDICTS
+    if not table.exists():
+        began = time.monotonic()
+        with ThreadPoolExecutor(4) as pool:
+            records = list(pool.map(lambda name: str(recorded(name, folder)), names))
+        table.write_bytes(shipped_table().read_bytes())
+        limits = ["--seconds", str(seconds), "--each", "60"]
+        words = [*FLAGOS, "verify", "--record", *records, "--out", str(table), *limits]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode not in (0, 1):  # 1: a kernel FAILED
+            raise Failed(f"flagos verify: status {done.returncode}: {done.stderr.strip()[-1500:]}")
+        told = done.stdout.strip().splitlines()
+        wrong = [
+            line for line in told if any(f": {word} in" in line for word in ("FAILED", "BASIC"))
+        ]
+        print(
+            "\n".join([*(line[:300] for line in wrong), told[-1] if told else done.stderr[-500:]])
+        )
+        print(
+            f"  verified the calls of {len(names)} models in {time.monotonic() - began:.0f} s",
+            flush=True,
+        )
+    return table
+
+
+def pack(
+    name: str, folder: Path, *options: str, host: bool = False, table: Path | None = None
+) -> Path:
+    """A pack of what a model calls, by the shipped verdicts or by `table`; taken as it is if there is one."""
+    record, made = recorded(name, folder), folder / f"{name}{'.host' if host else ''}.flagospack"
     if not made.exists():
         began = time.monotonic()
-        found = find_spec("torch_fl")
-        assert found is not None and found.origin is not None, "torch_fl is installed"
-        table = Path(found.origin).with_name("verdicts") / VERDICTS
+        verdicts = str(table or shipped_table())
         variables = {"FLAGOS_VENDOR": "host"} if host else {}
         out = _command(
-            *flagos, "pack", "--record", str(record), "-o", str(made), "--verdicts", str(table), "--json", *options,
+            *FLAGOS, "pack", "--record", str(record), "-o", str(made), "--verdicts", verdicts, "--json", *options,
             **variables,
         )  # fmt: skip
         told = json.loads(out)
@@ -226,13 +268,20 @@ def check_start(
 
 
 def check_auto(
-    folder: Path, names: list[str], rounds: int, seconds: float, tune: int, numbers: dict[str, Any]
+    folder: Path,
+    names: list[str],
+    rounds: int,
+    seconds: float,
+    tune: int,
+    verify: int,
+    numbers: dict[str, Any],
 ) -> int:
     """See `auto` above."""
     failures, ratios = 0, []
+    table = verified(names, folder, verify) if verify else None
     for name in names:
         try:
-            made = pack(name, folder, "--tune", str(tune))
+            made = pack(name, folder, "--tune", str(tune), table=table)
             served = {"FLAGOS_FLAGGEMS": "auto", "FLAGOS_PACK": str(made)}
             told = eager.compare(name, rounds, seconds, **served)
         except (Failed, RuntimeError, subprocess.TimeoutExpired) as error:
@@ -277,6 +326,13 @@ def main() -> int:
     add("--seconds", type=float, default=0.4, help="of a side's round (default: %(default)s)")
     add("--steps", type=int, default=20, help=argparse.SUPPRESS)
     add("--tune", type=int, default=1, help="as of `flagos pack` (default: %(default)s)")
+    add(
+        "--verify",
+        type=int,
+        default=0,
+        metavar="SECONDS",
+        help="of auto: complete the verdicts by these models' calls first, for so long at most",
+    )
     add("--json", type=Path)
     options = parser.parse_args()
     names = [name for name in options.models.split(",") if name]
@@ -299,7 +355,13 @@ def main() -> int:
             )
         else:
             failures = check_auto(
-                folder, names or COMPARED, options.rounds, options.seconds, options.tune, numbers
+                folder,
+                names or COMPARED,
+                options.rounds,
+                options.seconds,
+                options.tune,
+                options.verify,
+                numbers,
             )
     except Failed as error:
         print(f"FAILED: {error}")

@@ -104,7 +104,9 @@ def test_what_optimizers_call_is_as_on_the_native_device(name, arguments, count,
         assert {t.device.type for t in (*x, *new)} == {device}
         return [*unwritten, *(t._version for t in x)], [t.cpu() for t in (*new, *x)]
 
-    (versions, values), (expected_versions, expected) = on("flagos"), on(native)
+    (versions, values), (_, expected) = on("flagos"), on(native)
+    # Those of the CPU: CUDA's kernels for the lists of `lerp_` and `zero_` forget to raise them.
+    expected_versions, _ = on("cpu")
     assert versions == expected_versions and max(versions) == 1
     for ours, theirs in zip(values, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
