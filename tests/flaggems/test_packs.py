@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from torch_fl.flaggems import implementations, pack_file, pack_in_use, package, tables
+from torch_fl.flaggems import implementations, pack_file, pack_in_use, package, sizes, tables
 from torch_fl.flaggems.packs import making, measuring, without_device
 from torch_fl.records import files
 from torch_fl.records.facts import DEVICE, Call, TensorFacts, contiguous
@@ -250,11 +250,16 @@ NEGATED = [float(-value) for value in range(35, 42)]
 
 
 def run(
-    tmp_path: Path, pack: Path | None, policy: str = "verified", fails: bool = False, **more: str
+    tmp_path: Path,
+    pack: Path | None,
+    policy: str = "verified",
+    fails: bool = False,
+    table: dict[str, Any] = TABLE,
+    **more: str,
 ) -> Any:
     folder = tmp_path / "data" / "flagos"
     path = folder / tables.file_name("verdicts", tables.chip(), package.version())
-    tables.write(path, tables.table(TABLE))
+    tables.write(path, tables.table(table))
     environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data"), "FLAGOS_FLAGGEMS": policy}
     environment |= {"FLAGOS_PACK": str(pack) if pack else "", **more}
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(PROGRAM)]
@@ -281,6 +286,20 @@ def test_calls_that_are_not_in_the_pack_go_to_the_native_kernel_and_are_counted(
     assert told["outside"] == [[-0.0, -1.0], [-2.0, -3.0]] and told["fallbacks"] == 1
     said = run(tmp_path, pack, fails=True, FLAGOS_STRICT="1")
     assert "the call is not in the pack" in said
+
+
+def test_calls_of_the_pack_are_verified_where_this_table_knows_smaller_ones(
+    tmp_path: Path, pack: Path
+) -> None:
+    """The table by which it was made knew more sizes, but none that this one knows to be wrong."""
+    two = Call("aten::neg", (facts(2),), {})
+    narrow = TABLE["neg"] | {"sizes": sizes.to_table("neg", sizes.union([sizes.classes(two)]))}
+    assert run(tmp_path, pack, table={"neg": narrow})["packed"] == [SEVENS] * 4
+    jit = run(tmp_path, pack, table={"neg": narrow}, FLAGOS_PACK_OUTSIDE="jit")
+    assert jit["packed"] == [NEGATED] * 4, "FlagGems serves too, within its sizes"
+    beyond = narrow | {"beyond": "neg(float32[3]): wrong"}
+    told = run(tmp_path, pack, table={"neg": beyond})
+    assert told["packed"] == [NEGATED] * 4 and told["fallbacks"] == 5
 
 
 def test_flaggems_serves_them_if_it_is_asked_to(tmp_path: Path, pack: Path) -> None:

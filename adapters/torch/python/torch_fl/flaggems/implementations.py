@@ -297,7 +297,7 @@ def _rows(overload: str) -> python_kernels.Packed | None:
 def _in_pack(overload: str) -> list[tuple[str, str]]:
     """What `explain` says of calls that the pack in use has, where it serves no others."""
     pack = pack_in_use.in_use()
-    if pack is None or pack_in_use.outside() or (rows := _rows(overload)) is None:
+    if pack is None or not pack_in_use.alone() or (rows := _rows(overload)) is None:
         return []
     calls = (
         rows.rows[1] if tables.policy() != "auto" else pack.header["operators"][overload]["faster"]

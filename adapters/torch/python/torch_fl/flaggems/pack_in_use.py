@@ -122,6 +122,11 @@ def outside() -> bool:
     return value == "jit"
 
 
+def alone() -> bool:
+    """Whether FlagGems serves calls of the pack in use, and no others."""
+    return in_use() is not None and not outside()
+
+
 @cache
 def in_use() -> Pack | None:
     """The pack that FLAGOS_PACK names, which C++ has from then on; None without one.

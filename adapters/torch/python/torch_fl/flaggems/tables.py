@@ -286,9 +286,13 @@ def verified_sizes(overload: str) -> sizes.Classes:
 def size_condition(overload: str) -> str | None:
     """The condition on sizes under which the policy has it serve; None where it serves at any size.
 
-    Under `verify-on-use` a call of another size is verified first, which is no condition.
+    Under `verify-on-use` a call of another size is verified first, which is no condition. Where a pack alone serves,
+    its calls kept the sizes of the table it was made by, which may know more than this one; what was found to be
+    wrong from some size on stays a condition.
     """
     if policy() not in ("auto", "verified") or not (known := verified_sizes(overload)):
+        return None
+    if pack_in_use.alone() and "beyond" not in verdicts()[overload]:
         return None
     return sizes.condition(known)
 
