@@ -30,11 +30,12 @@ OBJECTS := $(OUT)/torch_$(MINOR).$(call number,PATCH)
 SOURCES := $(shell find $(HERE)/csrc -name '*.cc' | sort)
 OBJECT_FILES := $(patsubst $(HERE)/csrc/%.cc,$(OBJECTS)/%.o,$(SOURCES))
 
-# torch itself is built with NDEBUG: without it torch's headers check every tensor and every device. GCC 12 takes the short
-# strings of C++20 for arrays that are too small.
+# torch itself is built with NDEBUG: without it torch's headers check every tensor and every device. With headers per
+# operator its headers include the operators that they name and not all. GCC 12 takes the short strings of C++20 for arrays
+# that are too small.
 FLAGS := -std=c++20 -O2 -fPIC -fvisibility=hidden -fvisibility-inlines-hidden -fno-plt -ffunction-sections \
   -fdata-sections -Wall -Wextra -Wno-unused-parameter -Wno-array-bounds \
-  -DNDEBUG -DUSE_DISTRIBUTED -D_GLIBCXX_USE_CXX11_ABI=1 \
+  -DNDEBUG -DUSE_DISTRIBUTED -DAT_PER_OPERATOR_HEADERS -D_GLIBCXX_USE_CXX11_ABI=1 \
   -I$(HERE)/csrc -I$(HERE)/../../core/include -I$(HERE)/../../comm/include \
   -isystem $(TORCH)/include -isystem $(TORCH)/include/torch/csrc/api/include
 

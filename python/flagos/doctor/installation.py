@@ -11,7 +11,7 @@ from flagos.doctor.check import Check, fail, ok, warn
 from flagos.doctor.process import run_module
 
 OLDEST_PYTHON = (3, 10)
-NEWEST_TESTED_PYTHON = (3, 13)
+NEWEST_TESTED_PYTHON = (3, 14)
 
 
 def python() -> Check:
@@ -21,7 +21,7 @@ def python() -> Check:
     if version < OLDEST_PYTHON:
         return fail("python", text, "use Python 3.10 or newer")
     if version[:2] > NEWEST_TESTED_PYTHON:
-        return warn("python", f"{text} is newer than what is tested", "prefer Python 3.10 to 3.13")
+        return warn("python", f"{text} is newer than what is tested", "prefer Python 3.10 to 3.14")
     return ok("python", text)
 
 
