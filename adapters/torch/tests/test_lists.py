@@ -159,6 +159,77 @@ def test_a_fused_step_counts_the_writes_to_every_list(count, native):
     assert all(map(torch.equal, ours, values))
 
 
+@pytest.mark.needs("native_numbers")
+@pytest.mark.parametrize("count", [FEW, MANY])
+@pytest.mark.parametrize(
+    ("step", "lists", "options"),
+    [
+        (torch._fused_adam_, 4, {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "amsgrad": False}),
+        (
+            torch._fused_sgd_,
+            3,
+            {"momentum": 0.9, "dampening": 0.0, "nesterov": False, "is_first_step": False},
+        ),
+    ],
+    ids=["adam", "sgd"],
+)
+@pytest.mark.parametrize("overflows", [False, True])
+def test_fused_steps_of_scaled_gradients(step, lists, options, overflows, count, native):
+    def of(device: str) -> tuple[list[int], list[Tensor]]:
+        written = [
+            [torch.full((4,), 1.0 + i + j, device=device) for i in range(count)]
+            for j in range(lists)
+        ]
+        steps = [torch.ones((), device=device) for _ in range(count)]
+        more = ([], steps) if lists == 4 else ()
+        scale, found = torch.full((), 4.0, device=device), torch.full((), 0.0, device=device)
+        if overflows:
+            found += 1
+        step(
+            *(written + list(more)),
+            lr=0.1,
+            weight_decay=0.1,
+            maximize=False,
+            grad_scale=scale,
+            found_inf=found,
+            **options,
+        )
+        every = [t for some in written for t in some]
+        return [t._version for t in every], [t.cpu() for t in every]
+
+    (versions, values), (found, ours) = of(native), of("flagos")
+    assert found == versions
+    assert all(map(torch.equal, ours, values))
+
+
+@pytest.mark.needs("native_numbers")
+@pytest.mark.parametrize("count", [FEW, MANY])
+@pytest.mark.parametrize("gradient", [6.0, float("inf"), float("nan")])
+def test_gradients_are_unscaled_as_on_the_native_device(gradient, count, native):
+    def of(device: str) -> tuple[list[int], list[Tensor]]:
+        grads = [torch.full((3,), 2.0 + i, device=device) for i in range(count)]
+        grads[-1][1] = gradient
+        found, scale = torch.zeros(1, device=device), torch.full((1,), 4.0, device=device)
+        growth = torch.zeros(1, dtype=torch.int32, device=device)
+        before = [t._version for t in (*grads, found, scale, growth)]
+        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, scale.reciprocal())
+        torch._amp_update_scale_(scale, growth, found, 2.0, 0.5, 1)
+        after = [t._version for t in (*grads, found, scale, growth)]
+        raised = [b - a for a, b in zip(before, after, strict=True)]
+        return raised, [t.cpu() for t in (*grads, found, scale, growth)]
+
+    (versions, values), (found, ours) = of(native), of("flagos")
+    assert found == versions
+    for got, expected in zip(ours, values, strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_norms_of_a_list_have_memory_of_their_own():
+    norms = torch._foreach_norm([torch.full((4,), float(i), device="flagos") for i in range(3)])
+    norms[1].fill_(-1)
+    assert [t.item() for t in norms] == [0.0, -1.0, 4.0]
+
+
 def test_a_written_list_is_noticed_by_autograd(native):
     for device in (native, "flagos"):
         x = torch.ones(3, device=device, requires_grad=True)

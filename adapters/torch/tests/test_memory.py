@@ -30,6 +30,27 @@ def test_allocated_follows_tensors():
     assert flagos.memory_allocated() == before
 
 
+def test_arguments_of_calls_are_freed_with_their_last_tensor():
+    """A call borrows the memory of what it reads, but not of what it also writes, which it may move."""
+    before = flagos.memory_allocated()
+    x = torch.randn(64, 64, device="flagos", requires_grad=True)
+    for _ in range(3):
+        (torch.nn.functional.linear(x, x, x[0]).relu() ** 2).sum().backward()
+        small = torch.empty(0, device="flagos")
+        with torch.no_grad():
+            torch.add(x, x, out=small)  # moves it
+            torch.mul(small, small, out=small)  # read before it is written
+            torch.cat([small, x])
+            torch._foreach_add_([small, x, small], 1)
+        with pytest.raises(RuntimeError, match="size"):
+            torch.add(small, torch.ones(5, device="flagos"))
+        assert torch.equal(small.cpu(), small.clone().cpu())
+    assert flagos.memory_allocated() > before
+    del x, small
+    gc.collect()
+    assert flagos.memory_allocated() == before
+
+
 def test_reserved_keeps_what_was_freed_until_the_cache_is_emptied():
     x = torch.empty(64 * MIB, dtype=torch.uint8, device="flagos")
     held = flagos.memory_reserved()

@@ -120,7 +120,8 @@ inline Alias* AliasPool::free() {
   return &(*this)[used_];
 }
 
-at::Tensor* AliasPool::take(c10::TensorImpl* from) {
+template <bool kBorrows>
+inline at::Tensor* AliasPool::bind(c10::TensorImpl* from) {
   // Rare tensors go through `dense_alias`: lazy conjugates and negatives, zeros without memory, named dimensions,
   // symbolic sizes and sizes that Python computes.
   constexpr c10::DispatchKeySet kRare(
@@ -136,7 +137,11 @@ at::Tensor* AliasPool::take(c10::TensorImpl* from) {
     return nullptr;
   }
   Alias& alias = *free;
-  c10::Storage storage = native_storage(from);
+  c10::StorageImpl* twin =
+      kBorrows ? twin_of(from->unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks()) : nullptr;
+  alias.borrows = twin != nullptr;
+  c10::Storage storage =
+      alias.borrows ? c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim(twin)) : native_storage(from);
   const c10::Device device = native_device(from->device().index());
   if (C10_UNLIKELY(!alias.native.defined())) {
     alias.native = at::detail::make_tensor<c10::TensorImpl>(
@@ -152,8 +157,17 @@ at::Tensor* AliasPool::take(c10::TensorImpl* from) {
   return &alias.native;
 }
 
-at::Tensor* AliasPool::take_counted(c10::TensorImpl* from) {
-  at::Tensor* alias = take(from);
+at::Tensor* AliasPool::take(c10::TensorImpl* from) {
+  return bind<false>(from);
+}
+
+at::Tensor* AliasPool::borrow(c10::TensorImpl* from) {
+  return bind<true>(from);
+}
+
+namespace {
+
+at::Tensor* counted(at::Tensor* alias, const c10::TensorImpl* from) {
   if (C10_LIKELY(alias != nullptr)) {
     // The setter refuses: by its keys an alias is an inference tensor, which has no counter.
     Members::version_counter(alias->unsafeGetTensorImpl()) = from->version_counter();
@@ -161,15 +175,40 @@ at::Tensor* AliasPool::take_counted(c10::TensorImpl* from) {
   return alias;
 }
 
+} // namespace
+
+at::Tensor* AliasPool::take_counted(c10::TensorImpl* from) {
+  return counted(take(from), from);
+}
+
+at::Tensor* AliasPool::borrow_counted(c10::TensorImpl* from) {
+  return counted(borrow(from), from);
+}
+
 void AliasPool::give_back(size_t used) {
   while (used_ > used) {
-    at::Tensor& tensor = (*this)[--used_].native;
+    Alias& alias = (*this)[--used_];
+    at::Tensor& tensor = alias.native;
     if (C10_LIKELY(reusable(tensor))) {
-      Members::version_counter(tensor.unsafeGetTensorImpl()) = c10::VariableVersion(c10::VariableVersion::DISABLED);
-      Members::storage(tensor.unsafeGetTensorImpl()) = c10::Storage(); // last: a deleter may run any code
+      c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+      if (C10_UNLIKELY(impl->version_counter().enabled())) {
+        Members::version_counter(impl) = c10::VariableVersion(c10::VariableVersion::DISABLED);
+      }
+      if (C10_LIKELY(alias.borrows)) {
+        Members::storage(impl).unsafeReleaseStorageImpl();
+      } else {
+        Members::storage(impl) = c10::Storage(); // last: a deleter may run any code
+      }
     } else {
+      Aliases::own(alias);                          // somebody still holds it
       const at::Tensor dropped = std::move(tensor); // moved out first: a deleter may run code that uses the pool
     }
+  }
+}
+
+void Aliases::own(Alias& alias) {
+  if (std::exchange(alias.borrows, false)) {
+    c10::raw::intrusive_ptr::incref(alias.native.storage().unsafeGetStorageImpl());
   }
 }
 

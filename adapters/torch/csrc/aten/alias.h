@@ -30,6 +30,7 @@ at::Tensor share_with_flagos(const at::Tensor& native);
 struct Alias {
   c10::TensorImpl* original = nullptr;
   at::Tensor native;
+  bool borrows = false; // its storage without a reference of its own
 };
 
 // The aliases of one thread's calls, as a stack: a call inside a call takes its aliases on top. Binding an existing
@@ -51,8 +52,13 @@ class AliasPool {
   // An alias of `from`, valid until it is given back; null for a tensor that needs `dense_alias`.
   at::Tensor* take(c10::TensorImpl* from);
 
-  // The same with the version counter of `from`, for kernels that count their writes.
+  // The same for a tensor that is read, or written in a list: the caller holds `from` until the alias is given back,
+  // and no kernel gives the alias another storage, so it borrows the twin. That saves two atomic operations.
+  at::Tensor* borrow(c10::TensorImpl* from);
+
+  // The same two with the version counter of `from`, for kernels that count their writes.
   at::Tensor* take_counted(c10::TensorImpl* from);
+  at::Tensor* borrow_counted(c10::TensorImpl* from);
 
   // Gives back all aliases but the first `used`. The pool drops those that somebody still holds.
   void give_back(size_t used);
@@ -64,6 +70,9 @@ class AliasPool {
 
   // The first unused alias; null when all are in use.
   Alias* free();
+
+  template <bool kBorrows>
+  at::Tensor* bind(c10::TensorImpl* from);
 
   static thread_local AliasPool* current_ __attribute__((tls_model("initial-exec")));
 
@@ -88,9 +97,18 @@ class Aliases {
     return C10_LIKELY(alias != nullptr) ? *alias : outside_the_pool(tensor, dense_alias(tensor));
   }
 
-  // The same, sharing the version counter.
+  // The same for a tensor that is only read.
+  at::Tensor& read(const at::Tensor& tensor) {
+    at::Tensor* alias = pool_.borrow(tensor.unsafeGetTensorImpl());
+    return C10_LIKELY(alias != nullptr) ? *alias : outside_the_pool(tensor, dense_alias(tensor));
+  }
+
+  // To be called before a kernel may give the alias another storage, and for one that lives on.
+  static void own(Alias& alias);
+
+  // The same as `read`, sharing the version counter.
   at::Tensor& counted_of(const at::Tensor& tensor) {
-    at::Tensor* alias = pool_.take_counted(tensor.unsafeGetTensorImpl());
+    at::Tensor* alias = pool_.borrow_counted(tensor.unsafeGetTensorImpl());
     return C10_LIKELY(alias != nullptr) ? *alias : outside_the_pool(tensor, shared_alias(tensor));
   }
 

@@ -7,6 +7,7 @@
 #include <ATen/ops/cudnn_batch_norm.h>
 #include <ATen/ops/cudnn_grid_sampler.h>
 
+#include "aten/alias.h"
 #include "aten/boxed.h"
 #include "cuda/to.h"
 
@@ -16,6 +17,25 @@ namespace {
 
 at::Tensor contiguous(const std::optional<at::Tensor>& tensor) {
   return tensor.has_value() && tensor->defined() ? tensor->contiguous() : at::Tensor();
+}
+
+bool is_cudnn_batch_norm(
+    const at::Tensor& input,
+    const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& running_mean,
+    const std::optional<at::Tensor>& running_var,
+    bool training,
+    double eps) {
+  Aliases aliases;
+  const auto shown = [&](const std::optional<at::Tensor>& tensor) {
+    const bool dense = tensor.has_value() && tensor->key_set().has(c10::DispatchKey::PrivateUse1) &&
+        !tensor->key_set().has(c10::DispatchKey::Python);
+    return C10_LIKELY(dense) ? aliases.read(*tensor) : shown_to_cuda(tensor.value_or(at::Tensor()));
+  };
+  return at::native::_select_batch_norm_backend(
+             shown(input), shown(weight), shown(bias), shown(running_mean), shown(running_var), training, eps) ==
+      at::native::BatchNormBackend::Cudnn;
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, int64_t> batch_norm_impl_index(
@@ -30,15 +50,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, int64_t> batch_norm_i
     bool cudnn_enabled) {
   Slot<at::_ops::_batch_norm_impl_index>::enter();
   const bool plain = cudnn_enabled && input.layout() == c10::kStrided && !input.is_nested() && input.sym_numel() != 0;
-  if (plain &&
-      at::native::_select_batch_norm_backend(
-          shown_to_cuda(input),
-          shown_to_cuda(weight.value_or(at::Tensor())),
-          shown_to_cuda(bias.value_or(at::Tensor())),
-          shown_to_cuda(running_mean.value_or(at::Tensor())),
-          shown_to_cuda(running_var.value_or(at::Tensor())),
-          training,
-          eps) == at::native::BatchNormBackend::Cudnn) {
+  if (plain && is_cudnn_batch_norm(input, weight, bias, running_mean, running_var, training, eps)) {
     auto [output, mean, variance, reserve] = at::cudnn_batch_norm(
         input.contiguous(input.suggest_memory_format()),
         contiguous(weight),

@@ -72,7 +72,7 @@ at::Tensor to_copy(
     check_device_index(target.index());
   }
   Aliases aliases;
-  const at::Tensor& alias = aliases.of(self);
+  const at::Tensor& alias = aliases.read(self);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   at::Tensor result = at::_ops::_to_copy::redispatch(
       native->keys, alias, dtype, layout, target, pin_memory, non_blocking, memory_format);

@@ -138,7 +138,9 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
     if (!device.has_index()) {
       return current_device();
     }
-    check_device_index(device.index());
+    if (device.index() != current_device()) {
+      check_device_index(device.index());
+    }
     return device.index();
   }
 };

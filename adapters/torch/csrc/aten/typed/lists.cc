@@ -1,39 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 // Typed kernels of what optimizers, gradient clipping and gradient scaling call on lists.
+#include <string_view>
+
 #include "aten/typed/typed.h"
 
 namespace flagos {
 
 namespace {
 
-// The list that an operator writes: the first one.
+// Whether the kernel, not torch, counts the writes: see `Traits::counts_versions`.
+template <class Op>
+constexpr bool kCountsVersions = std::string_view(Op::name).starts_with("aten::_foreach_");
+
+// A list that an operator writes.
+template <bool kCounts>
 class WrittenList {
  public:
   WrittenList(TypedCall& call, at::TensorList from) : originals_(from) {
     aliases_.reserve(from.size());
-    versions_.reserve(from.size());
+    versions_.reserve(kCounts ? from.size() : 0);
     for (const at::Tensor& tensor : from) {
-      versions_.push_back(version_before_write(tensor));
+      if constexpr (kCounts) {
+        versions_.push_back(version_before_write(tensor));
+      }
       aliases_.push_back(native->owned_by_torch ? call.counted_alias(tensor) : call.alias(tensor));
     }
   }
 
-  at::TensorList get() {
-    return aliases_;
+  at::TensorList get() const {
+    return aliases_.get();
   }
 
   // Gives the tensors what the kernel changed in their aliases, and raises the version counters that it did not raise:
   // the kernels of other devices raise those of a list, but not where they fall back to one tensor at a time.
   void settle(c10::DeviceIndex device) {
+    const at::TensorList aliases = aliases_.get();
     for (size_t i = 0; i < originals_.size(); ++i) {
-      c10::TensorImpl *original = originals_[i].unsafeGetTensorImpl(), *alias = aliases_[i].unsafeGetTensorImpl();
+      c10::TensorImpl *original = originals_[i].unsafeGetTensorImpl(), *alias = aliases[i].unsafeGetTensorImpl();
       if (C10_LIKELY(original != alias)) {
         sync_mutated(original, alias, device);
       }
-      // Views share a counter, so all counters are compared before one is raised.
-      versions_[i] = versions_[i] == kUncounted || current_version(original) != versions_[i] ? kUncounted : 0;
+      if constexpr (kCounts) {
+        // Views share a counter, so all counters are compared before one is raised.
+        versions_[i] = versions_[i] == kUncounted || current_version(original) != versions_[i] ? kUncounted : 0;
+      }
     }
-    for (size_t i = 0; i < originals_.size(); ++i) {
+    for (size_t i = 0; i < versions_.size(); ++i) {
       if (versions_[i] != kUncounted) {
         originals_[i].unsafeGetTensorImpl()->bump_version();
       }
@@ -56,57 +68,75 @@ class WrittenList {
   }
 
   at::TensorList originals_;
-  c10::SmallVector<at::Tensor, 8> aliases_;
+  BorrowedList aliases_;
   c10::SmallVector<int64_t, 8> versions_;
 };
 
-// As `Typed`, for operators on lists: those without a result write the first list, the others return a new one, of
-// which every tensor has memory of its own.
-template <class Op, class Signature = typename Op::schema>
+template <bool kCounts>
+void settle(WrittenList<kCounts>& list, c10::DeviceIndex device) {
+  list.settle(device);
+}
+
+template <class T>
+void settle(Argument<T>& argument, c10::DeviceIndex device) {
+  sync_written(argument, device);
+}
+
+// As `Typed`, for operators without a result that write their first arguments, which are lists.
+template <class Op, size_t kWritten, class Signature = typename Op::schema>
 struct TypedLists;
 
-template <class Op, class... Arguments>
-struct TypedLists<Op, void(at::TensorList, Arguments...)> {
-  static void call(at::TensorList written, Arguments... arguments) {
+template <class Op, size_t kWritten, class... Arguments>
+struct TypedLists<Op, kWritten, void(Arguments...)> {
+  static void call(Arguments... arguments) {
     if (C10_UNLIKELY(Slot<Op>::enter())) {
-      return at::native::call_fallback_fn_symint<&run_on_cpu, Op>::call(written, arguments...);
+      return at::native::call_fallback_fn_symint<&run_on_cpu, Op>::call(arguments...);
     }
+    convert(std::index_sequence_for<Arguments...>(), arguments...);
+  }
+
+ private:
+  template <size_t kPlace, class T>
+  using Converted = std::conditional_t<(kPlace < kWritten), WrittenList<kCountsVersions<Op>>, Argument<T>>;
+
+  template <size_t... I>
+  static void convert(std::index_sequence<I...> /*places*/, Arguments... arguments) {
     TypedCall call;
-    WrittenList list(call, written);
-    std::tuple<Argument<Arguments>...> converted{Argument<Arguments>(call, arguments)...};
+    std::tuple<Converted<I, Arguments>...> converted{Converted<I, Arguments>(call, arguments)...};
     call.settle();
     drain_current_stream(call.device());
     try {
-      std::apply([&](auto&... argument) { serve(call, list, argument...); }, converted);
+      std::apply([&](auto&... argument) { serve(call, argument...); }, converted);
     } catch (c10::Error& error) {
       name_while_capturing(error, Slot<Op>::name);
       throw;
     }
   }
 
- private:
-  static void serve(const TypedCall& call, WrittenList& list, Argument<Arguments>&... arguments) {
+  template <class... T>
+  static void serve(const TypedCall& call, T&... converted) {
     const NativePoolScope pool(call.device());
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     try {
-      Op::redispatch(native->keys, list.get(), arguments.get()...);
+      Op::redispatch(native->keys, converted.get()...);
     } catch (...) {
-      list.settle(call.device()); // the kernel may have written some tensors before it failed
+      (flagos::settle(converted, call.device()), ...); // the kernel may have written some tensors before it failed
       throw;
     }
-    list.settle(call.device());
+    (flagos::settle(converted, call.device()), ...);
   }
 };
 
-template <class... Ops>
+template <size_t kWritten, class... Ops>
 void register_lists(Registrar& registrar) {
-  (register_if_native<Ops>(registrar, TORCH_FN((TypedLists<Ops>::call))), ...);
+  (register_if_native<Ops>(registrar, TORCH_FN((TypedLists<Ops, kWritten>::call))), ...);
 }
 
 } // namespace
 
 void register_typed_lists(Registrar& registrar) {
   register_lists<
+      1,
       ops::_foreach_add__Scalar,
       ops::_foreach_add__List,
       ops::_foreach_add__ScalarList,
@@ -130,7 +160,10 @@ void register_typed_lists(Registrar& registrar) {
       ops::_foreach_neg_,
       ops::_foreach_abs_,
       ops::_foreach_reciprocal_,
-      ops::_foreach_zero_>(registrar);
+      ops::_foreach_zero_,
+      ops::_amp_foreach_non_finite_check_and_unscale_>(registrar);
+  register_lists<3, ops::_fused_sgd_>(registrar);
+  register_lists<5, ops::_fused_adam_, ops::_fused_adamw_>(registrar);
   register_typed<
       ops::_foreach_add_Scalar,
       ops::_foreach_add_List,
@@ -146,7 +179,9 @@ void register_typed_lists(Registrar& registrar) {
       ops::_foreach_sqrt,
       ops::_foreach_neg,
       ops::_foreach_abs,
-      ops::_foreach_sign>(registrar);
+      ops::_foreach_sign,
+      ops::_foreach_norm_Scalar,
+      ops::_amp_update_scale_>(registrar);
 }
 
 } // namespace flagos

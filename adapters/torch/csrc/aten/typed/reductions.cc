@@ -28,6 +28,12 @@ void register_typed_reductions(Registrar& registrar) {
       ops::sort,
       ops::native_group_norm,
       ops::native_batch_norm,
+      ops::cudnn_batch_norm,
+      ops::native_dropout,
+      ops::max_pool2d_with_indices,
+      ops::mse_loss,
+      ops::linalg_vector_norm,
+      ops::stack,
       ops::clone,
       ops::_local_scalar_dense>(registrar);
 }

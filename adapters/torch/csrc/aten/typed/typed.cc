@@ -21,16 +21,20 @@ at::Tensor& TypedCall::counted_alias(const at::Tensor& tensor) {
 
 at::Tensor& TypedCall::alias_here(const at::Tensor& tensor) {
   see_device(tensor);
-  return C10_UNLIKELY(tensor.unsafeGetTensorImpl() == written_) ? *written_alias_ : aliases_.of(tensor);
+  return C10_UNLIKELY(tensor.unsafeGetTensorImpl() == written_) ? *written_alias_ : aliases_.read(tensor);
 }
 
 at::Tensor& TypedCall::written_here(const at::Tensor& tensor) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  const Alias* seen = aliases_.find([&](const Alias& alias) { return alias.original == impl; });
-  at::Tensor& alias = C10_LIKELY(seen == nullptr) ? alias_here(tensor) : const_cast<at::Tensor&>(seen->native);
+  Alias* seen = const_cast<Alias*>(aliases_.find([&](const Alias& alias) { return alias.original == impl; }));
+  if (C10_UNLIKELY(seen != nullptr)) {
+    Aliases::own(*seen);
+  } else {
+    see_device(tensor);
+  }
   written_ = impl;
-  written_alias_ = &alias;
-  return alias;
+  written_alias_ = seen != nullptr ? &seen->native : &aliases_.of(tensor);
+  return *written_alias_;
 }
 
 at::Tensor typed_result(const TypedCall& call, at::Tensor native) {

@@ -76,6 +76,34 @@ class TypedCall {
   const c10::TensorImpl* elsewhere_ = nullptr;
 };
 
+// Tensors that the call or its caller holds, as a list. It holds none of them itself.
+class BorrowedList {
+ public:
+  BorrowedList() = default;
+  BorrowedList(BorrowedList&&) = default;
+  BorrowedList& operator=(BorrowedList&&) = delete;
+  ~BorrowedList() {
+    for (at::Tensor& tensor : tensors_) {
+      Borrowing::destroyBorrow(tensor);
+    }
+  }
+
+  void reserve(size_t size) {
+    tensors_.reserve(size);
+  }
+  void push_back(const at::Tensor& tensor) {
+    tensors_.push_back(Borrowing::createBorrow(tensor));
+  }
+  at::TensorList get() const {
+    return tensors_;
+  }
+
+ private:
+  using Borrowing = c10::MaybeOwnedTraits<at::Tensor>;
+
+  c10::SmallVector<at::Tensor, 8> tensors_;
+};
+
 // Converts one argument for the native kernel, and holds it until the results are wrapped.
 template <class T>
 struct Argument {
@@ -107,10 +135,18 @@ struct Argument<at::Tensor&> {
 
 template <>
 struct Argument<const std::optional<at::Tensor>&> {
-  std::optional<at::Tensor> value;
+  using Borrowing = c10::MaybeOwnedTraits<at::Tensor>;
+
+  std::optional<at::Tensor> value; // not held by it, as in BorrowedList
   Argument(TypedCall& call, const std::optional<at::Tensor>& from) {
     if (from.has_value()) {
-      value = call.alias(*from);
+      value.emplace(Borrowing::createBorrow(call.alias(*from)));
+    }
+  }
+  Argument(Argument&&) = default;
+  ~Argument() {
+    if (value.has_value()) {
+      Borrowing::destroyBorrow(*value);
     }
   }
   const std::optional<at::Tensor>& get() {
@@ -120,7 +156,7 @@ struct Argument<const std::optional<at::Tensor>&> {
 
 template <>
 struct Argument<at::TensorList> {
-  c10::SmallVector<at::Tensor, 8> value;
+  BorrowedList value;
   Argument(TypedCall& call, at::TensorList from) {
     value.reserve(from.size());
     for (const at::Tensor& tensor : from) {
@@ -128,13 +164,13 @@ struct Argument<at::TensorList> {
     }
   }
   at::TensorList get() {
-    return value;
+    return value.get();
   }
 };
 
 template <>
 struct Argument<const at::ITensorListRef&> {
-  c10::SmallVector<at::Tensor, 8> value;
+  BorrowedList value;
   at::ITensorListRef list;
   Argument(TypedCall& call, const at::ITensorListRef& from) {
     value.reserve(from.size());
@@ -143,7 +179,7 @@ struct Argument<const at::ITensorListRef&> {
     }
   }
   const at::ITensorListRef& get() {
-    list = at::ITensorListRef(at::TensorList(value)); // built here, because the holder may have been moved before
+    list = at::ITensorListRef(value.get()); // built here, because the holder may have been moved before
     return list;
   }
 };
@@ -166,9 +202,11 @@ struct Argument<const c10::List<std::optional<at::Tensor>>&> {
 at::Tensor typed_result(const TypedCall& call, at::Tensor native);
 
 inline at::Tensor wrap_typed(const TypedCall& call, at::Tensor native) {
-  // Memory that only the result holds cannot be an argument's.
+  // Memory that only the result holds cannot be an argument's. An alias, which may borrow its memory, is also the
+  // pool's.
   if (C10_LIKELY(
-          native.defined() && native.device().type() == flagos::native->type && native.storage().use_count() == 1)) {
+          native.defined() && native.device().type() == flagos::native->type && native.storage().use_count() == 1 &&
+          native.use_count() == 1)) {
     return wrap_dense(std::move(native), call.device());
   }
   return typed_result(call, std::move(native));
@@ -184,9 +222,14 @@ std::tuple<T...> wrap_typed(const TypedCall& call, std::tuple<T...> native) {
   return wrap_tuple(call, std::move(native), std::index_sequence_for<T...>());
 }
 
+// The tensors of a list have memory of their own, or lie behind one another in one buffer.
 inline std::vector<at::Tensor> wrap_typed(const TypedCall& call, std::vector<at::Tensor> native) {
+  const at::Tensor* before = nullptr;
   for (at::Tensor& tensor : native) {
-    tensor = wrap_typed(call, std::move(tensor));
+    const bool shares = before != nullptr && tensor.defined() && tensor.has_storage() &&
+        twin_of(before->storage().data_ptr()) == tensor.storage().unsafeGetStorageImpl();
+    tensor = C10_UNLIKELY(shares) ? view_of(tensor, before->storage()) : wrap_typed(call, std::move(tensor));
+    before = tensor.defined() && tensor.has_storage() ? &tensor : nullptr;
   }
   return native;
 }
