@@ -68,6 +68,41 @@ print(torch.allclose((x @ x).cpu(), x.cpu() @ x.cpu(), atol=1e-5))
 
 
 @pytest.mark.ascend
+def test_an_old_cann_is_told_operator_by_operator() -> None:
+    """Each names the function it misses, takes an older one where there is one, and is right without any."""
+    script = """
+import torch
+import torch.nn.functional as F
+from torch_fl.aten.routing import counters, explain
+x = torch.randn(1, 2, 4, 8, device="flagos")
+up = F.interpolate(x, scale_factor=2.0)
+assert torch.equal(up.cpu(), F.interpolate(x.cpu(), scale_factor=2.0))
+results = []
+for part in (x, x.cpu()):
+    weight = torch.nn.Parameter(part.clone())
+    F.scaled_dot_product_attention(weight, part, part).sum().backward()
+    torch.optim.AdamW([weight], fused=True).step()
+    results.append(weight.detach().cpu())
+torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+for name, numbers in counters().items():
+    if numbers["fallbacks"]:
+        why = [line.rsplit(" no ")[1] for line in str(explain(name)).splitlines() if "of this machine has no" in line]
+        print(name, *why)
+"""
+    hidden = ("UpsampleNearest2dV2", "FlashAttentionScoreGrad", "ApplyAdamWV2", "Sin")
+    told = run(
+        script,
+        SIMULATED_ASCEND_VERSION="8.1",
+        SIMULATED_ASCEND_HIDE=",".join(f"aclnn{name}" for name in hidden),
+    )
+    attention = "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
+    assert sorted(told.splitlines()) == [
+        "aten::_fused_adamw_ aclnnApplyAdamWV2",
+        f"{attention} aclnnFlashAttentionScoreGrad",
+    ]
+
+
+@pytest.mark.ascend
 def test_without_the_operators_every_call_falls_back_with_the_reason() -> None:
     """As on a machine with the runtime of CANN alone."""
     script = """

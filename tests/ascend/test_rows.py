@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 pytest.importorskip("torch_fl", reason="the torch adapter is not installed")
 
@@ -174,6 +174,45 @@ def test_learning_rates_in_tensors() -> None:
             parameter.grad = parameter.detach().sin()
             fused([parameter], lr=torch.tensor(0.01), fused=True).step()
         torch.testing.assert_close(there.detach().cpu(), here.detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        (torch.optim.SGD, {}),
+        (torch.optim.SGD, {"weight_decay": 0.1, "maximize": True}),
+        (torch.optim.SGD, {"momentum": 0.9, "dampening": 0.2, "maximize": True}),
+        (torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+        (torch.optim.SGD, {"momentum": 0.9, "lr": torch.tensor(0.02)}),
+        (torch.optim.Adam, {"weight_decay": 0.1, "maximize": True}),
+    ],
+)
+def test_fused_optimizers(
+    kind: type[torch.optim.Optimizer], how: dict[str, Any], fallbacks: Fallbacks
+) -> None:
+    """Four updates, of which a gradient scaler keeps one from being made."""
+    results = []
+    for device in ("cpu", "flagos"):
+        weights = [nn.Parameter(drawn(*shape).to(device)) for shape in ((4, 3), (), (2, 0))]
+        optimizer = kind(weights, **{"lr": 0.01, **how}, fused=True)
+        scaler = torch.amp.GradScaler(device, init_scale=4.0)
+        for step in range(4):
+            scaler.scale(torch.zeros((), device=device))
+            for weight in weights:
+                weight.grad = 4 * (weight.detach() + step).sin()
+            if step == 2 and kind is torch.optim.SGD:
+                weights[0].grad[0] = torch.inf
+            scaler.step(optimizer)
+            scaler.update()
+        results.append([weight.detach().cpu() for weight in weights])
+        results[-1] += [
+            value.cpu()
+            for state in optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, Tensor)
+        ]
+    assert fallbacks() == {}
+    torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0), (2, 3, 4, 5)])

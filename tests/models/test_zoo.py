@@ -52,3 +52,18 @@ def test_nan_is_no_number_and_zeros_have_signs():
     nan, zero = torch.tensor([float("nan")]), torch.zeros(1)
     assert zoo.equal(nan, nan.clone()) and zoo.equal(torch.tensor(1.0), torch.tensor(1.0))
     assert not zoo.equal(nan, zero) and not zoo.equal(zero, -zero)
+
+
+def test_what_is_close_is_no_other_model():
+    one, rounded = torch.ones(2), torch.tensor([1.0, 1.001])
+    assert not zoo.equal(one, rounded) and zoo.equal(one, rounded, close=True)
+    assert not zoo.equal(one, torch.tensor([1.0, 1.01]), close=True)
+    assert not zoo.equal(torch.tensor([3]), torch.tensor([4]), close=True)
+
+
+def test_close_models_drop_nothing_out(devices):
+    config = zoo.without_dropout(zoo.configuration("bert", {}))
+    assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0
+    assert (
+        zoo.judge("fills", "BertForMaskedLM", "bert", "default", devices, close=True)[0] == "same"
+    )

@@ -95,6 +95,16 @@ const std::unordered_set<std::string>& composites_by_device() {
   return names;
 }
 
+// Composites for which the CPU has a kernel of its own besides, and of which torch makes views and a copy.
+const std::unordered_set<std::string>& composites_of_views() {
+  static const std::unordered_set<std::string> names = {
+      "aten::narrow_copy",
+      "aten::pixel_shuffle",
+      "aten::pixel_unshuffle",
+  };
+  return names;
+}
+
 bool is_view(const c10::FunctionSchema& schema) {
   for (const auto& result : schema.returns()) {
     if (result.alias_info() != nullptr && !result.alias_info()->isWrite()) {
@@ -118,6 +128,9 @@ bool writes_a_list(const c10::FunctionSchema& schema) {
 // composite that is not CompositeImplicit. Composites that make views or fill lists of outputs must get the flagos
 // tensors, to do their bookkeeping (aliasing, versions) on them.
 bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c10::DispatchKey native_key) {
+  if (native->by_copies && native_key == native->dense && composites_of_views().count(name) != 0) {
+    return false;
+  }
   if (op.hasKernelForDispatchKey(native_key)) {
     return true;
   }

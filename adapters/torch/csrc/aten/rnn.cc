@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent layers on the host vendor. torch's composites ask whether a tensor is on the CPU: only there do they
-// multiply the inputs of all time steps at once and give float LSTMs to oneDNN; elsewhere they call fused cells, which
-// the CPU does not have. The composites here run the CPU's operators in the CPU's order, so results are equal to the
-// last bit.
+// Recurrent layers on the host vendor, and on those that a library serves. torch's composites ask whether a tensor is
+// on the CPU: only there do they multiply the inputs of all time steps at once and give float LSTMs to oneDNN;
+// elsewhere they call fused cells, which the CPU does not have. The composites here run the CPU's operators in the
+// CPU's order, so results are equal to the last bit. A library's kernels serve these operators; oneDNN is the host's
+// alone.
 #define AT_PER_OPERATOR_HEADERS // the operators of tensors without all of ATen
 
 #include <ATen/Context.h>
@@ -20,6 +21,7 @@
 #include <algorithm>
 
 #include "aten/register.h"
+#include "runtime/native.h"
 
 namespace flagos {
 
@@ -278,8 +280,8 @@ StackResult run_steps(
 
 // Whether torch runs this LSTM with oneDNN on the CPU.
 bool uses_onednn(const at::Tensor& input, const at::Tensor& hx, const at::Tensor& cx) {
-  return at::globalContext().userEnabledMkldnn() && at::globalContext().hasMKLDNN() && hx.size(2) == cx.size(2) &&
-      input.scalar_type() == at::kFloat && input.numel() != 0 && input.dim() == 3;
+  return native->host_computes() && at::globalContext().userEnabledMkldnn() && at::globalContext().hasMKLDNN() &&
+      hx.size(2) == cx.size(2) && input.scalar_type() == at::kFloat && input.numel() != 0 && input.dim() == 3;
 }
 
 // input: [steps, batch, features].

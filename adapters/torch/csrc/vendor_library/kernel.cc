@@ -100,11 +100,55 @@ bool same_elements(const c10::TensorImpl* a, const c10::TensorImpl* b) {
        addresses(a) == addresses(b));
 }
 
-// Whether an element of one may lie in the other. Parts of a tensor that interleave count as if.
+// A dimension of two tensors: the stride, and the sizes in each.
+struct Dimension {
+  int64_t stride;
+  int64_t a_size;
+  int64_t b_size;
+};
+
+// Whether two of the elements that these dimensions span may lie `distance` apart. The greatest stride comes first, and
+// each is greater than what the ones behind it reach, so that few multiples of it come close to the distance.
+bool may_meet(const Dimension* dimension, const Dimension* end, int64_t distance) {
+  if (dimension == end) {
+    return distance == 0;
+  }
+  const int64_t nearest = distance / dimension->stride;
+  for (int64_t steps = nearest - 1; steps <= nearest + 1; ++steps) {
+    const bool is_within = -dimension->b_size < steps && steps < dimension->a_size;
+    const int64_t rest = distance - steps * dimension->stride;
+    if (is_within && std::abs(rest) < dimension->stride && may_meet(dimension + 1, end, rest)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Whether no element of one lies in the other although their ranges intersect: the parts of a tensor that `chunk` along
+// the last dimension gives, or its columns. Told for tensors of one dtype and of the same strides.
+bool interleave(const c10::TensorImpl* a, const c10::TensorImpl* b, int64_t bytes_apart) {
+  const auto itemsize = static_cast<int64_t>(a->itemsize());
+  if (a->dtype() != b->dtype() || a->strides() != b->strides() || bytes_apart % itemsize != 0 || may_overlap(a) ||
+      may_overlap(b)) {
+    return false;
+  }
+  c10::SmallVector<Dimension, 6> dimensions;
+  for (int64_t i = 0; i < a->dim(); ++i) {
+    if (a->size(i) != 1 || b->size(i) != 1) {
+      dimensions.push_back({a->stride(i), a->size(i), b->size(i)});
+    }
+  }
+  std::sort(dimensions.begin(), dimensions.end(), [](const Dimension& one, const Dimension& other) {
+    return one.stride > other.stride;
+  });
+  return !may_meet(dimensions.begin(), dimensions.end(), bytes_apart / itemsize);
+}
+
+// Whether an element of one may lie in the other.
 bool may_share(const c10::TensorImpl* a, const c10::TensorImpl* b) {
   const auto [a_first, a_end] = addresses(a);
   const auto [b_first, b_end] = addresses(b);
-  return a_first < b_end && b_first < a_end;
+  return a_first < b_end && b_first < a_end && !interleave(a, b, static_cast<int64_t>(b_first - a_first));
 }
 
 // Whether a kernel may write to `output`: the host checks what torch's kernels check themselves. A pointwise kernel
@@ -230,11 +274,11 @@ bool share_memory(const LibraryCall& call) {
 }
 
 // Replaces masks among indices by the places where they are true, which have as many elements as the result: a kernel's
-// results are allocated before it runs. Leaves what torch refuses as it is.
-void expand_masks(torch::jit::Stack& stack, size_t first) {
+// results are allocated before it runs. Moves indices of the host to the device. Leaves what torch refuses as it is.
+void prepare_indices(torch::jit::Stack& stack, size_t first) {
   const at::Tensor& self = stack[first].toTensor();
   c10::IValue& indices = stack[first + 1];
-  if (!indices.isOptionalTensorList()) {
+  if (!indices.isOptionalTensorList() || !is_flagos(self)) {
     return;
   }
   const auto given = indices.toOptionalTensorList();
@@ -244,17 +288,24 @@ void expand_masks(torch::jit::Stack& stack, size_t first) {
   bool any = false;
   int64_t dim = 0;
   for (const std::optional<at::Tensor> index : given) {
-    if (!index.has_value() || !is_mask(*index)) {
+    if (!index.has_value() || !index->defined()) {
       ++dim;
       continue;
     }
-    any = true;
+    any = any || index->is_cpu() || is_mask(*index);
+    if (!index->is_cpu() && index->device() != self.device()) {
+      return;
+    }
+    if (!is_mask(*index)) {
+      ++dim;
+      continue;
+    }
     for (int64_t i = 0; i < index->dim(); ++i) {
       if (dim + i >= self.dim() || index->size(i) != self.size(dim + i)) {
         return;
       }
     }
-    if (!is_flagos(*index) || index->device() != self.device() || index->dim() == 0) {
+    if (index->dim() == 0) {
       return;
     }
     dim += index->dim();
@@ -264,12 +315,16 @@ void expand_masks(torch::jit::Stack& stack, size_t first) {
   }
   c10::List<std::optional<at::Tensor>> places;
   for (const std::optional<at::Tensor> index : given) {
-    if (!index.has_value() || !is_mask(*index)) {
+    if (!index.has_value() || !index->defined()) {
       places.push_back(index);
       continue;
     }
+    if (!is_mask(*index)) {
+      places.push_back(index->to(self.device()));
+      continue;
+    }
     for (const at::Tensor& column : index->nonzero().unbind(1)) {
-      places.push_back(column);
+      places.push_back(column.to(self.device()));
     }
   }
   indices = std::move(places);
@@ -304,7 +359,7 @@ bool call_library(
   const Form& form = kernel.form;
   const size_t first = stack->size() - num_arguments;
   if (C10_UNLIKELY(kernel.takes_indices)) {
-    expand_masks(*stack, first);
+    prepare_indices(*stack, first);
   }
   LibraryCall call;
   if (!call.describe(*stack, first, form, why_not)) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 
@@ -138,16 +139,42 @@ class LibraryNative final : public Native {
     copy_on_host(to, from);
   }
 
+  // Whether its elements are all that there is to copy.
+  static bool is_dense(const at::Tensor& tensor) {
+    return tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_conj() && !tensor.is_neg();
+  }
+
+  // Copies from another device. Each device arranges and converts what is its own, and what goes between them lies side
+  // by side.
+  static void copy_between(at::Tensor& to, const at::Tensor& from) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const at::Tensor there = from.to(to.scalar_type()).expand(to.sizes()).contiguous();
+    at::Tensor here = to.is_contiguous() ? to : at::empty(to.sizes(), to.options());
+    copy_device_memory(to.device().index(), here.mutable_data_ptr(), there.const_data_ptr(), here.nbytes());
+    if (!here.is_same(to)) {
+      copy_within(to, here);
+    }
+  }
+
   static void copy_within(at::Tensor& to, const at::Tensor& from) {
+    if (is_dense(to) && is_dense(from) && to.data_ptr() == from.data_ptr() && to.dtype() == from.dtype() &&
+        to.sizes() == from.sizes() && to.strides() == from.strides()) {
+      return; // the end of `x[1:, 0] += y`
+    }
     if (is_plain_copy(to, from)) {
       copy_device_memory(to.device().index(), to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes());
       return;
     }
     std::string declined;
-    if (to.device() != from.device()) {
-      declined = "the tensors are on two devices";
-    } else if (copy_by_library(to, from, declined)) {
+    if (to.device() == from.device()) {
+      if (copy_by_library(to, from, declined)) {
+        return;
+      }
+    } else if (is_dense(to) && is_dense(from) && to.numel() != 0) {
+      copy_between(to, from);
       return;
+    } else {
+      declined = "the tensors are on two devices";
     }
     refuse_while_capturing("aten::copy_", declined);
     check(core->op_record_fallback("aten::copy_", declined.c_str()));

@@ -18,7 +18,7 @@ pub(super) fn description() -> &'static Description {
         aliases: vec!["huawei".into(), "npu".into()],
         variables: vec![Variable {
             name: VARIABLE.into(),
-            text: "The devices of this process, by number, in this order; every device when it is not set.".into(),
+            text: "The devices of this process, by number in ascending order, each once; every device when it is not set.".into(),
         }, Variable {
             name: EXECUTORS.into(),
             text: "How many executors of operators are kept for calls of the same shapes; 4096 when it is not set, 0 keeps none.".into(),

@@ -29,7 +29,12 @@ class LibraryNative(Native):
         self.completions = {} if triton is None else triton.COMPLETIONS
 
     def install(self) -> None:
-        """Complete libraries that know the vendor's devices by another name in torch."""
+        """Complete libraries that know the vendor's devices by another name in torch.
+
+        Layers of encoders stay made of their parts, which the library serves: torch would give them whole, in
+        evaluation, to fused operators that it has for its own devices, and those ran on the CPU.
+        """
+        torch.backends.mha.set_fastpath_enabled(False)
         triton = rooms.of_triton(self.triton_backend)
         if triton is not None:
             triton.install()

@@ -8,6 +8,7 @@
 //! | `self` | the argument, as the parameter's type wants it |
 //! | `out`, `out1` | a result |
 //! | `row(self)`, `row(out)` | a tensor that has at least one dimension |
+//! | `dense(src)` | a tensor side by side in memory, copied there if it is not |
 //! | `dense(out)` | a result side by side in memory, copied to where it belongs afterwards |
 //! | `single(ord)` | a number in single precision |
 //! | `scalar(other)` | an argument that is one element in host memory; other calls do not fit |
@@ -65,6 +66,7 @@ enum Source {
     Row(usize),
     RowOfOutput(usize),
     Dense(usize),
+    DenseOfOutput(usize),
     Dims(usize),
     Output(usize),
     TypeOfOutput(usize),
@@ -217,9 +219,11 @@ fn fits(parameter: Type, source: &Source) -> bool {
     match source {
         Source::HostScalar(_) | Source::Single(_) => parameter == Type::Scalar,
         Source::Dims(_) => parameter == Type::Ints,
-        Source::Output(_) | Source::Dense(_) | Source::Row(_) | Source::RowOfOutput(_) => {
-            parameter == Type::Tensor
-        }
+        Source::Output(_)
+        | Source::Dense(_)
+        | Source::DenseOfOutput(_)
+        | Source::Row(_)
+        | Source::RowOfOutput(_) => parameter == Type::Tensor,
         Source::TypeOfOutput(_) | Source::TypeOfArgument(_) | Source::Seed | Source::Offset => {
             parameter == Type::Word
         }
@@ -247,7 +251,8 @@ fn parse_source(text: &str, arguments: &[&str]) -> std::result::Result<Source, S
             ("scalar", _) => Source::HostScalar(place_of(name, arguments)?),
             ("row", Some(place)) => Source::RowOfOutput(place),
             ("row", None) => Source::Row(place_of(name, arguments)?),
-            ("dense", Some(place)) => Source::Dense(place),
+            ("dense", Some(place)) => Source::DenseOfOutput(place),
+            ("dense", None) => Source::Dense(place_of(name, arguments)?),
             ("single", _) => Source::Single(place_of(name, arguments)?),
             ("dims", _) => Source::Dims(place_of(name, arguments)?),
             ("dtype", Some(place)) => Source::TypeOfOutput(place),
@@ -526,7 +531,7 @@ impl Written {
         launch(call, self.function, &arguments, self.repeats)?;
         call.note_queued();
         for (source, argument) in self.sources.iter().zip(&arguments) {
-            if let (Source::Dense(place), Arg::Tensor(view)) = (source, argument) {
+            if let (Source::DenseOfOutput(place), Arg::Tensor(view)) = (source, argument) {
                 if let Some(Some(output)) = outputs
                     .get(*place)
                     .filter(|output| output.is_some_and(|output| !output.is_same(view)))
@@ -623,7 +628,8 @@ fn argument<'c>(
             Some(Some(output)) => Arg::Tensor(row(*output)?),
             _ => return decline(format!("there is no result {place}")),
         },
-        Source::Dense(place) => match outputs.get(*place) {
+        Source::Dense(place) => Arg::Tensor(call.dense(call.tensor(*place)?)?),
+        Source::DenseOfOutput(place) => match outputs.get(*place) {
             Some(Some(output)) if !output.is_contiguous() => {
                 Arg::Tensor(call.temporary(output.dtype, &output.sizes)?)
             }

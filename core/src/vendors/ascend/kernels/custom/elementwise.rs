@@ -14,7 +14,9 @@ operators! {
     c"aten::gelu" ["aclnnGeluV2"] => gelu;
     c"aten::nan_to_num" ["aclnnNanToNum"] => nan_to_num;
     c"aten::_prelu_kernel" ["aclnnPrelu"] => prelu;
-    c"aten::_prelu_kernel_backward" ["aclnnPreluBackward"] => prelu_backward;
+    c"aten::_prelu_kernel_backward" [
+        "aclnnGtScalar", "aclnnMul", "aclnnInplaceMaskedFillScalar", "aclnnSWhere",
+    ] => prelu_backward;
     c"aten::div.Tensor_mode" ["aclnnDivMod"] => divide;
     c"aten::masked_fill.Scalar" ["aclnnInplaceMaskedFillScalar", "aclnnInplaceCopy"] => masked_fill;
     c"aten::masked_fill.Tensor" ["aclnnInplaceMaskedFillTensor", "aclnnInplaceCopy"] => masked_fill;
@@ -88,24 +90,52 @@ fn prelu(call: &Call<'_>) -> Result<()> {
     )
 }
 
-/// `_prelu_kernel_backward(grad_output, self, weight)`: torch wants the weight's gradient for each element, CANN gives
-/// their sums.
+/// `_prelu_kernel_backward(grad_output, self, weight)`: torch wants the weight's gradient for each element, and CANN's own
+/// function gives their sums.
 fn prelu_backward(call: &Call<'_>) -> Result<()> {
-    let output = call.output(1)?;
-    if output.elements() != call.tensor(2)?.elements() {
-        return decline(
-            "CANN sums the gradients of prelu's weights, and torch wants them one by one",
-        );
-    }
-    let sums = output.reshaped(&[output.elements()])?;
+    let (gradient, view, weight) = (call.tensor(0)?, call.tensor(1)?, call.tensor(2)?);
+    let (to_view, to_weight) = (call.output(0)?, call.output(1)?);
+    let positive = call.temporary(DType::Bool, &view.sizes)?;
     call.run(
-        "aclnnPreluBackward",
+        "aclnnGtScalar",
         &[
-            Arg::Tensor(call.tensor(0)?),
-            Arg::Tensor(call.tensor(1)?),
-            Arg::Tensor(weights(call, 2)?),
-            Arg::Tensor(call.output(0)?),
-            Arg::Tensor(sums),
+            Arg::Tensor(view),
+            Arg::Scalar(Number::Whole(0)),
+            Arg::Tensor(positive),
+        ],
+    )?;
+    call.run(
+        "aclnnMul",
+        &[
+            Arg::Tensor(view),
+            Arg::Tensor(gradient),
+            Arg::Tensor(to_weight),
+        ],
+    )?;
+    call.run(
+        "aclnnInplaceMaskedFillScalar",
+        &[
+            Arg::Tensor(to_weight),
+            Arg::Tensor(positive),
+            Arg::Scalar(Number::Whole(0)),
+        ],
+    )?;
+    let weighted = call.temporary(gradient.dtype, &gradient.sizes)?;
+    call.run(
+        "aclnnMul",
+        &[
+            Arg::Tensor(weight),
+            Arg::Tensor(gradient),
+            Arg::Tensor(weighted),
+        ],
+    )?;
+    call.run(
+        "aclnnSWhere",
+        &[
+            Arg::Tensor(positive),
+            Arg::Tensor(gradient),
+            Arg::Tensor(weighted),
+            Arg::Tensor(to_view),
         ],
     )
 }

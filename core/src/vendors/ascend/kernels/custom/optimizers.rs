@@ -14,6 +14,8 @@ operators! {
     c"aten::_fused_adamw_.tensor_lr" ["aclnnApplyAdamWV2", "aclnnAdds"] => |call| adam(call, true);
     c"aten::_fused_adam_" ["aclnnApplyAdamWV2", "aclnnAdds", "aclnnAdd"] => |call| adam(call, false);
     c"aten::_fused_adam_.tensor_lr" ["aclnnApplyAdamWV2", "aclnnAdds", "aclnnAdd"] => |call| adam(call, false);
+    c"aten::_fused_sgd_" ["aclnnInplaceAdd", "aclnnInplaceMuls", "aclnnMuls", "aclnnAdd"] => sgd;
+    c"aten::_fused_sgd_.tensor_lr" ["aclnnInplaceAdd", "aclnnInplaceMuls", "aclnnMuls", "aclnnAdd"] => sgd;
     c"aten::_amp_foreach_non_finite_check_and_unscale_" [
         "aclnnIsFinite", "aclnnAll", "aclnnLogicalNot", "aclnnCast", "aclnnMaximum", "aclnnInplaceMul",
     ] => unscale;
@@ -21,6 +23,28 @@ operators! {
         "aclnnGtScalar", "aclnnAdds", "aclnnEqScalar", "aclnnMuls", "aclnnIsFinite", "aclnnLogicalAnd", "aclnnSWhere",
         "aclnnInplaceMaskedFillScalar", "aclnnInplaceCopy",
     ] => update_scale;
+}
+
+/// The learning rate: a number, or a tensor that is one on the host.
+fn rate_of(call: &Call<'_>, place: usize) -> Result<f64> {
+    match call.value(place)? {
+        Value::Number(Number::Real(rate)) => Ok(rate),
+        Value::Number(Number::Whole(rate)) => Ok(rate as f64),
+        Value::Tensor(tensor) if tensor.is_on_host() => match tensor.number()? {
+            Number::Real(rate) => Ok(rate),
+            _ => decline("the learning rate is no real number"),
+        },
+        _ => decline("the learning rate is on the device, and CANN takes a number"),
+    }
+}
+
+/// Whether the flag of a gradient scaler says not to update. Reading it is the only way: CANN's functions have no
+/// condition.
+fn overflowed(call: &Call<'_>, place: usize) -> Result<bool> {
+    match call.optional(place)? {
+        Some(found) => Ok(call.read_f32(found)? != 0.0),
+        None => Ok(false),
+    }
 }
 
 /// `_fused_adamw_(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, lr, beta1, beta2, weight_decay, eps,
@@ -31,26 +55,12 @@ fn adam(call: &Call<'_>, decoupled: bool) -> Result<()> {
         [0, 1, 2, 3, 4, 5].map(|place| call.tensors(place));
     let (weights, gradients, averages, squares) = (weights?, gradients?, averages?, squares?);
     let (greatest, steps) = (greatest?, steps?);
-    let rate = match call.value(6)? {
-        Value::Number(Number::Real(rate)) => rate,
-        Value::Number(Number::Whole(rate)) => rate as f64,
-        Value::Tensor(tensor) if tensor.is_on_host() => match tensor.number()? {
-            Number::Real(rate) => rate,
-            _ => return decline("the learning rate is no real number"),
-        },
-        _ => return decline("the learning rate is on the device, and CANN takes a number"),
-    };
+    let rate = rate_of(call, 6)?;
     let real = |place: usize| call.real(place).map(|number| number.unwrap_or(0.0));
     let (beta1, beta2, decay, epsilon) = (real(7)?, real(8)?, real(9)?, real(10)?);
     let (amsgrad, maximize) = (call.flag(11)?, call.flag(12)?);
-    if decay != 0.0 && !decoupled && maximize {
-        return decline("Adam that maximizes, with decay in the gradient");
-    }
-    if let Some(found) = call.optional(14)? {
-        // The only way not to update: CANN's function has no condition.
-        if call.read_f32(found)? != 0.0 {
-            return Ok(());
-        }
+    if overflowed(call, 14)? {
+        return Ok(());
     }
     let scale = call.optional(13)?;
     // All is looked at before anything is written.
@@ -100,7 +110,8 @@ fn adam(call: &Call<'_>, decoupled: bool) -> Result<()> {
                 &[
                     Arg::Tensor(gradient),
                     Arg::Tensor(weight),
-                    Arg::Scalar(Number::Real(decay)),
+                    // What maximizes takes the negative of this gradient.
+                    Arg::Scalar(Number::Real(if maximize { -decay } else { decay })),
                     Arg::Tensor(used),
                 ],
             )?;
@@ -134,6 +145,93 @@ fn adam(call: &Call<'_>, decoupled: bool) -> Result<()> {
                 Arg::flag(maximize),
             ],
         )?;
+    }
+    Ok(())
+}
+
+/// `_fused_sgd_(self, grads, momentum_buffer_list, weight_decay, momentum, lr, dampening, nesterov, maximize,
+/// is_first_step, grad_scale, found_inf)`.
+fn sgd(call: &Call<'_>) -> Result<()> {
+    let (weights, gradients, buffers) = (call.tensors(0)?, call.tensors(1)?, call.tensors(2)?);
+    let real = |place: usize| call.real(place).map(|number| number.unwrap_or(0.0));
+    let (decay, momentum, dampening) = (real(3)?, real(4)?, real(6)?);
+    let rate = rate_of(call, 5)?;
+    let (nesterov, is_first) = (call.flag(7)?, call.flag(9)?);
+    let sign = if call.flag(8)? { -1.0 } else { 1.0 };
+    // All is looked at before anything is written.
+    let dtypes = |list: &[Option<View>]| -> Vec<_> {
+        list.iter()
+            .map(|view| view.map(|view| view.dtype))
+            .collect()
+    };
+    let of_weights = dtypes(&weights);
+    if of_weights.contains(&None)
+        || of_weights != dtypes(&gradients)
+        || (momentum != 0.0 && of_weights != dtypes(&buffers))
+    {
+        return decline("SGD of weights, gradients and momenta of different types");
+    }
+    if overflowed(call, 11)? {
+        return Ok(());
+    }
+    let scale = call.optional(10)?;
+    let number = |number: f64| Arg::Scalar(Number::Real(number));
+    let add = |to: View, view: View, factor: f64| {
+        call.run(
+            "aclnnInplaceAdd",
+            &[Arg::Tensor(to), Arg::Tensor(view), number(factor)],
+        )
+    };
+    let mut momenta = buffers.into_iter().flatten();
+    for (weight, gradient) in weights
+        .into_iter()
+        .flatten()
+        .zip(gradients.into_iter().flatten())
+    {
+        let buffer = momenta.next();
+        if weight.is_empty() {
+            continue;
+        }
+        if let Some(scale) = scale {
+            let scale = call.cast(scale, gradient.dtype)?.with(&[], &[])?;
+            call.run(
+                "aclnnInplaceDiv",
+                &[Arg::Tensor(gradient), Arg::Tensor(scale)],
+            )?;
+        }
+        // The gradient but for its sign.
+        let mut used = gradient;
+        if decay != 0.0 {
+            used = call.temporary(gradient.dtype, &gradient.sizes)?;
+            call.run(
+                "aclnnAdd",
+                &[
+                    Arg::Tensor(gradient),
+                    Arg::Tensor(weight),
+                    number(sign * decay),
+                    Arg::Tensor(used),
+                ],
+            )?;
+        }
+        let Some(buffer) = buffer.filter(|_| momentum != 0.0) else {
+            add(weight, used, -rate * sign)?;
+            continue;
+        };
+        if is_first {
+            call.run(
+                "aclnnMuls",
+                &[Arg::Tensor(used), number(sign), Arg::Tensor(buffer)],
+            )?;
+        } else {
+            call.run("aclnnInplaceMuls", &[Arg::Tensor(buffer), number(momentum)])?;
+            add(buffer, used, sign * (1.0 - dampening))?;
+        }
+        if nesterov {
+            add(weight, used, -rate * sign)?;
+            add(weight, buffer, -rate * momentum)?;
+        } else {
+            add(weight, buffer, -rate)?;
+        }
     }
     Ok(())
 }

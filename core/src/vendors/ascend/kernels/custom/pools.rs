@@ -10,8 +10,14 @@ use super::elementwise::batched;
 use super::operator::operators;
 
 operators! {
-    c"aten::max_pool2d_with_indices" ["aclnnMaxPool2dWithIndices", "aclnnInplaceCopy"] => max_pool;
-    c"aten::max_pool2d_with_indices_backward" ["aclnnMaxPool2dWithIndicesBackward", "aclnnCast"] => max_pool_backward;
+    c"aten::max_pool2d_with_indices" ["aclnnMaxPool2dWithIndices", "aclnnInplaceCopy"]
+        => |call| max_pool(call, 2, "aclnnMaxPool2dWithIndices");
+    c"aten::max_pool2d_with_indices_backward" ["aclnnMaxPool2dWithIndicesBackward", "aclnnCast"]
+        => |call| max_pool_backward(call, 2, "aclnnMaxPool2dWithIndicesBackward");
+    c"aten::max_pool3d_with_indices" ["aclnnMaxPool3dWithArgmax", "aclnnInplaceCopy"]
+        => |call| max_pool(call, 3, "aclnnMaxPool3dWithArgmax");
+    c"aten::max_pool3d_with_indices_backward" ["aclnnMaxPool3dWithArgmaxBackward", "aclnnCast"]
+        => |call| max_pool_backward(call, 3, "aclnnMaxPool3dWithArgmaxBackward");
     c"aten::avg_pool2d" ["aclnnAvgPool2d"] => avg_pool;
     c"aten::avg_pool2d_backward" ["aclnnAvgPool2dBackward"] => avg_pool_backward;
     c"aten::avg_pool3d" ["aclnnAvgPool3d"] => avg_pool_3d;
@@ -56,32 +62,33 @@ fn images(view: View, dims: usize) -> Result<View> {
 }
 
 /// The dilation of a pool, which CANN takes only if there is none.
-fn undilated(given: &[i64]) -> Result<[i64; 2]> {
+fn undilated(given: &[i64], dims: usize) -> Result<Vec<i64>> {
     match given.iter().all(|dilation| *dilation == 1) {
-        true => Ok([1, 1]),
+        true => Ok(vec![1; dims]),
         false => decline("CANN's pools have no dilation"),
     }
 }
 
-/// `max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)`. CANN's places are of int32.
-fn max_pool(call: &Call<'_>) -> Result<()> {
-    let (output, places) = (call.output(0)?, images(call.output(1)?, 2)?);
+/// `max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)`, or of 3 dimensions. CANN's places
+/// are of int32.
+fn max_pool(call: &Call<'_>, dims: usize, function: &str) -> Result<()> {
+    let (output, places) = (call.output(0)?, images(call.output(1)?, dims)?);
     if output.is_empty() {
         return Ok(());
     }
-    let window = Window::new(call, 1, 2)?;
-    let dilation = undilated(call.ints(4)?)?;
+    let window = Window::new(call, 1, dims)?;
+    let dilation = undilated(call.ints(4)?, dims)?;
     let short = call.temporary(DType::I32, &places.sizes)?;
     call.run(
-        "aclnnMaxPool2dWithIndices",
+        function,
         &[
-            Arg::Tensor(images(call.tensor(0)?, 2)?),
+            Arg::Tensor(images(call.tensor(0)?, dims)?),
             Arg::Ints(&window.kernel),
             Arg::Ints(&window.stride),
             Arg::Ints(&window.padding),
             Arg::Ints(&dilation),
             Arg::flag(call.flag(5)?),
-            Arg::Tensor(images(output, 2)?),
+            Arg::Tensor(images(output, dims)?),
             Arg::Tensor(short),
         ],
     )?;
@@ -89,26 +96,26 @@ fn max_pool(call: &Call<'_>) -> Result<()> {
 }
 
 /// `max_pool2d_with_indices_backward(grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices)`.
-fn max_pool_backward(call: &Call<'_>) -> Result<()> {
+fn max_pool_backward(call: &Call<'_>, dims: usize, function: &str) -> Result<()> {
     let output = call.output(0)?;
     if output.is_empty() {
         return Ok(());
     }
-    let window = Window::new(call, 2, 2)?;
-    let dilation = undilated(call.ints(5)?)?;
-    let places = call.cast(images(call.tensor(7)?, 2)?, DType::I32)?;
+    let window = Window::new(call, 2, dims)?;
+    let dilation = undilated(call.ints(5)?, dims)?;
+    let places = call.cast(images(call.tensor(7)?, dims)?, DType::I32)?;
     call.run(
-        "aclnnMaxPool2dWithIndicesBackward",
+        function,
         &[
-            Arg::Tensor(images(call.tensor(0)?, 2)?),
-            Arg::Tensor(images(call.tensor(1)?, 2)?),
+            Arg::Tensor(images(call.tensor(0)?, dims)?),
+            Arg::Tensor(images(call.tensor(1)?, dims)?),
             Arg::Tensor(places),
             Arg::Ints(&window.kernel),
             Arg::Ints(&window.stride),
             Arg::Ints(&window.padding),
             Arg::Ints(&dilation),
             Arg::flag(call.flag(6)?),
-            Arg::Tensor(images(output, 2)?),
+            Arg::Tensor(images(output, dims)?),
         ],
     )
 }
