@@ -2,10 +2,11 @@
 
     python -m tests.gpu.eager [--models NAMES] [--rounds N] [--seconds S] [--json FILE] [--device-pair A,B]
 
-Each model has a process of its own, with both sides in it. First both take three steps under deterministic algorithms,
-whose losses have to be equal in every bit; then the rounds, each of as many steps as fill --seconds on the first side.
-Prints the ratio of times round by round (over 1: flagos takes longer), and that of the peaks of allocated memory. Ends
-with 1 when a model failed or the losses differ.
+Both sides of all models are in one process; one that dies or hangs takes its model along, and another process goes on
+with the next. First both sides take three steps under deterministic algorithms, whose losses have to be equal in every
+bit; then the rounds, each of as many steps as fill --seconds on the first side. Prints the ratio of times round by
+round (over 1: flagos takes longer), and that of the peaks of allocated memory. Ends with 1 when a model failed or the
+losses differ.
 
     python -m tests.gpu.eager --models tiny-mlp-train,bert-train --rounds 7
     FLAGOS_FLAGGEMS=auto FLAGOS_PACK=bert.flagospack python -m tests.gpu.eager --models bert-train
@@ -14,11 +15,16 @@ with 1 when a model failed or the losses differ.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +39,15 @@ MEASURED = [name for name in WORKLOADS if name != "smoke"]
 def both(name: str, devices: list[str], rounds: int, seconds: float) -> dict[str, Any]:
     """A model on both devices, in this process."""
     import torch
+    from torch.testing._internal.common_utils import DeterministicGuard
 
     modules = {device: torch.get_device_module(device) for device in devices}
     steps, losses = {}, {}
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    for device in devices:
-        torch.manual_seed(0)
-        steps[device] = WORKLOADS[name](device)
-        losses[device] = [steps[device]().float().cpu().item() for _ in range(CHECKED)]
-    torch.use_deterministic_algorithms(False)
+    with DeterministicGuard(True, warn_only=True):
+        for device in devices:
+            torch.manual_seed(0)
+            steps[device] = WORKLOADS[name](device)
+            losses[device] = [steps[device]().float().cpu().item() for _ in range(CHECKED)]
     reference = devices[0]
 
     def timed(device: str, times: int) -> float:
@@ -74,6 +80,26 @@ def both(name: str, devices: list[str], rounds: int, seconds: float) -> dict[str
     return told | counted() if "flagos" in devices else told
 
 
+def some(names: list[str], devices: list[str], rounds: int, seconds: float) -> None:
+    """Print for each model what `both` tells, or the error that ended it, as a line of JSON."""
+    import torch
+
+    import flagos
+
+    for name in names:
+        flagos.reset_counters()
+        told: dict[str, Any] | str
+        try:
+            told = both(name, devices, rounds, seconds)
+        except Exception:
+            told = traceback.format_exc()[-1500:]
+        print(json.dumps(told), flush=True)
+        gc.collect()
+        for module in map(torch.get_device_module, devices):
+            if hasattr(module, "empty_cache"):
+                module.empty_cache()
+
+
 def counted() -> dict[str, Any]:
     """What flagos has counted in this process: calls, fallbacks by operator, and replays from a pack."""
     import torch_fl
@@ -88,28 +114,49 @@ def counted() -> dict[str, Any]:
 
 
 def compare(
-    name: str,
+    names: list[str],
     rounds: int,
     seconds: float,
     devices: str = "cuda,flagos",
     limit: float = 300,
     **variables: str,
-) -> dict[str, Any]:
-    """What `both` told of a model in a process of its own. Raises RuntimeError where that failed."""
-    command = [sys.executable, "-m", "tests.gpu.eager", "one", "--models", name]
-    command += ["--rounds", str(rounds), "--seconds", str(seconds), "--device-pair", devices]
+) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    """Each model with what `both` told of it, or why it failed. No model takes longer than `limit` seconds."""
+    command = [sys.executable, "-m", "tests.gpu.eager", "some", "--device-pair", devices]
+    command += ["--rounds", str(rounds), "--seconds", str(seconds)]
     environment = {
         **os.environ,
         "PYTHONWARNINGS": "ignore",
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         **variables,
     }
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=limit, check=False
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"{name}: status {done.returncode}: {done.stderr.strip()[-1500:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    left = list(names)
+    while left:
+        with (
+            tempfile.TemporaryFile("w+") as errors,
+            subprocess.Popen(
+                [*command, "--models", ",".join(left)],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            ) as process,
+        ):
+            assert process.stdout is not None
+            ended = False
+            while left and not ended:
+                late = threading.Timer(limit, process.kill)
+                late.start()
+                told = process.stdout.readline()
+                late.cancel()
+                ended = not told
+                name = left.pop(0)
+                if ended:
+                    status = process.wait()
+                    errors.seek(0)
+                    yield name, f"status {status}: {errors.read().strip()[-1500:]}"
+                else:
+                    yield name, json.loads(told)
 
 
 def ratios(told: dict[str, Any]) -> tuple[Spread, float | None]:
@@ -138,7 +185,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("part", nargs="?", choices=["all", "one"], default="all", help=argparse.SUPPRESS)
+    add("part", nargs="?", choices=["all", "some"], default="all", help=argparse.SUPPRESS)
     add("--models", default=",".join(MEASURED), help="default: %(default)s")
     add("--rounds", type=int, default=7, help="default: %(default)s")
     add("--seconds", type=float, default=0.4, help="of a side's round (default: %(default)s)")
@@ -151,23 +198,21 @@ def main() -> int:
             f"{', '.join(sorted(unknown))}: no model of that name; there are {', '.join(WORKLOADS)}"
         )
     devices = options.device_pair.split(",")
-    if options.part == "one":
-        print(json.dumps(both(names[0], devices, options.rounds, options.seconds)))
+    if options.part == "some":
+        some(names, devices, options.rounds, options.seconds)
         return 0
     failed, numbers = [], {}
-    for name in names:
-        began = time.monotonic()
-        try:
-            told = compare(name, options.rounds, options.seconds, options.device_pair)
-        except (RuntimeError, subprocess.TimeoutExpired) as error:
+    began = time.monotonic()
+    for name, told in compare(names, options.rounds, options.seconds, options.device_pair):
+        if isinstance(told, str):
             failed.append(name)
-            print(f"{name}: FAILED: {error}", flush=True)
+            print(f"{name}: FAILED: {told}", flush=True)
             continue
         numbers[name] = told
         first, second = told["losses"].values()
         if first != second:
             failed.append(name)
-        print(f"{line(name, told)} ({time.monotonic() - began:.0f} s)", flush=True)
+        print(f"{line(name, told)} (after {time.monotonic() - began:.0f} s)", flush=True)
         if options.json is not None:
             options.json.write_text(json.dumps(numbers, indent=1))
     medians = {name: ratios(told)[0].median for name, told in numbers.items()}

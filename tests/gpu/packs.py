@@ -159,6 +159,21 @@ def pack(
     return made
 
 
+def packs(
+    names: list[str], folder: Path, *options: str, table: Path | None = None
+) -> list[tuple[str, Path | Failed]]:
+    """The packs of several models, made at once: `flagos pack` measures one after the other."""
+
+    def made(name: str) -> Path | Failed:
+        try:
+            return pack(name, folder, *options, table=table)
+        except Failed as error:
+            return error
+
+    with ThreadPoolExecutor(8) as pool:
+        return list(zip(names, pool.map(made, names), strict=True))
+
+
 # ---- the parts
 
 
@@ -226,8 +241,9 @@ def check_start(
 ) -> int:
     """See `start` above."""
     failures = 0
-    for name in names:
-        made = pack(name, folder, "--tune", "1", "--no-times")
+    for name, made in packs(names, folder, "--tune", "1", "--no-times"):
+        if isinstance(made, Failed):
+            raise made
         run(name, 1, FLAGOS_FLAGGEMS="off")  # files are read into memory
         sides: dict[str, dict[str, str]] = {
             "native": {"FLAGOS_FLAGGEMS": "off"},
@@ -279,14 +295,14 @@ def check_auto(
     """See `auto` above."""
     failures, ratios = 0, []
     table = verified(names, folder, verify) if verify else None
-    for name in names:
-        try:
-            made = pack(name, folder, "--tune", str(tune), table=table)
+    for name, made in packs(names, folder, "--tune", str(tune), table=table):
+        told: dict[str, Any] | str = str(made)
+        if isinstance(made, Path):
             served = {"FLAGOS_FLAGGEMS": "auto", "FLAGOS_PACK": str(made)}
-            told = eager.compare(name, rounds, seconds, **served)
-        except (Failed, RuntimeError, subprocess.TimeoutExpired) as error:
+            [(_, told)] = eager.compare([name], rounds, seconds, **served)
+        if isinstance(told, str):
             failures += 1
-            print(f"{name}: FAILED: {error}", flush=True)
+            print(f"{name}: FAILED: {told}", flush=True)
             continue
         times, _ = eager.ratios(told)
         first, second = (losses[-1] for losses in told["losses"].values())

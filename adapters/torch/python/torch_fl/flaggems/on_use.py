@@ -6,19 +6,16 @@ What was found is kept in `$XDG_CACHE_HOME/flagos` for the next program.
 from __future__ import annotations
 
 import atexit
-import fcntl
 import json
-import os
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from torch_fl.flaggems import implementations, package, sizes, tables
+from torch_fl.flaggems import implementations, kept, package, sizes, tables
 from torch_fl.flaggems.arguments import argument_names
 from torch_fl.flaggems.checker import Checker
 from torch_fl.records import facts
@@ -32,9 +29,7 @@ atexit.register(_checker.close)
 
 def path() -> Path:
     """Where findings are kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    name = tables.file_name("on-use", tables.chip(), package.version())
-    return Path(base) / "flagos" / name
+    return kept.folder() / tables.file_name("on-use", tables.chip(), package.version())
 
 
 def install() -> None:
@@ -98,10 +93,10 @@ class Admission:
             return  # there was no memory for it, or FlagGems takes no such call: another may be tried
         _keep(self._overload, self._verified, self._refused)
 
-    def _take(self, kept: dict[str, Any]) -> None:
-        known = sizes.from_table(self._overload, kept.get("sizes", {}))
+    def _take(self, found: dict[str, Any]) -> None:
+        known = sizes.from_table(self._overload, found.get("sizes", {}))
         self._verified = sizes.union([self._verified, known])
-        self._refused |= kept.get("refused", {})
+        self._refused |= found.get("refused", {})
 
 
 def _shapes(value: Any) -> list[tuple[int, ...]]:
@@ -138,18 +133,9 @@ def _kept() -> dict[str, Any]:
         return {}
 
 
-@contextmanager
-def _alone() -> Any:
-    """Other processes wait."""
-    path().parent.mkdir(parents=True, exist_ok=True)
-    with path().with_suffix(".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _keep(overload: str, verified: sizes.Classes, refused: dict[str, str]) -> None:
     try:
-        with _alone():
+        with kept.alone(path().stem):
             overloads = _kept()
             before = overloads.get(overload, {"sizes": {}, "refused": {}})
             known = sizes.from_table(overload, before["sizes"])

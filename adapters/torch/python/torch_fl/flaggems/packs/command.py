@@ -38,6 +38,7 @@ from torch_fl.flaggems import (
     configurations,
     implementations,
     interpreted,
+    kept,
     pack_file,
     pack_in_use,
     package,
@@ -162,7 +163,12 @@ def _pack(options: argparse.Namespace) -> int:
     contents = making.contents(made, about)
     if here and not options.no_times:
         pack_file.write(options.out, contents)
-        measured = measuring.measure(pack_in_use.opened(options.out), made, _say)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(kept.alone("measuring"))
+            except OSError as error:
+                _say(f"others that measure are not waited for: {error}")
+            measured = measuring.measure(pack_in_use.opened(options.out), made, _say)
         contents = measuring.with_times(contents, measured)
     digest = pack_file.write(options.out, contents)
     told = _told(options.out, digest, contents, time.monotonic() - began)
