@@ -88,3 +88,22 @@ def test_a_program_without_free_file_descriptors_ends_in_silence(run_python):
         fresh=True,
     )
     assert "Traceback" not in done.stderr
+
+
+def test_a_forked_child_does_not_wait_for_its_parents_threads(run_python) -> None:
+    done = run_python(
+        """
+        import os, sys, time, torch
+        x = torch.ones(2, requires_grad=True)
+        (x * 2).sum().backward()
+        began = time.monotonic()
+        if not (child := os.fork()):
+            sys.exit(0)
+        _, status = os.waitpid(child, 0)
+        print(status, time.monotonic() - began)
+        """,
+        fresh=True,
+        TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT="90",
+    )
+    status, took = done.stdout.split()
+    assert status == "0" and float(took) < 60, done.stderr

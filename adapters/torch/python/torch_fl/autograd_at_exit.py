@@ -5,6 +5,9 @@ after `backward()` returned. Since torch 2.12 that graph holds a Python object, 
 Python 3.14 a thread that wants the GIL of an interpreter that ends is unwound, through destructors that may not throw,
 and the process aborts with "terminate called without an active exception". A program that ends with a training step
 dies so when the machine is busy.
+
+A forked child has none of its parent's threads. torch's engine makes itself anew when the child first uses it; in a
+child that never does, its destructor waits ten seconds for them.
 """
 
 from __future__ import annotations
@@ -13,14 +16,17 @@ import atexit
 import os
 import time
 
+import torch
+
 _NAME = b"pt_autograd_"
 # A thread that still computes, for a daemon thread that nobody joined, is not waited for longer.
 _LIMIT_S = 2.0
 
 
 def install() -> None:
-    """Wait at the end of this interpreter."""
+    """Wait at the end of this interpreter, and for no thread of another process at the end of a forked one."""
     atexit.register(let_rest)
+    os.register_at_fork(after_in_child=lambda: atexit.register(_forget_threads_of_parent))
 
 
 def let_rest() -> None:
@@ -32,6 +38,11 @@ def let_rest() -> None:
     until = time.monotonic() + _LIMIT_S
     while any(_runs(thread) for thread in threads) and time.monotonic() < until:
         time.sleep(0.001)
+
+
+def _forget_threads_of_parent() -> None:
+    # Any question to the engine has it made anew after a fork.
+    torch.autograd.Variable._execution_engine.is_checkpoint_valid()
 
 
 def _runs(thread: str) -> bool:
