@@ -360,3 +360,37 @@ def test_a_list_of_inference_tensors_is_written_in_inference_mode_only():
     with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside"):
         torch._foreach_add_([a], 1.0)
     assert a.tolist() == [2.0] * 3
+
+
+# Where tensors of a list are on several devices, each result is where its own tensors are, as on torch's devices.
+MIXED = {
+    "typed": (lambda x: torch._foreach_add(x, 1.0), lambda x: torch._foreach_add_(x, 1.0)),
+    "with another list": (lambda x: torch._foreach_mul(x, x), lambda x: torch._foreach_mul_(x, x)),
+    "boxed": (torch._foreach_exp, torch._foreach_exp_),
+    "norm": (torch._foreach_norm, None),
+}
+
+
+@pytest.mark.parametrize("other", [torch.tensor(2.0), torch.ones(3)], ids=["scalar", "vector"])
+@pytest.mark.parametrize("first", [True, False], ids=["last", "first"])
+@pytest.mark.parametrize("name", MIXED)
+def test_lists_of_several_devices(name, first, other):
+    def on(device):
+        mixed = [torch.full((2,), 3.0, device=device), other.clone()]
+        return mixed if first else mixed[::-1]
+
+    out_of_place, in_place = MIXED[name]
+    expected = out_of_place(on("cpu"))
+    x = on("flagos")
+    devices = [tensor.device for tensor in x]
+    for ours, theirs, device in zip(out_of_place(x), expected, devices, strict=True):
+        assert ours.device == device
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-6, atol=0)
+    if in_place is not None:
+        expected = on("cpu")
+        in_place(expected)
+        in_place(x)
+        assert [tensor.device for tensor in x] == devices
+        assert [tensor._version for tensor in x] == [tensor._version for tensor in expected]
+        for ours, theirs in zip(x, expected, strict=True):
+            torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-6, atol=0)

@@ -562,7 +562,28 @@ BoxedKernel::BoxedKernel(const c10::OperatorHandle& op, c10::DispatchKeySet nati
       slot_(op_slot(name_)),
       native_keys_(native_keys),
       traits_(traits_of(op)),
-      made_by_shape_(is_made_by_shape(name_)) {}
+      made_by_shape_(is_made_by_shape(name_)),
+      takes_mixed_lists_(takes_mixed_lists(name_)) {}
+
+namespace {
+
+// Whether the lists among an operator's arguments have tensors on several devices.
+bool has_mixed_lists(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  FirstDevice first;
+  for (const c10::IValue& value : torch::jit::last(stack, op.schema().arguments().size())) {
+    if (!value.isTensorList()) {
+      continue;
+    }
+    for (const c10::IValue& each : value.toListRef()) {
+      if (first.differs(each.toTensor())) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+} // namespace
 
 void BoxedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(enter_op(slot_, name_.c_str()))) {
@@ -572,6 +593,10 @@ void BoxedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet 
   // So torch makes real tensors for an operator that it knows no shapes of.
   if (C10_UNLIKELY(made_by_shape_ && is_fake(torch::jit::peek(*stack, 0, op.schema().arguments().size())))) {
     op.redispatchBoxed(native_keys_, stack); // torch's composite, on the tensors themselves
+    return;
+  }
+  if (C10_UNLIKELY(takes_mixed_lists_ && has_mixed_lists(op, *stack))) {
+    op.redispatchBoxed(kTensorByTensor, stack);
     return;
   }
   try {

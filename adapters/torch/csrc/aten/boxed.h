@@ -6,7 +6,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/FunctionRef.h>
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "aten/route.h"
 
@@ -23,6 +25,32 @@ struct Traits {
 
 // Redispatching to this key runs torch's composite, since nobody registers kernels under it.
 constexpr c10::DispatchKeySet kComposite(c10::DispatchKey::AutogradLazy);
+
+// torch's kernel for the CPU of an operator on lists calls another operator for each tensor, wherever that is.
+constexpr c10::DispatchKeySet kTensorByTensor(c10::DispatchKey::CPU);
+
+// Whether an operator takes lists whose tensors may be on several devices.
+constexpr bool takes_mixed_lists(std::string_view name) {
+  return name.starts_with("aten::_foreach_") &&
+      !name.starts_with("aten::_foreach_copy"); // which copies between devices
+}
+
+// Compares the devices of tensors with that of the first.
+class FirstDevice {
+ public:
+  bool differs(const at::Tensor& tensor) {
+    if (C10_UNLIKELY(!tensor.defined())) {
+      return false;
+    }
+    if (C10_UNLIKELY(!device_.has_value())) {
+      device_ = tensor.device();
+    }
+    return *device_ != tensor.device();
+  }
+
+ private:
+  std::optional<c10::Device> device_;
+};
 
 // The operator of a qualified name, such as `aten::add.Tensor`.
 inline std::optional<c10::OperatorHandle> find_operator(const std::string& name) {
@@ -71,6 +99,7 @@ class BoxedKernel final : public c10::OperatorKernel {
   c10::DispatchKeySet native_keys_;
   Traits traits_;
   bool made_by_shape_;
+  bool takes_mixed_lists_;
 };
 
 // The fallback for operators that others register, such as custom operators with a CPU kernel.

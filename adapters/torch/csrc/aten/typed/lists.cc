@@ -92,6 +92,9 @@ struct TypedLists<Op, kWritten, void(Arguments...)> {
     if (C10_UNLIKELY(Slot<Op>::enter())) {
       return at::native::call_fallback_fn_symint<&run_on_cpu, Op>::call(arguments...);
     }
+    if (C10_UNLIKELY(has_mixed_lists<Op>(arguments...))) {
+      return Op::redispatch(kTensorByTensor, arguments...);
+    }
     convert(std::index_sequence_for<Arguments...>(), arguments...);
   }
 

@@ -8,6 +8,7 @@
 #include <ATen/native/CPUFallback.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "aten/alias.h"
@@ -259,6 +260,25 @@ inline at::Tensor* written_as(Argument<at::Tensor&>& argument, const at::Tensor&
   return argument.value.is_same(native) ? &argument.original : nullptr;
 }
 
+template <class T>
+bool differs(FirstDevice& /*first*/, const T& /*no list*/) {
+  return false;
+}
+
+inline bool differs(FirstDevice& first, const at::TensorList& list) {
+  return std::any_of(list.begin(), list.end(), [&](const at::Tensor& tensor) { return first.differs(tensor); });
+}
+
+// Whether the lists among an operator's arguments have tensors on several devices, and the operator takes that.
+template <class Op, class... Arguments>
+bool has_mixed_lists(const Arguments&... arguments) {
+  if constexpr (takes_mixed_lists(Op::name)) {
+    FirstDevice first;
+    return (differs(first, arguments) || ...);
+  }
+  return false;
+}
+
 template <class Op, class Signature = typename Op::schema>
 struct Typed;
 
@@ -267,6 +287,9 @@ struct Typed<Op, Result(Arguments...)> {
   static Result call(Arguments... arguments) {
     if (C10_UNLIKELY(Slot<Op>::enter())) {
       return at::native::call_fallback_fn_symint<&run_on_cpu, Op>::call(arguments...);
+    }
+    if (C10_UNLIKELY(has_mixed_lists<Op>(arguments...))) {
+      return Op::redispatch(kTensorByTensor, arguments...);
     }
     TypedCall call;
     std::tuple<Argument<Arguments>...> converted{Argument<Arguments>(call, arguments)...};
