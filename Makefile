@@ -418,7 +418,8 @@ CONFORMANCE_ON_ASCEND := $(ON_ASCEND) FLAGOS_CONFIG=tests/conformance/ascend.tom
 .PHONY: test-ascend
 test-ascend: setup-dev simulated-ascend ## models, operators and failures over the simulated libraries of Ascend
 	$(ON_ASCEND) "$(PY)" -m pytest tests/ascend --vendor ascend $(TWO) $(ARGS)
-	$(CONFORMANCE_ON_ASCEND) --db op --dtypes float32 --sample-limit 2
+	$(CONFORMANCE_ON_ASCEND) --dtypes float32 --sample-limit 2 --json "$(ASCEND)/conformance.json"
+	"$(PY)" -m tests.ascend.reached "$(ASCEND)/conformance.json"
 
 .PHONY: conformance-ascend
 conformance-ascend: setup-dev simulated-ascend ## over the simulated libraries of Ascend: all samples in float32, two of every other dtype

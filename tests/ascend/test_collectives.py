@@ -37,16 +37,16 @@ def test_every_collective_does_what_gloo_does(folder: Path, tmp_path: Path) -> N
             assert checked is not None and int(checked.group(1)) > 1000
 
 
-def test_training_is_that_of_the_cpu(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["hccl", "flagcx"])
+def test_training_is_that_of_the_cpu(folder: Path, tmp_path: Path, engine: str) -> None:
     """DDP, FSDP2 in mixed precision; nothing of a group is left. Only what is known falls back to the CPU."""
-    late = {"SIMULATED_ASCEND_DELAY_US": "100"}
+    late = {"SIMULATED_ASCEND_DELAY_US": "100", "FLAGOS_COMM_ENGINE": engine}
     for output in launch(folder, tmp_path, RANKS / "trained.py", **late).well().outputs:
         fallbacks = re.search(r"^fallbacks (.*)$", output, re.MULTILINE)
         assert fallbacks is not None and json.loads(fallbacks.group(1)).keys() <= FALLS_BACK
 
 
 def test_gradients_are_exact_when_everything_is_late(folder: Path, tmp_path: Path) -> None:
-    """By FlagCX; `trained.py` above goes through HCCL."""
     late = {"SIMULATED_ASCEND_DELAY_US": "1000", "FLAGOS_COMM_ENGINE": "flagcx"}
     launch(folder, tmp_path, SHARED_RANKS / "gradients.py", "ascend", **late).well()
 

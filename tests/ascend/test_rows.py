@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 pytest.importorskip("torch_fl", reason="the torch adapter is not installed")
+
+from tests.ascend import simulator
 
 pytestmark = pytest.mark.ascend
 
@@ -30,10 +33,14 @@ def operator(name: str) -> Any:
 
 
 X, Y, M, N = drawn(3, 4), drawn(4, 3).t(), whole(3, 4), whole(3, 1)
+IMAGE, VOLUME = drawn(1, 2, 4, 5), drawn(1, 2, 3, 4, 5)
+LARGE, LARGER = [7, 9], [4, 6, 5]
+LIST, OTHERS, NUMBERS = [X, drawn(2)], [Y, drawn(2).cos()], [2.0, 0.5]
 PLACES = torch.tensor([[0, 1], [1, 3], [2, 0]])
 # Name → arguments. Compared with the CPU.
 CALLS: dict[str, tuple[Any, ...]] = {
     "_add_relu.Tensor": (X, Y),
+    "bitwise_not": (M,),
     "bitwise_and.Scalar": (M, 3),
     "bitwise_or.Scalar": (M, 3),
     "bitwise_xor.Tensor": (M, N),
@@ -45,21 +52,46 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "xlogy.Scalar_Self": (2.0, X.abs()),
     "isin.Tensor_Scalar": (M, 3),
     "isin.Scalar_Tensor": (3, M),
+    "sort.stable": (M,),
     "fill.Tensor": (X, torch.tensor(2.0)),
     "scatter.reduce": (X, 1, PLACES, Y),
     "scatter.value_reduce": (X, 1, PLACES, 2.0),
+    "_native_batch_norm_legit.no_stats": (IMAGE, None, None, True, 0.1, 1e-5),
+    "upsample_nearest2d": (IMAGE, LARGE),
+    "upsample_nearest2d_backward": (drawn(1, 2, *LARGE), LARGE, IMAGE.shape),
+    "upsample_nearest3d": (VOLUME, LARGER),
+    "upsample_nearest3d_backward": (drawn(1, 2, *LARGER), LARGER, VOLUME.shape),
+    "_upsample_nearest_exact2d": (IMAGE, LARGE),
+    "_upsample_nearest_exact2d_backward": (drawn(1, 2, *LARGE), LARGE, IMAGE.shape),
+    "_upsample_nearest_exact3d": (VOLUME, LARGER),
+    "_upsample_nearest_exact3d_backward": (drawn(1, 2, *LARGER), LARGER, VOLUME.shape),
+    "_foreach_addcmul.ScalarList": (LIST, OTHERS, OTHERS, NUMBERS),
+    "_foreach_sub.ScalarList": (LIST, NUMBERS),
+    "_foreach_pow.ScalarList": ([X.abs(), drawn(2).abs()], NUMBERS),
+    "_foreach_maximum.ScalarList": (LIST, NUMBERS),
+    "_foreach_minimum.ScalarList": (LIST, NUMBERS),
+    "_foreach_mul.Tensor": (LIST, torch.tensor(2.0)),
+    "_foreach_div.Tensor": (LIST, torch.tensor(2.0)),
+    "_foreach_add.Tensor": (LIST, torch.tensor(2.0)),
 }
-REDUCES = {"scatter.reduce": "add", "scatter.value_reduce": "multiply"}
+HOW: dict[str, dict[str, Any]] = {
+    "sort.stable": {"stable": True, "dim": 1},
+    "scatter.reduce": {"reduce": "add"},
+    "scatter.value_reduce": {"reduce": "multiply"},
+}
+
+
+def moved(value: Any, device: str) -> Any:
+    """The tensors of a value, which may be in lists, on a device."""
+    return tree_map_only(Tensor, lambda each: each.to(device), value)
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_an_operator_by_itself(name: str, fallbacks: Fallbacks) -> None:
-    how = {"reduce": REDUCES[name]} if name in REDUCES else {}
+    how = HOW.get(name, {})
     here = operator(name)(*CALLS[name], **how)
-    there = operator(name)(
-        *(part.to("flagos") if isinstance(part, Tensor) else part for part in CALLS[name]), **how
-    )
-    torch.testing.assert_close(there.cpu(), here)
+    there = operator(name)(*moved(CALLS[name], "flagos"), **how)
+    torch.testing.assert_close(moved(there, "cpu"), here)
     assert fallbacks() == {}
 
 
@@ -159,6 +191,16 @@ def test_cauchys_numbers_have_their_quartiles() -> None:
     torch.testing.assert_close(quartiles, torch.tensor([-1.0, 1.0, 3.0]), rtol=0, atol=0.15)
 
 
+def test_exponential_numbers_are_never_0() -> None:
+    """Programs divide by them. The simulated chip draws a uniform 0 from this seed, as every chip does now and then."""
+    x = torch.empty(1 << 19, device="flagos")
+    torch.manual_seed(7)
+    if simulator.is_loaded():
+        assert x.uniform_().min().item() == 0
+    torch.manual_seed(7)
+    assert x.exponential_().min().item() > 0 and x.isfinite().all()
+
+
 def test_permutations(fallbacks: Fallbacks) -> None:
     x = torch.randperm(100, device="flagos")
     assert x.sort().values.cpu().tolist() == list(range(100))
@@ -213,6 +255,14 @@ def test_fused_optimizers(
         ]
     assert fallbacks() == {}
     torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-6)
+
+
+def test_orders_of_a_tensor_without_dimensions(fallbacks: Fallbacks) -> None:
+    """CANN takes at least one."""
+    x = torch.tensor(3.0, device="flagos")
+    for values, places in (x.sort(), x.sort(stable=True), x.topk(1), x.max(0), x.kthvalue(1)):
+        assert (values.item(), places.item(), values.shape, places.shape) == (3, 0, (), ())
+    assert fallbacks() == {}
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0), (2, 3, 4, 5)])

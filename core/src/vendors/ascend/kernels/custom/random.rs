@@ -178,11 +178,13 @@ fn times(call: &Call<'_>, output: View, factor: f64) -> Result<()> {
     )
 }
 
-/// `log(1 - u)` of uniform numbers: never infinite, since u is less than 1.
-fn log_of_uniform(call: &Call<'_>, output: View) -> Result<()> {
-    uniform(call, output, 0.0, 1.0)?;
+/// `factor * log(1 - u)` of uniform numbers, which is neither infinite, since u is less than 1, nor 0, since u begins a
+/// little above that: torch's exponential numbers are never 0, and programs divide by them.
+fn log_of_uniform(call: &Call<'_>, output: View, factor: f64) -> Result<()> {
+    uniform(call, output, f64::from(f32::EPSILON) / 2.0, 1.0)?;
     times(call, output, -1.0)?;
-    call.run("aclnnInplaceLog1p", &[Arg::Tensor(output)])
+    call.run("aclnnInplaceLog1p", &[Arg::Tensor(output)])?;
+    times(call, output, factor)
 }
 
 /// `exponential_(self, lambd)`: `-log(1 - u) / lambd`.
@@ -194,8 +196,7 @@ fn exponential(call: &Call<'_>) -> Result<()> {
     if rate <= 0.0 || output.dtype != DType::F32 {
         return decline("exponential numbers of another type than float32, or of no rate");
     }
-    log_of_uniform(call, output)?;
-    times(call, output, -1.0 / rate)
+    log_of_uniform(call, output, -1.0 / rate)
 }
 
 /// `geometric_(self, p)`: `ceil(log(1 - u) / log(1 - p))`, at least 1.
@@ -207,11 +208,7 @@ fn geometric(call: &Call<'_>) -> Result<()> {
     if !(p > 0.0 && p < 1.0) || output.dtype != DType::F32 {
         return decline("geometric numbers of another type than float32, or of such a p");
     }
-    // From a little above 0, so that the result is never 0.
-    uniform(call, output, f64::from(f32::EPSILON) / 2.0, 1.0)?;
-    times(call, output, -1.0)?;
-    call.run("aclnnInplaceLog1p", &[Arg::Tensor(output)])?;
-    times(call, output, 1.0 / (-p).ln_1p())?;
+    log_of_uniform(call, output, 1.0 / (-p).ln_1p())?;
     call.run("aclnnInplaceCeil", &[Arg::Tensor(output)])
 }
 
