@@ -8,7 +8,6 @@ use flagos_core::router::{Counters, Router};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::IntoPython as _;
 use crate::operator;
 use crate::router::{with_configuration, with_router};
 
@@ -49,12 +48,14 @@ fn plan(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 
 #[pyfunction]
 fn explain<'py>(py: Python<'py>, op: &str) -> PyResult<Bound<'py, PyAny>> {
-    explanation(py, &current(py)?.explain(op).into_python(py)?)
+    let explained = with_configuration(py, "explain", |router| router.explain(op))?;
+    explanation(py, &explained)
 }
 
 #[pyfunction]
 fn explain_text(py: Python<'_>, op: &str) -> PyResult<String> {
-    Ok(current(py)?.explain(op).into_python(py)?.to_string())
+    let explained = with_configuration(py, "explain", |router| router.explain(op))?;
+    Ok(explained.to_string())
 }
 
 #[pyfunction]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 
 import pytest
@@ -128,5 +129,10 @@ def test_sampled_tokens_are_likely_ones_and_come_again(
 
 
 def test_a_fallback_would_be_seen(fallbacks: Fallbacks) -> None:
-    torch.ones(3, dtype=torch.float64, device="flagos").erfinv()  # CANN has it for other types
+    """With the types that CANN has the operator for."""
+    from torch_fl.aten.routing import explain
+
+    torch.ones(3, dtype=torch.float64, device="flagos").erfinv()
     assert fallbacks() == {"aten::erfinv": 1}
+    told = r"fallbacks: \d+, of which the first: .*aclnnErfinv takes no float64 for self, but .*float32"
+    assert re.search(told, str(explain("aten::erfinv")))

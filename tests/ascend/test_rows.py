@@ -95,6 +95,52 @@ def test_an_operator_by_itself(name: str, fallbacks: Fallbacks) -> None:
     assert fallbacks() == {}
 
 
+SQUARE = drawn(3, 3)
+# Operator in place → the function that computes it there, and the arguments.
+IN_PLACE: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "relu_": ("aclnnInplaceRelu", (X,)),
+    "hardtanh_": ("aclnnInplaceHardtanh", (X, -0.5, 0.5)),
+    "hardswish_": ("aclnnInplaceHardswish", (X,)),
+    "clamp_max_": ("aclnnInplaceClampMax", (X, 0.5)),
+    "sub_.Scalar": ("aclnnInplaceSubs", (X, 0.5)),
+    "floor_divide_.Scalar": ("aclnnInplaceFloorDivides", (M, 2)),
+    "fmod_.Scalar": ("aclnnInplaceFmodScalar", (X, 0.7)),
+    "remainder_.Scalar": ("aclnnInplaceRemainderTensorScalar", (M, 3)),
+    "xlogy_.Scalar_Other": ("aclnnInplaceXLogYScalarOther", (X, 2.0)),
+    "cumprod_": ("aclnnInplaceCumprod", (X, 1)),
+    "scatter_.value": ("aclnnInplaceScatterValue", (X, 1, PLACES, 2.0)),
+    "fill_.Tensor": ("aclnnInplaceFillTensor", (X, SQUARE[0, 0])),
+    "fill_diagonal_": ("aclnnInplaceFillDiagonal", (SQUARE, 2.0)),
+    "addmm_": ("aclnnInplaceAddmm", (SQUARE, X, X.t(), 2.0, 0.5)),
+    "addr_": ("aclnnInplaceAddr", (SQUARE, X[:, 0], X[:, 1])),
+    "addbmm_": ("aclnnInplaceAddbmm", (SQUARE, X[None], X.t()[None])),
+    "baddbmm_": ("aclnnInplaceBaddbmm", (SQUARE[None], X[None], X.t()[None])),
+    **{
+        f"{name}_.{kind}": (f"aclnnInplace{name.title()}{kind}", (X, other))
+        for name in ("eq", "ne", "lt", "le", "gt", "ge")
+        for kind, other in (("Scalar", 0.5), ("Tensor", Y))
+    },
+    **{
+        f"bitwise_{name}_.{kind}": (f"aclnnInplaceBitwise{name.title()}{kind}", (M, other))
+        for name in ("and", "or", "xor")
+        for kind, other in (("Scalar", 3), ("Tensor", N))
+    },
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_an_operator_in_place(name: str, fallbacks: Fallbacks) -> None:
+    function, (x, *others) = IN_PLACE[name]
+    how = {"beta": others.pop(), "alpha": others.pop()} if name == "addmm_" else {}
+    here = operator(name)(x.clone(), *others, **how)
+    before = simulator.calls(function) if simulator.is_loaded() else 0
+    there = x.clone().to("flagos")
+    assert operator(name)(there, *moved(others, "flagos"), **how) is there
+    torch.testing.assert_close(there.cpu(), here)
+    assert fallbacks() == {}
+    assert not simulator.is_loaded() or simulator.calls(function) == before + 1
+
+
 def test_statistics_of_batch_norm_by_several_devices(fallbacks: Fallbacks) -> None:
     """What SyncBatchNorm is made of, against batch norm of the whole batch."""
     x, weight, bias = drawn(8, 3, 5), drawn(3), drawn(3)

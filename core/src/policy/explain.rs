@@ -34,6 +34,19 @@ pub struct Explanation {
     /// Every implementation, the winner first, then in the order of registration.
     #[serde(rename = "candidates")] // programs read this field
     pub implementations: Vec<ExplainedImplementation>,
+    /// Calls of this process that the chosen implementation left to another one; none if there were none, or if only the
+    /// plan was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallbacks: Option<ExplainedFallbacks>,
+}
+
+/// The calls in an [`Explanation`] that fell back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ExplainedFallbacks {
+    /// How many there were.
+    pub count: u64,
+    /// The reason of the first one: a dtype, for instance, that a kernel does not take.
+    pub reason: String,
 }
 
 /// One implementation in an [`Explanation`].
@@ -93,6 +106,7 @@ impl Explanation {
             explicit: entry.explicit,
             decided_by: entry.route.source.to_string(),
             implementations,
+            fallbacks: None,
         }
     }
 
@@ -162,7 +176,12 @@ impl fmt::Display for Explanation {
             }
             explained.write_conditions(f)?;
         }
-        Ok(())
+        match &self.fallbacks {
+            None => Ok(()),
+            Some(ExplainedFallbacks { count, reason }) => {
+                write!(f, "\n  fallbacks: {count}, of which the first: {reason}")
+            }
+        }
     }
 }
 

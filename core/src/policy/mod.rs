@@ -33,7 +33,7 @@ pub use adapter::AdapterEnv;
 pub(crate) use config::vendor_path;
 pub use config::Config;
 pub use environment::layer as environment_layer;
-pub use explain::{ExplainedImplementation, Explanation};
+pub use explain::{ExplainedFallbacks, ExplainedImplementation, Explanation};
 pub(crate) use file::remedy;
 pub use file::{Disk, Files};
 pub use flagos_toml::Document;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::policy::Policy;
+use crate::policy::{ExplainedFallbacks, Policy};
 use crate::{Error, Result};
 
 /// The CPU fallbacks of one operator.
@@ -76,6 +76,16 @@ impl FallbackLedger {
 
     pub(super) fn records(&self) -> Vec<FallbackRecord> {
         self.records.lock().1.values().cloned().collect()
+    }
+
+    /// Those of one operator.
+    pub(super) fn of(&self, op: &str) -> Option<ExplainedFallbacks> {
+        let records = self.records.lock();
+        let record = records.1.get(op)?;
+        Some(ExplainedFallbacks {
+            count: record.count,
+            reason: record.reason.clone(),
+        })
     }
 
     pub(super) fn reset(&self) {

@@ -301,9 +301,11 @@ impl Router {
         self.plan.load_full()
     }
 
-    /// The plan's explanation of an operator.
+    /// The plan's explanation of an operator, and what has fallen back of its calls.
     pub fn explain(&self, op: &str) -> Result<Explanation> {
-        self.plan()?.explain(op)
+        let mut explanation = self.plan()?.explain(op)?;
+        explanation.fallbacks = self.fallbacks.of(&explanation.op);
+        Ok(explanation)
     }
 
     /// The reason why an operator is blocked; `None` when it is not, because its slot has just been rewritten.

@@ -139,7 +139,8 @@ fn name(code: Code) -> Option<String> {
     Some(format!("{prefix}{name}"))
 }
 
-fn explain(call: &'static str, code: Code, text: Option<&str>) -> Error {
+/// The error of a code, with the vendor's text.
+pub(super) fn explain(call: &'static str, code: Code, text: Option<&str>) -> Error {
     let kind = match code {
         200_000 | 207_001 | 207_018 => ErrorKind::OutOfMemory,
         _ => ErrorKind::Device,

@@ -121,6 +121,11 @@ impl AscendStream {
         self.device.enter(operation)
     }
 
+    /// Adds the device to an error: see [`Device::located`].
+    pub(super) fn located(&self, error: Error) -> Error {
+        self.device.located(error)
+    }
+
     fn over(device: &Arc<Device>, handle: Handle, owned: bool) -> Self {
         Self {
             device: Arc::clone(device),

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 use crate::runtime::Stream;
 
+use super::super::error::explain;
 use super::cache::{Kept, Signature};
 use super::context::Context;
 use super::functions::{Function, Parameter, Phases, Type};
@@ -227,7 +228,7 @@ fn assemble(library: &Library, function: &Function, arguments: &[Arg<'_>]) -> Re
 
 /// Phase 1: an executor and the bytes of its workspace.
 fn prepare(
-    library: &Library,
+    call: &Context<'_>,
     function: &Function,
     phases: Phases,
     words: &mut Words,
@@ -238,15 +239,10 @@ fn prepare(
     // SAFETY: the function of this table's parameters, followed by both outputs.
     let code = unsafe { words.call(phases.prepare) };
     if code != 0 {
-        let told = text(library.runtime.recent_error().as_deref());
-        let message = format!("{}GetWorkspaceSize: {}", function.name, status(code, &told));
-        return match code {
-            // Nothing is queued: the arguments are none that CANN computes, or this chip has no kernel.
-            161_001 | 161_002 | 561_000..=561_999 => decline(message),
-            _ => Err(Error::device("aclnn", message).with_hint("the logs are in ~/ascend/log")),
-        };
+        return Err(failed(call, function, "GetWorkspaceSize", code));
     }
-    Ok((Object::executor(library.base, executor)?, nbytes as usize))
+    let executor = Object::executor(call.library.base, executor)?;
+    Ok((executor, nbytes as usize))
 }
 
 /// Phase 2.
@@ -264,12 +260,34 @@ fn queue(
         let launch = std::mem::transmute::<*const (), Launch>(phases.launch);
         launch(workspace, nbytes as u64, executor, call.stream.handle())
     };
-    if code == 0 {
-        return Ok(());
+    match code {
+        0 => Ok(()),
+        code => Err(failed(call, function, "", code)),
     }
-    let told = text(call.library.runtime.recent_error().as_deref());
-    let message = format!("{}: {}", function.name, status(code, &told));
-    Err(Error::device("aclnn", message).with_hint("the logs are in ~/ascend/log"))
+}
+
+/// The error of a phase, with CANN's text. Codes of the runtime mean here what they mean there: that memory has run out,
+/// or that the device is lost.
+#[cold]
+fn failed(call: &Context<'_>, function: &Function, phase: &str, code: i32) -> Error {
+    let told = call.library.runtime.recent_error();
+    if !matches!(code / 1000, 161 | 361 | 561) {
+        return call
+            .stream
+            .located(explain(function.name, code, told.as_deref()));
+    }
+    let message = format!(
+        "{}{phase}: {}",
+        function.name,
+        status(code, &text(told.as_deref()))
+    );
+    match code {
+        // Phase 1 has queued nothing: the arguments are none that CANN computes, or this chip has no kernel.
+        161_001 | 161_002 | 561_000..=561_999 if !phase.is_empty() => {
+            Error::unsupported("aclnn", message)
+        }
+        _ => Error::device("aclnn", message).with_hint("the logs are in ~/ascend/log"),
+    }
 }
 
 fn status(code: i32, told: &str) -> String {
@@ -298,7 +316,7 @@ fn once(
     arguments: &[Arg<'_>],
 ) -> Result<()> {
     let mut assembled = assemble(call.library, function, arguments)?;
-    let (executor, nbytes) = prepare(call.library, function, phases, &mut assembled.words)?;
+    let (executor, nbytes) = prepare(call, function, phases, &mut assembled.words)?;
     // An executor that phase 2 never sees is destroyed here.
     let workspace = call.workspace(nbytes)?;
     let raw = executor.raw();
@@ -321,7 +339,7 @@ pub(super) fn measure(
     call.library
         .set_deterministic(call.stream, call.is_deterministic())?;
     let mut assembled = assemble(call.library, function, arguments)?;
-    let (executor, nbytes) = prepare(call.library, function, phases, &mut assembled.words)?;
+    let (executor, nbytes) = prepare(call, function, phases, &mut assembled.words)?;
     let workspace = call.workspace(nbytes)?;
     let raw = executor.raw();
     executor.spent();
@@ -350,7 +368,7 @@ fn first(
     signature: Signature,
 ) -> Result<()> {
     let mut assembled = assemble(call.library, function, arguments)?;
-    let (executor, nbytes) = prepare(call.library, function, phases, &mut assembled.words)?;
+    let (executor, nbytes) = prepare(call, function, phases, &mut assembled.words)?;
     if !executor.keep() {
         // The refusal is no failure of anybody.
         drop(call.library.runtime.recent_error());

@@ -5,7 +5,8 @@ use std::ffi::{c_void, CStr};
 use crate::error::{Error, Result};
 use crate::vendors::driver_library;
 
-use super::super::api::Code;
+use super::super::api::{Api, Code};
+use super::super::driver;
 use super::dtype::DType;
 use super::view::View;
 
@@ -149,7 +150,9 @@ impl Drop for Object {
 impl Object {
     fn new(base: &'static Base, kind: Kind, raw: Raw) -> Result<Self> {
         if raw.is_null() {
-            let message = format!("{SONAME} made no {kind:?}");
+            let told = driver::open().ok().and_then(Api::recent_error);
+            let told = told.unwrap_or_else(|| "it tells no reason".into());
+            let message = format!("{SONAME} made no {kind:?}: {}", text(Some(&told)));
             return Err(Error::device("aclnn", message).with_hint("the logs are in ~/ascend/log"));
         }
         Ok(Self { base, kind, raw })
