@@ -67,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
         "--ops", default="*", metavar="PATTERN", help="operators, such as '_C::*'"
     )
     verifying.add_argument("--cases", type=int, metavar="N", help="the first N cases of each alone")
+    verifying.add_argument("--jobs", type=int, default=4, metavar="N", help="processes at a time")
     verifying.add_argument("--out", type=Path, metavar="FILE", help="write the table there")
     return result
 
@@ -112,7 +113,9 @@ def verify(options: argparse.Namespace) -> int:
     if not ops:
         raise CommandError(f"no operator matches {options.ops!r}: {', '.join(SERVES)}", None)
     try:
-        found = verdicts.verify(ops, options.cases, lambda line: print(line, file=sys.stderr))
+        found = verdicts.verify(
+            ops, options.cases, options.jobs, lambda line: print(line, file=sys.stderr)
+        )
     except RuntimeError as error:
         raise CommandError(str(error), None) from error
     whole = len(ops) == len(SERVES) and options.cases is None
