@@ -52,7 +52,9 @@ def missing() -> str | None:
 
 
 def _over_native_tensors(serve: Callable[..., Any]) -> Callable[..., Any]:
-    """``serve`` over tensors of the chip's own device, which share the memory of flagos tensors."""
+    """``serve`` over tensors of the chip's own device, where torch has one: they share the memory of flagos tensors."""
+    if _core.vendor_info()["torch_device_type"] is None:
+        return serve
 
     def run(*args: Any, **kwargs: Any) -> Any:
         given = [*args, *kwargs.values()]
