@@ -14,7 +14,8 @@ of its own, one after the other:
     beside     the same with vllm-flagos installed and not asked for: it must be no different
     flagos     VLLM_PLUGINS=flagos, vLLM's own kernels (vllm_c)
     reference  VLLM_PLUGINS=flagos, references in the place of vLLM's kernels
-    flaggems   VLLM_PLUGINS=flagos with FLAGOS_FLAGGEMS=verified, where FlagGems is installed
+    flaggems   VLLM_PLUGINS=flagos with FLAGOS_FLAGGEMS=verified, where FlagGems is installed: the kernels with
+               verdicts of this chip, which `flagos vllm verify` and `flagos verify` make
 
 Modes, the same on all sides:
 

@@ -169,6 +169,49 @@ def test_the_sum_over_experts() -> None:
     torch.testing.assert_close(out.cpu(), expected)
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_places_by_expert(elsewhere: bool) -> None:
+    chosen = torch.tensor([[2, 0], [2, 1], [0, 2]], dtype=torch.int32)
+    here = torch.tensor([1, -1, 0], dtype=torch.int32) if elsewhere else None
+    places, experts, total = (
+        torch.full((n,), -7, dtype=torch.int32, device="flagos") for n in (12, 6, 1)
+    )
+    torch.ops._moe_C.moe_align_block_size(
+        chosen.to("flagos"),
+        3,
+        2,
+        places,
+        experts,
+        total,
+        None if here is None else here.to("flagos"),
+    )
+    between = 6  # the number of places
+    if elsewhere:  # expert 2 is the first here, expert 0 the second
+        assert total.item() == 6 and experts.tolist()[:3] == [0, 0, 1]
+        assert places.tolist()[:6] == [0, 2, 5, between, 1, 4]
+    else:
+        assert total.item() == 8 and experts.tolist()[:4] == [0, 1, 2, 2]
+        assert places.tolist()[:8] == [1, 4, 3, between, 0, 2, 5, between]
+    assert set(places.tolist()[total.item() :]) == {between} and experts.min() >= 0
+
+
+def test_the_latent_cache() -> None:
+    low, rotated = torch.randn(3, 4), torch.randn(3, 1, 2)
+    cache = torch.zeros(2, 2, 6, device="flagos")
+    slots = torch.tensor([3, -1, 0], device="flagos")
+    one = torch.ones(1, device="flagos")
+    write = torch.ops._C_cache_ops.concat_and_cache_mla
+    write(low.to("flagos"), rotated[:, 0].to("flagos"), cache, slots, "auto", one)
+    expected = torch.zeros(4, 6)
+    expected[3], expected[0] = (
+        torch.cat((low[0], rotated[0, 0])),
+        torch.cat((low[2], rotated[2, 0])),
+    )
+    assert torch.equal(cache.cpu().view(4, 6), expected)
+    with pytest.raises(flagos.UnsupportedError, match="cache of fp8"):
+        write(low.to("flagos"), rotated[:, 0].to("flagos"), cache, slots, "fp8", one)
+
+
 def test_a_weak_reference_shares_memory() -> None:
     x = torch.arange(12.0, device="flagos").view(3, 4)[:, 1:]
     weak = torch.ops._C.weak_ref_tensor(x)

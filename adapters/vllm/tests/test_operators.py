@@ -267,25 +267,37 @@ def test_an_activation_that_no_kernel_knows() -> None:
         )  # fmt: skip
 
 
+UNSORTED = (None,) * 6
+
+
 @pytest.mark.parametrize("shape", [(2, 4, 8), (2, 1, 4, 8)])
 def test_adapters(shape: tuple[int, ...]) -> None:
     """A token without an adapter gets nothing, not the last adapter's product."""
-    x, a = random(5, 8), random(*shape)
+    x, a = random(5, 8), [random(*shape) for _ in range(2)]
     adapters = torch.tensor([0, -1, 1, 1, -1], device="flagos")
-    low = torch.full((5, 4), torch.nan, device="flagos")
-    operators.lora_shrink(low, x, a, adapters, 0.5)
-    b = random(2, 6, 4)
+    low = torch.full((2, 5, 4), torch.nan, device="flagos")
+    operators.lora_shrink(x, a, low, adapters, *UNSORTED, 0.5)
+    b = [random(2, width, 4) for width in (4, 2)]
     y = random(5, 10)
     before = y.clone()
-    operators.lora_expand(y, low, b, adapters, 3, 6, True)
+    operators.lora_expand(low, b, y, adapters, *UNSORTED, 3, True)
     for token, slot in enumerate(adapters.tolist()):
         change = torch.zeros(6)
         if slot >= 0:
-            change = b[slot].cpu() @ (a.view(2, 4, 8)[slot].cpu() @ x[token].cpu() * 0.5)
+            given = [w.view(2, 4, 8)[slot].cpu() @ x[token].cpu() * 0.5 for w in a]
+            change = torch.cat([w[slot].cpu() @ v for w, v in zip(b, given, strict=True)])
         torch.testing.assert_close((y - before)[token, 3:9].cpu(), change, atol=1e-5, rtol=1e-5)
     assert torch.equal(y[:, :3], before[:, :3]) and torch.equal(y[:, 9:], before[:, 9:])
-    operators.lora_expand(y, low, b, adapters, 3, 6, False)
+    operators.lora_expand(low, b, y, adapters, *UNSORTED, 3, False)
     assert not y[1, 3:9].any() and not y[4, 3:9].any()
+
+
+def test_a_batch_without_adapters_does_not_read_those_of_the_batch_before() -> None:
+    y, none = torch.zeros(3, 4, device="flagos"), torch.tensor([True])
+    stale = torch.zeros(3, dtype=torch.int32, device="flagos")
+    sorted_by = (None, None, None, None, none, None)
+    operators.lora_expand(random(1, 3, 2), [random(1, 4, 2)], y, stale, *sorted_by, 0, True)
+    assert not y.any()
 
 
 def speculated(drafts: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
@@ -385,21 +397,21 @@ def test_the_plan_says_why_the_reference_serves() -> None:
 
 def test_a_route_and_a_declined_call_are_counted() -> None:
     flagos.reset_counters()
-    name, shape = "vllm::lora_shrink", (1, 4, 8)
-    arguments = torch.zeros(2, 4, device="flagos"), random(2, 8), random(*shape)
+    name, y = "vllm::lora_shrink", torch.zeros(1, 2, 4, device="flagos")
     adapters = torch.zeros(2, dtype=torch.int64, device="flagos")
+    arguments = random(2, 8), [random(1, 4, 8)], y, adapters, *UNSORTED, 1.0
 
     def declines(*args: Any) -> None:
         raise decline("not today")
 
     operators.lora_shrink.offer(declines, impl_id="test.lora_shrink", kind="flagos", backend="test")
     try:
-        operators.lora_shrink(*arguments, adapters, 1.0)
+        operators.lora_shrink(*arguments)
         counted = flagos.counters()[name]
         assert counted["calls"] == 1 and counted["fallbacks"] == 1
         with flagos.strict(), pytest.raises(flagos.UnsupportedError, match="not today"):
-            operators.lora_shrink(*arguments, adapters, 1.0)
+            operators.lora_shrink(*arguments)
         with flagos.route({name: "reference"}), flagos.strict():
-            operators.lora_shrink(*arguments, adapters, 1.0)
+            operators.lora_shrink(*arguments)
     finally:
         flagos.unregister(name, "test.lora_shrink")

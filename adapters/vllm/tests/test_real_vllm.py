@@ -167,6 +167,19 @@ def test_vllms_triton_kernels(report: Report, models: Path, expected: dict[str, 
     assert found["winner"] == "triton.paged_attention" and found["runner"] == SECOND
 
 
+def test_vllms_triton_kernels_of_adapters(report: Report) -> None:
+    """vLLM's own wrapper of LoRA, over its kernels and over the references, in a mixed batch and without adapters."""
+    found = report("adapters.py", TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")
+    assert found["winners"] == ["triton.lora_shrink", "triton.lora_expand"]
+    for batch, ours in found["triton"].items():
+        theirs = found["reference"][batch]
+        assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 0.05, batch
+    mixed, none = found["triton"].values()
+    assert max(abs(a - b) for a, b in zip(mixed, none, strict=True)) > 1
+    # 2 batches, each a layer and the logits, by each implementation.
+    assert found["calls"]["vllm::lora_shrink"] == found["calls"]["vllm::lora_expand"] == 8
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_server(models: Path, tmp_path: Path, replicas: int) -> None:
     port = free_port()

@@ -56,6 +56,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "ray": ({"parallel_config__distributed_executor_backend": "ray"}, "Ray does not know flagos"),
     "microbatches": ({"parallel_config__enable_dbo": True}, "--enable-dbo: overlapped"),
+    "adapters of experts": (
+        {"lora_config": named("lora"), "model_config__is_moe": True},
+        "--enable-lora: vLLM's adapters of experts",
+    ),
     "replicas of experts": (
         {
             "parallel_config__enable_expert_parallel": True,

@@ -1,11 +1,15 @@
-"""``flagos vllm``: what of a configuration will not work, before a model is loaded."""
+"""``flagos vllm``: what of a configuration will not work, and verdicts on FlagGems' kernels."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
+from collections import Counter
 from contextlib import redirect_stdout
+from fnmatch import fnmatchcase
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from flagos.cli.output import CommandError, add_command, print_json
@@ -22,6 +26,14 @@ examples:
 """
 
 
+_VERIFY = """
+Compares FlagGems' kernels for vLLM's operators with the references, at sizes of models, and writes the verdicts of this
+chip beside those of `flagos verify`. With FLAGOS_FLAGGEMS=verified those that are STRICT serve vLLM. Takes minutes.
+
+examples:
+  $ flagos vllm verify
+  $ flagos vllm verify --ops '_moe_C::*' --cases 4     # a part: prints, and writes no table
+"""
 _LONGEST = 400
 
 
@@ -29,8 +41,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line, with the command below it."""
     result = argparse.ArgumentParser(
         prog="flagos vllm",
-        description="vLLM on flagos: a check of a configuration.",
-        epilog="`flagos vllm check --help` shows examples.",
+        description="vLLM on flagos: a check of a configuration, and verdicts on kernels.",
+        epilog="`flagos vllm check --help` and `flagos vllm verify --help` show examples.",
     )
     commands = result.add_subparsers(metavar="<command>", required=True)
     checking = add_command(
@@ -44,6 +56,19 @@ def parser() -> argparse.ArgumentParser:
     checking.add_argument(
         "options", nargs=argparse.REMAINDER, help="any options of `vllm serve`", metavar="..."
     )
+    verifying = add_command(
+        commands,
+        "verify",
+        verify,
+        summary="verify FlagGems' kernels for vLLM's operators on this chip",
+        details=_VERIFY,
+    )
+    verifying.add_argument(
+        "--ops", default="*", metavar="PATTERN", help="operators, such as '_C::*'"
+    )
+    verifying.add_argument("--cases", type=int, metavar="N", help="the first N cases of each alone")
+    verifying.add_argument("--jobs", type=int, default=4, metavar="N", help="processes at a time")
+    verifying.add_argument("--out", type=Path, metavar="FILE", help="write the table there")
     return result
 
 
@@ -76,6 +101,35 @@ def check(options: argparse.Namespace) -> int:
         for name, value in _serves(config).items():
             print(f"  {name:<12} {value}")
     return 1 if problems else 0
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Makes verdicts on FlagGems' kernels."""
+    from torch_fl.flaggems import tables
+    from vllm_flagos import verdicts
+    from vllm_flagos.kernels.flaggems import SERVES
+
+    ops = [op for op in SERVES if fnmatchcase(op, options.ops)]
+    if not ops:
+        raise CommandError(f"no operator matches {options.ops!r}: {', '.join(SERVES)}", None)
+    try:
+        found = verdicts.verify(
+            ops, options.cases, options.jobs, lambda line: print(line, file=sys.stderr)
+        )
+    except RuntimeError as error:
+        raise CommandError(str(error), None) from error
+    whole = len(ops) == len(SERVES) and options.cases is None
+    into = options.out or (verdicts.path() if whole else None)
+    table = tables.table(found)
+    if into is not None:
+        tables.write(into, table)
+        print(f"wrote {into}", file=sys.stderr)
+    if options.json:
+        print_json(table)
+    else:
+        counts = Counter(entry["verdict"] for entry in found.values())
+        print(", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items())))
+    return int(any(entry["verdict"] == tables.FAILED for entry in found.values()))
 
 
 def _judge(arguments: list[str]) -> tuple[list[dict[str, str]], Any]:

@@ -12,7 +12,7 @@ from vllm_flagos import launches, operators, torch_view
 from vllm_flagos.operators.declaration import triton_missing
 
 # Module → function or kernel of vLLM → the operator in its place.
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, dict[str, Any]] = {
     "v1.attention.backends.triton_attn": {
         "unified_attention": operators.paged_attention,
         "triton_reshape_and_cache_flash": operators.reshape_and_cache,
@@ -26,6 +26,13 @@ _KERNELS = {
         "rejection_random_sample_kernel": operators.reject_randomly,
         "expand_kernel": operators.expand_to_tokens,
         "sample_recovered_tokens_kernel": operators.recover_tokens,
+    },
+}
+# Where Triton reaches the device: vLLM's wrapper of LoRA imports its kernels nowhere else.
+_OF_TRITON = {
+    "lora.punica_wrapper.punica_gpu": {
+        "lora_shrink": torch.ops.vllm_flagos.lora_shrink,
+        "lora_expand": torch.ops.vllm_flagos.lora_expand,
     },
 }
 _VIEWS_OF_HOST_MEMORY = (
@@ -44,7 +51,8 @@ def install() -> None:
     for module in torch_view.MODULES:
         torch_view.install(_module(module))
     torch_view.restore()
-    for module, functions in _FUNCTIONS.items():
+    functions_here = _FUNCTIONS if triton_missing() is not None else _FUNCTIONS | _OF_TRITON
+    for module, functions in functions_here.items():
         for name, operator in functions.items():
             _known(_module(module), name)
             setattr(_module(module), name, operator)

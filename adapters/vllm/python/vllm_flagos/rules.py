@@ -105,6 +105,18 @@ def _replicas_of_experts(config: Any) -> Problem | None:
     )
 
 
+def _adapters_of_experts(config: Any) -> Problem | None:
+    if getattr(config, "lora_config", None) is None:
+        return None
+    if not getattr(config.model_config, "is_moe", False):
+        return None
+    return Problem(
+        "--enable-lora",
+        "vLLM's adapters of experts are for its own experts' kernels, which vllm::fused_experts replaces",
+        "leave it out, or take a model without experts",
+    )
+
+
 def _quantization(config: Any) -> Problem | None:
     model = config.model_config
     if model is None or model.quantization is None or model.quantization in QUANTIZATIONS:
@@ -248,6 +260,7 @@ RULES: tuple[Callable[[Any], Problem | None], ...] = (
     _ray,
     _microbatches,
     _replicas_of_experts,
+    _adapters_of_experts,
     _quantization,
     _cache_dtype,
     _speculation,

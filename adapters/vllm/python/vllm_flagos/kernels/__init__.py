@@ -1,8 +1,8 @@
 """The kernels that vLLM registers with torch, ``_C::rms_norm`` and others, as operators of the plan.
 
-Implementations are ``vllm_c`` (the kernels of vLLM's own wheel, on CUDA) and a reference. While ``vllm_c`` serves, a
-call goes from torch's dispatcher to the kernel through the fallback of torch_fl for third-party operators, without
-Python; for any other implementation `declare` puts a kernel over the operator.
+Implementations are ``vllm_c`` (the kernels of vLLM's own wheel, on CUDA), FlagGems' for some, and a reference. While
+``vllm_c`` serves, a call goes from torch's dispatcher to the kernel through the fallback of torch_fl for third-party
+operators, without Python; for any other implementation `declare` puts a kernel over the operator.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from flagos import Operator, _core, plan_listeners
-from vllm_flagos.kernels import wheel
+from vllm_flagos.kernels import flaggems, wheel
 from vllm_flagos.kernels.table import KERNELS, Kernel
 
 _KEY = "PrivateUse1"
@@ -47,6 +47,7 @@ class _Served:
                 kind="reference",
                 backend="reference",
             )
+        flaggems.offer(self.operator, kernel.name)
 
     def _absent(self, *args: Any) -> Any:
         raise _core.UnsupportedError(wheel.missing(self.kernel.namespace) or "it is there now")

@@ -246,3 +246,56 @@ def moe_sum(
         here = expert_map[topk_ids.long()] >= 0
         x = torch.where(here[..., None], x, torch.zeros_like(x))
     output.copy_(x.float().sum(dim=1))
+
+
+def moe_align_block_size(
+    topk_ids: Tensor,
+    num_experts: int,
+    block_size: int,
+    sorted_token_ids: Tensor,
+    experts_ids: Tensor,
+    num_tokens_post_pad: Tensor,
+    expert_map: Tensor | None = None,
+) -> None:
+    """Sorts the places of ``topk_ids`` by expert, each expert's beginning a block of ``block_size``.
+
+    ``sorted_token_ids`` gets the places, and the number of places between them; ``experts_ids`` the expert of each
+    block; ``num_tokens_post_pad`` the number of places with those between. Other ranks' experts are left out.
+    """
+    chosen = topk_ids.flatten().long()
+    known = (chosen >= 0) & (chosen < num_experts)
+    if expert_map is not None:
+        chosen = expert_map.long()[chosen.clamp(0, num_experts - 1)]
+        known &= chosen >= 0
+    chosen = torch.where(known, chosen, num_experts)
+    counts = torch.bincount(chosen, minlength=num_experts + 1)
+    padded = (counts[:num_experts] + block_size - 1) // block_size * block_size
+    ends = padded.cumsum(0)
+    order = chosen.argsort(stable=True)[: int(known.sum())]
+    of = chosen[order]
+    within = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[of]
+    sorted_token_ids.fill_(chosen.numel())
+    sorted_token_ids[(ends - padded)[of] + within] = order.to(sorted_token_ids.dtype)
+    blocks = torch.arange(len(experts_ids), device=order.device) * block_size
+    experts = torch.searchsorted(ends, blocks, right=True)
+    experts_ids.copy_(torch.where(experts < num_experts, experts, 0))
+    num_tokens_post_pad.copy_(ends[-1:])
+
+
+def concat_and_cache_mla(
+    kv_c: Tensor,
+    k_pe: Tensor,
+    kv_cache: Tensor,
+    slot_mapping: Tensor,
+    kv_cache_dtype: str,
+    scale: Tensor,
+) -> None:
+    """Writes kv_c and k_pe of each token beside each other to its slot of kv_cache [blocks, block size, both]."""
+    if kv_cache_dtype != "auto":
+        raise _core.UnsupportedError(
+            f"the reference of concat_and_cache_mla does not know a cache of {kv_cache_dtype}"
+        )
+    used = slot_mapping >= 0
+    slots, size = slot_mapping[used], kv_cache.shape[1]
+    rows = torch.cat((kv_c, k_pe.reshape(k_pe.shape[0], -1)), dim=-1)[: len(used)]
+    kv_cache[slots // size, slots % size] = rows[used].to(kv_cache.dtype)

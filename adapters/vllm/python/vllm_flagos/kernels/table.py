@@ -95,6 +95,18 @@ KERNELS = (
         "moe_sum(Tensor input, Tensor! output, Tensor? topk_ids=None, Tensor? expert_map=None) -> ()",
         by.moe_sum,
     ),
+    Kernel(
+        "_moe_C",
+        "moe_align_block_size(Tensor topk_ids, int num_experts, int block_size, Tensor! sorted_token_ids, "
+        "Tensor! experts_ids, Tensor! num_tokens_post_pad, Tensor? maybe_expert_map) -> ()",
+        by.moe_align_block_size,
+    ),
+    Kernel(
+        "_C_cache_ops",
+        "concat_and_cache_mla(Tensor kv_c, Tensor k_pe, Tensor! kv_cache, Tensor slot_mapping, "
+        "str kv_cache_dtype, Tensor scale) -> ()",
+        by.concat_and_cache_mla,
+    ),
     # Named by vLLM's compiler passes.
     _of_c(
         "rms_norm_static_fp8_quant(Tensor! result, Tensor input, Tensor weight, Tensor scale, float epsilon)"

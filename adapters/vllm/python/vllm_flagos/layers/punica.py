@@ -22,19 +22,16 @@ class FlagosPunica(PunicaWrapperBase):
         super().__init__(max_num_batched_tokens, max_batches, device)
 
     def add_shrink(
-        self, y: Any, x: Tensor, lora_a_stacked: tuple[Tensor, ...], scale: float, **kwargs: Any
+        self, y: Tensor, x: Tensor, lora_a_stacked: tuple[Tensor, ...], scale: float, **kwargs: Any
     ) -> None:
         """y[i] = x · aᵢᵀ · scale."""
         x = x.view(-1, x.shape[-1])
-        for buffer, a in zip(y, lora_a_stacked, strict=True):
-            torch.ops.vllm_flagos.lora_shrink(
-                buffer.view(-1, buffer.shape[-1]), x, a, self.token_lora_indices, scale
-            )
+        _shrink(y, x, lora_a_stacked, self.token_lora_indices, scale)
 
     def add_expand(
         self,
         y: Tensor,
-        x: Any,
+        x: Tensor,
         lora_b_stacked: tuple[Tensor, ...],
         output_slices: tuple[int, ...],
         offset_start: int = 0,
@@ -42,21 +39,13 @@ class FlagosPunica(PunicaWrapperBase):
         **kwargs: Any,
     ) -> None:
         """The columns of y that belong to slice i += x[i] · bᵢᵀ."""
-        y, offset = y.view(-1, y.shape[-1]), offset_start
-        for part, b, width in zip(x, lora_b_stacked, output_slices, strict=True):
-            torch.ops.vllm_flagos.lora_expand(
-                y, part, b, self.token_lora_indices, offset, width, add_inputs
-            )
-            offset += width
+        _expand(y, x, lora_b_stacked, self.token_lora_indices, offset_start, add_inputs)
 
     def add_lora_embedding(
         self, y: Tensor, x: Tensor, lora_b_stacked: Tensor, add_inputs: bool = True, **kwargs: Any
     ) -> None:
         """y += x · bᵀ."""
-        y = y.view(-1, y.shape[-1])
-        torch.ops.vllm_flagos.lora_expand(
-            y, x, lora_b_stacked, self.token_lora_indices, 0, y.shape[1], add_inputs
-        )
+        _expand(y, x[None], (lora_b_stacked,), self.token_lora_indices, 0, add_inputs)
 
     def add_lora_linear(
         self,
@@ -67,17 +56,13 @@ class FlagosPunica(PunicaWrapperBase):
         scale: float,
         output_slices: tuple[int, ...],
         *,
-        buffer: Any = None,
+        buffer: Tensor | None = None,
         **kwargs: Any,
     ) -> None:
         """The columns of y that belong to slice i += x · aᵢᵀ · bᵢᵀ · scale."""
         x = x.view(-1, x.shape[-1])
         if buffer is None:
-            rank = lora_b_stacked[0].size(-1)
-            buffer = tuple(
-                torch.zeros(x.shape[0], rank, dtype=torch.float32, device=x.device)
-                for _ in output_slices
-            )
+            buffer = _buffer(x, lora_b_stacked)
         self.add_shrink(buffer, x, lora_a_stacked, scale)
         self.add_expand(y, buffer, lora_b_stacked, output_slices)
 
@@ -93,11 +78,26 @@ class FlagosPunica(PunicaWrapperBase):
         **kwargs: Any,
     ) -> None:
         """y += x · aᵀ · bᵀ · scale, one row for each sampled token."""
-        y, x = y.view(-1, y.shape[-1]), x.view(-1, x.shape[-1])
-        if buffer is None:
-            rank = lora_b_stacked.size(-1)
-            buffer = torch.zeros(x.shape[0], rank, dtype=torch.float32, device=x.device)
-        torch.ops.vllm_flagos.lora_shrink(buffer, x, lora_a_stacked, self.sampler_indices, scale)
-        torch.ops.vllm_flagos.lora_expand(
-            y, buffer, lora_b_stacked, self.sampler_indices, 0, y.shape[1], True
-        )
+        x = x.view(-1, x.shape[-1])
+        buffer = _buffer(x, (lora_b_stacked,)) if buffer is None else buffer[None]
+        _shrink(buffer, x, (lora_a_stacked,), self.sampler_indices, scale)
+        _expand(y, buffer, (lora_b_stacked,), self.sampler_indices, 0, True)
+
+
+def _buffer(x: Tensor, b: tuple[Tensor, ...]) -> Tensor:
+    """For the products with a: [slices, tokens, rank]."""
+    return torch.zeros(len(b), x.shape[0], b[0].shape[-1], dtype=torch.float32, device=x.device)
+
+
+_UNSORTED = (None,) * 6  # what only kernels over sorted tokens read
+
+
+def _shrink(y: Tensor, x: Tensor, a: tuple[Tensor, ...], adapters: Tensor, scale: float) -> None:
+    torch.ops.vllm_flagos.lora_shrink(x, a, y, adapters, *_UNSORTED, scale)
+
+
+def _expand(
+    y: Tensor, x: Tensor, b: tuple[Tensor, ...], adapters: Tensor, offset: int, add: bool
+) -> None:
+    y = y.view(-1, y.shape[-1])
+    torch.ops.vllm_flagos.lora_expand(x, b, y, adapters, *_UNSORTED, offset, add)

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vllm_flagos.kernels import flaggems
 from vllm_flagos.operators.declaration import declare, decline
 
 
@@ -68,7 +69,7 @@ def _reference(
         rows, places = (chosen == expert).nonzero(as_tuple=True)
         if rows.numel() == 0:
             continue
-        share = weights[rows, places, None]
+        share = weights[rows, places, None].float()
         given = x[rows] * share.to(x.dtype) if weights_on_input else x[rows]
         hidden = F.linear(given, w13[expert], None if bias13 is None else bias13[expert])
         made = F.linear(
@@ -118,3 +119,4 @@ def _triton(
 
 
 fused_experts = declare("fused_experts", reference=_reference, triton=_triton)
+flaggems.offer(fused_experts, "fused_experts")

@@ -1,9 +1,10 @@
 """Low-rank adapters over a batch in which each token has an adapter of its own, or none.
 
-``lora_shrink(y, x, a, adapters, scale)`` writes x · aᵀ · scale to y [tokens, rank], where a is [slots, rank, in] (or
-[slots, 1, rank, in]) and ``adapters`` [tokens] has the slot of each token's adapter. ``lora_expand(y, x, b, adapters,
-offset, width, add)`` adds x · bᵀ to (or, without ``add``, writes it over) the columns of y from ``offset`` on, where b
-is [slots, out, rank].
+The operators have the signatures of vLLM's kernels of these names. ``lora_shrink`` writes x · aᵢᵀ · scale to y[i]
+[slices, tokens, rank] for each slice, where aᵢ is [slots, rank, in] (or [slots, 1, rank, in]) and ``adapters`` [tokens]
+has the slot of each token's adapter. ``lora_expand`` adds x[i] · bᵢᵀ to (or, without ``add_inputs``, writes it over)
+the columns of y that belong to the slice, from ``offset_start`` on, where bᵢ is [slots, out, rank]. vLLM's own kernels
+read the tokens sorted by adapter, which `LoRAKernelMeta` of vLLM describes in six more tensors.
 
 A token without an adapter (a negative number) has 0 for its product. vLLM's own torch version reads the last adapter
 there, so that its mixed batches are wrong.
@@ -11,10 +12,13 @@ there, so that its mixed batches are wrong.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from vllm_flagos.operators.declaration import declare
+from vllm_flagos.operators.declaration import declare, decline, vllm_function
 
 
 def _per_slot(weights: Tensor) -> Tensor:
@@ -31,31 +35,92 @@ def _product(x: Tensor, weights: Tensor, adapters: Tensor, dtype: torch.dtype) -
     return result
 
 
-def _shrink(y: Tensor, x: Tensor, a: Tensor, adapters: Tensor, scale: float) -> None:
-    y.copy_(_product(x, a, adapters, y.dtype) * scale)
+def _nobody_has_one(none: Tensor | None) -> bool:
+    """Whether no token has an adapter. vLLM then leaves ``adapters`` as the step before had it."""
+    return none is not None and bool(none)
+
+
+def _shrink(
+    x: Tensor,
+    a: Sequence[Tensor],
+    y: Tensor,
+    adapters: Tensor,
+    sorted_tokens: Tensor | None,
+    counts: Tensor | None,
+    starts: Tensor | None,
+    slots: Tensor | None,
+    none: Tensor | None,
+    active: Tensor | None,
+    scale: float,
+) -> None:
+    if _nobody_has_one(none):
+        return
+    for into, weights in zip(y, a, strict=True):
+        into.copy_(_product(x, weights, adapters, y.dtype) * scale)
 
 
 def _expand(
-    y: Tensor, x: Tensor, b: Tensor, adapters: Tensor, offset: int, width: int, add: bool
+    x: Tensor,
+    b: Sequence[Tensor],
+    y: Tensor,
+    adapters: Tensor,
+    sorted_tokens: Tensor | None,
+    counts: Tensor | None,
+    starts: Tensor | None,
+    slots: Tensor | None,
+    none: Tensor | None,
+    active: Tensor | None,
+    offset_start: int = 0,
+    add_inputs: bool = False,
 ) -> None:
-    made = _product(x, b, adapters, y.dtype)
-    # A layer and its adapter may be padded differently.
-    width = min(width, made.shape[1], y.shape[1] - offset)
-    part = y[: made.shape[0], offset : offset + width]
-    if add:
-        part.add_(made[:, :width])
-    else:
-        part.copy_(made[:, :width])
+    if _nobody_has_one(none):
+        return
+    offset = offset_start
+    for given, weights in zip(x, b, strict=True):
+        made = _product(given, weights, adapters, y.dtype)
+        # A layer and its adapter may be padded differently.
+        width = min(made.shape[1], y.shape[1] - offset)
+        part = y[: made.shape[0], offset : offset + width]
+        if add_inputs:
+            part.add_(made[:, :width])
+        else:
+            part.copy_(made[:, :width])
+        offset += width
 
 
-lora_shrink = declare("lora_shrink", reference=_shrink)
-lora_expand = declare("lora_expand", reference=_expand)
+def _vllms(module: str, name: str) -> Callable[..., None]:
+    """vLLM's Triton kernel, for the calls that it takes."""
+    kernel = vllm_function(f"lora.ops.triton_ops.{module}", name)
+
+    def serve(x: Tensor, weights: Sequence[Tensor], y: Tensor, *others: Any, **more: Any) -> None:
+        halves = (torch.float16, torch.bfloat16)
+        if any(w.dtype not in halves for w in weights) or (
+            name == "_lora_shrink" and x.dtype not in halves
+        ):
+            raise decline("vLLM's LoRA kernels take weights of float16 and bfloat16 alone")
+        if others[1] is None:
+            raise decline("vLLM's LoRA kernels take tokens sorted by adapter")
+        kernel(x, weights, y, *others, **more)
+
+    return serve
+
+
+lora_shrink = declare(
+    "lora_shrink", reference=_shrink, triton=_vllms("lora_shrink_op", "_lora_shrink")
+)
+lora_expand = declare(
+    "lora_expand", reference=_expand, triton=_vllms("lora_expand_op", "_lora_expand")
+)
 
 # For torch.compile, which cannot look into an operator of the plan.
 _library = torch.library.Library("vllm_flagos", "FRAGMENT")
-_library.define("lora_shrink(Tensor! y, Tensor x, Tensor a, Tensor adapters, float scale) -> ()")
+_SORTED = "Tensor? sorted_tokens, Tensor? counts, Tensor? starts, Tensor? slots, Tensor? none, Tensor? active"
 _library.define(
-    "lora_expand(Tensor! y, Tensor x, Tensor b, Tensor adapters, int offset, int width, bool add) -> ()"
+    f"lora_shrink(Tensor x, Tensor[] a, Tensor! y, Tensor adapters, {_SORTED}, float scale) -> ()"
+)
+_library.define(
+    f"lora_expand(Tensor x, Tensor[] b, Tensor! y, Tensor adapters, {_SORTED}, int offset_start=0, "
+    "bool add_inputs=False) -> ()"
 )
 _library.impl("lora_shrink", lambda *args: lora_shrink(*args), "PrivateUse1")
 _library.impl("lora_expand", lambda *args: lora_expand(*args), "PrivateUse1")
