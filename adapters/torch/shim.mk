@@ -59,7 +59,7 @@ $(SHIM): $(OBJECT_FILES) $(HERE)/shim.mk
 
 $(OBJECTS)/common.h: $(HERE)/shim.mk
 	@mkdir -p $(@D)
-	@printf '#include <%s>\n' ATen/core/Tensor.h ATen/core/dispatch/Dispatcher.h torch/library.h >$@.new
+	@printf '#include <%s>\n' ATen/core/Tensor.h ATen/core/dispatch/Dispatcher.h ATen/Operators.h torch/library.h >$@.new
 	$(CXX) $(FLAGS) -x c++-header $@.new -o $@.gch
 	@mv $@.new $@
 
