@@ -66,19 +66,19 @@ def run(command: list[str | Path]) -> None:
 def install(minor: str, python: str, wheels: Path, folder: Path) -> None:
     """Puts the torch of that minor, and flagos from `wheels`, into `folder`."""
     platforms = [part for platform in PLATFORMS for part in ("--platform", platform)]
-    pip: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder]
-    pip += ["--only-binary=:all:", "--python-version", python, *platforms]
-    # As resolved from the requirements of flagos: they are installed with the versions that this torch was tested with.
-    run(
-        [
-            *pip,
-            "--find-links",
-            wheels,
-            "-c",
-            ROOT / f"constraints/torch-{minor}.txt",
-            "flagos[torch]",
-        ]
-    )
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--only-binary=:all:",
+    ]
+    pip += ["--python-version", python, *platforms, "--target", folder]
+    pip += ["--no-compile"]  # this Python is not that one
+    # The versions of what torch brings are those that it was tested with.
+    pip += ["--constraint", ROOT / f"constraints/torch-{minor}.txt"]
+    run([*pip, "--find-links", wheels, "flagos[torch]"])
 
 
 def main() -> None:
