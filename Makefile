@@ -209,7 +209,8 @@ wheels: $(DIST)/.flagos $(DIST)/.torch-fl $(DIST)/.te-fl $(DIST)/.lightx2v-fl $(
 # Wheels for every machine of a processor with glibc 2.28 or newer, with a shim for each torch. zig links, because it has
 # the stubs of that glibc; the shims for another processor need its g++ (on Debian: apt-get install g++-aarch64-linux-gnu).
 DIST_PROCESSORS ?= x86_64 aarch64
-DIST_TORCHES ?= $(patsubst constraints/torch-%.txt,%,$(sort $(wildcard constraints/torch-*.txt)))
+TORCHES := $(patsubst constraints/torch-%.txt,%,$(sort $(wildcard constraints/torch-*.txt)))
+DIST_TORCHES ?= $(TORCHES)
 PORTABLE := $(DIST)/portable
 DIST_TOOLS := $(abspath target/dist-tools)
 torch_of = target/torches/$(1)/$(2)/torch
@@ -260,6 +261,12 @@ dist: $(DIST_WHEELS) $(DIST)/.te-fl $(DIST)/.lightx2v-fl $(DIST)/.vllm-flagos ##
 	@cp $(DIST)/te_fl-*.whl $(DIST)/lightx2v_fl-*.whl $(DIST)/vllm_flagos-*.whl $(PORTABLE)
 	@ls -l $(PORTABLE)/*.whl
 
+# Another processor is emulated by qemu, as a user's machine; torch's wheel and what it needs are some 4 GB for each torch.
+SMOKE_TORCHES ?= $(DIST_TORCHES)
+.PHONY: dist-smoke
+dist-smoke: | $(STAMPS)/requirements ## dist/portable's wheels on an emulated aarch64, with SMOKE_TORCHES: import, core, training steps
+	"$(PY)" -m tests.emulated $(SMOKE_TORCHES) --wheels $(PORTABLE) $(ARGS)
+
 # ------------------------------------------------------------------------------------------- run
 
 .PHONY: demo
@@ -273,8 +280,8 @@ demo-ddp: setup ## the same training by two processes under torchrun, compared w
 # ------------------------------------------------------------------------------------------ test
 
 # The parts of CI, the fast ones first. Each can be run alone, and `make test PARTS="test-torch test-te"` runs some.
-PARTS ?= setup-dev lint check-torches test-rust test-python test-torch test-te test-lightx2v test-vllm-seam test-distributed \
-  test-torchs-distributed test-flaggems test-ascend-triton test-whole conformance-ci test-example-chip test-ascend \
+PARTS ?= setup-dev lint check-torches test-rust test-python test-torch test-newest-torch test-te test-lightx2v \
+  test-vllm-seam test-distributed test-torchs-distributed test-flaggems test-ascend-triton test-whole conformance-ci test-example-chip test-ascend \
   test-metax
 
 .PHONY: test
@@ -332,13 +339,26 @@ test-torches: ## the adapter's tests, whole models, the collectives and the conf
 	  env -u VENV -u DIST "$(MAKE)" TORCH=$$minor setup-dev test-torch test-models test-distributed conformance-ci; \
 	done
 
-# CI compiles for one torch and runs it. That the files that may not compile for the newest do is known in a minute.
-CHECK_TORCHES ?= $(lastword $(DIST_TORCHES))
+# CI runs the oldest torch whole. With the newest it compiles the shim and runs the tests of what a torch changes most; of
+# those between it takes one, and asks whether the files that may not compile do. The commit's time says which, so that a
+# commit has the same one each time.
+NEWEST_TORCH ?= $(lastword $(TORCHES))
+BETWEEN := $(filter-out $(firstword $(TORCHES)) $(lastword $(TORCHES)),$(TORCHES))
+COMMITTED := $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
+CHECK_TORCHES ?= $(word $(shell echo $$(($(COMMITTED) % $(words $(BETWEEN)) + 1))),$(BETWEEN))
+NEWEST_TESTS ?= $(patsubst %,adapters/torch/tests/test_%.py,autograd autograd_at_exit import layouts memory profiler random \
+  serialization shims stream tensor)
 .PHONY: check-torches
-check-torches: $(foreach minor,$(CHECK_TORCHES),$(call torch_of,$(shell uname -m),$(minor))) ## whether the shim's risky files compile for CHECK_TORCHES, the newest in CI
+check-torches: $(foreach minor,$(CHECK_TORCHES),$(call torch_of,$(shell uname -m),$(minor))) ## whether the shim's risky files compile for CHECK_TORCHES, in CI one between the oldest and the newest
+	@echo "the shim's risky files for torch $(CHECK_TORCHES), of $(BETWEEN); CHECK_TORCHES=... takes others"
 	for minor in $(CHECK_TORCHES); do \
 	  "$(MAKE)" -s -j "$$(nproc)" -f adapters/torch/shim.mk TORCH=target/torches/$$(uname -m)/$$minor/torch OUT=$(NATIVE_SHIMS) check; \
 	done
+
+.PHONY: test-newest-torch
+test-newest-torch: ## the shim for NEWEST_TORCH, in an environment of its own, and the tests of what a torch changes most
+	env -u VENV -u DIST "$(MAKE)" TORCH=$(NEWEST_TORCH) test-torch FOLDER="$(NEWEST_TESTS) $(TWO)"
+
 # Not a part of CI: vLLM and what it needs are a hundred packages.
 .PHONY: test-vllm
 test-vllm: export VLLM_PATH := $(VLLM)

@@ -2,7 +2,8 @@
 #
 #   make -f adapters/torch/shim.mk TORCH=.venv/lib/python3.12/site-packages/torch OUT=target/shims/x86_64
 #
-# writes $(OUT)/torch_2_NN.so, and keeps the objects beside it, so that a change compiles what it meets. Of TORCH only
+# writes $(OUT)/torch_2_NN.so, and keeps the objects beside it, so that a change compiles what it meets: a folder of csrc/
+# is compiled as one file, because most of a file's time are torch's headers. Of TORCH only
 # the folders include and lib are read: one that was unpacked from a wheel for another processor will do.
 #
 # CXX=aarch64-linux-gnu-g++ compiles for that processor. PORTABLE=x86_64 or PORTABLE=aarch64 links for manylinux_2_28:
@@ -28,7 +29,10 @@ endif
 SHIM := $(OUT)$(if $(PORTABLE),/portable)/torch_$(MINOR).so
 OBJECTS := $(OUT)/torch_$(MINOR).$(call number,PATCH)
 SOURCES := $(shell find $(HERE)/csrc -name '*.cc' | sort)
-OBJECT_FILES := $(patsubst $(HERE)/csrc/%.cc,$(OBJECTS)/%.o,$(SOURCES))
+# csrc/aten/typed/*.cc → aten-typed.o
+FOLDERS := $(sort $(patsubst %/,%,$(dir $(SOURCES))))
+unit = $(subst /,-,$(or $(patsubst $(HERE)/csrc/%,%,$(filter-out $(HERE)/csrc,$(1))),csrc))
+OBJECT_FILES := $(foreach folder,$(FOLDERS),$(OBJECTS)/$(call unit,$(folder)).o)
 
 # torch itself is built with NDEBUG: without it torch's headers check every tensor and every device. With headers per
 # operator its headers include the operators that they name and not all. GCC 12 takes the short strings of C++20 for arrays
@@ -59,12 +63,23 @@ $(SHIM): $(OBJECT_FILES) $(HERE)/shim.mk
 
 $(OBJECTS)/common.h: $(HERE)/shim.mk
 	@mkdir -p $(@D)
-	@printf '#include <%s>\n' ATen/core/Tensor.h ATen/core/dispatch/Dispatcher.h torch/library.h >$@.new
+	@printf '#include <%s>\n' ATen/core/Tensor.h ATen/core/dispatch/Dispatcher.h ATen/Operators.h torch/library.h >$@.new
 	$(CXX) $(FLAGS) -x c++-header $@.new -o $@.gch
 	@mv $@.new $@
 
-$(OBJECTS)/%.o: $(HERE)/csrc/%.cc $(HERE)/shim.mk $(COMMON)
-	@mkdir -p $(@D)
+# Names the files of a folder; written when there are others than at the last time.
+define rule_of_unit
+$(OBJECTS)/$(call unit,$(1)).cc: files
+	@mkdir -p $$(@D)
+	@printf '#include "%s"\n' \
+	  $(patsubst $(HERE)/csrc/%,%,$(foreach file,$(SOURCES),$(if $(filter $(1)/,$(dir $(file))),$(file)))) >$$@.new
+	@cmp -s $$@.new $$@ && rm $$@.new || mv $$@.new $$@
+endef
+.PHONY: files
+files:
+$(foreach folder,$(FOLDERS),$(eval $(call rule_of_unit,$(folder))))
+
+$(OBJECTS)/%.o: $(OBJECTS)/%.cc $(HERE)/shim.mk $(COMMON)
 	$(CXX) $(FLAGS) -MMD -MP $(if $(COMMON),-include $(COMMON)) -c $< -o $@
 
 $(OBJECTS)/glibc_2_28.o: $(HERE)/portable/glibc_2_28.cc $(HERE)/shim.mk

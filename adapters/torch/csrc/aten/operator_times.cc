@@ -91,21 +91,21 @@ int64_t now() {
       .count();
 }
 
-struct Call;
-thread_local Call* innermost = nullptr;
+struct TimedCall;
+thread_local TimedCall* innermost = nullptr;
 
-struct Call final : at::ObserverContext {
-  explicit Call(c10::OperatorName called) : name(std::move(called)), around(innermost), began(now()) {
+struct TimedCall final : at::ObserverContext {
+  explicit TimedCall(c10::OperatorName called) : name(std::move(called)), around(innermost), began(now()) {
     innermost = this;
   }
-  ~Call() override {
+  ~TimedCall() override {
     if (innermost == this) {
       innermost = around;
     }
   }
 
   c10::OperatorName name;
-  Call* around;
+  TimedCall* around;
   int64_t within = 0; // of the calls that this one made
   int64_t began;
 };
@@ -133,14 +133,14 @@ std::unique_ptr<at::ObserverContext> begin_call(const at::RecordFunction& functi
     return nullptr;
   }
   std::optional<c10::OperatorName> name = function.operator_name();
-  return name.has_value() ? std::make_unique<Call>(*std::move(name)) : nullptr;
+  return name.has_value() ? std::make_unique<TimedCall>(*std::move(name)) : nullptr;
 }
 
 void end_call(const at::RecordFunction& /*function*/, at::ObserverContext* context) {
   if (context == nullptr || forked.load(std::memory_order_relaxed)) {
     return;
   }
-  auto* call = static_cast<Call*>(context);
+  auto* call = static_cast<TimedCall*>(context);
   const int64_t took = now() - call->began;
   if (call->around != nullptr) {
     call->around->within += took;

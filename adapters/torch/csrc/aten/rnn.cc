@@ -4,7 +4,6 @@
 // elsewhere they call fused cells, which the CPU does not have. The composites here run the CPU's operators in the
 // CPU's order, so results are equal to the last bit. A library's kernels serve these operators; oneDNN is the host's
 // alone.
-#define AT_PER_OPERATOR_HEADERS // the operators of tensors without all of ATen
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>

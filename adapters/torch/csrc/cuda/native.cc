@@ -27,11 +27,9 @@ namespace flagos {
 
 namespace {
 
-constexpr c10::DeviceType kCuda = c10::DeviceType::CUDA;
-
 c10::Device to_cuda(c10::Device device) {
   TORCH_CHECK(device.type() == kFlagos, "flagos: expected a flagos device, got ", device);
-  return c10::Device(kCuda, device.index());
+  return c10::Device(c10::kCUDA, device.index());
 }
 
 c10::Device to_flagos(c10::Device device) {
@@ -39,7 +37,7 @@ c10::Device to_flagos(c10::Device device) {
 }
 
 c10::Stream to_cuda(const c10::Stream& stream) {
-  if (stream.device_type() == kCuda) {
+  if (stream.device_type() == c10::kCUDA) {
     return stream;
   }
   return c10::Stream(c10::Stream::UNSAFE, to_cuda(stream.device()), stream.id());
@@ -102,7 +100,7 @@ class CudaBackedAllocator final : public c10::DeviceAllocator {
 };
 
 at::HostAllocator* cuda_pinned() {
-  return at::getHostAllocator(kCuda);
+  return at::getHostAllocator(c10::kCUDA);
 }
 
 class CudaBackedPinnedAllocator final : public WithHistoryOfAnother {
@@ -154,7 +152,7 @@ class CudaBackedGuard final : public c10::impl::DeviceGuardImplInterface {
     native_guard()->setDevice(to_cuda(device));
   }
   void uncheckedSetDevice(c10::Device device) const noexcept override {
-    native_guard()->uncheckedSetDevice(c10::Device(kCuda, device.index()));
+    native_guard()->uncheckedSetDevice(c10::Device(c10::kCUDA, device.index()));
   }
 
   c10::Stream getStream(c10::Device device) const override {
@@ -221,7 +219,7 @@ class CudaBackedGuard final : public c10::impl::DeviceGuardImplInterface {
 
  private:
   static c10::Device resolve(c10::Device device) {
-    return c10::Device(kCuda, device.has_index() ? device.index() : current_device());
+    return c10::Device(c10::kCUDA, device.has_index() ? device.index() : current_device());
   }
 };
 
@@ -292,7 +290,7 @@ IsCapturing find_is_capturing(const std::string& vendor) {
 class TorchNative final : public Native {
  public:
   explicit TorchNative(std::string vendor) : Native(std::move(vendor)) {
-    type = kCuda;
+    type = c10::kCUDA;
     dense = c10::DispatchKey::CUDA;
     sparse = c10::DispatchKey::SparseCUDA;
     compressed = c10::DispatchKey::SparseCsrCUDA;
@@ -339,7 +337,7 @@ class TorchNative final : public Native {
   }
 
   void open() const override {
-    at::globalContext().lazyInitDevice(kCuda);
+    at::globalContext().lazyInitDevice(c10::kCUDA);
   }
   c10::DeviceIndex device_count() const noexcept override {
     return native_guard()->deviceCount();
@@ -375,7 +373,7 @@ class TorchNative final : public Native {
 
   bool is_capturing(c10::DeviceIndex device) const override {
     static const IsCapturing ask = find_is_capturing(vendor);
-    const c10::Stream stream = native_guard()->getStream(c10::Device(kCuda, device));
+    const c10::Stream stream = native_guard()->getStream(c10::Device(c10::kCUDA, device));
     int status = 0;
     TORCH_CHECK(
         ask(native_guard()->getStreamNativeHandle(stream), &status) == 0,
@@ -411,7 +409,7 @@ std::unique_ptr<Native> torch_native(std::string vendor, const std::string& devi
       device_type,
       ", and torch_fl knows cuda only");
   TORCH_CHECK(
-      c10::impl::hasDeviceGuardImpl(kCuda),
+      c10::impl::hasDeviceGuardImpl(c10::kCUDA),
       "flagos: torch's CUDA serves the vendor ",
       vendor,
       ", but this torch was built without CUDA; install a CUDA build of torch, or set FLAGOS_VENDOR=host");

@@ -14,8 +14,6 @@ namespace flagos {
 
 namespace {
 
-constexpr c10::DeviceType kCuda = c10::DeviceType::CUDA;
-
 // Set while `to(..., copy=True)` runs, which must not share memory.
 thread_local bool copy_wanted = false;
 
@@ -58,7 +56,7 @@ at::Tensor to_copy(
         ? share_with_flagos(self)
         : at::compositeexplicitautograd::_to_copy(self, dtype, layout, device, pin_memory, non_blocking, memory_format);
   }
-  if (only_renames(self, kCuda, dtype, layout, device, pin_memory, memory_format)) {
+  if (only_renames(self, c10::kCUDA, dtype, layout, device, pin_memory, memory_format)) {
     return shared_alias(self);
   }
   if (layout.has_value() && *layout != self.layout()) {
@@ -122,7 +120,7 @@ at::Tensor renamed(const at::Tensor& tensor, c10::Device device) {
 } // namespace
 
 at::Tensor to_cuda_view(const at::Tensor& tensor) {
-  return renamed(tensor, c10::Device(kCuda, tensor.device().index()));
+  return renamed(tensor, c10::Device(c10::kCUDA, tensor.device().index()));
 }
 
 at::Tensor shown_to_cuda(const at::Tensor& tensor) {

@@ -35,7 +35,7 @@ enum Tag : uint64_t {
 };
 
 // Kernels are specialised on whether an address is a multiple of this.
-constexpr uintptr_t kAlignment = 16;
+constexpr uintptr_t kPointerAlignment = 16;
 
 constexpr c10::DispatchKeySet kNotDense(
     {c10::DispatchKey::ZeroTensor, c10::DispatchKey::NestedTensor, c10::DispatchKey::Quantized});
@@ -117,7 +117,7 @@ bool Signature::add(const at::Tensor& tensor) {
   const auto strides = impl->strides();
   words.push_back(
       static_cast<uint64_t>(kTensor) | static_cast<uint64_t>(c10::typeMetaToScalarType(impl->dtype())) << 8 |
-      static_cast<uint64_t>(sizes.size()) << 16 | static_cast<uint64_t>(address % kAlignment == 0) << 24 |
+      static_cast<uint64_t>(sizes.size()) << 16 | static_cast<uint64_t>(address % kPointerAlignment == 0) << 24 |
       static_cast<uint64_t>(impl->numel() == 0) << 25 | shares << 32 | same << 48);
   for (const int64_t size : sizes) {
     words.push_back(static_cast<uint64_t>(size));
