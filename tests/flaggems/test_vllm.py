@@ -19,7 +19,7 @@ if unavailable() is not None:
     pytest.skip(unavailable() or "", allow_module_level=True)
 
 from torch_fl.flaggems import package, tables
-from vllm_flagos import kernels, verdicts
+from vllm_flagos import kernels, verdicts, verify
 from vllm_flagos.kernels import flaggems
 from vllm_flagos.operators import fused_experts
 
@@ -41,10 +41,10 @@ def test_its_verdict_by_the_interpreter(op: str, monkeypatch: pytest.MonkeyPatch
     """The first cases, which are small: the interpreter is slow."""
     first = 4
     if op == "vllm::fused_experts":  # the interpreter multiplies no matrices of bfloat16
-        every, first = verdicts._SAMPLES[op], 3
+        every, first = verify._SAMPLES[op], 3
         halves = (sample for sample in every() if sample[1][0].dtype == torch.float16)
-        monkeypatch.setitem(verdicts._SAMPLES, op, lambda: halves)
-    assert verdicts._verified(first, op, told) == {"verdict": "STRICT", "cases": first}
+        monkeypatch.setitem(verify._SAMPLES, op, lambda: halves)
+    assert verify._verified(first, op, told) == {"verdict": "STRICT", "cases": first}
 
 
 def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     operator = flaggems.offered["_C::rms_norm"]
     monkeypatch.setitem(flaggems.offered, "_C::rms_norm", Wrong())  # type: ignore[arg-type]
-    found = verdicts._verified(4, "_C::rms_norm", told)
+    found = verify._verified(4, "_C::rms_norm", told)
     assert found["verdict"] == "FAILED" and found["cases"] == 1
     assert "bfloat16 [1, 64]" in found["first"]
 
@@ -70,11 +70,11 @@ def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_routed_calls_of_vllm_write_to_their_arguments(op: str) -> None:
     """Through torch's dispatcher, as vLLM calls them, into parts of a larger tensor."""
     flagos.reset_counters()
-    name, args = next(verdicts.samples(op))
-    expected = verdicts._results(op, flaggems.offered[op].implementation(named(op)), args)
+    name, args = next(verify.samples(op))
+    expected = verify._results(op, flaggems.offered[op].implementation(named(op)), args)
     space, plain = op.split("::")
     with flagos.route({op: "flaggems"}), flagos.strict():
-        found = verdicts._results(op, getattr(getattr(torch.ops, space), plain), args)
+        found = verify._results(op, getattr(getattr(torch.ops, space), plain), args)
     assert all(map(torch.equal, found, expected)), name
     assert any(
         not torch.equal(a, b) for a, b in zip(found, filter(torch.is_tensor, args), strict=True)

@@ -107,13 +107,14 @@ def verify(options: argparse.Namespace) -> int:
     """Makes verdicts on FlagGems' kernels."""
     from torch_fl.flaggems import tables
     from vllm_flagos import verdicts
+    from vllm_flagos import verify as making
     from vllm_flagos.kernels.flaggems import SERVES
 
     ops = [op for op in SERVES if fnmatchcase(op, options.ops)]
     if not ops:
         raise CommandError(f"no operator matches {options.ops!r}: {', '.join(SERVES)}", None)
     try:
-        found = verdicts.verify(
+        found = making.verify(
             ops, options.cases, options.jobs, lambda line: print(line, file=sys.stderr)
         )
     except RuntimeError as error:
