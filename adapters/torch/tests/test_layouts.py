@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-
 has_names = pytest.mark.skipif(
     not hasattr(torch.Tensor, "names"), reason="torch has no named tensors since 2.13"
 )
