@@ -161,3 +161,11 @@ def _same_state_after() -> object:
     yield
     assert torch.flagos.current_device() == 0
     assert torch.flagos.current_stream() == torch.flagos.default_stream()
+
+
+@pytest.fixture
+def onednn_as_the_device():
+    """The CPU computes LSTMs by oneDNN where the device does: a chip served by a library computes them of their parts."""
+    vendor = torch.flagos.get_device_properties(0).vendor
+    with torch.backends.mkldnn.flags(enabled=vendor != "example"):
+        yield

@@ -174,6 +174,7 @@ def test_optimizer_state_moves_with_its_parameters():
     assert other.state[module[0].weight]["exp_avg"].device.type == "flagos"
 
 
+@pytest.mark.usefixtures("onednn_as_the_device")
 @pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU, nn.RNN])
 def test_recurrent_networks(cell, native):
     torch.manual_seed(0)

@@ -36,6 +36,7 @@ def assert_same(actual, expected, native):
         torch.testing.assert_close(actual, expected)
 
 
+@pytest.mark.usefixtures("onednn_as_the_device")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("packed", [False, True], ids=["full", "packed"])
 @pytest.mark.parametrize("kind", LAYERS)

@@ -99,6 +99,7 @@ def test_a_layer_trains_on_the_second_device(second: str) -> None:
     assert losses[SECOND] == losses[second]
 
 
+@pytest.mark.usefixtures("onednn_as_the_device")
 def test_a_recurrent_layer_on_the_second_device(second: str) -> None:
     torch.manual_seed(0)
     expected = nn.LSTM(16, 16, batch_first=True).to(second)
