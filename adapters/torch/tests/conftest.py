@@ -165,7 +165,7 @@ def _same_state_after() -> object:
 
 @pytest.fixture
 def onednn_as_the_device():
-    """The CPU computes LSTMs by oneDNN where the device does: a chip served by a library computes them of their parts."""
+    """The CPU computes LSTMs by oneDNN where the device does; a library's chip computes them of their parts."""
     vendor = torch.flagos.get_device_properties(0).vendor
     with torch.backends.mkldnn.flags(enabled=vendor != "example"):
         yield
