@@ -166,6 +166,7 @@ def _same_state_after() -> object:
 @pytest.fixture
 def onednn_as_the_device():
     """The CPU computes LSTMs by oneDNN where the device does; a library's chip computes them of their parts."""
-    vendor = torch.flagos.get_device_properties(0).vendor
-    with torch.backends.mkldnn.flags(enabled=vendor != "example"):
+    from torch_fl.native import native
+
+    with torch.backends.mkldnn.flags(enabled=native().host_computes):
         yield

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flagos import Operator, _core
+from flagos import Operator, UnsupportedError, _core
 from vllm_flagos import verdicts
 
 BACKEND = "flaggems"
@@ -75,26 +75,23 @@ def _function(module: str, name: str) -> Callable[..., Any]:
     try:
         found: Callable[..., Any] = getattr(import_module(f"flag_gems.{module}"), name)
     except (ImportError, AttributeError) as error:
-        raise decline(f"FlagGems {package.version()} has no {module}.{name}") from error
+        raise UnsupportedError(f"FlagGems {package.version()} has no {module}.{name}") from error
     return found
-
-
-def decline(reason: str) -> Exception:
-    """The exception by which an implementation declines a call. Another implementation serves it."""
-    return _core.UnsupportedError(reason)
 
 
 def _rms_norm(result: Tensor, x: Tensor, weight: Tensor | None, epsilon: float) -> None:
     if weight is None:
-        raise decline("FlagGems' rms_norm needs a weight")
+        raise UnsupportedError("FlagGems' rms_norm needs a weight")
     _function("ops.rms_norm", "rms_norm_out")(result, x, (x.shape[-1],), weight, epsilon)
 
 
 def _fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor | None, epsilon: float) -> None:
     if weight is None:
-        raise decline("FlagGems' fused_add_rms_norm needs a weight")
+        raise UnsupportedError("FlagGems' fused_add_rms_norm needs a weight")
     if not (x.is_contiguous() and residual.is_contiguous()):
-        raise decline("FlagGems' fused_add_rms_norm writes to copies of what is not contiguous")
+        raise UnsupportedError(
+            "FlagGems' fused_add_rms_norm writes to copies of what is not contiguous"
+        )
     _function("fused.fused_add_rms_norm", "fused_add_rms_norm")(
         x, residual, (x.shape[-1],), weight, epsilon
     )
@@ -111,7 +108,7 @@ def _rotary_embedding(
     inverse: bool = False,
 ) -> None:
     if key is None or rope_dim_offset or inverse or cos_sin_cache.shape[-1] != head_size:
-        raise decline(
+        raise UnsupportedError(
             "FlagGems' apply_rotary_pos_emb rotates all of the heads of queries and keys, forwards"
         )
     cos, sin = cos_sin_cache.chunk(2, dim=-1)
@@ -142,11 +139,13 @@ def _topk_softmax(
     bias: Tensor | None,
 ) -> None:
     if bias is not None:
-        raise decline("FlagGems' topk_softmax knows no bias")
+        raise UnsupportedError("FlagGems' topk_softmax knows no bias")
     if not all(t.is_contiguous() for t in (weights, experts, rows, gating)):
-        raise decline("FlagGems' topk_softmax takes contiguous tensors")
+        raise UnsupportedError("FlagGems' topk_softmax takes contiguous tensors")
     if gating.shape[1] > 1024 or weights.shape[1] > 32:
-        raise decline("FlagGems' topk_softmax takes up to 1024 experts, and 32 for a token")
+        raise UnsupportedError(
+            "FlagGems' topk_softmax takes up to 1024 experts, and 32 for a token"
+        )
     _function("fused.topk_softmax", "topk_softmax")(weights, experts, rows, gating, renormalize)
 
 
@@ -154,9 +153,9 @@ def _moe_sum(
     x: Tensor, output: Tensor, topk_ids: Tensor | None = None, expert_map: Tensor | None = None
 ) -> None:
     if topk_ids is not None and expert_map is not None:
-        raise decline("FlagGems' moe_sum knows no experts of other ranks")
+        raise UnsupportedError("FlagGems' moe_sum knows no experts of other ranks")
     if x.stride(-1) != 1 or output.stride(-1) != 1:
-        raise decline("FlagGems' moe_sum takes rows without gaps")
+        raise UnsupportedError("FlagGems' moe_sum takes rows without gaps")
     _function("fused.moe_sum", "moe_sum")(x, output)
 
 
@@ -170,9 +169,9 @@ def _moe_align_block_size(
     expert_map: Tensor | None = None,
 ) -> None:
     if expert_map is not None:
-        raise decline("FlagGems' moe_align_block_size knows no experts of other ranks")
+        raise UnsupportedError("FlagGems' moe_align_block_size knows no experts of other ranks")
     if not topk_ids.is_contiguous():
-        raise decline("FlagGems' moe_align_block_size takes contiguous numbers")
+        raise UnsupportedError("FlagGems' moe_align_block_size takes contiguous numbers")
     _function("fused.moe_align_block_size", "moe_align_block_size_triton")(
         topk_ids, num_experts, block_size, sorted_token_ids, experts_ids, num_tokens_post_pad
     )
@@ -187,11 +186,11 @@ def _concat_and_cache_mla(
     scale: Tensor,
 ) -> None:
     if kv_cache_dtype != "auto" or kv_cache.dtype != kv_c.dtype:
-        raise decline(
+        raise UnsupportedError(
             "FlagGems' concat_and_cache_mla is verified for a cache of the keys' type alone"
         )
     if kv_c.stride(-1) != 1 or k_pe.stride(-1) != 1 or kv_cache.stride(-1) != 1:
-        raise decline("FlagGems' concat_and_cache_mla takes rows without gaps")
+        raise UnsupportedError("FlagGems' concat_and_cache_mla takes rows without gaps")
     _function("fused.concat_and_cache_mla", "concat_and_cache_mla")(
         kv_c, k_pe.view(k_pe.shape[0], -1), kv_cache, slot_mapping, kv_cache_dtype, scale
     )
@@ -212,11 +211,11 @@ def _fused_experts(
     bias2: Tensor | None = None,
 ) -> Tensor:
     if activation != "silu" or weights_on_input or bias13 is not None or bias2 is not None:
-        raise decline(
+        raise UnsupportedError(
             "FlagGems' experts are gated by silu, without biases and weights on the input"
         )
     if expert_map is not None:
-        raise decline("FlagGems' fused_experts knows no experts of other ranks")
+        raise UnsupportedError("FlagGems' fused_experts knows no experts of other ranks")
     result: Tensor = _function("fused.fused_moe", "fused_experts_impl")(
         x.contiguous(), w13, w2, weights, experts
     )
