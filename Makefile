@@ -413,17 +413,18 @@ $(EXAMPLE): $(wildcard core/examples/vendor/*) $(wildcard core/include/*.h)
 
 # A process has one vendor, so what is compared runs again. Without kernels every result has the CPU's bits, and with
 # them it comes close; the chip's random numbers are its own, so the CPU draws where it is compared.
+LIBRARY := --expected tests/conformance/expected.library.toml
 ON_CHIP := FLAGOS_VENDOR=example FLAGOS_VENDOR_PATH="$(abspath $(DIST))/vendors"
 .PHONY: test-example-chip
 test-example-chip: export EXAMPLE_CHIP_KERNELS := 0
 test-example-chip: setup-dev example-vendor ## the adapter's tests and a conformance sample on the example chip, by fallback alone
 	$(ON_CHIP) "$(PY)" -m pytest adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED)) --vendor example $(ARGS)
-	$(ON_CHIP) "$(PY)" -m tests.conformance --ci --ci-seed $(CI_SEED)
+	$(ON_CHIP) "$(PY)" -m tests.conformance --ci --ci-seed $(CI_SEED) $(LIBRARY)
 
 .PHONY: conformance-example-chip
 conformance-example-chip: setup-dev example-vendor ## a conformance sample on the example chip with its kernels, within tolerances
 	$(ON_CHIP) FLAGOS_OP_uniform_=cpu FLAGOS_OP_bernoulli___float=cpu "$(PY)" -m tests.conformance --ci \
-	  --ci-seed $(CI_SEED) --close --expected tests/conformance/expected.example.toml $(ARGS)
+	  --ci-seed $(CI_SEED) --close --expected tests/conformance/expected.example.toml $(LIBRARY) $(ARGS)
 
 # CANN's libraries, simulated: a process finds the runtime preloaded where there is no device file.
 ASCEND := $(abspath $(DIST))/simulated_ascend
@@ -434,7 +435,7 @@ simulated-ascend: $(STAMPS)/requirements ## simulated libraries of Ascend, into 
 
 # Random numbers are the chip's own, so the CPU draws where it is compared.
 CONFORMANCE_ON_ASCEND := $(ON_ASCEND) FLAGOS_CONFIG=tests/conformance/ascend.toml "$(PY)" -m tests.conformance --close \
-  --expected tests/conformance/expected.ascend.toml
+  --expected tests/conformance/expected.ascend.toml $(LIBRARY)
 .PHONY: test-ascend
 test-ascend: setup-dev simulated-ascend ## models, operators and failures over the simulated libraries of Ascend
 	$(ON_ASCEND) "$(PY)" -m pytest tests/ascend --vendor ascend $(TWO) $(ARGS)

@@ -49,9 +49,11 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--expected",
-        default="",
+        action="append",
+        default=[],
         metavar="FILE",
-        help="known differences of the device, beside those of every device compared with the reference",
+        help="known differences of the device, beside those of every device compared with the reference; may be "
+        "given several times, and the last file that covers a variant decides",
     )
     parser.add_argument("--ci", action="store_true", help="a sweep of a few minutes")
     parser.add_argument("--ci-seed", type=int, help="which rotating sample --ci takes")
@@ -151,7 +153,7 @@ def _run(options: argparse.Namespace, cases: list[Case]) -> list[dict[str, Any]]
         options.sample_limit,
         tuple(filter(None, options.variants.split(","))),
         options.close,
-        options.expected,
+        tuple(options.expected),
     )
     results: list[dict[str, Any]] = []
     started = time.monotonic()

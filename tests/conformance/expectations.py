@@ -1,6 +1,7 @@
 """Known differences, each with its reason: the contents of ``expected.toml`` (``expected.cuda.toml``...).
 
-The file of a reference holds for every device compared with it; ``--expected`` names one of a device.
+The file of a reference holds for every device compared with it; ``--expected`` names those of a device, the last of
+which decides.
 
 Two kinds of entries. A ``[[tolerance]]`` says how an operator is compared where the reference is no
 standard: results that are not deterministic on the reference itself or undefined by contract, and
@@ -12,6 +13,7 @@ and fails the run, so that the list only ever shrinks. Both need a reason.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -28,9 +30,9 @@ else:
 DEFAULT_PATH = Path(__file__).with_name("expected.toml")
 
 
-def paths_for(device_type: str, more: str = "") -> tuple[Path, ...]:
-    """The file about comparisons with a reference device, and one of the caller's after it."""
-    return (path_for(device_type), *([Path(more)] if more else []))
+def paths_for(device_type: str, more: Sequence[str] = ()) -> tuple[Path, ...]:
+    """The file about comparisons with a reference device, and the caller's after it."""
+    return (path_for(device_type), *map(Path, more))
 
 
 def path_for(device_type: str) -> Path:

@@ -134,7 +134,7 @@ class Checks:
     sample_limit: int = 0
     variants: tuple[str, ...] = ()
     close: bool = False
-    expected: str = ""
+    expected: tuple[str, ...] = ()
 
     def __call__(self, name: str, told: Told) -> dict[str, Any]:
         """The results of one case."""
