@@ -2,7 +2,9 @@
 
 For each torch a folder gets what `pip install 'flagos[torch]'` installs on such a machine: the wheels in dist/portable,
 torch's own for aarch64, and what it needs. `program.py` runs there, and the folder, of some 4 GB, is removed. Python is
-Debian's, of the release that this machine has, in a folder that is kept.
+Debian's, of the release that this machine has, in a folder that is kept. The emulator shows the files of this machine
+where that folder has none, so it gets a /proc/cpuinfo of the emulated processor: torch's library cpuinfo ends in a
+segmentation fault over that of another kind.
 """
 
 from __future__ import annotations
@@ -19,6 +21,19 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "target/emulated"
 PROGRAM = Path(__file__).with_name("program.py")
 EMULATOR, DEBIAN, PROCESSOR = "qemu-aarch64", "arm64", "aarch64"
+# One of the emulator's models, and how Linux tells it (Arm's Neoverse N1 Technical Reference Manual, MIDR_EL1).
+MODEL = "neoverse-n1"
+CPUINFO = """\
+processor\t: {number}
+BogoMIPS\t: 50.00
+Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x3
+CPU part\t: 0xd0c
+CPU revision\t: 1
+
+"""
 NEEDED = {
     EMULATOR: "on Debian: apt-get install qemu-user",
     "apt-get": "Python for aarch64 comes from Debian's packages",
@@ -55,6 +70,9 @@ def system(folder: Path) -> Path:
         for package in sorted(state.glob("archives/*.deb")):
             run(["dpkg-deb", "--extract", package, folder])
         shutil.rmtree(state)
+    described = folder / "proc/cpuinfo"
+    described.parent.mkdir(exist_ok=True)
+    described.write_text("".join(CPUINFO.format(number=n) for n in range(os.cpu_count() or 1)))
     return interpreter.resolve()
 
 
@@ -112,7 +130,7 @@ def passes(minor: str, interpreter: Path, arguments: argparse.Namespace) -> bool
         print(f"-- torch {minor}, Python {python}, {PROCESSOR} emulated", flush=True)
         begun = time.monotonic()
         variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "2"}
-        command = [EMULATOR, "-L", interpreter.parents[2], interpreter, PROGRAM]
+        command = [EMULATOR, "-cpu", MODEL, "-L", interpreter.parents[2], interpreter, PROGRAM]
         ended = subprocess.run(command, env=variables, check=False).returncode
         print(f"-- ended with {ended} after {time.monotonic() - begun:.0f} s", flush=True)
         return ended == 0
