@@ -278,7 +278,10 @@ for backend in ("eager", "aot_eager", "aot_eager_decomp_partition"):
             assert result.stride() == wanted.stride(), backend
 
 torch._dynamo.reset()
-model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 1)).to("flagos")
+class Model(torch.nn.Sequential):
+    def forward(self, x):                      # torch 2.13 compiles no module that is torch's own from end to end
+        return super().forward(x)
+model = Model(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 1)).to("flagos")
 x = torch.randn(3, 4).to("flagos")
 with torch.autocast("flagos", dtype=torch.bfloat16):
     expected = model(x)
