@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import subprocess
 import sys
@@ -77,12 +78,24 @@ def test_a_thread_that_waits_for_work_is_left_alone() -> None:
     assert waited("pt_autograd_7", wait, end) < 1.0
 
 
+def test_threads_that_cannot_be_seen_are_given_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listdir(path: str) -> list[str]:
+        raise OSError(errno.EMFILE, "Too many open files", path)
+
+    monkeypatch.setattr(autograd_at_exit.os, "listdir", listdir)
+    ran = threading.Event()
+    threading.Timer(0.01, ran.set).start()
+    autograd_at_exit.let_rest()
+    assert ran.is_set()
+
+
 def test_a_program_without_free_file_descriptors_ends_in_silence(run_python):
     done = run_python(
         """
-        import resource, torch
+        import resource, time, torch
         x = torch.ones(2, device="flagos", requires_grad=True)
         (x * 2).sum().backward()
+        time.sleep(1)  # a busy machine may need longer than what is waited blindly
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
         """,
         fresh=True,

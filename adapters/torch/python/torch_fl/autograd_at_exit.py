@@ -21,6 +21,8 @@ import torch
 _NAME = b"pt_autograd_"
 # A thread that still computes, for a daemon thread that nobody joined, is not waited for longer.
 _LIMIT_S = 2.0
+# What they need nearly always, where they cannot be seen.
+_UNSEEN_S = 0.2
 
 
 def install() -> None:
@@ -33,8 +35,9 @@ def let_rest() -> None:
     """Give the GIL to autograd's threads until each waits for work, two seconds at most."""
     try:
         threads = [each for each in os.listdir("/proc/self/task") if _name(each).startswith(_NAME)]
-    except OSError:
-        return  # without /proc, or without a free file descriptor, there is no telling what they do
+    except OSError:  # without /proc, or without a free file descriptor, there is no telling what they do
+        time.sleep(_UNSEEN_S)
+        return
     until = time.monotonic() + _LIMIT_S
     while any(_runs(thread) for thread in threads) and time.monotonic() < until:
         time.sleep(0.001)
