@@ -366,8 +366,8 @@ def test_the_distribution_of_what_speculation_gives() -> None:
     recovered = torch.empty_like(drafts)
     modes = {"NO_DRAFT_PROBS": False}
     operators.recover_tokens(
-        (requests, 1), recovered, ends, drafts, q, p, inverse, vocabulary, 8192,
-        USE_FP64_GUMBEL=False, **modes,
+        (requests, 1), recovered, ends, drafts, q, p, inverse, vocabulary,
+        BLOCK_SIZE=8192, USE_FP64_GUMBEL=False, **modes,
     )  # fmt: skip
     operators.reject_randomly(
         (requests,), output, ends, drafts, q, p,

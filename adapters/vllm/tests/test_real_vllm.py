@@ -1,4 +1,4 @@
-"""vLLM 0.26.0 itself on the host vendor, with tiny models of random weights, beside transformers on the CPU."""
+"""vLLM itself on the host vendor, with tiny models of random weights, beside transformers on the CPU."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 
 from adapters.torch.tests.launch import free_port
 from adapters.vllm.tests.conftest import environment
+from vllm_flagos import releases
 
 pytestmark = pytest.mark.vllm
 
@@ -289,8 +290,8 @@ def test_the_check_before_a_model_loads(
     assert bool(found["serves"]) == (status == 0)
 
 
-def test_the_double_of_the_seam_is_true() -> None:
+def test_the_double_of_the_seam_is_true(release: releases.Release) -> None:
     """What `seam/` has of vLLM is there in vLLM, with the same lines where vLLM decides about plugins."""
     from adapters.vllm.tests import seam_facts
 
-    assert seam_facts.differences(Path(os.environ["VLLM_PATH"])) == []
+    assert seam_facts.differences(Path(os.environ["VLLM_PATH"]), release) == []
