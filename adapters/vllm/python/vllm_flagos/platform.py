@@ -59,7 +59,7 @@ class FlagosPlatform(Platform):
         compiled = vllm_config.compilation_config
         if compiled.backend == "inductor" and compiled.mode != CompilationMode.NONE:
             return IrOpPriorityConfig.with_default(["native"])
-        served = dict.fromkeys(norm.OPERATORS, [norm.PROVIDER, "native"])
+        served = {name: [norm.PROVIDER, "native"] for name in norm.OPERATORS}
         return IrOpPriorityConfig.with_default(["native"], **served)
 
     @classmethod
