@@ -19,7 +19,8 @@ def kernel(out_ptr: Any, x_ptr: Any, size: int, BLOCK: int, MODE: bool) -> None:
 
 @pytest.mark.parametrize("by_triton", [False, True])
 def test_every_way_of_launching_is_one_call(by_triton: bool) -> None:
-    operator, calls = Operator("test::launched"), []
+    operator = Operator("test::by_triton" if by_triton else "test::without_triton")
+    calls: list[Any] = []
     operator.offer(
         lambda *args, **settings: calls.append((args, settings)),
         impl_id="reference.launched",
