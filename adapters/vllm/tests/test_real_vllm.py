@@ -290,6 +290,36 @@ def test_the_check_before_a_model_loads(
     assert bool(found["serves"]) == (status == 0)
 
 
+TAKEN = """
+import sys
+from vllm.platforms import current_platform
+from vllm.plugins import load_general_plugins
+load_general_plugins()
+print(type(current_platform).__name__, "vllm_flagos.platform" in sys.modules)
+"""
+CHOICES: dict[str, tuple[dict[str, str], str]] = {
+    "asked for": ({}, "FlagosPlatform True"),
+    "asked for, and without a device": ({"FLAGOS_VENDOR": "nothere"}, "flagos cannot serve vLLM:"),
+    "not asked for": (
+        {"VLLM_PLUGINS": "", "FLAGOS_VENDOR": "nothere"},
+        "UnspecifiedPlatform False",
+    ),
+}
+
+
+@pytest.mark.parametrize(("variables", "words"), CHOICES.values(), ids=CHOICES)
+def test_the_platform_that_vllm_takes(variables: dict[str, str], words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TAKEN],
+        env=environment(os.environ["VLLM_PATH"], **variables),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert words in (done.stderr if done.returncode else done.stdout), done.stderr[-3000:]
+    assert bool(done.returncode) == words.startswith("flagos cannot")
+
+
 def test_the_double_of_the_seam_is_true(release: releases.Release) -> None:
     """What `seam/` has of vLLM is there in vLLM, with the same lines where vLLM decides about plugins."""
     from adapters.vllm.tests import seam_facts
