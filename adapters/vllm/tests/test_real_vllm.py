@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from adapters.torch.tests.launch import free_port
@@ -122,6 +123,14 @@ def test_adapters_alone_and_mixed(
     assert found["alone"] == [expected[name] for name in names]
     assert found["mixed"] == found["alone"]
     assert {"vllm::lora_shrink", "vllm::lora_expand"} <= found["calls"].keys()
+
+
+def test_adapters_with_a_layer_of_their_own(report: Report, release: releases.Release) -> None:
+    if release.minor == "0.26":
+        pytest.skip("vLLM 0.26 has no such adapters")
+    found = report("classifier.py")
+    assert np.allclose(found["found"], found["expected"], atol=1e-5)
+    assert "vllm::lora_shrink" in found["calls"]
 
 
 def test_speculation(report: Report, models: Path, expected: dict[str, Any]) -> None:
