@@ -119,15 +119,24 @@ $(STAMPS)/flaggems: requirements-flaggems.txt $(STAMPS)/requirements
 	@touch "$@"
 
 # Built from its sources without kernels: pip would fetch its wheel for CUDA otherwise. The variable for the version makes
-# it the one that pip asked for; the build's own needs are in a folder beside it.
+# it the one that pip asked for; the build's own needs are in a folder beside it. Each release is for one torch.
+VLLM_OF_TORCH_2.11 := 0.26
+VLLM_OF_TORCH_2.14 := 0.33
+VLLM_RELEASE := $(VLLM_OF_TORCH_$(TORCH_MINOR))
 VLLM := $(abspath $(VENV))/vllm
-$(STAMPS)/vllm: requirements-vllm.txt requirements-vllm-build.txt $(STAMPS)/requirements
+VLLM_REQUIREMENTS := requirements-vllm-$(VLLM_RELEASE).txt
+ifeq ($(VLLM_RELEASE),)
+$(STAMPS)/vllm:
+	@echo "no release of vLLM that flagos serves is for torch $(TORCH_MINOR): TORCH=2.11 and TORCH=2.14 have one" >&2; exit 1
+else
+$(STAMPS)/vllm: $(VLLM_REQUIREMENTS) requirements-vllm.txt requirements-vllm-build.txt $(STAMPS)/requirements
 	@rm -rf "$(VLLM)" "$(VLLM)-build"
 	"$(PY)" -m pip install --quiet --no-deps --target "$(VLLM)-build" -r requirements-vllm-build.txt
-	PYTHONPATH="$(VLLM)-build" VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE="$$(sed -n 's/^vllm==//p' requirements-vllm.txt)" \
-	  "$(PY)" -m pip install --quiet --no-deps --no-build-isolation --no-binary vllm --target "$(VLLM)" -r requirements-vllm.txt
+	PYTHONPATH="$(VLLM)-build" VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE="$$(sed -n 's/^vllm==//p' $(VLLM_REQUIREMENTS))" \
+	  "$(PY)" -m pip install --quiet --no-deps --no-build-isolation --no-binary vllm --target "$(VLLM)" -r $(VLLM_REQUIREMENTS)
 	@rm -rf "$(VLLM)-build"
 	@touch "$@"
+endif
 
 # Never in the environment: it has the same files as `triton`. The tests run it in a Python 3.11, and say if there is none.
 ASCEND_TRITON := $(abspath $(VENV))/ascend-triton

@@ -4,7 +4,7 @@
         [--modes eager,graphs,compiled] [--case MODEL:MODE:SIDE,SIDE] [--ranks N] [--rounds N] [--requests N]
         [--seconds S] [--side-seconds S] [--json FILE] [--logs FOLDER] [--small] [--check]
 
-The folder has vLLM 0.26.0 with what it needs, as `make test-vllm` installs it; for the sides on CUDA also the
+The folder has vLLM with what it needs, as `make test-vllm` installs it; for the sides on CUDA also the
 libraries of vLLM's own wheel, put into its folder vllm/: _C_stable_libtorch.abi3.so,
 _moe_C_stable_libtorch.abi3.so, and vllm_flash_attn/_vllm_fa3_C.abi3.so for FLASH_ATTN. `--check` says what is
 missing. Models have the shapes of their names and dummy weights, so that nothing is loaded. Each side is a process

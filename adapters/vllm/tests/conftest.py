@@ -8,10 +8,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from vllm_flagos import releases
 
 # Two devices, one for each rank of a test in parallel; read when a device is first used.
 os.environ.setdefault("FLAGOS_HOST_DEVICES", "2")
@@ -38,14 +41,30 @@ def environment(*paths: str, **variables: str | None) -> dict[str, str]:
     return {name: value for name, value in given.items() if value is not None}
 
 
+def distribution(folder: Path, name: str, number: str) -> Path:
+    """The folder, in which a distribution is installed by name and version alone."""
+    info = folder / f"{name}-{number}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def release() -> releases.Release:
+    """The release of vLLM for this torch."""
+    found = releases.of_torch(version("torch"))
+    return found or pytest.skip(f"no release of vLLM is for torch {version('torch')}")
+
+
 @pytest.fixture
-def run_python() -> Run:
+def run_python(release: releases.Release, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Runs a script in a fresh interpreter with the double of vLLM's plugin seam."""
+    seam = distribution(tmp_path_factory.mktemp("seam"), "vllm", release.tried)
 
     def run(
         script: str, *, fails: bool = False, path: Path | None = None, **variables: str | None
     ) -> subprocess.CompletedProcess[str]:
-        paths = [*([str(path)] if path else []), str(SEAM)]
+        paths = [*([str(path)] if path else []), str(SEAM), str(seam)]
         done = subprocess.run(
             [sys.executable, "-c", script],
             env=environment(*paths, **variables),

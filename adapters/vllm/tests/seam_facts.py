@@ -1,4 +1,4 @@
-"""Facts about vLLM 0.26 that the adapter relies on, and that `seam/` has too, read from vLLM's sources."""
+"""Facts about vLLM that the adapter relies on, and that `seam/` has too, read from vLLM's sources."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from vllm_flagos import torch_view
+from vllm_flagos import releases, torch_view
 
 # File of vLLM → names that its top level has.
 TOP_LEVEL = {
@@ -23,13 +23,6 @@ TOP_LEVEL = {
         "get_accelerator_view_from_cpu_tensor",
     ),
     "v1/attention/backends/registry.py": ("AttentionBackendEnum", "register_backend"),
-    "v1/worker/block_table.py": ("_compute_slot_mapping_kernel",),
-    "v1/sample/rejection_sampler.py": (
-        "rejection_greedy_sample_kernel",
-        "rejection_random_sample_kernel",
-        "expand_kernel",
-        "sample_recovered_tokens_kernel",
-    ),
     "v1/attention/backends/triton_attn.py": (
         "unified_attention",
         "triton_reshape_and_cache_flash",
@@ -44,10 +37,14 @@ GROUPS = {
 }
 
 
-def differences(folder: Path) -> list[str]:
+def differences(folder: Path, release: releases.Release) -> list[str]:
     """What does not hold in the vLLM of this folder."""
     root, found = folder / "vllm", []
-    for file, names in TOP_LEVEL.items():
+    kernels = {
+        f"{module.replace('.', '/')}.py": tuple(path.partition(".")[0] for path in paths)
+        for module, paths in release.kernels.items()
+    }
+    for file, names in (TOP_LEVEL | kernels).items():
         missing = set(names) - _top_level(root / file).keys()
         found += [f"{file} has no {name}" for name in sorted(missing)]
     constants = _top_level(root / "plugins" / "__init__.py")
@@ -97,7 +94,7 @@ def _swallows(node: ast.AST) -> bool:
         isinstance(node, ast.ExceptHandler)
         and isinstance(node.type, ast.Name)
         and node.type.id == "Exception"
-        and all(isinstance(below, ast.Pass) for below in node.body)
+        and not any(isinstance(below, ast.Raise) for below in ast.walk(node))
     )
 
 

@@ -157,6 +157,14 @@ def test_routers(renormalize: bool, biased: bool) -> None:
         torch.testing.assert_close(weights.cpu().double(), expected * factor, atol=1e-6, rtol=1e-5)
         assert rows[1].tolist() == [1, 6, 11]
 
+        padding = torch.tensor([False, False, True, False, True], device="flagos")
+        getattr(torch.ops._moe_C, name)(
+            weights, chosen, rows, gating.to("flagos"), renormalize,
+            None if bias is None else bias.to("flagos"), *more, padding,
+        )  # fmt: skip
+        assert chosen[padding].tolist() == [[-1] * 3] * 2 and not weights[padding].any()
+        assert chosen[~padding].tolist() == numbers[~padding.cpu()].tolist()
+
 
 def test_the_sum_over_experts() -> None:
     x, out = torch.randn(3, 2, 4), torch.empty(3, 4, device="flagos")
@@ -176,6 +184,7 @@ def test_places_by_expert(elsewhere: bool) -> None:
     places, experts, total = (
         torch.full((n,), -7, dtype=torch.int32, device="flagos") for n in (12, 6, 1)
     )
+    scattered = torch.full((6, 1), -7, dtype=torch.int32, device="flagos")
     torch.ops._moe_C.moe_align_block_size(
         chosen.to("flagos"),
         3,
@@ -184,7 +193,10 @@ def test_places_by_expert(elsewhere: bool) -> None:
         experts,
         total,
         None if here is None else here.to("flagos"),
+        scattered,
     )
+    expected = [0, 1, 2, -1 if elsewhere else 3, 4, 5]
+    assert scattered.flatten().tolist() == expected
     between = 6  # the number of places
     if elsewhere:  # expert 2 is the first here, expert 0 the second
         assert total.item() == 6 and experts.tolist()[:3] == [0, 0, 1]

@@ -216,6 +216,17 @@ def test_a_slot_mapping_of_divided_blocks() -> None:
     assert slots.tolist() == [2 * 16, 3 * 16 + 1, 3 * 16 + 15, 8 * 16 + 1]
 
 
+def test_a_slot_mapping_without_a_size_of_attentions_blocks() -> None:
+    """As vLLM 0.33 launches it."""
+    positions = torch.tensor([30, 32], device="flagos")
+    table = torch.tensor([[3, 1, 4]], dtype=torch.int32, device="flagos")
+    starts = torch.tensor([0, 2], dtype=torch.int32, device="flagos")
+    slots = torch.zeros(3, dtype=torch.int64, device="flagos")
+    settings = {"KV_CACHE_BLOCK_SIZE": 16, "TOTAL_CP_WORLD_SIZE": 1, "PAD_ID": -1}
+    operators.slot_mapping((2,), 2, 3, starts, positions, table, 3, slots, **settings)
+    assert slots.tolist() == [1 * 16 + 14, 4 * 16, -1]
+
+
 @pytest.mark.parametrize("activation", ["silu", "gelu", "swigluoai", "relu2_no_mul"])
 @pytest.mark.parametrize("mapped", [False, True])
 def test_fused_experts(activation: str, mapped: bool) -> None:
@@ -229,6 +240,7 @@ def test_fused_experts(activation: str, mapped: bool) -> None:
     weights = torch.rand(tokens, k, device="flagos")
     everyone = 5 if mapped else experts
     chosen = torch.stack([torch.randperm(everyone)[:k] for _ in range(tokens)]).int().to("flagos")
+    chosen[0, 0] = -1  # none, as the places of a graph have that no token fills
     places = [2, -1, 0, -1, 1] if mapped else list(range(experts))
     expert_map = torch.tensor(places, dtype=torch.int32, device="flagos") if mapped else None
     found = operators.fused_experts(
@@ -237,7 +249,7 @@ def test_fused_experts(activation: str, mapped: bool) -> None:
     expected = torch.zeros(tokens, hidden, dtype=torch.float64)
     for token in range(tokens):
         for share, number in zip(weights[token].tolist(), chosen[token].tolist(), strict=True):
-            if places[number] < 0:
+            if number < 0 or places[number] < 0:
                 continue
             inner = w13[places[number]].cpu().double() @ x[token].cpu().double()
             expected[token] += share * (
@@ -366,8 +378,8 @@ def test_the_distribution_of_what_speculation_gives() -> None:
     recovered = torch.empty_like(drafts)
     modes = {"NO_DRAFT_PROBS": False}
     operators.recover_tokens(
-        (requests, 1), recovered, ends, drafts, q, p, inverse, vocabulary, 8192,
-        USE_FP64_GUMBEL=False, **modes,
+        (requests, 1), recovered, ends, drafts, q, p, inverse, vocabulary,
+        BLOCK_SIZE=8192, USE_FP64_GUMBEL=False, **modes,
     )  # fmt: skip
     operators.reject_randomly(
         (requests,), output, ends, drafts, q, p,

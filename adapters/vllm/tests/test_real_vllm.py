@@ -1,4 +1,4 @@
-"""vLLM 0.26.0 itself on the host vendor, with tiny models of random weights, beside transformers on the CPU."""
+"""vLLM itself on the host vendor, with tiny models of random weights, beside transformers on the CPU."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from adapters.torch.tests.launch import free_port
 from adapters.vllm.tests.conftest import environment
+from vllm_flagos import releases
 
 pytestmark = pytest.mark.vllm
 
@@ -121,6 +123,14 @@ def test_adapters_alone_and_mixed(
     assert found["alone"] == [expected[name] for name in names]
     assert found["mixed"] == found["alone"]
     assert {"vllm::lora_shrink", "vllm::lora_expand"} <= found["calls"].keys()
+
+
+def test_adapters_with_a_layer_of_their_own(report: Report, release: releases.Release) -> None:
+    if release.minor == "0.26":
+        pytest.skip("vLLM 0.26 has no such adapters")
+    found = report("classifier.py")
+    assert np.allclose(found["found"], found["expected"], atol=1e-5)
+    assert "vllm::lora_shrink" in found["calls"]
 
 
 def test_speculation(report: Report, models: Path, expected: dict[str, Any]) -> None:
@@ -289,8 +299,38 @@ def test_the_check_before_a_model_loads(
     assert bool(found["serves"]) == (status == 0)
 
 
-def test_the_double_of_the_seam_is_true() -> None:
+TAKEN = """
+import sys
+from vllm.platforms import current_platform
+from vllm.plugins import load_general_plugins
+load_general_plugins()
+print(type(current_platform).__name__, "vllm_flagos.platform" in sys.modules)
+"""
+CHOICES: dict[str, tuple[dict[str, str], str]] = {
+    "asked for": ({}, "FlagosPlatform True"),
+    "asked for, and without a device": ({"FLAGOS_VENDOR": "nothere"}, "flagos cannot serve vLLM:"),
+    "not asked for": (
+        {"VLLM_PLUGINS": "", "FLAGOS_VENDOR": "nothere"},
+        "UnspecifiedPlatform False",
+    ),
+}
+
+
+@pytest.mark.parametrize(("variables", "words"), CHOICES.values(), ids=CHOICES)
+def test_the_platform_that_vllm_takes(variables: dict[str, str], words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TAKEN],
+        env=environment(os.environ["VLLM_PATH"], **variables),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert words in (done.stderr if done.returncode else done.stdout), done.stderr[-3000:]
+    assert bool(done.returncode) == words.startswith("flagos cannot")
+
+
+def test_the_double_of_the_seam_is_true(release: releases.Release) -> None:
     """What `seam/` has of vLLM is there in vLLM, with the same lines where vLLM decides about plugins."""
     from adapters.vllm.tests import seam_facts
 
-    assert seam_facts.differences(Path(os.environ["VLLM_PATH"])) == []
+    assert seam_facts.differences(Path(os.environ["VLLM_PATH"]), release) == []

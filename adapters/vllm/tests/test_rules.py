@@ -76,6 +76,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"speculative_config": SimpleNamespace(method="eagle")},
         "method=eagle: its kernels are Triton's:",
     ),
+    "rejection": (
+        {"speculative_config": SimpleNamespace(method="ngram", rejection_sample_method="fly")},
+        "rejection_sample_method=fly: its kernels are Triton's:",
+    ),
     "hybrid": ({"model_config__is_hybrid": True}, "Some has layers with kernels of Triton"),
     "latent": ({"model_config__use_mla": True}, "Some has multi-head latent attention"),
     "sleep": (

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from adapters.vllm.tests.conftest import distribution
+from vllm_flagos import activation
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 WHICH = """
@@ -64,7 +67,7 @@ assert torch.cuda.set_stream is torch_utils._patched_set_stream  # as vLLM wants
 assert type(current_platform).__name__ == "Cuda"
 assert not hasattr(torch.ops._C, "rms_norm") and not hasattr(torch.ops._moe_C, "topk_softmax")
 ours = {n for n in sys.modules if n.startswith("vllm_flagos")}
-assert ours <= {"vllm_flagos", "vllm_flagos._version", "vllm_flagos.activation"}, ours
+assert ours == {"vllm_flagos", *(f"vllm_flagos.{n}" for n in ("_version", "activation", "releases"))}, ours
 """
     run_python(script, VLLM_PLUGINS=None, SEAM_CUDA="1")
 
@@ -131,22 +134,18 @@ def test_a_broken_plugin_beside_ours(run_python: Run, tmp_path: Path) -> None:
     assert which(run_python(WHICH, path=path, VLLM_PLUGINS=None)) == "FlagosPlatform"
 
 
-def version(folder: Path, name: str, number: str) -> Path:
-    """A distribution of another version in front of the installed one."""
-    info = folder / f"{name}-{number}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
-    return folder
-
-
 REFUSALS = {
     "vLLM too new": (
-        ("vllm", "0.33.0"),
+        ("vllm", "0.34.0"),
         {},
-        "vLLM 0.33.0 is installed, and this vllm-flagos knows",
+        "vLLM 0.34.0 is installed, and this vllm-flagos knows",
     ),
-    "vLLM too old": (("vllm", "0.25.1"), {}, "knows vLLM 0.26.* on torch 2.11.*: pip install"),
-    "another torch": (("torch", "2.13.0"), {}, "vLLM 0.26.0 needs torch 2.11, and torch 2.13.0"),
+    "vLLM too old": (
+        ("vllm", "0.25.1"),
+        {},
+        "knows vLLM 0.26.* on torch 2.11.*, 0.33.* on torch 2.14.*: pip install",
+    ),
+    "another torch": (("torch", "2.13.0"), {}, ", and torch 2.13.0 is installed: pip install"),
     "no device": (None, {"FLAGOS_VENDOR": "nothere"}, "flagos cannot serve vLLM:"),
 }
 
@@ -162,15 +161,48 @@ def test_a_failure_is_loud(
     cuda: str | None,
 ) -> None:
     """vLLM swallows what a plugin raises, so the class that it is given raises."""
-    path = version(tmp_path, *installed) if installed else None
+    path = distribution(tmp_path, *installed) if installed else None
     run = run_python(WHICH, path=path, fails=True, SEAM_CUDA=cuda, **variables)
     assert words in run.stderr and "RuntimeError" in run.stderr
     assert "Cuda" not in run.stdout
 
 
 def test_a_failure_is_no_concern_of_another_platform(run_python: Run, tmp_path: Path) -> None:
-    path = version(tmp_path, "vllm", "0.33.0")
+    path = distribution(tmp_path, "vllm", "0.34.0")
     assert which(run_python(WHICH, path=path, VLLM_PLUGINS=None, SEAM_CUDA="1")) == "Cuda"
+
+
+PAIRS = {
+    ("0.26.1", "2.11.0"): None,
+    ("0.33.0", "2.14.1"): None,
+    (
+        "0.33.0",
+        "2.11.0",
+    ): "vLLM 0.33.0 needs torch 2.14, and torch 2.11.0 is installed: pip install torch==2.14.0",
+    (
+        "0.26.0",
+        "2.14.1",
+    ): "vLLM 0.26.0 needs torch 2.11, and torch 2.14.1 is installed: pip install torch==2.11.0",
+    ("0.30.0", "2.14.1"): "pip install vllm==0.33.0",
+    ("0.30.0", "2.13.0"): "pip install vllm==0.26.0",
+}
+
+
+@pytest.mark.parametrize(("pair", "words"), PAIRS.items(), ids=map("-".join, PAIRS))
+def test_the_releases_that_go_together(pair: tuple[str, str], words: str | None) -> None:
+    found = activation.wrong_versions(*pair)
+    assert found is words or (words and found and words in found)
+
+
+def test_another_platform_that_asks_no_plugin_is_no_silence(run_python: Run) -> None:
+    script = """
+from vllm.platforms import current_platform, load_general_plugins
+assert type(current_platform).__name__ == "Cpu"
+load_general_plugins()
+"""
+    run = run_python(script, fails=True, VLLM_TARGET_DEVICE="cpu")
+    assert "flagos is asked for, and vLLM took Cpu without asking its plugins" in run.stderr
+    run_python(script, VLLM_TARGET_DEVICE="cpu", VLLM_PLUGINS="")
 
 
 def test_the_platform_is_asked_in_every_process_and_twice(run_python: Run) -> None:

@@ -28,6 +28,7 @@ def general() -> None:
     if activation.platform_class() == activation.PLATFORM:
         from vllm_flagos import kernels, torch_view
 
+        activation.require()
         kernels.declare()
         torch_view.restore()
 

@@ -10,11 +10,11 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, entry_points, version
 
+from vllm_flagos import releases
+
 NAME = "flagos"
 PLATFORM = "vllm_flagos.platform.FlagosPlatform"
 REFUSAL = "vllm_flagos.refusal.Refusal"
-# Releases of vLLM that this package knows → the torch each was built for.
-VERSIONS = {"0.26": "2.11"}
 
 
 def platform_class() -> str | None:
@@ -22,6 +22,16 @@ def platform_class() -> str | None:
     if not _asked() and _another() is not None:
         return None
     return PLATFORM if problem() is None else REFUSAL
+
+
+def require() -> None:
+    """Raises RuntimeError if vLLM has taken another platform than flagos, without asking its plugins."""
+    taken = import_module("vllm.platforms").current_platform
+    if f"{type(taken).__module__}.{type(taken).__qualname__}" != PLATFORM:
+        raise RuntimeError(
+            f"flagos is asked for, and vLLM took {type(taken).__name__} without asking its plugins: unset "
+            "VLLM_TARGET_DEVICE, or take flagos out of VLLM_PLUGINS"
+        )
 
 
 def _asked() -> bool:
@@ -53,7 +63,8 @@ def problem() -> str | None:
     try:
         installed = version("vllm")
     except PackageNotFoundError:
-        return "vLLM is not installed in this interpreter: pip install vllm==0.26.0"
+        fitting = _fitting(version("torch"))
+        return f"vLLM is not installed in this interpreter: pip install vllm=={fitting.tried}"
     wrong = wrong_versions(installed, version("torch"))
     if wrong is not None:
         return wrong
@@ -79,10 +90,21 @@ def problem() -> str | None:
 
 def wrong_versions(vllm: str, torch: str) -> str | None:
     """Why these releases do not go together here; None if they do."""
-    known = ", ".join(f"{ours}.* on torch {theirs}.*" for ours, theirs in VERSIONS.items())
-    wanted = VERSIONS.get(".".join(vllm.split(".")[:2]))
-    if wanted is None:
-        return f"vLLM {vllm} is installed, and this vllm-flagos knows vLLM {known}: pip install vllm==0.26.0"
-    if ".".join(torch.split(".")[:2]) != wanted:
-        return f"vLLM {vllm} needs torch {wanted}, and torch {torch} is installed: pip install torch=={wanted}.0"
+    release = releases.of_vllm(vllm)
+    if release is None:
+        known = ", ".join(f"{one.minor}.* on torch {one.torch}.*" for one in releases.RELEASES)
+        return (
+            f"vLLM {vllm} is installed, and this vllm-flagos knows vLLM {known}: "
+            f"pip install vllm=={_fitting(torch).tried}"
+        )
+    if releases.minor(torch) != release.torch:
+        return (
+            f"vLLM {vllm} needs torch {release.torch}, and torch {torch} is installed: "
+            f"pip install torch=={release.torch}.0"
+        )
     return None
+
+
+def _fitting(torch: str) -> releases.Release:
+    """The release for this torch, or else the first."""
+    return releases.of_torch(torch) or releases.RELEASES[0]

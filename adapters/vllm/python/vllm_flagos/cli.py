@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from contextlib import redirect_stdout
 from fnmatch import fnmatchcase
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -136,12 +137,14 @@ def verify(options: argparse.Namespace) -> int:
 def _judge(arguments: list[str]) -> tuple[list[dict[str, str]], Any]:
     """Everything that is wrong, and the configuration if vLLM makes one of the arguments."""
     from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.entrypoints.openai.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    from vllm_flagos import rules
+    from vllm_flagos import releases, rules
 
-    given = make_arg_parser(FlexibleArgumentParser(prog="flagos vllm check")).parse_args(arguments)
+    theirs_of_serve = import_module(f"vllm.{releases.installed().parser}")
+    given = theirs_of_serve.make_arg_parser(
+        FlexibleArgumentParser(prog="flagos vllm check")
+    ).parse_args(arguments)
     given.model = given.model_tag
     config, theirs = None, ""
     with rules.collected() as ours:

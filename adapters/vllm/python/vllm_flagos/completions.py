@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from vllm_flagos import launches, operators, torch_view
+from vllm_flagos import launches, operators, releases, torch_view
 from vllm_flagos.operators.declaration import triton_missing
 
-# Module → function or kernel of vLLM → the operator in its place.
+# Module → function of vLLM → the operator in its place. Of kernels, `vllm_flagos.releases` has the table.
 _FUNCTIONS: dict[str, dict[str, Any]] = {
     "v1.attention.backends.triton_attn": {
         "unified_attention": operators.paged_attention,
         "triton_reshape_and_cache_flash": operators.reshape_and_cache,
         "context_attention_fwd": operators.prefill_attention,
-    },
-}
-_KERNELS = {
-    "v1.worker.block_table": {"_compute_slot_mapping_kernel": operators.slot_mapping},
-    "v1.sample.rejection_sampler": {
-        "rejection_greedy_sample_kernel": operators.reject_greedily,
-        "rejection_random_sample_kernel": operators.reject_randomly,
-        "expand_kernel": operators.expand_to_tokens,
-        "sample_recovered_tokens_kernel": operators.recover_tokens,
     },
 }
 # Where Triton reaches the device: vLLM's wrapper of LoRA imports its kernels nowhere else.
@@ -56,10 +48,12 @@ def install() -> None:
         for name, operator in functions.items():
             _known(_module(module), name)
             setattr(_module(module), name, operator)
-    for module, kernels in _KERNELS.items():
-        for name, operator in kernels.items():
-            _known(_module(module), name)
-            launches.replace(_module(module), name, operator)
+    for module, kernels in releases.installed().kernels.items():
+        for path, operator in kernels.items():
+            *holders, name = path.split(".")
+            holder = reduce(_known, holders, _module(module))
+            _known(holder, name)
+            launches.replace(holder, name, getattr(operators, operator))
     for module in _VIEWS_OF_HOST_MEMORY:
         name = "get_accelerator_view_from_cpu_tensor"
         _known(_module(module), name)
@@ -77,10 +71,11 @@ def warm_up(worker: Any) -> None:
     """
     if triton_missing() is not None:
         return
-    if not worker.use_v2_model_runner and not worker.model_runner.is_pooling_model:
-        _module("model_executor.warmup.v1_block_table_warmup").warm_v1_block_table_kernels(
-            worker.device, worker.scheduler_config.max_num_batched_tokens
-        )
+    first = releases.installed().first_runners_warm_up
+    if first and not worker.use_v2_model_runner and not worker.model_runner.is_pooling_model:
+        module, name = first
+        tokens = worker.scheduler_config.max_num_batched_tokens
+        _known(_module(module), name)(worker.device, tokens)
     _module("model_executor.warmup.qwen_triton_warmup").qwen_triton_warmup(
         worker.model_runner, worker.vllm_config.model_config
     )
@@ -90,9 +85,9 @@ def _module(name: str) -> ModuleType:
     return import_module(f"vllm.{name}")
 
 
-def _known(module: ModuleType, name: str) -> Any:
-    if not hasattr(module, name):
+def _known(holder: Any, name: str) -> Any:
+    if not hasattr(holder, name):
         raise RuntimeError(
-            f"{module.__name__} has no {name}: this release of vLLM is not the one that vllm-flagos knows"
+            f"{holder.__name__} has no {name}: this release of vLLM is not the one that vllm-flagos knows"
         )
-    return getattr(module, name)
+    return getattr(holder, name)

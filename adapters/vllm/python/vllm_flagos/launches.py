@@ -1,46 +1,50 @@
 """Launches of vLLM's Triton kernels as calls of operators of the plan.
 
-vLLM launches a kernel by ``kernel[grid](*args, **settings)``. In the place of the kernel stands a `Launches`, whose
-operator gets the grid and the arguments; the implementation ``triton`` launches the kernel itself.
+vLLM launches a kernel by ``kernel[grid](...)``. In the place of the kernel stands a `Launches`, whose operator gets the
+grid, the arguments in the kernel's order and its settings (the names in capitals) by name. The implementation
+``triton`` launches the kernel itself.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from functools import partial
-from types import ModuleType
 from typing import Any
 
-_originals: dict[tuple[str, str], Any] = {}
+from flagos import Operator
+
+_originals: dict[str, Any] = {}  # by the name of the operator in its place
 
 
 class Launches:
     """Stands in the place of a Triton kernel."""
 
-    def __init__(self, operator: Callable[..., Any]) -> None:
+    def __init__(self, kernel: Any, operator: Callable[..., Any]) -> None:
         self.operator = operator
+        names = getattr(kernel, "arg_names", None)  # without Triton a kernel is a plain function
+        self.arg_names = tuple(inspect.signature(kernel).parameters if names is None else names)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        return partial(self.operator, grid)
+        def launch(*args: Any, **given: Any) -> Any:
+            given |= zip(self.arg_names, args, strict=False)
+            names = [name for name in self.arg_names if name in given and not name.isupper()]
+            return self.operator(grid, *(given.pop(name) for name in names), **given)
+
+        return launch
 
 
-def replace(module: ModuleType, name: str, operator: Callable[..., Any]) -> None:
-    """Puts ``operator`` in the place of the kernel ``name`` of a module of vLLM. Idempotent."""
-    kernel = getattr(module, name)
+def replace(holder: Any, name: str, operator: Operator) -> None:
+    """Puts ``operator`` in the place of the kernel ``name`` of a module or an object of vLLM. Idempotent."""
+    kernel = getattr(holder, name)
     if not isinstance(kernel, Launches):
-        _originals[module.__name__, name] = kernel
-        setattr(module, name, Launches(operator))
+        _originals[operator.name] = kernel
+        setattr(holder, name, Launches(kernel, operator))
 
 
-def original(module: str, name: str) -> Any:
-    """The kernel that `replace` took out of ``vllm.<module>``."""
-    return _originals[f"vllm.{module}", name]
-
-
-def launch(module: str, name: str) -> Callable[..., Any]:
-    """The implementation ``triton`` of such an operator."""
+def launch(name: str) -> Callable[..., Any]:
+    """The implementation ``triton`` of the operator ``vllm::<name>``: launches the kernel that `replace` took out."""
 
     def launched(grid: Any, *args: Any, **settings: Any) -> Any:
-        return original(module, name)[grid](*args, **settings)
+        return _originals[f"vllm::{name}"][grid](*args, **settings)
 
     return launched

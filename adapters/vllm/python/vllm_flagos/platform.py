@@ -54,10 +54,13 @@ class FlagosPlatform(Platform):
         from vllm.config.compilation import CompilationMode
         from vllm.config.kernel import IrOpPriorityConfig
 
+        from vllm_flagos.layers import norm
+
         compiled = vllm_config.compilation_config
         if compiled.backend == "inductor" and compiled.mode != CompilationMode.NONE:
             return IrOpPriorityConfig.with_default(["native"])
-        return IrOpPriorityConfig.with_default(["flagos", "native"])
+        served = {name: [norm.PROVIDER, "native"] for name in norm.OPERATORS}
+        return IrOpPriorityConfig.with_default(["native"], **served)
 
     @classmethod
     def get_device_name(cls, device_id: int = 0) -> str:

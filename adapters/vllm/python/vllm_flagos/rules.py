@@ -154,6 +154,17 @@ def _speculation(config: Any) -> Problem | None:
     )
 
 
+def _rejection(config: Any) -> Problem | None:
+    method = getattr(config.speculative_config, "rejection_sample_method", None)
+    if method != "fly" or triton_missing() is None:
+        return None
+    return Problem(
+        "--speculative-config rejection_sample_method=fly",
+        f"its kernels are Triton's: {triton_missing()}",
+        "leave it out",
+    )
+
+
 def _hybrid(config: Any) -> Problem | None:
     model = config.model_config
     if model is None or triton_missing() is None:
@@ -264,6 +275,7 @@ RULES: tuple[Callable[[Any], Problem | None], ...] = (
     _quantization,
     _cache_dtype,
     _speculation,
+    _rejection,
     _hybrid,
     _latent,
     _sleep,

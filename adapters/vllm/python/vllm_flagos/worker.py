@@ -54,10 +54,15 @@ class FlagosWorker(Worker):
         torch.accelerator.empty_cache()
         self.init_snapshot = MemorySnapshot(device=self.device)
         self.requested_memory = request_memory(self.init_snapshot, self.cache_config)
-        init_workspace_manager(self.device, 1)
-        self.model_runner = self._runner()(self.vllm_config, self.device)
-        if self.rank == 0:
-            report_usage_stats(self.vllm_config)
+        self._init_workspace_and_model_runner()
+
+    if not hasattr(Worker, "_init_workspace_and_model_runner"):  # vLLM 0.26
+
+        def _init_workspace_and_model_runner(self) -> None:
+            init_workspace_manager(self.device, 1)
+            self.model_runner = self._runner()(self.vllm_config, self.device)
+            if self.rank == 0:
+                report_usage_stats(self.vllm_config)
 
     def _first_rank_of_this_replica(self) -> int:
         """The first rank on this machine of this worker's data-parallel replica."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from flagos import Operator, UnsupportedError, _core
 from vllm_flagos import verdicts
+from vllm_flagos.kernels.references import leave_out
 
 BACKEND = "flaggems"
 offered: dict[str, Operator] = {}  # the operators that FlagGems has a kernel for, by name
@@ -137,6 +138,7 @@ def _topk_softmax(
     gating: Tensor,
     renormalize: bool,
     bias: Tensor | None,
+    is_padding: Tensor | None = None,
 ) -> None:
     if bias is not None:
         raise UnsupportedError("FlagGems' topk_softmax knows no bias")
@@ -147,6 +149,7 @@ def _topk_softmax(
             "FlagGems' topk_softmax takes up to 1024 experts, and 32 for a token"
         )
     _function("fused.topk_softmax", "topk_softmax")(weights, experts, rows, gating, renormalize)
+    leave_out(weights, experts, is_padding)
 
 
 def _moe_sum(
@@ -159,6 +162,14 @@ def _moe_sum(
     _function("fused.moe_sum", "moe_sum")(x, output)
 
 
+def _numbered(experts: Tensor) -> Tensor:
+    """The first expert in the place of none (-1), which these kernels would take for a place before all experts.
+
+    Its weight is 0 there.
+    """
+    return experts.clamp(min=0)
+
+
 def _moe_align_block_size(
     topk_ids: Tensor,
     num_experts: int,
@@ -167,13 +178,21 @@ def _moe_align_block_size(
     experts_ids: Tensor,
     num_tokens_post_pad: Tensor,
     expert_map: Tensor | None = None,
+    scatter_idx: Tensor | None = None,
 ) -> None:
     if expert_map is not None:
         raise UnsupportedError("FlagGems' moe_align_block_size knows no experts of other ranks")
+    if scatter_idx is not None:
+        raise UnsupportedError("FlagGems' moe_align_block_size writes no scatter_idx")
     if not topk_ids.is_contiguous():
         raise UnsupportedError("FlagGems' moe_align_block_size takes contiguous numbers")
     _function("fused.moe_align_block_size", "moe_align_block_size_triton")(
-        topk_ids, num_experts, block_size, sorted_token_ids, experts_ids, num_tokens_post_pad
+        _numbered(topk_ids),
+        num_experts,
+        block_size,
+        sorted_token_ids,
+        experts_ids,
+        num_tokens_post_pad,
     )
 
 
@@ -184,6 +203,7 @@ def _concat_and_cache_mla(
     slot_mapping: Tensor,
     kv_cache_dtype: str,
     scale: Tensor,
+    skip_scale: bool = False,
 ) -> None:
     if kv_cache_dtype != "auto" or kv_cache.dtype != kv_c.dtype:
         raise UnsupportedError(
@@ -217,7 +237,7 @@ def _fused_experts(
     if expert_map is not None:
         raise UnsupportedError("FlagGems' fused_experts knows no experts of other ranks")
     result: Tensor = _function("fused.fused_moe", "fused_experts_impl")(
-        x.contiguous(), w13, w2, weights, experts
+        x.contiguous(), w13, w2, weights, _numbered(experts)
     )
     return result
 

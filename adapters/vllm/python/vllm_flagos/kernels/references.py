@@ -211,6 +211,13 @@ def _chosen(
     return found
 
 
+def leave_out(weights: Tensor, experts: Tensor, is_padding: Tensor | None) -> None:
+    """Takes the experts of the tokens away for which bool [tokens] ``is_padding`` is set: weight 0, number -1."""
+    if is_padding is not None:
+        weights.masked_fill_(is_padding[:, None], 0.0)
+        experts.masked_fill_(is_padding[:, None], -1)
+
+
 def topk_softmax(
     weights: Tensor,
     experts: Tensor,
@@ -218,10 +225,12 @@ def topk_softmax(
     gating: Tensor,
     renormalize: bool,
     bias: Tensor | None,
+    is_padding: Tensor | None = None,
 ) -> None:
     """The best experts of each token, by the softmax of ``gating`` [tokens, experts]."""
     scores = torch.softmax(gating.float(), dim=-1)
     weights.copy_(_chosen(weights, experts, rows, scores, renormalize, bias))
+    leave_out(weights, experts, is_padding)
 
 
 def topk_sigmoid(
@@ -232,10 +241,12 @@ def topk_sigmoid(
     renormalize: bool,
     bias: Tensor | None,
     factor: float,
+    is_padding: Tensor | None = None,
 ) -> None:
     """The same by the sigmoid, times ``factor``."""
     scores = torch.sigmoid(gating.float())
     weights.copy_(_chosen(weights, experts, rows, scores, renormalize, bias) * factor)
+    leave_out(weights, experts, is_padding)
 
 
 def moe_sum(
@@ -256,11 +267,13 @@ def moe_align_block_size(
     experts_ids: Tensor,
     num_tokens_post_pad: Tensor,
     expert_map: Tensor | None = None,
+    scatter_idx: Tensor | None = None,
 ) -> None:
     """Sorts the places of ``topk_ids`` by expert, each expert's beginning a block of ``block_size``.
 
     ``sorted_token_ids`` gets the places, and the number of places between them; ``experts_ids`` the expert of each
-    block; ``num_tokens_post_pad`` the number of places with those between. Other ranks' experts are left out.
+    block; ``num_tokens_post_pad`` the number of places with those between. Other ranks' experts are left out, and -1.
+    ``scatter_idx`` gets each place, or -1 for one that is left out.
     """
     chosen = topk_ids.flatten().long()
     known = (chosen >= 0) & (chosen < num_experts)
@@ -280,6 +293,9 @@ def moe_align_block_size(
     experts = torch.searchsorted(ends, blocks, right=True)
     experts_ids.copy_(torch.where(experts < num_experts, experts, 0))
     num_tokens_post_pad.copy_(ends[-1:])
+    if scatter_idx is not None:
+        places = torch.arange(chosen.numel(), device=chosen.device)
+        scatter_idx.copy_(torch.where(known, places, -1).view_as(scatter_idx))
 
 
 def concat_and_cache_mla(
@@ -289,6 +305,7 @@ def concat_and_cache_mla(
     slot_mapping: Tensor,
     kv_cache_dtype: str,
     scale: Tensor,
+    skip_scale: bool = False,
 ) -> None:
     """Writes kv_c and k_pe of each token beside each other to its slot of kv_cache [blocks, block size, both]."""
     if kv_cache_dtype != "auto":

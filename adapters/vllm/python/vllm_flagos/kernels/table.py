@@ -1,4 +1,6 @@
-"""vLLM's operators that flagos serves: their schemas, as vLLM 0.26 declares them, and their references.
+"""vLLM's operators that flagos serves: their schemas, as vLLM declares them, and their references.
+
+Arguments that vLLM 0.33 added have defaults, so that one schema takes the calls of 0.26 too.
 
 What vLLM reads at its import or in its compiler passes is declared too, without a reference: calling it is an error
 that names it. Nothing else is declared, because vLLM asks for features by asking whether an operator is there.
@@ -81,13 +83,14 @@ KERNELS = (
     Kernel(
         "_moe_C",
         "topk_softmax(Tensor! topk_weights, Tensor! topk_indices, Tensor! token_expert_indices, "
-        "Tensor gating_output, bool renormalize, Tensor? bias) -> ()",
+        "Tensor gating_output, bool renormalize, Tensor? bias, Tensor? is_padding=None) -> ()",
         by.topk_softmax,
     ),
     Kernel(
         "_moe_C",
         "topk_sigmoid(Tensor! topk_weights, Tensor! topk_indices, Tensor! token_expert_indices, "
-        "Tensor gating_output, bool renormalize, Tensor? bias, float routed_scaling_factor) -> ()",
+        "Tensor gating_output, bool renormalize, Tensor? bias, float routed_scaling_factor, "
+        "Tensor? is_padding=None) -> ()",
         by.topk_sigmoid,
     ),
     Kernel(
@@ -98,13 +101,14 @@ KERNELS = (
     Kernel(
         "_moe_C",
         "moe_align_block_size(Tensor topk_ids, int num_experts, int block_size, Tensor! sorted_token_ids, "
-        "Tensor! experts_ids, Tensor! num_tokens_post_pad, Tensor? maybe_expert_map) -> ()",
+        "Tensor! experts_ids, Tensor! num_tokens_post_pad, Tensor? maybe_expert_map, "
+        "Tensor(a!)? scatter_idx=None) -> ()",
         by.moe_align_block_size,
     ),
     Kernel(
         "_C_cache_ops",
         "concat_and_cache_mla(Tensor kv_c, Tensor k_pe, Tensor! kv_cache, Tensor slot_mapping, "
-        "str kv_cache_dtype, Tensor scale) -> ()",
+        "str kv_cache_dtype, Tensor scale, bool skip_scale=False) -> ()",
         by.concat_and_cache_mla,
     ),
     # Named by vLLM's compiler passes.

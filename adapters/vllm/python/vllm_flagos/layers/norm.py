@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 PROVIDER = "flagos"
+OPERATORS = ("rms_norm", "fused_add_rms_norm")
 
 
 @cache

@@ -83,6 +83,21 @@ class FlagosPunica(PunicaWrapperBase):
         _shrink(buffer, x, (lora_a_stacked,), self.sampler_indices, scale)
         _expand(y, buffer, (lora_b_stacked,), self.sampler_indices, 0, True)
 
+    def apply_lora_full_linear(
+        self,
+        y: Tensor,
+        x: Tensor,
+        weight_stacked: Tensor,
+        bias_stacked: Tensor,
+        module_enabled: Tensor,
+    ) -> None:
+        """y = x · wᵀ + bias where the row's adapter has a whole layer of its own: a classifier's, in vLLM 0.33."""
+        made = torch.empty(
+            1, x.shape[0], weight_stacked.shape[-2], dtype=torch.float32, device=x.device
+        )
+        _shrink(made, x, (weight_stacked,), self.sampler_indices, 1.0)
+        y.copy_(self._select_full_linear_output(y, made[0], bias_stacked, module_enabled))
+
 
 def _buffer(x: Tensor, b: tuple[Tensor, ...]) -> Tensor:
     """For the products with a: [slices, tokens, rank]."""

@@ -70,15 +70,17 @@ def _slots_reference(
     positions: Tensor,
     block_table: Tensor,
     block_table_stride: int,
-    block_size: int,
-    slots: Tensor,
-    *,
+    *places: Any,
     KV_CACHE_BLOCK_SIZE: int,
-    BLOCKS_PER_KV_BLOCK: int,
+    BLOCKS_PER_KV_BLOCK: int = 1,
     TOTAL_CP_WORLD_SIZE: int,
     PAD_ID: int,
     **_settings: Any,
 ) -> None:
+    """``places`` are the slots; before them vLLM 0.26 has the size of attention's blocks, of which the cache's may have
+    several."""
+    *block_sizes, slots = places
+    block_size = block_sizes[0] if block_sizes else KV_CACHE_BLOCK_SIZE
     if TOTAL_CP_WORLD_SIZE != 1:
         raise decline("the reference of the slot mapping does not know context parallelism")
     slots[num_tokens:max_num_tokens] = PAD_ID
@@ -96,5 +98,5 @@ def _slots_reference(
 slot_mapping = declare(
     "slot_mapping",
     reference=_slots_reference,
-    triton=launch("v1.worker.block_table", "_compute_slot_mapping_kernel"),
+    triton=launch("slot_mapping"),
 )

@@ -2,7 +2,7 @@
 
 ``fused_experts(x, w13, w2, weights, experts, activation, ...)`` takes x [tokens, hidden], w13 [experts, 2·middle,
 hidden] (the gates first; [experts, middle, hidden] for an activation without a gate), w2 [experts, hidden, middle],
-the weights and numbers of the chosen experts [tokens, k], and returns [tokens, hidden] in x's dtype.
+the weights and numbers of the chosen experts [tokens, k] (-1: none), and returns [tokens, hidden] in x's dtype.
 
 ``expert_map`` int32 [all experts] has the place in w13 of each expert, or -1 for those of other ranks.
 """
@@ -63,7 +63,7 @@ def _reference(
         raise decline("weights on the input are for one expert a token")
     chosen = experts.long()
     if expert_map is not None:
-        chosen = expert_map.long()[chosen]
+        chosen = torch.where(chosen < 0, chosen, expert_map.long()[chosen])
     output = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
     for expert in range(w13.shape[0]):
         rows, places = (chosen == expert).nonzero(as_tuple=True)

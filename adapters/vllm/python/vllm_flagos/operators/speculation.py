@@ -15,8 +15,6 @@ from torch import Tensor
 from vllm_flagos.launches import launch
 from vllm_flagos.operators.declaration import declare, decline
 
-_MODULE = "v1.sample.rejection_sampler"
-
 
 def _requests(ends: Tensor, drafts: int) -> Tensor:
     """The request of each draft token, int64 [drafts]."""
@@ -129,8 +127,8 @@ def _recover(
     target_probs: Tensor,
     inverse: Tensor,
     vocab_size: int,
-    block_size: int,
     *,
+    BLOCK_SIZE: int,
     NO_DRAFT_PROBS: bool,
     USE_FP64_GUMBEL: bool,
 ) -> None:
@@ -152,18 +150,16 @@ def _recover(
 reject_greedily = declare(
     "reject_greedily",
     reference=_greedily,
-    triton=launch(_MODULE, "rejection_greedy_sample_kernel"),
+    triton=launch("reject_greedily"),
 )
 reject_randomly = declare(
     "reject_randomly",
     reference=_randomly,
-    triton=launch(_MODULE, "rejection_random_sample_kernel"),
+    triton=launch("reject_randomly"),
 )
-expand_to_tokens = declare(
-    "expand_to_tokens", reference=_expand, triton=launch(_MODULE, "expand_kernel")
-)
+expand_to_tokens = declare("expand_to_tokens", reference=_expand, triton=launch("expand_to_tokens"))
 recover_tokens = declare(
     "recover_tokens",
     reference=_recover,
-    triton=launch(_MODULE, "sample_recovered_tokens_kernel"),
+    triton=launch("recover_tokens"),
 )

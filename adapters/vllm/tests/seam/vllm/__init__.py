@@ -1,1 +1,1 @@
-"""A double of what of vLLM 0.26 decides about platforms. `seam_facts.py` compares it with vLLM itself."""
+"""A double of what of vLLM decides about platforms. `seam_facts.py` compares it with vLLM itself."""

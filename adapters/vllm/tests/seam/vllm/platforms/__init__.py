@@ -20,6 +20,8 @@ def _plugins(group):
 
 
 def resolve_current_platform_cls_qualname():
+    if os.environ.get("VLLM_TARGET_DEVICE") == "cpu":  # vLLM 0.33 asks nobody then
+        return "vllm.platforms.interface.Cpu"
     plugins, active = _plugins("vllm.platform_plugins"), []
     for name, asked in [*builtin_platform_plugins.items(), *plugins.items()]:
         try:

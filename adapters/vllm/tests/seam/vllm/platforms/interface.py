@@ -7,6 +7,7 @@ import torch
 
 
 class PlatformEnum(enum.Enum):
+    CPU = enum.auto()
     CUDA = enum.auto()
     OOT = enum.auto()
     UNSPECIFIED = enum.auto()
@@ -40,6 +41,11 @@ class Platform:
 class Cuda(Platform):
     _enum = PlatformEnum.CUDA
     device_name = device_type = "cuda"
+
+
+class Cpu(Platform):
+    _enum = PlatformEnum.CPU
+    device_name = device_type = "cpu"
 
 
 class Unspecified(Platform):
