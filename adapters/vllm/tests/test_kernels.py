@@ -166,6 +166,34 @@ def test_routers(renormalize: bool, biased: bool) -> None:
         assert chosen[~padding].tolist() == numbers[~padding.cpu()].tolist()
 
 
+@pytest.mark.parametrize("renormalize", [True, False])
+@pytest.mark.parametrize("sigmoid", [True, False])
+def test_the_router_of_groups(renormalize: bool, sigmoid: bool) -> None:
+    gating, bias = torch.randn(6, 8), torch.rand(8)
+    scores = gating if sigmoid else gating.softmax(-1)
+    weights, chosen = torch.ops._moe_C.grouped_topk(
+        scores.to("flagos"), 4, 2, 3, renormalize, 2.5, bias.to("flagos"), int(sigmoid)
+    )
+    assert (weights.dtype, chosen.dtype) == (torch.float32, torch.int32)
+    for row, known in enumerate(scores.double().sigmoid() if sigmoid else scores.double()):
+        judged = (known + bias).tolist()
+        groups = sorted(range(0, 8, 2), key=lambda first: -judged[first] - judged[first + 1])[:2]
+        of_them = [number for first in groups for number in (first, first + 1)]
+        best = sorted(of_them, key=lambda number: -judged[number])[:3]
+        expected = known[best] / (known[best].sum() if renormalize else 1) * 2.5
+        assert chosen[row].tolist() == best
+        torch.testing.assert_close(weights[row].cpu().double(), expected, atol=1e-6, rtol=1e-5)
+
+
+def test_repetition_is_penalized() -> None:
+    logits = torch.tensor([[2.0, -2.0, 3.0, 0.0], [1.0, -1.0, 4.0, 5.0]])
+    prompt, output = torch.zeros(2, 2, 4, dtype=torch.bool)
+    prompt[0, 0] = output[0, 1] = prompt[1, 1] = output[1, 3] = True
+    given = [each.to("flagos") for each in (logits, prompt, output, torch.tensor([2.0, 0.5]))]
+    torch.ops._C.apply_repetition_penalties_(*given)
+    assert given[0].tolist() == [[1.0, -4.0, 3.0, 0.0], [1.0, -0.5, 4.0, 10.0]]
+
+
 def test_the_sum_over_experts() -> None:
     x, out = torch.randn(3, 2, 4), torch.empty(3, 4, device="flagos")
     torch.ops._moe_C.moe_sum(x.to("flagos"), out)

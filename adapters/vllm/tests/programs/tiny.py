@@ -64,6 +64,27 @@ def experts() -> Any:
     return Qwen3MoeForCausalLM(config).float().eval()
 
 
+def grouped() -> Any:
+    """GLM-4-MoE: two experts of eight, from the better half, chosen with a bias; two of three layers have them."""
+    from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
+
+    torch.manual_seed(0)
+    config = Glm4MoeConfig(
+        **_SIZES,
+        moe_intermediate_size=64,
+        n_routed_experts=8,
+        num_experts_per_tok=2,
+        n_group=2,
+        topk_group=1,
+        routed_scaling_factor=1.5,
+    )
+    model = Glm4MoeForCausalLM(config).float().eval()
+    for name, bias in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            bias.uniform_(-0.5, 0.5)
+    return model
+
+
 def tokenizer() -> Any:
     """One token for each byte, and others that no text has."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -130,7 +151,7 @@ def adapter(folder: Path, model: Any, seed: int) -> None:
 def write(folder: Path) -> None:
     """Writes every model and adapter, and ``expected.json`` with the tokens."""
     expected: dict[str, Any] = {}
-    for name, model in {"dense": dense(), "experts": experts()}.items():
+    for name, model in {"dense": dense(), "experts": experts(), "grouped": grouped()}.items():
         model.save_pretrained(folder / name)
         tokenizer().save_pretrained(folder / name)
         expected[name] = greedy(model, prompts())

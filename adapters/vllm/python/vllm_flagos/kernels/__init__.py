@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from flagos import Operator, _core, plan_listeners
 from vllm_flagos.kernels import flaggems, wheel
@@ -63,8 +64,11 @@ class _Served:
             a.to(torch.device(native, a.device.index)) if isinstance(a, torch.Tensor) else a
             for a in args
         ]
-        result = overload.redispatch(keys, *given)
-        return result.to(tensors[0].device) if isinstance(result, torch.Tensor) else result
+        return tree_map_only(
+            torch.Tensor,
+            lambda result: result.to(tensors[0].device),
+            overload.redispatch(keys, *given),
+        )
 
     def follow(self) -> None:
         """Puts the Python kernel over the operator, or takes it away, as the plan says now."""

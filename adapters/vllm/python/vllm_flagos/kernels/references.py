@@ -249,6 +249,44 @@ def topk_sigmoid(
     leave_out(weights, experts, is_padding)
 
 
+def grouped_topk(
+    scores: Tensor,
+    groups: int,
+    best_groups: int,
+    k: int,
+    renormalize: bool,
+    factor: float,
+    bias: Tensor,
+    scoring: int,
+) -> tuple[Tensor, Tensor]:
+    """Weights and numbers [tokens, k] of the best experts, chosen from the ``best_groups`` best of ``groups`` groups.
+
+    ``scores`` [tokens, experts] are probabilities (``scoring`` 0) or, for their sigmoid, logits (1). ``bias`` [experts]
+    counts for the choice alone. A group is as good as the sum of its two best experts.
+    """
+    known = scores.float().sigmoid() if scoring == 1 else scores.float()
+    by_group = (known + bias.float()).unflatten(-1, (groups, -1))
+    best = by_group.topk(2, dim=-1).values.sum(-1).topk(best_groups, dim=-1).indices
+    left_out = torch.ones_like(by_group[..., 0], dtype=torch.bool).scatter_(-1, best, False)
+    judged = by_group.masked_fill(left_out[..., None], -torch.inf).flatten(-2)
+    numbers = judged.topk(k, dim=-1).indices
+    weights = known.gather(-1, numbers)
+    if renormalize:
+        weights = weights / weights.sum(-1, keepdim=True)
+    return weights * factor, numbers.int()
+
+
+def apply_repetition_penalties_(
+    logits: Tensor, in_prompt: Tensor, in_output: Tensor, penalties: Tensor
+) -> None:
+    """Divides logits [requests, tokens] above 0 by the request's penalty, and multiplies others by it, in place.
+
+    Of the tokens alone that the prompt or the output has: bool [requests, tokens] each.
+    """
+    penalty = torch.where(in_prompt | in_output, penalties.float()[:, None], 1.0)
+    logits.copy_(torch.where(logits > 0, logits / penalty, logits * penalty))
+
+
 def moe_sum(
     x: Tensor, output: Tensor, topk_ids: Tensor | None = None, expert_map: Tensor | None = None
 ) -> None:

@@ -95,6 +95,12 @@ KERNELS = (
     ),
     Kernel(
         "_moe_C",
+        "grouped_topk(Tensor scores, int n_group, int topk_group, int topk, bool renormalize, "
+        "float routed_scaling_factor, Tensor bias, int scoring_func) -> (Tensor, Tensor)",
+        by.grouped_topk,
+    ),
+    Kernel(
+        "_moe_C",
         "moe_sum(Tensor input, Tensor! output, Tensor? topk_ids=None, Tensor? expert_map=None) -> ()",
         by.moe_sum,
     ),
@@ -110,6 +116,11 @@ KERNELS = (
         "concat_and_cache_mla(Tensor kv_c, Tensor k_pe, Tensor! kv_cache, Tensor slot_mapping, "
         "str kv_cache_dtype, Tensor scale, bool skip_scale=False) -> ()",
         by.concat_and_cache_mla,
+    ),
+    _of_c(
+        "apply_repetition_penalties_(Tensor! logits, Tensor prompt_mask, Tensor output_mask, "
+        "Tensor repetition_penalties)",
+        by.apply_repetition_penalties_,
     ),
     # Named by vLLM's compiler passes.
     _of_c(

@@ -8,7 +8,7 @@ from functools import cache
 @cache
 def register() -> None:
     """Registers every layer with vLLM, once a process, before a model is made."""
-    from vllm_flagos.layers import activation, experts, fp8, rotary
+    from vllm_flagos.layers import activation, experts, fp8, gated, rotary
 
-    for layer in (activation, rotary, experts, fp8):
+    for layer in (activation, rotary, experts, fp8, gated):
         layer.register()
