@@ -35,7 +35,8 @@ def let_rest() -> None:
     """Give the GIL to autograd's threads until each waits for work, two seconds at most."""
     try:
         threads = [each for each in os.listdir("/proc/self/task") if _name(each).startswith(_NAME)]
-    except OSError:  # without /proc, or without a free file descriptor, there is no telling what they do
+    except OSError:
+        # Without /proc, or without a free file descriptor, there is no telling what they do.
         time.sleep(_UNSEEN_S)
         return
     until = time.monotonic() + _LIMIT_S
