@@ -120,23 +120,18 @@ $(STAMPS)/flaggems: requirements-flaggems.txt $(STAMPS)/requirements
 
 # Built from its sources without kernels: pip would fetch its wheel for CUDA otherwise. The variable for the version makes
 # it the one that pip asked for; the build's own needs are in a folder beside it. Each release is for one torch.
-VLLM_OF_TORCH_2.11 := 0.26
-VLLM_OF_TORCH_2.14 := 0.33
-VLLM_RELEASE := $(VLLM_OF_TORCH_$(TORCH_MINOR))
 VLLM := $(abspath $(VENV))/vllm
-VLLM_REQUIREMENTS := requirements-vllm-$(VLLM_RELEASE).txt
-ifeq ($(VLLM_RELEASE),)
-$(STAMPS)/vllm:
-	@echo "no release of vLLM that flagos serves is for torch $(TORCH_MINOR): TORCH=2.11 and TORCH=2.14 have one" >&2; exit 1
-else
+VLLM_REQUIREMENTS := $(wildcard requirements-vllm-torch-$(TORCH_MINOR).txt)
+TORCHES_OF_VLLM = $(patsubst requirements-vllm-torch-%.txt,TORCH=%,$(wildcard requirements-vllm-torch-*.txt))
 $(STAMPS)/vllm: $(VLLM_REQUIREMENTS) requirements-vllm.txt requirements-vllm-build.txt $(STAMPS)/requirements
+	@[ -n "$(VLLM_REQUIREMENTS)" ] || { \
+	  echo "no release of vLLM that flagos serves is for torch $(TORCH_MINOR): these have one: $(TORCHES_OF_VLLM)" >&2; exit 1; }
 	@rm -rf "$(VLLM)" "$(VLLM)-build"
 	"$(PY)" -m pip install --quiet --no-deps --target "$(VLLM)-build" -r requirements-vllm-build.txt
 	PYTHONPATH="$(VLLM)-build" VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE="$$(sed -n 's/^vllm==//p' $(VLLM_REQUIREMENTS))" \
 	  "$(PY)" -m pip install --quiet --no-deps --no-build-isolation --no-binary vllm --target "$(VLLM)" -r $(VLLM_REQUIREMENTS)
 	@rm -rf "$(VLLM)-build"
 	@touch "$@"
-endif
 
 # Never in the environment: it has the same files as `triton`. The tests run it in a Python 3.11, and say if there is none.
 ASCEND_TRITON := $(abspath $(VENV))/ascend-triton
@@ -420,9 +415,11 @@ $(EXAMPLE): $(wildcard core/examples/vendor/*) $(wildcard core/include/*.h)
 	  $(filter %.c,$^) -lm
 	cp core/examples/vendor/example.toml $(@D)
 
+# What a chip served by a library does otherwise than the CPU, whatever its kernels are.
+LIBRARY := --expected tests/conformance/expected.library.toml
+
 # A process has one vendor, so what is compared runs again. Without kernels every result has the CPU's bits, and with
 # them it comes close; the chip's random numbers are its own, so the CPU draws where it is compared.
-LIBRARY := --expected tests/conformance/expected.library.toml
 ON_CHIP := FLAGOS_VENDOR=example FLAGOS_VENDOR_PATH="$(abspath $(DIST))/vendors"
 .PHONY: test-example-chip
 test-example-chip: export EXAMPLE_CHIP_KERNELS := 0

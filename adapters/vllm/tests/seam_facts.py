@@ -41,7 +41,7 @@ def differences(folder: Path, release: releases.Release) -> list[str]:
     """What does not hold in the vLLM of this folder."""
     root, found = folder / "vllm", []
     kernels = {
-        f"{module.replace('.', '/')}.py": tuple(path.partition(".")[0] for path in paths)
+        _file(module): tuple(path.partition(".")[0] for path in paths)
         for module, paths in release.kernels.items()
     }
     for file, names in (TOP_LEVEL | kernels).items():
@@ -58,7 +58,7 @@ def differences(folder: Path, release: releases.Release) -> list[str]:
     if resolve is None or not any(_swallows(node) for node in ast.walk(resolve)):
         found.append("platforms swallows no errors of plugins any more")
     for name in torch_view.MODULES:
-        source = (root / f"{name.replace('.', '/')}.py").read_text()
+        source = (root / _file(name)).read_text()
         if "torch.cuda" not in source:
             found.append(f"{name} does not say torch.cuda")
     known = _methods(root / "platforms" / "interface.py", "Platform")
@@ -67,6 +67,10 @@ def differences(folder: Path, release: releases.Release) -> list[str]:
     unknown = _methods(ours, "FlagosPlatform") - known - _asked(root)
     found += [f"vLLM never asks a platform for {name}" for name in sorted(unknown)]
     return found
+
+
+def _file(module: str) -> str:
+    return f"{module.replace('.', '/')}.py"
 
 
 def _top_level(file: Path) -> dict[str, ast.AST]:

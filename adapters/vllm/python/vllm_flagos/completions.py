@@ -87,7 +87,8 @@ def _module(name: str) -> ModuleType:
 
 def _known(holder: Any, name: str) -> Any:
     if not hasattr(holder, name):
+        whose = getattr(holder, "__name__", holder)
         raise RuntimeError(
-            f"{holder.__name__} has no {name}: this release of vLLM is not the one that vllm-flagos knows"
+            f"{whose} has no {name}: this release of vLLM is not the one that vllm-flagos knows"
         )
     return getattr(holder, name)

@@ -23,12 +23,13 @@ class Launches:
         self.operator = operator
         names = getattr(kernel, "arg_names", None)  # without Triton a kernel is a plain function
         self.arg_names = tuple(inspect.signature(kernel).parameters if names is None else names)
+        self._arguments = tuple(name for name in self.arg_names if not name.isupper())
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         def launch(*args: Any, **given: Any) -> Any:
             given |= zip(self.arg_names, args, strict=False)
-            names = [name for name in self.arg_names if name in given and not name.isupper()]
-            return self.operator(grid, *(given.pop(name) for name in names), **given)
+            arguments = [given.pop(name) for name in self._arguments if name in given]
+            return self.operator(grid, *arguments, **given)
 
         return launch
 

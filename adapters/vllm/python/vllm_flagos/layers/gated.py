@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from vllm import _custom_ops, envs
-from vllm.model_executor.layers.fused_moe.router import grouped_topk_router
+from vllm.model_executor.layers.fused_moe.router import grouped_topk_router as router
 
 _Function = Callable[..., Any]
 _MOST = 32  # groups, and experts of a token, that the kernel takes
@@ -20,7 +20,8 @@ def register() -> None:
     _custom_ops.apply_repetition_penalties_torch = _penalized(
         _custom_ops.apply_repetition_penalties_torch
     )
-    grouped_topk_router.grouped_topk = _routed(grouped_topk_router.grouped_topk)
+    _custom_ops.grouped_topk = _grouped_topk
+    router.grouped_topk = _routed(router.grouped_topk)
 
 
 def _penalized(of_parts: _Function) -> _Function:
@@ -31,6 +32,18 @@ def _penalized(of_parts: _Function) -> _Function:
         apply(logits, *masks_and_penalties)
 
     return apply_repetition_penalties
+
+
+def _grouped_topk(
+    scores: Tensor, groups: int, best_groups: int, topk: int, *more: Any
+) -> tuple[Tensor, Tensor]:
+    if not scores.shape[0]:  # a kernel is not launched over nothing
+        nothing = scores.new_empty((0, topk), dtype=torch.float32)
+        return nothing, nothing.int()
+    chosen: tuple[Tensor, Tensor] = torch.ops._moe_C.grouped_topk(
+        scores, groups, best_groups, topk, *more
+    )
+    return chosen
 
 
 def _routed(of_parts: _Function) -> _Function:
@@ -46,30 +59,25 @@ def _routed(of_parts: _Function) -> _Function:
         routed_scaling_factor: float = 1.0,
         e_score_correction_bias: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        grouping = (num_expert_group, topk_group, topk, renormalize, routed_scaling_factor)
-        if (
-            gating_output.device.type != "flagos"
-            or not envs.VLLM_USE_FUSED_MOE_GROUPED_TOPK
-            or max(num_expert_group, topk) > _MOST
-            or scoring_func not in ("softmax", "sigmoid")
-            or e_score_correction_bias is None
-        ):
-            return of_parts(  # type: ignore[no-any-return]
-                hidden_states,
-                gating_output,
-                topk,
-                renormalize,
-                num_expert_group,
-                topk_group,
-                scoring_func,
-                routed_scaling_factor,
-                e_score_correction_bias,
-            )
-        sigmoid = scoring_func == "sigmoid"
-        scores = gating_output if sigmoid else gating_output.softmax(-1)
-        chosen: tuple[Tensor, Tensor] = torch.ops._moe_C.grouped_topk(
-            scores, *grouping, e_score_correction_bias, int(sigmoid)
+        one = (
+            gating_output.device.type == "flagos"
+            and envs.VLLM_USE_FUSED_MOE_GROUPED_TOPK
+            and max(num_expert_group, topk) <= _MOST
+            and e_score_correction_bias is not None
         )
-        return chosen
+        choose: Callable[..., tuple[Tensor, Tensor]] = (
+            router.fused_grouped_topk if one else of_parts
+        )
+        return choose(
+            hidden_states=hidden_states,
+            gating_output=gating_output,
+            topk=topk,
+            renormalize=renormalize,
+            num_expert_group=num_expert_group,
+            topk_group=topk_group,
+            scoring_func=scoring_func,
+            routed_scaling_factor=routed_scaling_factor,
+            e_score_correction_bias=e_score_correction_bias,
+        )
 
     return grouped_topk
