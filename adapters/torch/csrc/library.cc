@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "aten/alias.h"
+#include "aten/native_views.h"
 #include "aten/operator_times.h"
 #include "aten/route.h"
 #include "python_kernels/routed.h"
@@ -114,6 +115,7 @@ void register_library() {
       return tensor.device().type() == native->type ? share_with_flagos(tensor) : tensor;
     });
   });
+  register_native_views(library);
   // The native generator inside a flagos one, for graphs of the native device.
   library.def(
       "native_generator(Generator? generator) -> Generator?",

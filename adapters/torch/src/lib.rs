@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 mod shim;
+mod views;
 
 use shim::shim;
 
@@ -206,5 +207,6 @@ fn _C(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(registered_ops, module)?)?;
     module.add_function(wrap_pyfunction!(composite_ops, module)?)?;
     module.add_function(wrap_pyfunction!(torch_version, module)?)?;
+    module.add_class::<views::Views>()?;
     Ok(())
 }

@@ -56,6 +56,14 @@ struct Members : c10::TensorImpl {
   static c10::VariableVersion& version_counter(c10::TensorImpl* impl) {
     return impl->*(&Members::version_counter_);
   }
+  // Most aliases have the counter already: it is one pointer, which costs two atomic operations to copy.
+  static void share_version(const c10::TensorImpl* from, c10::TensorImpl* to) {
+    static_assert(sizeof(c10::VariableVersion) == sizeof(void*));
+    const c10::VariableVersion& counter = from->version_counter();
+    if (std::memcmp(&version_counter(to), &counter, sizeof counter) != 0) {
+      version_counter(to) = counter;
+    }
+  }
   static bool is_extended(const c10::TensorImpl* impl) {
     return impl->*(&Members::extra_meta_) != nullptr;
   }
@@ -85,6 +93,17 @@ struct Members : c10::TensorImpl {
         c10::DispatchKeySet::from_raw_repr(members->key_set_.raw_repr() & ~native->marks.raw_repr()) | marks;
   }
 };
+
+// Tensors that `dense_alias` serves: lazy conjugates and negatives, zeros without memory, named dimensions, symbolic sizes
+// and sizes that Python computes.
+bool is_rare(const c10::TensorImpl* from) {
+  constexpr c10::DispatchKeySet kRare(
+      {c10::DispatchKey::Conjugate,
+       c10::DispatchKey::Negative,
+       c10::DispatchKey::ZeroTensor,
+       c10::DispatchKey::Python});
+  return from->key_set().has_any(kRare | kNamed) || Members::is_extended(from);
+}
 
 // Whether only the pool holds the tensor, and no kernel has left state in it that the next binding would not replace.
 bool reusable(const at::Tensor& tensor) {
@@ -122,14 +141,7 @@ inline Alias* AliasPool::free() {
 
 template <bool kBorrows>
 inline at::Tensor* AliasPool::bind(c10::TensorImpl* from) {
-  // Rare tensors go through `dense_alias`: lazy conjugates and negatives, zeros without memory, named dimensions,
-  // symbolic sizes and sizes that Python computes.
-  constexpr c10::DispatchKeySet kRare(
-      {c10::DispatchKey::Conjugate,
-       c10::DispatchKey::Negative,
-       c10::DispatchKey::ZeroTensor,
-       c10::DispatchKey::Python});
-  if (C10_UNLIKELY(from->key_set().has_any(kRare | kNamed) || Members::is_extended(from))) {
+  if (C10_UNLIKELY(is_rare(from))) {
     return nullptr;
   }
   Alias* free = this->free();
@@ -249,6 +261,24 @@ at::Tensor share_version(const at::Tensor& from, at::Tensor to) {
 
 at::Tensor shared_alias(const at::Tensor& tensor) {
   return share_version(tensor, tensor_over(native_storage(tensor.storage()), tensor, native->dense));
+}
+
+bool can_share(c10::TensorImpl* tensor, c10::TensorImpl* alias) {
+  return tensor->is_privateuseone() && alias->device().type() == native->type && !is_rare(tensor) && !is_rare(alias) &&
+      tensor->is_inference() == alias->is_inference() && alias->is_inference() == c10::InferenceMode::is_enabled() &&
+      alias->autograd_meta() == nullptr && alias->allow_tensor_metadata_change();
+}
+
+void share(c10::TensorImpl* tensor, c10::TensorImpl* alias) {
+  const c10::Device device = native_device(tensor->device().index());
+  Members::storage(alias) = native_storage(tensor);
+  Members::copy(tensor, alias);
+  Members::device(alias) = device;
+  Members::share_version(tensor, alias);
+}
+
+void let_go(c10::TensorImpl* alias) {
+  Members::storage(alias) = c10::Storage(); // a deleter may run any code
 }
 
 at::Tensor share_with_flagos(const at::Tensor& native) {

@@ -23,6 +23,12 @@ at::Tensor dense_alias(const at::Tensor& tensor);
 // writes through either. Autograd does not connect the two.
 at::Tensor shared_alias(const at::Tensor& tensor);
 
+// An alias that `shared_alias` gave, pointed at another tensor: whether it can be, in this thread's mode of inference; the
+// pointing; and the end of it, which leaves the alias without memory.
+bool can_share(c10::TensorImpl* tensor, c10::TensorImpl* alias);
+void share(c10::TensorImpl* tensor, c10::TensorImpl* alias);
+void let_go(c10::TensorImpl* alias);
+
 // A flagos tensor over the memory of a dense native one, likewise.
 at::Tensor share_with_flagos(const at::Tensor& native);
 

@@ -1,6 +1,7 @@
 """The native part of torch_fl, which serves the shim of one torch (see `torch_fl._shims`)."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 def open_shim(path: str) -> None:
     """Open the shim at `path` for the functions below; its torch must be imported. Idempotent.
@@ -36,3 +37,26 @@ def composite_ops() -> Sequence[str]:
 
 def torch_version() -> str:
     """Version of torch that the open shim was compiled against."""
+
+class Views:
+    """Native views of some arguments of a compiled graph, kept from call to call; one call at a time uses them.
+
+    `address` is what `torch.ops.flagos.views_create` gave for the tensors at `indices` of `arguments`, and becomes
+    this object's own; `views` is the list that `torch.ops.flagos.views_tensors` gave, which nothing else has seen. Raises ValueError unless there is a view for
+    each index.
+    """
+
+    def __init__(
+        self, address: int, arguments: list[Any], indices: Sequence[int], views: list[Any]
+    ) -> None: ...
+    def enter(self, arguments: list[Any]) -> bool:
+        """Put the views in the place of their tensors, if those of `arguments` are the ones of before.
+
+        Returns false, with `arguments` as they were, if not, or if a view cannot be pointed at its tensor.
+        """
+
+    def replace(self, arguments: list[Any]) -> None:
+        """Put the views, which have their memory, in the place of their tensors."""
+
+    def rest(self) -> bool:
+        """Take the memory from the views; false, and nothing is done, if somebody still holds one of them."""

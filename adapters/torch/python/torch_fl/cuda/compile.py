@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from flagos import UnsupportedError
+from torch_fl._C import Views
 from torch_fl.compile.programs import is_on_flagos, uses_flagos
 
 _DEVICE = "flagos"
@@ -73,9 +74,26 @@ def _compile_renamed(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **
             return _compile_graph(gm, example_inputs, **kwargs)
         where = renaming.places(example_inputs)
         results = renaming.places([_example(value) for value in _results(gm)])
-        return _OverCuda(_compile_graph(gm, example_inputs, **kwargs), where, results)
+        static = _static_inputs(gm, kwargs)
+        return _OverCuda(_compile_graph(gm, example_inputs, **kwargs), where, static, results)
     finally:
         renaming.undo()
+
+
+def _static_inputs(gm: torch.fx.GraphModule, kwargs: dict[str, Any]) -> set[int]:
+    """Indices of the graph's arguments that live on after a call: weights and buffers.
+
+    For a backward graph Inductor is told so of activations too, which go while it runs. There the weights are those of
+    AOTAutograd's `primals_N` that the forward graph was told of.
+    """
+    if not kwargs.get("is_backward", False):
+        return set(kwargs.get("static_input_idxs", ()))
+    context = torch._guards.TracingContext.try_get()
+    forward = None if context is None else context.fw_metadata
+    weights = () if forward is None else forward.static_input_indices
+    names = {f"primals_{index + 1}" for index in weights}
+    inputs = (node.name for node in gm.graph.nodes if node.op == "placeholder")
+    return {index for index, name in enumerate(inputs) if name in names}
 
 
 def _results(gm: torch.fx.GraphModule) -> Sequence[Any]:
@@ -138,31 +156,62 @@ class _Renaming:
             fake.fake_device = device
 
 
-class _OverCuda(OutputCode):
-    """A compiled graph that takes and gives flagos tensors."""
+def _replace(values: list[Any], where: list[int], view: Callable[[list[Any]], list[Any]]) -> None:
+    if where:
+        for index, tensor in zip(where, view([values[index] for index in where]), strict=True):
+            values[index] = tensor
 
-    def __init__(self, compiled: OutputCode, where: list[int], results: list[int]) -> None:
+
+class _OverCuda(OutputCode):
+    """A compiled graph that takes and gives flagos tensors.
+
+    `where` are the indices of the arguments on flagos, `static` those that are the program's own for longer than a
+    call, `results` those of the results on flagos.
+    """
+
+    def __init__(
+        self, compiled: OutputCode, where: list[int], static: set[int], results: list[int]
+    ) -> None:
         super().__init__()
         self._boxed_call = True  # an attribute of the object, which wrappers around it copy
         self.compiled = compiled
-        self._where = where  # indices of the arguments that are on flagos
+        # Views of what the graph may free while it runs are new ones, which go with it.
+        self._passing = [index for index in where if index not in static]
+        self._staying = [index for index in where if index in static]
         self._results = results
         self._as_native = torch.ops.flagos.as_native.default
         self._as_flagos = torch.ops.flagos.as_flagos.default
+        self._resting: list[Views] = []  # one for each call at a time: of threads, or of one inside another
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         arguments = list(inputs)
         if isinstance(inputs, list):
             inputs.clear()  # the graph frees its arguments while it runs
-        views = self._as_native([arguments[index] for index in self._where])
-        for index, view in zip(self._where, views, strict=True):
-            arguments[index] = view
-        del views
+        _replace(arguments, self._passing, self._as_native)
+        kept = self._put_views(arguments) if self._staying else None
         results = list(self.compiled(arguments))
-        tensors = self._as_flagos([results[index] for index in self._results])
-        for index, tensor in zip(self._results, tensors, strict=True):
-            results[index] = tensor
+        _replace(results, self._results, self._as_flagos)
+        if kept is not None:
+            arguments.clear()
+            if kept.rest():
+                self._resting.append(kept)
         return results
+
+    def _put_views(self, arguments: list[Any]) -> Views:
+        """Put views in the place of the arguments that stay; those of before, if these are the same tensors."""
+        try:
+            kept = self._resting.pop()
+        except IndexError:
+            pass
+        else:
+            if kept.enter(arguments):
+                return kept
+        tensors = [arguments[index] for index in self._staying]
+        address = torch.ops.flagos.views_create(tensors)
+        views = torch.ops.flagos.views_tensors(address)
+        kept = Views(address, arguments, self._staying, views)
+        kept.replace(arguments)
+        return kept
 
     def __getattr__(self, name: str) -> Any:
         if name == "compiled":

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// The native tensors that a compiled graph takes for its flagos arguments, kept from call to call.
+#pragma once
+
+#include <torch/library.h>
+
+namespace flagos {
+
+// Defines the operators by which torch_fl.cuda.compile keeps them.
+void register_native_views(torch::Library& library);
+
+} // namespace flagos

@@ -1,0 +1,223 @@
+"""The views around a compiled graph: the graph itself is a function here, so that every vendor runs them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from torch_fl.cuda.compile import _OverCuda
+
+pytestmark = pytest.mark.needs("aliases")
+
+
+def graph(
+    function: Callable[[list[torch.Tensor]], list[torch.Tensor]], *, static: set[int], count: int
+) -> Any:
+    """`function` as a compiled graph of `count` arguments on flagos, whose first result is on flagos."""
+    return _OverCuda(function, list(range(count)), static, [0])  # type: ignore[arg-type]
+
+
+def weights(count: int = 3) -> list[nn.Parameter]:
+    return [nn.Parameter(torch.full((4, 4), float(i), device="flagos")) for i in range(count)]
+
+
+def total(arguments: list[torch.Tensor]) -> list[torch.Tensor]:
+    assert all(one.device.type != "flagos" for one in arguments)
+    result = sum(one.sum() for one in arguments)
+    arguments.clear()
+    return [result]
+
+
+def called(over: Any, *arguments: torch.Tensor) -> Any:
+    with torch.no_grad():
+        return over(list(arguments))[0]
+
+
+def test_views_are_kept_and_follow_their_tensors():
+    seen: list[set[int]] = []
+
+    def noted(arguments):
+        seen.append({id(one) for one in arguments[:3]})
+        return total(arguments)
+
+    over, given = graph(noted, static={0, 1, 2}, count=4), weights()
+    x = torch.ones(2, device="flagos")
+    assert called(over, *given, x).item() == 16 * 3 + 2
+    with torch.no_grad():
+        given[0].add_(1)
+    assert called(over, *given, x).item() == 16 * 4 + 2
+    given[1].data = torch.full((4, 4), 10.0, device="flagos")
+    assert called(over, *given, x).item() == 16 * 13 + 2
+    with torch.no_grad():
+        given[2].set_(torch.full((2, 3), 5.0, device="flagos"))
+    assert called(over, *given, x).item() == 16 * 11 + 6 * 5 + 2
+    assert seen[0] == seen[1] == seen[2] == seen[3]
+    other = weights()
+    assert called(over, *other, x).item() == 16 * 3 + 2
+    assert called(over, *given, x).item() == 16 * 11 + 6 * 5 + 2
+
+
+def test_no_memory_is_held_between_calls():
+    over, given = graph(total, static={0, 1, 2}, count=3), weights()
+    called(over, *given)
+    before = torch.flagos.memory_allocated()
+    for one in given:
+        one.data = torch.empty(0, device="flagos")
+    after = torch.flagos.memory_allocated()
+    assert before - after >= 3 * 64
+    assert called(over, *given).item() == 0
+    del given, one
+    assert torch.flagos.memory_allocated() <= after
+
+
+def test_arguments_that_pass_are_freed_while_the_graph_runs():
+    freed: list[int] = []
+
+    def freeing(arguments):
+        before = torch.flagos.memory_allocated()
+        arguments.clear()
+        freed.append(before - torch.flagos.memory_allocated())
+        return [torch.zeros(())]
+
+    over, given = graph(freeing, static={0, 1}, count=3), weights(2)
+    for _ in range(2):
+        with torch.no_grad():
+            over([*given, torch.ones(1 << 20, device="flagos")])
+    assert all(one >= 4 << 20 for one in freed), freed
+
+
+@pytest.mark.parametrize("keep", ["the tensor", "a view of it", "its detached twin"])
+def test_a_view_that_somebody_keeps_stays_as_it_was(keep):
+    kept: list[torch.Tensor] = []
+
+    def keeping(arguments):
+        if not kept:
+            first = arguments[0]
+            kept.append(
+                {"the tensor": first, "a view of it": first[0], "its detached twin": first.detach()}[
+                    keep
+                ]
+            )
+        return total(arguments)
+
+    over, given = graph(keeping, static={0, 1, 2}, count=3), weights()
+    assert called(over, *given).item() == 16 * 3
+    given[0].data = torch.full((4, 4), 7.0, device="flagos")
+    assert called(over, *given).item() == 16 * 10
+    assert called(over, *given).item() == 16 * 10
+    assert kept[0].unique().tolist() == [0.0]
+
+
+def test_a_result_may_be_an_argument():
+    over, given = graph(lambda arguments: [arguments[0]], static={0, 1}, count=2), weights(2)
+    first = called(over, *given)
+    assert first.device.type == "flagos" and first.data_ptr() == given[0].data_ptr()
+    given[0].data = torch.full((4, 4), 7.0, device="flagos")
+    second = called(over, *given)
+    assert first.unique().tolist() == [0.0] and second.unique().tolist() == [7.0]
+
+
+def test_a_write_of_the_graph_counts_as_one():
+    def writing(arguments):
+        arguments[0].add_(1)
+        return total(arguments)
+
+    over, given = graph(writing, static={0, 1}, count=2), weights(2)
+    for count in range(1, 4):
+        before = given[0]._version
+        assert called(over, *given).item() == 16 * (1 + count)
+        assert given[0]._version == before + 1
+    loss = (given[1] * given[1]).sum()
+    called(over, given[1], given[0])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_an_error_of_the_graph_ends_that_call_alone():
+    wrong = [False]
+
+    def failing(arguments):
+        if wrong[0]:
+            raise ValueError("wrong")
+        return total(arguments)
+
+    over, given = graph(failing, static={0, 1, 2}, count=3), weights()
+    for fails in (False, True, False, True, False):
+        wrong[0] = fails
+        if fails:
+            with pytest.raises(ValueError, match="wrong"):
+                called(over, *given)
+        else:
+            assert called(over, *given).item() == 16 * 3
+
+
+def test_a_call_inside_a_call_has_views_of_its_own():
+    depth = [0]
+
+    def nested(arguments):
+        depth[0] += 1
+        if depth[0] == 1:
+            inside = called(over, *other).item()
+            assert inside == 16 * 6
+        depth[0] -= 1
+        return total(arguments)
+
+    over, given, other = graph(nested, static={0, 1, 2}, count=3), weights(), weights(4)[1:]
+    for _ in range(3):
+        assert called(over, *given).item() == 16 * 3
+
+
+def test_threads_have_views_of_their_own():
+    over, failures = graph(total, static={0, 1, 2}, count=3), []
+
+    def work(value: float) -> None:
+        given = weights()
+        for step in range(200):
+            given[0].data = torch.full((4, 4), value + step, device="flagos")
+            if (found := called(over, *given).item()) != 16 * (value + step + 3):
+                failures.append((value, step, found))
+
+    threads = [threading.Thread(target=work, args=(float(1000 * i),)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_inference_mode_and_back():
+    over, given = graph(total, static={0, 1, 2}, count=3), weights()
+    for mode in (False, True, True, False, False):
+        with torch.inference_mode(mode):
+            assert called(over, *given).item() == 16 * 3
+    with torch.inference_mode():
+        made = [torch.ones(2, device="flagos") for _ in range(3)]
+        assert called(over, *made).item() == 6
+        assert called(over, *made).item() == 6
+    assert called(over, *made).item() == 6
+
+
+def test_lazy_and_strange_tensors_are_viewed_as_they_are():
+    def first(arguments):
+        return [arguments[0].real.sum()]
+
+    over = graph(first, static={0}, count=1)
+    x = torch.full((2,), 1 + 2j, device="flagos")
+    for one in (x, x.conj(), x, x.conj()):
+        for _ in range(2):
+            assert called(over, one).item() == 2
+    assert called(over, torch.ones(2)).item() == 2  # a CPU tensor stays one
+
+
+def test_there_is_a_view_for_each_index():
+    from torch_fl._C import Views
+
+    given = weights(2)
+    address = torch.ops.flagos.views_create(given)
+    with pytest.raises(ValueError, match="2 views for 1 arguments"):
+        Views(address, list(given), [0], torch.ops.flagos.views_tensors(address))
