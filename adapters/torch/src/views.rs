@@ -89,9 +89,11 @@ impl Views {
     /// Takes the memory from the views. Returns false, and does nothing, if somebody still holds one of them.
     fn rest(&self, py: Python<'_>) -> PyResult<bool> {
         let held = |argument: &Argument| argument.view.get_refcnt(py) > argument.references;
+        if self.arguments.iter().any(held) {
+            return Ok(false);
+        }
         // SAFETY: the address is alive as long as `self`.
-        Ok(!self.arguments.iter().any(held)
-            && unsafe { (opened()?.views_rest)(self.address) } != 0)
+        Ok(unsafe { (opened()?.views_rest)(self.address) } != 0)
     }
 }
 

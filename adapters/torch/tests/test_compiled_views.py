@@ -99,9 +99,11 @@ def test_a_view_that_somebody_keeps_stays_as_it_was(keep):
         if not kept:
             first = arguments[0]
             kept.append(
-                {"the tensor": first, "a view of it": first[0], "its detached twin": first.detach()}[
-                    keep
-                ]
+                {
+                    "the tensor": first,
+                    "a view of it": first[0],
+                    "its detached twin": first.detach(),
+                }[keep]
             )
         return total(arguments)
 

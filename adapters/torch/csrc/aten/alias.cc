@@ -94,8 +94,8 @@ struct Members : c10::TensorImpl {
   }
 };
 
-// Tensors that `dense_alias` serves: lazy conjugates and negatives, zeros without memory, named dimensions, symbolic sizes
-// and sizes that Python computes.
+// Tensors that `dense_alias` serves: lazy conjugates and negatives, zeros without memory, named dimensions, symbolic
+// sizes and sizes that Python computes.
 bool is_rare(const c10::TensorImpl* from) {
   constexpr c10::DispatchKeySet kRare(
       {c10::DispatchKey::Conjugate,

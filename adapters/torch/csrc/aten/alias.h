@@ -23,8 +23,8 @@ at::Tensor dense_alias(const at::Tensor& tensor);
 // writes through either. Autograd does not connect the two.
 at::Tensor shared_alias(const at::Tensor& tensor);
 
-// An alias that `shared_alias` gave, pointed at another tensor: whether it can be, in this thread's mode of inference; the
-// pointing; and the end of it, which leaves the alias without memory.
+// An alias that `shared_alias` gave, pointed at another tensor: whether it can be, in this thread's mode of inference;
+// the pointing; and the end of it, which leaves the alias without memory.
 bool can_share(c10::TensorImpl* tensor, c10::TensorImpl* alias);
 void share(c10::TensorImpl* tensor, c10::TensorImpl* alias);
 void let_go(c10::TensorImpl* alias);

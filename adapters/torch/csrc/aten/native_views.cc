@@ -13,8 +13,8 @@ namespace flagos {
 
 namespace {
 
-// A native tensor for each of some arguments of a graph. Building a tensor and its Python object costs ten times what it
-// costs to point an old one at other memory, and a graph has an argument for each weight. Between calls they have no
+// A native tensor for each of some arguments of a graph. Building a tensor and its Python object costs ten times what
+// it costs to point an old one at other memory, and a graph has an argument for each weight. Between calls they have no
 // memory, so that nothing lives longer for their sake.
 class NativeViews {
  public:
@@ -31,8 +31,8 @@ class NativeViews {
     return views_;
   }
 
-  // Points each view at its tensor again, which the caller holds if it lives. False if one cannot be: the call needs new
-  // views.
+  // Points each view at its tensor again, which the caller holds if it lives. False if one cannot be: the call needs
+  // new views.
   bool point() const {
     for (size_t i = 0; i < views_.size(); ++i) {
       c10::TensorImpl* original = originals_[i].expired() ? nullptr : originals_[i]._unsafe_get_target();

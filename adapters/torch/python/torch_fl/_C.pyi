@@ -42,8 +42,8 @@ class Views:
     """Native views of some arguments of a compiled graph, kept from call to call; one call at a time uses them.
 
     `address` is what `torch.ops.flagos.views_create` gave for the tensors at `indices` of `arguments`, and becomes
-    this object's own; `views` is the list that `torch.ops.flagos.views_tensors` gave, which nothing else has seen. Raises ValueError unless there is a view for
-    each index.
+    this object's own; `views` is the list that `torch.ops.flagos.views_tensors` gave, which nothing else has seen.
+    Raises ValueError unless there is a view for each index.
     """
 
     def __init__(
