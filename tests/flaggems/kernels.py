@@ -3,6 +3,7 @@
 # No `annotations` from the future: Triton reads them as objects.
 import os
 import signal
+from pathlib import Path
 
 import torch
 import triton
@@ -115,4 +116,18 @@ def dies(x: torch.Tensor) -> torch.Tensor:
     """At any size of two rows and more."""
     if x.shape[0] > 1:
         os.kill(os.getpid(), signal.SIGSEGV)
+    return negated(x)
+
+
+def without_memory(x: torch.Tensor) -> torch.Tensor:
+    """Finds no memory."""
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+
+
+def without_memory_once(x: torch.Tensor) -> torch.Tensor:
+    """Finds no memory for the first call, of which a file in the working folder tells."""
+    told = Path("without_memory_once")
+    if not told.exists():
+        told.touch()
+        raise RuntimeError("CUDA error: out of memory")
     return negated(x)

@@ -6,6 +6,7 @@ who served a call. The programs of kernels for GPUs are in `tests/launcher/test_
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import os
@@ -19,6 +20,7 @@ import pytest
 import torch
 
 from torch_fl.flaggems import implementations, pack_file, pack_in_use, package, sizes, tables
+from torch_fl.flaggems.packs import command as packs_command
 from torch_fl.flaggems.packs import making, measuring, without_device
 from torch_fl.records import files
 from torch_fl.records.facts import DEVICE, Call, TensorFacts, contiguous
@@ -386,7 +388,7 @@ def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         (("--for", "sm_90", "--verdicts", "/none"), "/none is no file"),
         (("--for", "sm_90", "-o", "/none/x"), "/none is no folder"),
         (("--for", "sm_90"), "TRITON_INTERPRET has Triton interpret kernels"),
-        (("--for", "NVIDIA H100 80GB HBM3"), "no table of verdicts for NVIDIA H100 80GB HBM3"),
+        (("--for", "NVIDIA H100 80GB HBM3"), "TRITON_INTERPRET has Triton interpret kernels"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_compiled(
@@ -396,6 +398,18 @@ def test_what_is_wrong_is_told_before_anything_is_compiled(
     files.write(record, [NEG])
     done = command("--record", str(record), *arguments)
     assert done.returncode == 1 and reason in done.stderr, done.stderr
+
+
+def test_a_chip_without_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(tables, "_assumed", {})
+    target, none = without_device.chip("NVIDIA H100 80GB HBM3"), argparse.Namespace(verdicts=None)
+    packs_command._take_tables(none, target)
+    assert tables.samples_from() == "NVIDIA H200"
+    monkeypatch.setattr(tables, "SHIPPED", tmp_path)
+    with pytest.raises(RuntimeError, match="no table of verdicts for NVIDIA H100 80GB HBM3"):
+        packs_command._take_tables(none, target)
+    tables._table.cache_clear()
 
 
 def test_a_pack_tells_of_itself(pack: Path) -> None:

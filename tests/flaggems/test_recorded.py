@@ -35,6 +35,7 @@ def call(op: str, *args: Any, **kwargs: Any) -> Call:
     return Call(f"aten::{op}", args, kwargs)
 
 
+ROOT = Path(__file__).resolve().parents[2]
 NEG = call("neg", facts(6, 7))
 STRIDED = call("neg", facts(6, 7, strides=(16, 2), offset=4))
 
@@ -379,8 +380,14 @@ def _verify(tmp_path: Path, kernel: str, *more: str) -> tuple[int, dict[str, Any
         "--out",
         str(out),
     ]
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
-        [*command, "--jobs", "1", "--json", *more], capture_output=True, text=True, timeout=300
+        [*command, "--jobs", "1", "--json", *more],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
     )
     assert done.stdout, done.stderr
     table = json.loads(out.read_text())["overloads"] if out.exists() else {}
@@ -408,6 +415,28 @@ def test_the_command_names_the_call(
         "no sample was verified"
     )
     assert set(found["told"]) == {"neg"} and "[1/1] neg, recorded" in err
+
+
+@pytest.mark.parametrize(
+    ("kernel", "jobs", "verdict", "calls"),
+    [
+        ("without_memory_once", "2", "STRICT", "all"),
+        ("without_memory_once", "1", "STRICT", "all but one"),
+        ("without_memory", "2", "UNTESTED", "none"),
+    ],
+)  # fmt: skip
+def test_what_finds_no_memory_is_tried_without_others_and_is_not_wrong(
+    tmp_path: Path, kernel: str, jobs: str, verdict: str, calls: str
+) -> None:
+    every = _verify(tmp_path, "negated")[1]["told"]["neg"]["calls"]
+    code, found, err = _verify(tmp_path, kernel, "--jobs", jobs)
+    told = found["told"]["neg"]
+    assert code == 0 and told["verdict"] == verdict and "short" not in told, told
+    assert told["calls"] == {"all": every, "all but one": every - 1, "none": 0}[calls]
+    assert ("neg again without others: neg(float32[1024,2]): there is no memory" in err) == (
+        jobs == "2"
+    )
+    assert ("there is no memory for it" in str(told["first"])) == (calls == "none")
 
 
 def test_the_command_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -128,6 +128,36 @@ def test_a_right_table_is_read_and_the_users_own_beats_the_shipped(kind: str) ->
     assert tables.continued(_path(kind), kind) == RIGHT[kind]
 
 
+def test_verdicts_of_a_chip_with_the_same_processor_serve_and_say_whose_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = "Another chip"
+    entries = {**RIGHT["verdicts"], "neg": {"verdict": "FAILED", "cases": 1, "first": "neg(1)"}}
+    for kind in RIGHT:
+        made = {**tables.table(entries if kind == "verdicts" else RIGHT[kind]), "chip": other}
+        tables.write(
+            tables.SHIPPED / tables.file_name(kind, other, package.version()),
+            made,
+        )
+    assert tables.verdicts() == {}, "the control: no chip is taken for another without a reason"
+    monkeypatch.setattr(tables, "_SAME_PROCESSOR", {"A chip": other})
+    tables._table.cache_clear()
+    assert tables.verdicts() == entries and tables.speed() == {}, "memory is another"
+    assert tables.samples_from() == other
+    assert tables.not_by_default("neg") == (
+        "verified to be wrong on Another chip, whose processor A chip has: neg(1)"
+    )
+    completed = tables.current()
+    assert completed is not None
+    assert (completed["chip"], completed["samples_from"]) == ("A chip", other)
+    tables.write(_path("verdicts"), completed)
+    tables._table.cache_clear()
+    assert tables.samples_from() == other and tables.continued(_path("verdicts")) == entries
+    tables.write(_path("verdicts"), tables.table({}))
+    tables._table.cache_clear()
+    assert tables.verdicts() == {} and tables.samples_from() == "A chip", "its own come first"
+
+
 @pytest.mark.parametrize("kind", RIGHT)
 def test_without_tables_nothing_is_said(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

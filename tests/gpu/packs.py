@@ -110,23 +110,6 @@ def shipped_table() -> Path:
     return Path(found.origin).with_name("verdicts") / VERDICTS
 
 
-def with_verdicts(folder: Path) -> dict[str, str]:
-    """The variables of a program that takes the shipped verdicts for those of this chip, if it has none of its own."""
-    import torch
-
-    from torch_fl.flaggems import package, tables
-
-    chip = torch.cuda.get_device_name(0)
-    name = tables.file_name("verdicts", chip, package.version())
-    if (tables.SHIPPED / name).exists():
-        return {}
-    kept = folder / "data" / "flagos" / name
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_bytes(shipped_table().read_bytes())
-    print(f"  no verdicts are shipped for {chip}: {VERDICTS} stands for them", flush=True)
-    return {"XDG_DATA_HOME": str(folder / "data")}
-
-
 def verified(names: list[str], folder: Path, seconds: int) -> Path:
     """The shipped verdicts, completed by the calls of these models' records; taken as it is if there is one."""
     table = folder / VERDICTS
@@ -258,7 +241,7 @@ def check_start(
 ) -> int:
     """See `start` above."""
     failures = 0
-    without = {"FLAGOS_FLAGGEMS": "verified", **with_verdicts(folder)}
+    without = {"FLAGOS_FLAGGEMS": "verified"}
     for name, made in packs(names, folder, "--tune", "1", "--no-times"):
         if isinstance(made, Failed):
             raise made

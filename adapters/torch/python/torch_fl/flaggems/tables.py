@@ -25,6 +25,10 @@ from torch_fl.native import native
 STRICT, BASIC, FAILED, UNTESTED = "STRICT", "BASIC", "FAILED", "UNTESTED"
 _VERDICTS = (STRICT, BASIC, FAILED, UNTESTED)
 SHIPPED = Path(__file__).resolve().parents[1] / "verdicts"
+# The boards H100 SXM5 and H200 have the same processor, GH100 of 132 multiprocessors, and differ in their memory: the
+# same programs run on both, at other speeds. What an H100 found of the shipped records agrees with the H200's table
+# (docs/benchmarks/2026-11-25-h100-evening.md).
+_SAME_PROCESSOR = {"NVIDIA H100 80GB HBM3": "NVIDIA H200"}
 _MADE_BY = {"verdicts": "flagos verify", "speed": "flagos tune"}
 # A kernel that is slower than the native one by less than this is no loss.
 AS_FAST = 1.05
@@ -61,6 +65,16 @@ def file_name(kind: str, chip_name: str, version: str, triton: str | None = None
 def _triton() -> str | None:
     """Triton's back end, where it does not follow from the chip: torch's devices have several vendors' compilers."""
     return native().triton_backend if native().device_type is not None else None
+
+
+def sources(kind: str, chip_name: str, triton: str | None = None) -> list[Path]:
+    """Where tables about a chip may lie, the first that is there first: the user's, the shipped, and, of verdicts, the
+    shipped one of a chip with the same processor."""
+    name = file_name(kind, chip_name, package.version(), triton)
+    found = [folder() / name, SHIPPED / name]
+    if kind == "verdicts" and (same := _SAME_PROCESSOR.get(chip_name)) is not None:
+        found.append(SHIPPED / file_name(kind, same, package.version(), triton))
+    return found
 
 
 def path_for(kind: str, out: Path | None, whole: bool) -> Path | None:
@@ -219,20 +233,30 @@ def _are_strings(value: Any) -> bool:
     return isinstance(value, list) and set(map(type, value)) <= {str}
 
 
+def samples_from() -> str:
+    """The chip whose table of verdicts the plan reads, or from whose samples it was completed."""
+    known = _table("verdicts")
+    return str(known.get("samples_from") or known.get("chip") or chip())
+
+
 def current(path: Path | None = None) -> dict[str, Any] | None:
     """The table of verdicts in a file, or else the one that the plan reads; None where there is none.
 
+    That of a chip with the same processor is this chip's from then on, and `samples_from` tells whose samples it has.
+
     Raises RuntimeError for a file that is no table.
     """
-    return (_read(path, "verdicts") if path is not None else None) or _table("verdicts") or None
+    found = (_read(path, "verdicts") if path is not None else None) or _table("verdicts") or None
+    if found is not None and found.get("chip") == _SAME_PROCESSOR.get(chip()):
+        found = {**found, "chip": chip(), "samples_from": found["chip"]}
+    return found
 
 
 @cache
 def _table(kind: str) -> dict[str, Any]:
     if kind in _assumed:
         return _assumed[kind]
-    name = file_name(kind, chip(), package.version(), _triton())
-    for path in (folder() / name, SHIPPED / name):
+    for path in sources(kind, chip(), _triton()):
         try:
             found = _read(path, kind)
         except RuntimeError as error:
@@ -297,12 +321,19 @@ def size_condition(overload: str) -> str | None:
     return sizes.condition(known)
 
 
+def _where() -> str:
+    """The chip, and the one whose table stands for its own."""
+    here = chip() or "this chip"
+    table_of = samples_from()
+    return here if table_of in (here, chip()) else f"{table_of}, whose processor {here} has"
+
+
 def told(overload: str) -> tuple[str, str] | None:
     """The verdict, and what it rests on, in words; None where there is none on this chip."""
     known = verdicts().get(overload)
     if known is None:
         return None
-    where = f"on {chip() or 'this chip'}"
+    where = f"on {_where()}"
     if known["verdict"] != STRICT:
         return known["verdict"], f"{where}: {known.get('first') or 'no case reached it'}"
     if policy() in ("auto", "verified", ON_USE):
@@ -319,7 +350,7 @@ def not_by_default(overload: str) -> str | None:
     known = verdicts().get(overload)
     where = chip() or "this chip"
     if known is not None and known["verdict"] == FAILED:
-        return f"verified to be wrong on {where}: {known['first']}"
+        return f"verified to be wrong on {_where()}: {known['first']}"
     if wanted == "off":
         return f"native kernels serve by default: route it here, or set {POLICY}=auto"
     if wanted == "all":
@@ -327,9 +358,7 @@ def not_by_default(overload: str) -> str | None:
     if known is None:
         return f"not verified on {where}: run `flagos verify`, or set {POLICY}=all"
     if known["verdict"] != STRICT:
-        return (
-            f"verified {known['verdict']} on {where}: {known.get('first') or 'no case reached it'}"
-        )
+        return f"verified {known['verdict']} on {_where()}: {known.get('first') or 'no case reached it'}"
     pack = pack_in_use.in_use()
     if pack is not None and not pack_in_use.outside():
         return pack.not_served(overload, only_faster=wanted == "auto")

@@ -302,6 +302,8 @@ def _show(pattern: str, as_json: bool) -> int:
         where = tables.chip() or "this machine"
         print(f"error: there is no table of {where}: run `flagos verify`", file=sys.stderr)
     else:
+        if (other := tables.samples_from()) != tables.chip():
+            print(f"verified on {other}, whose processor {tables.chip()} has")
         print(*_lines(shown), sep="\n")
     return 0 if known else 1
 

@@ -219,8 +219,7 @@ def _target(name: str | None) -> without_device.Chip | None:
 def _take_tables(options: argparse.Namespace, target: without_device.Chip | None) -> None:
     path: Path | None = options.verdicts
     if path is None and target is not None:
-        name = tables.file_name("verdicts", target.name, package.version())
-        found = [one for one in (tables.folder() / name, tables.SHIPPED / name) if one.is_file()]
+        found = [one for one in tables.sources("verdicts", target.name) if one.is_file()]
         if not found:
             raise RuntimeError(
                 f"there is no table of verdicts for {target.name} with FlagGems {package.version()}: `flagos verify` "

@@ -39,6 +39,7 @@ class Outcome:
     configurations: int = 1  # tried
     late: bool = False  # whether there was no time for all configurations
     lost: bool = False  # whether the device was lost
+    short: bool = False  # whether there was no memory for it, which says nothing of the kernel
     compared: bool = (
         False  # whether it FAILED by its results alone: nothing else was read or written
     )
@@ -61,8 +62,8 @@ def judge(
     try:
         return _judge(call, every_config, told, red_zones, until, first)
     except Exception as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            return Outcome(None, f"there is no memory for it: {error}".splitlines()[0])
+        if _without_memory(error):
+            return Outcome(None, f"there is no memory for it: {error}".splitlines()[0], short=True)
         return Outcome(
             None,
             f"it could not be checked: {implementations.said(error)}",
@@ -99,6 +100,8 @@ def _judge(
             expected = _results(op, op(*args, **kwargs), args, kwargs)
         torch.get_device_module(device).synchronize()
     except Exception as error:
+        if _without_memory(error):
+            raise
         found.why = f"the native kernel raised {implementations.said(error)}"
         found.lost = native().lost(error)
         return found
@@ -117,6 +120,8 @@ def _judge(
             found.why = f"FlagGems declines it: {error}"
             return found
         except Exception as error:
+            if _without_memory(error):
+                raise
             made, wrong = None, f"it raises {implementations.said(error)}"
             found.lost = native().lost(error)
         verdict, why = (FAILED, wrong) if wrong else (None, "")
@@ -139,6 +144,13 @@ def _judge(
     if found.verdict is None and not found.late:
         found.why = "the chip takes no configuration of its kernels"
     return found
+
+
+def _without_memory(error: Exception) -> bool:
+    """Whether memory was not to be had: of the pool, or for the device's own needs, such as a context."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "out of memory" in str(error)
+    )
 
 
 def _run(

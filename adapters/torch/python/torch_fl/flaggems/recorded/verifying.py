@@ -74,27 +74,37 @@ def verify(
         launcher.uninstall()  # it keeps the kernel of the first configuration
         return check(name, by_overload[name], how, told, losses[name])
 
-    left = seconds - (time.monotonic() - began)
-    running = processes.run(todo, task, jobs, _CALL_SECONDS, left, stop)
-    with closing(running) as ended:
-        for one in ended:
-            result = dict(one.result or one.so_far or _nothing(NO_TIME))
-            lost: _Lost | None = result.pop("lost", None)
-            if one.result is None and one.failure is not None and one.step:
-                by_flaggems = one.step.startswith(_BY_FLAGGEMS)
-                lost = _Lost(one.step.partition(" run of ")[2], one.failure, by_flaggems)
-            elif one.result is None:
-                result |= {"first": NO_TIME, "not_reached": True}
-            if lost is not None and len(losses[one.name]) < _LOSSES and not one.over:
-                losses[one.name].append(lost)
-                todo.insert(0, one.name)
-                print(f"{one.name} again, lost in {lost.call}: {lost.why}", file=sys.stderr)
-                continue
-            if lost is not None and lost.by_flaggems:
-                result |= {"verdict": FAILED, "first": f"{lost.call}: {lost.why}"}
-            done += 1
-            found[one.name] = result | {"seconds": round(one.seconds, 1)}
-            progress(done, total, one.name, found[one.name])
+    alone: list[str] = []  # overloads that found no memory beside the others, and run again without
+    while todo or alone:
+        by_itself = not todo
+        if by_itself:
+            todo, alone = alone, []
+        left = seconds - (time.monotonic() - began)
+        running = processes.run(todo, task, 1 if by_itself else jobs, _CALL_SECONDS, left, stop)
+        with closing(running) as ended:
+            for one in ended:
+                result = dict(one.result or one.so_far or _nothing(NO_TIME))
+                lost: _Lost | None = result.pop("lost", None)
+                short = result.pop("short", False)
+                if one.result is None and one.failure is not None and one.step:
+                    by_flaggems = one.step.startswith(_BY_FLAGGEMS)
+                    lost = _Lost(one.step.partition(" run of ")[2], one.failure, by_flaggems)
+                elif one.result is None:
+                    result |= {"first": NO_TIME, "not_reached": True}
+                if lost is not None and len(losses[one.name]) < _LOSSES and not one.over:
+                    losses[one.name].append(lost)
+                    todo.insert(0, one.name)
+                    print(f"{one.name} again, lost in {lost.call}: {lost.why}", file=sys.stderr)
+                    continue
+                if lost is not None and lost.by_flaggems:
+                    result |= {"verdict": FAILED, "first": f"{lost.call}: {lost.why}"}
+                if short and not by_itself and jobs > 1 and not one.over:
+                    alone.append(one.name)
+                    print(f"{one.name} again without others: {result['declines']}", file=sys.stderr)
+                    continue
+                done += 1
+                found[one.name] = result | {"seconds": round(one.seconds, 1)}
+                progress(done, total, one.name, found[one.name])
     return dict(sorted(found.items()))
 
 
@@ -114,9 +124,10 @@ def check(
     `verdict`: STRICT, BASIC or FAILED as for the database's samples, UNTESTED where FlagGems serves none of the calls.
     `calls` were compared, `configurations` of kernels were tried at most, `first` is the first call that was wrong, or
     the reason. `sizes` are the classes in which all calls were right. If calls are wrong from some size on, `verdict`
-    is STRICT with the `sizes` below. If results are wrong and conditions tell such calls from the right ones, `verdict`
-    is STRICT and `only` are these conditions; a call that reads or writes beside its arguments, or ends the process,
-    has no such excuse. `lost` is the call in which the device was lost.
+    is STRICT with the `sizes` below. If results are wrong and conditions tell such calls from the right ones,
+    `verdict` is STRICT and `only` are these conditions; a call that reads or writes beside its arguments, or ends the
+    process, has no such excuse. `lost` is the call in which the device was lost; `short` says that there was no memory
+    for a call, which counts neither way.
     """
     known = {loss.call: loss for loss in losses}
     right: list[tuple[Call, Outcome]] = []
@@ -141,6 +152,8 @@ def check(
                 step(f"{_BY_FLAGGEMS}{call}")
                 if reason := sanitizer.check(call):
                     outcome = replace(outcome, verdict=FAILED, why=reason)
+        if outcome.short:
+            about["short"] = True
         if outcome.verdict is None:
             about["declines"] = about.get("declines") or f"{call}: {outcome.why}"
         else:
@@ -165,7 +178,7 @@ def check(
             if outcome.lost:
                 lost = _Lost(str(call), outcome.why, outcome.verdict is not None)
                 return about | {"lost": lost}
-            served = outcome.verdict is not None
+            served = outcome.verdict is not None or outcome.short
             late = late or outcome.late
     return _concluded(overload, about, right, wrong, late)
 
