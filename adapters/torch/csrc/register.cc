@@ -8,6 +8,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "accelerator_graphs.h"
 #include "aten/boxed.h"
 #include "aten/register.h"
 #include "cuda/register.h"
@@ -276,6 +277,7 @@ void register_all(const FlagosApi* api) {
   native->register_device();
   register_profiler();
   register_library();
+  register_accelerator_graphs();
   register_autocast();
   register_operators();
   at_first_use = &register_fallback;

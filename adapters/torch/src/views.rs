@@ -2,11 +2,11 @@
 //!
 //! A graph has an argument for each weight, so what is done for one of them counts: this walks them without the
 //! interpreter.
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::opened;
+use crate::shim::shim;
 
 /// An argument of a graph that has a view.
 struct Argument {
@@ -70,8 +70,9 @@ impl Views {
                 return Ok(false);
             }
         }
+        let shim = shim().map_err(PyRuntimeError::new_err)?;
         // SAFETY: the address is alive as long as `self`.
-        if unsafe { (opened()?.views_point)(self.address) } == 0 {
+        if unsafe { (shim.views_point)(self.address) } == 0 {
             return Ok(false);
         }
         self.replace(arguments)?;
@@ -92,14 +93,15 @@ impl Views {
         if self.arguments.iter().any(held) {
             return Ok(false);
         }
+        let shim = shim().map_err(PyRuntimeError::new_err)?;
         // SAFETY: the address is alive as long as `self`.
-        Ok(unsafe { (opened()?.views_rest)(self.address) } != 0)
+        Ok(unsafe { (shim.views_rest)(self.address) } != 0)
     }
 }
 
 impl Drop for Views {
     fn drop(&mut self) {
-        if let Ok(shim) = opened() {
+        if let Ok(shim) = shim() {
             // SAFETY: the address is this object's own, and is given back once.
             unsafe { (shim.views_destroy)(self.address) };
         }
