@@ -437,6 +437,41 @@ def test_what_finds_no_memory_is_tried_without_others_and_is_not_wrong(
         jobs == "2"
     )
     assert ("there is no memory for it" in str(told["first"])) == (calls == "none")
+    # What was not tried at all is tried again by --resume.
+    assert ("records" in found["table"]["neg"]) == (calls != "none")
+
+
+def test_a_wrong_call_stays_wrong_if_there_is_no_time_without_others(
+    served_by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def some_without_memory(x: torch.Tensor) -> torch.Tensor:
+        return kernels.without_memory(x) if x.shape[0] > 100 else kernels.written_beyond(x)
+
+    served_by("neg", some_without_memory)
+    calls = [call("neg", facts(1024, 2)), call("neg", facts(6, 8))]
+    told: list[str] = []
+    monkeypatch.setattr(
+        verifying, "print", lambda *words, **_: told.append(words[0]), raising=False
+    )
+    found = verifying.verify(calls, 2, How(), stop=lambda: bool(told))
+    assert "neg again without others" in told[0]
+    assert found["neg"]["verdict"] == tables.FAILED and found["neg"]["not_reached"]
+    assert "writes outside the memory" in found["neg"]["first"]
+
+
+def test_no_memory_for_the_result_in_float64_says_nothing(
+    served_by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served_by("sum", lambda x, **rest: kernels.summed(x, **rest) + 1e-3)
+
+    def without(value: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    given = call("sum", facts(5, 9))
+    assert judging.judge(given).verdict == tables.FAILED, "the control"
+    monkeypatch.setattr(judging, "_in_double", without)
+    found = judging.judge(given)
+    assert found.verdict is None and found.short, found
 
 
 def test_the_command_goes_on_where_it_was(tmp_path: Path) -> None:

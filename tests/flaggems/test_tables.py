@@ -150,12 +150,34 @@ def test_verdicts_of_a_chip_with_the_same_processor_serve_and_say_whose_they_are
     completed = tables.current()
     assert completed is not None
     assert (completed["chip"], completed["samples_from"]) == ("A chip", other)
-    tables.write(_path("verdicts"), completed)
+    wrong = {"verdict": "FAILED", "cases": 1, "first": "recorded call neg(2)", "wrong_on": "A chip"}
+    completed["overloads"] = {**entries, "neg": wrong}
+    path = _path("verdicts")
+    tables.write(path, completed)
     tables._table.cache_clear()
-    assert tables.samples_from() == other and tables.continued(_path("verdicts")) == entries
-    tables.write(_path("verdicts"), tables.table({}))
+    assert tables.samples_from() == other and tables.continued(path) == completed["overloads"]
+    assert tables.not_by_default("neg") == "verified to be wrong on A chip: recorded call neg(2)"
+    # What continues it hands on whose samples it has; what is made anew has none of them.
+    tables.keep(path, {"neg": wrong}, {"neg"}, True)
+    assert tables.carried(path) == {"samples_from": other}
+    tables.keep(path, {"neg": wrong}, {*entries, "neg"}, True)
+    assert tables.carried(path) == {}
+    tables.write(path, tables.table({}))
     tables._table.cache_clear()
-    assert tables.verdicts() == {} and tables.samples_from() == "A chip", "its own come first"
+    assert tables.verdicts() == {} and tables.samples_from() is None, "its own come first"
+
+
+def test_a_table_that_was_given_is_told_of_this_chip(tmp_path: Path) -> None:
+    given = tmp_path / "given.json"
+    wrong = {"neg": {"verdict": "FAILED", "cases": 1, "first": "neg(1)"}}
+    tables.write(given, {**tables.table(wrong), "chip": "A chip from elsewhere"})
+    try:
+        tables.assume(given)
+        assert tables.not_by_default("neg") == "verified to be wrong on A chip: neg(1)"
+    finally:
+        tables._assumed.clear()
+    given.write_text('{"overloads": {}}')
+    assert tables.current(given) == {"overloads": {}}
 
 
 @pytest.mark.parametrize("kind", RIGHT)

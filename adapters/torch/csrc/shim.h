@@ -45,10 +45,12 @@ typedef void (*FlagosVisitComposite)(const char* name, void* context);
    operators. Some have a kernel for nested or quantized tensors, but a route cannot name such a kernel alone. */
 void flagos_shim_each_composite(FlagosVisitComposite visit, void* context);
 
-/* Native views of a compiled graph's arguments, by the address that flagos::views_create gave. `point` points each at
- * its tensor again and returns 1, or 0 when the call needs new views. `rest` takes the memory from them and returns 1,
- * or 0 when somebody still holds one. Both with the GIL, and by one call of the graph at a time. */
-int32_t flagos_shim_views_point(int64_t views);
+/* Native views of a compiled graph's arguments, by the address that flagos::views_create gave. `original` is the
+ * TensorImpl of a number that a view was made of, which may have ended. `point` points each view at the TensorImpl of
+ * its number and returns 1, or 0 when the call needs new views. `rest` takes the memory from them and returns 1, or 0
+ * when somebody still holds one. All with the GIL, and by one call of the graph at a time. */
+const void* flagos_shim_views_original(int64_t views, size_t number);
+int32_t flagos_shim_views_point(int64_t views, const void* const* tensors);
 int32_t flagos_shim_views_rest(int64_t views);
 void flagos_shim_views_destroy(int64_t views);
 

@@ -42,7 +42,10 @@ functions! {
     each_op = b"flagos_shim_each_op\0": unsafe extern "C" fn(VisitOp, *mut c_void),
     each_composite = b"flagos_shim_each_composite\0":
         unsafe extern "C" fn(VisitComposite, *mut c_void),
-    views_point = b"flagos_shim_views_point\0": unsafe extern "C" fn(i64) -> i32,
+    views_original = b"flagos_shim_views_original\0":
+        unsafe extern "C" fn(i64, usize) -> *const c_void,
+    views_point = b"flagos_shim_views_point\0":
+        unsafe extern "C" fn(i64, *const *const c_void) -> i32,
     views_rest = b"flagos_shim_views_rest\0": unsafe extern "C" fn(i64) -> i32,
     views_destroy = b"flagos_shim_views_destroy\0": unsafe extern "C" fn(i64),
     torch_version = b"flagos_shim_torch_version\0": unsafe extern "C" fn() -> *const c_char,

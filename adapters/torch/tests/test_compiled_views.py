@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_fl.cuda.compile import _OverCuda
 
@@ -204,11 +207,12 @@ def test_inference_mode_and_back():
     assert called(over, *made).item() == 6
 
 
-def test_lazy_and_strange_tensors_are_viewed_as_they_are():
-    def first(arguments):
-        return [arguments[0].real.sum()]
+def first_sum(arguments):
+    return [arguments[0].real.sum()]
 
-    over = graph(first, static={0}, count=1)
+
+def test_lazy_and_strange_tensors_are_viewed_as_they_are():
+    over = graph(first_sum, static={0}, count=1)
     x = torch.full((2,), 1 + 2j, device="flagos")
     for one in (x, x.conj(), x, x.conj()):
         for _ in range(2):
@@ -216,10 +220,101 @@ def test_lazy_and_strange_tensors_are_viewed_as_they_are():
     assert called(over, torch.ones(2)).item() == 2  # a CPU tensor stays one
 
 
+def test_a_tensor_of_another_device_stays_as_it_is(native):
+    over = graph(first_sum, static={0}, count=1)
+    for x in (torch.ones(2), torch.ones(2, device=native)):
+        for _ in range(2):
+            assert called(over, x).item() == 2
+        assert x.tolist() == [1, 1]
+    assert called(over, torch.ones(3, device="flagos")).item() == 3
+
+
+def test_weights_may_be_swapped_between_calls():
+    over, given, other = graph(total, static={0, 1, 2}, count=3), weights(), weights(4)[1:]
+    assert called(over, *given).item() == 16 * 3
+    for a, b in zip(given, other, strict=True):
+        torch.utils.swap_tensors(a, b)
+    assert called(over, *given).item() == 16 * 6
+    assert called(over, *other).item() == 16 * 3
+
+
+def test_the_weights_of_another_layer_are_taken_too():
+    seen: list[set[int]] = []
+
+    def noted(arguments):
+        seen.append({id(one) for one in arguments})
+        return total(arguments)
+
+    over, layers = graph(noted, static={0, 1, 2}, count=3), [weights(), weights(4)[1:]]
+    assert [called(over, *layer).item() for layer in layers * 2] == [16 * 3, 16 * 6] * 2
+    assert all(one == seen[0] for one in seen)
+
+
+def test_resting_views_are_empty_tensors():
+    kept = []
+
+    def noted(arguments):
+        kept.extend(map(weakref.ref, arguments))
+        return total(arguments)
+
+    over, given = graph(noted, static={0, 1, 2}, count=3), weights()
+    called(over, *given)
+    resting = [one() for one in kept if one() is not None]
+    for view in resting:
+        assert view.numel() == 0 and "[]" in repr(view) and view.untyped_storage().nbytes() == 0
+    assert len(resting) == 3
+    del resting, view
+    assert called(over, *given).item() == 16 * 3
+
+
+def test_a_mode_that_keeps_results_keeps_them_right():
+    class Keeping(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            results.append(result)
+            return result
+
+    results: list[Any] = []
+    kept: list[torch.Tensor] = []
+
+    def keeping(arguments):
+        kept.append(arguments[0])
+        return total(arguments)
+
+    over, given = graph(keeping, static={0, 1, 2}, count=3), weights(4)[1:]
+    with Keeping():
+        called(over, *given)
+    results.clear()
+    kept.clear()
+    called(over, *given)
+    called(over, *given)
+    assert [one.unique().tolist() for one in kept] == [[1.0], [1.0]]
+
+
+def test_a_copy_has_views_of_its_own():
+    over, given = graph(total, static={0, 1, 2}, count=3), weights()
+    called(over, *given)
+    for copied in (copy.copy(over), copy.deepcopy(over)):
+        assert copied._resting == []
+        assert called(copied, *given).item() == 16 * 3
+
+
 def test_there_is_a_view_for_each_index():
     from torch_fl._C import Views
 
+    def made(arguments, indices):
+        address = torch.ops.flagos.views_create(given)
+        views = torch.ops.flagos.views_tensors(address)
+        return Views(address, arguments, indices, views, torch._C.TensorBase)
+
     given = weights(2)
-    address = torch.ops.flagos.views_create(given)
     with pytest.raises(ValueError, match="2 views for 1 arguments"):
-        Views(address, list(given), [0], torch.ops.flagos.views_tensors(address))
+        made(list(given), [0])
+    with pytest.raises(ValueError, match="no tensor"):
+        made([given[0], 1], [0, 1])
+    with pytest.raises(RuntimeError, match="does not keep a tensor in its Python object"):
+        made(list(reversed(given)), [0, 1])  # others than those of the views
+    views = made(list(given), [0, 1])
+    assert not views.enter([given[0], "no tensor"])
+    with pytest.raises(IndexError):
+        views.enter(given[:1])

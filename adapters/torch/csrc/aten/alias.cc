@@ -56,6 +56,11 @@ struct Members : c10::TensorImpl {
   static c10::VariableVersion& version_counter(c10::TensorImpl* impl) {
     return impl->*(&Members::version_counter_);
   }
+  // One dimension of no elements.
+  static void be_empty(c10::TensorImpl* impl) {
+    impl->set_sizes_contiguous(c10::IntArrayRef({0}));
+    impl->*(&Members::storage_offset_) = 0;
+  }
   // Most aliases have the counter already: it is one pointer, which costs two atomic operations to copy.
   static void share_version(const c10::TensorImpl* from, c10::TensorImpl* to) {
     static_assert(sizeof(c10::VariableVersion) == sizeof(void*));
@@ -263,6 +268,10 @@ at::Tensor shared_alias(const at::Tensor& tensor) {
   return share_version(tensor, tensor_over(native_storage(tensor.storage()), tensor, native->dense));
 }
 
+bool can_be_shared(const at::Tensor& tensor) {
+  return is_flagos(tensor) && !is_rare(tensor.unsafeGetTensorImpl());
+}
+
 bool can_share(c10::TensorImpl* tensor, c10::TensorImpl* alias) {
   return tensor->is_privateuseone() && alias->device().type() == native->type && !is_rare(tensor) && !is_rare(alias) &&
       tensor->is_inference() == alias->is_inference() && alias->is_inference() == c10::InferenceMode::is_enabled() &&
@@ -278,7 +287,15 @@ void share(c10::TensorImpl* tensor, c10::TensorImpl* alias) {
 }
 
 void let_go(c10::TensorImpl* alias) {
-  Members::storage(alias) = c10::Storage(); // a deleter may run any code
+  // Not no storage at all: an object that Python's collector lists may be printed.
+  static const auto* nothing = new c10::Storage(
+      c10::Storage::use_byte_size_t{},
+      0,
+      c10::DataPtr(nullptr, native_device(0)),
+      /*allocator=*/nullptr,
+      /*resizable=*/false);
+  Members::be_empty(alias);
+  Members::storage(alias) = *nothing; // last: a deleter may run any code
 }
 
 at::Tensor share_with_flagos(const at::Tensor& native) {

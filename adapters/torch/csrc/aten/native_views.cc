@@ -22,24 +22,30 @@ class NativeViews {
     originals_.reserve(tensors.size());
     views_.reserve(tensors.size());
     for (const at::Tensor& tensor : tensors) {
-      originals_.emplace_back(tensor.getIntrusivePtr());
-      views_.push_back(is_flagos(tensor) ? shared_alias(tensor) : tensor);
+      originals_.push_back(tensor.unsafeGetTensorImpl());
+      views_.push_back(shared_alias(tensor));
     }
+  }
+
+  // What the view of a number was made of. Not to be read: it may have ended.
+  const void* original(size_t number) const {
+    return number < originals_.size() ? originals_[number] : nullptr;
   }
 
   const std::vector<at::Tensor>& views() const {
     return views_;
   }
 
-  // Points each view at its tensor again, which the caller holds if it lives. False if one cannot be: the call needs
-  // new views.
-  bool point() const {
+  // Points each view at its tensor. False, and nothing is done, if one of them cannot be: the call needs new views.
+  bool point(const void* const* tensors) const {
+    const auto tensor_at = [&](size_t i) { return static_cast<c10::TensorImpl*>(const_cast<void*>(tensors[i])); };
     for (size_t i = 0; i < views_.size(); ++i) {
-      c10::TensorImpl* original = originals_[i].expired() ? nullptr : originals_[i]._unsafe_get_target();
-      if (original == nullptr || !can_share(original, views_[i].unsafeGetTensorImpl())) {
+      if (tensors[i] == nullptr || !can_share(tensor_at(i), views_[i].unsafeGetTensorImpl())) {
         return false;
       }
-      share(original, views_[i].unsafeGetTensorImpl());
+    }
+    for (size_t i = 0; i < views_.size(); ++i) {
+      share(tensor_at(i), views_[i].unsafeGetTensorImpl());
     }
     return true;
   }
@@ -56,7 +62,7 @@ class NativeViews {
   }
 
  private:
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> originals_;
+  std::vector<const c10::TensorImpl*> originals_;
   std::vector<at::Tensor> views_;
 };
 
@@ -67,7 +73,11 @@ NativeViews* at_address(int64_t views) {
 } // namespace
 
 void register_native_views(torch::Library& library) {
-  library.def("views_create(Tensor[] tensors) -> int", [](at::TensorList tensors) {
+  // 0 for tensors whose views cannot be kept.
+  library.def("views_create(Tensor[] tensors) -> int", [](at::TensorList tensors) -> int64_t {
+    if (!std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return can_be_shared(tensor); })) {
+      return 0;
+    }
     return static_cast<int64_t>(reinterpret_cast<intptr_t>(new NativeViews(tensors)));
   });
   library.def("views_tensors(int views) -> Tensor[]", [](int64_t views) { return at_address(views)->views(); });
@@ -75,9 +85,13 @@ void register_native_views(torch::Library& library) {
 
 } // namespace flagos
 
-int32_t flagos_shim_views_point(int64_t views) {
+const void* flagos_shim_views_original(int64_t views, size_t number) {
+  return flagos::at_address(views)->original(number);
+}
+
+int32_t flagos_shim_views_point(int64_t views, const void* const* tensors) {
   try {
-    return flagos::at_address(views)->point() ? 1 : 0;
+    return flagos::at_address(views)->point(tensors) ? 1 : 0;
   } catch (const std::exception&) {
     return 0; // making new ones tells the reason
   }

@@ -42,17 +42,23 @@ class Views:
     """Native views of some arguments of a compiled graph, kept from call to call; one call at a time uses them.
 
     `address` is what `torch.ops.flagos.views_create` gave for the tensors at `indices` of `arguments`, and becomes
-    this object's own; `views` is the list that `torch.ops.flagos.views_tensors` gave, which nothing else has seen.
-    Raises ValueError unless there is a view for each index.
+    this object's own; `views` is the list that `torch.ops.flagos.views_tensors` gave, which nothing else has seen, and
+    `tensor` is `torch._C.TensorBase`. Raises ValueError if they do not belong together, and RuntimeError if this torch
+    keeps its tensors elsewhere than in their Python objects.
     """
 
     def __init__(
-        self, address: int, arguments: list[Any], indices: Sequence[int], views: list[Any]
+        self,
+        address: int,
+        arguments: list[Any],
+        indices: Sequence[int],
+        views: list[Any],
+        tensor: type,
     ) -> None: ...
     def enter(self, arguments: list[Any]) -> bool:
-        """Put the views in the place of their tensors, if those of `arguments` are the ones of before.
+        """Put the views in the place of the tensors of `arguments`.
 
-        Returns false, with `arguments` as they were, if not, or if a view cannot be pointed at its tensor.
+        Returns false, with `arguments` as they were, if a view cannot be pointed at its tensor.
         """
 
     def replace(self, arguments: list[Any]) -> None:

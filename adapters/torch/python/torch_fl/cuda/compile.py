@@ -19,6 +19,7 @@ from torch._functorch import config as functorch_config
 from torch._inductor.output_code import OutputCode
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from flagos import UnsupportedError
 from torch_fl._C import Views
@@ -199,8 +200,8 @@ class _OverCuda(OutputCode):
                 self._resting.append(kept)
         return results
 
-    def _put_views(self, arguments: list[Any]) -> Views:
-        """Put views in the place of the arguments that stay; those of before, if these are the same tensors."""
+    def _put_views(self, arguments: list[Any]) -> Views | None:
+        """Put views in the place of the arguments that stay; None if they are new ones, which are not kept."""
         try:
             kept = self._resting.pop()
         except IndexError:
@@ -208,12 +209,20 @@ class _OverCuda(OutputCode):
         else:
             if kept.enter(arguments):
                 return kept
-        tensors = [arguments[index] for index in self._staying]
-        address = torch.ops.flagos.views_create(tensors)
-        views = torch.ops.flagos.views_tensors(address)
-        kept = Views(address, arguments, self._staying, views)
+        # Nothing but the list has the new views, so that a holder beside it is noticed.
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            tensors = [arguments[index] for index in self._staying]
+            address = torch.ops.flagos.views_create(tensors)
+            if address == 0:
+                _replace(arguments, self._staying, self._as_native)
+                return None
+            views = torch.ops.flagos.views_tensors(address)
+            kept = Views(address, arguments, self._staying, views, torch._C.TensorBase)
         kept.replace(arguments)
         return kept
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_resting": []}  # a copy has views of its own
 
     def __getattr__(self, name: str) -> Any:
         if name == "compiled":

@@ -143,6 +143,8 @@ def keep(
         print(f"{path} is made anew: {error}", file=sys.stderr)
         before = {}
     kept = {name: entry for name, entry in before.items() if name not in reached}
+    if kept and kind == "verdicts":
+        about = {**carried(path), **about}
     made = table({**overloads, **kept}, **about)
     write(path, made)
     partial(path).unlink(missing_ok=True)
@@ -158,7 +160,7 @@ def continued(path: Path | None, kind: str = "verdicts", **about: Any) -> dict[s
     """
     if path is None:
         return {}
-    source = partial(path) if partial(path).is_file() else path
+    source = to_continue(path)
     try:
         return _overloads(source, kind, **about)
     except RuntimeError as error:
@@ -233,10 +235,27 @@ def _are_strings(value: Any) -> bool:
     return isinstance(value, list) and set(map(type, value)) <= {str}
 
 
-def samples_from() -> str:
-    """The chip whose table of verdicts the plan reads, or from whose samples it was completed."""
+def samples_from() -> str | None:
+    """The chip with the same processor from whose table the verdicts are, or on whose samples they rest; or None."""
+    if "verdicts" in _assumed:
+        return None
     known = _table("verdicts")
-    return str(known.get("samples_from") or known.get("chip") or chip())
+    other = known.get("samples_from") or known.get("chip")
+    return str(other) if other is not None and other == _SAME_PROCESSOR.get(chip()) else None
+
+
+def carried(path: Path | None) -> dict[str, Any]:
+    """What a table hands on to the one that continues it, beside its entries: whose samples it rests on.
+
+    Raises RuntimeError for a file that is no table.
+    """
+    found = (_read(path, "verdicts") if path is not None else None) or {}
+    return {"samples_from": found["samples_from"]} if "samples_from" in found else {}
+
+
+def to_continue(path: Path) -> Path:
+    """The file to go on from: the partial table beside `path`, or else the table."""
+    return partial(path) if partial(path).is_file() else path
 
 
 def current(path: Path | None = None) -> dict[str, Any] | None:
@@ -247,8 +266,9 @@ def current(path: Path | None = None) -> dict[str, Any] | None:
     Raises RuntimeError for a file that is no table.
     """
     found = (_read(path, "verdicts") if path is not None else None) or _table("verdicts") or None
-    if found is not None and found.get("chip") == _SAME_PROCESSOR.get(chip()):
-        found = {**found, "chip": chip(), "samples_from": found["chip"]}
+    same = _SAME_PROCESSOR.get(chip())
+    if found is not None and same is not None and found.get("chip") == same:
+        found = {**found, "chip": chip(), "samples_from": same}
     return found
 
 
@@ -321,11 +341,12 @@ def size_condition(overload: str) -> str | None:
     return sizes.condition(known)
 
 
-def _where() -> str:
-    """The chip, and the one whose table stands for its own."""
-    here = chip() or "this chip"
-    table_of = samples_from()
-    return here if table_of in (here, chip()) else f"{table_of}, whose processor {here} has"
+def _where(entry: dict[str, Any]) -> str:
+    """The chip that an entry is of, and if it is another one, why it counts here."""
+    here, other = chip() or "this chip", samples_from()
+    if other is None or entry.get("wrong_on") == here:
+        return here
+    return f"{other}, whose processor {here} has"
 
 
 def told(overload: str) -> tuple[str, str] | None:
@@ -333,7 +354,7 @@ def told(overload: str) -> tuple[str, str] | None:
     known = verdicts().get(overload)
     if known is None:
         return None
-    where = f"on {_where()}"
+    where = f"on {_where(known)}"
     if known["verdict"] != STRICT:
         return known["verdict"], f"{where}: {known.get('first') or 'no case reached it'}"
     if policy() in ("auto", "verified", ON_USE):
@@ -350,7 +371,7 @@ def not_by_default(overload: str) -> str | None:
     known = verdicts().get(overload)
     where = chip() or "this chip"
     if known is not None and known["verdict"] == FAILED:
-        return f"verified to be wrong on {_where()}: {known['first']}"
+        return f"verified to be wrong on {_where(known)}: {known['first']}"
     if wanted == "off":
         return f"native kernels serve by default: route it here, or set {POLICY}=auto"
     if wanted == "all":
@@ -358,7 +379,7 @@ def not_by_default(overload: str) -> str | None:
     if known is None:
         return f"not verified on {where}: run `flagos verify`, or set {POLICY}=all"
     if known["verdict"] != STRICT:
-        return f"verified {known['verdict']} on {_where()}: {known.get('first') or 'no case reached it'}"
+        return f"verified {known['verdict']} on {_where(known)}: {known.get('first') or 'no case reached it'}"
     pack = pack_in_use.in_use()
     if pack is not None and not pack_in_use.outside():
         return pack.not_served(overload, only_faster=wanted == "auto")

@@ -302,7 +302,7 @@ def _show(pattern: str, as_json: bool) -> int:
         where = tables.chip() or "this machine"
         print(f"error: there is no table of {where}: run `flagos verify`", file=sys.stderr)
     else:
-        if (other := tables.samples_from()) != tables.chip():
+        if (other := tables.samples_from()) is not None:
             print(f"verified on {other}, whose processor {tables.chip()} has")
         print(*_lines(shown), sep="\n")
     return 0 if known else 1
@@ -398,7 +398,9 @@ class _Recorded:
         found: Verdicts = {}
 
         def told(done: int, total: int, name: str, one: dict[str, Any]) -> None:
-            found[name] = verifying.merged(name, entries.get(name), one, self._digest)
+            found[name] = verifying.merged(
+                name, entries.get(name), one, self._digest, tables.chip()
+            )
             calls = f"{one['calls']} calls"
             why = f": {one['first']}" if one.get("first") else ""
             line = f"[{done}/{total}] {name}, recorded: {one['verdict']} in {calls}{why} ({one['seconds']} s)"
@@ -532,7 +534,10 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             if options.record:
                 return recorded.alone(interrupted)
-            known = tables.continued(path, **about) if options.resume else {}
+            known = {}
+            if options.resume and path is not None:
+                about |= tables.carried(tables.to_continue(path))
+                known = tables.continued(path, **about)
             with redirect_stdout(sys.stderr):  # FlagGems prints while it is imported
                 verdicts = verify(
                     options.ops,

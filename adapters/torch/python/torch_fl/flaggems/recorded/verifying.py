@@ -75,6 +75,7 @@ def verify(
         return check(name, by_overload[name], how, told, losses[name])
 
     alone: list[str] = []  # overloads that found no memory beside the others, and run again without
+    beside: Verdicts = {}  # what was found of these before
     while todo or alone:
         by_itself = not todo
         if by_itself:
@@ -96,12 +97,17 @@ def verify(
                     todo.insert(0, one.name)
                     print(f"{one.name} again, lost in {lost.call}: {lost.why}", file=sys.stderr)
                     continue
+                if by_itself and one.result is None:
+                    result = beside[one.name] | {"not_reached": True}  # what there was before it
                 if lost is not None and lost.by_flaggems:
                     result |= {"verdict": FAILED, "first": f"{lost.call}: {lost.why}"}
                 if short and not by_itself and jobs > 1 and not one.over:
                     alone.append(one.name)
+                    beside[one.name] = result
                     print(f"{one.name} again without others: {result['declines']}", file=sys.stderr)
                     continue
+                if short and result["calls"] == 0:
+                    result["not_reached"] = True  # so that it is tried at another time
                 done += 1
                 found[one.name] = result | {"seconds": round(one.seconds, 1)}
                 progress(done, total, one.name, found[one.name])
@@ -276,7 +282,11 @@ def digest(calls: Iterable[Call], how: How) -> str:
 
 
 def merged(
-    overload: str, entry: dict[str, Any] | None, found: dict[str, Any], digest: str
+    overload: str,
+    entry: dict[str, Any] | None,
+    found: dict[str, Any],
+    digest: str,
+    chip: str = "",
 ) -> dict[str, Any]:
     """The entry of a table with what recorded calls tell. They alone make no kernel STRICT: they have no NaN, say."""
     made = dict(
@@ -295,6 +305,7 @@ def merged(
         }
     if found["verdict"] == FAILED:
         made |= {"verdict": FAILED, "first": f"recorded call {found['first']}"}
+        made |= {"wrong_on": chip} if chip else {}
         for name in ("only", "sizes", "beyond"):
             made.pop(name, None)
     if made["verdict"] not in (STRICT, BASIC) or "sizes" not in found or found.get("not_reached"):
