@@ -182,9 +182,8 @@ class _OverCuda(OutputCode):
         self._results = results
         self._as_native = torch.ops.flagos.as_native.default
         self._as_flagos = torch.ops.flagos.as_flagos.default
-        self._resting: list[
-            Views
-        ] = []  # one for each call at a time: of threads, or of one inside another
+        # One for each call at a time: of threads, or of one inside another.
+        self._resting: list[Views] = []
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         arguments = list(inputs)
