@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torch_fl.cuda.compile import _OverCuda
+from torch_fl.cuda.compiled_graph import OverCuda
 
 pytestmark = pytest.mark.needs("aliases")
 
@@ -22,7 +22,7 @@ def graph(
     function: Callable[[list[torch.Tensor]], list[torch.Tensor]], *, static: set[int], count: int
 ) -> Any:
     """`function` as a compiled graph of `count` arguments on flagos, whose first result is on flagos."""
-    return _OverCuda(function, list(range(count)), static, [0])  # type: ignore[arg-type]
+    return OverCuda(function, list(range(count)), static, [0])  # type: ignore[arg-type]
 
 
 def weights(count: int = 3) -> list[nn.Parameter]:

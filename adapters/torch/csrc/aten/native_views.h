@@ -6,7 +6,7 @@
 
 namespace flagos {
 
-// Defines the operators by which torch_fl.cuda.compile keeps them.
+// Defines the operators by which torch_fl.cuda.compiled_graph keeps them.
 void register_native_views(torch::Library& library);
 
 } // namespace flagos

@@ -1,0 +1,96 @@
+"""A graph that Inductor compiled for CUDA, between flagos tensors: views of the same memory, without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._inductor.output_code import OutputCode
+from torch.utils._python_dispatch import _disable_current_modes
+
+from torch_fl._C import Views
+
+
+def _replace(values: list[Any], where: list[int], view: Callable[[list[Any]], list[Any]]) -> None:
+    if where:
+        for index, tensor in zip(where, view([values[index] for index in where]), strict=True):
+            values[index] = tensor
+
+
+class OverCuda(OutputCode):
+    """A compiled graph that takes and gives flagos tensors.
+
+    `where` are the indices of the arguments on flagos, `static` those that are the program's own for longer than a
+    call, `results` those of the results on flagos.
+    """
+
+    def __init__(
+        self, compiled: OutputCode, where: list[int], static: set[int], results: list[int]
+    ) -> None:
+        super().__init__()
+        self._boxed_call = True  # an attribute of the object, which wrappers around it copy
+        self.compiled = compiled
+        # Views of what the graph may free while it runs are new ones, which go with it.
+        self._passing = [index for index in where if index not in static]
+        self._staying = [index for index in where if index in static]
+        self._results = results
+        self._as_native = torch.ops.flagos.as_native.default
+        self._as_flagos = torch.ops.flagos.as_flagos.default
+        # One for each call at a time: of threads, or of one inside another.
+        self._resting: list[Views] = []
+
+    def __call__(self, inputs: Sequence[Any]) -> Any:
+        arguments = list(inputs)
+        if isinstance(inputs, list):
+            inputs.clear()  # the graph frees its arguments while it runs
+        _replace(arguments, self._passing, self._as_native)
+        kept = self._put_views(arguments) if self._staying else None
+        results = list(self.compiled(arguments))
+        _replace(results, self._results, self._as_flagos)
+        if kept is not None:
+            arguments.clear()
+            if kept.rest():
+                self._resting.append(kept)
+        return results
+
+    def _put_views(self, arguments: list[Any]) -> Views | None:
+        """Put views in the place of the arguments that stay; None if they are new ones, which are not kept."""
+        try:
+            kept = self._resting.pop()
+        except IndexError:
+            pass
+        else:
+            if kept.enter(arguments):
+                return kept
+        # Nothing but the list has the new views, so that a holder beside it is noticed.
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            tensors = [arguments[index] for index in self._staying]
+            address = torch.ops.flagos.views_create(tensors)
+            if address == 0:
+                _replace(arguments, self._staying, self._as_native)
+                return None
+            views = torch.ops.flagos.views_tensors(address)
+            kept = Views(address, arguments, self._staying, views, torch._C.TensorBase)
+        kept.replace(arguments)
+        return kept
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_resting": []}  # a copy has views of its own
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "compiled":
+            raise AttributeError(name)
+        return getattr(self.compiled, name)
+
+    def post_compile(self, *args: Any, **kwargs: Any) -> None:
+        """Inductor's own, on the graph."""
+        self.compiled.post_compile(*args, **kwargs)
+
+    def set_triton_bundle(self, triton_bundle: Any) -> None:
+        """Inductor's own, on the graph."""
+        self.compiled.set_triton_bundle(triton_bundle)
+
+    def prepare_for_serialization(self) -> None:
+        """Inductor's own, on the graph."""
+        self.compiled.prepare_for_serialization()
