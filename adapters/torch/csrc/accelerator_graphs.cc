@@ -12,17 +12,12 @@
 
 #include "aten/route.h"
 #include "runtime/core.h"
+#include "runtime/graphs.h"
 #include "runtime/native.h"
-#include "runtime/stream.h"
 
 namespace flagos {
 
 namespace {
-
-// Errors tell the operator while a graph is captured.
-void set_capturing(bool now) {
-  __atomic_store_n(&capturing, now, __ATOMIC_RELAXED);
-}
 
 // A graph of the native device, on whose current stream flagos' work is.
 class NativeGraph final : public at::GraphImplInterface {
@@ -84,8 +79,7 @@ class CoreGraph final : public at::GraphImplInterface {
         ", ",
         pool.second,
         ") is no pool: expected torch.flagos.graph_pool_handle() or the pool() of a graph");
-    const c10::DeviceIndex device = current_device();
-    check(core->graph_capture_begin(graph_, device, current_stream(device), pool.second, mode_of(mode)));
+    begin_capture(graph_, pool.second, mode_of(mode));
     set_capturing(true);
   }
   void capture_end() override {
@@ -94,17 +88,13 @@ class CoreGraph final : public at::GraphImplInterface {
   }
   void instantiate() override {} // a graph can be run once its capture has ended
   void replay() override {
-    int32_t device = -1;
-    check(core->graph_device(graph_, &device));
-    check(core->graph_replay(graph_, current_stream(static_cast<c10::DeviceIndex>(device < 0 ? 0 : device))));
+    replay_graph(graph_);
   }
   void reset() override {
     check(core->graph_reset(graph_));
   }
   at::MempoolId_t pool() const override {
-    uint64_t memory = 0;
-    check(core->graph_memory(graph_, &memory));
-    return {0, memory};
+    return {0, memory_of_graph(graph_)};
   }
   void enable_debug_mode() override {
     refuse_dump();

@@ -104,8 +104,7 @@ void register_library() {
     return default_generator(static_cast<c10::DeviceIndex>(device));
   });
   // torch.flagos.graph sets it while it captures: errors then tell the operator.
-  library.def(
-      "set_capturing(bool capturing) -> ()", [](bool now) { __atomic_store_n(&capturing, now, __ATOMIC_RELAXED); });
+  library.def("set_capturing(bool capturing) -> ()", &set_capturing);
   // Around compiled graphs: each flagos tensor as a native one over the same memory, or the reverse, without autograd.
   library.def("as_native(Tensor[] tensors) -> Tensor[]", [](at::TensorList tensors) {
     return each_of(tensors, [](const at::Tensor& tensor) { return is_flagos(tensor) ? shared_alias(tensor) : tensor; });

@@ -14,7 +14,7 @@ use pyo3::types::PyCapsule;
 mod shim;
 mod views;
 
-use shim::shim;
+use shim::opened;
 
 /// Turns a message of the shim into an error and frees the message; null is success.
 fn take_message(shim: &shim::Shim, message: *mut c_char) -> Result<(), String> {
@@ -37,11 +37,6 @@ fn take_message(shim: &shim::Shim, message: *mut c_char) -> Result<(), String> {
 #[pyfunction]
 fn open_shim(path: PathBuf) -> PyResult<()> {
     shim::open(&path).map_err(PyImportError::new_err)
-}
-
-/// The shim that is open. Raises RuntimeError when none is.
-fn opened() -> PyResult<&'static shim::Shim> {
-    shim().map_err(PyRuntimeError::new_err)
 }
 
 /// Registers the flagos device with torch, served as the vendor's description says. `api` is

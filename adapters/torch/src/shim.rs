@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
 
 /// Registers the device because a program asks for it (shim.h).
 pub type Asked = extern "C" fn(*mut c_char, usize) -> i32;
@@ -66,6 +68,11 @@ pub fn shim() -> Result<&'static Shim, String> {
     SHIM.get().ok_or_else(|| {
         "no shim is open: `import torch_fl` opens the one of the torch that is imported".into()
     })
+}
+
+/// The shim that is open. Raises RuntimeError when none is.
+pub fn opened() -> PyResult<&'static Shim> {
+    shim().map_err(PyRuntimeError::new_err)
 }
 
 /// Opens the shim at `path`, whose torch must be loaded. Idempotent; a second one is refused.

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyType};
 
-use crate::shim::{shim, Shim};
+use crate::shim::opened;
 
 /// An argument of a graph that has a view.
 struct Argument {
@@ -42,10 +42,6 @@ unsafe fn word(object: &Bound<'_, PyAny>, place: usize) -> *const c_void {
 fn is_of(object: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> bool {
     // SAFETY: both are alive.
     unsafe { pyo3::ffi::PyObject_TypeCheck(object.as_ptr(), class.as_type_ptr()) != 0 }
-}
-
-fn opened() -> PyResult<&'static Shim> {
-    shim().map_err(PyRuntimeError::new_err)
 }
 
 #[pymethods]
@@ -154,7 +150,7 @@ impl Views {
 
 impl Drop for Views {
     fn drop(&mut self) {
-        if let Ok(shim) = shim() {
+        if let Ok(shim) = opened() {
             // SAFETY: the address is this object's own, and is given back once.
             unsafe { (shim.views_destroy)(self.address) };
         }

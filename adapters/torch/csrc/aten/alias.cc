@@ -268,12 +268,12 @@ at::Tensor shared_alias(const at::Tensor& tensor) {
   return share_version(tensor, tensor_over(native_storage(tensor.storage()), tensor, native->dense));
 }
 
-bool can_be_shared(const at::Tensor& tensor) {
-  return is_flagos(tensor) && !is_rare(tensor.unsafeGetTensorImpl());
+bool can_be_shared(c10::TensorImpl* tensor) {
+  return tensor->is_privateuseone() && !is_rare(tensor);
 }
 
 bool can_share(c10::TensorImpl* tensor, c10::TensorImpl* alias) {
-  return tensor->is_privateuseone() && alias->device().type() == native->type && !is_rare(tensor) && !is_rare(alias) &&
+  return can_be_shared(tensor) && alias->device().type() == native->type && !is_rare(alias) &&
       tensor->is_inference() == alias->is_inference() && alias->is_inference() == c10::InferenceMode::is_enabled() &&
       alias->autograd_meta() == nullptr && alias->allow_tensor_metadata_change();
 }

@@ -25,7 +25,7 @@ at::Tensor shared_alias(const at::Tensor& tensor);
 
 // An alias that `shared_alias` gave, pointed at another tensor: whether it can be, in this thread's mode of inference;
 // the pointing; and the end of it, which leaves the alias empty.
-bool can_be_shared(const at::Tensor& tensor); // on flagos, and nothing of what `dense_alias` serves
+bool can_be_shared(c10::TensorImpl* tensor); // on flagos, and nothing of what `dense_alias` serves
 bool can_share(c10::TensorImpl* tensor, c10::TensorImpl* alias);
 void share(c10::TensorImpl* tensor, c10::TensorImpl* alias);
 void let_go(c10::TensorImpl* alias);

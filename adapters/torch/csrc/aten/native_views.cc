@@ -75,7 +75,9 @@ NativeViews* at_address(int64_t views) {
 void register_native_views(torch::Library& library) {
   // 0 for tensors whose views cannot be kept.
   library.def("views_create(Tensor[] tensors) -> int", [](at::TensorList tensors) -> int64_t {
-    if (!std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return can_be_shared(tensor); })) {
+    if (!std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+          return can_be_shared(tensor.unsafeGetTensorImpl());
+        })) {
       return 0;
     }
     return static_cast<int64_t>(reinterpret_cast<intptr_t>(new NativeViews(tensors)));

@@ -29,7 +29,15 @@ bool enter_op_slowly(FlagosOpSlot* slot, const char* name) {
   return on_cpu;
 }
 
-bool capturing = false;
+namespace {
+
+bool capturing = false; // while a graph is captured
+
+} // namespace
+
+void set_capturing(bool now) {
+  __atomic_store_n(&capturing, now, __ATOMIC_RELAXED);
+}
 
 void name_while_capturing(c10::Error& error, const char* name) {
   if (__atomic_load_n(&capturing, __ATOMIC_RELAXED)) {

@@ -31,8 +31,8 @@ inline bool logs_dispatch(const FlagosOpSlot* slot) {
 // While a graph is captured, adds the operator's name to an error in flight.
 void name_while_capturing(c10::Error& error, const char* name);
 
-// Set while `torch.flagos.graph` captures a graph.
-extern bool capturing;
+// Tells that a graph is captured from now on, or no longer.
+void set_capturing(bool now);
 
 // The slot of `aten::name`, interned for the life of the process.
 FlagosOpSlot* op_slot(const std::string& qualified_name);

@@ -341,10 +341,10 @@ def size_condition(overload: str) -> str | None:
     return sizes.condition(known)
 
 
-def _where(entry: dict[str, Any]) -> str:
-    """The chip that an entry is of, and if it is another one, why it counts here."""
+def chip_of(entry: dict[str, Any] | None = None) -> str:
+    """The chip that the table, or an entry of it, is of, and if it is another one, why it counts here."""
     here, other = chip() or "this chip", samples_from()
-    if other is None or entry.get("wrong_on") == here:
+    if other is None or (entry is not None and entry.get("wrong_on") == here):
         return here
     return f"{other}, whose processor {here} has"
 
@@ -354,7 +354,7 @@ def told(overload: str) -> tuple[str, str] | None:
     known = verdicts().get(overload)
     if known is None:
         return None
-    where = f"on {_where(known)}"
+    where = f"on {chip_of(known)}"
     if known["verdict"] != STRICT:
         return known["verdict"], f"{where}: {known.get('first') or 'no case reached it'}"
     if policy() in ("auto", "verified", ON_USE):
@@ -371,7 +371,7 @@ def not_by_default(overload: str) -> str | None:
     known = verdicts().get(overload)
     where = chip() or "this chip"
     if known is not None and known["verdict"] == FAILED:
-        return f"verified to be wrong on {_where(known)}: {known['first']}"
+        return f"verified to be wrong on {chip_of(known)}: {known['first']}"
     if wanted == "off":
         return f"native kernels serve by default: route it here, or set {POLICY}=auto"
     if wanted == "all":
@@ -379,7 +379,7 @@ def not_by_default(overload: str) -> str | None:
     if known is None:
         return f"not verified on {where}: run `flagos verify`, or set {POLICY}=all"
     if known["verdict"] != STRICT:
-        return f"verified {known['verdict']} on {_where(known)}: {known.get('first') or 'no case reached it'}"
+        return f"verified {known['verdict']} on {chip_of(known)}: {known.get('first') or 'no case reached it'}"
     pack = pack_in_use.in_use()
     if pack is not None and not pack_in_use.outside():
         return pack.not_served(overload, only_faster=wanted == "auto")

@@ -302,8 +302,8 @@ def _show(pattern: str, as_json: bool) -> int:
         where = tables.chip() or "this machine"
         print(f"error: there is no table of {where}: run `flagos verify`", file=sys.stderr)
     else:
-        if (other := tables.samples_from()) is not None:
-            print(f"verified on {other}, whose processor {tables.chip()} has")
+        if tables.samples_from() is not None:
+            print(f"verified on {tables.chip_of()}")
         print(*_lines(shown), sep="\n")
     return 0 if known else 1
 
