@@ -562,6 +562,34 @@ def test_a_device_lost_by_flaggems_is_a_case_that_failed(monkeypatch: pytest.Mon
     assert len(runs) == 1, "no call without elements was tried again"
 
 
+@pytest.mark.parametrize("short_of", ["nothing", "a case", "every case", "the native kernel"])
+def test_what_finds_no_memory_is_no_verdict(
+    served_by: Any, monkeypatch: pytest.MonkeyPatch, short_of: str
+) -> None:
+    calls, run = count(), check._outcome
+
+    def without(x: torch.Tensor) -> torch.Tensor:
+        if short_of == "every case" or (short_of == "a case" and next(calls) == 0):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+        return x.cpu().exp().to(x.device)
+
+    def natively(call: Any, sample: Any) -> Any:
+        if short_of == "the native kernel":
+            raise RuntimeError("CUDA error: out of memory")
+        return run(call, sample)
+
+    served_by("exp", without)
+    monkeypatch.setattr(check, "_outcome", natively)
+    found = check.check("exp", [("exp", "function")], 3)
+    assert found.get("short", False) == (short_of != "nothing"), found
+    if short_of in ("nothing", "a case"):
+        assert found["verdict"] == check.STRICT and "not_reached" not in found, found
+    else:
+        assert (found["verdict"], found["cases"]) == (check.UNTESTED, 0), found
+        assert found["first"] == "there was no memory for 2 of 2 forms and types"
+        assert found["not_reached"] == 1, "--resume tries it again"
+
+
 @pytest.mark.usefixtures("losing")
 def test_a_device_lost_in_a_repeated_call_is_known(
     served_by: Any, monkeypatch: pytest.MonkeyPatch
@@ -890,7 +918,7 @@ def test_the_whole_in_a_process_that_has_used_no_device() -> None:
         text=True,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.split("\n")[-2] == "6 passed"
+    assert ran.stdout.split("\n")[-2] == "8 passed"
 
 
 def test_a_process_that_has_used_the_device_is_refused() -> None:

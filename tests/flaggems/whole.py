@@ -209,6 +209,32 @@ def what_flaggems_loses_is_wrong_whatever_comes_after() -> None:
     assert [name for _, _, name in told].count("silu") == 1, "it is given up"
 
 
+def what_found_no_memory_beside_others_runs_again_without() -> None:
+    exp = (package._functions or {})["exp"]
+    with tempfile.TemporaryDirectory() as folder:
+
+        def once(x: torch.Tensor) -> torch.Tensor:
+            told = Path(folder) / "told"
+            if not told.exists():
+                told.touch()
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+            return exp(x)
+
+        def never(x: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("CUDA error: out of memory")
+
+        functions = {**(package._functions or {}), "exp": once, "neg": never}
+        told: Told = []
+        with mock.patch.object(package, "_functions", functions):
+            verdicts = run(told)
+    assert verdicts["exp"]["verdict"] == check.STRICT, verdicts["exp"]
+    assert verdicts["neg"]["verdict"] == check.UNTESTED, verdicts["neg"]
+    assert verdicts["neg"]["first"].startswith("there was no memory for"), verdicts["neg"]
+    assert verify._cut(verdicts["neg"]), "it is tried again by --resume"
+    assert not any({"short", verify._AGAIN} & entry.keys() for entry in verdicts.values())
+    assert {name for _, _, name in told[-2:]} == {"exp", "neg"}, "after those that found memory"
+
+
 def what_serves_by_default_comes_first() -> None:
     told: Told = []
     found = {"verdict": check.STRICT, "cases": 1, "first": None}
@@ -275,6 +301,8 @@ def an_interrupt_keeps_what_there_is() -> None:
 CHECKS: list[Callable[[], None]] = [
     kernels_that_crash_and_hang,
     what_the_native_kernel_loses_is_left_out,
+    what_flaggems_loses_is_wrong_whatever_comes_after,
+    what_found_no_memory_beside_others_runs_again_without,
     what_serves_by_default_comes_first,
     time_ends,
     a_table_is_kept_and_resumed,

@@ -54,6 +54,7 @@ class _Case:
     verdict: str | None = None  # None: FlagGems did not run
     why: str = ""
     lost: bool = False  # whether the device was lost
+    short: bool = False  # whether there was no memory for it, which says nothing of the kernel
     # The conditions that held, for each call from Python.
     calls: list[envelope.Holding] = field(default_factory=list)
 
@@ -89,7 +90,8 @@ def check(
     it may have lost is run by itself first; what FlagGems lost is FAILED, and calls outside the conditions that it
     broke are declined from the start. After `seconds` it stops: what was not reached is in `not_reached`, and a
     verdict that would be STRICT is so only if every entry, form and type was compared at least once, or FlagGems
-    took none of its first cases, which is why they take turns. `told` is called with the name of each step before
+    took none of its first cases, which is why they take turns. A case that finds no memory counts for nothing, and
+    `short` says that there was one. `told` is called with the name of each step before
     it (making a sample, the native run, FlagGems' run) and with what was found so far.
     """
     op_name = f"aten::{overload}"
@@ -161,6 +163,8 @@ class _Tally:
         self._complete = True
         self._left: set[int] = set()  # groups with cases that were left out
         self._uncompared = 0  # groups among them of which no case was compared
+        self._short: set[int] = set()  # groups with cases that found no memory
+        self._starved = 0  # groups among them of which no case was compared
         self._to_come = {loss.case for loss in losses if not loss.native}
         for loss in losses:
             if not loss.native:  # counts even if there is no time for the case
@@ -176,10 +180,15 @@ class _Tally:
     def ended(self, group: int) -> None:
         """Note that a group has no other case."""
         self._uncompared += group in self._left & self.waiting
+        self._starved += group in self._short & self.waiting
         self.waiting.discard(group)
 
     def add(self, group: int, case: _Case) -> None:
         """Count a case that has run, or whose outcome is known."""
+        if case.short:
+            self._short.add(group)
+            self.found["short"] = True
+            return
         self._to_come.discard(case.name)
         if case.verdict is None:
             self._skipped = self._skipped or f"{case.name}: {case.why}"
@@ -236,7 +245,8 @@ class _Tally:
     @property
     def can_have_conditions(self) -> bool:
         """Whether conditions may exist within which every case is right."""
-        return self._complete and self._inherent is None and bool(self.wrong and self.right)
+        complete = self._complete and not self._starved
+        return complete and self._inherent is None and bool(self.wrong and self.right)
 
     def strict_within(self, only: frozenset[str]) -> None:
         """Note the conditions within which every case is right."""
@@ -251,6 +261,11 @@ class _Tally:
             ends = "the native kernel ends the process in every case of"
             found |= {"verdict": UNTESTED, "plain": UNTESTED}
             found["first"] = f"{ends} {self._uncompared} forms and types"
+        if self._starved and found["verdict"] in (STRICT, UNTESTED):
+            found |= {"verdict": UNTESTED, "plain": UNTESTED, "not_reached": self._starved}
+            found["first"] = (
+                f"there was no memory for {self._starved} of {self._groups} forms and types"
+            )
         if self._inherent is not None:
             inherent = f"{self._inherent.name}: {self._inherent.why}"
             if found["first"] != inherent:
@@ -304,7 +319,7 @@ def _envelope(
                     return None
                 again = _Case(case.name, case.call, case.sample)
                 _judge(again, f"aten::{overload}", False, unrecorded, step)
-                if again.lost:
+                if again.lost or again.short:
                     return None
                 if again.verdict not in (STRICT, None):
                     # Move it to the front: the next set of conditions tries it first.
@@ -341,6 +356,17 @@ def _judge(
     case: _Case, op_name: str, random: bool, found: dict[str, Any], step: Callable[[str], None]
 ) -> None:
     """Run a case with the native kernel and with FlagGems', and fill in its outcome."""
+    try:
+        _run_both(case, op_name, random, found, step)
+    except Exception as error:
+        if not implementations.without_memory(error):
+            raise
+        case.verdict, case.why, case.short = None, "there was no memory for it", True
+
+
+def _run_both(
+    case: _Case, op_name: str, random: bool, found: dict[str, Any], step: Callable[[str], None]
+) -> None:
     step(f"{BY_NATIVE}{case.name}")
     with flagos.route({op_name: "vendor"}):
         expected, error = _outcome(case.call, case.sample)
@@ -401,6 +427,7 @@ def _declined_by(function: implementations.Function) -> Iterator[list[str]]:
 def _outcome(
     call: Callable[[Any], Any], sample: Any
 ) -> tuple[list[torch.Tensor], Exception | None]:
+    """The results of a call and what it wrote to, or the error that it raised; one of memory passes."""
     torch.manual_seed(7)
     try:
         sample = samples.on_flagos(sample)
@@ -408,6 +435,8 @@ def _outcome(
         torch.accelerator.synchronize()
         return tensors(result) + tensors((sample.input, sample.args, sample.kwargs)), None
     except Exception as error:
+        if implementations.without_memory(error):
+            raise
         return [], error
 
 

@@ -176,6 +176,13 @@ def said(error: Exception) -> str:
     return f"{type(error).__name__}: " + " ".join(str(error).split())[:200]
 
 
+def without_memory(error: Exception) -> bool:
+    """Whether memory was not to be had: of the pool, or for the device's own needs, such as a context."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "out of memory" in str(error)
+    )
+
+
 def registered() -> dict[str, str]:
     """The overloads that are registered, with the names of FlagGems' functions."""
     return dict(_registered)

@@ -147,7 +147,8 @@ def verify(
                 return _checked(name, where[name], samples, each, told, losses[name])
 
         done, total, written = 0, len(todo), time.monotonic()
-        alone: list[str] = []  # overloads that were late beside other tasks, and run again without
+        # Overloads that were late or found no memory beside other tasks, and run again without.
+        alone: list[str] = []
 
         while todo or alone:
             by_itself = not todo
@@ -158,6 +159,7 @@ def verify(
             running = processes.run(todo, task, 1 if by_itself else jobs, limit, left, stop)
             with closing(running) as ended:
                 for one in ended:
+                    short = (one.result or {}).get("short", False)
                     if not (by_itself and one.over):  # else it is late without other tasks too
                         found = _verdict(one, by_itself)
                         # A loss of the device counts whatever became of the process afterwards.
@@ -180,6 +182,12 @@ def verify(
                         todo.insert(0, one.name)
                         whose = BY_NATIVE if loss.native else BY_FLAGGEMS
                         print(f"{one.name} again, lost in {whose}{loss.case}", file=sys.stderr)
+                    elif short and not by_itself and jobs > 1 and not one.over:
+                        alone.append(one.name)
+                        verdicts[one.name][_AGAIN] = True
+                        print(
+                            f"{one.name} again without others: it found no memory", file=sys.stderr
+                        )
                     elif one.late and not by_itself and one.step.startswith(BY_FLAGGEMS):
                         alone.append(one.name)
                     else:
@@ -243,7 +251,10 @@ def _checked(
     except Exception as error:  # an error of the check itself says nothing about FlagGems
         last = traceback.extract_tb(error.__traceback__)[-1]
         said = " ".join(str(error).split())[:160]
-        return _untested(f"it could not be checked: {type(error).__name__} in {last.name}: {said}")
+        found = _untested(f"it could not be checked: {type(error).__name__} in {last.name}: {said}")
+        if implementations.without_memory(error):
+            found |= {"short": True, "not_reached": 1}  # so that it is tried at another time
+        return found
 
 
 def _loss(one: processes.Ended) -> Loss | None:
@@ -289,6 +300,7 @@ def _verdict(one: processes.Ended, by_itself: bool = False) -> dict[str, Any]:
         found = so_far
     else:
         found = {**so_far, **_untested(_NO_TIME), "cases": so_far["cases"]}
+    found.pop("short", None)
     found["seconds"] = round(one.seconds, 1)
     return found
 
@@ -536,8 +548,8 @@ def main(arguments: list[str] | None = None) -> int:
                 return recorded.alone(interrupted)
             known = {}
             if options.resume and path is not None:
-                about |= tables.carried(tables.to_continue(path))
                 known = tables.continued(path, **about)
+                about |= tables.carried(tables.to_continue(path))
             with redirect_stdout(sys.stderr):  # FlagGems prints while it is imported
                 verdicts = verify(
                     options.ops,

@@ -62,7 +62,7 @@ def judge(
     try:
         return _judge(call, every_config, told, red_zones, until, first)
     except Exception as error:
-        if _without_memory(error):
+        if implementations.without_memory(error):
             return Outcome(None, f"there is no memory for it: {error}".splitlines()[0], short=True)
         return Outcome(
             None,
@@ -100,7 +100,7 @@ def _judge(
             expected = _results(op, op(*args, **kwargs), args, kwargs)
         torch.get_device_module(device).synchronize()
     except Exception as error:
-        if _without_memory(error):
+        if implementations.without_memory(error):
             raise
         found.why = f"the native kernel raised {implementations.said(error)}"
         found.lost = native().lost(error)
@@ -120,7 +120,7 @@ def _judge(
             found.why = f"FlagGems declines it: {error}"
             return found
         except Exception as error:
-            if _without_memory(error):
+            if implementations.without_memory(error):
                 raise
             made, wrong = None, f"it raises {implementations.said(error)}"
             found.lost = native().lost(error)
@@ -144,13 +144,6 @@ def _judge(
     if found.verdict is None and not found.late:
         found.why = "the chip takes no configuration of its kernels"
     return found
-
-
-def _without_memory(error: Exception) -> bool:
-    """Whether memory was not to be had: of the pool, or for the device's own needs, such as a context."""
-    return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and "out of memory" in str(error)
-    )
 
 
 def _run(
@@ -260,7 +253,7 @@ def _as_close(
             args, kwargs = pytree.tree_map(_in_double, inputs.make(Zones(device, 0)))
             exact = _results(op, op(*args, **kwargs), args, kwargs)
     except Exception as error:  # the operator has no kernel for float64
-        if _without_memory(error):
+        if implementations.without_memory(error):
             raise
         return False
     if len(exact) != len(expected):
