@@ -61,7 +61,8 @@ const char* why_not_natively(size_t index) {
   return why_not != nullptr ? why_not->c_str() : nullptr;
 }
 
-// Composites that must get the flagos tensors themselves, because they ask for devices or only make views.
+// Composites that must get the flagos tensors themselves, because they ask for devices, only make views, or read the
+// sizes of a tensor on whatever device.
 const std::unordered_set<std::string>& left_to_torch() {
   static const std::unordered_set<std::string> names = {
       "aten::_to_copy",
@@ -74,6 +75,13 @@ const std::unordered_set<std::string>& left_to_torch() {
       "aten::_pin_memory.out",
       "aten::_pack_padded_sequence",
       "aten::_nested_tensor_from_tensor_list",
+      "aten::is_same_size",
+      "aten::_has_same_storage_numel",
+      "aten::_new_zeros_with_same_feature_meta",
+      "aten::_new_zeros_with_same_feature_meta.out",
+      "aten::resize_as",
+      "aten::resize_as.out",
+      "aten::resize_as_",
   };
   return names;
 }

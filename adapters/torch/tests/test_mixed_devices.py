@@ -72,3 +72,16 @@ def test_what_any_accelerator_allows_is_allowed():
     targets = [torch.zeros(2)]
     torch._foreach_copy_(targets, [torch.ones(2, device=D)])  # a copy, not arithmetic
     assert targets[0].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("a", "b"), [("cpu", D), (D, "cpu"), (D, D)])
+def test_the_sizes_of_a_tensor_serve_another_device(a, b):
+    x, other = torch.arange(6.0, device=a).reshape(2, 3).t(), torch.ones(2, 3, device=b)
+    assert torch.is_same_size(x.t(), other) and not torch.is_same_size(x, other)
+    assert torch.empty(0, device=a).resize_as_(other).shape == (2, 3)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, 2 * x)
+        other.t().copy_(dual)
+        tangent = torch.autograd.forward_ad.unpack_dual(other).tangent
+        assert tangent.device.type == torch.device(b).type, tangent.device
+        assert tangent.tolist() == (2 * x).t().tolist()
