@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
@@ -36,8 +35,7 @@ FRAMEWORKS = "flagos.frameworks"
 OPERATORS = "flagos.operators"
 
 
-@dataclass(frozen=True)
-class Framework:
+class Framework(NamedTuple):
     """A framework as an adapter found it."""
 
     #: Its name and version, such as ``torch 2.15.0``.
@@ -48,8 +46,7 @@ class Framework:
     reason: str | None = None
 
 
-@dataclass(frozen=True)
-class Contribution:
+class Contribution(NamedTuple):
     """One entry point, whose module is not imported yet."""
 
     #: The name of the adapter, of the command, or of the namespace.
@@ -102,8 +99,7 @@ def _declaring(group: str) -> Iterator[Distribution]:
             yield metadata.distribution(name)
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """An adapter that is published with this version of flagos."""
 
     #: The extra of the distribution ``flagos`` that installs the adapter.
@@ -123,8 +119,7 @@ class Published:
         return f"pip install 'flagos[{self.extra}]'"
 
 
-@dataclass(frozen=True)
-class PublishedCommand:
+class PublishedCommand(NamedTuple):
     """A command that a published adapter contributes."""
 
     summary: str

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
-@dataclass(frozen=True)
-class Implementation:
+class Implementation(NamedTuple):
     """A Python implementation of an operator."""
 
     op: str

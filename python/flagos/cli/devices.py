@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 
 from flagos.adapters import FRAMEWORKS, Framework, contributions
 from flagos.cli.output import Commands, add_command, print_json, print_table
@@ -46,7 +45,7 @@ def devices(options: argparse.Namespace) -> int:
 
     found, vendors = _core.devices(), _core.vendors()
     if options.json:
-        told = [asdict(framework) for framework in _frameworks()]
+        told = [framework._asdict() for framework in _frameworks()]
         print_json({"devices": found, "vendors": vendors, "frameworks": told})
         return 0
     print_table(

@@ -16,7 +16,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +102,7 @@ class _Agent:
         if chosen is None:
             return None
         path = self._trial.folder / f"called.{os.getpid()}"
-        return replace(chosen, fn=_telling_first(op, chosen.fn, path))
+        return chosen._replace(fn=_telling_first(op, chosen.fn, path))
 
     def ended(self) -> None:
         """Write which operators were called: the process ends by itself."""

@@ -16,7 +16,6 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +71,7 @@ class Watching:
             return python_kernels.Implementation(
                 self._watched(op, kernel, served_by_c=True), "bisect", False, ()
             )
-        return replace(chosen, fn=self._watched(op, chosen.fn, served_by_c=False))
+        return chosen._replace(fn=self._watched(op, chosen.fn, served_by_c=False))
 
     def _watched(self, op: str, fn: Callable[..., Any], served_by_c: bool) -> Callable[..., Any]:
         overload = python_kernels.require_operator(op)

@@ -11,8 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -28,8 +27,7 @@ _MOST_REASONS = 20  # of an operator: reasons may name shapes
 _running = threading.local()
 
 
-@dataclass(frozen=True)
-class Implementation:
+class Implementation(NamedTuple):
     """A function that may serve an operator."""
 
     fn: Callable[..., Any]
@@ -130,8 +128,7 @@ def attach(op: str, chosen: Implementation) -> torch.library.Library:
     return put_over_native(op, kernel)
 
 
-@dataclass(frozen=True)
-class Packed:
+class Packed(NamedTuple):
     """What a kernel pack has of an operator: where its rows are, as C++ takes it, and who serves other calls."""
 
     rows: tuple[

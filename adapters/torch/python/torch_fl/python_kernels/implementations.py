@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,8 +30,7 @@ Observer = Callable[[str, Implementation | None], Implementation | None]
 _observer: Observer | None = None
 
 
-@dataclass(frozen=True)
-class _Attachment:
+class _Attachment(NamedTuple):
     impl_id: str
     library: torch.library.Library
     native: bool
@@ -76,7 +74,7 @@ def limit(op: str, impl_id: str, only: Iterable[str]) -> None:
         found = _implementations.get(op, {})
         if impl_id not in found or not found[impl_id].native:
             raise ValueError(f"{op} has no native implementation {impl_id!r}")
-        found[impl_id] = replace(found[impl_id], only=tuple(only))
+        found[impl_id] = found[impl_id]._replace(only=tuple(only))
         _attach_anew(op)
 
 
