@@ -221,6 +221,7 @@ void register_operators() {
   Registrar registrar(*library, *autograd, registered_ops());
   register_factories_and_views(registrar);
   register_copies(registrar);
+  register_sparse();
   native->register_operators(registrar);
   first_native = registered_ops().size();
   if (!native->by_copies) {

@@ -1,9 +1,11 @@
-"""Names, nested tensors and quantized tensors survive the way through native kernels."""
+"""Names, nested, sparse and quantized tensors survive the way through native kernels."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+
+D = "flagos"
 
 has_names = pytest.mark.skipif(
     not hasattr(torch.Tensor, "names"), reason="torch has no named tensors since 2.13"
@@ -104,3 +106,39 @@ def test_a_quantized_linear_layer_computes_as_on_the_cpu():
         results.append(torch.ops.quantized.linear(x.to(device), packed, 0.2, 60))
     assert results[1].device.type == "flagos"
     assert torch.equal(results[1].cpu().int_repr(), results[0].int_repr())
+
+
+@pytest.mark.parametrize("coalesced", [None, False, True])
+def test_a_sparse_tensor_is_made_with_its_invariants_checked(coalesced):
+    indices = torch.tensor([[0, 1, 2], [1, 0, 2]], device=D)
+    values = torch.arange(1.0, 4.0, device=D)
+    made = torch.sparse_coo_tensor(
+        indices, values, (3, 3), check_invariants=True, is_coalesced=coalesced
+    )
+    assert made.is_coalesced() == bool(coalesced) and made.device.type == D
+    assert made.to_dense().tolist() == [[0, 1, 0], [2, 0, 0], [0, 0, 3]]
+
+
+@pytest.mark.parametrize("indices", [[[1, 0]], [[0, 0], [1, 1]], [[0, 1], [0, 3]]])
+def test_broken_invariants_of_a_sparse_tensor_are_told_as_on_the_cpu(indices):
+    def error(device):
+        with pytest.raises(RuntimeError) as caught:
+            torch.sparse_coo_tensor(
+                torch.tensor(indices, device=device),
+                torch.ones(2, device=device),
+                (3,) * len(indices),
+                check_invariants=True,
+                is_coalesced=True,
+            )
+        return str(caught.value)
+
+    assert error(D) == error("cpu")
+
+
+@pytest.mark.host
+def test_a_kernel_that_fails_tells_its_own_error_whatever_it_left():
+    whole = torch.tensor([[0, 2], [3, 0]], device=D).to_sparse()
+    out = torch.zeros(2, 2, dtype=torch.int64, device=D).to_sparse()
+    with pytest.raises(RuntimeError, match="result type Float can't be cast to"):
+        torch.asin(whole, out=out)
+    assert out.to_dense().tolist() == [[0, 0], [0, 0]], "it stays as it was"

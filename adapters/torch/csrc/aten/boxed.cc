@@ -245,13 +245,20 @@ class Call final : public StorageSource {
     }
   }
 
-  // Gives written arguments what the kernel changed in their aliases.
-  void settle_written(const Traits& traits) {
+  // Gives written arguments what the kernel changed in their aliases. One that `failed` may have left a sparse tensor
+  // whose parts do not fit: that argument stays as it was, and the kernel's own error is the one to tell.
+  void settle_written(const Traits& traits, bool failed = false) {
     if (!traits.mutates) {
       return;
     }
     for (Binding& binding : bindings_) {
-      sync_layout(binding.original, binding.alias, *this);
+      try {
+        sync_layout(binding.original, binding.alias, *this);
+      } catch (const c10::Error&) {
+        if (!failed) {
+          throw;
+        }
+      }
       if (C10_UNLIKELY(native->by_copies) && binding.written && !traits.metadata_only) {
         each_part(binding.original, [](const c10::TensorImpl* part) { Mirrors::current()->write_back(part); });
       }
@@ -528,7 +535,7 @@ void serve(
     } catch (...) {
       // The kernel may have resized or written an argument before it failed: the argument must not keep memory that was
       // freed, and its version must tell autograd.
-      call.settle_written(traits);
+      call.settle_written(traits, /*failed=*/true);
       throw;
     }
   }

@@ -11,6 +11,7 @@ struct NativeAttention;
 void register_factories_and_views(Registrar& registrar);
 void register_copies(Registrar& registrar);
 void register_attention(Registrar& registrar, const NativeAttention& native);
+void register_sparse();
 
 // Where CPU kernels serve: the CPU's arithmetic for composites in which torch asks on which device a tensor is.
 void register_dropout(Registrar& registrar);
