@@ -8,15 +8,17 @@ from typing import Any, Literal
 import torch
 
 from torch_fl.flagos._lifecycle import _lazy_init
-from torch_fl.flagos._utils import Device, _get_device_index
+from torch_fl.flagos._utils import Device, _get_device_index, constant_in_graphs
 from torch_fl.native import DeviceProperties, native
 
 
+@constant_in_graphs
 def is_available() -> bool:
     """True when at least one device can be used. Initialises nothing and never raises."""
     return device_count() > 0
 
 
+@constant_in_graphs
 def device_count() -> int:
     """Number of devices; 0 when there is none. Initialises nothing and never raises."""
     return native().device_count()
@@ -25,7 +27,7 @@ def device_count() -> int:
 def current_device() -> int:
     """Index of the calling thread's current device."""
     _lazy_init()
-    return torch._C._accelerator_getDeviceIndex()
+    return torch.accelerator.current_device_index()
 
 
 def set_device(device: Device) -> None:
@@ -64,6 +66,8 @@ class device:
         self.prev_idx = -1
 
     def __enter__(self) -> device:
+        if torch.compiler.is_dynamo_compiling() and self.idx == current_device():
+            return self  # Dynamo cannot trace a change, and this is none
         self.prev_idx = exchange_device(self.idx)
         return self
 
@@ -90,7 +94,11 @@ def _properties() -> tuple[DeviceProperties, ...]:
 
 def get_device_properties(device: Device = None) -> DeviceProperties:
     """Properties of `device`, of the current one by default."""
-    index = _get_device_index(device, optional=True)
+    return _properties_of(_get_device_index(device, optional=True))
+
+
+@constant_in_graphs
+def _properties_of(index: int) -> DeviceProperties:
     known = _properties()
     if not 0 <= index < len(known):
         raise ValueError(

@@ -22,7 +22,9 @@ _DEFAULT_STREAM_ID = 0
 def current_stream(device: Device = None) -> torch.Stream:
     """The stream the calling thread submits to on `device`, the current one by default."""
     _lazy_init()
-    return torch._C._accelerator_getStream(_get_device_index(device, optional=True))
+    if device is None:
+        return torch.accelerator.current_stream()
+    return torch.accelerator.current_stream(_get_device_index(device, optional=True))
 
 
 def default_stream(device: Device = None) -> torch.Stream:
@@ -85,6 +87,8 @@ class StreamContext:
         return False
 
 
-def stream(stream: torch.Stream | None) -> StreamContext:
+def stream(stream: torch.Stream | None) -> StreamContext | torch.Stream:
     """Context manager that submits to `stream` inside; see StreamContext."""
+    if stream is not None and torch.compiler.is_dynamo_compiling():
+        return stream  # a context of torch's own, which Dynamo traces
     return StreamContext(stream)

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import ParamSpec, TypeAlias, TypeVar
 
 import torch
 
 from torch_fl.flagos._lifecycle import _lazy_init
 
 Device: TypeAlias = torch.device | str | int | None
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def constant_in_graphs(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """What `torch.compiler.assume_constant_result` does, without importing Dynamo: a graph has the result as it was
+    when it was traced."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def _get_device_index(device: Device, optional: bool = False, allow_cpu: bool = False) -> int:
@@ -34,4 +45,4 @@ def _get_device_index(device: Device, optional: bool = False, allow_cpu: bool = 
     if not optional:
         raise ValueError("expected a device with an index, such as 'flagos:0', or an integer")
     _lazy_init()
-    return torch._C._accelerator_getDeviceIndex()
+    return torch.accelerator.current_device_index()  # which Dynamo knows, with a guard
