@@ -39,13 +39,15 @@ at::Tensor native_bytes(const c10::Storage& storage) {
   return bytes;
 }
 
-// To be called when torch has moved the twin's bytes to shared memory: points the flagos storage to them for good.
-void follow_twin(const c10::Storage& storage) {
+// To be called when the twin's bytes lie elsewhere, or are more or fewer: points the flagos storage to them; for good,
+// where torch has moved them to memory that is `shared`.
+void follow_twin(const c10::Storage& storage, bool shared) {
   c10::StorageImpl* twin = own_twin(storage);
   refresh_from_twin(storage.unsafeGetStorageImpl(), twin, storage.device().index());
-  // torch leaves the twin resizable although it has no allocator any more.
-  twin->set_resizable(false);
-  storage.unsafeGetStorageImpl()->set_resizable(false);
+  if (shared) { // torch leaves the twin resizable although it has no allocator any more
+    twin->set_resizable(false);
+    storage.unsafeGetStorageImpl()->set_resizable(false);
+  }
 }
 
 at::Tensor adopt_native(const at::Tensor& native, int64_t device) {
@@ -131,7 +133,7 @@ void register_library() {
   });
   // The parts of sharing memory between processes.
   library.def("native_bytes(Storage storage) -> Tensor", &native_bytes);
-  library.def("follow_twin(Storage storage) -> ()", &follow_twin);
+  library.def("follow_twin(Storage storage, bool shared=False) -> ()", &follow_twin);
   library.def("adopt_native(Tensor native, int device) -> Tensor", &adopt_native);
   // The pool's segments and blocks, as JSON.
   library.def("memory_snapshot(int device) -> str", [](int64_t device) -> std::string {

@@ -133,3 +133,22 @@ def test_what_a_composite_copies_into_out_counts_as_written(write):
     write(w.detach())
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+@pytest.mark.needs("aliases")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32], ids=["a view", "other elements"])
+def test_the_view_that_a_custom_operator_makes_is_a_view(native, dtype):
+    with torch.library._scoped_library("flagos_views", "DEF") as library:
+        library.define("tail(Tensor(a) x) -> Tensor(a)")
+        library.impl("tail", lambda x: x[1:].view(dtype), native.upper())
+        found = []
+        for device in (native, "flagos"):
+            w, x = torch.ones(3, device=device, requires_grad=True), torch.ones(3, device=device)
+            y = (w * x).sum()
+            tail = torch.ops.flagos_views.tail(x)
+            tail.mul_(10)
+            assert tail.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                y.backward()
+            found.append((tail.tolist(), x.tolist(), x._version, tail.storage_offset()))
+        assert found[0] == found[1], found

@@ -318,3 +318,28 @@ def test_there_is_a_view_for_each_index():
     assert not views.enter([given[0], "no tensor"])
     with pytest.raises(IndexError):
         views.enter(given[:1])
+
+
+def test_a_graph_may_resize_the_storage_of_an_argument():
+    """As traced FSDP2 does with a parameter."""
+    import torch._inductor.inductor_prims  # noqa: F401
+
+    class Resizing:
+        source_code = "torch.ops.inductor.resize_storage_bytes_.default(arg0, 8192)"
+
+        def __call__(self, arguments: list[torch.Tensor]) -> list[torch.Tensor]:
+            for size in (0, 8192):
+                torch.ops.inductor.resize_storage_bytes_(arguments[0], size)
+            arguments[0].fill_(7.0)
+            arguments.clear()
+            return [torch.zeros(())]
+
+    given = torch.full((1024,), 2.0, device="flagos")
+    over = OverCuda(Resizing(), [0], {0}, [])  # type: ignore[arg-type]
+    for _ in range(2):
+        called(over, given)
+        others = [torch.full((1024,), -5.0, device="flagos") for _ in range(20)]
+        assert given.untyped_storage().nbytes() == 8192
+        assert given.untyped_storage().data_ptr() not in {one.data_ptr() for one in others}
+        assert given.tolist() == [7.0] * 1024
+        assert given.as_strided((2048,), (1,))[:1024].tolist() == [7.0] * 1024

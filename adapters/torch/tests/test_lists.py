@@ -394,3 +394,19 @@ def test_lists_of_several_devices(name, first, other):
         assert [tensor._version for tensor in x] == [tensor._version for tensor in expected]
         for ours, theirs in zip(x, expected, strict=True):
             torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-6, atol=0)
+
+
+def test_writes_of_several_threads_to_views_of_one_tensor_are_all_counted():
+    threads, calls = 4, 300
+    base = torch.zeros(threads, 100, device="flagos")
+
+    def write(row: int) -> None:
+        view = base[row]
+        for _ in range(calls):
+            torch._foreach_add_([view], 1.0)  # typed
+            torch._foreach_trunc_([view])  # boxed
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(write, range(threads)))
+    assert base._version == 2 * threads * calls
+    assert base.eq(calls).all()

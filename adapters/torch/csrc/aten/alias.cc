@@ -184,10 +184,16 @@ at::Tensor* AliasPool::borrow(c10::TensorImpl* from) {
 
 namespace {
 
-at::Tensor* counted(at::Tensor* alias, const c10::TensorImpl* from) {
+void give_counter(c10::TensorImpl* alias) {
+  // The setter refuses: by its keys an alias is an inference tensor, which has no counter.
+  if (C10_UNLIKELY(!alias->version_counter().enabled())) {
+    Members::version_counter(alias) = c10::VariableVersion(0);
+  }
+}
+
+at::Tensor* counted(at::Tensor* alias) {
   if (C10_LIKELY(alias != nullptr)) {
-    // The setter refuses: by its keys an alias is an inference tensor, which has no counter.
-    Members::version_counter(alias->unsafeGetTensorImpl()) = from->version_counter();
+    give_counter(alias->unsafeGetTensorImpl());
   }
   return alias;
 }
@@ -195,11 +201,11 @@ at::Tensor* counted(at::Tensor* alias, const c10::TensorImpl* from) {
 } // namespace
 
 at::Tensor* AliasPool::take_counted(c10::TensorImpl* from) {
-  return counted(take(from), from);
+  return counted(take(from));
 }
 
 at::Tensor* AliasPool::borrow_counted(c10::TensorImpl* from) {
-  return counted(borrow(from), from);
+  return counted(borrow(from));
 }
 
 void AliasPool::give_back(size_t used) {
@@ -208,9 +214,6 @@ void AliasPool::give_back(size_t used) {
     at::Tensor& tensor = alias.native;
     if (C10_LIKELY(reusable(tensor))) {
       c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-      if (C10_UNLIKELY(impl->version_counter().enabled())) {
-        Members::version_counter(impl) = c10::VariableVersion(c10::VariableVersion::DISABLED);
-      }
       if (C10_LIKELY(alias.borrows)) {
         Members::storage(impl).unsafeReleaseStorageImpl();
       } else {
@@ -240,6 +243,12 @@ at::Tensor dense_alias(const at::Tensor& tensor) {
   c10::TensorImpl* to = alias.unsafeGetTensorImpl();
   to->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
   copy_bits(from, to);
+  return alias;
+}
+
+at::Tensor counted_alias(const at::Tensor& tensor) {
+  at::Tensor alias = dense_alias(tensor);
+  give_counter(alias.unsafeGetTensorImpl());
   return alias;
 }
 

@@ -19,6 +19,10 @@ namespace flagos {
 // version counter: kernels below autograd need neither.
 at::Tensor dense_alias(const at::Tensor& tensor);
 
+// The same with a version counter of its own, for kernels that count their writes: they ask for one. What was written
+// is counted when the call ends. A kernel that raised the argument's own counter could not be told from another thread.
+at::Tensor counted_alias(const at::Tensor& tensor);
+
 // A native tensor over the twin of a dense flagos tensor that shares its version counter, so that autograd notices
 // writes through either. Autograd does not connect the two.
 at::Tensor shared_alias(const at::Tensor& tensor);
@@ -63,7 +67,7 @@ class AliasPool {
   // and no kernel gives the alias another storage, so it borrows the twin. That saves two atomic operations.
   at::Tensor* borrow(c10::TensorImpl* from);
 
-  // The same two with the version counter of `from`, for kernels that count their writes.
+  // The same two with a version counter of their own: see `counted_alias`. They keep it.
   at::Tensor* take_counted(c10::TensorImpl* from);
   at::Tensor* borrow_counted(c10::TensorImpl* from);
 
@@ -113,13 +117,13 @@ class Aliases {
   // To be called before a kernel may give the alias another storage, and for one that lives on.
   static void own(Alias& alias);
 
-  // The same as `read`, sharing the version counter.
+  // The same as `read`, as a `counted_alias`.
   at::Tensor& counted_of(const at::Tensor& tensor) {
     at::Tensor* alias = pool_.borrow_counted(tensor.unsafeGetTensorImpl());
-    return C10_LIKELY(alias != nullptr) ? *alias : outside_the_pool(tensor, shared_alias(tensor));
+    return C10_LIKELY(alias != nullptr) ? *alias : outside_the_pool(tensor, flagos::counted_alias(tensor));
   }
 
-  // The same; null for a tensor that needs `dense_alias`. With `counted` the alias shares the version counter.
+  // The same; null for a tensor that needs `dense_alias`. With `counted` as a `counted_alias`.
   at::Tensor* pooled(const at::Tensor& tensor, bool counted) {
     c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     return counted ? pool_.take_counted(impl) : pool_.take(impl);

@@ -114,12 +114,6 @@ struct Binding {
   bool written;
 };
 
-// A written tensor on any device and its version before the call. Inference tensors have no version.
-struct Written {
-  at::Tensor tensor;
-  uint32_t version;
-};
-
 struct StorageBinding {
   c10::Storage original; // on flagos
   c10::Storage alias;    // its native storage
@@ -269,19 +263,10 @@ class Call final : public StorageSource {
   }
 
  private:
-  // Raises the version counters that the kernel did not raise: the kernels of other devices raise those of a list, but
-  // not where they fall back to one tensor at a time. Views share a counter, so all counters are read before one is
-  // raised.
+  // Kernels have no counter to raise but that of a `counted_alias`.
   void bump_versions() {
-    c10::SmallVector<c10::TensorImpl*, 6> uncounted;
-    for (const Written& written : written_) {
-      c10::TensorImpl* impl = written.tensor.unsafeGetTensorImpl();
-      if (impl->version_counter().current_version() == written.version) {
-        uncounted.push_back(impl);
-      }
-    }
-    for (c10::TensorImpl* impl : uncounted) {
-      impl->bump_version();
+    for (const at::Tensor& tensor : written_) {
+      tensor.unsafeGetTensorImpl()->bump_version();
     }
   }
 
@@ -393,17 +378,16 @@ class Call final : public StorageSource {
     }
   }
 
-  // The alias of a flagos tensor, any other tensor itself. `counted` aliases share the version counter of the argument,
-  // for kernels of other devices that write lists and raise the counters themselves.
+  // The alias of a flagos tensor, any other tensor itself. `counted` aliases are for kernels of other devices that
+  // write lists and raise the counters themselves.
   at::Tensor argument(const at::Tensor& tensor, bool written, bool counted = false) {
     if (!tensor.defined()) {
       return tensor;
     }
     if (written && counts_versions_) {
       check_writable(tensor.unsafeGetTensorImpl());
-      const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
-      if (counter.enabled()) {
-        written_.push_back({tensor, counter.current_version()});
+      if (tensor.unsafeGetTensorImpl()->version_counter().enabled()) { // inference tensors have none
+        written_.push_back(tensor);
       }
     }
     if (!is_flagos(tensor)) {
@@ -435,7 +419,7 @@ class Call final : public StorageSource {
         return *pooled;
       }
     }
-    return counted && tensor.layout() == c10::kStrided && tensor.has_storage() ? shared_alias(tensor)
+    return counted && tensor.layout() == c10::kStrided && tensor.has_storage() ? counted_alias(tensor)
                                                                                : alias_of(tensor);
   }
 
@@ -457,7 +441,7 @@ class Call final : public StorageSource {
   bool counts_versions_;
   Place place_ = Place::kSame; // of the argument being converted
   c10::SmallVector<Binding, 6> bindings_;
-  c10::SmallVector<Written, 2> written_; // filled only for operators that count versions
+  c10::SmallVector<at::Tensor, 2> written_; // on any device; filled only for operators that count versions
   c10::SmallVector<StorageBinding, 1> storages_;
   c10::SmallVector<StorageBinding, 2> outputs_;
   std::unique_ptr<Directory> directory_;
@@ -614,6 +598,50 @@ void BoxedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet 
   }
 }
 
+namespace {
+
+// The flagos tensors that the results of an operator may be views of, by its schema.
+std::vector<at::Tensor> viewed_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  std::vector<at::Tensor> viewed;
+  const auto& arguments = op.schema().arguments();
+  const size_t first = stack.size() - arguments.size();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::AliasInfo* alias = arguments[i].alias_info();
+    const c10::IValue& value = stack[first + i];
+    if (alias != nullptr && !alias->isWrite() && value.isTensor() && value.toTensor().defined() &&
+        is_flagos(value.toTensor()) && value.toTensor().layout() == c10::kStrided) {
+      viewed.push_back(value.toTensor());
+    }
+  }
+  return viewed;
+}
+
+// `result` as a view of the argument whose memory it has, for autograd and for its version, as the view that a kernel
+// makes of a native tensor is one.
+at::Tensor as_view_of(const std::vector<at::Tensor>& viewed, const at::Tensor& result) {
+  if (!result.defined() || !is_flagos(result) || result.layout() != c10::kStrided) {
+    return result;
+  }
+  for (const at::Tensor& base : viewed) {
+    if (result.is_same(base)) {
+      return result;
+    }
+    if (base.storage().unsafeGetStorageImpl() != result.storage().unsafeGetStorageImpl()) {
+      continue;
+    }
+    if (base.dtype() == result.dtype() && base.is_conj() == result.is_conj() && base.is_neg() == result.is_neg()) {
+      return base.as_strided(result.sizes(), result.strides(), result.storage_offset());
+    }
+    if (!base.is_inference() && !result.is_inference()) {
+      result.unsafeGetTensorImpl()->set_version_counter(base.unsafeGetTensorImpl()->version_counter());
+    }
+    return result;
+  }
+  return result;
+}
+
+} // namespace
+
 void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   static std::mutex mutex;
   static std::unordered_map<std::string, FlagosOpSlot*> slots;
@@ -643,7 +671,17 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
   Traits traits = traits_of(op);
   // torch.library.custom_op registers an ADInplaceOrView kernel that raises the counters.
   traits.counts_versions = traits.mutates && !op.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
+  const std::vector<at::Tensor> viewed = viewed_arguments(op, *stack);
   native->serve(op, stack, traits);
+  if (C10_LIKELY(viewed.empty())) {
+    return;
+  }
+  for (auto result = stack->end() - static_cast<ptrdiff_t>(op.schema().returns().size()); result != stack->end();
+       ++result) {
+    if (result->isTensor()) {
+      *result = as_view_of(viewed, result->toTensor());
+    }
+  }
 }
 
 } // namespace flagos

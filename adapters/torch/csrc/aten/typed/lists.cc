@@ -18,10 +18,11 @@ class WrittenList {
  public:
   WrittenList(TypedCall& call, at::TensorList from) : originals_(from) {
     aliases_.reserve(from.size());
-    versions_.reserve(kCounts ? from.size() : 0);
     for (const at::Tensor& tensor : from) {
       if constexpr (kCounts) {
-        versions_.push_back(version_before_write(tensor));
+        if (C10_LIKELY(tensor.defined())) {
+          check_writable(tensor.unsafeGetTensorImpl());
+        }
       }
       aliases_.push_back(native->owned_by_torch ? call.counted_alias(tensor) : call.alias(tensor));
     }
@@ -31,8 +32,7 @@ class WrittenList {
     return aliases_.get();
   }
 
-  // Gives the tensors what the kernel changed in their aliases, and raises the version counters that it did not raise:
-  // the kernels of other devices raise those of a list, but not where they fall back to one tensor at a time.
+  // Gives the tensors what the kernel changed in their aliases, and raises their version counters.
   void settle(c10::DeviceIndex device) {
     const at::TensorList aliases = aliases_.get();
     for (size_t i = 0; i < originals_.size(); ++i) {
@@ -41,35 +41,16 @@ class WrittenList {
         sync_mutated(original, alias, device);
       }
       if constexpr (kCounts) {
-        // Views share a counter, so all counters are compared before one is raised.
-        versions_[i] = versions_[i] == kUncounted || current_version(original) != versions_[i] ? kUncounted : 0;
-      }
-    }
-    for (size_t i = 0; i < versions_.size(); ++i) {
-      if (versions_[i] != kUncounted) {
-        originals_[i].unsafeGetTensorImpl()->bump_version();
+        if (C10_LIKELY(originals_[i].defined() && original->version_counter().enabled())) {
+          original->bump_version();
+        }
       }
     }
   }
 
  private:
-  static constexpr int64_t kUncounted = -1;
-
-  static int64_t current_version(const c10::TensorImpl* impl) {
-    return impl->version_counter().current_version();
-  }
-  static int64_t version_before_write(const at::Tensor& tensor) {
-    if (C10_UNLIKELY(!tensor.defined())) {
-      return kUncounted;
-    }
-    const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-    check_writable(impl);
-    return C10_LIKELY(impl->version_counter().enabled()) ? current_version(impl) : kUncounted;
-  }
-
   at::TensorList originals_;
   BorrowedList aliases_;
-  c10::SmallVector<int64_t, 8> versions_;
 };
 
 template <bool kCounts>

@@ -42,7 +42,7 @@ class TypedCall {
     }
     return written_here(tensor);
   }
-  // As `alias`, sharing the version counter: for a tensor of a list that kernels write and count.
+  // As `alias`, a `counted_alias`: for a tensor of a list that kernels write and count.
   at::Tensor& counted_alias(const at::Tensor& tensor);
   // The same for indices, which may be on the CPU whatever they index.
   at::Tensor& index(const at::Tensor& tensor) {

@@ -39,14 +39,21 @@ class OverCuda(OutputCode):
         self._as_flagos = torch.ops.flagos.as_flagos.default
         # One for each call at a time: of threads, or of one inside another.
         self._resting: list[Views] = []
+        # Traced FSDP2 frees and refills the storages of parameters inside the graph.
+        self._resizes = "resize_storage_bytes_" in getattr(compiled, "source_code", "")
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         arguments = list(inputs)
         if isinstance(inputs, list):
             inputs.clear()  # the graph frees its arguments while it runs
         _replace(arguments, self._passing, self._as_native)
+        resized = [arguments[index].untyped_storage() for index in self._staying if self._resizes]
         kept = self._put_views(arguments) if self._staying else None
-        results = list(self.compiled(arguments))
+        try:
+            results = list(self.compiled(arguments))
+        finally:
+            for storage in resized:
+                torch.ops.flagos.follow_twin(storage)
         _replace(results, self._results, self._as_flagos)
         if kept is not None:
             arguments.clear()

@@ -45,7 +45,7 @@ class _ByMemory:
         # Queued copies write to the old memory, so they must finish first.
         flagos.synchronize(storage.device)
         _twin(storage).share_memory_()
-        torch.ops.flagos.follow_twin(storage)
+        torch.ops.flagos.follow_twin(storage, shared=True)
 
     def is_shared(self, storage: torch.UntypedStorage) -> bool:
         return bool(_twin(storage).is_shared())
