@@ -394,3 +394,49 @@ def test_flex_attention_without_a_kernel_of_the_cpu_is_computed_between_two_grap
     q.requires_grad_(False)
     with pytest.raises(Exception, match="with auxiliary outputs has no compiled kernel"):
         torch.compile(flex_attention, fullgraph=True)(q, k, v, return_lse=True)
+
+
+def _on_a_new_stream(x):
+    side = torch.flagos.Stream()
+    side.wait_stream(torch.flagos.current_stream())
+    with torch.flagos.stream(side):
+        y = x + 1
+    torch.flagos.current_stream().wait_stream(side)
+    return y
+
+
+def _by_the_properties(x):
+    assert torch.flagos.is_available() and torch.flagos.device_count() > 0
+    return x + torch.flagos.get_device_properties(x.device.index).multi_processor_count
+
+
+def _on_the_current_device(x):
+    with torch.flagos.device(torch.flagos.current_device()):
+        return x + 1
+
+
+def _after_waiting(x):
+    torch.flagos.current_stream().synchronize()
+    return x + torch.flagos.current_device()
+
+
+@pytest.mark.parametrize(
+    "function", [_on_a_new_stream, _by_the_properties, _on_the_current_device, _after_waiting]
+)
+def test_the_devices_module_is_traced_in_one_graph(function):
+    x = torch.arange(4.0, device="flagos")
+    compiled = torch.compile(function, backend="eager", fullgraph=True)
+    for _ in range(2):
+        assert compiled(x).tolist() == function(x).tolist()
+
+
+@pytest.mark.usefixtures("two_devices")
+def test_a_graph_is_of_the_current_device_that_it_was_traced_with():
+    def numbered(x):
+        return x + torch.flagos.current_device()
+
+    x = torch.zeros(2)
+    compiled = torch.compile(numbered, backend="eager", fullgraph=True)
+    for index in (0, 1, 0):
+        with torch.flagos.device(index):
+            assert compiled(x).tolist() == [index, index]
