@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 import torch_fl  # noqa: F401
+from flagos.cli.output import CommandError
 from torch_fl.records import command, facts, files
 from torch_fl.records.facts import BrokenRecord, Call, TensorFacts
 from torch_fl.records.recorder import record
@@ -242,8 +244,92 @@ def test_a_program_without_torch_leaves_no_file(
     assert command.main(["-o", str(out), "--", sys.executable, "-S", "-c", ""]) == 1
     assert "imported no torch" in capsys.readouterr().err and not out.exists()
     assert command.main(["-o", str(out), "--", str(tmp_path / "nothing")]) == 127
-    assert command.main(["-o", str(tmp_path / "no" / "x.rec"), "--", "true"]) == 1
-    assert "is no folder" in capsys.readouterr().err
+
+
+def flagos(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "flagos", *arguments],
+        cwd=folder,
+        env={**os.environ, **variables},
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        (".", ". is a folder"),
+        ("", ". is a folder"),
+        ("no/x.rec", "no is no folder"),
+        ("/proc/x.rec", "/proc/x.rec cannot be written"),
+        ("pipe", "pipe is no regular file"),
+        ("x" * 300, "cannot be written: File name too long"),
+    ],
+)
+def test_a_record_that_cannot_be_written_is_said_first(
+    tmp_path: Path, out: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CommandError, match=said):
+        command.main(["-o", out, "--", "touch", "ran"])
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "both"),
+    [
+        (["--ops", "mm", "-o", "y.rec", "--", "true"], ("--ops", "--show")),
+        (["--show", "f", "--", "true"], ("--show", "a program")),
+        (["--show", "f", "--meta"], ("--show", "--meta")),
+        (["--show", "f", "-o", "x.rec"], ("--show", "-o")),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(
+    arguments: list[str], both: tuple[str, str]
+) -> None:
+    with pytest.raises(CommandError) as told:
+        command.main(arguments)
+    assert all(name in str(told.value) for name in both) and told.value.hint
+
+
+def test_json_is_all_that_standard_output_has(tmp_path: Path) -> None:
+    text = "import torch; torch.ones(3).exp(); print('said')"
+    ended = flagos(tmp_path, "record", "--json", "-o", "a.rec", "--", sys.executable, "-c", text)
+    assert json.loads(ended.stdout)["calls"] == 2 and "said" in ended.stderr
+    ended = flagos(tmp_path, "record", "--json", "--", sys.executable, "-S", "-c", "print('said')")
+    assert ended.returncode == 1 and "nothing was recorded" in json.loads(ended.stdout)["error"]
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    files.write(tmp_path / "a.rec", [])
+    program = ["--", sys.executable, "-c", "import torch; torch.ones(3)"]
+    for arguments in (["--show", "a.rec"], ["--json", "-o", "b.rec", *program]):
+        with Path("/dev/full").open("w") as full:
+            ended = subprocess.run(
+                [sys.executable, "-m", "flagos", "record", *arguments],
+                cwd=tmp_path,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        assert ended.returncode == 1
+        assert ended.stderr.splitlines() == [
+            "error: cannot write: [Errno 28] No space left on device"
+        ]
+
+
+@pytest.mark.parametrize("arguments", [["record", "--show", "x"], ["pack", "--show", "x"]])
+def test_a_device_that_cannot_be_loaded_is_one_error(tmp_path: Path, arguments: list[str]) -> None:
+    ended = flagos(tmp_path, *arguments, FLAGOS_FLAGGEMS="bogus")
+    assert ended.returncode == 1
+    first, second = ended.stderr.splitlines()
+    assert first.startswith(
+        "error: the flagos device cannot be loaded: ValueError: FLAGOS_FLAGGEMS"
+    )
+    assert "flagos doctor" in second
 
 
 def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

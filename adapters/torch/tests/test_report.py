@@ -391,6 +391,9 @@ assert os.waitpid(child, 0)[1] == 0
         ([], ["no-such-program"], "no-such-program cannot be run"),
         (["-o", "no/such/page.html"], ["touch", "ran"], "no/such is no folder"),
         (["-o", "."], ["touch", "ran"], ". is a folder"),
+        (["-o", ""], ["touch", "ran"], ". is a folder"),
+        (["-o", "/proc/x.html"], ["touch", "ran"], "/proc/x.html cannot be written"),
+        (["-o", "/dev/zero"], ["touch", "ran"], "/dev/zero is no regular file"),
     ],
 )
 def test_what_cannot_be_reported_is_said_first(
@@ -399,6 +402,27 @@ def test_what_cannot_be_reported_is_said_first(
     ended = report(tmp_path, *options, program=program)
     assert ended.returncode == 1 and says in ended.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_number_of_seconds_is_asked_for_by_name(tmp_path: Path) -> None:
+    ended = report(tmp_path, "--device-seconds", "x", program=["true"])
+    assert ended.returncode == 2
+    assert "--device-seconds: 'x' is no number of seconds, zero or more" in ended.stderr
+
+
+def test_words_that_are_no_text_are_told(tmp_path: Path) -> None:
+    program = [*python("import torch; torch.ones(3, device='flagos')"), "\udcff"]
+    ended = report(tmp_path, "-o", "\udcfe.html", program=program)
+    assert ended.returncode == 0, ended.stderr
+    (found,) = tmp_path.iterdir()
+    assert found.name == "\udcfe.html" and "\\udcff" in found.read_text()
+
+
+def test_a_variable_that_the_device_refuses_is_the_programs_own_error(tmp_path: Path) -> None:
+    program = python("import torch_fl")
+    ended = report(tmp_path, program=program, FLAGOS_FLAGGEMS="bogus")
+    assert ended.returncode == 1 and ended.stderr.count("Traceback") == 1
+    assert "torch_fl_cli" not in ended.stderr
 
 
 def test_a_program_without_the_device_has_a_page_that_says_so(tmp_path: Path) -> None:

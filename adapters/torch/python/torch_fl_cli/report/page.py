@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -16,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from torch_fl_cli import output_files
 from torch_fl_cli.report import pictures
 from torch_fl_cli.report.data import UNROUTED
 from torch_fl_cli.report.quantities import duration, number, share, size
@@ -34,9 +34,14 @@ _HOW = (
 
 def write(path: Path, told: Mapping[str, Any]) -> None:
     """Write the page, whole or not at all. Raises OSError."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text(told), encoding="utf-8")
-    beside.replace(path)
+    beside = output_files.temporary(path)
+    try:
+        # What of the program's words is no text has a sign in its place.
+        beside.write_text(text(told), encoding="utf-8", errors="backslashreplace")
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def text(told: Mapping[str, Any]) -> str:
