@@ -310,7 +310,7 @@ import os, pathlib, signal, torch
 x = torch.ones(4, device="flagos")
 torch.sin(x)
 told = pathlib.Path(os.environ["FLAGOS_REPORT"], f"{os.getpid()}.json")
-while not told.exists():
+while "aten::cos" not in told.read_text():
     torch.cos(x)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -321,6 +321,37 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert told["processes"][0]["ended"] is False
     assert rows(told)["aten::sin"]["calls"] == 1
     assert "did not end by itself" in page.text(told)
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [("os.kill(os.getpid(), signal.SIGSEGV)", 128 + 11), ("os._exit(7)", 7)],
+)
+def test_a_program_that_is_killed_at_once_is_said_to_be(
+    tmp_path: Path, end: str, status: int
+) -> None:
+    text = f"import os, signal, torch, torch_fl; {end}"
+    ended = report(tmp_path, "--json", "-o", "page.html", program=python(text))
+    assert ended.returncode == status
+    assert "a process that loaded flagos ended before it could write" in ended.stderr
+    assert "no flagos device" not in ended.stderr
+    told = json.loads(ended.stdout)
+    assert (told["processes_without_calls"], told["processes_cut_short"]) == (0, 1)
+    said = assert_whole((tmp_path / "page.html").read_text()).texts["p"]
+    assert (
+        "Processes that loaded flagos and ended before they could write what they did: 1." in said
+    )
+
+
+def test_what_a_killed_program_did_is_written_early(tmp_path: Path) -> None:
+    text = """
+import os, time, torch
+torch.sin(torch.ones(4, device="flagos"))
+time.sleep(0.7)
+os._exit(7)
+"""
+    told = json.loads(report(tmp_path, "--json", program=python(text)).stdout)
+    assert rows(told)["aten::sin"]["calls"] == 1
 
 
 def test_a_signal_to_the_command_reaches_the_program(tmp_path: Path) -> None:

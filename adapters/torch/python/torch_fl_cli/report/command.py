@@ -7,6 +7,7 @@ import math
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from flagos.cli.output import CommandError, print_json
 from torch_fl_cli import output_files
@@ -54,9 +55,7 @@ def main(arguments: list[str]) -> int:
         told = data.gather(Path(folder), command, ended)
     status = ended.status if ended.status >= 0 else 128 - ended.status
     if not told["processes"]:
-        loaded = told["processes_without_calls"]
-        why = "called no operator on it" if loaded else "never loaded flagos"
-        print(f"the program used no flagos device: it {why}", file=sys.stderr)
+        print(_why_nothing(told), file=sys.stderr)
     if out is not None:
         try:
             page.write(out, told)
@@ -66,6 +65,15 @@ def main(arguments: list[str]) -> int:
     if options.json:
         print_json(told)
     return status
+
+
+def _why_nothing(told: dict[str, Any]) -> str:
+    """Why no process has a part in the report."""
+    if told["processes_cut_short"]:
+        return "a process that loaded flagos ended before it could write what it did on the device"
+    if told["processes_without_calls"]:
+        return "the program used no flagos device: it called no operator on it"
+    return "the program used no flagos device: it never loaded flagos"
 
 
 def _parser() -> argparse.ArgumentParser:

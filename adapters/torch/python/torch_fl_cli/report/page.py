@@ -78,7 +78,11 @@ def _head(told: Mapping[str, Any]) -> Iterator[str]:
         f'<p>flagos report · {began} · {told["seconds"]:.1f} s · <span class="{kind}">{escape(told["outcome"])}</span>'
         "</p></header>"
     )
-    if not told["processes"]:
+    if early := told["processes_cut_short"]:
+        yield (
+            f'<p class="bad">Processes that loaded flagos and ended before they could write what they did: {early}.</p>'
+        )
+    elif not told["processes"]:
         yield '<p class="bad">No process of the program called an operator on the flagos device.</p>'
     if others := told["processes_without_calls"]:
         yield f'<p class="faint">Processes that loaded flagos and called no operator on the device: {others}.</p>'
