@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim.optimizer import _foreach_supported_types as of_optimizers
 
 import torch_fl  # noqa: F401
 from flagos.cli.output import CommandError
@@ -177,14 +179,49 @@ def test_records_of_other_versions_and_other_files_are_refused(tmp_path: Path) -
 
 
 _PROGRAM = """
-import os, signal, sys, torch
+import multiprocessing, os, signal, sys, threading, torch
+from torch.utils.data import DataLoader
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, at):
+        return torch.full((2,), at).sinh()
+
+def call(name, times):
+    for _ in range(times):
+        getattr(torch.ones(2), name)()
+
+def forked(name, end):
+    if os.fork() == 0:
+        call(name, 2)
+        end(0)
+    os.wait()
+
 x = torch.rand(3, 4).to(sys.argv[1])
 x.exp()
 if "fork" in sys.argv:
-    if os.fork() == 0:
-        torch.rand(2).cos()
-        os._exit(0)
-    os.wait()
+    forked("cos", os._exit)
+    forked("tan", sys.exit)
+    child = threading.Thread(target=forked, args=("atan", os._exit))
+    child.start()
+    child.join()
+if "workers" in sys.argv:
+    started = multiprocessing.get_context("fork").Process(target=call, args=("acos", 3))
+    started.start()
+    started.join()
+    for _ in DataLoader(Samples(), num_workers=2, multiprocessing_context="fork"):
+        pass
+if "compile" in sys.argv:
+    def backend(graph, inputs):
+        torch.ones(1).sinh()  # of the compiler
+        return lambda *inputs: [inputs[0]]
+
+    torch.compile(lambda x: x.cosh(), backend=backend)(torch.ones(2))
+if "exit" in sys.argv:
+    x.exp()
+    os._exit(3)
 if "child" in sys.argv:
     import subprocess
     subprocess.run([sys.executable, __file__, "cpu"])
@@ -222,9 +259,40 @@ def test_a_program_is_recorded_that_does_not_know_of_it(tmp_path: Path, device: 
 
 def test_processes_are_recorded_together_and_those_that_are_killed(tmp_path: Path) -> None:
     status, counts = run(tmp_path, "cpu", "fork", "child")
-    assert status == 3 and counts["exp"] == 2 and "cos" not in counts
+    assert status == 3 and counts["exp"] == 1 + 1
+    assert [counts[name] for name in ("cos", "tan", "atan")] == [2, 2, 2]
+    assert counts["rand"] == 2, "what came before a fork counts once"
+    status, counts = run(tmp_path, "cpu", "workers", "exit")
+    assert status == 3 and counts["exp"] == 2
+    assert counts["acos"] == 3 and counts["sinh"] == 4
     status, counts = run(tmp_path, "cpu", "killed")
     assert status == 128 + signal.SIGKILL and counts["exp"] == 1
+
+
+def test_a_program_compiles_as_without_the_recorder(tmp_path: Path) -> None:
+    status, counts = run(tmp_path, "cpu", "compile")
+    assert status == 3 and counts["exp"] == 1
+    assert not counts.keys() & {"cosh", "sinh"}, "what was compiled, and what the compiler calls"
+
+
+@pytest.mark.parametrize("device", ["cpu", "flagos"])
+def test_optimizers_call_the_same_without_memory(tmp_path: Path, device: str) -> None:
+    def train() -> None:
+        model = nn.Linear(3, 2, device=device)
+        for kind in (torch.optim.AdamW, torch.optim.SGD):
+            optimizer = kind(model.parameters(), lr=0.1)
+            model(torch.ones(4, 3, device=device)).square().mean().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    counts = [
+        {name: [call.count for call in calls] for name, calls in found.items()}
+        for found in (calls_of(train, tmp_path / "a.rec", meta=meta) for meta in (False, True))
+    ]
+    assert counts[0] == counts[1]
+    assert ("_foreach_lerp_.Scalar" in counts[0]) == (device == "flagos")
+    assert FakeTensor not in of_optimizers, "as it was"
 
 
 @pytest.mark.parametrize(("handled", "status"), [("", 128 + signal.SIGTERM), ("handled", 7)])

@@ -9,9 +9,9 @@ Examples:
   flagos verify --record train.rec                     # are FlagGems' kernels right for these calls?
 
 The program runs as without the command, on any device, more slowly; two or three steps are enough. Its processes
-are recorded together (torchrun's ranks). SIGTERM and SIGHUP are passed on to it, and Ctrl-C ends the program alone:
-what it called is written in any case. Not seen are calls from other threads than a process's first (backward
-passes are), and those that torch.compile compiles. A file whose name ends with .gz is compressed.
+are recorded together (torchrun's ranks, forked workers). SIGTERM and SIGHUP are passed on to it, and Ctrl-C ends the
+program alone: what it called is written in any case. Not seen are calls from other threads than a process's first
+(backward passes are), and kernels that torch.compile makes. A file whose name ends with .gz is compressed.
 
 With --meta tensors have shapes and types and no memory (torch's FakeTensorMode), also those of `device="flagos"`; a
 value that the program reads is 1, and what has a shape that depends on values ends it. In Python:
