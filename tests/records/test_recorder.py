@@ -405,6 +405,8 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     calls_of(lambda: torch.rand(2, 3).exp().neg(), path)
     assert command.main(["--show", str(path), "--ops", "exp"]) == 0
     assert "1 x exp(float32[2,3])" in capsys.readouterr().out
+    assert command.main(["--show", str(path)]) == 0
+    assert "1 x rand([2, 3], device=<device>, " in capsys.readouterr().out, "which is in no record"
     assert command.main(["--show", str(path), "--json"]) == 0
     assert [line["op"] for line in json.loads(capsys.readouterr().out)][1:] == [
         "aten::exp",
