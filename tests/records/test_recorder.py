@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,8 +13,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim.optimizer import _foreach_supported_types as of_optimizers
 
 import torch_fl  # noqa: F401
+from flagos.cli.output import CommandError
 from torch_fl.records import command, facts, files
 from torch_fl.records.facts import BrokenRecord, Call, TensorFacts
 from torch_fl.records.recorder import record
@@ -175,14 +179,49 @@ def test_records_of_other_versions_and_other_files_are_refused(tmp_path: Path) -
 
 
 _PROGRAM = """
-import os, signal, sys, torch
+import multiprocessing, os, signal, sys, threading, torch
+from torch.utils.data import DataLoader
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, at):
+        return torch.full((2,), at).sinh()
+
+def call(name, times):
+    for _ in range(times):
+        getattr(torch.ones(2), name)()
+
+def forked(name, end):
+    if os.fork() == 0:
+        call(name, 2)
+        end(0)
+    os.wait()
+
 x = torch.rand(3, 4).to(sys.argv[1])
 x.exp()
 if "fork" in sys.argv:
-    if os.fork() == 0:
-        torch.rand(2).cos()
-        os._exit(0)
-    os.wait()
+    forked("cos", os._exit)
+    forked("tan", sys.exit)
+    child = threading.Thread(target=forked, args=("atan", os._exit))
+    child.start()
+    child.join()
+if "workers" in sys.argv:
+    started = multiprocessing.get_context("fork").Process(target=call, args=("acos", 3))
+    started.start()
+    started.join()
+    for _ in DataLoader(Samples(), num_workers=2, multiprocessing_context="fork"):
+        pass
+if "compile" in sys.argv:
+    def backend(graph, inputs):
+        torch.ones(1).sinh()  # of the compiler
+        return lambda *inputs: [inputs[0]]
+
+    torch.compile(lambda x: x.cosh(), backend=backend)(torch.ones(2))
+if "exit" in sys.argv:
+    x.exp()
+    os._exit(3)
 if "child" in sys.argv:
     import subprocess
     subprocess.run([sys.executable, __file__, "cpu"])
@@ -220,9 +259,40 @@ def test_a_program_is_recorded_that_does_not_know_of_it(tmp_path: Path, device: 
 
 def test_processes_are_recorded_together_and_those_that_are_killed(tmp_path: Path) -> None:
     status, counts = run(tmp_path, "cpu", "fork", "child")
-    assert status == 3 and counts["exp"] == 2 and "cos" not in counts
+    assert status == 3 and counts["exp"] == 1 + 1
+    assert [counts[name] for name in ("cos", "tan", "atan")] == [2, 2, 2]
+    assert counts["rand"] == 2, "what came before a fork counts once"
+    status, counts = run(tmp_path, "cpu", "workers", "exit")
+    assert status == 3 and counts["exp"] == 2
+    assert counts["acos"] == 3 and counts["sinh"] == 4
     status, counts = run(tmp_path, "cpu", "killed")
     assert status == 128 + signal.SIGKILL and counts["exp"] == 1
+
+
+def test_a_program_compiles_as_without_the_recorder(tmp_path: Path) -> None:
+    status, counts = run(tmp_path, "cpu", "compile")
+    assert status == 3 and counts["exp"] == 1
+    assert not counts.keys() & {"cosh", "sinh"}, "what was compiled, and what the compiler calls"
+
+
+@pytest.mark.parametrize("device", ["cpu", "flagos"])
+def test_optimizers_call_the_same_without_memory(tmp_path: Path, device: str) -> None:
+    def train() -> None:
+        model = nn.Linear(3, 2, device=device)
+        for kind in (torch.optim.AdamW, torch.optim.SGD):
+            optimizer = kind(model.parameters(), lr=0.1)
+            model(torch.ones(4, 3, device=device)).square().mean().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    counts = [
+        {name: [call.count for call in calls] for name, calls in found.items()}
+        for found in (calls_of(train, tmp_path / "a.rec", meta=meta) for meta in (False, True))
+    ]
+    assert counts[0] == counts[1]
+    assert ("_foreach_lerp_.Scalar" in counts[0]) == (device == "flagos")
+    assert FakeTensor not in of_optimizers, "as it was"
 
 
 @pytest.mark.parametrize(("handled", "status"), [("", 128 + signal.SIGTERM), ("handled", 7)])
@@ -242,8 +312,92 @@ def test_a_program_without_torch_leaves_no_file(
     assert command.main(["-o", str(out), "--", sys.executable, "-S", "-c", ""]) == 1
     assert "imported no torch" in capsys.readouterr().err and not out.exists()
     assert command.main(["-o", str(out), "--", str(tmp_path / "nothing")]) == 127
-    assert command.main(["-o", str(tmp_path / "no" / "x.rec"), "--", "true"]) == 1
-    assert "is no folder" in capsys.readouterr().err
+
+
+def flagos(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "flagos", *arguments],
+        cwd=folder,
+        env={**os.environ, **variables},
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        (".", ". is a folder"),
+        ("", ". is a folder"),
+        ("no/x.rec", "no is no folder"),
+        ("/proc/x.rec", "/proc/x.rec cannot be written"),
+        ("pipe", "pipe is no regular file"),
+        ("x" * 300, "cannot be written: File name too long"),
+    ],
+)
+def test_a_record_that_cannot_be_written_is_said_first(
+    tmp_path: Path, out: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CommandError, match=said):
+        command.main(["-o", out, "--", "touch", "ran"])
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "both"),
+    [
+        (["--ops", "mm", "-o", "y.rec", "--", "true"], ("--ops", "--show")),
+        (["--show", "f", "--", "true"], ("--show", "a program")),
+        (["--show", "f", "--meta"], ("--show", "--meta")),
+        (["--show", "f", "-o", "x.rec"], ("--show", "-o")),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(
+    arguments: list[str], both: tuple[str, str]
+) -> None:
+    with pytest.raises(CommandError) as told:
+        command.main(arguments)
+    assert all(name in str(told.value) for name in both) and told.value.hint
+
+
+def test_json_is_all_that_standard_output_has(tmp_path: Path) -> None:
+    text = "import torch; torch.ones(3).exp(); print('said')"
+    ended = flagos(tmp_path, "record", "--json", "-o", "a.rec", "--", sys.executable, "-c", text)
+    assert json.loads(ended.stdout)["calls"] == 2 and "said" in ended.stderr
+    ended = flagos(tmp_path, "record", "--json", "--", sys.executable, "-S", "-c", "print('said')")
+    assert ended.returncode == 1 and "nothing was recorded" in json.loads(ended.stdout)["error"]
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    files.write(tmp_path / "a.rec", [])
+    program = ["--", sys.executable, "-c", "import torch; torch.ones(3)"]
+    for arguments in (["--show", "a.rec"], ["--json", "-o", "b.rec", *program]):
+        with Path("/dev/full").open("w") as full:
+            ended = subprocess.run(
+                [sys.executable, "-m", "flagos", "record", *arguments],
+                cwd=tmp_path,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        assert ended.returncode == 1
+        assert ended.stderr.splitlines() == [
+            "error: cannot write: [Errno 28] No space left on device"
+        ]
+
+
+@pytest.mark.parametrize("arguments", [["record", "--show", "x"], ["pack", "--show", "x"]])
+def test_a_device_that_cannot_be_loaded_is_one_error(tmp_path: Path, arguments: list[str]) -> None:
+    ended = flagos(tmp_path, *arguments, FLAGOS_FLAGGEMS="bogus")
+    assert ended.returncode == 1
+    first, second = ended.stderr.splitlines()
+    assert first.startswith(
+        "error: the flagos device cannot be loaded: ValueError: FLAGOS_FLAGGEMS"
+    )
+    assert "flagos doctor" in second
 
 
 def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,6 +405,8 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     calls_of(lambda: torch.rand(2, 3).exp().neg(), path)
     assert command.main(["--show", str(path), "--ops", "exp"]) == 0
     assert "1 x exp(float32[2,3])" in capsys.readouterr().out
+    assert command.main(["--show", str(path)]) == 0
+    assert "1 x rand([2, 3], device=<device>, " in capsys.readouterr().out, "which is in no record"
     assert command.main(["--show", str(path), "--json"]) == 0
     assert [line["op"] for line in json.loads(capsys.readouterr().out)][1:] == [
         "aten::exp",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 import torch_fl  # noqa: F401  gives torch.flagos
 from adapters.torch.tests.bisected.command import FEW, PROGRAM, SECONDS, Bisect, operators, repro
+from flagos.cli.output import CommandError
+from torch_fl_cli.bisect.state import State, fingerprint
 
 pytestmark = pytest.mark.host
 
@@ -109,3 +113,48 @@ def test_the_variable_names_a_run_or_is_an_error(bisect: Bisect) -> None:
     )
     assert ended.returncode != 0
     assert "FLAGOS_BISECT=/no/such/file names no run of `flagos bisect`" in ended.stderr
+
+
+def test_a_search_that_ran_out_of_runs_goes_on_with_more(bisect: Bisect) -> None:
+    program = [sys.executable, "-c", f"{PROGRAM.read_text()}\n# {'long' * 100}"]
+    options = ("--compare", "native", "--state", "state \udcff")
+    told = bisect(
+        *options, "--max-runs", "3", status=1, program=program, PLANTED="exp mm", WRONG="mm"
+    )
+    assert told["verdict"] == "too many runs" and "goes on from here" in told["said"]
+    told = bisect(*options, status=0, program=program, PLANTED="exp mm", WRONG="mm")
+    assert operators(told) == [["mm"]]
+    assert sum("(before)" in line for line in told["progress"]) == 3
+
+
+def test_words_that_are_no_files_are_words(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("pass")
+    command = ["python", "x" * 300, "a\0b", "\udcff", str(tmp_path), str(program)]
+    about = fingerprint(command, {}, {"plan": "", "versions": {}})
+    assert list(about["contents of files"]) == [str(program)]
+
+
+RUN = {"key": "a", "folder": ".", "outcome": {"kind": "ok", "detail": ""}, "seconds": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("about", "runs", "said"),
+    [
+        ({}, [1, 2], "entry 1 of `runs` is no run"),
+        ({}, [RUN, {"key": "b"}], "entry 2 of `runs` is no run"),
+        ({}, [{**RUN, "outcome": {"what": 1}}], "entry 1 of `runs` is no run"),
+        ({}, {}, "`runs` is no list"),
+        ([], [], "`about` is no object"),
+    ],
+)
+def test_a_broken_state_is_refused(tmp_path: Path, about: object, runs: object, said: str) -> None:
+    text = json.dumps({"format": 1, "about": about, "runs": runs})
+    (tmp_path / "search.json").write_text(text)
+    with pytest.raises(CommandError, match=said) as told, State(tmp_path, {}).opened():
+        pass
+    assert "is broken" in str(told.value) and "--state" in str(told.value.hint)
+    (tmp_path / "search.json").write_text(json.dumps({"format": 1, "about": {}, "runs": [RUN]}))
+    state = State(tmp_path, {})
+    with state.opened():
+        assert state.runs == [RUN]

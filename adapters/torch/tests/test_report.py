@@ -310,7 +310,7 @@ import os, pathlib, signal, torch
 x = torch.ones(4, device="flagos")
 torch.sin(x)
 told = pathlib.Path(os.environ["FLAGOS_REPORT"], f"{os.getpid()}.json")
-while not told.exists():
+while "aten::cos" not in told.read_text():
     torch.cos(x)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -321,6 +321,37 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert told["processes"][0]["ended"] is False
     assert rows(told)["aten::sin"]["calls"] == 1
     assert "did not end by itself" in page.text(told)
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [("os.kill(os.getpid(), signal.SIGSEGV)", 128 + 11), ("os._exit(7)", 7)],
+)
+def test_a_program_that_is_killed_at_once_is_said_to_be(
+    tmp_path: Path, end: str, status: int
+) -> None:
+    text = f"import os, signal, torch, torch_fl; {end}"
+    ended = report(tmp_path, "--json", "-o", "page.html", program=python(text))
+    assert ended.returncode == status
+    assert "a process that loaded flagos ended before it could write" in ended.stderr
+    assert "no flagos device" not in ended.stderr
+    told = json.loads(ended.stdout)
+    assert (told["processes_without_calls"], told["processes_cut_short"]) == (0, 1)
+    said = assert_whole((tmp_path / "page.html").read_text()).texts["p"]
+    assert (
+        "Processes that loaded flagos and ended before they could write what they did: 1." in said
+    )
+
+
+def test_what_a_killed_program_did_is_written_early(tmp_path: Path) -> None:
+    text = """
+import os, time, torch
+torch.sin(torch.ones(4, device="flagos"))
+time.sleep(0.7)
+os._exit(7)
+"""
+    told = json.loads(report(tmp_path, "--json", program=python(text)).stdout)
+    assert rows(told)["aten::sin"]["calls"] == 1
 
 
 def test_a_signal_to_the_command_reaches_the_program(tmp_path: Path) -> None:
@@ -391,6 +422,9 @@ assert os.waitpid(child, 0)[1] == 0
         ([], ["no-such-program"], "no-such-program cannot be run"),
         (["-o", "no/such/page.html"], ["touch", "ran"], "no/such is no folder"),
         (["-o", "."], ["touch", "ran"], ". is a folder"),
+        (["-o", ""], ["touch", "ran"], ". is a folder"),
+        (["-o", "/proc/x.html"], ["touch", "ran"], "/proc/x.html cannot be written"),
+        (["-o", "/dev/zero"], ["touch", "ran"], "/dev/zero is no regular file"),
     ],
 )
 def test_what_cannot_be_reported_is_said_first(
@@ -399,6 +433,27 @@ def test_what_cannot_be_reported_is_said_first(
     ended = report(tmp_path, *options, program=program)
     assert ended.returncode == 1 and says in ended.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_number_of_seconds_is_asked_for_by_name(tmp_path: Path) -> None:
+    ended = report(tmp_path, "--device-seconds", "x", program=["true"])
+    assert ended.returncode == 2
+    assert "--device-seconds: 'x' is no number of seconds, zero or more" in ended.stderr
+
+
+def test_words_that_are_no_text_are_told(tmp_path: Path) -> None:
+    program = [*python("import torch; torch.ones(3, device='flagos')"), "\udcff"]
+    ended = report(tmp_path, "-o", "\udcfe.html", program=program)
+    assert ended.returncode == 0, ended.stderr
+    (found,) = tmp_path.iterdir()
+    assert found.name == "\udcfe.html" and "\\udcff" in found.read_text()
+
+
+def test_a_variable_that_the_device_refuses_is_the_programs_own_error(tmp_path: Path) -> None:
+    program = python("import torch_fl")
+    ended = report(tmp_path, program=program, FLAGOS_FLAGGEMS="bogus")
+    assert ended.returncode == 1 and ended.stderr.count("Traceback") == 1
+    assert "torch_fl_cli" not in ended.stderr
 
 
 def test_a_program_without_the_device_has_a_page_that_says_so(tmp_path: Path) -> None:

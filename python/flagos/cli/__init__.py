@@ -8,6 +8,8 @@ broken. The parser is argparse, because ``flagos devices`` must answer in 0.2 s.
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import os
 import signal
 import sys
@@ -25,6 +27,9 @@ OWN = {
     "env": environment.add_to,
     "vendor": vendor.add_to,
 }
+
+#: Errors of a disk or a quota that is full, and of a disk that fails.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def parser(*, with_contributed: bool = True) -> argparse.ArgumentParser:
@@ -45,6 +50,9 @@ def parser(*, with_contributed: bool = True) -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the console script; exits with the status of the command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names of files and words of programs may be no text, or none that the terminal has.
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
 
 
@@ -76,11 +84,18 @@ def _reporting(command: Callable[[], int]) -> int:
         print(file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        # Whoever reads, such as `head`, has enough. What is left to be written at the end goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever reads, such as `head`, has enough.
+        _drop_output()
         return 128 + signal.SIGPIPE
     except CommandError as error:
         return _report(error, str(error), error.hint)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        # It may be the output itself, which could not hold the message of `--json` either.
+        _drop_output()
+        print(f"error: cannot write: {error}", file=sys.stderr)
+        return 1
     except ImportError as error:
         # The only unguarded import of commands is `flagos._core`.
         hint = "run `flagos doctor`, or reinstall: pip install --force-reinstall --no-deps flagos"
@@ -90,6 +105,11 @@ def _reporting(command: Callable[[], int]) -> int:
         if type(error).__module__ != "flagos":
             raise
         return _report(error, str(error), None)
+
+
+def _drop_output() -> None:
+    """What is left to be written to standard output at the end goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(error: Exception, message: str, hint: str | None) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from torch_fl_cli import registered
+
 
 def verify(arguments: list[str]) -> int:
     """Compares FlagGems' kernels with the native ones."""
+    registered.require()
     from torch_fl.flaggems import verify as command
 
     return int(command.main(arguments))
@@ -12,6 +15,7 @@ def verify(arguments: list[str]) -> int:
 
 def tune(arguments: list[str]) -> int:
     """Measures FlagGems' kernels against the native ones."""
+    registered.require()
     from torch_fl.flaggems import tune as command
 
     return int(command.main(arguments))
@@ -19,6 +23,7 @@ def tune(arguments: list[str]) -> int:
 
 def record(arguments: list[str]) -> int:
     """Writes the distinct operator calls of a program to a file."""
+    registered.require()
     from torch_fl.records import command
 
     return int(command.main(arguments))
@@ -26,6 +31,7 @@ def record(arguments: list[str]) -> int:
 
 def pack(arguments: list[str]) -> int:
     """Compiles FlagGems' verified kernels for the calls of recorded programs, into one file."""
+    registered.require()
     from torch_fl.flaggems.packs import command
 
     return int(command.main(arguments))

@@ -9,9 +9,9 @@ Examples:
   flagos verify --record train.rec                     # are FlagGems' kernels right for these calls?
 
 The program runs as without the command, on any device, more slowly; two or three steps are enough. Its processes
-are recorded together (torchrun's ranks). SIGTERM and SIGHUP are passed on to it, and Ctrl-C ends the program alone:
-what it called is written in any case. Not seen are calls from other threads than a process's first (backward
-passes are), and those that torch.compile compiles. A file whose name ends with .gz is compressed.
+are recorded together (torchrun's ranks, forked workers). SIGTERM and SIGHUP are passed on to it, and Ctrl-C ends the
+program alone: what it called is written in any case. Not seen are calls from other threads than a process's first
+(backward passes are), and kernels that torch.compile makes. A file whose name ends with .gz is compressed.
 
 With --meta tensors have shapes and types and no memory (torch's FakeTensorMode), also those of `device="flagos"`; a
 value that the program reads is 1, and what has a shape that depends on values ends it. In Python:
@@ -30,10 +30,13 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from torch_fl import passed_signals
+from flagos.cli.output import CommandError
 from torch_fl.comparing.names import matches
 from torch_fl.records import facts, files, program
 from torch_fl.records.facts import BrokenRecord
+from torch_fl_cli import output_files, passed_signals
+
+_DEFAULT = Path("flagos.rec")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -51,30 +54,53 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "-o", "--out", type=Path, default=Path("flagos.rec"), help="default: %(default)s"
+        "-o", "--out", type=Path, metavar="FILE", help=f"the record (default: {_DEFAULT})"
     )
     parser.add_argument("--meta", action="store_true", help="without memory and computation")
     parser.add_argument("--show", type=Path, metavar="FILE", help="tell a record; run nothing")
-    parser.add_argument("--ops", default="*", help="shell patterns of overloads, for --show")
-    parser.add_argument("--json", action="store_true", help="what was written or is shown, as JSON")
+    parser.add_argument("--ops", metavar="PATTERNS", help="shell patterns of overloads, for --show")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="what was written or is shown, as JSON; the program prints to standard error",
+    )
     options = parser.parse_args(own)
+    _require_that_all_serve(options, command)
     if options.show is not None:
-        return _show(options.show, options.ops, options.json)
+        return _show(options.show, options.ops or "*", options.json)
     if not command:
         parser.error("name the program after `--`: flagos record -- python train.py")
-    return _record(command, options.out, options.meta, options.json)
+    return _record(command, options.out or _DEFAULT, options.meta, options.json)
+
+
+def _require_that_all_serve(options: argparse.Namespace, command: list[str]) -> None:
+    """Raise CommandError for an option that would be ignored."""
+    shows = options.show is not None
+    recording = {
+        "-o": options.out is not None,
+        "--meta": options.meta,
+        "a program after `--`": bool(command),
+    }
+    if shows and (others := [name for name, given in recording.items() if given]):
+        raise CommandError(
+            f"--show tells a record and runs nothing, and {' and '.join(others)} is to record",
+            "leave out --show, or all of the others",
+        )
+    if not shows and options.ops is not None:
+        raise CommandError(
+            "--ops chooses what --show tells, and a program is recorded with all of its operators",
+            "leave out --ops, and give it to flagos record --show FILE afterwards",
+        )
 
 
 def _record(command: list[str], out: Path, meta: bool, as_json: bool) -> int:
-    if not out.parent.is_dir():
-        print(
-            f"error: {out.parent} is no folder, and {out} is to be written there", file=sys.stderr
-        )
-        return 1
+    output_files.require_writable(out, _DEFAULT.name)
     with tempfile.TemporaryDirectory(prefix="flagos-record-") as folder:
         environment = {**os.environ, program.FOLDER: folder, program.META: str(int(meta))}
         try:
-            status = passed_signals.run(command, env=environment)
+            status = passed_signals.run(
+                command, env=environment, stdout=sys.stderr if as_json else None
+            )
         except OSError as error:
             print(f"error: {command[0]} did not start: {error}", file=sys.stderr)
             return 127
@@ -90,10 +116,17 @@ def _record(command: list[str], out: Path, meta: bool, as_json: bool) -> int:
             if not processes
             else "the program called no operator of torch"
         )
-        print(f"error: nothing was recorded: {why}; {out} is not written", file=sys.stderr)
+        said = f"nothing was recorded: {why}; {out} is not written"
+        if as_json:
+            print(json.dumps({"error": said, "hint": None, "status": status}))
+        else:
+            print(f"error: {said}", file=sys.stderr)
         return status or 1
     merged = files.merged(calls)
-    files.write(out, merged, left_out=left_out)
+    try:
+        files.write(out, merged, left_out=left_out)
+    except OSError as error:
+        raise output_files.cannot_be_written(out, error) from error
     if as_json:
         told = {"file": str(out), "status": status, "calls": len(merged), "left_out": left_out}
         print(json.dumps(told))
@@ -121,8 +154,7 @@ def _show(path: Path, pattern: str, as_json: bool) -> int:
     try:
         calls = [call for call in files.read(path) if matches(call.overload, pattern)]
     except (OSError, BrokenRecord) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        raise CommandError(str(error), "name a file that `flagos record` wrote") from error
     if as_json:
         print(json.dumps([facts.to_json(call) for call in calls]))
         return 0

@@ -116,6 +116,8 @@ def _leaves(value: Any) -> Iterator[TensorFacts]:
 def _shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, torch.device):
+        return "<device>"  # whichever it was
     return str(value)
 
 

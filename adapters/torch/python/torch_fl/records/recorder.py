@@ -1,7 +1,7 @@
 """Recording: the distinct operator calls that a program makes below autograd and autocast.
 
-A dispatch mode of torch sees them, on any device, also those of backward passes; calls of other threads and what
-torch.compile compiled are not seen. The elements of tensors are not kept; of integers the least and the greatest are,
+A dispatch mode of torch sees them, on any device, also those of backward passes; calls of other threads and kernels
+that torch.compile makes are not seen. The elements of tensors are not kept; of integers the least and the greatest are,
 once for each distinct call, because an index is right or wrong by them.
 """
 
@@ -17,7 +17,9 @@ from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.optim.optimizer import _foreach_supported_types as of_optimizers
+from torch.utils._foreach_utils import _foreach_supported_types as of_tensors
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from torch_fl.records import facts, files
 from torch_fl.records.facts import Call, Unrecordable
@@ -39,9 +41,23 @@ class Recorder(TorchDispatchMode):
         self.left_out: dict[str, str] = {}
         """Operators with calls that facts do not describe, and the reason of the first."""
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """That torch.compile compiles as without the recorder: by default torch compiles nothing under a mode."""
+        return True
+
     def calls(self) -> list[Call]:
         """The distinct calls, in the order in which they came first."""
         return [replace(call, count=count) for call, count in self._calls.values()]
+
+    def is_entered(self) -> bool:
+        """Whether the calls of this thread are recorded."""
+        return any(mode is self for mode in _get_current_dispatch_mode_stack())
+
+    def forget(self) -> None:
+        """Forget the calls until now."""
+        self._calls.clear()
+        self.left_out.clear()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -130,14 +146,22 @@ def entered(recorder: Recorder, meta: bool) -> ExitStack:
 
 @contextmanager
 def _without_memory() -> Iterator[None]:
-    """torch's FakeTensorMode, in which modules can be moved.
+    """torch's FakeTensorMode, in which modules can be moved, and optimizers choose as without it.
 
     `Module.to` exchanges such parameters for others, which torch refuses while anything refers to them weakly. The mode
     itself does, to answer alike for the same tensor, and is right to go on doing so.
     """
+    # If the program says nothing of it, an optimizer calls operators of lists for the types of tensors that are here.
+    lists: tuple[Any, ...] = (of_optimizers, of_tensors)
     nobody = SimpleNamespace(getweakrefs=lambda tensor: [])
     with (
         mock.patch.object(torch.utils, "weakref", nobody),
         FakeTensorMode(allow_non_fake_inputs=True),
     ):
-        yield
+        for types in lists:
+            types.append(FakeTensor)
+        try:
+            yield
+        finally:
+            for types in lists:
+                types.remove(FakeTensor)

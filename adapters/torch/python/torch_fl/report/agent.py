@@ -1,8 +1,9 @@
 """The part of `flagos report` within a process of the program: it keeps a file of what the process did.
 
-The file is `PID.json` in the folder that `FLAGOS_REPORT` names, written at the end and every few seconds before, so
-that a process that is killed leaves what there was. A thread does this and samples the memory, for at most a hundredth
-of the time. A forked child has no part in it.
+The file is `PID.json` in the folder that `FLAGOS_REPORT` names. It is there from the beginning, and written again soon
+after the device's first use, then less often, every two seconds at last, and at the end, so that a process that is
+killed leaves what there was. A thread does this and samples the memory, for at most a hundredth of the time. A forked
+child has no part in it.
 """
 
 from __future__ import annotations
@@ -68,9 +69,10 @@ class _Agent:
         self._problems: list[str] = []
         self._over = threading.Event()
         self._ended = False
-        self._written = time.monotonic()
-        self._began = time.monotonic()
+        self._began = self._written = self._unused = time.monotonic()
         self._started = time.time()
+        nothing = {"operators": {}, "lock": "", "ended": False}
+        self._try(lambda: self._put({**self._who(), **nothing}))
         torch.ops.flagos.time_operators()
         self._device_time = device_time.DeviceTime(device_seconds)
         self._begin()
@@ -121,11 +123,18 @@ class _Agent:
             begun = time.monotonic()
             self._try(self._sample)
             now = time.monotonic()
-            if now - self._written > _WRITE_SECONDS:
+            if self._is_due(now):
                 self._try(lambda: self._write(ended=False))
-                self._written = time.monotonic()
+                self._written = now
             took = time.monotonic() - begun
             self._over.wait(max(_SAMPLE_SECONDS, _SHARE * took))
+
+    def _is_due(self, now: float) -> bool:
+        """Whether it is time to write: as soon as the device is used, then whenever that is twice as long ago."""
+        if not memory.is_used():
+            self._unused = now
+            return False
+        return now - self._written >= min(_WRITE_SECONDS, (now - self._unused) / 2)
 
     def _try(self, work: Any) -> None:
         """The program goes on whatever happens here; the report tells it."""
@@ -140,11 +149,20 @@ class _Agent:
         self._memory.sample(time.monotonic() - self._began)
 
     def _write(self, ended: bool) -> None:
-        told = self._told()
-        told["ended"] = ended
+        self._put({**self._told(), "ended": ended})
+
+    def _put(self, told: dict[str, Any]) -> None:
         beside = self._path.with_name(f".{self._path.name}")
         beside.write_text(json.dumps(told))
         beside.replace(self._path)
+
+    def _who(self) -> dict[str, Any]:
+        return {
+            "pid": self._pid,
+            "argv": getattr(sys, "argv", []),
+            "rank": os.environ.get("RANK"),
+            "started": self._started,
+        }
 
     def _told(self) -> dict[str, Any]:
         with self._lock:
@@ -160,13 +178,10 @@ class _Agent:
                 operators[name]["device"] = told
         _explain(operators)
         return {
-            "pid": self._pid,
-            "argv": getattr(sys, "argv", []),
-            "rank": os.environ.get("RANK"),
+            **self._who(),
             "vendor": native().vendor,
             "torch": torch.__version__,
             "flagos": flagos.__version__,
-            "started": self._started,
             "seconds": time.monotonic() - self._began,
             "error": _error(),
             "operators": operators,

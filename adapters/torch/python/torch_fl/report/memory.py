@@ -9,6 +9,13 @@ import torch
 MOST = 1000
 
 
+def is_used() -> bool:
+    """Whether the program has used a device."""
+    # Not an import, because the main thread may be in the middle of this package's.
+    flagos = getattr(torch, "flagos", None)
+    return flagos is not None and bool(flagos.is_initialized())
+
+
 class Samples:
     """Points `(seconds, allocated, reserved)` of one device; sizes in bytes.
 
@@ -46,10 +53,9 @@ class Devices:
 
     def sample(self, seconds: float) -> None:
         """Ask the allocator, if the program has used a device."""
-        # Not an import, because the main thread may be in the middle of this package's.
-        flagos = getattr(torch, "flagos", None)
-        if flagos is None or not flagos.is_initialized():
+        if not is_used():
             return
+        flagos: Any = getattr(torch, "flagos")  # noqa: B009
         for index in range(flagos.device_count()):
             stats = flagos.memory_stats(index)
             reserved = stats.get("reserved_bytes.all.current", 0)

@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
         state = State(folder, json.loads(json.dumps(about)))
         with state.opened():
             _tell(f"searching in {folder}: {shlex.join(command)}")
-            session = Session(command, check, state, _tell)
+            session = Session(command, check, state, _tell, options.max_runs)
             try:
                 found = session.run()
                 for index, cause in enumerate(found.causes, 1):
@@ -130,7 +130,6 @@ def _check(options: argparse.Namespace) -> Check:
         random=options.random,
         exclude=tuple(p.strip() for p in options.exclude.split(",") if p.strip()),
         seed=options.seed,
-        max_runs=options.max_runs,
     )
 
 

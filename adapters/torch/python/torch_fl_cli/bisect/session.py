@@ -33,7 +33,6 @@ class Check:
     random: bool = False
     exclude: tuple[str, ...] = ()
     seed: int = 0
-    max_runs: int = 100
 
     @property
     def reference(self) -> str:
@@ -63,8 +62,11 @@ class _Over(Exception):
 class Session:
     """One search."""
 
-    def __init__(self, command: list[str], check: Check, state: State, tell: Tell) -> None:
+    def __init__(
+        self, command: list[str], check: Check, state: State, tell: Tell, max_runs: int
+    ) -> None:
         self.command, self.check, self.state, self._tell = command, check, state, tell
+        self._max_runs = max_runs
         self.routed: dict[str, dict[str, Any]] = {}
         self.program: dict[str, Any] = {}
         self._used: set[str] = set()  # the runs of the search
@@ -94,8 +96,12 @@ class Session:
                 self._seconds.append(known["seconds"])
                 self._line(key, known, again=True)
             return known
-        if search and len(self._used) >= self.check.max_runs:
-            raise _Over("too many runs", f"no answer in {self.check.max_runs} runs (--max-runs)")
+        if search and len(self._used) >= self._max_runs:
+            raise _Over(
+                "too many runs",
+                f"no answer in {self._max_runs} runs: with more of --max-runs and --state {self.state.folder} the "
+                "same command goes on from here",
+            )
         folder = self.state.new_folder()
         compare = self._expected if expected else None
         trial = {

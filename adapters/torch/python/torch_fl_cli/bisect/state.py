@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flagos.cli.output import CommandError
+from torch_fl_cli.bisect.process import Outcome
 
 _FORMAT = 1
 _NAME = "search.json"
@@ -32,20 +33,26 @@ def variables() -> dict[str, str]:
 
 def fingerprint(command: list[str], check: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
     """All that a search is about. Files that the command names are in it by their contents."""
-    files = {}
-    for word in command[1:]:
-        path = Path(word)
-        if path.is_file() and path.stat().st_size <= _LARGEST:
-            files[word] = hashlib.sha256(path.read_bytes()).hexdigest()
     return {
         "command": command,
         "folder": os.getcwd(),
-        "contents of files": files,
+        "contents of files": {word: found for word in command[1:] if (found := _contents(word))},
         "check": check,
         "plan": plan["plan"],
         "versions": plan["versions"],
         "variables": variables(),
     }
+
+
+def _contents(word: str) -> str | None:
+    """The hash of a file; None for a word that names none, such as the text of a program (`python -c`)."""
+    try:
+        path = Path(word)
+        if not path.is_file() or path.stat().st_size > _LARGEST:
+            return None
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except (OSError, ValueError):  # longer than a name may be, not to be read, or with a NUL
+        return None
 
 
 class State:
@@ -94,8 +101,10 @@ class State:
         remedy = f"name another folder with --state, or remove {self.folder}"
         try:
             found = json.loads(path.read_text())
-            about, runs = found["about"], list(found["runs"])
+            about, runs = found["about"], found["runs"]
             known = found["format"] == _FORMAT
+            if known:
+                _require_state(about, runs)
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = f"{path} is broken ({type(error).__name__}: {error})"
             raise CommandError(reason, remedy) from error
@@ -131,6 +140,23 @@ class State:
         told = {"format": _FORMAT, "about": self._about, "runs": self.runs}
         beside.write_text(json.dumps(told, indent=1) + "\n")
         beside.replace(self.folder / _NAME)
+
+
+def _require_state(about: Any, runs: Any) -> None:
+    """Raise TypeError unless this is what a search writes."""
+    if not isinstance(about, dict):
+        raise TypeError("`about` is no object")
+    if not isinstance(runs, list):
+        raise TypeError("`runs` is no list")
+    for number, run in enumerate(runs, 1):
+        try:
+            Outcome(**run["outcome"])
+            whole = isinstance(run["key"], str) and isinstance(run["folder"], str)
+            whole = whole and isinstance(run["seconds"], (int, float))
+        except (KeyError, TypeError):
+            whole = False
+        if not whole:
+            raise TypeError(f"entry {number} of `runs` is no run of a program")
 
 
 def _changed(name: str, before: Any, now: Any) -> str:

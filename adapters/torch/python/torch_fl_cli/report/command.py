@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from flagos.cli.output import CommandError, print_json
+from torch_fl_cli import output_files
 from torch_fl_cli.report import data, page, program
 
 _DESCRIPTION = """\
@@ -42,39 +45,35 @@ def main(arguments: list[str]) -> int:
         raise CommandError(
             "no program is named", "name one behind --: flagos report -- python train.py"
         )
-    out: Path | None = options.out or (None if options.json else _DEFAULT)
+    out: Path | None = options.out
+    if out is None and not options.json:
+        out = _DEFAULT
     if out is not None:
-        _require_place(out)
+        output_files.require_writable(out, _DEFAULT.name)
     with tempfile.TemporaryDirectory(prefix="flagos-report-") as folder:
         ended = program.run(command, Path(folder), options.device_seconds, quiet=options.json)
         told = data.gather(Path(folder), command, ended)
     status = ended.status if ended.status >= 0 else 128 - ended.status
     if not told["processes"]:
-        loaded = told["processes_without_calls"]
-        why = "called no operator on it" if loaded else "never loaded flagos"
-        print(f"the program used no flagos device: it {why}", file=sys.stderr)
+        print(_why_nothing(told), file=sys.stderr)
     if out is not None:
         try:
             page.write(out, told)
         except OSError as error:
-            raise CommandError(
-                f"{out} cannot be written: {error.strerror}", "name another file with -o"
-            ) from error
+            raise output_files.cannot_be_written(out, error) from error
         print(f"wrote {out}", file=sys.stderr)
     if options.json:
         print_json(told)
     return status
 
 
-def _require_place(out: Path) -> None:
-    """Raise CommandError if `out` could not be written, before the program runs for hours."""
-    if out.is_dir():
-        raise CommandError(f"{out} is a folder", f"name a file in it: -o {out / _DEFAULT.name}")
-    if not out.parent.is_dir():
-        raise CommandError(
-            f"{out.parent} is no folder, and {out} is to be written there",
-            "make the folder, or name another file with -o",
-        )
+def _why_nothing(told: dict[str, Any]) -> str:
+    """Why no process has a part in the report."""
+    if told["processes_cut_short"]:
+        return "a process that loaded flagos ended before it could write what it did on the device"
+    if told["processes_without_calls"]:
+        return "the program used no flagos device: it called no operator on it"
+    return "the program used no flagos device: it never loaded flagos"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -99,7 +98,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not zero or more")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, zero or more")
     return value

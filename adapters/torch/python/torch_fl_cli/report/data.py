@@ -19,14 +19,17 @@ UNROUTED = "in no route"
 def gather(folder: Path, command: Sequence[str], ended: Ended) -> dict[str, Any]:
     """The report of a run. Times are in nanoseconds (`_ns`) or seconds, sizes in bytes.
 
-    Processes that called no operator on the device are only counted.
+    Processes that called no operator on the device are only counted, and so are those that were killed too early to
+    tell whether they did.
     """
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     found.sort(key=lambda told: (_rank(told), told["started"]))
     locks: list[str] = []
     processes = []
+    cut_short = 0
     for told in found:
         if not any(map(_is_routed, told["operators"].values())):
+            cut_short += not told["ended"]
             continue
         if told["lock"] not in locks:
             locks.append(told["lock"])
@@ -39,7 +42,8 @@ def gather(folder: Path, command: Sequence[str], ended: Ended) -> dict[str, Any]
         "started": ended.started,
         "seconds": ended.seconds,
         "processes": processes,
-        "processes_without_calls": len(found) - len(processes),
+        "processes_without_calls": len(found) - len(processes) - cut_short,
+        "processes_cut_short": cut_short,
         "locks": locks,
     }
 

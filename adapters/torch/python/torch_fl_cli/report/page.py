@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -16,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from torch_fl_cli import output_files
 from torch_fl_cli.report import pictures
 from torch_fl_cli.report.data import UNROUTED
 from torch_fl_cli.report.quantities import duration, number, share, size
@@ -27,16 +27,22 @@ _HOW = (
     "Time on the host is taken around every call of an operator with tensors of the device, in all threads, by a "
     "callback of torch; a call's time leaves out other such calls within it. It includes waiting for the device where "
     "an operator waits, and the cost of the callback. Times of several threads are added up. Where several "
-    "implementations served an operator, its time is divided among them by calls.",
+    "implementations served an operator, its time is divided among them by calls. Calls of operators in no route are "
+    "those of this callback, where one for which autocast casts is two: around the casts, and with what they gave.",
     "Memory is what the device's allocator tells about ten times a second; peaks are the allocator's own.",
 )
 
 
 def write(path: Path, told: Mapping[str, Any]) -> None:
     """Write the page, whole or not at all. Raises OSError."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text(told), encoding="utf-8")
-    beside.replace(path)
+    beside = output_files.temporary(path)
+    try:
+        # What of the program's words is no text has a sign in its place.
+        beside.write_text(text(told), encoding="utf-8", errors="backslashreplace")
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def text(told: Mapping[str, Any]) -> str:
@@ -73,7 +79,11 @@ def _head(told: Mapping[str, Any]) -> Iterator[str]:
         f'<p>flagos report · {began} · {told["seconds"]:.1f} s · <span class="{kind}">{escape(told["outcome"])}</span>'
         "</p></header>"
     )
-    if not told["processes"]:
+    if early := told["processes_cut_short"]:
+        yield (
+            f'<p class="bad">Processes that loaded flagos and ended before they could write what they did: {early}.</p>'
+        )
+    elif not told["processes"]:
         yield '<p class="bad">No process of the program called an operator on the flagos device.</p>'
     if others := told["processes_without_calls"]:
         yield f'<p class="faint">Processes that loaded flagos and called no operator on the device: {others}.</p>'

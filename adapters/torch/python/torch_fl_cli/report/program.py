@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flagos.cli.output import CommandError
-from torch_fl import passed_signals
+from torch_fl_cli import passed_signals
 
 _VARIABLE = "FLAGOS_REPORT"
 _DEVICE_SECONDS = "device_seconds"
