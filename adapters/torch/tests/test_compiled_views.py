@@ -322,7 +322,7 @@ def test_there_is_a_view_for_each_index():
 
 def test_a_graph_may_resize_the_storage_of_an_argument():
     """As traced FSDP2 does with a parameter."""
-    import torch._inductor.inductor_prims  # noqa: F401
+    import torch._inductor.inductor_prims
 
     class Resizing:
         source_code = "torch.ops.inductor.resize_storage_bytes_.default(arg0, 8192)"
