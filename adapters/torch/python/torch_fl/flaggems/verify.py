@@ -21,9 +21,9 @@ the fastest of the first few (`--configs`): they may have hundreds, and each tak
 Then calls recorded from whole models run (`flagos record`), at their sizes and at smaller ones, on memory with red
 zones: what a kernel writes outside its tensors, or reads outside them and uses, is FAILED, and so is what ends the
 process. The sizes at which all was right are kept, by magnitude: `FLAGOS_FLAGGEMS=verified` serves no other. With
-`--record` only the calls of these records run, and the table keeps what else it has. `--every-config` runs every
-configuration that a tuned kernel may end up with, instead of the first. `--sanitizer` runs each call under NVIDIA's
-compute-sanitizer, too.
+`--record` only the calls of these records run, and the table keeps what else it has; an overload that is FAILED in the
+table does not run again, and counts. `--every-config` runs every configuration that a tuned kernel may end up with,
+instead of the first. `--sanitizer` runs each call under NVIDIA's compute-sanitizer, too.
 
 Overloads that `flagos tune` measures come first, since only they can serve by default. When `--seconds` are
 over, the table is written all the same; the rest keeps the verdicts of the table before it, or is UNTESTED.
@@ -38,6 +38,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import time
 import traceback
@@ -70,6 +71,7 @@ from torch_fl.flaggems.recorded import sanitizer, verifying
 from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
 from torch_fl.native import native
 from torch_fl.records import files
+from torch_fl.records.facts import Call
 
 __all__ = ["BASIC", "FAILED", "STRICT", "UNTESTED", "main", "verify"]
 
@@ -387,6 +389,7 @@ class _Recorded:
             options.every_config, options.sanitizer, interpreted.wanted(), options.each
         )
         self._digest = verifying.digest(self.calls, self._how)
+        self.told: Verdicts = {}
 
     def completed(
         self,
@@ -399,17 +402,10 @@ class _Recorded:
 
         Only what is right by the samples can serve. Without samples of this run that is not known of all.
         """
-        unknown = {"verdict": UNTESTED}
-        worth = (STRICT, BASIC, UNTESTED) if self._options.record else (STRICT, BASIC)
-        todo = [
-            call
-            for call in self.calls
-            if (entry := entries.get(call.overload, unknown)).get("verdict") in worth
-            and entry.get("records", {}).get("digest") != self._digest
-        ]
         found: Verdicts = {}
 
         def told(done: int, total: int, name: str, one: dict[str, Any]) -> None:
+            self.told[name] = one
             found[name] = verifying.merged(
                 name, entries.get(name), one, self._digest, tables.chip()
             )
@@ -419,8 +415,23 @@ class _Recorded:
             print(line, file=sys.stderr, flush=True)
             kept(found)
 
-        self.told = verifying.verify(todo, self._options.jobs, self._how, seconds, told, stop)
+        todo, jobs = self._todo(entries), self._options.jobs
+        try:
+            verifying.verify(todo, jobs, self._how, seconds, told, stop)
+        except KeyboardInterrupt:
+            print("interrupted: what was not reached is as it was", file=sys.stderr)
         return found
+
+    def _todo(self, entries: Verdicts) -> list[Call]:
+        """The calls whose overloads may still change: what is FAILED stays so, whatever other calls tell."""
+        unknown = {"verdict": UNTESTED}
+        worth = (STRICT, BASIC, UNTESTED) if self._options.record else (STRICT, BASIC)
+        return [
+            call
+            for call in self.calls
+            if (entry := entries.get(call.overload, unknown)).get("verdict") in worth
+            and entry.get("records", {}).get("digest") != self._digest
+        ]
 
     def alone(self, stop: Callable[[], bool]) -> int:
         """Verify nothing else, and complete the table that the plan reads, or `--out`."""
@@ -428,38 +439,95 @@ class _Recorded:
         if not self.calls:
             print("error: none of FlagGems' overloads is called in these records", file=sys.stderr)
             return 1
-        path = options.out or tables.folder() / tables.file_name(
-            "verdicts", tables.chip(), package.version()
-        )
-        table = dict(tables.current(options.out) or tables.table({}, samples=None))
-        entries: Verdicts = dict(table["overloads"])
+        path = tables.path_for("verdicts", options.out, whole=True)
+        assert path is not None, "the whole has a place"
+        try:
+            table = dict(tables.current(options.out) or tables.table({}, **_about(None)))
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"{path} cannot be completed: {error}; remove it, or name another file with --out"
+            ) from error
+        entries: Verdicts = dict(table.pop("overloads"))
+        if resumed := options.resume and tables.partial(path).is_file():
+            partly = tables.continued(path, **table)
+            entries |= {name: entry for name, entry in partly.items() if not _cut(entry)}
         done = (lambda name: True) if options.resume else (lambda name: name != "records")
         before = {
             overload: {name: value for name, value in entry.items() if done(name)}
             for overload, entry in entries.items()
         }
+        todo = {call.overload for call in self._todo(before)}
+        known = {
+            overload: _known(entries[overload])
+            for overload in sorted({call.overload for call in self.calls} - todo)
+        }
+        changed: Verdicts = {}
 
         def kept(some: Verdicts) -> None:
-            tables.write(path, {**table, "overloads": {**entries, **some}})
+            tables.write(tables.partial(path), {**table, "overloads": {**entries, **some}})
 
-        with redirect_stdout(sys.stderr):
-            torch.set_num_threads(1)
-            package.load_before_forking()
-            _require_device()
-            changed = self.completed(before, options.seconds, kept, stop)
-        if changed:
-            kept(changed)
-            print(f"wrote {path}", file=sys.stderr)
-        if options.json:
-            print(json.dumps(self.told))
+        if todo:
+            with redirect_stdout(sys.stderr):
+                torch.set_num_threads(1)
+                package.load_before_forking()
+                _require_device()
+                changed = self.completed(before, options.seconds, kept, stop)
         else:
-            for name, one in self.told.items():
+            print("there is nothing left to do: the table tells of these calls", file=sys.stderr)
+        entries |= changed
+        if stop():
+            tables.keep_partial(path, entries, **table)
+        elif changed or resumed:
+            tables.write(path, {**table, "overloads": entries})
+            tables.partial(path).unlink(missing_ok=True)
+            print(f"wrote {path}", file=sys.stderr)
+        return self._concluded({**known, **self.told}, entries, path)
+
+    def _concluded(self, told: Verdicts, entries: Verdicts, path: Path) -> int:
+        """Tell what is known of the overloads that the records call, and what is left to be done; the status."""
+        as_json = self._options.json
+        if as_json:
+            print(json.dumps(told))
+        else:
+            for name, one in told.items():
+                calls = f" in {one['calls']} calls" if "calls" in one else ""
+                before = " before" if one.get("before") else ""
+                why = f": {one['first']}" if one.get("first") else ""
+                print(f"{name}: {one['verdict']}{calls}{before}{why}")
+            print(*_counts(told), sep="\n")
+        rest = {
+            "FAILED before, so that their calls did not run again; this verifies them anew": [
+                name for name, one in told.items() if one["verdict"] == FAILED and "before" in one
+            ],
+            "right in these calls and UNTESTED in the table, so that the policy does not take them: "
+            "no sample was verified; verify the samples, then these records again": [
+                name
+                for name, one in told.items()
+                if one["verdict"] in (STRICT, BASIC) and entries[name]["verdict"] == UNTESTED
+            ],
+        }
+        for what, names in rest.items():
+            if names:
+                command = f"flagos verify --ops {shlex.quote(','.join(names))}"
                 print(
-                    f"{name}: {one['verdict']} in {one['calls']} calls"
-                    + (f": {one['first']}" if one.get("first") else "")
+                    f"{len(names)} {what}: {command} --out {shlex.quote(str(path))}",
+                    file=sys.stderr if as_json else sys.stdout,
                 )
-            print(*_counts(self.told), sep="\n")
-        return 1 if any(one["verdict"] == FAILED for one in self.told.values()) else 0
+        return 1 if any(one["verdict"] == FAILED for one in told.values()) else 0
+
+
+def _known(entry: dict[str, Any]) -> dict[str, Any]:
+    """What a table tells of an overload's recorded calls, which do not run again."""
+    if entry["verdict"] == FAILED:
+        return {"verdict": FAILED, "first": entry["first"], "before": True}
+    records = entry["records"]
+    verdict = records.get("verdict", entry["verdict"])  # tables of before had none
+    return {"verdict": verdict, "calls": records["calls"], "before": True}
+
+
+def _about(samples: int | None) -> dict[str, Any]:
+    """How a table is made, beside what all tables have."""
+    return {"triton": version_of("triton"), "samples": samples}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -527,7 +595,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    about = {"triton": version_of("triton"), "samples": options.samples}
+    about = _about(options.samples)
     path = tables.path_for("verdicts", options.out, options.ops == "*")
 
     def told(done: int, total: int, name: str, verdict: dict[str, Any]) -> None:

@@ -300,6 +300,7 @@ def merged(
     if not found.get("not_reached"):
         made["records"] = {
             "digest": digest,
+            "verdict": found["verdict"],
             "calls": found["calls"],
             "configurations": found.get("configurations", 1),
         }
