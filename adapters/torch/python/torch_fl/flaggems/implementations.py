@@ -325,7 +325,7 @@ def _in_pack(overload: str) -> list[tuple[str, str]]:
         rows.rows[1] if tables.policy() != "auto" else pack.header["operators"][overload]["faster"]
     )
     return [
-        ("packed", f"it is one of the {calls} calls of the pack {pack.path} ({pack.digest[:12]})")
+        ("packed", f"its signature is one of {calls} of the pack {pack.path} ({pack.digest[:12]})")
     ]
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 import flagos
+from flagos.cli.output import require_place
 from torch_fl.comparing.names import matches
 from torch_fl.flaggems import implementations, tables
 from torch_fl.flaggems.command import at_least_one, not_negative, one_interrupt
@@ -344,6 +345,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="the table; by default where the plan reads it")
     parser.add_argument("--json", action="store_true", help="print the table, too")
     options = parser.parse_args(arguments)
+    if options.out is not None:
+        require_place(options.out, "table.json")
     if not any(implementations.usable(name) for name in implementations.registered()):
         reason = (
             implementations.missing()

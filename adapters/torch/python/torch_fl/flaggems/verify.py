@@ -51,6 +51,7 @@ from typing import Any
 
 import torch
 
+from flagos.cli.output import require_place
 from torch_fl import flagos
 from torch_fl.comparing import processes
 from torch_fl.comparing.names import matches
@@ -580,6 +581,8 @@ def main(arguments: list[str] | None = None) -> int:
         "--sanitizer", action="store_true", help="run recorded calls under compute-sanitizer, too"
     )
     options = parser.parse_args(arguments)
+    if options.out is not None:
+        require_place(options.out, "table.json")
     if options.show:
         return _show(options.ops, options.json)
     if options.sanitizer and (reason := sanitizer.missing()):
