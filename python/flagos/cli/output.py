@@ -9,7 +9,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,17 +47,6 @@ def add_command(
     parser.add_argument("--json", action="store_true", help="print one JSON value instead of text")
     parser.set_defaults(run=run)
     return parser
-
-
-def require_place(out: Path, example: str) -> None:
-    """Raises CommandError if no file can be written at ``out``, before hours are spent on its contents."""
-    if out.is_dir():
-        raise CommandError(f"{out} is a folder", f"name a file in it, such as {out / example}")
-    if not out.parent.is_dir():
-        raise CommandError(
-            f"{out.parent} is no folder, and {out} is to be written there",
-            "make the folder, or name another file",
-        )
 
 
 def print_json(value: Any) -> None:

@@ -51,7 +51,6 @@ from typing import Any
 
 import torch
 
-from flagos.cli.output import require_place
 from torch_fl import flagos
 from torch_fl.comparing import processes
 from torch_fl.comparing.names import matches
@@ -73,6 +72,7 @@ from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
 from torch_fl.native import native
 from torch_fl.records import files
 from torch_fl.records.facts import Call
+from torch_fl_cli import output_files
 
 __all__ = ["BASIC", "FAILED", "STRICT", "UNTESTED", "main", "verify"]
 
@@ -559,7 +559,9 @@ def main(arguments: list[str] | None = None) -> int:
         help="of a kernel that is tuned, measured before one serves (default: %(default)s)",
     )
     parser.add_argument("--resume", action="store_true", help="continue the table that is there")
-    parser.add_argument("--out", type=Path, help="the table; by default where the plan reads it")
+    parser.add_argument(
+        "-o", "--out", type=Path, help="the table; by default where the plan reads it"
+    )
     parser.add_argument("--json", action="store_true", help="print the table, too")
     parser.add_argument("--show", action="store_true", help="tell the table; run nothing")
     parser.add_argument(
@@ -582,7 +584,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     if options.out is not None:
-        require_place(options.out, "table.json")
+        output_files.require_writable(options.out, "table.json")
     if options.show:
         return _show(options.ops, options.json)
     if options.sanitizer and (reason := sanitizer.missing()):

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from flagos.cli.output import CommandError, print_json, require_place
+from flagos.cli.output import CommandError, print_json
 from torch_fl_cli.report import data, page, program
 
 _DESCRIPTION = """\
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
         )
     out: Path | None = options.out or (None if options.json else _DEFAULT)
     if out is not None:
-        require_place(out, _DEFAULT.name)
+        _require_place(out)
     with tempfile.TemporaryDirectory(prefix="flagos-report-") as folder:
         ended = program.run(command, Path(folder), options.device_seconds, quiet=options.json)
         told = data.gather(Path(folder), command, ended)
@@ -64,6 +64,17 @@ def main(arguments: list[str]) -> int:
     if options.json:
         print_json(told)
     return status
+
+
+def _require_place(out: Path) -> None:
+    """Raise CommandError if `out` could not be written, before the program runs for hours."""
+    if out.is_dir():
+        raise CommandError(f"{out} is a folder", f"name a file in it: -o {out / _DEFAULT.name}")
+    if not out.parent.is_dir():
+        raise CommandError(
+            f"{out.parent} is no folder, and {out} is to be written there",
+            "make the folder, or name another file with -o",
+        )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -33,7 +33,6 @@ from typing import Any
 
 import torch
 
-from flagos.cli.output import require_place
 from torch_fl.comparing.names import matches
 from torch_fl.flaggems import (
     configurations,
@@ -50,6 +49,7 @@ from torch_fl.flaggems.packs import making, measuring, without_device
 from torch_fl.native import native
 from torch_fl.records import files
 from torch_fl.records.facts import BrokenRecord, Call
+from torch_fl_cli import output_files
 
 _DEFAULT = Path(f"flagos{pack_file.SUFFIX}")
 
@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _pack(options: argparse.Namespace) -> int:
     began = time.monotonic()
-    require_place(options.out, _DEFAULT.name)
+    output_files.require_writable(options.out, _DEFAULT.name)
     if os.environ.get(pack_in_use.PACK):
         raise RuntimeError(
             f"{pack_in_use.PACK} is set: a pack is made without one in use, so unset it"
