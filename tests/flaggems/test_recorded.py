@@ -492,7 +492,7 @@ def test_what_failed_before_counts(tmp_path: Path, more: tuple[str, ...]) -> Non
     code, found, err = _verify(tmp_path, "negated", *more)
     assert code == 1 and "there is nothing left to do" in err
     assert found["told"] == {"neg": {"verdict": "FAILED", "first": entry["first"], "before": True}}
-    assert "1 FAILED before" in err and "flagos verify --ops neg --out" in err
+    assert "1 overloads were FAILED before" in err and "flagos verify --ops neg --out" in err
     assert found["table"] == {"neg": entry, "exp": entry}
 
 
@@ -500,10 +500,15 @@ def test_right_calls_without_samples_are_told_to_serve_nothing(tmp_path: Path) -
     _, found, err = _verify(tmp_path, "negated")
     assert found["told"]["neg"]["verdict"] == "STRICT"
     assert found["table"]["neg"]["verdict"] == "UNTESTED"
-    assert "1 right in these calls and UNTESTED in the table" in err
+    assert "1 overloads are right in these calls, and the policy takes none before" in err
     assert f"flagos verify --ops neg --out {tmp_path / 'table.json'}" in err
     about = {"triton": verify.version_of("triton"), "samples": None}
     assert tables.continued(tmp_path / "table.json", **about) == found["table"], "and it goes on"
+    entry = {"verdict": "UNTESTED", "cases": 0, "first": "no sample calls it"}
+    tables.write(tmp_path / "table.json", tables.table({"neg": entry}))
+    _, found, err = _verify(tmp_path, "negated")
+    assert "neg stays UNTESTED, and the policy does not take it: no sample calls it" in err
+    assert "flagos verify --ops" not in err
 
 
 def test_an_interrupt_leaves_the_table_of_records_as_it_was(

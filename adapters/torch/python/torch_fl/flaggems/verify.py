@@ -482,39 +482,49 @@ class _Recorded:
             tables.write(path, {**table, "overloads": entries})
             tables.partial(path).unlink(missing_ok=True)
             print(f"wrote {path}", file=sys.stderr)
-        return self._concluded({**known, **self.told}, entries, path)
+        found = {**known, **self.told}
+        self._tell(found)
+        if not stop():
+            self._tell_rest(found, entries, path)
+        return 1 if any(one["verdict"] == FAILED for one in found.values()) else 0
 
-    def _concluded(self, told: Verdicts, entries: Verdicts, path: Path) -> int:
-        """Tell what is known of the overloads that the records call, and what is left to be done; the status."""
-        as_json = self._options.json
-        if as_json:
+    def _tell(self, told: Verdicts) -> None:
+        """What is known of the overloads that the records call."""
+        if self._options.json:
             print(json.dumps(told))
-        else:
-            for name, one in told.items():
-                calls = f" in {one['calls']} calls" if "calls" in one else ""
-                before = " before" if one.get("before") else ""
-                why = f": {one['first']}" if one.get("first") else ""
-                print(f"{name}: {one['verdict']}{calls}{before}{why}")
-            print(*_counts(told), sep="\n")
-        rest = {
-            "FAILED before, so that their calls did not run again; this verifies them anew": [
-                name for name, one in told.items() if one["verdict"] == FAILED and "before" in one
-            ],
-            "right in these calls and UNTESTED in the table, so that the policy does not take them: "
-            "no sample was verified; verify the samples, then these records again": [
-                name
-                for name, one in told.items()
-                if one["verdict"] in (STRICT, BASIC) and entries[name]["verdict"] == UNTESTED
-            ],
-        }
-        for what, names in rest.items():
+            return
+        for name, one in told.items():
+            before = " before" if "before" in one else ""
+            calls = f" in {one['calls']} calls" if "calls" in one else ""
+            why = f": {one['first']}" if one.get("first") else ""
+            print(f"{name}: {one['verdict']}{before}{calls}{why}")
+        print(*_counts(told), sep="\n")
+
+    def _tell_rest(self, told: Verdicts, entries: Verdicts, path: Path) -> None:
+        """What these calls alone do not decide, with the next step."""
+        to = sys.stderr if self._options.json else sys.stdout
+        failed = [
+            name for name, one in told.items() if one["verdict"] == FAILED and "before" in one
+        ]
+        right = [name for name, one in told.items() if one["verdict"] in (STRICT, BASIC)]
+        unknown = [name for name in right if entries[name]["verdict"] == UNTESTED]
+        alone = [name for name in unknown if entries[name]["first"] == verifying.NO_SAMPLES]
+        for name in unknown:
+            if name not in alone:
+                why = entries[name]["first"]
+                print(f"{name} stays UNTESTED, and the policy does not take it: {why}", file=to)
+        for names, what in (
+            (failed, "were FAILED before, and did not run; this verifies them anew:"),
+            (
+                alone,
+                "are right in these calls, and the policy takes none before its samples are verified, by this command "
+                "and these records after it:",
+            ),
+        ):
             if names:
-                command = f"flagos verify --ops {shlex.quote(','.join(names))}"
-                print(
-                    f"{len(names)} {what}: {command} --out {shlex.quote(str(path))}",
-                    file=sys.stderr if as_json else sys.stdout,
-                )
-        return 1 if any(one["verdict"] == FAILED for one in told.values()) else 0
+                overloads = shlex.quote(",".join(names))
+                command = f"flagos verify --ops {overloads} --out {shlex.quote(str(path))}"
+                print(f"{len(names)} overloads {what} {command}", file=to)
 
 
 def _known(entry: dict[str, Any]) -> dict[str, Any]:
