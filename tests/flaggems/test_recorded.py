@@ -488,12 +488,18 @@ def test_the_command_goes_on_where_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [(), ("--resume",)])
 def test_what_failed_before_counts(tmp_path: Path, more: tuple[str, ...]) -> None:
     entry = {"verdict": "FAILED", "cases": 1, "first": "sample 0: wrong"}
-    tables.write(tmp_path / "table.json", tables.table({"neg": entry, "exp": entry}))
+    about = {"triton": verify.version_of("triton"), "samples": None}
+    tables.write(tmp_path / "table.json", tables.table({"neg": entry, "exp": entry}, **about))
     code, found, err = _verify(tmp_path, "negated", *more)
     assert code == 1 and "there is nothing left to do" in err
     assert found["told"] == {"neg": {"verdict": "FAILED", "first": entry["first"], "before": True}}
     assert "1 overloads were FAILED before" in err and "flagos verify --ops neg --out" in err
     assert found["table"] == {"neg": entry, "exp": entry}
+    other = tables.table({"neg": entry, "exp": entry}, **about) | {"torch": "1.0"}
+    tables.write(tmp_path / "table.json", other)
+    assert "anew: flagos verify --out" in _verify(tmp_path, "negated", *more)[2], (
+        "of some overloads it would replace the table"
+    )
 
 
 def test_right_calls_without_samples_are_told_to_serve_nothing(tmp_path: Path) -> None:

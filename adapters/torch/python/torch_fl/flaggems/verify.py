@@ -522,9 +522,11 @@ class _Recorded:
             ),
         ):
             if names:
-                overloads = shlex.quote(",".join(names))
-                command = f"flagos verify --ops {overloads} --out {shlex.quote(str(path))}"
-                print(f"{len(names)} overloads {what} {command}", file=to)
+                # A table that was made otherwise, or is the shipped one, would lose its other entries.
+                kept = tables.made_alike(path, **_about(None))
+                some = f" --ops {shlex.quote(','.join(names))}" if kept else ""
+                out = f" --out {shlex.quote(str(path))}" if kept or self._options.out else ""
+                print(f"{len(names)} overloads {what} flagos verify{some}{out}", file=to)
 
 
 def _known(entry: dict[str, Any]) -> dict[str, Any]:
