@@ -121,6 +121,39 @@ def test_what_its_rms_norm_does_not_take_is_declined(x: Any, weight: Any, why: s
         parts.fused_rms_norm(x, [6], weight, None)
 
 
+RANDOM: dict[str, Callable[[], torch.Tensor]] = {
+    "randn": lambda: torch.randn(1000, device="flagos"),
+    "rand": lambda: torch.rand(1000, device="flagos"),
+    "uniform_": lambda: torch.zeros(1000, device="flagos").uniform_(),
+    "bernoulli_.float": lambda: torch.zeros(1000, device="flagos").bernoulli_(0.5),
+    "randperm": lambda: torch.randperm(1000, device="flagos"),
+}
+MEANS = {"randn": 0.0, "randperm": 499.5}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_numbers_follow_the_seed(name: str) -> None:
+    with by_flaggems(name):
+        torch.manual_seed(3)
+        first, second = RANDOM[name]().cpu(), RANDOM[name]().cpu()
+        torch.manual_seed(3)
+        again = RANDOM[name]().cpu()
+    assert torch.equal(first, again) and not torch.equal(first, second)
+    for numbers in (first.double(), second.double()):
+        assert abs(numbers.mean() - MEANS.get(name, 0.5)) < 0.1
+
+
+def test_random_numbers_follow_a_generator() -> None:
+    def drawn() -> torch.Tensor:
+        generator = torch.Generator("flagos").manual_seed(9)
+        return torch.zeros(100, device="flagos").bernoulli_(0.5, generator=generator).cpu()
+
+    with by_flaggems("bernoulli_.float"):
+        first = drawn()
+        torch.rand(3, device="flagos")
+        assert torch.equal(first, drawn())
+
+
 def test_an_operand_and_its_transpose_in_the_same_memory() -> None:
     x = SQUARE.clone().to("flagos")
     with by_flaggems("mul.Tensor"):

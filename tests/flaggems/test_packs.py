@@ -19,7 +19,14 @@ from typing import Any
 import pytest
 import torch
 
-from torch_fl.flaggems import implementations, pack_file, pack_in_use, package, sizes, tables
+from torch_fl.flaggems import (
+    implementations,
+    pack_file,
+    pack_in_use,
+    package,
+    sizes,
+    tables,
+)
 from torch_fl.flaggems.packs import command as packs_command
 from torch_fl.flaggems.packs import making, measuring, without_device
 from torch_fl.records import files
@@ -278,7 +285,7 @@ def test_a_program_is_served_from_the_pack_without_flaggems(tmp_path: Path, pack
     assert told["packed"] == [SEVENS] * 4
     assert told["replays"] == 4 and told["calls"] == 5
     assert told["imported"] == []
-    assert f"it is one of the 4 calls of the pack {pack}" in told["explained"]
+    assert f"its signature is one of 4 of the pack {pack}" in told["explained"]
 
 
 def test_calls_that_are_not_in_the_pack_go_to_the_native_kernel_and_are_counted(
@@ -353,7 +360,7 @@ def test_auto_takes_calls_that_were_measured_to_be_faster(tmp_path: Path, pack: 
     assert sorted(of_shape) == [False, False, True, True]
     told = run(tmp_path, rewritten("faster", of_shape), policy="auto")
     assert told["packed"] == [SEVENS] * 4 and told["fallbacks"] == 1
-    assert "one of the 2 calls" in told["explained"]
+    assert "one of 2 of the pack" in told["explained"]
     others = tuple(not one for one in of_shape)
     told = run(tmp_path, rewritten("others", others), policy="auto")
     assert told["packed"] == [NEGATED] * 4 and told["fallbacks"] == 1, "slower is no fallback"
@@ -384,9 +391,14 @@ def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         ((), "name the chip, as in `flagos pack --for sm_90`"),
         (("--for", "sm_1"), "'sm_1' is no chip that is known here: 'NVIDIA H200' (sm_90)"),
         (("--for", "sm_90", "--ops", "nothing"), "none is of an overload that matches 'nothing'"),
-        (("--for", "sm_90", "--tuning", "/dev/null"), "/dev/null is no tuning file"),
+        (
+            ("--for", "sm_90", "--tuning", "/dev/null"),
+            "JSON with the `configurations` that `flagos pack --show PACK",
+        ),
         (("--for", "sm_90", "--verdicts", "/none"), "/none is no file"),
         (("--for", "sm_90", "-o", "/none/x"), "/none is no folder"),
+        (("--for", "sm_90", "-o", "."), ". is a folder"),
+        (("--for", "sm_90", "-o", ""), ". is a folder"),
         (("--for", "sm_90"), "TRITON_INTERPRET has Triton interpret kernels"),
         (("--for", "NVIDIA H100 80GB HBM3"), "TRITON_INTERPRET has Triton interpret kernels"),
     ],
@@ -412,10 +424,20 @@ def test_a_chip_without_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     tables._table.cache_clear()
 
 
+def test_calls_and_their_signatures_are_counted(pack: Path, served_by: Any) -> None:
+    served_by("neg", sevens)
+    made, read = made_of(NEG, STRIDED), pack_file.read(pack)
+    contents = pack_file.Contents(read.header, calls={"neg": made.calls["neg"]})
+    told = packs_command._told(pack, "", made, contents, 1)
+    assert (told["calls"], told["signatures"]) == (2, 4)
+
+
 def test_a_pack_tells_of_itself(pack: Path) -> None:
     done = command("--show", str(pack))
     assert done.returncode == 0
-    assert "neg: 4 calls; STRICT (neg)" in done.stdout and "it fits this machine" in done.stdout
+    assert (
+        "neg: 4 signatures; STRICT (neg)" in done.stdout and "it fits this machine" in done.stdout
+    )
     told = json.loads(command("--show", str(pack), "--json").stdout)
     assert told["sha256"] == pack_file.read(pack).digest and told["refused_here"] is None
     assert implementations.registered()["neg"] == "neg"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from torch_fl.flaggems import envelope, package, sizes, tables
+from torch_fl.flaggems import envelope, package, sizes, tables, verify
 from torch_fl.flaggems.recorded import judging, ladder, sanitizer, verifying
 from torch_fl.flaggems.recorded.verifying import How
 from torch_fl.records import files
@@ -476,10 +477,76 @@ def test_no_memory_for_the_result_in_float64_says_nothing(
 
 def test_the_command_goes_on_where_it_was(tmp_path: Path) -> None:
     _verify(tmp_path, "negated")
-    _, found, _ = _verify(tmp_path, "dies", "--resume")
-    assert found["told"] == {}, "it was verified by these calls before"
+    code, found, err = _verify(tmp_path, "dies", "--resume")
+    told = found["told"]["neg"]
+    assert told["verdict"] == "STRICT" and told["before"], "it was verified by these calls before"
+    assert code == 0 and "there is nothing left to do" in err
     _, found, _ = _verify(tmp_path, "dies", "--resume", "--every-config")
     assert found["told"]["neg"]["verdict"] == "FAILED", "but not by every configuration"
+
+
+@pytest.mark.parametrize("more", [(), ("--resume",)])
+def test_what_failed_before_counts(tmp_path: Path, more: tuple[str, ...]) -> None:
+    entry = {"verdict": "FAILED", "cases": 1, "first": "sample 0: wrong"}
+    about = {"triton": verify.version_of("triton"), "samples": None}
+    tables.write(tmp_path / "table.json", tables.table({"neg": entry, "exp": entry}, **about))
+    code, found, err = _verify(tmp_path, "negated", *more)
+    assert code == 1 and "there is nothing left to do" in err
+    assert found["told"] == {"neg": {"verdict": "FAILED", "first": entry["first"], "before": True}}
+    assert "1 overloads were FAILED before" in err and "flagos verify --ops neg --out" in err
+    assert found["table"] == {"neg": entry, "exp": entry}
+    other = tables.table({"neg": entry, "exp": entry}, **about) | {"torch": "1.0"}
+    tables.write(tmp_path / "table.json", other)
+    assert "anew: flagos verify --out" in _verify(tmp_path, "negated", *more)[2], (
+        "of some overloads it would replace the table"
+    )
+
+
+def test_right_calls_without_samples_are_told_to_serve_nothing(tmp_path: Path) -> None:
+    _, found, err = _verify(tmp_path, "negated")
+    assert found["told"]["neg"]["verdict"] == "STRICT"
+    assert found["table"]["neg"]["verdict"] == "UNTESTED"
+    assert "1 overloads are right in these calls, and the policy takes none before" in err
+    assert f"flagos verify --ops neg --out {tmp_path / 'table.json'}" in err
+    about = {"triton": verify.version_of("triton"), "samples": None}
+    assert tables.continued(tmp_path / "table.json", **about) == found["table"], "and it goes on"
+    entry = {"verdict": "UNTESTED", "cases": 0, "first": "no sample calls it"}
+    tables.write(tmp_path / "table.json", tables.table({"neg": entry}))
+    _, found, err = _verify(tmp_path, "negated")
+    assert "neg stays UNTESTED, and the policy does not take it: no sample calls it" in err
+    assert "flagos verify --ops" not in err
+
+
+def test_an_interrupt_leaves_the_table_of_records_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record, path = tmp_path / "my.rec", tmp_path / "table.json"
+    files.write(record, [call("exp", facts(2)), call("neg", facts(2))])
+    strict = {"verdict": "STRICT", "cases": 1, "first": None}
+    tables.write(path, tables.table({"abs": strict, "exp": strict, "neg": strict}))
+    before = path.read_bytes()
+    found = {"verdict": "STRICT", "calls": 1, "first": None, "seconds": 0.0}
+    ran: list[str] = []
+
+    def some(calls: Any, *rest: Any) -> None:
+        overloads = sorted({one.overload for one in calls})
+        for name in overloads:
+            ran.append(name)
+            rest[3](1, len(overloads), name, found)
+            if len(overloads) == 2:
+                signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(verifying, "verify", some)
+    monkeypatch.setattr(verify, "_require_device", lambda: None)
+    arguments = ["--record", str(record), "--out", str(path)]
+    verify.main(arguments)
+    assert path.read_bytes() == before and tables.partial(path).is_file() and ran == ["exp"]
+    assert f"what there is lies in {tables.partial(path)}" in capsys.readouterr().err
+    assert verify.main([*arguments, "--resume"]) == 0
+    assert ran == ["exp", "neg"] and not tables.partial(path).exists()
+    kept = json.loads(path.read_text())["overloads"]
+    assert kept["abs"] == strict and all("records" in kept[name] for name in ran)
+    assert "2 STRICT, 0 BASIC" in capsys.readouterr().out
 
 
 def test_a_file_that_is_no_record(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from torch_fl.flaggems import package, tables, verify
+from flagos.cli.output import CommandError
+from torch_fl.flaggems import package, tables, tune, verify
 
 RIGHT: dict[str, dict[str, Any]] = {
     "verdicts": {
@@ -299,3 +300,12 @@ def test_both_imports_tell_what_is_wrong(variable: str, value: str, reason: str)
     assert ran.returncode == 1
     assert f"RuntimeWarning: the flagos device was not registered. {reason}" in ran.stderr
     assert reason in ran.stderr.splitlines()[-1], ran.stderr
+
+
+@pytest.mark.parametrize("command", [verify.main, tune.main])
+def test_a_table_has_a_place_before_anything_runs(tmp_path: Path, command: Any) -> None:
+    with pytest.raises(CommandError, match="new is no folder"):
+        command(["--out", str(tmp_path / "new" / "table.json"), "--seconds", "0"])
+    with pytest.raises(CommandError, match="is a folder"):
+        command(["--out", str(tmp_path), "--seconds", "0"])
+    assert not (tmp_path / "new").exists()

@@ -151,14 +151,25 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
         ('{"op":"aten::add","args":[{"t":"float32[2]","o":3}]}', "a number of whole elements"),
         ('{"op":"aten::add","args":[{"dtype":"add"}]}', "a value is a tensor"),
         ('{"op":"aten::add","args":[{"what":1}]}', "a value is a tensor"),
+        ('{"op":"aten::add","args":[{"float":1' + "0" * 400 + "}]}", "a value is a tensor"),
+        ('{"op":"aten::add","args":[{"t":"float32[2]","s":[Infinity]}]}', "a tensor is like"),
+        ('{"op":"aten::add","args":[{"t":"float32[8,99999999999999999999999]"}]}', "have 64 bits"),
+        ('{"op":"aten::add","args":[{"t":"float32[4294967296,4294967296]"}]}', "have 64 bits"),
+        ('{"op":"aten::add","args":[{"t":"int8[0]","r":[0,9223372036854775808]}]}', "have 64 bits"),
+        ('{"op":"aten::add","args":[9223372036854775808]}', "a whole number has 64 bits"),
+        ('{"op":"aten::add","autocast":{"a":1}}', "`autocast` is a dtype of torch"),
+        ('{"op":"aten::add","autocast":"add"}', "`autocast` is a dtype of torch"),
+        ("[" * 100_000, "its lists lie too deep in each other"),
+        ('{"op":"aten::add","args":' + "[" * 900 + "]" * 900 + "}", "at most 8 lists lie in each"),
     ],
+    ids=lambda given: given[:60],
 )
 def test_a_broken_record_is_told_with_the_line(tmp_path: Path, line: str, said: str) -> None:
     path = tmp_path / "a.rec"
     path.write_text(f'{{"flagos_record": 1}}\n{line}\n')
     with pytest.raises(BrokenRecord) as told:
         files.read(path)
-    assert "a.rec, line 2" in str(told.value) and said in str(told.value)
+    assert str(told.value).count("a.rec, line 2: ") == 1 and said in str(told.value)
 
 
 def test_records_of_other_versions_and_other_files_are_refused(tmp_path: Path) -> None:
@@ -176,6 +187,14 @@ def test_records_of_other_versions_and_other_files_are_refused(tmp_path: Path) -
     path.write_bytes((tmp_path / "b.rec.gz").read_bytes()[:-9])
     with pytest.raises(BrokenRecord, match="is not whole"):
         files.read(path)
+    files.write(tmp_path / "b.rec.gz", [Call("aten::some", tuple(range(300)), {})])
+    whole = (tmp_path / "b.rec.gz").read_bytes()
+    for place in range(10, len(whole) - 8):  # the body of the archive
+        damaged = bytearray(whole)
+        damaged[place] ^= 0xFF
+        path.write_bytes(damaged)
+        with pytest.raises(BrokenRecord, match="is not whole"):
+            files.read(path)
 
 
 _PROGRAM = """

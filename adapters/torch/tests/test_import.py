@@ -105,6 +105,30 @@ def test_a_policy_that_does_not_exist_is_refused_without_flaggems_too(run_python
     assert out.startswith("FLAGOS_FLAGGEMS=most: expected one of off, auto")
 
 
+def test_a_pack_is_refused_without_flaggems(run_python):
+    """By torch_fl and torch.flagos; a program that imports torch alone goes on with a warning."""
+    script = """
+    import warnings
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        import torch
+    print([str(w.message) for w in caught if "flagos" in str(w.message)])
+    print(torch.ones(2).sum().item())
+    for use in (lambda: __import__("torch_fl"), lambda: torch.flagos.synchronize()):
+        try:
+            use()
+        except Exception as error:
+            print(error)
+    """
+    said = run_python(script, FLAGOS_PACK="my.flagospack").stdout.splitlines()
+    reason = (
+        "my.flagospack is not used: a pack serves FlagGems' operators, and FlagGems cannot be used"
+    )
+    assert len(said) == 4 and said[1] == "2.0"
+    assert all(reason in line for line in (said[0], *said[2:])), said
+    assert "it is not installed" in said[0] and "or unset FLAGOS_PACK" in said[0]
+
+
 def test_another_torch_is_refused_with_what_to_install(run_python):
     script = """
     import os

@@ -6,6 +6,7 @@ extension is opened, and torch learns the device's name only after its kernels a
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -113,7 +114,8 @@ def _register_kernels() -> None:
         agent.start()
     routing.declare_native_implementations()
     policy = presence.policy()
-    if presence.folder() is not None:
+    # A pack is of FlagGems' operators: without FlagGems it is refused there.
+    if presence.folder() is not None or os.environ.get(presence.PACK):
         from torch_fl.flaggems import implementations
 
         implementations.register()

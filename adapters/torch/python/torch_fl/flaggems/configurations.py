@@ -59,8 +59,7 @@ def policy() -> str:
     if value in (OFF, ON) or Path(value).is_file():
         return value
     raise ValueError(
-        f"{VARIABLE}={value}: expected `{OFF}`, `{ON}`, or a tuning file or pack that `flagos pack` wrote, and there "
-        "is no such file"
+        f"{VARIABLE}={value}: expected `{OFF}`, `{ON}`, or a tuning file or a pack, and there is no such file"
     )
 
 
@@ -106,7 +105,8 @@ def read(path: Path) -> Named:
             found = json.loads(path.read_text())["configurations"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{path} is no tuning file ({type(error).__name__}: {error}): `flagos pack --tuning-out` writes one"
+                f"{path} is no tuning file ({type(error).__name__}: {error}): expected a pack, or JSON with the "
+                "`configurations` that `flagos pack --show PACK --json` prints"
             ) from error
     if not isinstance(found, dict) or not all(
         isinstance(config, dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
@@ -237,16 +238,21 @@ def family(name: str) -> str:
 
 
 def register() -> None:
-    """Register every overload with the core. Takes a few milliseconds where FlagGems is installed."""
+    """Register every overload with the core. Takes a few milliseconds where FlagGems is installed.
+
+    Raises BrokenPack, a ValueError, where a pack is named that cannot be used, be it for want of FlagGems.
+    """
     global _missing
     found = package.folder()
     if found is None:
+        _refuse_pack()
         return
     try:
         functions = package.overloads(found)
     except (OSError, ValueError, SyntaxError) as error:
         # Everything else works without FlagGems; `flagos doctor` and `enable_flaggems` tell the reason.
         _missing = str(error)
+        _refuse_pack()
         return
     known = torch._C._dispatch_has_kernel_for_dispatch_key
     of_parts: dict[str, Callable[..., Any]] = {}
@@ -290,6 +296,15 @@ def register() -> None:
     plan_listeners.published()
 
 
+def _refuse_pack() -> None:
+    """Raise BrokenPack if a pack is named: its operators are FlagGems', of which there are none."""
+    if named := os.environ.get(pack_in_use.PACK):
+        raise pack_file.BrokenPack(
+            f"{named} is not used: a pack serves FlagGems' operators, and FlagGems cannot be used: {_missing}; "
+            "install the FlagGems that the pack was made with, or unset FLAGOS_PACK"
+        )
+
+
 def _rows(overload: str) -> python_kernels.Packed | None:
     """The calls of the pack in use that it serves, as C++ takes them; None where it has none of the overload."""
     pack = pack_in_use.in_use()
@@ -310,7 +325,7 @@ def _in_pack(overload: str) -> list[tuple[str, str]]:
         rows.rows[1] if tables.policy() != "auto" else pack.header["operators"][overload]["faster"]
     )
     return [
-        ("packed", f"it is one of the {calls} calls of the pack {pack.path} ({pack.digest[:12]})")
+        ("packed", f"its signature is one of {calls} of the pack {pack.path} ({pack.digest[:12]})")
     ]
 
 

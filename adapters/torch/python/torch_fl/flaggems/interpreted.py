@@ -2,7 +2,8 @@
 
 `TRITON_INTERPRET=1` makes Triton interpret kernels with numpy instead of compiling them. What FlagGems
 expects of a device beside that is answered here, through the module variables it keeps the answers in;
-torch.cuda stays as it is. Its kernels are its generic ones for NVIDIA. Three parts are left out: `LibEntry`,
+torch.cuda stays as it is. Its kernels are its generic ones for NVIDIA, with seeds from the host's generator.
+Three parts are left out: `LibEntry`,
 whose cache is of compiled kernels; tuning, where the first configuration serves; and the functions of
 CUDA's libdevice, for which torch's on the CPU are called.
 
@@ -44,6 +45,7 @@ def prepare() -> None:
     when_imported("_nvidia.heuristics_config_utils", _describe_to_heuristics)
     when_imported("flag_gems.utils.libentry", _leave_out_caches)
     when_imported("flag_gems.utils.pointwise_dynamic", _accept_interpreted)
+    when_imported("flag_gems.utils.random_utils", _draw_seeds)
 
 
 class _Host:
@@ -136,6 +138,22 @@ def _leave_out_caches() -> None:
     libentry.libtuner = libtuner
     # What is decorated with Triton's own.
     Autotuner._bench = FirstConfiguration._bench
+
+
+def _draw_seeds() -> None:
+    """Of a GPU's generator FlagGems takes its seed and its place; the host's has neither, and is drawn from instead."""
+
+    def seed_and_offset(
+        increment: int, generator: torch.Generator | None = None
+    ) -> tuple[int, int]:
+        from torch_fl.flagos import random
+
+        generator = generator or random.default_generators()[0]
+        drawn = torch.empty((), dtype=torch.int64, device=generator.device)
+        return int(drawn.random_(generator=generator)), 0
+
+    utils: Any = sys.modules["flag_gems.utils.random_utils"]
+    utils.philox_backend_seed_offset = seed_and_offset
 
 
 _TUNER_OPTIONS = ("reset_to_zero", "restore_value", "pre_hook", "post_hook", "prune_configs_by")

@@ -15,9 +15,9 @@ import torch
 
 from torch_fl.flaggems import configurations, pack_file, package
 from torch_fl.flaggems.pack_file import BrokenPack, Pack
+from torch_fl.flaggems.presence import PACK as PACK
 from torch_fl.native import native
 
-PACK = "FLAGOS_PACK"
 OUTSIDE = "FLAGOS_PACK_OUTSIDE"
 _OUTSIDE = ("native", "jit")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 NAME = "flag_gems"
 SOURCE = "FLAGGEMS_SOURCE_DIR"
 POLICY = "FLAGOS_FLAGGEMS"
+PACK = "FLAGOS_PACK"
 ON_USE = "verify-on-use"
 POLICIES = ("off", "auto", "verified", ON_USE, "all")
 

@@ -169,6 +169,14 @@ def continued(path: Path | None, kind: str = "verdicts", **about: Any) -> dict[s
         ) from error
 
 
+def made_alike(path: Path, **about: Any) -> bool:
+    """Whether there is a table of verdicts that a run as `about` says, here, completes instead of replacing it."""
+    try:
+        return bool(_overloads(path, "verdicts", **about))
+    except RuntimeError:
+        return False
+
+
 def _overloads(path: Path, kind: str, **about: Any) -> dict[str, Any]:
     """What a table says, where it was made as `about` says, here; none where there is no table."""
     before = _read(path, kind)

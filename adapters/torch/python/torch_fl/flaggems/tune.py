@@ -28,6 +28,7 @@ import flagos
 from torch_fl.comparing.names import matches
 from torch_fl.flaggems import implementations, tables
 from torch_fl.flaggems.command import at_least_one, not_negative, one_interrupt
+from torch_fl_cli import output_files
 
 Call = Callable[[], Any]
 
@@ -341,9 +342,13 @@ def main(arguments: list[str] | None = None) -> int:
         "--seconds", type=not_negative, default=float("inf"), help="stop after so long"
     )
     parser.add_argument("--resume", action="store_true", help="continue the table that is there")
-    parser.add_argument("--out", type=Path, help="the table; by default where the plan reads it")
+    parser.add_argument(
+        "-o", "--out", type=Path, help="the table; by default where the plan reads it"
+    )
     parser.add_argument("--json", action="store_true", help="print the table, too")
     options = parser.parse_args(arguments)
+    if options.out is not None:
+        output_files.require_writable(options.out, "table.json")
     if not any(implementations.usable(name) for name in implementations.registered()):
         reason = (
             implementations.missing()

@@ -21,9 +21,9 @@ the fastest of the first few (`--configs`): they may have hundreds, and each tak
 Then calls recorded from whole models run (`flagos record`), at their sizes and at smaller ones, on memory with red
 zones: what a kernel writes outside its tensors, or reads outside them and uses, is FAILED, and so is what ends the
 process. The sizes at which all was right are kept, by magnitude: `FLAGOS_FLAGGEMS=verified` serves no other. With
-`--record` only the calls of these records run, and the table keeps what else it has. `--every-config` runs every
-configuration that a tuned kernel may end up with, instead of the first. `--sanitizer` runs each call under NVIDIA's
-compute-sanitizer, too.
+`--record` only the calls of these records run, and the table keeps what else it has; an overload that is FAILED in the
+table does not run again, and counts. `--every-config` runs every configuration that a tuned kernel may end up with,
+instead of the first. `--sanitizer` runs each call under NVIDIA's compute-sanitizer, too.
 
 Overloads that `flagos tune` measures come first, since only they can serve by default. When `--seconds` are
 over, the table is written all the same; the rest keeps the verdicts of the table before it, or is UNTESTED.
@@ -38,6 +38,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import time
 import traceback
@@ -70,6 +71,8 @@ from torch_fl.flaggems.recorded import sanitizer, verifying
 from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
 from torch_fl.native import native
 from torch_fl.records import files
+from torch_fl.records.facts import Call
+from torch_fl_cli import output_files
 
 __all__ = ["BASIC", "FAILED", "STRICT", "UNTESTED", "main", "verify"]
 
@@ -387,6 +390,7 @@ class _Recorded:
             options.every_config, options.sanitizer, interpreted.wanted(), options.each
         )
         self._digest = verifying.digest(self.calls, self._how)
+        self.told: Verdicts = {}
 
     def completed(
         self,
@@ -399,17 +403,10 @@ class _Recorded:
 
         Only what is right by the samples can serve. Without samples of this run that is not known of all.
         """
-        unknown = {"verdict": UNTESTED}
-        worth = (STRICT, BASIC, UNTESTED) if self._options.record else (STRICT, BASIC)
-        todo = [
-            call
-            for call in self.calls
-            if (entry := entries.get(call.overload, unknown)).get("verdict") in worth
-            and entry.get("records", {}).get("digest") != self._digest
-        ]
         found: Verdicts = {}
 
         def told(done: int, total: int, name: str, one: dict[str, Any]) -> None:
+            self.told[name] = one
             found[name] = verifying.merged(
                 name, entries.get(name), one, self._digest, tables.chip()
             )
@@ -419,8 +416,23 @@ class _Recorded:
             print(line, file=sys.stderr, flush=True)
             kept(found)
 
-        self.told = verifying.verify(todo, self._options.jobs, self._how, seconds, told, stop)
+        todo, jobs = self._todo(entries), self._options.jobs
+        try:
+            verifying.verify(todo, jobs, self._how, seconds, told, stop)
+        except KeyboardInterrupt:
+            print("interrupted: what was not reached is as it was", file=sys.stderr)
         return found
+
+    def _todo(self, entries: Verdicts) -> list[Call]:
+        """The calls whose overloads may still change: what is FAILED stays so, whatever other calls tell."""
+        unknown = {"verdict": UNTESTED}
+        worth = (STRICT, BASIC, UNTESTED) if self._options.record else (STRICT, BASIC)
+        return [
+            call
+            for call in self.calls
+            if (entry := entries.get(call.overload, unknown)).get("verdict") in worth
+            and entry.get("records", {}).get("digest") != self._digest
+        ]
 
     def alone(self, stop: Callable[[], bool]) -> int:
         """Verify nothing else, and complete the table that the plan reads, or `--out`."""
@@ -428,38 +440,107 @@ class _Recorded:
         if not self.calls:
             print("error: none of FlagGems' overloads is called in these records", file=sys.stderr)
             return 1
-        path = options.out or tables.folder() / tables.file_name(
-            "verdicts", tables.chip(), package.version()
-        )
-        table = dict(tables.current(options.out) or tables.table({}, samples=None))
-        entries: Verdicts = dict(table["overloads"])
+        path = tables.path_for("verdicts", options.out, whole=True)
+        assert path is not None, "the whole has a place"
+        try:
+            table = dict(tables.current(options.out) or tables.table({}, **_about(None)))
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"{path} cannot be completed: {error}; remove it, or name another file with --out"
+            ) from error
+        entries: Verdicts = dict(table.pop("overloads"))
+        if resumed := options.resume and tables.partial(path).is_file():
+            partly = tables.continued(path, **table)
+            entries |= {name: entry for name, entry in partly.items() if not _cut(entry)}
         done = (lambda name: True) if options.resume else (lambda name: name != "records")
         before = {
             overload: {name: value for name, value in entry.items() if done(name)}
             for overload, entry in entries.items()
         }
+        todo = {call.overload for call in self._todo(before)}
+        known = {
+            overload: _known(entries[overload])
+            for overload in sorted({call.overload for call in self.calls} - todo)
+        }
+        changed: Verdicts = {}
 
         def kept(some: Verdicts) -> None:
-            tables.write(path, {**table, "overloads": {**entries, **some}})
+            tables.write(tables.partial(path), {**table, "overloads": {**entries, **some}})
 
-        with redirect_stdout(sys.stderr):
-            torch.set_num_threads(1)
-            package.load_before_forking()
-            _require_device()
-            changed = self.completed(before, options.seconds, kept, stop)
-        if changed:
-            kept(changed)
-            print(f"wrote {path}", file=sys.stderr)
-        if options.json:
-            print(json.dumps(self.told))
+        if todo:
+            with redirect_stdout(sys.stderr):
+                torch.set_num_threads(1)
+                package.load_before_forking()
+                _require_device()
+                changed = self.completed(before, options.seconds, kept, stop)
         else:
-            for name, one in self.told.items():
-                print(
-                    f"{name}: {one['verdict']} in {one['calls']} calls"
-                    + (f": {one['first']}" if one.get("first") else "")
-                )
-            print(*_counts(self.told), sep="\n")
-        return 1 if any(one["verdict"] == FAILED for one in self.told.values()) else 0
+            print("there is nothing left to do: the table tells of these calls", file=sys.stderr)
+        entries |= changed
+        if stop():
+            tables.keep_partial(path, entries, **table)
+        elif changed or resumed:
+            tables.write(path, {**table, "overloads": entries})
+            tables.partial(path).unlink(missing_ok=True)
+            print(f"wrote {path}", file=sys.stderr)
+        found = {**known, **self.told}
+        self._tell(found)
+        if not stop():
+            self._tell_rest(found, entries, path)
+        return 1 if any(one["verdict"] == FAILED for one in found.values()) else 0
+
+    def _tell(self, told: Verdicts) -> None:
+        """What is known of the overloads that the records call."""
+        if self._options.json:
+            print(json.dumps(told))
+            return
+        for name, one in told.items():
+            before = " before" if "before" in one else ""
+            calls = f" in {one['calls']} calls" if "calls" in one else ""
+            why = f": {one['first']}" if one.get("first") else ""
+            print(f"{name}: {one['verdict']}{before}{calls}{why}")
+        print(*_counts(told), sep="\n")
+
+    def _tell_rest(self, told: Verdicts, entries: Verdicts, path: Path) -> None:
+        """What these calls alone do not decide, with the next step."""
+        to = sys.stderr if self._options.json else sys.stdout
+        failed = [
+            name for name, one in told.items() if one["verdict"] == FAILED and "before" in one
+        ]
+        right = [name for name, one in told.items() if one["verdict"] in (STRICT, BASIC)]
+        unknown = [name for name in right if entries[name]["verdict"] == UNTESTED]
+        alone = [name for name in unknown if entries[name]["first"] == verifying.NO_SAMPLES]
+        for name in unknown:
+            if name not in alone:
+                why = entries[name]["first"]
+                print(f"{name} stays UNTESTED, and the policy does not take it: {why}", file=to)
+        for names, what in (
+            (failed, "were FAILED before, and did not run; this verifies them anew:"),
+            (
+                alone,
+                "are right in these calls, and the policy takes none before its samples are verified, by this command "
+                "and these records after it:",
+            ),
+        ):
+            if names:
+                # A table that was made otherwise, or is the shipped one, would lose its other entries.
+                kept = tables.made_alike(path, **_about(None))
+                some = f" --ops {shlex.quote(','.join(names))}" if kept else ""
+                out = f" --out {shlex.quote(str(path))}" if kept or self._options.out else ""
+                print(f"{len(names)} overloads {what} flagos verify{some}{out}", file=to)
+
+
+def _known(entry: dict[str, Any]) -> dict[str, Any]:
+    """What a table tells of an overload's recorded calls, which do not run again."""
+    if entry["verdict"] == FAILED:
+        return {"verdict": FAILED, "first": entry["first"], "before": True}
+    records = entry["records"]
+    verdict = records.get("verdict", entry["verdict"])  # tables of before had none
+    return {"verdict": verdict, "calls": records["calls"], "before": True}
+
+
+def _about(samples: int | None) -> dict[str, Any]:
+    """How a table is made, beside what all tables have."""
+    return {"triton": version_of("triton"), "samples": samples}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -490,7 +571,9 @@ def main(arguments: list[str] | None = None) -> int:
         help="of a kernel that is tuned, measured before one serves (default: %(default)s)",
     )
     parser.add_argument("--resume", action="store_true", help="continue the table that is there")
-    parser.add_argument("--out", type=Path, help="the table; by default where the plan reads it")
+    parser.add_argument(
+        "-o", "--out", type=Path, help="the table; by default where the plan reads it"
+    )
     parser.add_argument("--json", action="store_true", help="print the table, too")
     parser.add_argument("--show", action="store_true", help="tell the table; run nothing")
     parser.add_argument(
@@ -512,6 +595,8 @@ def main(arguments: list[str] | None = None) -> int:
         "--sanitizer", action="store_true", help="run recorded calls under compute-sanitizer, too"
     )
     options = parser.parse_args(arguments)
+    if options.out is not None:
+        output_files.require_writable(options.out, "table.json")
     if options.show:
         return _show(options.ops, options.json)
     if options.sanitizer and (reason := sanitizer.missing()):
@@ -527,7 +612,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    about = {"triton": version_of("triton"), "samples": options.samples}
+    about = _about(options.samples)
     path = tables.path_for("verdicts", options.out, options.ops == "*")
 
     def told(done: int, total: int, name: str, verdict: dict[str, Any]) -> None:

@@ -16,6 +16,8 @@ from typing import Any, NoReturn
 import torch
 
 ALIGNMENT = 16  # bytes: what kernels are specialised for
+_DEEPEST = 8  # lists within lists; torch's operators take lists of tensors and no deeper ones
+_INT64 = range(-(2**63), 2**63)
 _RANGED = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _ENUMERATED = {
     "dtype": torch.dtype,
@@ -293,20 +295,31 @@ def from_json(line: Any) -> Call:
     count = line.get("count", 1)
     if type(count) is not int or count < 1:
         _broken("`count` is a positive number", count)
+    autocast = line.get("autocast")
+    if autocast is not None and not _is_dtype(autocast):
+        _broken("`autocast` is a dtype of torch, such as bfloat16", autocast)
     return Call(
         op,
         tuple(_from_json(value) for value in args),
         {str(name): _from_json(value) for name, value in kwargs.items()},
         count,
-        line.get("autocast"),
+        autocast,
         bool(line.get("grad", False)),
     )
 
 
-def _from_json(value: Any) -> Any:
+def _is_dtype(name: Any) -> bool:
+    return isinstance(name, str) and isinstance(getattr(torch, name, None), torch.dtype)
+
+
+def _from_json(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list):
-        return tuple(_from_json(one) for one in value)
+        if depth == _DEEPEST:
+            _broken(f"at most {_DEEPEST} lists lie in each other", value)
+        return tuple(_from_json(one, depth + 1) for one in value)
     if not isinstance(value, dict):
+        if type(value) is int and value not in _INT64:
+            _broken("a whole number has 64 bits", value)
         return value
     if "t" in value:
         return _tensor_from_json(value)
@@ -320,7 +333,7 @@ def _from_json(value: Any) -> Any:
             return DEVICE
         if kind in _ENUMERATED and isinstance(found := getattr(torch, given), _ENUMERATED[kind]):
             return found
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, OverflowError):
         pass
     _broken("a value is a tensor, a number, a text, a list or one of float, complex, device, "
             f"{', '.join(_ENUMERATED)}", value)  # fmt: skip
@@ -336,14 +349,21 @@ def _tensor_from_json(value: dict[str, Any]) -> TensorFacts:
         memory = (int(value["m"][0]), int(value["m"][1])) if "m" in value else None
         range_ = (int(value["r"][0]), int(value["r"][1])) if "r" in value else None
         offset = int(value.get("o", 0))
-    except (AttributeError, ValueError, TypeError, IndexError, KeyError):
+    except (AttributeError, ValueError, TypeError, IndexError, KeyError, OverflowError):
         _broken("a tensor is like float32[8,256,768]", value)
     sizes_are = all(size >= 0 for size in shape) and all(stride >= 0 for stride in strides)
     if not isinstance(dtype, torch.dtype) or len(strides) != len(shape) or not sizes_are:
         _broken("a tensor has a dtype of torch, and a stride for each size", value)
     if offset % dtype.itemsize or not 0 <= offset < ALIGNMENT:
         _broken(f"`o` is a number of whole elements below {ALIGNMENT} bytes", value)
-    return TensorFacts(dtype, shape, strides, offset, memory, range_, bool(value.get("h", False)))
+    found = TensorFacts(dtype, shape, strides, offset, memory, range_, bool(value.get("h", False)))
+    numbers = (*shape, *strides, *(memory or ()), *(range_ or ()), found.extent)
+    if (
+        any(number not in _INT64 for number in numbers)
+        or math.prod(filter(None, shape)) not in _INT64
+    ):
+        _broken("the numbers of a tensor and its bytes have 64 bits", value)
+    return found
 
 
 def _broken(expected: str, given: Any) -> NoReturn:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -40,10 +41,13 @@ def read(path: Path) -> list[Call]:
     if data[:2] == b"\x1f\x8b":
         try:
             data = gzip.decompress(data)
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise BrokenRecord(f"{path} is not whole: {error}") from None
     lines = data.decode(errors="replace").splitlines()
-    head = _loaded(path, 1, lines[0]) if lines else None
+    try:
+        head = _loaded(lines[0]) if lines else None
+    except BrokenRecord as error:
+        raise BrokenRecord(f"{path}, line 1: {error}") from None
     if not isinstance(head, dict) or "flagos_record" not in head:
         raise BrokenRecord(
             f"{path} is no record: `flagos record -o FILE -- python program.py` writes one"
@@ -56,17 +60,19 @@ def read(path: Path) -> list[Call]:
     found = []
     for number, line in enumerate(lines[1:], 2):
         try:
-            found.append(facts.from_json(_loaded(path, number, line)))
+            found.append(facts.from_json(_loaded(line)))
         except BrokenRecord as error:
             raise BrokenRecord(f"{path}, line {number}: {error}") from None
     return found
 
 
-def _loaded(path: Path, number: int, line: str) -> Any:
+def _loaded(line: str) -> Any:
     try:
         return json.loads(line)
     except ValueError as error:
-        raise BrokenRecord(f"{path}, line {number}: it is no JSON ({error})") from None
+        raise BrokenRecord(f"it is no JSON ({error})") from None
+    except RecursionError:
+        raise BrokenRecord("it is no call: its lists lie too deep in each other") from None
 
 
 def merged(calls: Iterable[Call]) -> list[Call]:

@@ -49,6 +49,7 @@ from torch_fl.flaggems.packs import making, measuring, without_device
 from torch_fl.native import native
 from torch_fl.records import files
 from torch_fl.records.facts import BrokenRecord, Call
+from torch_fl_cli import output_files
 
 _DEFAULT = Path(f"flagos{pack_file.SUFFIX}")
 
@@ -111,10 +112,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _pack(options: argparse.Namespace) -> int:
     began = time.monotonic()
-    if not options.out.parent.is_dir():
-        raise RuntimeError(
-            f"{options.out.parent} is no folder, and {options.out} is to be written there"
-        )
+    output_files.require_writable(options.out, _DEFAULT.name)
     if os.environ.get(pack_in_use.PACK):
         raise RuntimeError(
             f"{pack_in_use.PACK} is set: a pack is made without one in use, so unset it"
@@ -171,13 +169,14 @@ def _pack(options: argparse.Namespace) -> int:
             measured = measuring.measure(pack_in_use.opened(options.out), made, _say)
         contents = measuring.with_times(contents, measured)
     digest = pack_file.write(options.out, contents)
-    told = _told(options.out, digest, contents, time.monotonic() - began)
+    told = _told(options.out, digest, made, contents, time.monotonic() - began)
     if options.json:
         print(json.dumps({**told, "left_out": contents.about["left_out"]}))
     else:
         print(
-            f"wrote {options.out}: {told['calls']} calls of {told['operators']} operators, {told['kernels']} kernels, "
-            f"{told['nbytes'] / 1e6:.1f} MB, for {told['chip']}, in {told['seconds']:.0f} s\n"
+            f"wrote {options.out}: {told['calls']} calls of {told['operators']} operators with {told['signatures']} "
+            f"signatures, {told['kernels']} kernels, {told['nbytes'] / 1e6:.1f} MB, for {told['chip']}, "
+            f"in {told['seconds']:.0f} s\n"
             f"  {digest}",
             file=sys.stderr,
         )
@@ -270,14 +269,17 @@ def _arch() -> int:
     return properties.major * 10 + properties.minor
 
 
-def _told(path: Path, digest: str, contents: pack_file.Contents, seconds: float) -> dict[str, Any]:
+def _told(
+    path: Path, digest: str, made: making.Made, contents: pack_file.Contents, seconds: float
+) -> dict[str, Any]:
     return {
         "file": str(path),
         "sha256": digest,
         "chip": contents.about["chip"],
         "nbytes": path.stat().st_size,
         "operators": len(contents.calls),
-        "calls": sum(map(len, contents.calls.values())),
+        "calls": sum(len({id(call) for call, _ in some}) for some in made.of_call.values()),
+        "signatures": sum(map(len, contents.calls.values())),
         "kernels": len(contents.kernels),
         "seconds": round(seconds, 1),
     }
@@ -302,7 +304,7 @@ def _show(path: Path, as_json: bool) -> int:
 def _lines(header: dict[str, Any]) -> Iterator[str]:
     for name, one in sorted(header["operators"].items()):
         faster = f", {one['faster']} faster than native" if one["faster"] else ""
-        yield f"{name}: {one['rows'][1]} calls{faster}; {one['verified']['verdict']} ({one['function']})"
+        yield f"{name}: {one['rows'][1]} signatures{faster}; {one['verified']['verdict']} ({one['function']})"
     for name, reasons in header["left_out"].items():
         for reason, count in reasons.items():
             yield f"{name}: {count} recorded calls are not in it: {reason}"

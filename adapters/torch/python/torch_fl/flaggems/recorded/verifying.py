@@ -24,6 +24,7 @@ from torch_fl.records import facts
 from torch_fl.records.facts import Call
 
 NO_TIME = "there was no time for its recorded calls"
+NO_SAMPLES = "no sample was verified, recorded calls alone"
 _BY_FLAGGEMS = "FlagGems' run of "
 _CALL_SECONDS = 120.0  # limit of one run of a call, with compilation
 _INTERPRETED = 4096  # elements
@@ -294,12 +295,13 @@ def merged(
         or {
             "verdict": UNTESTED,
             "cases": 0,
-            "first": "no sample was verified, recorded calls alone",
+            "first": NO_SAMPLES,
         }
     )
     if not found.get("not_reached"):
         made["records"] = {
             "digest": digest,
+            "verdict": found["verdict"],
             "calls": found["calls"],
             "configurations": found.get("configurations", 1),
         }
