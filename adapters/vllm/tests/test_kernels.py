@@ -132,6 +132,25 @@ def test_eight_bits() -> None:
             torch.testing.assert_close(scale, (most / 448).expand_as(scale))
 
 
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [
+        ("static_scaled_fp8_quant", torch.tensor([0.01])),
+        ("dynamic_scaled_fp8_quant", torch.zeros(1)),
+        ("dynamic_per_token_scaled_fp8_quant", torch.zeros(17, 1)),
+    ],
+)
+@pytest.mark.parametrize("tokens", [1, 6, 17])
+def test_eight_bits_into_rows_that_vllm_added(name: str, scale: torch.Tensor, tokens: int) -> None:
+    x, scale = torch.randn(tokens, 6).to("flagos"), scale.clone().to("flagos")
+    out = torch.full((17, 6), 7.0).to(torch.float8_e4m3fn).to("flagos")
+    more = (None,) if "token" in name else ()
+    getattr(torch.ops._C, name)(out, x, scale, *more)
+    each = scale[:tokens] if "token" in name else scale
+    assert ((out[:tokens].float() * each - x).abs() <= x.abs() / 16 + each / 128).all()
+    assert out[tokens:].float().eq(7).all() and not scale[tokens:].any()
+
+
 @pytest.mark.parametrize("renormalize", [True, False])
 @pytest.mark.parametrize("biased", [True, False])
 def test_routers(renormalize: bool, biased: bool) -> None:

@@ -49,6 +49,14 @@ def named(name: str) -> Any:
     return SimpleNamespace(name=name)
 
 
+def scheme(bits: int, kind: str, activations: Any = ...) -> Any:
+    """The description of a model that compressed-tensors quantized."""
+    weights = {"num_bits": bits, "type": kind}
+    given = weights if activations is ... else activations
+    groups = {"group_0": {"weights": weights, "input_activations": given}}
+    return SimpleNamespace(quantization_config={"config_groups": groups})
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "ranks": (
         {"parallel_config__local_world_size": 9, "parallel_config__tensor_parallel_size": 9},
@@ -70,6 +78,47 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "quantization": (
         {"model_config__quantization": "gptq_marlin"},
         "--quantization gptq_marlin: flagos has no kernels for it; write one of fp8,",
+    ),
+    "quantized experts": (
+        {"model_config__quantization": "fp8", "model_config__is_moe": True},
+        "--quantization fp8: flagos has kernels of experts without quantization alone",
+    ),
+    "whole numbers": (
+        {
+            "model_config__quantization": "compressed-tensors",
+            "model_config__hf_config": scheme(8, "int"),
+        },
+        "group_0 of the model has weights of 8 bits of int, for which flagos has no kernels",
+    ),
+    "four bits": (
+        {
+            "model_config__quantization": "compressed-tensors",
+            "model_config__hf_config": scheme(4, "float"),
+        },
+        "weights of 4 bits of float",
+    ),
+    "activations without quantization": (
+        {
+            "model_config__quantization": "compressed-tensors",
+            "model_config__hf_config": scheme(8, "float", activations=None),
+        },
+        "group_0 of the model has input_activations of no bits of any type",
+    ),
+    "weights of bitsandbytes": (
+        {"load_config": SimpleNamespace(load_format="bitsandbytes")},
+        "--load-format bitsandbytes",
+    ),
+    "parts of prompts": (
+        {"parallel_config__prefill_context_parallel_size": 2},
+        "--prefill-context-parallel-size: attention on flagos takes prompts whole",
+    ),
+    "blocks": (
+        {"cache_config__block_size": 3},
+        "--block-size 3: attention takes blocks of multiples of 16 tokens; write 16",
+    ),
+    "another 8 bits": (
+        {"cache_config__cache_dtype": "fp8_e5m2"},
+        "--kv-cache-dtype fp8_e5m2: vLLM's attention reads caches of 8 bits as fp8_e4m3; write fp8",
     ),
     "cache": ({"cache_config__cache_dtype": "nvfp4"}, "--kv-cache-dtype nvfp4"),
     "draft model": (
@@ -107,7 +156,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def test_every_rule_is_tried() -> None:
-    assert len(WRONG) == len(rules.RULES)
+    given = [config(**changes) for changes, _ in WRONG.values()]
+    tried = {rule for rule in rules.RULES if any(rule(one) is not None for one in given)}
+    assert tried == set(rules.RULES)
 
 
 @pytest.mark.parametrize(("changes", "words"), WRONG.values(), ids=WRONG)

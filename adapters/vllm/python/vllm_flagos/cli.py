@@ -6,15 +6,19 @@ import argparse
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from fnmatch import fnmatchcase
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flagos.cli.output import CommandError, add_command, print_json
 from vllm_flagos import activation
+
+if TYPE_CHECKING:
+    from vllm_flagos import rules
 
 _CHECK = """
 Takes the arguments of `vllm serve`, reads the model's configuration (not its weights), and lists what flagos does not
@@ -154,12 +158,30 @@ def _judge(arguments: list[str]) -> tuple[list[dict[str, str]], Any]:
                 config = AsyncEngineArgs.from_cli_args(given).create_engine_config()
         except Exception as error:
             theirs = _message(error)
+    if config is not None:
+        ours.extend(_without_kernels())
     found = [
         {"option": p.option, "reason": p.reason, "remedy": p.remedy} for p in dict.fromkeys(ours)
     ]
     if theirs:
         found.append({"option": "vLLM refuses it", "reason": theirs, "remedy": ""})
     return found, config
+
+
+def _without_kernels() -> Iterator[rules.Problem]:
+    """What every model calls and nothing serves, as a route may have it."""
+    import flagos
+    from vllm_flagos import register_operators, rules
+
+    register_operators()
+    for op in ("vllm::paged_attention", "vllm::reshape_and_cache", "_C::rms_norm"):
+        told = flagos.explain(op)
+        if told.data["winner"] is None:
+            yield rules.Problem(
+                op,
+                f"no implementation of it is usable, by {told.data['decided_by']}",
+                f"`flagos explain {op}` says why of each; change the route",
+            )
 
 
 def _message(error: Exception) -> str:

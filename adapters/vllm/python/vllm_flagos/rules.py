@@ -13,6 +13,7 @@ from vllm_flagos.operators.declaration import triton_missing
 
 # Without quantization, and by kernels that flagos has.
 QUANTIZATIONS = ("fp8", "fp8_per_tensor", "compressed-tensors")
+_BLOCK = 16  # of vLLM's Triton backend: the tokens of a block are a multiple
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,73 @@ def _quantization(config: Any) -> Problem | None:
     )
 
 
+def _quantized_experts(config: Any) -> Problem | None:
+    model = config.model_config
+    if model is None or model.quantization is None or not getattr(model, "is_moe", False):
+        return None
+    return Problem(
+        f"--quantization {model.quantization}",
+        "flagos has kernels of experts without quantization alone",
+        "take weights without quantization, or a model without experts",
+    )
+
+
+def _scheme(config: Any) -> Problem | None:
+    """Of compressed-tensors, weights and activations of 8 bits in floating point have a kernel."""
+    model = config.model_config
+    if model is None or model.quantization != "compressed-tensors":
+        return None
+    described = getattr(getattr(model, "hf_config", None), "quantization_config", None) or {}
+    groups = described.get("config_groups", {}) if isinstance(described, dict) else {}
+    for name, group in groups.items():
+        for part in ("weights", "input_activations"):
+            given = group.get(part) or {}
+            told = f"{given.get('num_bits', 'no')} bits of {given.get('type', 'any type')}"
+            if (given.get("num_bits"), given.get("type")) != (8, "float"):
+                return Problem(
+                    "--quantization compressed-tensors",
+                    f"{name} of the model has {part} of {told}, for which flagos has no kernels",
+                    "take a model with weights and activations of 8 bits of float (FP8), or without quantization",
+                )
+    return None
+
+
+def _weights_of_bitsandbytes(config: Any) -> Problem | None:
+    load = getattr(config, "load_config", None)
+    if str(getattr(load, "load_format", "")) != "bitsandbytes":
+        return None
+    return Problem("--load-format bitsandbytes", "flagos has no kernels for it", "leave it out")
+
+
+def _parts_of_prompts(config: Any) -> Problem | None:
+    if getattr(config.parallel_config, "prefill_context_parallel_size", 1) == 1:
+        return None
+    return Problem(
+        "--prefill-context-parallel-size",
+        "attention on flagos takes prompts whole",
+        "leave it out, or write --tensor-parallel-size",
+    )
+
+
+def _block_size(config: Any) -> Problem | None:
+    size = getattr(config.cache_config, "block_size", None)
+    if size is None or size % _BLOCK == 0:
+        return None
+    return Problem(
+        f"--block-size {size}",
+        f"attention takes blocks of multiples of {_BLOCK} tokens",
+        f"write {-(-size // _BLOCK) * _BLOCK}, or leave it out",
+    )
+
+
 def _cache_dtype(config: Any) -> Problem | None:
     name = str(config.cache_config.cache_dtype)
+    if name == "fp8_e5m2":
+        return Problem(
+            f"--kv-cache-dtype {name}",
+            "vLLM's attention reads caches of 8 bits as fp8_e4m3",
+            "write fp8",
+        )
     if name.startswith("turboquant") or name == "nvfp4":
         return Problem(
             f"--kv-cache-dtype {name}", "flagos has no kernels for it", "write auto or fp8"
@@ -273,6 +339,11 @@ RULES: tuple[Callable[[Any], Problem | None], ...] = (
     _replicas_of_experts,
     _adapters_of_experts,
     _quantization,
+    _quantized_experts,
+    _scheme,
+    _weights_of_bitsandbytes,
+    _parts_of_prompts,
+    _block_size,
     _cache_dtype,
     _speculation,
     _rejection,

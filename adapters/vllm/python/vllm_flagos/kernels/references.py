@@ -138,8 +138,10 @@ def relu_squared(result: Tensor, x: Tensor) -> None:
 
 
 def _quantized(result: Tensor, x: Tensor, scale: Tensor) -> None:
+    """Writes as many rows as ``x`` has: vLLM pads results for ``torch._scaled_mm``."""
     limits = torch.finfo(result.dtype)
-    result.copy_((x.float() / scale.float()).clamp(limits.min, limits.max).to(result.dtype))
+    eight = (x.float() / scale.float()).clamp(limits.min, limits.max).to(result.dtype)
+    result[: x.shape[0]].copy_(eight)
 
 
 def static_scaled_fp8_quant(
@@ -176,7 +178,7 @@ def dynamic_per_token_scaled_fp8_quant(
     if scale_ub is not None:
         most = torch.minimum(most, scale_ub.float())
     found = (most / _FP8_MAX).clamp(min=_SMALLEST_SCALE)
-    scale.copy_(found.reshape(scale.shape))
+    scale[: x.shape[0]].copy_(found)
     _quantized(result, x, found)
 
 

@@ -102,7 +102,7 @@ def _cached(
     """The first ``length`` keys or values of a sequence, [length, KV heads, dim] in ``to``."""
     found = cache[blocks].flatten(0, 1)[:length]
     if found.element_size() > 1:
-        return found
+        return found.to(to)
     wide = found.float()
     return (wide if scale is None else wide * scale[row].float()[None, :, None]).to(to)
 
