@@ -177,6 +177,12 @@ def test_eight_bits(report: Report, models: Path) -> None:
     assert "_C::dynamic_scaled_fp8_quant" in weights["calls"]
 
 
+def test_eight_bits_for_few_tokens(report: Report, models: Path) -> None:
+    """vLLM pads what it quantizes to 17 rows."""
+    found = report("greedy.py", models / "dense", {"dtype": "bfloat16", "quantization": "fp8"})
+    assert all(len(tokens) > 1 for tokens in found["tokens"]), found
+
+
 def test_vllms_triton_kernels(report: Report, models: Path, expected: dict[str, Any]) -> None:
     found = report(
         "interpreted.py", models / "dense", TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES=""
@@ -305,6 +311,26 @@ def test_the_check_before_a_model_loads(
     found = json.loads(done.stdout)
     assert [problem["option"] for problem in found["problems"]] == named
     assert bool(found["serves"]) == (status == 0)
+
+
+def test_the_check_names_an_operator_that_a_route_leaves_without_an_implementation(
+    models: Path, tmp_path: Path
+) -> None:
+    route = '[ops]\n"vllm::paged_attention" = "impl:triton.paged_attention"\n'
+    (tmp_path / "flagos.toml").write_text(route)
+    command = "import sys; from flagos.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "vllm", "check", str(models / "dense")],
+        env=environment(os.environ["VLLM_PATH"], VLLM_PLUGINS=None),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr[-3000:]
+    assert (
+        "vllm::paged_attention: no implementation of it is usable, by flagos.toml:2" in done.stdout
+    )
 
 
 TAKEN = """
