@@ -135,6 +135,26 @@ def test_operators_of_the_cpu_are_not_told(tmp_path: Path) -> None:
     assert not (tmp_path / "flagos-report.html").exists()
 
 
+def test_a_call_that_autocast_casts_for_is_one(tmp_path: Path) -> None:
+    text = """
+import torch, flagos, torch_fl
+
+@flagos.implementation("aten::tanh")
+def tanh(x):
+    return torch.tanh(x)  # served natively, and counted: two calls for each
+
+x, w = torch.randn(1, 2, 5, 5).to("flagos"), torch.randn(3, 2, 3, 3).to("flagos")
+for enabled in (False, True, True):
+    with torch.autocast("flagos", dtype=torch.bfloat16, enabled=enabled):
+        torch.tanh(torch.conv2d(x, w))
+"""
+    ended = report(tmp_path, "--json", program=python(text))
+    found = rows(json.loads(ended.stdout))
+    assert found["aten::conv2d"]["host_calls"] == found["aten::conv2d"]["calls"] == 3, ended.stderr
+    assert 0 < found["aten::conv2d"]["host_own_ns"] < found["aten::conv2d"]["host_total_ns"]
+    assert found["aten::tanh"]["host_calls"] == 6
+
+
 def test_memory_and_lock_are_told(failed: Any) -> None:
     (process,) = failed.data["processes"]
     (device,) = process["memory"]

@@ -3,6 +3,7 @@
 #include "aten/operator_times.h"
 
 #include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -95,7 +96,12 @@ struct TimedCall;
 thread_local TimedCall* innermost = nullptr;
 
 struct TimedCall final : at::ObserverContext {
-  explicit TimedCall(c10::OperatorName called) : name(std::move(called)), around(innermost), began(now()) {
+  explicit TimedCall(c10::OperatorName called)
+      : name(std::move(called)),
+        around(innermost),
+        below_autocast(c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutocastPrivateUse1)),
+        by_autocast(below_autocast && around != nullptr && !around->below_autocast && around->name == name),
+        began(now()) {
     innermost = this;
   }
   ~TimedCall() override {
@@ -106,6 +112,8 @@ struct TimedCall final : at::ObserverContext {
 
   c10::OperatorName name;
   TimedCall* around;
+  bool below_autocast;
+  bool by_autocast;   // the same call with what autocast has cast, or left as it was
   int64_t within = 0; // of the calls that this one made
   int64_t began;
 };
@@ -146,7 +154,7 @@ void end_call(const at::RecordFunction& /*function*/, at::ObserverContext* conte
     call->around->within += took;
   }
   thread_local Membership membership;
-  membership.add(call->name, {1, took, took - call->within});
+  membership.add(call->name, {call->by_autocast ? 0 : 1, call->by_autocast ? 0 : took, took - call->within});
 }
 
 void time_operators() {

@@ -27,8 +27,7 @@ _HOW = (
     "Time on the host is taken around every call of an operator with tensors of the device, in all threads, by a "
     "callback of torch; a call's time leaves out other such calls within it. It includes waiting for the device where "
     "an operator waits, and the cost of the callback. Times of several threads are added up. Where several "
-    "implementations served an operator, its time is divided among them by calls. Calls of operators in no route are "
-    "those of this callback, where one for which autocast casts is two: around the casts, and with what they gave.",
+    "implementations served an operator, its time is divided among them by calls.",
     "Memory is what the device's allocator tells about ten times a second; peaks are the allocator's own.",
 )
 
