@@ -295,18 +295,24 @@ CHECKS: dict[str, tuple[list[str], int, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("options", "status", "named"), CHECKS.values(), ids=CHECKS)
-def test_the_check_before_a_model_loads(
-    models: Path, options: list[str], status: int, named: list[str]
-) -> None:
+def check(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """`flagos vllm check`, in a folder."""
     command = "import sys; from flagos.cli import main; sys.exit(main(sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", command, "vllm", "check", "--json", str(models / "dense"), *options],
+    return subprocess.run(
+        [sys.executable, "-c", command, "vllm", "check", *arguments],
         env=environment(os.environ["VLLM_PATH"], VLLM_PLUGINS=None),
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=300,
     )
+
+
+@pytest.mark.parametrize(("options", "status", "named"), CHECKS.values(), ids=CHECKS)
+def test_the_check_before_a_model_loads(
+    models: Path, options: list[str], status: int, named: list[str]
+) -> None:
+    done = check("--json", str(models / "dense"), *options)
     assert done.returncode == status, done.stderr[-3000:]
     found = json.loads(done.stdout)
     assert [problem["option"] for problem in found["problems"]] == named
@@ -318,15 +324,7 @@ def test_the_check_names_an_operator_that_a_route_leaves_without_an_implementati
 ) -> None:
     route = '[ops]\n"vllm::paged_attention" = "impl:triton.paged_attention"\n'
     (tmp_path / "flagos.toml").write_text(route)
-    command = "import sys; from flagos.cli import main; sys.exit(main(sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", command, "vllm", "check", str(models / "dense")],
-        env=environment(os.environ["VLLM_PATH"], VLLM_PLUGINS=None),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = check(str(models / "dense"), folder=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr[-3000:]
     assert (
         "vllm::paged_attention: no implementation of it is usable, by flagos.toml:2" in done.stdout

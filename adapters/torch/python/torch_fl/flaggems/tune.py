@@ -25,10 +25,10 @@ from typing import Any
 import torch
 
 import flagos
+from flagos.cli import output_files
 from torch_fl.comparing.names import matches
 from torch_fl.flaggems import implementations, tables
 from torch_fl.flaggems.command import at_least_one, not_negative, one_interrupt
-from torch_fl_cli import output_files
 
 Call = Callable[[], Any]
 

@@ -51,6 +51,7 @@ from typing import Any
 
 import torch
 
+from flagos.cli import output_files
 from torch_fl import flagos
 from torch_fl.comparing import processes
 from torch_fl.comparing.names import matches
@@ -72,7 +73,6 @@ from torch_fl.flaggems.tables import BASIC, FAILED, STRICT, UNTESTED
 from torch_fl.native import native
 from torch_fl.records import files
 from torch_fl.records.facts import Call
-from torch_fl_cli import output_files
 
 __all__ = ["BASIC", "FAILED", "STRICT", "UNTESTED", "main", "verify"]
 

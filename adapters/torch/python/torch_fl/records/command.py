@@ -30,11 +30,11 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from flagos.cli import output_files, passed_signals
 from flagos.cli.output import CommandError
 from torch_fl.comparing.names import matches
 from torch_fl.records import facts, files, program
 from torch_fl.records.facts import BrokenRecord
-from torch_fl_cli import output_files, passed_signals
 
 _DEFAULT = Path("flagos.rec")
 

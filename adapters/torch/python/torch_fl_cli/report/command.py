@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from flagos.cli import output_files
 from flagos.cli.output import CommandError, print_json
-from torch_fl_cli import output_files
 from torch_fl_cli.report import data, page, program
 
 _DESCRIPTION = """\

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from torch_fl_cli import output_files
+from flagos.cli import output_files
 from torch_fl_cli.report import pictures
 from torch_fl_cli.report.data import UNROUTED
 from torch_fl_cli.report.quantities import duration, number, share, size

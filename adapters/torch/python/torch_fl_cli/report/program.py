@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flagos.cli import passed_signals
 from flagos.cli.output import CommandError
-from torch_fl_cli import passed_signals
 
 _VARIABLE = "FLAGOS_REPORT"
 _DEVICE_SECONDS = "device_seconds"

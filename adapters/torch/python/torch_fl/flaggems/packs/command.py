@@ -33,6 +33,7 @@ from typing import Any
 
 import torch
 
+from flagos.cli import output_files
 from torch_fl.comparing.names import matches
 from torch_fl.flaggems import (
     configurations,
@@ -49,7 +50,6 @@ from torch_fl.flaggems.packs import making, measuring, without_device
 from torch_fl.native import native
 from torch_fl.records import files
 from torch_fl.records.facts import BrokenRecord, Call
-from torch_fl_cli import output_files
 
 _DEFAULT = Path(f"flagos{pack_file.SUFFIX}")
 
