@@ -142,6 +142,7 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",  # flagos has none; for two ranks vLLM takes it for large tensors alone
     "VLLM_DO_NOT_TRACK": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_HOST_IP": "127.0.0.1",
@@ -240,16 +241,23 @@ def measure(job: dict[str, Any]) -> None:
         / typical(lambda: seconds(work.requests, work.prompt, work.new))
     )
     if job["plugins"] == "flagos":
-        import flagos
-
-        counted = flagos.counters()
+        ranks = llm.collective_rpc("flagos_counters")
+        counted = {op for rank in ranks for op in rank}
         found(
-            fallbacks={op: n["fallbacks"] for op, n in counted.items() if n["fallbacks"]},
-            served={
-                op: flagos.explain(op).data["winner"] for op in counted if not op.startswith("aten::")
-            },
+            fallbacks={op: n["fallbacks"] for rank in ranks for op, n in rank.items() if n["fallbacks"]},
+            served={op: _winner(op) for op in counted if not op.startswith("aten::")},
         )  # fmt: skip
     found(complete=True)
+
+
+def _winner(op: str) -> str | None:
+    """The implementation that serves; None for a kernel of vLLM's wheel that this process has not called."""
+    import flagos
+
+    try:
+        return str(flagos.explain(op).data["winner"])
+    except flagos.InvalidArgumentError:
+        return None
 
 
 # ------------------------------------------------------------------------------------------ all sides
@@ -320,9 +328,9 @@ def run_side(job: dict[str, Any], timeout: float, log: Path) -> dict[str, Any]:
         except subprocess.TimeoutExpired:
             reason = f"no end within {timeout:.0f} s"
         except BaseException:
-            _kill(process)
+            kill(process)
             raise
-        _kill(process)  # and workers that it left
+        kill(process)  # and workers that it left
         reader.join()
     if reason is None and not found.pop("complete", False):
         reason = f"status {process.returncode}"
@@ -343,7 +351,8 @@ def _collect(output: TextIO, errors: TextIO, found: dict[str, Any]) -> None:
             errors.write(line)
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
+def kill(process: subprocess.Popen[str]) -> None:
+    """Ends a process and all of its session."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

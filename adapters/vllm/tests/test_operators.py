@@ -104,6 +104,7 @@ def attend(q: Tensor, out: Tensor, **settings: Any) -> tuple[list[Tensor], list[
         if name in settings:
             given = torch.tensor(settings.pop(name), device="flagos")
             options["alibi_slopes" if name == "slopes" else name] = given
+    scales = settings.pop("scales", (None, None, None))
     operators.paged_attention(
         q=q,
         k=keys,
@@ -115,9 +116,9 @@ def attend(q: Tensor, out: Tensor, **settings: Any) -> tuple[list[Tensor], list[
         max_seqlen_k=max(KEYS),
         softmax_scale=DIM**-0.5,
         block_table=table,
-        q_descale=None,
-        k_descale=None,
-        v_descale=None,
+        q_descale=scales[0],
+        k_descale=scales[1],
+        v_descale=scales[2],
         seq_threshold_3D=64,
         **options,
         **settings,
@@ -136,6 +137,15 @@ def test_paged_attention(settings: dict[str, Any]) -> None:
     torch.testing.assert_close(out.cpu().double(), expected, atol=1e-5, rtol=1e-5)
     plain = torch.cat([formula(*parts) for parts in zip(q.split(QUERIES), k, v, strict=True)])
     assert not settings or (plain - expected).abs().max() > 1e-2  # the setting changes the result
+
+
+def test_queries_of_eight_bits_are_times_their_scale() -> None:
+    q = random(sum(QUERIES), HEADS, DIM).to(torch.float8_e4m3fn)
+    out = torch.full(q.shape, torch.nan, device="flagos")
+    k, v = attend(q, out, scales=(torch.tensor(0.5, device="flagos"), None, None))
+    whole = (q.float() * 0.5).split(QUERIES)
+    expected = torch.cat([formula(*parts) for parts in zip(whole, k, v, strict=True)])
+    torch.testing.assert_close(out.cpu().double(), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

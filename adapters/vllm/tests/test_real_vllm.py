@@ -80,7 +80,7 @@ def test_the_engine_in_a_process_of_its_own(
 ) -> None:
     found = report("greedy.py", models / name, {}, VLLM_ENABLE_V1_MULTIPROCESSING="1")
     assert found["tokens"] == expected[name]
-    assert found["calls"] == {} and found["torch_cuda_kept"]
+    assert found["calls"].keys() >= EVERY_STEP and found["torch_cuda_kept"]
 
 
 RANKS = {
@@ -103,6 +103,7 @@ def test_two_ranks(
         FLAGOS_HOST_DEVICES="2",
     )
     assert found["tokens"] == expected[name]
+    assert found["calls"].keys() >= EVERY_STEP  # of both ranks, whose fallbacks would be told, too
 
 
 def test_compiled(report: Report, models: Path, expected: dict[str, Any]) -> None:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend
+from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend, TritonAttentionImpl
 
-from vllm_flagos.operators.declaration import triton_missing
+from vllm_flagos.operators.declaration import device_type, triton_missing
+
+
+class FlagosAttentionImpl(TritonAttentionImpl):
+    """On CUDA with queries of 8 bits over a cache of 8 bits, as on vLLM's own platform; elsewhere they stay exact."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.supports_quant_query_input = device_type() == "cuda"
 
 
 class FlagosAttention(TritonAttentionBackend):
@@ -16,6 +24,11 @@ class FlagosAttention(TritonAttentionBackend):
     def get_name() -> str:
         """The name that vLLM has for backends of others."""
         return "CUSTOM"
+
+    @staticmethod
+    def get_impl_cls() -> type[TritonAttentionImpl]:
+        """What computes a layer."""
+        return FlagosAttentionImpl
 
     @classmethod
     def supports_head_size(cls, head_size: int) -> bool:

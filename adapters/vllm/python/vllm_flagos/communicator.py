@@ -2,12 +2,56 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+from vllm.distributed.device_communicators import custom_all_reduce
 from vllm.distributed.device_communicators.xpu_communicator import XpuCommunicator
+from vllm.platforms import current_platform
 
 
 class FlagosCommunicator(XpuCommunicator):
     """Calls ``torch.distributed``, out of place.
 
     vLLM captures graphs of several ranks only with a communicator of its own classes, of which this is the one
-    without kernels of a single vendor.
+    without kernels of a single vendor. Where vLLM's wheel has an all-reduce over the memory of peers (on CUDA), and
+    the configuration does not switch it off, that adds the small tensors of tensor-parallel ranks, as on vLLM's own
+    platform.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        from vllm.distributed.parallel_state import _ENABLE_CUSTOM_ALL_REDUCE
+
+        # vLLM's own communicator has it for these groups alone, too.
+        if "tp" in self.unique_name and self.world_size > 1 and _ENABLE_CUSTOM_ALL_REDUCE:
+            vars(custom_all_reduce)["current_platform"] = _PlatformOfPeers()
+            self.ca_comm = custom_all_reduce.CustomAllreduce(self.cpu_group, self.device)
+
+    def all_reduce(self, input_: torch.Tensor) -> torch.Tensor:
+        """The sum over the ranks, in a new tensor."""
+        peers = self.ca_comm
+        total: torch.Tensor
+        if peers is not None and peers.should_custom_ar(input_):
+            total = peers.custom_all_reduce(input_)
+        else:
+            total = super().all_reduce(input_)
+        return total
+
+    def destroy(self) -> None:
+        """Gives back what peers share."""
+        if self.ca_comm is not None:
+            self.ca_comm.close()
+            self.ca_comm = None
+        super().destroy()
+
+
+class _PlatformOfPeers:
+    """The platform as vLLM's all-reduce over peers asks it, which exists where flagos' device is CUDA's, too."""
+
+    def is_cuda_alike(self) -> bool:
+        """True."""
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(current_platform, name)

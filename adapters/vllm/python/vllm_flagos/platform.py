@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_b
 from vllm_flagos import kernels, rules
 from vllm_flagos.operators.declaration import capability, device_type, triton_missing
 
+logger = logging.getLogger(__name__)
 _ATTENTION = "vllm_flagos.attention.FlagosAttention"
 _flagos: Any = torch.flagos  # type: ignore[attr-defined]
 _ON_CUDA = device_type() == "cuda"
@@ -144,8 +147,25 @@ class FlagosPlatform(Platform):
 
     @classmethod
     def use_custom_allreduce(cls) -> bool:
-        """False: vLLM's own kernels for it are CUDA's."""
-        return False
+        """Whether vLLM's wheel has its all-reduce over the memory of peers: on CUDA."""
+        return kernels.wheel.missing("_C_custom_ar") is None
+
+    @classmethod
+    def is_fully_connected(cls, physical_device_ids: list[int]) -> bool:
+        """Whether NVLink joins each two of the devices, by their numbers in NVML; False where NVML cannot tell."""
+        from vllm.third_party import pynvml
+
+        try:
+            pynvml.nvmlInit()
+            handles = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in physical_device_ids]
+            joined = [
+                pynvml.nvmlDeviceGetP2PStatus(one, other, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
+                for one, other in combinations(handles, 2)
+            ]
+        except pynvml.NVMLError as error:
+            logger.warning("NVML does not say whether NVLink joins the devices: %s", error)
+            return False
+        return all(status == pynvml.NVML_P2P_STATUS_OK for status in joined)
 
     @classmethod
     def use_custom_op_collectives(cls) -> bool:
@@ -210,7 +230,6 @@ class FlagosPlatform(Platform):
         parallel = vllm_config.parallel_config
         if parallel.worker_cls == "auto":
             parallel.worker_cls = "vllm_flagos.worker.FlagosWorker"
-        parallel.disable_custom_all_reduce = True
         _compile(vllm_config.compilation_config)
 
 

@@ -18,6 +18,7 @@ import torch
 MODULES = (
     "compilation.breakable_cudagraph",
     "compilation.cuda_graph",
+    "distributed.device_communicators.custom_all_reduce",
     "distributed.parallel_state",
     "lora.layers.base_linear",
     "lora.layers.fused_moe",

@@ -15,6 +15,7 @@ from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environmen
 from vllm.v1.worker.utils import request_memory
 from vllm.v1.worker.workspace import init_workspace_manager
 
+import flagos
 from vllm_flagos import completions, layers
 
 
@@ -63,6 +64,10 @@ class FlagosWorker(Worker):
             self.model_runner = self._runner()(self.vllm_config, self.device)
             if self.rank == 0:
                 report_usage_stats(self.vllm_config)
+
+    def flagos_counters(self) -> dict[str, dict[str, int]]:
+        """`flagos.counters` of this rank's process: ``llm.collective_rpc("flagos_counters")`` has those of all."""
+        return flagos.counters()
 
     def _first_rank_of_this_replica(self) -> int:
         """The first rank on this machine of this worker's data-parallel replica."""

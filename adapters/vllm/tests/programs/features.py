@@ -23,8 +23,11 @@ if __name__ == "__main__":
             use_tqdm=False,
         )[0]
 
+    shown: list[list[int]] = []
+
     def ids(output: Any) -> list[int]:
-        return list(output.outputs[0].token_ids)
+        shown.append(list(output.outputs[0].token_ids))
+        return shown[-1]
 
     def check(name: str, holds: bool) -> None:
         assert holds, name
@@ -57,8 +60,8 @@ if __name__ == "__main__":
     later = ids(sampled(temperature=0.0, stop_token_ids=[best[4]], min_tokens=8))
     check("min tokens", len(later) >= 8)
     probable = sampled(temperature=0.0, logprobs=3, prompt_logprobs=2)
-    shown = probable.outputs[0].logprobs
-    check("logprobs", all(row[token].rank == 1 for row, token in zip(shown, best, strict=True)))
+    rows = probable.outputs[0].logprobs
+    check("logprobs", all(row[token].rank == 1 for row, token in zip(rows, best, strict=True)))
     check("prompt logprobs", len(probable.prompt_logprobs) == len(prompts[2]))
     three = sampled(temperature=1.0, seed=3, n=3).outputs
     check("n", len({tuple(one.token_ids) for one in three}) == 3)
@@ -69,4 +72,4 @@ if __name__ == "__main__":
     check("the cached prefix", first == again)
     cached = sampled([*long, 5], temperature=0.0)
     check("the prefix was found in the cache", (cached.num_cached_tokens or 0) >= 112)
-    serving.report(done=done)
+    serving.report(model, done=done, tokens=shown)

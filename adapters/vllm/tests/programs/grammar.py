@@ -36,8 +36,9 @@ if __name__ == "__main__":
     }
     found = json.loads(text(json=schema))
     assert isinstance(found["yes"], bool) and found["n"] in (1, 2), found
-    assert re.fullmatch("[ab]{3}-[0-9]{2}", text(regex="[ab]{3}-[0-9]{2}"))
+    matched = text(regex="[ab]{3}-[0-9]{2}")
+    assert re.fullmatch("[ab]{3}-[0-9]{2}", matched)
     assert text(choice=["left", "right"]) in ("left", "right")
     free = text()
     assert free not in ("left", "right") and not re.fullmatch("[ab]{3}-[0-9]{2}", free)
-    serving.report(found=found)
+    serving.report(model, found=found, matched=matched, free=free)

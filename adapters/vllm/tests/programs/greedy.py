@@ -21,4 +21,4 @@ if __name__ == "__main__":
     if hasattr(model.llm_engine, "model_executor"):
         worker = model.llm_engine.model_executor.driver_worker.worker
         runner = type(worker.model_runner).__module__
-    serving.report(tokens=found, torch_cuda_kept=kept, runner=runner)
+    serving.report(model, tokens=found, torch_cuda_kept=kept, runner=runner)

@@ -42,4 +42,4 @@ if __name__ == "__main__":
 
     winner = flagos.explain("vllm::paged_attention").data["winner"]
     found = serving.tokens(model, tiny.prompts()[1:4], new=4)
-    serving.report(tokens=found, runner=runner, winner=winner)
+    serving.report(model, tokens=found, runner=runner, winner=winner)

@@ -30,4 +30,4 @@ if __name__ == "__main__":
         use_tqdm=False,
     )
     found = [list(output.outputs[0].token_ids) for output in outputs]
-    serving.report(alone=alone, mixed=[found[n::3] for n in range(3)])
+    serving.report(model, alone=alone, mixed=[found[n::3] for n in range(3)])

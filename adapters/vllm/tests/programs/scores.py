@@ -24,4 +24,4 @@ if __name__ == "__main__":
         ]
         for o in outputs
     ]
-    serving.report(scores=[score for row in scores for score in row])
+    serving.report(model, scores=[score for row in scores for score in row])

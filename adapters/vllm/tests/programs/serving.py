@@ -1,16 +1,20 @@
-"""vLLM in a program of the tests, and what the plan served."""
+"""vLLM in a program of the tests, and what the plan served.
+
+``SERVING_OPTIONS`` has further options of `LLM`, in JSON, by which `tests/gpu/vllm_programs.py` runs the programs.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from typing import Any
 
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # counters of this process
 
 
 def llm(folder: str, **options: Any) -> Any:
-    """A model of the tests under vLLM, in float32 and eager, in steps of at most 64 tokens."""
+    """A model of the tests under vLLM; if nothing else is said in float32 and eager, in steps of at most 64 tokens."""
     from vllm import LLM
 
     given = {
@@ -20,6 +24,7 @@ def llm(folder: str, **options: Any) -> Any:
         "max_num_batched_tokens": 64,
         "kv_cache_memory_bytes": 64 << 20,
         "enforce_eager": True,
+        **json.loads(os.environ.get("SERVING_OPTIONS", "{}")),
         **options,
     }
     return LLM(folder, **given)
@@ -40,11 +45,25 @@ def tokens(model: Any, prompts: list[list[int]], new: int = 40, **options: Any) 
     return [list(output.outputs[0].token_ids) for output in outputs]
 
 
-def report(**found: Any) -> None:
-    """Prints a line for the test, with the counters of all operators that are vLLM's."""
-    import flagos
+def report(model: Any = None, **found: Any) -> None:
+    """Prints a line for the test, under flagos with the counters of all operators that are vLLM's.
 
-    counted = flagos.counters()
-    found["calls"] = {op: n["calls"] for op, n in counted.items() if not op.startswith("aten::")}
-    found["fallbacks"] = {op: n["fallbacks"] for op, n in counted.items() if n["fallbacks"]}
+    They are those of a model's ranks, in whatever processes these are; without a model those of this process.
+    """
+    if os.environ["VLLM_PLUGINS"] == "flagos":
+        import flagos
+
+        ranks = [flagos.counters()] if model is None else model.collective_rpc("flagos_counters")
+        calls, fallbacks = (
+            sum(map(Counter, _counted(ranks, name)), Counter()) for name in _COUNTED
+        )
+        found["calls"] = {op: n for op, n in calls.items() if not op.startswith("aten::")}
+        found["fallbacks"] = dict(fallbacks)
     print("REPORT " + json.dumps(found))
+
+
+_COUNTED = ("calls", "fallbacks")
+
+
+def _counted(ranks: list[dict[str, dict[str, int]]], name: str) -> list[dict[str, int]]:
+    return [{op: counted[name] for op, counted in rank.items() if counted[name]} for rank in ranks]

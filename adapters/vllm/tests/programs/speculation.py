@@ -19,4 +19,4 @@ if __name__ == "__main__":
     repeated = serving.tokens(model, [[5, 6, 7] * 20], new=30)
     random = serving.tokens(model, tiny.prompts(), temperature=1.0, seed=5)
     again = serving.tokens(model, tiny.prompts(), temperature=1.0, seed=5)
-    serving.report(tokens=found, repeated=repeated, random=random, again=again)
+    serving.report(model, tokens=found, repeated=repeated, random=random, again=again)

@@ -51,11 +51,21 @@ def compile_fx(
         )
     if inner_compile is not _compile_graph:  # renamed already, or compiled by somebody else
         return _compile_fx(model_, example_inputs_, inner_compile, *args, **kwargs)
-    # AOTAutograd's cache does not know of the views around the graphs, so it is off. Inductor still caches the code
-    # of each graph.
-    cache = functorch_config.patch(enable_autograd_cache=False) if on_flagos else None
-    with cache or contextlib.nullcontext():
+    with _cache(kwargs) if on_flagos else contextlib.nullcontext():
         return _compile_fx(model_, example_inputs_, _compile_renamed, *args, **kwargs)
+
+
+def _cache(options: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:
+    """How AOTAutograd keeps what it compiles.
+
+    Its cache of graphs by their keys does not know of the views around them, so it is off, and Inductor alone caches
+    the code of each graph. An artifact of `torch._inductor.standalone_compile`, which alone passes `ignore_shape_env`,
+    is such an entry of the cache, and no artifact without it: there the entry has the graph itself, with its views.
+    """
+    artifact = "ignore_shape_env" in options
+    changed = {"bundled_autograd_cache": True} if artifact else {"enable_autograd_cache": False}
+    patch: contextlib.AbstractContextManager[Any] = functorch_config.patch(changed)
+    return patch
 
 
 def _cuda(device: torch.device) -> torch.device:

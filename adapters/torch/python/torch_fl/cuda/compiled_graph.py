@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import torch
-from torch._inductor.output_code import OutputCode
+from torch._inductor.codecache import FxGraphCache
+from torch._inductor.output_code import CompiledFxGraph, OutputCode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_fl._C import Views
@@ -25,6 +27,9 @@ class OverCuda(OutputCode):
     call, `results` those of the results on flagos.
     """
 
+    _as_native = torch.ops.flagos.as_native.default
+    _as_flagos = torch.ops.flagos.as_flagos.default
+
     def __init__(
         self, compiled: OutputCode, where: list[int], static: set[int], results: list[int]
     ) -> None:
@@ -35,8 +40,6 @@ class OverCuda(OutputCode):
         self._passing = [index for index in where if index not in static]
         self._staying = [index for index in where if index in static]
         self._results = results
-        self._as_native = torch.ops.flagos.as_native.default
-        self._as_flagos = torch.ops.flagos.as_flagos.default
         # One for each call at a time: of threads, or of one inside another.
         self._resting: list[Views] = []
         # Traced FSDP2 frees and refills the storages of parameters inside the graph.
@@ -90,14 +93,20 @@ class OverCuda(OutputCode):
             raise AttributeError(name)
         return getattr(self.compiled, name)
 
-    def post_compile(self, *args: Any, **kwargs: Any) -> None:
-        """Inductor's own, on the graph."""
-        self.compiled.post_compile(*args, **kwargs)
+    def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
+        """Makes a graph that was read from a file ready to run, as Inductor does with its own."""
+        if isinstance(self.compiled, CompiledFxGraph):
+            ready, _ = FxGraphCache.cache_hit_post_compile(self.compiled, {}, constants)
+            if ready is None:
+                raise RuntimeError("Inductor cannot load a compiled graph that it has kept")
+            self.compiled = ready
+        self.compiled.post_compile(example_inputs, constants, graph_kwargs)
 
     def set_triton_bundle(self, triton_bundle: Any) -> None:
         """Inductor's own, on the graph."""
         self.compiled.set_triton_bundle(triton_bundle)
 
     def prepare_for_serialization(self) -> None:
-        """Inductor's own, on the graph."""
+        """Inductor's own, on a copy of the graph: this one may run on."""
+        self.compiled = copy(self.compiled)
         self.compiled.prepare_for_serialization()

@@ -13,6 +13,7 @@ from flagos import _core
 LIBRARIES = {
     "_C": "_C_stable_libtorch",
     "_C_cache_ops": "_C_stable_libtorch",
+    "_C_custom_ar": "_C_stable_libtorch",
     "_moe_C": "_moe_C_stable_libtorch",
 }
 

@@ -3,6 +3,8 @@
 ``paged_attention`` has the signature of vLLM's ``unified_attention``. q is [tokens, heads, dim], k and v are
 [blocks, block size, KV heads, dim], ``block_table`` is int32 [sequences, blocks], ``cu_seqlens_q`` int32 [sequences
 + 1], ``seqused_k`` int32 [sequences]; it writes ``out``, in q's shape. A sequence's queries are its last ones.
+Values of 8 bits are times their scales: ``q_descale`` is one number, ``k_descale`` and ``v_descale`` are float32
+[sequences, KV heads].
 
 ``prefill_attention`` has the signature of vLLM's ``context_attention_fwd``: q, k, v, o are [tokens, heads, dim].
 """
@@ -137,6 +139,8 @@ def _reference(
         raise decline("the reference of paged attention does not know chunked attention")
     if k.dtype in (torch.int8, torch.uint8):
         raise decline("the reference of paged attention does not know a cache of integers")
+    if q.element_size() == 1:
+        q = (q.float() if q_descale is None else q.float() * q_descale).to(out.dtype)
     starts, lengths, size = cu_seqlens_q.tolist(), seqused_k.tolist(), k.shape[1]
     for row, length in enumerate(lengths):
         begin, end = starts[row], starts[row + 1]

@@ -28,8 +28,10 @@ _IGNORED = (
     "mm_prefix_clamp_sliding_window",
     "kv_quant_mode",
     "chunk_lookback",
-    "q_descale",
 )
+
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float8_e4m3fn)
 
 
 @cache
@@ -71,6 +73,7 @@ def paged_attention(
     window_size: tuple[int, int],
     block_table: Tensor,
     softcap: float,
+    q_descale: Tensor | None = None,
     k_descale: Tensor | None = None,
     v_descale: Tensor | None = None,
     sinks: Tensor | None = None,
@@ -79,10 +82,19 @@ def paged_attention(
 ) -> None:
     """See `vllm_flagos.operators.attention`."""
     decline_others("FlashAttention 3", others, _IGNORED)
-    if q.dtype not in (torch.float16, torch.bfloat16) or k.dtype != q.dtype:
+    if q.dtype not in _DTYPES or k.dtype != q.dtype:
         raise decline(
-            f"FlashAttention 3 takes float16 and bfloat16 throughout, not {q.dtype} over {k.dtype}"
+            f"FlashAttention 3 takes float16, bfloat16 and float8_e4m3fn throughout, not {q.dtype} over {k.dtype}"
         )
+    scales: dict[str, Tensor] = {}
+    if q.element_size() == 1:
+        if q_descale is None or k_descale is None or v_descale is None:
+            raise decline("FlashAttention 3 takes values of 8 bits with their scales")
+        scales = {
+            "q_descale": q_descale.expand(k_descale.shape),
+            "k_descale": k_descale,
+            "v_descale": v_descale,
+        }
     if not isinstance(causal, bool) or chunk_lookback >= 0:
         raise decline("FlashAttention 3 takes one `causal` for all sequences, and no chunks")
     _forward()(
@@ -101,4 +113,5 @@ def paged_attention(
         softcap=softcap,
         fa_version=3,
         s_aux=sinks,
+        **scales,
     )
