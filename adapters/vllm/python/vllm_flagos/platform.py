@@ -11,6 +11,8 @@ import torch
 from vllm.platforms.interface import DeviceCapability, Platform, PlatformEnum
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
+import flagos
+from flagos import _core
 from vllm_flagos import kernels, rules
 from vllm_flagos.operators.declaration import capability, device_type, triton_missing
 
@@ -231,6 +233,10 @@ class FlagosPlatform(Platform):
         if parallel.worker_cls == "auto":
             parallel.worker_cls = "vllm_flagos.worker.FlagosWorker"
         _compile(vllm_config.compilation_config)
+        more = getattr(vllm_config, "additional_config", None)
+        if isinstance(more, dict):  # a part of the key under which vLLM keeps compiled models
+            vendor = f"{_core.vendor_info()['name']} {flagos.__version__}"
+            vllm_config.additional_config = {**more, "flagos": vendor}
 
 
 def _compile(config: Any) -> None:
