@@ -77,6 +77,7 @@ CASES: dict[str, Case] = {
     "dense, one step ahead": _greedy(async_scheduling=True),
     "experts": _greedy("experts"),
     "experts, graphs": _greedy("experts", **_GRAPHS),
+    "experts, compiled": Case("greedy.py", "experts", _COMPILED, given=True, exact=False),
     "experts in groups": _greedy("grouped"),
     "features": Case("features.py"),
     "features, graphs": Case("features.py", options=_GRAPHS),
@@ -103,6 +104,14 @@ CASES: dict[str, Case] = {
     "tensor parallel, graphs": _ranks("dense", tensor_parallel_size=2, **_GRAPHS),
     "tensor parallel, graphs, without peers' memory": _ranks(
         "dense", tensor_parallel_size=2, disable_custom_all_reduce=True, **_GRAPHS
+    ),
+    "tensor parallel, compiled": Case(
+        "greedy.py",
+        "dense",
+        {"tensor_parallel_size": 2, **_COMPILED},
+        given=True,
+        ranks=2,
+        exact=False,
     ),
     "tensor parallel experts": _ranks("experts", tensor_parallel_size=2),
     "experts by rank": _ranks("experts", tensor_parallel_size=2, enable_expert_parallel=True),

@@ -106,9 +106,10 @@ def test_two_ranks(
     assert found["calls"].keys() >= EVERY_STEP  # of both ranks, whose fallbacks would be told, too
 
 
-def test_compiled(report: Report, models: Path, expected: dict[str, Any]) -> None:
-    found = report("greedy.py", models / "dense", {"enforce_eager": False})
-    assert found["tokens"] == expected["dense"]
+@pytest.mark.parametrize("name", ["dense", "experts"])
+def test_compiled(report: Report, models: Path, expected: dict[str, Any], name: str) -> None:
+    found = report("greedy.py", models / name, {"enforce_eager": False})
+    assert found["tokens"] == expected[name]
     # Inductor fuses what the operators of the plan compute otherwise; attention stays one of them.
     assert "_C::rms_norm" not in found["calls"] and "vllm::paged_attention" in found["calls"]
 

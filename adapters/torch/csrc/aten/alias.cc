@@ -309,7 +309,9 @@ void let_go(c10::TensorImpl* alias) {
 
 at::Tensor share_with_flagos(const at::Tensor& native) {
   open_device();
-  return share_version(native, view_of(native, wrap_storage(native.storage(), native.device().index())));
+  const c10::Device device = native.device(); // that of the host has no index
+  const c10::DeviceIndex index = device.has_index() ? device.index() : current_device();
+  return share_version(native, view_of(native, wrap_storage(native.storage(), index)));
 }
 
 at::Tensor view_of(const at::Tensor& native, c10::Storage flagos_storage) {

@@ -18,7 +18,8 @@ if __name__ == "__main__":
     found = serving.tokens(model, tiny.prompts())
     kept = all(getattr(torch.cuda, name) is value for name, value in before.items())
     runner = "unknown"
-    if hasattr(model.llm_engine, "model_executor"):
-        worker = model.llm_engine.model_executor.driver_worker.worker
+    executor = getattr(model.llm_engine, "model_executor", None)  # another process may have it
+    if hasattr(executor, "driver_worker"):
+        worker = executor.driver_worker.worker
         runner = type(worker.model_runner).__module__
     serving.report(model, tokens=found, torch_cuda_kept=kept, runner=runner)

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from flagos import UnsupportedError
 from torch_fl.compile.programs import is_on_flagos, uses_flagos
+from torch_fl.cuda import lent_kernels
 from torch_fl.cuda.compiled_graph import OverCuda
 
 _DEVICE = "flagos"
@@ -84,7 +85,9 @@ def _compile_renamed(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **
         where = renaming.places(example_inputs)
         results = renaming.places([_example(value) for value in _results(gm)])
         static = _static_inputs(gm, kwargs)
-        return OverCuda(_compile_graph(gm, example_inputs, **kwargs), where, static, results)
+        lent = lent_kernels.needed(gm)
+        compiled = _compile_graph(gm, example_inputs, **kwargs)
+        return OverCuda(compiled, where, static, results, lent)
     finally:
         renaming.undo()
 

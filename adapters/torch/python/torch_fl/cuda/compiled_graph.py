@@ -12,6 +12,7 @@ from torch._inductor.output_code import CompiledFxGraph, OutputCode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_fl._C import Views
+from torch_fl.cuda import lent_kernels
 
 
 def _replace(values: list[Any], where: list[int], view: Callable[[list[Any]], list[Any]]) -> None:
@@ -24,16 +25,23 @@ class OverCuda(OutputCode):
     """A compiled graph that takes and gives flagos tensors.
 
     `where` are the indices of the arguments on flagos, `static` those that are the program's own for longer than a
-    call, `results` those of the results on flagos.
+    call, `results` those of the results on flagos. `lent` are the operators in it that know flagos alone.
     """
 
     _as_native = torch.ops.flagos.as_native.default
     _as_flagos = torch.ops.flagos.as_flagos.default
 
     def __init__(
-        self, compiled: OutputCode, where: list[int], static: set[int], results: list[int]
+        self,
+        compiled: OutputCode,
+        where: list[int],
+        static: set[int],
+        results: list[int],
+        lent: Sequence[str] = (),
     ) -> None:
         super().__init__()
+        lent_kernels.lend(lent)
+        self._lent = lent
         self._boxed_call = True  # an attribute of the object, which wrappers around it copy
         self.compiled = compiled
         # Views of what the graph may free while it runs are new ones, which go with it.
@@ -87,6 +95,10 @@ class OverCuda(OutputCode):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_resting": []}  # a copy has views of its own
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        lent_kernels.lend(self._lent)
 
     def __getattr__(self, name: str) -> Any:
         if name == "compiled":
