@@ -251,13 +251,14 @@ def measure(job: dict[str, Any]) -> None:
 
 
 def _winner(op: str) -> str | None:
-    """The implementation that serves; None for a kernel of vLLM's wheel that this process has not called."""
+    """The implementation that serves; None for a kernel of vLLM's wheel that the plan does not have."""
     import flagos
 
     try:
-        return str(flagos.explain(op).data["winner"])
+        winner: str | None = flagos.explain(op).data["winner"]
     except flagos.InvalidArgumentError:
         return None
+    return winner
 
 
 # ------------------------------------------------------------------------------------------ all sides

@@ -222,3 +222,30 @@ assert p.get_device_capability() is None and p.supports_fp8() and not p.support_
 assert AttentionBackendEnum.CUSTOM.get_path() == "vllm_flagos.attention.FlagosAttention"
 """
     run_python(script, FLAGOS_VENDOR="host")
+
+
+def test_nvml_says_whether_nvlink_joins_the_devices(run_python: Run) -> None:
+    script = """
+import sys, types
+
+joined = {(0, 1), (1, 3), (0, 3)}
+nvml = types.SimpleNamespace(
+    NVMLError=ValueError, NVML_P2P_CAPS_INDEX_NVLINK=2, NVML_P2P_STATUS_OK=0, nvmlInit=lambda: None,
+    nvmlDeviceGetHandleByIndex=lambda number: number,
+    nvmlDeviceGetP2PStatus=lambda one, other, index: 0 if (one, other) in joined and index == 2 else 4,
+)
+sys.modules["vllm.third_party"] = types.SimpleNamespace(pynvml=nvml)
+from vllm.platforms import current_platform as platform
+
+assert platform.is_fully_connected([0, 1, 3]) and platform.is_fully_connected([2])
+assert not platform.is_fully_connected([0, 1, 2])
+
+def fails():
+    raise ValueError("no driver")
+
+nvml.nvmlInit = fails
+assert not platform.is_fully_connected([0, 1])
+assert not platform.use_custom_allreduce()  # no wheel of vLLM with kernels for CUDA is here
+"""
+    told = run_python(script, FLAGOS_VENDOR="host").stderr
+    assert "NVML does not say whether NVLink joins the devices: no driver" in told
