@@ -38,14 +38,10 @@ def needed(gm: torch.fx.GraphModule) -> list[str]:
 
 
 def _knows_flagos_alone(op: OpOverload) -> bool:
-    return op.has_kernel_for_dispatch_key(_FLAGOS) and not any(
-        op.has_kernel_for_dispatch_key(key)
-        for key in (
-            _KEY,
-            torch._C.DispatchKey.CompositeExplicitAutograd,
-            torch._C.DispatchKey.CompositeImplicitAutograd,
-        )
-    )
+    if op.namespace == "aten" or not op.has_kernel_for_dispatch_key(_FLAGOS):
+        return False
+    # Those that serve every device, of whatever kind, are computed for CUDA, too.
+    return not torch._C._dispatch_has_computed_kernel_for_dispatch_key(op.name(), _KEY.name)
 
 
 def lend(names: Iterable[str]) -> None:
