@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from vllm.distributed.device_communicators import custom_all_reduce
 from vllm.distributed.device_communicators.xpu_communicator import XpuCommunicator
-from vllm.platforms import current_platform
+
+from vllm_flagos import platform_view
 
 
 class FlagosCommunicator(XpuCommunicator):
@@ -25,7 +26,9 @@ class FlagosCommunicator(XpuCommunicator):
 
         # vLLM's own communicator has it for these groups alone, too.
         if "tp" in self.unique_name and self.world_size > 1 and _ENABLE_CUSTOM_ALL_REDUCE:
-            vars(custom_all_reduce)["current_platform"] = _PlatformOfPeers()
+            platform_view.install(
+                custom_all_reduce
+            )  # its kernels are there where the device is CUDA's
             self.ca_comm = custom_all_reduce.CustomAllreduce(self.cpu_group, self.device)
 
     def all_reduce(self, input_: torch.Tensor) -> torch.Tensor:
@@ -44,14 +47,3 @@ class FlagosCommunicator(XpuCommunicator):
             self.ca_comm.close()
             self.ca_comm = None
         super().destroy()
-
-
-class _PlatformOfPeers:
-    """The platform as vLLM's all-reduce over peers asks it, which exists where flagos' device is CUDA's, too."""
-
-    def is_cuda_alike(self) -> bool:
-        """True."""
-        return True
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(current_platform, name)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vllm_flagos import launches, operators, releases, torch_view
+from vllm_flagos import launches, operators, platform_view, releases, torch_view
 from vllm_flagos.operators.declaration import triton_missing
 
 # Module → function of vLLM → the operator in its place. Of kernels, `vllm_flagos.releases` has the table.
@@ -59,6 +59,9 @@ def install() -> None:
         _known(_module(module), name)
         # vLLM's own raises for platforms that it does not know.
         setattr(_module(module), name, torch.flagos.host_memory_view)  # type: ignore[attr-defined]
+
+    # Several layers of one number, as an encoder-decoder has them, are no matter for the model runners for GPUs.
+    platform_view.install(_module("v1.worker.utils"))
 
     _known(_module("v1.worker.gpu_worker"), "kernel_warmup")
     _module("v1.worker.gpu_worker").kernel_warmup = warm_up  # type: ignore[attr-defined]

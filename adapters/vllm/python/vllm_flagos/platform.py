@@ -199,6 +199,10 @@ class FlagosPlatform(Platform):
         return _ATTENTION
 
     @classmethod
+    def check_runner_kv_caches_multi_layer(cls) -> None:
+        """Nothing: several layers of one number, as an encoder-decoder has them, are served. vLLM 0.33 asks for it."""
+
+    @classmethod
     def insert_blocks_to_device(
         cls,
         src_cache: torch.Tensor,
