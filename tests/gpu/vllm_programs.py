@@ -85,6 +85,7 @@ CASES: dict[str, Case] = {
     "adapters": Case("lora.py", "", given=True),
     "adapters, graphs": Case("lora.py", "", _GRAPHS, given=True),
     "adapters, compiled": Case("lora.py", "", _COMPILED, given=True, exact=False),
+    "an encoder and a decoder": Case("speech.py", ""),
     "speculation": Case("speculation.py"),
     "speculation, graphs": Case("speculation.py", options=_GRAPHS),
     "embeddings": Case("pooling.py"),

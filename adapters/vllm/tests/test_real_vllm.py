@@ -114,6 +114,30 @@ def test_compiled(report: Report, models: Path, expected: dict[str, Any], name: 
     assert "_C::rms_norm" not in found["calls"] and "vllm::paged_attention" in found["calls"]
 
 
+def test_a_cache_too_small_for_all_requests(
+    report: Report, models: Path, expected: dict[str, Any]
+) -> None:
+    options = {"num_gpu_blocks_override": 17, "disable_log_stats": False}
+    found = report("greedy.py", models / "dense", options)
+    assert found["tokens"] == expected["dense"] and found["preemptions"] > 0
+
+
+def test_streams_of_the_asynchronous_engine(
+    report: Report, models: Path, expected: dict[str, Any]
+) -> None:
+    found = report("streams.py", models / "dense", VLLM_ENABLE_V1_MULTIPROCESSING="1")
+    assert found["whole"] == expected["dense"] * 2
+    begun = found["begun"]
+    assert len(begun) >= 5 and begun == expected["dense"][4][: len(begun)]
+    assert found["of_the_engine"] == {}
+
+
+def test_an_encoder_and_a_decoder(report: Report, tmp_path: Path) -> None:
+    found = report("speech.py", tmp_path)
+    assert found["tokens"] == found["expected"] and len(set(found["tokens"])) > 3
+    assert "vllm::prefill_attention" in found["calls"] or "vllm::paged_attention" in found["calls"]
+
+
 def test_sampling_and_the_cache(report: Report, models: Path) -> None:
     found = report("features.py", models / "dense")
     assert len(found["done"]) == 23

@@ -22,4 +22,8 @@ if __name__ == "__main__":
     if hasattr(executor, "driver_worker"):
         worker = executor.driver_worker.worker
         runner = type(worker.model_runner).__module__
-    serving.report(model, tokens=found, torch_cuda_kept=kept, runner=runner)
+    told = {}
+    if model.llm_engine.log_stats:
+        counted = {metric.name: metric for metric in model.get_metrics()}
+        told = {"preemptions": counted["vllm:num_preemptions"].value}
+    serving.report(model, tokens=found, torch_cuda_kept=kept, runner=runner, **told)
