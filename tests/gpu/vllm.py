@@ -289,26 +289,32 @@ def routes(side: str, attention: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run_side(job: dict[str, Any], timeout: float, log: Path) -> dict[str, Any]:
-    """One side's findings; with its failure under "failed", if it did not end well."""
-    plugins, variables, _ = SIDES[job["side"]]
-    environment = {
+def environment(side: str, place: Path, attention: str | None) -> tuple[str | None, dict[str, str]]:
+    """VLLM_PLUGINS, and all variables of a side's process, whose caches and flagos.toml are kept in a folder."""
+    plugins, variables, _ = SIDES[side]
+    result = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(
             [os.environ["VLLM_PATH"], str(Path.cwd()), os.environ.get("PYTHONPATH", "")]
         ),
         **ENVIRONMENT,
-        "VLLM_CACHE_ROOT": str(Path(job["options"]["model"]) / "cache"),
+        "VLLM_CACHE_ROOT": str(place / "cache"),
         **variables,
     }
-    environment.pop("VLLM_PLUGINS", None)
+    result.pop("VLLM_PLUGINS", None)
     if plugins is not None:
-        environment["VLLM_PLUGINS"] = plugins
+        result["VLLM_PLUGINS"] = plugins
     if plugins == "flagos":
-        config = Path(job["options"]["model"]) / "flagos.toml"
-        config.write_text(routes(job["side"], job["attention"]))
+        config = place / "flagos.toml"
+        config.write_text(routes(side, attention))
         config.chmod(0o600)
-        environment["FLAGOS_CONFIG"] = str(config)
+        result["FLAGOS_CONFIG"] = str(config)
+    return plugins, result
+
+
+def run_side(job: dict[str, Any], timeout: float, log: Path) -> dict[str, Any]:
+    """One side's findings; with its failure under "failed", if it did not end well."""
+    plugins, variables = environment(job["side"], Path(job["options"]["model"]), job["attention"])
     command = [
         sys.executable,
         "-m",
@@ -318,7 +324,7 @@ def run_side(job: dict[str, Any], timeout: float, log: Path) -> dict[str, Any]:
     ]
     found: dict[str, Any] = {}
     with open(log, "w") as errors, subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+        command, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
     ) as process:  # fmt: skip
         assert process.stdout is not None
         reader = threading.Thread(target=_collect, args=(process.stdout, errors, found))
@@ -352,7 +358,7 @@ def _collect(output: TextIO, errors: TextIO, found: dict[str, Any]) -> None:
             errors.write(line)
 
 
-def kill(process: subprocess.Popen[str]) -> None:
+def kill(process: subprocess.Popen[Any]) -> None:
     """Ends a process and all of its session."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
