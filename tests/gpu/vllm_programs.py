@@ -94,6 +94,8 @@ CASES: dict[str, Case] = {
         "scores.py", options={"quantization": "fp8", **_COMPILED}, given=True, exact=False
     ),
     "scores, fp8 weights": Case("scores.py", options={"quantization": "fp8"}, given=True),
+    "fp8 blocks": Case("blocks.py", "", given=True),
+    "fp8 blocks, compiled": Case("blocks.py", "", _COMPILED, given=True, exact=False),
     "scores, fp8 cache, FlashAttention 3": Case(
         "scores.py",
         options={"kv_cache_dtype": "fp8"},
@@ -119,12 +121,13 @@ CASES: dict[str, Case] = {
     "pipeline parallel": _ranks("dense", pipeline_parallel_size=2),
 }
 _BACKENDS = {"triton": "TRITON_ATTN", "flash_attention_3": "FLASH_ATTN"}
-_OF_THE_SIDE = ("calls", "fallbacks", "runner", "torch_cuda_kept")
+_OF_THE_SIDE = ("calls", "device", "fallbacks", "runner", "torch_cuda_kept")
 
 
 def run(case: Case, side: str, models: Path, device: int, log: Path, timeout: float) -> Any:
     """What one side reports. Raises RuntimeError with the end of its log."""
-    options = {"dtype": "bfloat16", **case.options}
+    # Half of the device has to be free at each start, which is not used: the caches have sizes of their own.
+    options = {"dtype": "bfloat16", "gpu_memory_utilization": 0.5, **case.options}
     environment = {
         **os.environ,
         **ENVIRONMENT,
@@ -154,6 +157,7 @@ def run(case: Case, side: str, models: Path, device: int, log: Path, timeout: fl
             output, _ = process.communicate(timeout=timeout)
         finally:
             kill(process)  # and workers that it left
+        errors.write(output)  # vLLM's own messages
     lines = [line for line in output.splitlines() if line.startswith("REPORT ")]
     if process.returncode != 0 or not lines:
         raise RuntimeError(f"status {process.returncode}: {log.read_text()[-3000:]}")

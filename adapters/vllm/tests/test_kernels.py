@@ -132,6 +132,29 @@ def test_eight_bits() -> None:
             torch.testing.assert_close(scale, (most / 448).expand_as(scale))
 
 
+@pytest.mark.parametrize("powers_of_2", [False, True])
+@pytest.mark.parametrize("column_major", [False, True])
+def test_eight_bits_of_groups(powers_of_2: bool, column_major: bool) -> None:
+    x = torch.randn(3, 8)
+    x[1, 4:] = 0
+    out = torch.empty(3, 8, dtype=torch.float8_e4m3fn, device="flagos")
+    scales = (
+        torch.zeros(2, 3, device="flagos").t()
+        if column_major
+        else torch.zeros(3, 2, device="flagos")
+    )
+    torch.ops._C.per_token_group_fp8_quant(
+        x.to("flagos"), out, scales, 4, 1e-10, -448.0, 448.0, powers_of_2, column_major, False
+    )
+    most = x.unflatten(-1, (2, 4)).abs().amax(-1).clamp(min=1e-10) / 448
+    expected = torch.tensor(
+        [[2.0 ** math.ceil(math.log2(s)) for s in row] for row in most.tolist()]
+    )
+    torch.testing.assert_close(scales.cpu(), expected if powers_of_2 else most)
+    each = scales.cpu().repeat_interleave(4, dim=1)
+    assert ((out.cpu().float() * each - x).abs() <= x.abs() / 16 + each / 128).all()
+
+
 @pytest.mark.parametrize(
     ("name", "scale"),
     [

@@ -54,6 +54,7 @@ def formula(
     window: tuple[int, int] = (-1, -1),
     softcap: float = 0.0,
     slopes: Any = None,
+    by_root: bool = False,
     sinks: Any = None,
 ) -> Tensor:
     """Attention in float64 by loops over queries and heads."""
@@ -74,7 +75,8 @@ def formula(
             if softcap:
                 scores = softcap * torch.tanh(scores / softcap)
             if slopes is not None:
-                scores = scores + slopes[head] * (torch.tensor(seen) - place)
+                back = place - torch.tensor(seen)
+                scores = scores - slopes[head] * (back.double().sqrt() if by_root else back)
             weights = torch.exp(scores)
             whole = weights.sum() + (0 if sinks is None else math.exp(sinks[head]))
             result[i, head] = (weights / whole) @ v[seen, kv]
@@ -87,6 +89,7 @@ SETTINGS = {
     "window": {"window": (7, 0)},
     "softcap": {"softcap": 2.0},
     "slopes": {"slopes": (0.5, 0.25, 0.125, 0.1)},
+    "slopes of roots": {"slopes": (0.5, 0.25, 0.125, 0.1), "by_root": True},
     "sinks": {"sinks": (0.0, 1.0, -1.0, 2.0)},
     "softcap in a window": {"softcap": 2.0, "window": (3, 0)},
 }
@@ -99,6 +102,7 @@ def attend(q: Tensor, out: Tensor, **settings: Any) -> tuple[list[Tensor], list[
         "causal": settings.pop("causal", True),
         "window_size": settings.pop("window", (-1, -1)),
         "softcap": settings.pop("softcap", 0.0),
+        "use_alibi_sqrt": settings.pop("by_root", False),
     }
     for name in ("slopes", "sinks"):
         if name in settings:
@@ -237,7 +241,7 @@ def test_a_slot_mapping_without_a_size_of_attentions_blocks() -> None:
     assert slots.tolist() == [1 * 16 + 14, 4 * 16, -1]
 
 
-@pytest.mark.parametrize("activation", ["silu", "gelu", "swigluoai", "relu2_no_mul"])
+@pytest.mark.parametrize("activation", ["silu", "gelu", "swigluoai", "swiglustep", "relu2_no_mul"])
 @pytest.mark.parametrize("mapped", [False, True])
 def test_fused_experts(activation: str, mapped: bool) -> None:
     tokens, hidden, middle, experts, k = 6, 8, 4, 3, 2
@@ -271,6 +275,9 @@ def test_fused_experts(activation: str, mapped: bool) -> None:
 def activated(x: Tensor, activation: str) -> Tensor:
     if activation == "relu2_no_mul":
         return x.clamp(min=0) ** 2
+    if activation == "swiglustep":
+        gate, value = x.chunk(2, -1)
+        return (gate * torch.sigmoid(gate)).clamp(max=7) * value.clamp(-7, 7)
     if activation == "swigluoai":
         gate, value = x[::2].clamp(max=7), x[1::2].clamp(-7, 7)
         return gate / (1 + torch.exp(-1.702 * gate)) * (value + 1)
@@ -282,10 +289,10 @@ def activated(x: Tensor, activation: str) -> Tensor:
 
 def test_an_activation_that_no_kernel_knows() -> None:
     x = random(1, 8)
-    with pytest.raises(flagos.UnsupportedError, match="swiglustep"):
+    with pytest.raises(flagos.UnsupportedError, match="no_such"):
         operators.fused_experts(
             x, random(1, 8, 8), random(1, 8, 4), torch.ones(1, 1, device="flagos"),
-            torch.zeros(1, 1, dtype=torch.int32, device="flagos"), "swiglustep",
+            torch.zeros(1, 1, dtype=torch.int32, device="flagos"), "no_such",
         )  # fmt: skip
 
 
@@ -409,6 +416,27 @@ def test_values_for_each_draft() -> None:
     x = torch.tensor([0.0, 3.0, 0.5], device="flagos")
     operators.expand_to_tokens((3,), output, x, ends, 0, 1, MAX_NUM_TOKENS=128)
     assert output.tolist() == [1.0, 1.0, 0.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(4, 8), (7, 5)])  # a last block may be smaller
+def test_products_of_groups_and_blocks(rows: int, columns: int) -> None:
+    """Against products of the numbers that are meant, one by one."""
+    block = (3, 4)
+    groups, blocks = -(-columns // block[1]), -(-rows // block[0])
+    x = torch.randn(5, columns).to(torch.float8_e4m3fn)
+    w = torch.randn(rows, columns).to(torch.float8_e4m3fn)
+    x_scale, w_scale = torch.rand(5, groups) + 0.1, torch.rand(blocks, groups) + 0.1
+    expected = torch.zeros(5, rows, dtype=torch.float64)
+    for token in range(5):
+        for row in range(rows):
+            for column in range(columns):
+                group = column // block[1]
+                scale = x_scale[token, group].double() * w_scale[row // block[0], group].double()
+                expected[token, row] += x[token, column].double() * w[row, column].double() * scale
+    given = [t.to("flagos") for t in (x, w, x_scale, w_scale)]
+    for multiply in (operators.block_scaled_mm, torch.ops.vllm_flagos.block_scaled_mm):
+        found = multiply(*given, list(block), torch.float32)
+        torch.testing.assert_close(found.cpu().double(), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_the_plan_says_why_the_reference_serves() -> None:

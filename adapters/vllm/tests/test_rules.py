@@ -20,6 +20,10 @@ def config(**changes: Any) -> Any:
             "nnodes": 1,
             "local_world_size": 1,
             "tensor_parallel_size": 1,
+            "pipeline_parallel_size": 1,
+            "data_parallel_size_local": 1,
+            "data_parallel_rank_local": None,
+            "data_parallel_backend": "mp",
             "enable_expert_parallel": False,
             "data_parallel_size": 1,
             "enable_dbo": False,
@@ -34,6 +38,7 @@ def config(**changes: Any) -> Any:
         },
         "cache_config": {"cache_dtype": "auto", "kv_offloading_size": None},
         "attention_config": {"backend": None},
+        "kernel_config": {"moe_backend": "auto"},
     }
     whole: dict[str, Any] = {"speculative_config": None, "kv_transfer_config": None}
     for name, value in changes.items():
@@ -61,6 +66,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "ranks": (
         {"parallel_config__local_world_size": 9, "parallel_config__tensor_parallel_size": 9},
         "--tensor-parallel-size: 9 ranks need 9 flagos devices, and there are 2; write at most 2",
+    ),
+    "replicas": (
+        {
+            "parallel_config__local_world_size": 2,
+            "parallel_config__tensor_parallel_size": 2,
+            "parallel_config__data_parallel_size_local": 2,
+        },
+        "--tensor-parallel-size --data-parallel-size: 4 ranks need 4 flagos devices, and there are 2",
     ),
     "ray": ({"parallel_config__distributed_executor_backend": "ray"}, "Ray does not know flagos"),
     "microbatches": ({"parallel_config__enable_dbo": True}, "--enable-dbo: overlapped"),
@@ -120,6 +133,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"cache_config__cache_dtype": "fp8_e5m2"},
         "--kv-cache-dtype fp8_e5m2: vLLM's attention reads caches of 8 bits as fp8_e4m3; write fp8",
     ),
+    "8 bits of sparse attention": (
+        {"cache_config__cache_dtype": "fp8_ds_mla"},
+        "--kv-cache-dtype fp8_ds_mla: it is the form of other chips, or of sparse latent attention",
+    ),
     "cache": ({"cache_config__cache_dtype": "nvfp4"}, "--kv-cache-dtype nvfp4"),
     "draft model": (
         {"speculative_config": SimpleNamespace(method="eagle")},
@@ -144,6 +161,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"attention_config__backend": named("FLASHINFER")},
         "--attention-backend FLASHINFER: on flagos attention is the operator vllm::paged_attention",
     ),
+    "latent attention of a model without": (
+        {"attention_config__backend": named("TRITON_MLA")},
+        "--attention-backend TRITON_MLA: Some has no latent attention",
+    ),
+    "kernels of experts": (
+        {"kernel_config__moe_backend": "marlin"},
+        "--moe-backend marlin: on flagos experts are the operator vllm::fused_experts",
+    ),
     "images": (
         {
             "model_config__multimodal_config": SimpleNamespace(
@@ -158,7 +183,33 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_every_rule_is_tried() -> None:
     given = [config(**changes) for changes, _ in WRONG.values()]
     tried = {rule for rule in rules.RULES if any(rule(one) is not None for one in given)}
-    assert tried == set(rules.RULES)
+    assert tried | {rules._batch_invariance} == set(rules.RULES)
+
+
+@pytest.mark.parametrize("value", ["1", "0", ""])
+def test_a_variable_that_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", value)
+    options = [problem.option for problem in rules.problems(config())]
+    assert options == (["VLLM_BATCH_INVARIANT"] if value == "1" else [])
+
+
+def compilation(mode: Any = None, **passes: Any) -> Any:
+    """A configuration before vLLM's defaults, where None was not asked for."""
+    known = {"fuse_norm_quant": None, "enable_qk_norm_rope_fusion": None, "eliminate_noops": True}
+    given = SimpleNamespace(**(known | passes))
+    return SimpleNamespace(
+        compilation_config=SimpleNamespace(cudagraph_mode=mode, pass_config=given)
+    )
+
+
+def test_what_was_asked_of_the_compiler() -> None:
+    for right in (compilation(), compilation(named("NONE"), fuse_norm_quant=False)):
+        assert list(rules.problems(right, before_defaults=True)) == []
+    wrong = compilation(named("FULL"), fuse_norm_quant=True)
+    graphs, fusions = map(str, rules.problems(wrong, before_defaults=True))
+    assert "cudagraph_mode=FULL: vendor host captures no graphs" in graphs
+    assert "pass_config.fuse_norm_quant: vLLM's fusions" in fusions
+    assert rules.fusions(wrong) == ["fuse_norm_quant", "enable_qk_norm_rope_fusion"]
 
 
 @pytest.mark.parametrize(("changes", "words"), WRONG.values(), ids=WRONG)

@@ -146,7 +146,11 @@ REFUSALS = {
         "knows vLLM 0.26.* on torch 2.11.*, 0.33.* on torch 2.14.*: pip install",
     ),
     "another torch": (("torch", "2.13.0"), {}, ", and torch 2.13.0 is installed: pip install"),
-    "no device": (None, {"FLAGOS_VENDOR": "nothere"}, "flagos cannot serve vLLM:"),
+    "no device": (
+        None,
+        {"FLAGOS_VENDOR": "nothere"},
+        "this process has no flagos device: FLAGOS_VENDOR: there is no vendor `nothere`",
+    ),
 }
 
 

@@ -82,10 +82,19 @@ def problem() -> str | None:
             "and TORCH_DEVICE_BACKEND_AUTOLOAD=0 must not be set"
         )
     if devices == 0:
-        return (
-            "this process has no flagos device: `flagos devices` shows the vendors with the reasons"
-        )
+        return f"this process has no flagos device: {_without_devices()}"
     return None
+
+
+def _without_devices() -> str:
+    """What the core says of it: a broken flagos.toml or variable, or a vendor that is not there."""
+    import flagos
+
+    try:
+        flagos.devices()
+    except flagos.FlagosError as error:
+        return str(error)
+    return "`flagos devices` shows the vendors with the reasons"
 
 
 def wrong_versions(vllm: str, torch: str) -> str | None:

@@ -169,12 +169,14 @@ def _judge(arguments: list[str]) -> tuple[list[dict[str, str]], Any]:
 
 
 def _without_kernels() -> Iterator[rules.Problem]:
-    """What every model calls and nothing serves, as a route may have it."""
+    """Operators that nothing serves, because a route has it so."""
     import flagos
-    from vllm_flagos import register_operators, rules
+    from vllm_flagos import operators, register_operators, rules
+    from vllm_flagos.kernels.table import KERNELS
 
     register_operators()
-    for op in ("vllm::paged_attention", "vllm::reshape_and_cache", "_C::rms_norm"):
+    names = [kernel.qualified for kernel in KERNELS if kernel.reference is not None]
+    for op in (*(getattr(operators, name).name for name in operators.__all__), *names):
         told = flagos.explain(op)
         if told.data["winner"] is None:
             yield rules.Problem(
@@ -199,10 +201,10 @@ def _serves(config: Any) -> dict[str, str]:
     import torch
 
     import flagos
-    from vllm_flagos import register_operators
+    from vllm_flagos import register_operators, rules
 
     register_operators()
-    device, ranks = flagos.devices()[0], config.parallel_config.local_world_size
+    device, ranks = flagos.devices()[0], rules.ranks_here(config)
     compiled = config.compilation_config
     return {
         "devices": f"{ranks} of {torch.accelerator.device_count()}, vendor {device['vendor']}: "

@@ -225,6 +225,16 @@ class FlagosPlatform(Platform):
         dst_cache[dst_block_indices] = src_cache[src_block_indices].cpu()
 
     @classmethod
+    def apply_config_platform_defaults(cls, vllm_config: Any) -> None:
+        """Refuses graphs and fusions that were asked for and are not there, before vLLM asks for them by default.
+
+        Raises ValueError that lists them.
+        """
+        rules.require(vllm_config, before_defaults=True)
+        for name in rules.fusions(vllm_config):
+            setattr(vllm_config.compilation_config.pass_config, name, False)
+
+    @classmethod
     def check_and_update_config(cls, vllm_config: Any) -> None:
         """Refuses what flagos does not serve, and chooses the worker.
 
@@ -254,15 +264,3 @@ def _compile(config: Any) -> None:
         config.cudagraph_mode = CUDAGraphMode.NONE
         # Inductor cannot measure kernels of the CPU, of which these options make it choose among.
         config.inductor_compile_config.update(combo_kernels=False, benchmark_combo_kernel=False)
-    for name in (
-        "fuse_norm_quant",
-        "fuse_act_quant",
-        "fuse_attn_quant",
-        "fuse_allreduce_rms",
-        "fuse_gemm_comms",
-        "fuse_act_padding",
-        "fuse_rope_kvcache",
-        "enable_qk_norm_rope_fusion",
-    ):
-        if hasattr(config.pass_config, name):
-            setattr(config.pass_config, name, False)

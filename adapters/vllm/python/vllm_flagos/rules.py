@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from typing import Any
 
 import torch
 
-from vllm_flagos.operators.declaration import triton_missing
+from flagos import _core
+from vllm_flagos.operators.declaration import device_type, triton_missing
 
 # Without quantization, and by kernels that flagos has.
 QUANTIZATIONS = ("fp8", "fp8_per_tensor", "compressed-tensors")
@@ -42,9 +44,13 @@ def collected() -> Iterator[list[Problem]]:
         _collected = None
 
 
-def require(config: Any) -> None:
-    """Raises ValueError that lists everything in a `VllmConfig` that flagos does not serve."""
-    found = list(problems(config))
+def require(config: Any, *, before_defaults: bool = False) -> None:
+    """Raises ValueError that lists everything in a `VllmConfig` that flagos does not serve.
+
+    ``before_defaults``: what vLLM has a default for that it takes on flagos too, as long as only what was asked for
+    is there.
+    """
+    found = list(problems(config, before_defaults=before_defaults))
     if _collected is not None:
         _collected.extend(found)
     elif found:
@@ -52,9 +58,9 @@ def require(config: Any) -> None:
         raise ValueError(f"this configuration does not work on flagos:\n{listed}")
 
 
-def problems(config: Any) -> Iterator[Problem]:
+def problems(config: Any, *, before_defaults: bool = False) -> Iterator[Problem]:
     """Everything in a `VllmConfig` that flagos does not serve."""
-    for rule in RULES:
+    for rule in RULES_BEFORE_DEFAULTS if before_defaults else RULES:
         problem = rule(config)
         if problem is not None:
             yield problem
@@ -64,16 +70,26 @@ def _devices(config: Any) -> Problem | None:
     parallel = config.parallel_config
     if parallel.distributed_executor_backend in ("ray", "external_launcher") or parallel.nnodes > 1:
         return None  # ranks on other machines
-    ranks, present = parallel.local_world_size, torch.accelerator.device_count()
+    ranks, present = ranks_here(config), torch.accelerator.device_count()
     if ranks <= present:
         return None
+    options = {
+        "--tensor-parallel-size": parallel.tensor_parallel_size,
+        "--pipeline-parallel-size": parallel.pipeline_parallel_size,
+        "--data-parallel-size": ranks // parallel.local_world_size,
+    }
     return Problem(
-        "--tensor-parallel-size"
-        if parallel.tensor_parallel_size > 1
-        else "--pipeline-parallel-size",
+        " ".join(name for name, size in options.items() if size > 1),
         f"{ranks} ranks need {ranks} flagos devices, and there are {present}",
-        f"write at most {present}, or on the host vendor set FLAGOS_HOST_DEVICES={ranks}",
+        f"write at most {present} in all, or on the host vendor set FLAGOS_HOST_DEVICES={ranks}",
     )
+
+
+def ranks_here(config: Any) -> int:
+    """The ranks of this machine, of all replicas that this process starts."""
+    parallel = config.parallel_config
+    one = parallel.data_parallel_rank_local is not None or parallel.data_parallel_backend == "ray"
+    return int(parallel.local_world_size * (1 if one else parallel.data_parallel_size_local))
 
 
 def _ray(config: Any) -> Problem | None:
@@ -190,6 +206,13 @@ def _block_size(config: Any) -> Problem | None:
 
 def _cache_dtype(config: Any) -> Problem | None:
     name = str(config.cache_config.cache_dtype)
+    model = config.model_config
+    if name == "fp8_inc" or (name == "fp8_ds_mla" and not (model is not None and model.use_mla)):
+        return Problem(
+            f"--kv-cache-dtype {name}",
+            "it is the form of other chips, or of sparse latent attention",
+            "write auto or fp8",
+        )
     if name == "fp8_e5m2":
         return Problem(
             f"--kv-cache-dtype {name}",
@@ -256,6 +279,56 @@ def _latent(config: Any) -> Problem | None:
     )
 
 
+def _backend_of_experts(config: Any) -> Problem | None:
+    chosen = getattr(getattr(config, "kernel_config", None), "moe_backend", "auto")
+    if chosen == "auto" or (chosen == "triton" and triton_missing() is None):
+        return None
+    return Problem(
+        f"--moe-backend {chosen}",
+        "on flagos experts are the operator vllm::fused_experts, and the plan chooses its kernel",
+        "leave it out; `flagos explain vllm::fused_experts` lists the kernels, and flagos.toml routes it",
+    )
+
+
+def _batch_invariance(config: Any) -> Problem | None:
+    if os.environ.get("VLLM_BATCH_INVARIANT", "0") in ("", "0"):
+        return None
+    return Problem(
+        "VLLM_BATCH_INVARIANT",
+        "vLLM puts kernels that do not depend on the batch in the place of CUDA's operators alone",
+        "unset it",
+    )
+
+
+def _graphs(config: Any) -> Problem | None:
+    asked = config.compilation_config.cudagraph_mode
+    if asked is None or asked.name == "NONE" or device_type() == "cuda":
+        return None
+    return Problem(
+        f"--compilation-config cudagraph_mode={asked.name}",
+        f"vendor {_core.vendor()} captures no graphs",
+        "leave it out",
+    )
+
+
+def fusions(config: Any) -> list[str]:
+    """The names of vLLM's passes that fuse operators, which have kernels of its own platforms."""
+    passes = config.compilation_config.pass_config
+    return [n for n in vars(passes) if n.startswith("fuse_") or n == "enable_qk_norm_rope_fusion"]
+
+
+def _fusions(config: Any) -> Problem | None:
+    passes = config.compilation_config.pass_config
+    asked = [name for name in fusions(config) if getattr(passes, name) is True]
+    if not asked:
+        return None
+    return Problem(
+        f"--compilation-config pass_config.{', '.join(asked)}",
+        "vLLM's fusions of operators have kernels of its own platforms",
+        "leave it out",
+    )
+
+
 def _sleep(config: Any) -> Problem | None:
     model = config.model_config
     if model is None or not (
@@ -301,8 +374,16 @@ def _visual_attention(config: Any) -> Problem | None:
 
 
 def _attention(config: Any) -> Problem | None:
-    chosen = getattr(config.attention_config, "backend", None)
-    return None if chosen is None else _backend(chosen.name)
+    chosen, model = getattr(config.attention_config, "backend", None), config.model_config
+    if chosen is None:
+        return None
+    if chosen.name == "TRITON_MLA" and model is not None and not model.use_mla:
+        return Problem(
+            "--attention-backend TRITON_MLA",
+            f"{', '.join(model.architectures)} has no latent attention",
+            "leave it out",
+        )
+    return _backend(chosen.name)
 
 
 def _backend(name: str | None) -> Problem | None:
@@ -353,6 +434,20 @@ RULES: tuple[Callable[[Any], Problem | None], ...] = (
     _transfer,
     _offloading,
     _visual_attention,
+    _backend_of_experts,
+    _batch_invariance,
 )
+RULES_BEFORE_DEFAULTS: tuple[Callable[[Any], Problem | None], ...] = (_graphs, _fusions)
 
-__all__ = ["Problem", "QUANTIZATIONS", "RULES", "attention", "collected", "problems", "require"]
+__all__ = [
+    "Problem",
+    "QUANTIZATIONS",
+    "RULES",
+    "RULES_BEFORE_DEFAULTS",
+    "attention",
+    "collected",
+    "fusions",
+    "problems",
+    "ranks_here",
+    "require",
+]

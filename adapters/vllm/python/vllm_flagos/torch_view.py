@@ -1,5 +1,7 @@
 """A `torch` for the few modules of vLLM that say ``torch.cuda``, in which ``torch.cuda`` means flagos.
 
+Their ``torch.Generator`` has an offset on every device (`vllm_flagos.generators`).
+
 vLLM's own platforms for other devices overwrite names of ``torch.cuda`` for the whole process. Here each such
 module gets a view of torch as its global `torch`, and ``torch.cuda`` itself stays as it was.
 """
@@ -13,6 +15,8 @@ from types import ModuleType
 from typing import Any
 
 import torch
+
+from vllm_flagos import generators
 
 # Modules of vLLM whose ``torch.cuda`` means the device of their tensors.
 MODULES = (
@@ -69,11 +73,16 @@ class _Cuda(ModuleType):
 
 
 class _Torch(ModuleType):
-    """torch, but for its ``cuda``."""
+    """torch, but for its ``cuda`` and ``Generator``."""
 
     def __init__(self) -> None:
         super().__init__("torch")
         self.cuda = _Cuda()
+
+    @property
+    def Generator(self) -> type[torch.Generator]:
+        """The class for this process's device, which its first use opens."""
+        return generators.class_of_device()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)

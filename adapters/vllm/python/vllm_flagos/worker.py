@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from vllm.platforms import current_platform
+from vllm.platforms.interface import set_assigned_physical_gpu_ids
 from vllm.utils.mem_utils import MemorySnapshot
 from vllm.utils.torch_utils import set_random_seed
 from vllm.v1.utils import report_usage_stats
@@ -16,7 +17,7 @@ from vllm.v1.worker.utils import request_memory
 from vllm.v1.worker.workspace import init_workspace_manager
 
 import flagos
-from vllm_flagos import completions, layers
+from vllm_flagos import completions, generators, layers
 
 
 class FlagosWorker(Worker):
@@ -33,12 +34,16 @@ class FlagosWorker(Worker):
         Raises RuntimeError if there are fewer devices than ranks on this machine.
         """
         self.local_rank += self._first_rank_of_this_replica()
+        assigned = self.parallel_config.assigned_physical_gpu_ids
+        if assigned is not None:  # --device-ids
+            set_assigned_physical_gpu_ids(assigned)
         index = current_platform.logical_device_id_to_visible_device_id(self.local_rank)
         present = torch.accelerator.device_count()
         if index >= present:
             raise RuntimeError(
                 f"rank {self.local_rank} of this machine needs flagos device {index}, and there are {present}: lower "
-                "--tensor-parallel-size (or the other parallel sizes), or on the host vendor set FLAGOS_HOST_DEVICES"
+                "--tensor-parallel-size (or the other parallel sizes, or --device-ids), or on the host vendor set "
+                "FLAGOS_HOST_DEVICES"
             )
         self.device = torch.device("flagos", index)
         torch.accelerator.set_device_index(index)
@@ -64,6 +69,12 @@ class FlagosWorker(Worker):
             self.model_runner = self._runner()(self.vllm_config, self.device)
             if self.rank == 0:
                 report_usage_stats(self.vllm_config)
+
+    def execute_model(self, scheduler_output: Any) -> Any:
+        """As vLLM's; what requests with a seed draw in this step can be taken back."""
+        if not self.use_v2_model_runner:
+            generators.begin_step(self.model_runner)
+        return super().execute_model(scheduler_output)
 
     def flagos_counters(self) -> dict[str, dict[str, int]]:
         """`flagos.counters` of this rank's process: ``llm.collective_rpc("flagos_counters")`` has those of all."""

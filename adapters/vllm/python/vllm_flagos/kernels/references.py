@@ -182,6 +182,31 @@ def dynamic_per_token_scaled_fp8_quant(
     _quantized(result, x, found)
 
 
+def per_token_group_fp8_quant(
+    x: Tensor,
+    result: Tensor,
+    scales: Tensor,
+    group_size: int,
+    eps: float,
+    fp8_min: float,
+    fp8_max: float,
+    by_powers_of_2: bool,
+    column_major: bool = False,
+    aligned: bool = False,
+) -> None:
+    """x [..., columns] in 8 bits, with a scale for each ``group_size`` columns, from a largest value of at least eps.
+
+    ``scales`` [..., groups] may have any strides, so that the last two say nothing more here.
+    """
+    groups = x.float().unflatten(-1, (-1, group_size))
+    found = groups.abs().amax(-1).clamp(min=eps) / fp8_max
+    if by_powers_of_2:
+        found = torch.exp2(torch.ceil(torch.log2(found)))
+    scales.copy_(found)
+    eight = (groups / found[..., None]).clamp(fp8_min, fp8_max)
+    result.copy_(eight.flatten(-2).to(result.dtype))
+
+
 def weak_ref_tensor(x: Tensor) -> Tensor:
     """A tensor over the same memory, which does not keep it."""
     storage = torch._C._construct_storage_from_data_pointer(

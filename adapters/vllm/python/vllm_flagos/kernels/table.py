@@ -79,6 +79,12 @@ KERNELS = (
         "dynamic_per_token_scaled_fp8_quant(Tensor! result, Tensor input, Tensor! scale, Tensor? scale_ub)",
         by.dynamic_per_token_scaled_fp8_quant,
     ),
+    _of_c(
+        "per_token_group_fp8_quant(Tensor input, Tensor! output_q, Tensor! output_s, int group_size, float eps, "
+        "float fp8_min, float fp8_max, bool scale_ue8m0, bool dummy_is_scale_transposed, "
+        "bool dummy_is_tma_aligned)",
+        by.per_token_group_fp8_quant,
+    ),
     Kernel("_C", "weak_ref_tensor(Tensor input) -> Tensor", by.weak_ref_tensor),
     Kernel(
         "_moe_C",

@@ -6,6 +6,7 @@ registers with torch (``_C::rms_norm`` and others) keep their names: see `vllm_f
 """
 
 from vllm_flagos.operators.attention import paged_attention, prefill_attention
+from vllm_flagos.operators.block_scaled import block_scaled_mm
 from vllm_flagos.operators.cache import reshape_and_cache, slot_mapping
 from vllm_flagos.operators.experts import fused_experts
 from vllm_flagos.operators.lora import lora_expand, lora_shrink
@@ -17,6 +18,7 @@ from vllm_flagos.operators.speculation import (
 )
 
 __all__ = [
+    "block_scaled_mm",
     "expand_to_tokens",
     "fused_experts",
     "lora_expand",

@@ -64,9 +64,13 @@ def _attend(
     window: tuple[int, int],
     softcap: float = 0.0,
     slopes: Tensor | None = None,
+    by_root: bool = False,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """One sequence: q [queries, heads, dim] over k and v [keys, KV heads, dim]; returns q's shape and dtype."""
+    """One sequence: q [queries, heads, dim] over k and v [keys, KV heads, dim]; returns q's shape and dtype.
+
+    ``slopes`` [heads] are of ALiBi's distance of keys before a query, or (``by_root``) of its square root.
+    """
     seen = _visible(q.shape[0], k.shape[0], causal, window, q.device)
     queries, keys, values = (x.transpose(0, 1) for x in (q, k, v))
     if not softcap and slopes is None and sinks is None:
@@ -87,6 +91,8 @@ def _attend(
     if slopes is not None:
         places = torch.arange(k.shape[0], device=q.device)
         distance = places[None, :] - places[k.shape[0] - q.shape[0] :, None]
+        if by_root:
+            distance = -distance.clamp(max=0).neg().float().sqrt()
         scores = scores + slopes.to(q.device).float()[:, None, None] * distance
     if seen is not None:
         scores = scores.masked_fill(~seen, float("-inf"))
@@ -127,6 +133,7 @@ def _reference(
     k_descale: Tensor | None,
     v_descale: Tensor | None,
     alibi_slopes: Tensor | None = None,
+    use_alibi_sqrt: bool = False,
     sinks: Tensor | None = None,
     chunk_lookback: int = -1,
     **others: Any,
@@ -156,6 +163,7 @@ def _reference(
             window=window_size,
             softcap=softcap,
             slopes=alibi_slopes,
+            by_root=use_alibi_sqrt,
             sinks=sinks,
         ).view_as(out[begin:end])
 

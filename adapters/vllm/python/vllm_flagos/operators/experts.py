@@ -32,6 +32,9 @@ def _activate(x: Tensor, activation: str) -> Tensor:
     if activation == "swigluoai":  # gates and values in turns
         gate, value = x[..., ::2].clamp(max=7.0), x[..., 1::2].clamp(-7.0, 7.0)
         return gate * torch.sigmoid(1.702 * gate) * (value + 1)
+    if activation == "swiglustep":
+        gate, value = x.chunk(2, dim=-1)
+        return F.silu(gate).clamp(max=7.0) * value.clamp(-7.0, 7.0)
     gated: dict[str, Callable[[Tensor], Tensor]] = {
         "silu": F.silu,
         "gelu": F.gelu,
