@@ -1,0 +1,50 @@
+"""Products of 8-bit numbers whose scales are of groups and blocks, as DeepSeek-V3's and Qwen3's FP8 weights have them.
+
+``block_scaled_mm`` is x · wᵀ [tokens, out] in ``dtype`` of x [tokens, in] and w [out, in] in float8_e4m3fn. ``x_scale``
+[tokens, groups of columns] and ``w_scale`` [blocks of rows, blocks of columns] are in float32, ``block`` is (rows,
+columns) of a block of w, and a group of x has a block's columns. Sums are in float32.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vllm_flagos.operators.declaration import declare, vllm_function
+
+
+def _reference(
+    x: Tensor, w: Tensor, x_scale: Tensor, w_scale: Tensor, block: list[int], dtype: torch.dtype
+) -> Tensor:
+    rows, columns = block
+    made = torch.zeros(x.shape[0], w.shape[0], dtype=torch.float32, device=x.device)
+    for group, at in enumerate(range(0, w.shape[1], columns)):
+        of_rows = w_scale[:, group].repeat_interleave(rows)[: w.shape[0]]
+        wide = w[:, at : at + columns].float() * of_rows[:, None]
+        made += (x[:, at : at + columns].float() * x_scale[:, group, None]) @ wide.t()
+    return made.to(dtype)
+
+
+block_scaled_mm = declare(
+    "block_scaled_mm",
+    reference=_reference,
+    triton=vllm_function(
+        "model_executor.layers.quantization.utils.fp8_utils", "w8a8_triton_block_scaled_mm"
+    ),
+)
+
+# For torch.compile, which cannot look into an operator of the plan.
+_library = torch.library.Library("vllm_flagos", "FRAGMENT")
+_library.define(
+    "block_scaled_mm(Tensor x, Tensor w, Tensor x_scale, Tensor w_scale, int[] block, ScalarType dtype) -> Tensor"
+)
+_library.impl("block_scaled_mm", lambda *args: block_scaled_mm(*args), "PrivateUse1")
+
+
+def _shape(
+    x: Tensor, w: Tensor, x_scale: Tensor, w_scale: Tensor, block: list[int], dtype: torch.dtype
+) -> Tensor:
+    return x.new_empty(x.shape[0], w.shape[0], dtype=dtype)
+
+
+torch.library.register_fake("vllm_flagos::block_scaled_mm", _shape)
