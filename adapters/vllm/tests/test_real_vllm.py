@@ -74,6 +74,12 @@ def test_memory_is_measured(report: Report, models: Path, expected: dict[str, An
     assert found["tokens"] == expected["dense"]
 
 
+def test_memory_that_other_programs_have_is_not_free(report: Report, models: Path) -> None:
+    options = {"kv_cache_memory_bytes": None, "gpu_memory_utilization": 1.0}
+    with pytest.raises(pytest.fail.Exception, match="GiB of this machine's memory, and"):
+        report("greedy.py", models / "dense", options)
+
+
 @pytest.mark.parametrize("name", ["dense", "experts"])
 def test_the_engine_in_a_process_of_its_own(
     report: Report, models: Path, expected: dict[str, Any], name: str

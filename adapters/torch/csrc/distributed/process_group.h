@@ -67,6 +67,8 @@ class ProcessGroupFlagos final : public c10d::Backend {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  // As allreduce, of `input` into `output`, which has its type and size.
+  WorkPtr allreduce_into(const at::Tensor& output, const at::Tensor& input, const c10d::AllreduceOptions& options);
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;

@@ -45,11 +45,21 @@ void attach(
   carrier->setBackend(kFlagos, c10d::ProcessGroup::BackendType::CUSTOM, std::move(backend));
 }
 
-std::string state(const GroupPtr& group, bool of_cpu) {
-  const auto backend = group->getBackend(of_cpu ? c10::DeviceType::CPU : kFlagos);
-  const auto* flagos = dynamic_cast<ProcessGroupFlagos*>(backend.get());
+c10::intrusive_ptr<ProcessGroupFlagos> backend_of(const GroupPtr& group, c10::DeviceType device) {
+  const auto backend = group->getBackend(device);
+  auto flagos = c10::dynamic_intrusive_pointer_cast<ProcessGroupFlagos>(backend);
   TORCH_CHECK_VALUE(flagos != nullptr, "flagos: the group is of the backend ", backend->getBackendName());
-  return flagos->state();
+  return flagos;
+}
+
+// torch has no all-reduce out of place: its callers copy the tensor first.
+void all_reduce_into(const GroupPtr& group, const at::Tensor& output, const at::Tensor& input) {
+  c10d::AllreduceOptions options;
+  options.asyncOp = false;
+  const auto work = backend_of(group, kFlagos)->allreduce_into(output, input, options);
+  if (work != nullptr) {
+    work->wait();
+  }
 }
 
 void register_process_group() {
@@ -69,7 +79,12 @@ void register_process_group() {
       });
   library.def(
       "process_group_state(__torch__.torch.classes.c10d.ProcessGroup group, bool of_cpu) -> str",
-      [](const GroupPtr& group, bool of_cpu) { return state(group, of_cpu); });
+      [](const GroupPtr& group, bool of_cpu) {
+        return backend_of(group, of_cpu ? c10::DeviceType::CPU : kFlagos)->state();
+      });
+  library.def(
+      "all_reduce_into(__torch__.torch.classes.c10d.ProcessGroup group, Tensor(a!) output, Tensor input) -> ()",
+      all_reduce_into);
 }
 
 } // namespace

@@ -255,6 +255,14 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::allreduce(Tensors& tensors, cons
   return run(what, {{tensors, tensors, FLAGOS_COMM_ANY_RANK, &options.reduceOp}}, tensors, options);
 }
 
+ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::allreduce_into(
+    const at::Tensor& output,
+    const at::Tensor& input,
+    const c10d::AllreduceOptions& options) {
+  const TorchCollective what{OpType::ALLREDUCE, "flagos:all_reduce", FlagosCommKind_AllReduce};
+  return run(what, {{input, output, FLAGOS_COMM_ANY_RANK, &options.reduceOp}}, {output}, options);
+}
+
 ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::allreduce_coalesced(
     Tensors& tensors,
     const c10d::AllreduceCoalescedOptions& options) {

@@ -98,7 +98,7 @@ def check_reductions(device: str, group, gloo, ranks: list[int]) -> None:
                 continue
             x = values(dtype, size, me, strided)
             expected = x.clone()
-            mine = torch.empty(0)
+            mine = base = torch.empty(0)
             if strided:  # a view stays a view
                 base = torch.zeros(size, 2, dtype=dtype, device=device)
                 mine = base[:, 1]
@@ -108,6 +108,8 @@ def check_reductions(device: str, group, gloo, ranks: list[int]) -> None:
             dist.all_reduce(expected, op, group=gloo)
             wait(dist.all_reduce(mine, op, group=group, async_op=asynchronous))
             same(mine, expected, f"all_reduce {where}")
+            if op == dist.ReduceOp.SUM and device == "flagos" and not asynchronous:
+                check_out_of_place(base[:, 1] if strided else mine, x, expected, group, where)
             if asynchronous or strided:
                 continue
             for root in ranks:
@@ -126,6 +128,19 @@ def check_reductions(device: str, group, gloo, ranks: list[int]) -> None:
             parts = [part.to(device) for part in whole.reshape(n, size)]
             dist.reduce_scatter(out, parts, op, group=group)
             same(out, expected.chunk(n)[me] if size else expected, f"reduce_scatter {where}")
+
+
+def check_out_of_place(
+    given: torch.Tensor, x: torch.Tensor, expected: torch.Tensor, group, where: str
+) -> None:
+    given.copy_(x)
+    total = torch.empty_like(given)
+    torch.ops.flagos.all_reduce_into(group.boxed(), total, given)
+    same(total, expected, f"all_reduce_into {where}")
+    same(given, x, f"the input of all_reduce_into {where}")
+    if x.numel() > 1:
+        with pytest.raises(ValueError, match="needs parts of one type and size"):
+            torch.ops.flagos.all_reduce_into(group.boxed(), total[1:], given)
 
 
 def check_movement(device: str, group, gloo, ranks: list[int]) -> None:

@@ -6,6 +6,7 @@ import gc
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import psutil
 import torch
 from vllm.platforms import current_platform
 from vllm.platforms.interface import set_assigned_physical_gpu_ids
@@ -18,6 +19,7 @@ from vllm.v1.worker.workspace import init_workspace_manager
 
 import flagos
 from vllm_flagos import completions, generators, layers
+from vllm_flagos.operators.declaration import device_type
 
 
 class FlagosWorker(Worker):
@@ -60,6 +62,8 @@ class FlagosWorker(Worker):
         torch.accelerator.empty_cache()
         self.init_snapshot = MemorySnapshot(device=self.device)
         self.requested_memory = request_memory(self.init_snapshot, self.cache_config)
+        if device_type() == "cpu" and self.cache_config.kv_cache_memory_bytes is None:
+            self._check_memory_of_the_machine()
         self._init_workspace_and_model_runner()
 
     if not hasattr(Worker, "_init_workspace_and_model_runner"):  # vLLM 0.26
@@ -79,6 +83,16 @@ class FlagosWorker(Worker):
     def flagos_counters(self) -> dict[str, dict[str, int]]:
         """`flagos.counters` of this rank's process: ``llm.collective_rpc("flagos_counters")`` has those of all."""
         return flagos.counters()
+
+    def _check_memory_of_the_machine(self) -> None:
+        """The host vendor counts what flagos has alone; other programs have a part of the same memory."""
+        available = psutil.virtual_memory().available
+        if self.requested_memory > available:
+            raise ValueError(
+                f"--gpu-memory-utilization {self.cache_config.gpu_memory_utilization} asks for "
+                f"{self.requested_memory / 2**30:.1f} GiB of this machine's memory, and {available / 2**30:.1f} GiB of "
+                "it are available: write less, or give the cache's size by --kv-cache-memory-bytes"
+            )
 
     def _first_rank_of_this_replica(self) -> int:
         """The first rank on this machine of this worker's data-parallel replica."""
