@@ -287,6 +287,18 @@ def activated(x: Tensor, activation: str) -> Tensor:
     return 0.5 * gate * (1 + torch.erf(gate / math.sqrt(2))) * value
 
 
+def test_a_limit_of_gates() -> None:
+    x, w13, w2 = random(3, 8) * 4, random(1, 8, 8), random(1, 8, 4)
+    one = torch.ones(3, 1, device="flagos"), torch.zeros(3, 1, dtype=torch.int32, device="flagos")
+    found = operators.fused_experts(x, w13, w2, *one, "silu", limit=0.5)
+    gate, value = (x.cpu().double() @ w13[0].cpu().double().t()).chunk(2, -1)
+    gate, value = gate.clamp(max=0.5), value.clamp(-0.5, 0.5)
+    expected = (gate / (1 + torch.exp(-gate)) * value) @ w2[0].cpu().double().t()
+    torch.testing.assert_close(found.cpu().double(), expected, atol=1e-5, rtol=1e-5)
+    with pytest.raises(flagos.UnsupportedError, match="a limit is silu's, not one of 'gelu'"):
+        operators.fused_experts(x, w13, w2, *one, "gelu", limit=0.5)
+
+
 def test_an_activation_that_no_kernel_knows() -> None:
     x = random(1, 8)
     with pytest.raises(flagos.UnsupportedError, match="no_such"):

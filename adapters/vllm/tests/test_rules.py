@@ -75,6 +75,17 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         },
         "--tensor-parallel-size --data-parallel-size: 4 ranks need 4 flagos devices, and there are 2",
     ),
+    "devices": (
+        {"parallel_config__assigned_physical_gpu_ids": [0, 5]},
+        "--device-ids 5: there are 2 flagos devices, from 0 on",
+    ),
+    "chunks": (
+        {
+            "model_config__architectures": ["Rnj1ForCausalLM"],
+            "model_config__hf_text_config": SimpleNamespace(layer_types=["chunked_attention"]),
+        },
+        "model: vLLM takes its own backend alone for attention to the chunk before",
+    ),
     "ray": ({"parallel_config__distributed_executor_backend": "ray"}, "Ray does not know flagos"),
     "microbatches": ({"parallel_config__enable_dbo": True}, "--enable-dbo: overlapped"),
     "adapters of experts": (
@@ -136,6 +147,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "8 bits of sparse attention": (
         {"cache_config__cache_dtype": "fp8_ds_mla"},
         "--kv-cache-dtype fp8_ds_mla: it is the form of other chips, or of sparse latent attention",
+    ),
+    "8 bits of an encoder": (
+        {"cache_config__cache_dtype": "fp8", "model_config__attn_type": "encoder_only"},
+        "--kv-cache-dtype fp8: an encoder alone has no cache in 8 bits",
     ),
     "cache": ({"cache_config__cache_dtype": "nvfp4"}, "--kv-cache-dtype nvfp4"),
     "draft model": (

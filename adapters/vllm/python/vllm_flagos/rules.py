@@ -71,6 +71,15 @@ def _devices(config: Any) -> Problem | None:
     if parallel.distributed_executor_backend in ("ray", "external_launcher") or parallel.nnodes > 1:
         return None  # ranks on other machines
     ranks, present = ranks_here(config), torch.accelerator.device_count()
+    chosen = getattr(parallel, "assigned_physical_gpu_ids", None) or ()
+    absent = [str(number) for number in chosen if number >= present]
+    # On CUDA they are numbers of the machine, of which CUDA_VISIBLE_DEVICES leaves some.
+    if absent and "CUDA_VISIBLE_DEVICES" not in os.environ:
+        return Problem(
+            f"--device-ids {','.join(absent)}",
+            f"there are {present} flagos devices, from 0 on",
+            "write numbers of theirs; `flagos devices` shows them",
+        )
     if ranks <= present:
         return None
     options = {
@@ -213,6 +222,10 @@ def _cache_dtype(config: Any) -> Problem | None:
             "it is the form of other chips, or of sparse latent attention",
             "write auto or fp8",
         )
+    if name.startswith("fp8") and getattr(model, "attn_type", None) == "encoder_only":
+        return Problem(
+            f"--kv-cache-dtype {name}", "an encoder alone has no cache in 8 bits", "leave it out"
+        )
     if name == "fp8_e5m2":
         return Problem(
             f"--kv-cache-dtype {name}",
@@ -264,6 +277,20 @@ def _hybrid(config: Any) -> Problem | None:
         "model",
         f"{', '.join(model.architectures)} has layers with kernels of Triton: {triton_missing()}",
         "take a model with attention alone",
+    )
+
+
+def _chunks(config: Any) -> Problem | None:
+    model = config.model_config
+    if model is None or "Rnj1ForCausalLM" not in model.architectures:
+        return None
+    layers = getattr(getattr(model, "hf_text_config", None), "layer_types", None) or ()
+    if "chunked_attention" not in layers:
+        return None
+    return Problem(
+        "model",
+        "vLLM takes its own backend alone for attention to the chunk before",
+        "take a model without layers of chunked_attention",
     )
 
 
@@ -429,6 +456,7 @@ RULES: tuple[Callable[[Any], Problem | None], ...] = (
     _speculation,
     _rejection,
     _hybrid,
+    _chunks,
     _latent,
     _sleep,
     _transfer,

@@ -229,10 +229,12 @@ def _fused_experts(
     expert_map: Tensor | None = None,
     bias13: Tensor | None = None,
     bias2: Tensor | None = None,
+    limit: float | None = None,
 ) -> Tensor:
-    if activation != "silu" or weights_on_input or bias13 is not None or bias2 is not None:
+    others = (bias13, bias2, limit)
+    if activation != "silu" or weights_on_input or any(one is not None for one in others):
         raise UnsupportedError(
-            "FlagGems' experts are gated by silu, without biases and weights on the input"
+            "FlagGems' experts are gated by silu, without biases, limits and weights on the input"
         )
     if expert_map is not None:
         raise UnsupportedError("FlagGems' fused_experts knows no experts of other ranks")

@@ -34,18 +34,21 @@ class FlagosExperts(UnquantizedFusedMoEMethod):
         shared_experts_input: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """[tokens, hidden]: the sum of the chosen experts of each token."""
+        activation = layer.activation.value
+        limit = getattr(layer, "swiglu_limit", None) if activation == "silu" else None
         result: torch.Tensor = operators.fused_experts(
             x,
             layer.w13_weight,
             layer.w2_weight,
             topk_weights,
             topk_ids,
-            layer.activation.value,
+            activation,
             weights_on_input=layer.apply_router_weight_on_input,
             all_experts=layer.global_num_experts,
             expert_map=layer.expert_map,
             bias13=getattr(layer, "w13_bias", None),
             bias2=getattr(layer, "w2_bias", None),
+            limit=limit or None,  # 0 is none to vLLM, too
         )
         return result
 

@@ -4,7 +4,8 @@
 hidden] (the gates first; [experts, middle, hidden] for an activation without a gate), w2 [experts, hidden, middle],
 the weights and numbers of the chosen experts [tokens, k] (-1: none), and returns [tokens, hidden] in x's dtype.
 
-``expert_map`` int32 [all experts] has the place in w13 of each expert, or -1 for those of other ranks.
+``expert_map`` int32 [all experts] has the place in w13 of each expert, or -1 for those of other ranks. ``limit`` is
+of silu's gate, from above, and of the values it gates, from both sides.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from vllm_flagos.kernels import flaggems
 from vllm_flagos.operators.declaration import declare, decline
 
 
-def _activate(x: Tensor, activation: str) -> Tensor:
+def _activate(x: Tensor, activation: str, limit: float | None) -> Tensor:
+    if limit is not None:
+        if activation != "silu":
+            raise decline(f"a limit is silu's, not one of {activation!r}")
+        gate, value = x.chunk(2, dim=-1)
+        return F.silu(gate.clamp(max=limit)) * value.clamp(-limit, limit)
     single: dict[str, Callable[[Tensor], Tensor]] = {
         "silu_no_mul": F.silu,
         "gelu_no_mul": F.gelu,
@@ -60,6 +66,7 @@ def _reference(
     expert_map: Tensor | None = None,
     bias13: Tensor | None = None,
     bias2: Tensor | None = None,
+    limit: float | None = None,
 ) -> Tensor:
     """Tokens sorted by expert, one product per expert; the sum over experts in float32."""
     if weights_on_input and experts.shape[1] != 1:
@@ -76,7 +83,9 @@ def _reference(
         given = x[rows] * share.to(x.dtype) if weights_on_input else x[rows]
         hidden = F.linear(given, w13[expert], None if bias13 is None else bias13[expert])
         made = F.linear(
-            _activate(hidden, activation), w2[expert], None if bias2 is None else bias2[expert]
+            _activate(hidden, activation, limit),
+            w2[expert],
+            None if bias2 is None else bias2[expert],
         )
         output.index_add_(0, rows, made.float() if weights_on_input else made.float() * share)
     return output.to(x.dtype)
@@ -95,7 +104,10 @@ def _triton(
     expert_map: Tensor | None = None,
     bias13: Tensor | None = None,
     bias2: Tensor | None = None,
+    limit: float | None = None,
 ) -> Tensor:
+    if limit is not None:
+        raise decline("vLLM's function of its experts' kernels does not know the limit of gates")
     from vllm.model_executor.layers.fused_moe.activation import MoEActivation
     from vllm.model_executor.layers.fused_moe.config import (
         FUSED_MOE_UNQUANTIZED_CONFIG,
