@@ -28,6 +28,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -263,23 +264,23 @@ def measure(
             command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
         ) as process:  # fmt: skip
             stack.callback(offline.kill, process)
+            late = threading.Timer(max(1.0, end - time.monotonic()), offline.kill, [process])
+            late.start()
+            stack.callback(late.cancel)
             assert process.stdout is not None
             for line in process.stdout:
                 if line.startswith("FOUND "):
                     row = json.loads(line.removeprefix("FOUND "))
                     result["rounds"].append(row)
                     print("    " + json.dumps(row), flush=True)
-                if time.monotonic() > end:
-                    print(f"no time is left for more of {model} {mode}", flush=True)
-                    offline.kill(process)
-                    break
-            else:
-                if process.wait() != 0:
-                    raise RuntimeError(
-                        f"the load: {log.read_text(errors='replace').strip()[-3000:]}"
-                    )
+            if process.wait() != 0:
+                result["failed"] = f"the load ended with {process.returncode} ({log.name})"
+                print(f"{model} {mode}: {result['failed']}", flush=True)
+        measured = {(row["side"], row["rate"]) for row in result["rounds"]}
+        if len(measured) < len(sides) * len(job["rates"]):
+            result["failed"] = "not every side was measured at every rate"
         for started in up:
-            if offline.SIDES[started.side][0] == "flagos":
+            if offline.SIDES[started.side][0] == "flagos" and "failed" not in result:
                 result["fallbacks"][started.side] = started.fallbacks()
     return result
 
@@ -342,6 +343,7 @@ def main(given: list[str] | None = None) -> int:
             for mode in modes:
                 if end - time.monotonic() < 60:
                     print(f"no time is left for {model} {mode}", flush=True)
+                    failed = True
                     continue
                 try:
                     found = measure(arguments, model, mode, sides, logs, end)
@@ -353,7 +355,7 @@ def main(given: list[str] | None = None) -> int:
                 told(model, mode, found["rounds"], sides)
                 unserved = sum(row["failed"] for row in found["rounds"])
                 print(f"{model} {mode}: {unserved} requests failed; fallbacks {found['fallbacks']}")
-                failed |= bool(unserved) or any(found["fallbacks"].values())
+                failed |= bool(unserved) or any(found["fallbacks"].values()) or "failed" in found
                 if arguments.json:
                     arguments.json.write_text(json.dumps(results, indent=1))
     return int(failed)

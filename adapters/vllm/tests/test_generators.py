@@ -35,6 +35,14 @@ def test_a_draw_is_taken_back_as_vllm_does_it() -> None:
     assert drawn(generator) == second
 
 
+def test_a_generator_without_a_seed() -> None:
+    generator = generators.StepGenerator(device="flagos")
+    assert generator.get_offset() == 0
+    first = drawn(generator)
+    generator.set_offset(0)
+    assert drawn(generator) == first
+
+
 def test_no_other_offset_is_taken() -> None:
     generator = generators.StepGenerator(device="flagos").manual_seed(5)
     with pytest.raises(ValueError, match="offset 8: this generator can go back to the step's"):

@@ -449,6 +449,9 @@ def test_products_of_groups_and_blocks(rows: int, columns: int) -> None:
     for multiply in (operators.block_scaled_mm, torch.ops.vllm_flagos.block_scaled_mm):
         found = multiply(*given, list(block), torch.float32)
         torch.testing.assert_close(found.cpu().double(), expected, atol=1e-5, rtol=1e-5)
+    given[2] = given[2][:, :1]
+    with pytest.raises(ValueError, match="block_scaled_mm: x_scale is"):
+        operators.block_scaled_mm(*given, list(block), torch.float32)
 
 
 def test_the_plan_says_why_the_reference_serves() -> None:

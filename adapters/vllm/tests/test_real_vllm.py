@@ -74,10 +74,19 @@ def test_memory_is_measured(report: Report, models: Path, expected: dict[str, An
     assert found["tokens"] == expected["dense"]
 
 
-def test_memory_that_other_programs_have_is_not_free(report: Report, models: Path) -> None:
-    options = {"kv_cache_memory_bytes": None, "gpu_memory_utilization": 1.0}
-    with pytest.raises(pytest.fail.Exception, match="GiB of this machine's memory, and"):
-        report("greedy.py", models / "dense", options)
+@pytest.mark.parametrize(
+    ("ranks", "share"), [(1, 1.0), (2, 0.6)], ids=["other programs", "other ranks"]
+)
+def test_memory_of_the_machine_is_asked_for_once(
+    report: Report, models: Path, ranks: int, share: float
+) -> None:
+    options = {
+        "kv_cache_memory_bytes": None,
+        "gpu_memory_utilization": share,
+        "tensor_parallel_size": ranks,
+    }
+    with pytest.raises(pytest.fail.Exception, match=f"GiB of this machine's memory for {ranks}"):
+        report("greedy.py", models / "dense", options, FLAGOS_HOST_DEVICES="2")
 
 
 @pytest.mark.parametrize("name", ["dense", "experts"])

@@ -77,7 +77,19 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "devices": (
         {"parallel_config__assigned_physical_gpu_ids": [0, 5]},
-        "--device-ids 5: there are 2 flagos devices, from 0 on",
+        "--device-ids 0,5: 5 of them are not there, of 2 flagos devices from 0 on",
+    ),
+    "a device below 0": (
+        {"parallel_config__assigned_physical_gpu_ids": [-1]},
+        "--device-ids -1: -1 of them are not there",
+    ),
+    "fewer devices than ranks": (
+        {
+            "parallel_config__assigned_physical_gpu_ids": [0],
+            "parallel_config__local_world_size": 2,
+            "parallel_config__tensor_parallel_size": 2,
+        },
+        "--device-ids 0: 2 ranks need 2 devices",
     ),
     "chunks": (
         {
@@ -181,8 +193,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "--attention-backend TRITON_MLA: Some has no latent attention",
     ),
     "kernels of experts": (
-        {"kernel_config__moe_backend": "marlin"},
+        {"kernel_config__moe_backend": "marlin", "model_config__is_moe": True},
         "--moe-backend marlin: on flagos experts are the operator vllm::fused_experts",
+    ),
+    "kernels of products": (
+        {"kernel_config__linear_backend": "cutlass", "model_config__quantization": "fp8"},
+        "--linear-backend cutlass: flagos' products of 8 bits have no such name",
     ),
     "images": (
         {
@@ -210,7 +226,7 @@ def test_a_variable_that_is_refused(monkeypatch: pytest.MonkeyPatch, value: str)
 
 def compilation(mode: Any = None, **passes: Any) -> Any:
     """A configuration before vLLM's defaults, where None was not asked for."""
-    known = {"fuse_norm_quant": None, "enable_qk_norm_rope_fusion": None, "eliminate_noops": True}
+    known = {"fuse_norm_quant": None, "enable_sp": None, "eliminate_noops": True}
     given = SimpleNamespace(**(known | passes))
     return SimpleNamespace(
         compilation_config=SimpleNamespace(cudagraph_mode=mode, pass_config=given)
@@ -224,7 +240,7 @@ def test_what_was_asked_of_the_compiler() -> None:
     graphs, fusions = map(str, rules.problems(wrong, before_defaults=True))
     assert "cudagraph_mode=FULL: vendor host captures no graphs" in graphs
     assert "pass_config.fuse_norm_quant: vLLM's fusions" in fusions
-    assert rules.fusions(wrong) == ["fuse_norm_quant", "enable_qk_norm_rope_fusion"]
+    assert rules.fusions(wrong) == ["fuse_norm_quant", "enable_sp"]
 
 
 @pytest.mark.parametrize(("changes", "words"), WRONG.values(), ids=WRONG)
@@ -244,6 +260,11 @@ RIGHT: dict[str, dict[str, Any]] = {
     "n-grams": {"speculative_config": SimpleNamespace(method="ngram")},
     "attention": {"attention_config__backend": named("TRITON_ATTN")},
     "no model": {"model_config": None},
+    "kernels of experts that are not there": {"kernel_config__moe_backend": "marlin"},
+    "a device for each rank": {
+        "parallel_config__assigned_physical_gpu_ids": [1, 0],
+        "parallel_config__local_world_size": 2,
+    },
 }
 
 

@@ -18,7 +18,9 @@ _DRAWN = 4  # the offset of CUDA's generators after one draw
 class StepGenerator(torch.Generator):
     """A generator whose offset counts from the beginning of a step: `begin_step` keeps the state there."""
 
-    _begun: torch.Tensor
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        self.begin_step()
 
     def manual_seed(self, seed: int) -> torch.Generator:
         """As torch's; a step begins here."""

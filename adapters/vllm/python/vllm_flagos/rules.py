@@ -71,15 +71,19 @@ def _devices(config: Any) -> Problem | None:
     if parallel.distributed_executor_backend in ("ray", "external_launcher") or parallel.nnodes > 1:
         return None  # ranks on other machines
     ranks, present = ranks_here(config), torch.accelerator.device_count()
-    chosen = getattr(parallel, "assigned_physical_gpu_ids", None) or ()
-    absent = [str(number) for number in chosen if number >= present]
-    # On CUDA they are numbers of the machine, of which CUDA_VISIBLE_DEVICES leaves some.
-    if absent and "CUDA_VISIBLE_DEVICES" not in os.environ:
-        return Problem(
-            f"--device-ids {','.join(absent)}",
-            f"there are {present} flagos devices, from 0 on",
-            "write numbers of theirs; `flagos devices` shows them",
-        )
+    chosen = getattr(parallel, "assigned_physical_gpu_ids", None)
+    if chosen is not None:
+        # On CUDA they are numbers of the machine, of which CUDA_VISIBLE_DEVICES leaves some.
+        some = device_type() == "cuda" and bool(os.environ.get("CUDA_VISIBLE_DEVICES"))
+        absent = [str(n) for n in chosen if n < 0 or (n >= present and not some)]
+        if absent or len(chosen) < ranks:
+            return Problem(
+                f"--device-ids {','.join(map(str, chosen))}",
+                f"{', '.join(absent)} of them are not there, of {present} flagos devices from 0 on"
+                if absent
+                else f"{ranks} ranks need {ranks} devices",
+                "write a device for each rank; `flagos devices` shows them",
+            )
     if ranks <= present:
         return None
     options = {
@@ -216,7 +220,7 @@ def _block_size(config: Any) -> Problem | None:
 def _cache_dtype(config: Any) -> Problem | None:
     name = str(config.cache_config.cache_dtype)
     model = config.model_config
-    if name == "fp8_inc" or (name == "fp8_ds_mla" and not (model is not None and model.use_mla)):
+    if name in ("fp8_inc", "fp8_ds_mla"):
         return Problem(
             f"--kv-cache-dtype {name}",
             "it is the form of other chips, or of sparse latent attention",
@@ -310,10 +314,23 @@ def _backend_of_experts(config: Any) -> Problem | None:
     chosen = getattr(getattr(config, "kernel_config", None), "moe_backend", "auto")
     if chosen == "auto" or (chosen == "triton" and triton_missing() is None):
         return None
+    if not getattr(config.model_config, "is_moe", False):
+        return None
     return Problem(
         f"--moe-backend {chosen}",
         "on flagos experts are the operator vllm::fused_experts, and the plan chooses its kernel",
         "leave it out; `flagos explain vllm::fused_experts` lists the kernels, and flagos.toml routes it",
+    )
+
+
+def _backend_of_products(config: Any) -> Problem | None:
+    chosen = getattr(getattr(config, "kernel_config", None), "linear_backend", "auto")
+    if chosen == "auto" or getattr(config.model_config, "quantization", None) is None:
+        return None
+    return Problem(
+        f"--linear-backend {chosen}",
+        "flagos' products of 8 bits have no such name",
+        "leave it out",
     )
 
 
@@ -341,7 +358,8 @@ def _graphs(config: Any) -> Problem | None:
 def fusions(config: Any) -> list[str]:
     """The names of vLLM's passes that fuse operators, which have kernels of its own platforms."""
     passes = config.compilation_config.pass_config
-    return [n for n in vars(passes) if n.startswith("fuse_") or n == "enable_qk_norm_rope_fusion"]
+    others = ("enable_qk_norm_rope_fusion", "enable_sp")
+    return [name for name in vars(passes) if name.startswith("fuse_") or name in others]
 
 
 def _fusions(config: Any) -> Problem | None:
@@ -463,6 +481,7 @@ RULES: tuple[Callable[[Any], Problem | None], ...] = (
     _offloading,
     _visual_attention,
     _backend_of_experts,
+    _backend_of_products,
     _batch_invariance,
 )
 RULES_BEFORE_DEFAULTS: tuple[Callable[[Any], Problem | None], ...] = (_graphs, _fusions)

@@ -17,6 +17,13 @@ def _reference(
     x: Tensor, w: Tensor, x_scale: Tensor, w_scale: Tensor, block: list[int], dtype: torch.dtype
 ) -> Tensor:
     rows, columns = block
+    groups = -(-w.shape[1] // columns)
+    for name, scale, shape in (
+        ("x_scale", x_scale, (x.shape[0], groups)),
+        ("w_scale", w_scale, (-(-w.shape[0] // rows), groups)),
+    ):
+        if tuple(scale.shape) != shape:
+            raise ValueError(f"block_scaled_mm: {name} is {tuple(scale.shape)}, not {shape}")
     made = torch.zeros(x.shape[0], w.shape[0], dtype=torch.float32, device=x.device)
     for group, at in enumerate(range(0, w.shape[1], columns)):
         of_rows = w_scale[:, group].repeat_interleave(rows)[: w.shape[0]]
