@@ -46,7 +46,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -452,10 +452,8 @@ def main(given: list[str] | None = None) -> int:
             print(f"--case {case} is not MODEL:MODE:SIDE,SIDE", file=sys.stderr)
             return 2
         model, mode, chosen = parts[0], parts[1], parts[2].split(",")
-        for name, known in ((model, shapes), (mode, MODES), *((s, SIDES) for s in chosen)):
-            if name not in known:
-                print(f"{name} is unknown; write one of {', '.join(known)}", file=sys.stderr)
-                return 2
+        if unknown((model, shapes), (mode, MODES), *((s, SIDES) for s in chosen)):
+            return 2
         plan.append((model, mode, chosen))
     end = time.monotonic() + arguments.seconds
     results: dict[str, Any] = {}
@@ -496,26 +494,42 @@ def main(given: list[str] | None = None) -> int:
     return int(failed)
 
 
-def job(arguments: argparse.Namespace, model: str, mode: str, side: str) -> dict[str, Any]:
-    """What one side is to measure."""
-    small = arguments.small
+def unknown(*asked: tuple[str, Iterable[str]]) -> bool:
+    """Whether a name is not among its choices; tells the first one."""
+    for name, choices in asked:
+        if name not in choices:
+            print(f"{name} is unknown; write one of {', '.join(choices)}", file=sys.stderr)
+            return True
+    return False
+
+
+def engine(arguments: argparse.Namespace, mode: str, side: str) -> dict[str, Any]:
+    """Options of vLLM's engine, the same on all sides but for attention, which is a route on flagos."""
     options: dict[str, Any] = {
-        "model": model,
         "load_format": "dummy",
-        "skip_tokenizer_init": True,
-        "max_model_len": 128 if small else 2048,
         "max_num_seqs": 256,
         "max_num_batched_tokens": 8192,
         **MODES[mode],
         "enable_prefix_caching": False,
         "tensor_parallel_size": arguments.ranks,
-        "attention_backend": arguments.attention,
         "seed": 0,
     }
-    if SIDES[side][0] == "flagos":
-        del options["attention_backend"]  # which is a route there
-    if small:
+    if SIDES[side][0] != "flagos":
+        options["attention_backend"] = arguments.attention
+    if arguments.small:
         options |= {"dtype": "float32", "kv_cache_memory_bytes": 64 << 20}
+    return options
+
+
+def job(arguments: argparse.Namespace, model: str, mode: str, side: str) -> dict[str, Any]:
+    """What one side is to measure."""
+    small = arguments.small
+    options = {
+        "model": model,
+        "skip_tokenizer_init": True,
+        "max_model_len": 128 if small else 2048,
+        **engine(arguments, mode, side),
+    }
     return {
         "side": side,
         "options": options,

@@ -24,7 +24,6 @@ import asyncio
 import contextlib
 import io
 import json
-import socket
 import subprocess
 import sys
 import tempfile
@@ -37,11 +36,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from adapters.torch.tests.launch import free_port
+from tests.bench.timing import Spread
 from tests.gpu import vllm as offline
 
 # Of each server; what is left is for weights, activations and graphs of all of them.
 CACHE = 20 << 30
-SMALL_CACHE = 64 << 20
 MEASURES = {
     "median_ttft_ms": "TTFT ms",
     "p99_ttft_ms": "TTFT p99",
@@ -92,14 +92,6 @@ class Server:
         return {op: n["fallbacks"] for rank in ranks for op, n in rank.items() if n["fallbacks"]}
 
 
-def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 def save_tokenizer(folder: str, vocabulary: int) -> None:
     """A word for each token, so that random tokens are the same after text."""
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -113,43 +105,37 @@ def save_tokenizer(folder: str, vocabulary: int) -> None:
     )
 
 
+def written(option: str, value: Any) -> list[str]:
+    """An option of the engine as `vllm serve` takes it."""
+    if isinstance(value, bool):
+        return [f"--{option}" if value else f"--no-{option}"]
+    return [f"--{option}", json.dumps(value) if isinstance(value, dict) else str(value)]
+
+
 @contextlib.contextmanager
 def server(
     arguments: argparse.Namespace, place: Path, mode: str, side: str, sides: int, log: Path
 ) -> Iterator[Server]:
     """Starts a side's server; ends it and its engine at the end."""
-    plugins, environment = offline.environment(
+    _, environment = offline.environment(
         side, place, None if arguments.small else arguments.attention
     )
     environment |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_SERVER_DEV_MODE": "1"}
     port = free_port()
-    longest = arguments.prompt + arguments.new + 64
     options = {
-        "--port": port,
-        "--host": "127.0.0.1",
-        "--served-model-name": "served",
-        "--load-format": "dummy",
-        "--max-model-len": longest,
-        "--max-num-seqs": 256,
-        "--max-num-batched-tokens": 8192,
-        "--kv-cache-memory-bytes": SMALL_CACHE if arguments.small else CACHE,
-        "--tensor-parallel-size": arguments.ranks,
+        "port": port,
+        "host": "127.0.0.1",
+        "served_model_name": "served",
+        "disable_uvicorn_access_log": True,
+        "max_model_len": arguments.prompt + arguments.new + 64,
+        "kv_cache_memory_bytes": CACHE,
         # Has to be free at the start, and is not used: the size of the cache is given.
-        "--gpu-memory-utilization": round(0.8 / sides, 2),
-        "--seed": 0,
+        "gpu_memory_utilization": round(0.8 / sides, 2),
+        **offline.engine(arguments, mode, side),
     }
-    if plugins != "flagos":
-        options["--attention-backend"] = arguments.attention  # which is a route there
-    if arguments.small:
-        options["--dtype"] = "float32"
-    chosen = offline.MODES[mode]
-    if "compilation_config" in chosen:
-        options["--compilation-config"] = json.dumps(chosen["compilation_config"])
-    flags = ["--no-enable-prefix-caching", "--disable-uvicorn-access-log"]
-    if chosen.get("enforce_eager"):
-        flags.append("--enforce-eager")
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(place), *flags]
-    command += [str(part) for option in options.items() for part in option]
+    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(place)]
+    for name, value in options.items():
+        command += written(name.replace("_", "-"), value)
     with open(log, "wb") as output:
         process = subprocess.Popen(
             command, env=environment, stdout=output, stderr=output, start_new_session=True
@@ -190,7 +176,6 @@ def load(job: dict[str, Any]) -> None:
     for side in sides:
         for requests in (1, 8, job["warm"]):
             one(side, float("inf"), requests, 0)
-    print("READY", flush=True)
     for round_ in range(job["rounds"]):
         for rate in job["rates"]:
             requests = (
@@ -216,15 +201,13 @@ def told(model: str, mode: str, found: list[dict[str, Any]], sides: list[str]) -
         for side in sides[1:]:
             parts = []
             for name, title in MEASURES.items():
-                ratios = sorted(
+                ratios = [
                     a[name] / b[name]
                     for a, b in zip(rows[side], rows[sides[0]], strict=False)
                     if b[name]
-                )
+                ]
                 if ratios:
-                    parts.append(
-                        f"{title} {median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})"
-                    )
+                    parts.append(f"{title} {Spread.of(ratios).shown(3)}")
             print(f"{model} {mode} {rate:g}/s {side}/{sides[0]}: {'  '.join(parts)}", flush=True)
 
 
@@ -328,11 +311,9 @@ def main(given: list[str] | None = None) -> int:
     models = arguments.models.split(",")
     modes = ["eager"] if arguments.small else arguments.modes.split(",")
     known = offline.SMALL if arguments.small else offline.MODELS
-    for names, choices in ((models, known), (modes, offline.MODES), (sides, offline.SIDES)):
-        for name in names:
-            if name not in choices:
-                print(f"{name} is unknown; write one of {', '.join(choices)}", file=sys.stderr)
-                return 2
+    asked = ((models, known), (modes, offline.MODES), (sides, offline.SIDES))
+    if offline.unknown(*((name, choices) for names, choices in asked for name in names)):
+        return 2
     end = time.monotonic() + arguments.seconds
     results: dict[str, Any] = {}
     failed = False

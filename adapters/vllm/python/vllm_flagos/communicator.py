@@ -26,9 +26,8 @@ class FlagosCommunicator(XpuCommunicator):
 
         # vLLM's own communicator has it for these groups alone, too.
         if "tp" in self.unique_name and self.world_size > 1 and _ENABLE_CUSTOM_ALL_REDUCE:
-            platform_view.install(
-                custom_all_reduce
-            )  # its kernels are there where the device is CUDA's
+            # Its kernels are there where the device is CUDA's.
+            platform_view.install(custom_all_reduce)
             self.ca_comm = custom_all_reduce.CustomAllreduce(self.cpu_group, self.device)
 
     def all_reduce(self, input_: torch.Tensor) -> torch.Tensor:

@@ -94,8 +94,6 @@ def scores(model: Any) -> list[float]:
 
 
 if __name__ == "__main__":
-    from vllm import SamplingParams
-
     name, options = os.environ.get("FORMAT", "fp8"), json.loads(sys.argv[2])
     folder = Path(sys.argv[1]) / f"blocks-{name}"
     folder.mkdir(exist_ok=True)
@@ -103,18 +101,5 @@ if __name__ == "__main__":
     before = scores(made)
     write(folder, made, name)
     llm = serving.llm(str(folder), dtype="bfloat16", **options)
-    outputs = llm.generate(
-        [{"prompt_token_ids": p} for p in tiny.prompts()],
-        SamplingParams(max_tokens=2, temperature=0.0, prompt_logprobs=1, detokenize=False),
-        use_tqdm=False,
-    )
-    serving.report(
-        llm,
-        scores=[
-            row[token].logprob
-            for o in outputs
-            for row, token in zip(o.prompt_logprobs[1:], o.prompt_token_ids[1:], strict=True)
-        ],
-        meant=scores(made),
-        before=before,
-    )
+    found = serving.scores(llm, tiny.prompts())
+    serving.report(llm, scores=found, meant=scores(made), before=before)

@@ -67,10 +67,8 @@ if __name__ == "__main__":
     check("n", len({tuple(one.token_ids) for one in three}) == 3)
     many = serving.tokens(model, [prompts[n % 5] for n in range(24)], new=8)
     check("24 requests over 8 places", all(many[n] == many[n % 5] for n in range(24)))
-    parts = [
-        7,
-        *prompts[4],
-    ]  # more than a step takes; the second time the cache has all but its end
+    # More than a step takes; the second time the cache has all but its end.
+    parts = [7, *prompts[4]]
     first, again = (ids(sampled(parts, temperature=1.0, seed=5)) for _ in range(2))
     check("a seed's tokens do not depend on the steps of a prompt", first == again)
     long = [*prompts[4], *prompts[3]]

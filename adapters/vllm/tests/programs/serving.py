@@ -45,6 +45,22 @@ def tokens(model: Any, prompts: list[list[int]], new: int = 40, **options: Any) 
     return [list(output.outputs[0].token_ids) for output in outputs]
 
 
+def scores(model: Any, prompts: list[list[int]]) -> list[float]:
+    """The logarithm of the probability of each token of the prompts but their first."""
+    from vllm import SamplingParams
+
+    outputs = model.generate(
+        [{"prompt_token_ids": prompt} for prompt in prompts],
+        SamplingParams(max_tokens=2, temperature=0.0, prompt_logprobs=1, detokenize=False),
+        use_tqdm=False,
+    )
+    return [
+        row[token].logprob
+        for o in outputs
+        for row, token in zip(o.prompt_logprobs[1:], o.prompt_token_ids[1:], strict=True)
+    ]
+
+
 def report(model: Any = None, **found: Any) -> None:
     """Prints a line for the test, under flagos with the counters of all operators that are vLLM's.
 

@@ -31,9 +31,8 @@ def register() -> None:
     own = QuantFP8.name
     QuantFP8.register_oot(FlagosQuantFP8)
     FlagosQuantFP8.name = own
-    platform_view.install(
-        fp8_utils
-    )  # which has a kernel of Triton for platforms that it does not know
+    # Which has a kernel of Triton for platforms that it does not know.
+    platform_view.install(fp8_utils)
     kernels: list[Any] = [
         PerTensorTorchFP8ScaledMMLinearKernel,
         ChannelWiseTorchFP8ScaledMMLinearKernel,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vllm_flagos.operators.declaration import declare, vllm_function
+from vllm_flagos.operators.declaration import declare, declare_to_compilers, vllm_function
 
 
 def _reference(
@@ -40,13 +40,6 @@ block_scaled_mm = declare(
     ),
 )
 
-# For torch.compile, which cannot look into an operator of the plan.
-_library = torch.library.Library("vllm_flagos", "FRAGMENT")
-_library.define(
-    "block_scaled_mm(Tensor x, Tensor w, Tensor x_scale, Tensor w_scale, int[] block, ScalarType dtype) -> Tensor"
-)
-_library.impl("block_scaled_mm", lambda *args: block_scaled_mm(*args), "PrivateUse1")
-
 
 def _shape(
     x: Tensor, w: Tensor, x_scale: Tensor, w_scale: Tensor, block: list[int], dtype: torch.dtype
@@ -54,4 +47,8 @@ def _shape(
     return x.new_empty(x.shape[0], w.shape[0], dtype=dtype)
 
 
-torch.library.register_fake("vllm_flagos::block_scaled_mm", _shape)
+declare_to_compilers(
+    block_scaled_mm,
+    "block_scaled_mm(Tensor x, Tensor w, Tensor x_scale, Tensor w_scale, int[] block, ScalarType dtype) -> Tensor",
+    _shape,
+)

@@ -9,9 +9,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+import torch
+
 from flagos import Operator, _core
 
 Implementation = Callable[..., Any]
+_for_compilers = torch.library.Library("vllm_flagos", "FRAGMENT")
 
 
 def declare(
@@ -50,6 +53,20 @@ def declare(
         )
     operator.offer(reference, impl_id=f"reference.{name}", kind="reference", backend="reference")
     return operator
+
+
+def declare_to_compilers(
+    operator: Operator, schema: str, shape: Implementation | None = None
+) -> None:
+    """Registers ``torch.ops.vllm_flagos.<name>``, because torch.compile cannot look into an operator of the plan.
+
+    ``schema`` begins with the name. ``shape`` makes an empty result for operators that return one.
+    """
+    name = schema.partition("(")[0]
+    _for_compilers.define(schema)
+    _for_compilers.impl(name, lambda *args: operator(*args), "PrivateUse1")
+    if shape is not None:
+        torch.library.register_fake(f"vllm_flagos::{name}", shape)
 
 
 @cache

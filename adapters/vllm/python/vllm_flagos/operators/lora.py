@@ -18,7 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vllm_flagos.operators.declaration import declare, decline, vllm_function
+from vllm_flagos.operators.declaration import (
+    declare,
+    declare_to_compilers,
+    decline,
+    vllm_function,
+)
 
 
 def _per_slot(weights: Tensor) -> Tensor:
@@ -112,15 +117,13 @@ lora_expand = declare(
     "lora_expand", reference=_expand, triton=_vllms("lora_expand_op", "_lora_expand")
 )
 
-# For torch.compile, which cannot look into an operator of the plan.
-_library = torch.library.Library("vllm_flagos", "FRAGMENT")
 _SORTED = "Tensor? sorted_tokens, Tensor? counts, Tensor? starts, Tensor? slots, Tensor? none, Tensor? active"
-_library.define(
-    f"lora_shrink(Tensor x, Tensor[] a, Tensor! y, Tensor adapters, {_SORTED}, float scale) -> ()"
+declare_to_compilers(
+    lora_shrink,
+    f"lora_shrink(Tensor x, Tensor[] a, Tensor! y, Tensor adapters, {_SORTED}, float scale) -> ()",
 )
-_library.define(
+declare_to_compilers(
+    lora_expand,
     f"lora_expand(Tensor x, Tensor[] b, Tensor! y, Tensor adapters, {_SORTED}, int offset_start=0, "
-    "bool add_inputs=False) -> ()"
+    "bool add_inputs=False) -> ()",
 )
-_library.impl("lora_shrink", lambda *args: lora_shrink(*args), "PrivateUse1")
-_library.impl("lora_expand", lambda *args: lora_expand(*args), "PrivateUse1")
