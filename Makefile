@@ -39,7 +39,7 @@ FLAGOS_SOURCES := $(CORE_SOURCES) $(call find_sources,comm/Cargo.toml comm/src a
   $(call find_sources,python/Cargo.toml python/module python/pyproject.toml python/README.md python/src python/flagos)
 # The shim knows the core by its C headers alone.
 SHIM_SOURCES := adapters/torch/shim.mk $(call find_sources,core/include comm/include adapters/torch/csrc)
-TORCH_SOURCES := Cargo.toml Cargo.lock $(SHIM_SOURCES) \
+TORCH_WHEEL_SOURCES := Cargo.toml Cargo.lock \
   $(call find_sources,$(addprefix adapters/torch/,add_shims.py Cargo.toml pyproject.toml README.md src python))
 LIGHTX2V_SOURCES := $(call find_sources,$(addprefix adapters/lightx2v/,pyproject.toml README.md python))
 
@@ -50,7 +50,7 @@ TE_SOURCES := $(call find_sources,$(addprefix adapters/te/,pyproject.toml README
 
 .PHONY: help
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # ---------------------------------------------------------------------------------------- set-up
 
@@ -58,7 +58,7 @@ help: ## list these commands
 # environment. A pyenv shim exists for versions that are not selected and then only prints an error,
 # so each candidate is tried.
 define find_python
-for version in 3.12 3.13 3.11 3.10; do
+for version in 3.12 3.13 3.14 3.11 3.10; do
   for candidate in "python$$version" \
       "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/"$$version".*/bin/python; do
     if "$$candidate" -c "import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '$$version')" \
@@ -67,7 +67,7 @@ for version in 3.12 3.13 3.11 3.10; do
     fi
   done
 done
-echo "No Python 3.10-3.13 with venv was found on PATH or under pyenv." \
+echo "No Python 3.10-3.14 with venv was found on PATH or under pyenv." \
      "Install one (on Debian: apt-get install python3 python3-venv), or name it: make setup PYTHON=..." >&2
 exit 1
 endef
@@ -82,11 +82,14 @@ done
 endef
 export require_build_tools
 
+# Two at a time: packages are fetched while cargo compiles.
 .PHONY: setup
-setup: $(STAMPS)/torch-fl $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl $(STAMPS)/vllm-flagos ## virtual environment, dependencies, all wheels built and installed
+setup: ## virtual environment, dependencies, all wheels built and installed
+	@"$(MAKE)" -j 2 $(STAMPS)/torch-fl $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl $(STAMPS)/vllm-flagos
 
 .PHONY: setup-dev
-setup-dev: setup $(STAMPS)/requirements-dev
+setup-dev: ## the same, and what tests and lint need
+	@"$(MAKE)" -j 2 $(STAMPS)/torch-fl $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl $(STAMPS)/vllm-flagos $(STAMPS)/requirements-dev
 
 # The environment may exist already: then it is used as it is.
 $(STAMPS)/venv:
@@ -102,6 +105,11 @@ $(STAMPS)/venv:
 # An environment changes its torch when another one is asked for.
 $(STAMPS)/torch-$(TORCH_MINOR): $(STAMPS)/venv
 	@rm -f "$(STAMPS)"/torch-[0-9]* && touch "$@"
+
+# The one package that cargo's part of a build needs, before all others.
+$(STAMPS)/maturin: requirements.txt $(STAMPS)/venv
+	"$(PY)" -m pip install --quiet "$$(grep ^maturin== requirements.txt)"
+	@touch "$@"
 
 $(STAMPS)/requirements: requirements.txt $(CONSTRAINTS) $(STAMPS)/torch-$(TORCH_MINOR)
 	"$(PY)" -m pip install --quiet -r requirements.txt -c $(CONSTRAINTS)
@@ -153,7 +161,7 @@ define install_wheel
 @touch "$@"
 endef
 
-$(DIST)/.flagos: $(FLAGOS_SOURCES) | $(STAMPS)/requirements
+$(DIST)/.flagos: $(FLAGOS_SOURCES) | $(STAMPS)/maturin
 	$(call build_wheel,python/module,flagos)
 
 # The shim is compiled against the environment's torch, which is found without an import: that would load this very
@@ -163,9 +171,12 @@ NATIVE_SHIMS := $(SHIMS)/$(shell uname -m)
 FIND_TORCH := "$(PY)" -c 'import importlib.util as u, os; print(os.path.dirname(u.find_spec("torch").origin))'
 make_shim = "$(MAKE)" --no-print-directory -s -j "$$(nproc)" -f adapters/torch/shim.mk TORCH="$$($(FIND_TORCH))" OUT=$(NATIVE_SHIMS)
 
-$(DIST)/.torch-fl: $(TORCH_SOURCES) $(STAMPS)/torch-$(TORCH_MINOR) | $(STAMPS)/requirements
-	$(make_shim)
+# All of the wheel but the shim, which is the only part that has to wait for torch.
+$(DIST)/.torch-fl-without-shim: $(TORCH_WHEEL_SOURCES) | $(STAMPS)/maturin
 	$(call build_wheel,adapters/torch,torch_fl)
+
+$(DIST)/.torch-fl: $(DIST)/.torch-fl-without-shim $(SHIM_SOURCES) $(STAMPS)/torch-$(TORCH_MINOR) | $(STAMPS)/requirements
+	$(make_shim)
 	"$(PY)" adapters/torch/add_shims.py $(DIST)/torch_fl-*.whl $(NATIVE_SHIMS)/torch_$(subst .,_,$(TORCH_MINOR)).so
 	@touch "$@"
 
@@ -254,7 +265,7 @@ done
 endef
 
 DIST_WHEELS := $(foreach processor,$(DIST_PROCESSORS),$(PORTABLE)/.$(processor))
-$(DIST_WHEELS): $(PORTABLE)/.%: $(FLAGOS_SOURCES) $(TORCH_SOURCES) | $(DIST_TOOLS)/.installed
+$(DIST_WHEELS): $(PORTABLE)/.%: $(FLAGOS_SOURCES) $(TORCH_WHEEL_SOURCES) | $(DIST_TOOLS)/.installed
 	$(call portable_wheel,$*)
 	@touch "$@"
 $(foreach processor,$(DIST_PROCESSORS),$(eval $(PORTABLE)/.$(processor): \
@@ -281,213 +292,7 @@ demo: setup ## train a small Qwen3 on device="flagos", let it write, compare wit
 demo-ddp: setup ## the same training by two processes under torchrun, compared with one process
 	@"$(PY)" -m torch.distributed.run --nproc-per-node=2 -m torch_fl_cli.demo_ddp $(ARGS)
 
-# ------------------------------------------------------------------------------------------ test
-
-# The parts of CI, the fast ones first. Each can be run alone, and `make test PARTS="test-torch test-te"` runs some.
-PARTS ?= setup-dev lint check-torches test-rust test-python test-torch test-newest-torch test-te test-lightx2v \
-  test-vllm-seam test-distributed test-torchs-distributed test-flaggems test-ascend-triton test-whole conformance-ci test-example-chip test-ascend \
-  test-metax
-
-.PHONY: test
-test: ## everything CI runs, part by part; tells at the end how long each took
-	@failed=""; times=""; \
-	for part in $(PARTS); do \
-	  begun=$$SECONDS; ended=ok; \
-	  "$(MAKE)" "$$part" || { ended=FAILED; failed="$$failed $$part"; }; \
-	  times="$$times$$(printf '%6d s  %-24s %s' $$((SECONDS - begun)) "$$part" "$$ended")"$$'\n'; \
-	done; \
-	printf '\n%s%6d s  in all\n' "$$times" "$$SECONDS"; \
-	[ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
-
-# The extension modules have no Rust tests: they are tested from Python.
-CARGO_TEST := --workspace $(addprefix --exclude ,flagos-bindings flagos-py torch-fl) --locked
-
-.PHONY: test-rust
-test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the core
-	@if cargo nextest --version >/dev/null 2>&1; then \
-	  cargo nextest run $(CARGO_TEST) $(ARGS); \
-	  cargo test --doc $(CARGO_TEST); \
-	else \
-	  cargo test $(CARGO_TEST) $(ARGS); \
-	fi
-
-# Each folder in processes of its own: the plan and the device are the process's. Most of a test's time is one
-# thread's, so two files run at once; ranks that wait for each other have the machine for themselves.
-TWO := -n 2 --dist loadfile
-DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py several_hosts.py)
-PYTHON_TESTS := test-python test-torch test-distributed test-te test-lightx2v test-vllm-seam test-models test-whole
-.PHONY: $(PYTHON_TESTS)
-test-python: ## the wheel flagos: native module, Python API, command line
-test-torch: ## the device in torch, without the collectives
-test-distributed: ## the backend of torch.distributed, with ranks as processes
-test-te: ## the TransformerEngine adapter
-test-lightx2v: ## the LightX2V adapter
-test-models: ## whole models, which test-whole runs too
-test-vllm-seam: ## the vLLM adapter over a double of vLLM's plugin seam
-test-whole: ## tests/: whole models, launches, the fuzzer, the conformance harness, the layout
-test-python: FOLDER := python/tests
-test-torch: FOLDER := adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED))
-test-distributed: FOLDER := $(DISTRIBUTED)
-test-te: FOLDER := adapters/te/tests $(TWO)
-test-lightx2v: FOLDER := adapters/lightx2v/tests $(TWO)
-test-models: FOLDER := tests/models $(TWO)
-test-vllm-seam: FOLDER := adapters/vllm/tests $(TWO)
-test-whole: FOLDER := tests $(TWO) $(addprefix --ignore=tests/,ascend_triton ascend metax simulated_metax)
-$(PYTHON_TESTS): setup-dev
-	"$(PY)" -m pytest $(FOLDER) $(ARGS)
-
-# Each torch in an environment of its own, .venv-torch-2.NN, of 7 GB.
-.PHONY: test-torches
-test-torches: ## the adapter's tests, whole models, the collectives and the conformance sample on every torch; takes hours
-	for minor in $(DIST_TORCHES); do \
-	  env -u VENV -u DIST "$(MAKE)" TORCH=$$minor setup-dev test-torch test-models test-distributed conformance-ci; \
-	done
-
-# CI runs the oldest torch whole. With the newest it compiles the shim and runs the tests of what a torch changes most; of
-# those between it takes one, and asks whether the files that may not compile do. The commit's time says which, so that a
-# commit has the same one each time.
-NEWEST_TORCH ?= $(lastword $(TORCHES))
-BETWEEN := $(filter-out $(firstword $(TORCHES)) $(lastword $(TORCHES)),$(TORCHES))
-COMMITTED := $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
-CHECK_TORCHES ?= $(word $(shell echo $$(($(COMMITTED) % $(words $(BETWEEN)) + 1))),$(BETWEEN))
-NEWEST_TESTS ?= $(patsubst %,adapters/torch/tests/test_%.py,accelerator_graphs autograd autograd_at_exit compiled_views \
-  import layouts memory profiler random serialization shims stream tensor)
-.PHONY: check-torches
-check-torches: $(foreach minor,$(CHECK_TORCHES),$(call torch_of,$(shell uname -m),$(minor))) ## whether the shim's risky files compile for CHECK_TORCHES, in CI one between the oldest and the newest
-	@echo "the shim's risky files for torch $(CHECK_TORCHES), of $(BETWEEN); CHECK_TORCHES=... takes others"
-	for minor in $(CHECK_TORCHES); do \
-	  "$(MAKE)" -s -j "$$(nproc)" -f adapters/torch/shim.mk TORCH=target/torches/$$(uname -m)/$$minor/torch OUT=$(NATIVE_SHIMS) check; \
-	done
-
-.PHONY: test-newest-torch
-test-newest-torch: ## the shim for NEWEST_TORCH, in an environment of its own, and the tests of what a torch changes most
-	env -u VENV -u DIST "$(MAKE)" TORCH=$(NEWEST_TORCH) test-torch FOLDER="$(NEWEST_TESTS) $(TWO)"
-
-# Not a part of CI: vLLM and what it needs are a hundred packages.
-.PHONY: test-vllm
-test-vllm: export VLLM_PATH := $(VLLM)
-test-vllm: setup-dev $(STAMPS)/vllm ## vLLM itself with tiny models on the host vendor, beside transformers on the CPU
-	"$(PY)" -m pytest adapters/vllm/tests $(ARGS)
-
-.PHONY: test-torchs-distributed
-test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, with the backend flagos
-	"$(PY)" -m tests.torchs_distributed --alone $(ARGS)
-
-.PHONY: test-comm
-test-comm: setup-dev ## what CI has no time for of torch.distributed: 4 and 8 ranks, torchrun, a hundred lives of a group
-	"$(PY)" -m pytest adapters/torch/tests/long_distributed.py tests/ascend/long_collectives.py $(ARGS)
-	"$(PY)" -m tests.torchs_distributed
-
-# Once interpreted, on the host's tensors, and once compiled, over a simulated driver.
-.PHONY: test-flaggems
-test-flaggems: export PYTHONPATH := $(FLAGGEMS)
-test-flaggems: setup-dev $(STAMPS)/flaggems ## FlagGems' operators interpreted, and their launches over a simulated driver
-	TRITON_INTERPRET=1 "$(PY)" -m pytest tests/flaggems $(TWO) $(ARGS)
-	"$(PY)" -m pytest tests/launcher/test_flaggems.py tests/launcher/test_configurations.py tests/launcher/test_packs.py $(ARGS)
-
-.PHONY: test-bisect
-test-bisect: setup-dev ## what CI has no time for of `flagos bisect`: several causes, hangs, searches that were ended
-	"$(PY)" -m pytest adapters/torch/tests/long_bisect.py tests/long_bisect_page.py $(TWO) $(ARGS)
-
-.PHONY: test-ascend-triton
-test-ascend-triton: export ASCEND_TRITON_PATH := $(ASCEND_TRITON)
-test-ascend-triton: setup-dev $(STAMPS)/ascend-triton ## triton-ascend's wheel on flagos, over a simulated Ascend runtime
-	"$(PY)" -m pytest tests/ascend_triton $(TWO) $(ARGS)
-
-# Which rotating sample CI takes beside all of float32; another number takes another.
-CI_SEED ?= 20778
-
-.PHONY: conformance-ci
-conformance-ci: setup-dev ## the part of the conformance sweep that CI has time for
-	"$(PY)" -m tests.conformance --ci --ci-seed $(CI_SEED) $(ARGS)
-
-.PHONY: conformance
-conformance: setup-dev ## the whole sweep over PyTorch's operator databases; writes docs/conformance
-	"$(PY)" -m tests.conformance --report docs/conformance/host.md $(ARGS)
-
-# The chip of core/examples/vendor, as its users would compile it: over the headers alone.
-.PHONY: example-vendor
-EXAMPLE := $(DIST)/vendors/libflagos_example.so
-example-vendor: $(EXAMPLE) ## the example chip as a library with its manifest, into dist/vendors/
-$(EXAMPLE): $(wildcard core/examples/vendor/*) $(wildcard core/include/*.h)
-	@mkdir -p $(@D)
-	$(CC) -std=c11 -D_GNU_SOURCE -O3 -Wall -Wextra -fPIC -shared -fvisibility=hidden -pthread -Icore/include -o $@ \
-	  $(filter %.c,$^) -lm
-	cp core/examples/vendor/example.toml $(@D)
-
-# What a chip served by a library does otherwise than the CPU, whatever its kernels are.
-LIBRARY := --expected tests/conformance/expected.library.toml
-
-# A process has one vendor, so what is compared runs again. Without kernels every result has the CPU's bits, and with
-# them it comes close; the chip's random numbers are its own, so the CPU draws where it is compared.
-ON_CHIP := FLAGOS_VENDOR=example FLAGOS_VENDOR_PATH="$(abspath $(DIST))/vendors"
-.PHONY: test-example-chip
-test-example-chip: export EXAMPLE_CHIP_KERNELS := 0
-test-example-chip: setup-dev example-vendor ## the adapter's tests and a conformance sample on the example chip, by fallback alone
-	$(ON_CHIP) "$(PY)" -m pytest adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED)) --vendor example $(ARGS)
-	$(ON_CHIP) "$(PY)" -m tests.conformance --ci --ci-seed $(CI_SEED) $(LIBRARY)
-
-.PHONY: conformance-example-chip
-conformance-example-chip: setup-dev example-vendor ## a conformance sample on the example chip with its kernels, within tolerances
-	$(ON_CHIP) FLAGOS_OP_uniform_=cpu FLAGOS_OP_bernoulli___float=cpu "$(PY)" -m tests.conformance --ci \
-	  --ci-seed $(CI_SEED) --close --expected tests/conformance/expected.example.toml $(LIBRARY) $(ARGS)
-
-# CANN's libraries, simulated: a process finds the runtime preloaded where there is no device file.
-ASCEND := $(abspath $(DIST))/simulated_ascend
-ON_ASCEND := FLAGOS_VENDOR=ascend LD_LIBRARY_PATH="$(ASCEND)" LD_PRELOAD="$(ASCEND)/libascendcl.so"
-.PHONY: simulated-ascend
-simulated-ascend: $(STAMPS)/requirements ## simulated libraries of Ascend, into dist/simulated_ascend/
-	@"$(PY)" -m tests.simulated_ascend.build --out "$(ASCEND)"
-
-# Random numbers are the chip's own, so the CPU draws where it is compared.
-CONFORMANCE_ON_ASCEND := $(ON_ASCEND) FLAGOS_CONFIG=tests/conformance/ascend.toml "$(PY)" -m tests.conformance --close \
-  --expected tests/conformance/expected.ascend.toml $(LIBRARY)
-.PHONY: test-ascend
-test-ascend: setup-dev simulated-ascend ## models, operators and failures over the simulated libraries of Ascend
-	$(ON_ASCEND) "$(PY)" -m pytest tests/ascend --vendor ascend $(TWO) $(ARGS)
-	$(CONFORMANCE_ON_ASCEND) --dtypes float32 --sample-limit 2 --json "$(ASCEND)/conformance.json"
-	"$(PY)" -m tests.ascend.reached "$(ASCEND)/conformance.json"
-
-.PHONY: conformance-ascend
-conformance-ascend: setup-dev simulated-ascend ## over the simulated libraries of Ascend: all samples in float32, two of every other dtype
-	$(CONFORMANCE_ON_ASCEND) --dtypes float32 $(ARGS)
-	$(CONFORMANCE_ON_ASCEND) --db op --sample-limit 2 $(ARGS) --dtypes \
-	  bfloat16,float16,float64,complex64,complex128,bool,uint8,int8,int16,int32,int64
-
-.PHONY: bench-ascend
-bench-ascend: setup simulated-ascend ## what a call of CANN costs on the host, with phases that compute nothing
-	$(ON_ASCEND) SIMULATED_ASCEND_COMPUTE=0 SIMULATED_ASCEND_WORKSPACE=0 "$(PY)" -m tests.bench.vendor_library $(ARGS)
-
-# MACA's runtime, simulated for the core, and forwarded to NVIDIA's for torch: neither needs a GPU to be built.
-.PHONY: simulated-metax metax-forwarder
-simulated-metax: $(STAMPS)/venv ## a simulated libmcruntime.so of MetaX, into dist/simulated_metax/
-	@"$(PY)" -m tests.simulated_metax.build --out "$(abspath $(DIST))/simulated_metax"
-
-metax-forwarder: $(STAMPS)/venv ## libraries by which the vendor metax runs on NVIDIA devices, into dist/metax_forwarder/
-	@"$(PY)" -m tests.metax_forwarder.build --out "$(abspath $(DIST))/metax_forwarder"
-
-.PHONY: test-metax
-test-metax: setup-dev ## the vendor metax over its simulated runtime, and that runtime's own tests
-	"$(PY)" -m pytest tests/simulated_metax tests/metax $(TWO) $(ARGS)
-
-.PHONY: gpu-metax
-gpu-metax: gpu-site ## on an NVIDIA machine: the vendor metax by dist/metax_forwarder/, beside the vendor cuda
-	$(GPU_RUN) -m tests.gpu.metax $(ARGS)
-
-# Cargo tells where it puts the library.
-CUDALIB := $(DIST)/vendors/libflagos_cudalib.so
-.PHONY: cuda-as-library
-cuda-as-library: $(CUDALIB) ## the vendor cuda as a library with kernels of its own and its manifest, into dist/vendors/
-$(CUDALIB): $(CORE_SOURCES) $(call find_sources,core/tests/cudalib) | $(STAMPS)/venv
-	@mkdir -p $(@D)
-	cp "$$(cargo build --release --locked -p flagos-cudalib --message-format=json | \
-	  sed -n 's/.*"\([^"]*libflagos_cudalib\.so\)".*/\1/p')" $@
-	cp core/tests/cudalib/cudalib.toml $(@D)
-
-.PHONY: soak-vendor
-soak-vendor: $(STAMPS)/venv ## eight threads over vendors' libraries, then handles and memory counted for SECONDS=600
-	SOAK_SECONDS="$(or $(SECONDS),600)" cargo test --release --locked -p flagos-core --test vendor_library soak:: \
-	  -- --ignored --nocapture --test-threads=1 $(ARGS)
+include make/test.mk
 
 # ------------------------------------------------------------------------- on an NVIDIA machine
 
@@ -557,59 +362,6 @@ gpu-bench: gpu-site ## on an NVIDIA machine: operators and whole models beside C
 	failed=0; $(GPU_RUN) -m tests.gpu.models --json $(DIST)/models.json $(ARGS) || failed=1; \
 	$(GPU_RUN) -m tests.gpu.report --submit $(DIST)/submit.json --models $(DIST)/models.json --folder $(GPU_REPORTS); \
 	exit $$failed
-
-CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc adapters/torch/portable)) $(wildcard core/examples/vendor/*.[ch]) core/tests/vendor_conformance_cuda/simulated/*.cc \
-  tests/simulated_ccl/*.cc tests/simulated_ccl/*.h tests/simulated_ascend/*.cc tests/simulated_ascend/*.h tests/simulated_ascend_rt/*.cc \
-  tests/simulated_ascend_rt/include/*/*.h tests/bench/*.cc tests/simulated_metax/*.cc tests/simulated_metax/*.h \
-  tests/metax_forwarder/*.cc
-
-.PHONY: lint
-lint: setup-dev $(STAMPS)/bindings ## rustfmt, clippy, ruff, mypy and clang-format, all without a warning
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --release --locked -- -D warnings
-	"$(PY)" -m ruff check .
-	"$(PY)" -m ruff format --check .
-	"$(PY)" -m mypy
-	"$(VENV)/bin/clang-format" --dry-run -Werror $(CXX_SOURCES)
-
-# Only when something there has changed since the last look: building bindgen takes half a minute.
-BINDINGS := comm/bindings/Cargo.toml comm/bindings/Cargo.lock $(wildcard comm/bindings/src/*.rs comm/bindings/*.h)
-GENERATE_BINDINGS = LIBCLANG_PATH="$$("$(PY)" -c 'import clang; print(clang.__path__[0])')/native" \
-  cargo run --quiet --locked --manifest-path comm/bindings/Cargo.toml --target-dir target/bindings --
-
-.PHONY: bindings
-bindings: $(STAMPS)/requirements-dev ## write the declarations of vendors' collective libraries from comm/bindings
-	$(GENERATE_BINDINGS)
-
-$(STAMPS)/bindings: $(BINDINGS) $(wildcard comm/src/library/bindings/*.rs) | $(STAMPS)/requirements-dev
-	$(GENERATE_BINDINGS) --check
-	@touch $@
-
-.PHONY: format
-format: setup-dev ## lay out all sources as `make lint` wants them
-	cargo fmt --all
-	"$(PY)" -m ruff check --fix .
-	"$(PY)" -m ruff format .
-	"$(VENV)/bin/clang-format" -i $(CXX_SOURCES)
-
-.PHONY: loom
-loom: $(STAMPS)/venv ## model-check the lock-free parts (slot swap, cross-thread free)
-	RUSTFLAGS="--cfg loom" cargo test -p flagos-core -p flagos-comm --lib --release --locked --target-dir target/loom loom $(ARGS)
-
-FUZZ_SECONDS ?= 60
-.PHONY: fuzz
-fuzz: setup-dev ## random programs on cpu and on flagos side by side; ARGS="--seconds 600 --seed 1"
-	"$(PY)" -m tests.fuzz $(ARGS)
-
-.PHONY: fuzz-grammars
-fuzz-grammars: $(STAMPS)/venv ## fuzz configuration, manifests and tables of vendors, FUZZ_SECONDS=60 each
-	@cargo fuzz --version >/dev/null 2>&1 || { \
-	  echo "cargo-fuzz was not found: cargo install cargo-fuzz (it also needs a nightly toolchain)" >&2; exit 1; }
-	@cd core/fuzz && for target in $$(cargo +nightly fuzz list); do \
-	  mkdir -p corpus/"$$target"; \
-	  cargo +nightly fuzz run "$$target" corpus/"$$target" seeds/"$$target" -- \
-	    -max_total_time=$(FUZZ_SECONDS) $(ARGS); \
-	done
 
 # ----------------------------------------------------------------------------------------- bench
 

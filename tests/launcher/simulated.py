@@ -7,12 +7,13 @@ import ctypes
 import functools
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+
+from tests.compiled import CXX, compiled, including
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [
@@ -22,13 +23,13 @@ SOURCES = [
     ),
     Path(__file__).with_name("triton.cc"),
 ]
-COMPILE = "g++ -x c++ -std=c++17 -O0 -fPIC -shared -pthread -Wl,-soname,libcuda.so.1 -o"
+COMPILE = "-std=c++17 -O0 -fPIC -shared -pthread -Wl,-soname,libcuda.so.1"
 
 
 def unavailable() -> str | None:
     """Why the simulated driver cannot be used here."""
-    if shutil.which("g++") is None:
-        return "there is no g++ to compile the simulated driver with"
+    if shutil.which(CXX[0]) is None:
+        return f"there is no {CXX[0]} to compile the simulated driver with"
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -41,9 +42,12 @@ class Library:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        path = folder / "libcuda.so.1"
-        source = b"".join(part.read_bytes() for part in SOURCES)
-        subprocess.run([*COMPILE.split(), str(path), "-"], input=source, check=True)
+        within = [part.parent for part in SOURCES]
+        command = [*CXX, *COMPILE.split()]
+        made = compiled("libcuda.so.1", command, text=including(*SOURCES), within=within)
+        # Triton looks for it in this folder.
+        path = folder / made.name
+        path.symlink_to(made)
         self.cuda = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         self.cuda.simulated_launch.restype = ctypes.c_char_p
         self.check(self.cuda.cuInit(0))

@@ -10,15 +10,16 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-import shlex
-import subprocess
+import shutil
 from pathlib import Path
+
+from tests.compiled import CXX, compiled
 
 SOURCES = Path(__file__).parent
 FOLDER = SOURCES.parents[1] / "dist" / "metax_forwarder"
 LIBRARIES = ("libmcruntime", "libmccl", "libopens")
 COMPILER = [
-    *shlex.split(os.environ.get("CXX", "g++")),
+    *CXX,
     *("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-shared"),
     *("-Wall", "-Wextra", "-Werror"),
 ]
@@ -28,11 +29,9 @@ def build(folder: Path) -> Path:
     """Compile them into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in LIBRARIES:
-        source, made = SOURCES / f"{name}.cc", folder / f"{name}.so"
-        beside = made.with_suffix(f".{os.getpid()}")
-        named = f"-Wl,-soname,{name}.so"
-        subprocess.run([*COMPILER, named, "-o", str(beside), str(source), "-ldl"], check=True)
-        beside.replace(made)
+        command = [*COMPILER, f"-Wl,-soname,{name}.so"]
+        made = compiled(f"{name}.so", command, [SOURCES / f"{name}.cc"], libraries=["-ldl"])
+        shutil.copy(made, folder)
     return folder
 
 

@@ -6,16 +6,12 @@ that the program asks for, and returns what the library has recorded.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import importlib
 import json
 import os
-import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +19,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tests.compiled import CXX, compiled
 
 SOURCES = Path(__file__).parent
 LIBRARY = "SIMULATED_ASCEND_LIBRARY"
@@ -38,17 +36,11 @@ CONTINUE, STOP = range(2)
 
 @cache
 def library() -> Path:
-    """The library, compiled once a process."""
+    """The library, which the environment may name."""
     if LIBRARY in os.environ:
         return Path(os.environ[LIBRARY])
-    folder = Path(tempfile.mkdtemp(prefix="simulated-ascend-"))
-    atexit.register(shutil.rmtree, folder)
-    compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-O1", "-fPIC"]
-    warnings = ["-Wall", "-Wextra", "-Werror"]
-    shared = ["-fvisibility=hidden", "-shared", "-pthread", "-o", str(folder / "libascendcl.so")]
-    command = [*compiler, *warnings, *shared, str(SOURCES / "libascendcl.cc")]
-    subprocess.run(command, check=True)
-    return folder / "libascendcl.so"
+    flags = "-std=c++17 -O1 -fPIC -Wall -Wextra -Werror -fvisibility=hidden -shared -pthread"
+    return compiled("libascendcl.so", [*CXX, *flags.split()], [SOURCES / "libascendcl.cc"])
 
 
 def _argument(value: Any) -> Any:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import shutil
-import subprocess
 from pathlib import Path
+
+from tests.compiled import CXX, compiled
 
 SOURCES = Path(__file__).parent
 ACL = SOURCES.parent / "simulated_ascend"
@@ -31,11 +30,19 @@ def build(folder: Path, *, release: int = 8, libraries_of: Path | None = None) -
         libraries.symlink_to(libraries_of / "lib64")
         return folder
     libraries.mkdir()
-    compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-O0", "-fPIC", "-shared"]
-    compiler += ["-pthread", "-Wall", "-Wextra", "-Werror"]
-    acl = ["-fvisibility=hidden", "-Wl,-soname,libascendcl.so", str(ACL / "libascendcl.cc")]
-    runtime = ["-Wl,-soname,libruntime.so", f"-I{ACL}", str(SOURCES / "libruntime.cc")]
-    runtime += [f"-L{libraries}", "-lascendcl", "-Wl,-rpath,$ORIGIN"]
-    for name, arguments in (("ascendcl", acl), ("runtime", runtime)):
-        subprocess.run([*compiler, "-o", str(libraries / f"lib{name}.so"), *arguments], check=True)
+    compiler = [
+        *CXX,
+        *["-std=c++17", "-O0", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"],
+    ]
+    hidden = [*compiler, "-fvisibility=hidden", "-Wl,-soname,libascendcl.so"]
+    acl = compiled("libascendcl.so", hidden, [ACL / "libascendcl.cc"])
+    shutil.copy(acl, libraries)
+    runtime = compiled(
+        "libruntime.so",
+        [*compiler, "-Wl,-soname,libruntime.so", f"-I{ACL}", "-Wl,-rpath,$ORIGIN"],
+        [SOURCES / "libruntime.cc"],
+        within=[ACL],
+        libraries=[f"-L{acl.parent}", "-lascendcl"],
+    )
+    shutil.copy(runtime, libraries)
     return folder

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
-import shlex
-import subprocess
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
+
+from tests.compiled import CXX, compiled
 
 SOURCES = Path(__file__).parent
 COLLECTIVES = SOURCES.parent / "simulated_ccl"
 FOLDER = SOURCES.parents[1] / "dist" / "simulated_metax"
 COMPILER = [
-    *shlex.split(os.environ.get("CXX", "g++")),
+    *CXX,
     *("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-shared", "-pthread"),
     *("-Wall", "-Wextra", "-Werror"),
 ]
@@ -27,38 +28,46 @@ DRIVER = "libcuda.so.1"
 
 def build(folder: Path) -> Path:
     """Compile the runtime into a folder. Returns its path."""
-    return _link(folder, "libmcruntime.so", [SOURCES / "libmcruntime.cc"])
+    return _put(folder, _runtime())
 
 
 def build_for_torch(folder: Path) -> Path:
     """Compile every library into a folder. Returns the folder."""
-    runtime = build(folder)
+    runtime = _put(folder, _runtime())
     headers = [f"-I{path}" for path in _cuda_headers()]
+    linked = (str(_runtime()),)
     source = SOURCES / "libruntime_cu.cc"
-    carried = _link(folder, "libruntime_cu.so", [source], *headers, str(runtime))
+    carried = _put(folder, _made("libruntime_cu.so", [source], headers, linked))
     (folder / DRIVER).unlink(missing_ok=True)
     (folder / DRIVER).symlink_to(carried.name)
     shared = [SOURCES / "ccl.cc", *(COLLECTIVES / f"{name}.cc" for name in _CCL)]
-    more = (f"-I{COLLECTIVES}", "-fvisibility=default", str(runtime), "-lrt")
+    flags = [f"-I{COLLECTIVES}", "-fvisibility=default"]
     for name, dialect, defines in (
         ("libmccl.so", "nccl", ["-DSIMULATED_MCCL"]),
         ("libflagcx.so", "flagcx", []),
     ):
-        _link(folder, name, [*shared, COLLECTIVES / f"{dialect}.cc"], *defines, *more)
-    return folder
+        sources = [*shared, COLLECTIVES / f"{dialect}.cc"]
+        _put(folder, _made(name, sources, [*flags, *defines], (*linked, "-lrt")))
+    return runtime.parent
 
 
 _CCL = ("calls", "group", "sockets")
 
 
-def _link(folder: Path, name: str, sources: list[Path], *more: str) -> Path:
+def _runtime() -> Path:
+    return _made("libmcruntime.so", [SOURCES / "libmcruntime.cc"])
+
+
+def _made(
+    name: str, sources: list[Path], flags: Sequence[str] = (), libraries: Sequence[str] = ()
+) -> Path:
+    command = [*COMPILER, f"-I{SOURCES}", f"-Wl,-soname,{name}", "-Wl,-rpath,$ORIGIN", *flags]
+    return compiled(name, command, sources, within=[SOURCES, COLLECTIVES], libraries=libraries)
+
+
+def _put(folder: Path, library: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    made = folder / name
-    beside = made.with_suffix(f".{os.getpid()}")
-    command = [*COMPILER, f"-I{SOURCES}", f"-Wl,-soname,{name}", "-Wl,-rpath,$ORIGIN"]
-    subprocess.run([*command, "-o", str(beside), *map(str, sources), *more], check=True)
-    beside.replace(made)
-    return made
+    return Path(shutil.copy(library, folder))
 
 
 def _cuda_headers() -> list[Path]:

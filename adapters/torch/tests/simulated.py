@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import shlex
-import shutil
-import subprocess
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+
+from tests.compiled import CXX, compiled, including
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "tests" / "simulated_ccl"
@@ -34,24 +30,25 @@ LIBRARIES = {
 
 @cache
 def simulated_libraries() -> dict[str, Path]:
-    """The libraries by name, built once a process."""
-    folder = Path(tempfile.mkdtemp(prefix="simulated-ccl-"))
-    atexit.register(shutil.rmtree, folder)
-    compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-fPIC"]
+    """The libraries by name."""
+    compiler = [*CXX, "-std=c++17", "-fPIC"]
 
-    def compile_one(name: str) -> None:
+    def compile_one(name: str) -> Path:
         source, defines = OBJECTS[name]
-        command = [*compiler, "-c", f"-I{ROOT}/core/include", *defines, f"{SOURCES}/{source}.cc"]
-        subprocess.run([*command, "-o", f"{folder}/{name}.o"], check=True)
+        command = [*compiler, "-c", f"-I{ROOT}/core/include", *defines]
+        return compiled(f"{name}.o", command, [SOURCES / f"{source}.cc"])
 
     with ThreadPoolExecutor(2) as both:
-        list(both.map(compile_one, OBJECTS))
-    built = {}
-    for name, objects in LIBRARIES.items():
-        built[name] = folder / f"lib{name}.so"
-        files = [f"{folder}/{each}.o" for each in objects]
-        subprocess.run([*compiler, "-shared", *files, "-lrt", "-o", str(built[name])], check=True)
-    return built
+        objects = dict(zip(OBJECTS, both.map(compile_one, OBJECTS), strict=True))
+    return {
+        name: compiled(
+            f"lib{name}.so",
+            [*compiler, "-shared"],
+            [objects[each] for each in parts],
+            libraries=["-lrt"],
+        )
+        for name, parts in LIBRARIES.items()
+    }
 
 
 DRIVER = ROOT / "core" / "tests" / "vendor_conformance_cuda" / "simulated"
@@ -61,13 +58,11 @@ DRIVER = ROOT / "core" / "tests" / "vendor_conformance_cuda" / "simulated"
 @cache
 def simulated_driver() -> Path:
     """A folder for LD_LIBRARY_PATH in which flagos finds two NVIDIA devices; torch finds the driver too old."""
-    folder = Path(tempfile.mkdtemp(prefix="simulated-driver-"))
-    atexit.register(shutil.rmtree, folder)
     parts = ("state", "devices", "streams", "ptx", "kernels", "nvml")
-    source = b"".join((DRIVER / f"{part}.cc").read_bytes() for part in parts)
-    compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-x", "c++", "-std=c++17"]
-    library = folder / "libcuda.so.1"
-    command = [*compiler, "-O0", "-fPIC", "-shared", "-pthread", "-o", str(library), "-"]
-    subprocess.run(command, input=source, check=True)
-    shutil.copy(library, folder / "libnvidia-ml.so.1")
-    return folder
+    command = [*CXX, "-std=c++17", "-O0", "-fPIC", "-shared", "-pthread"]
+    source = including(*(DRIVER / f"{part}.cc" for part in parts))
+    library = compiled("libcuda.so.1", command, text=source, within=[DRIVER])
+    management = library.with_name("libnvidia-ml.so.1")
+    if not management.exists():
+        management.symlink_to(library.name)
+    return library.parent

@@ -398,7 +398,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--device", default="flagos", help="torch device to run on (default: flagos)"
     )
-    result.add_argument("--steps", type=positive, default=80, help="training steps (default: 80)")
+    result.add_argument("--steps", type=positive, default=40, help="training steps (default: 40)")
     result.add_argument(
         "--tokens", type=positive, default=160, help="bytes to generate (default: 160)"
     )

@@ -1,0 +1,181 @@
+# The tests, in two circles; included by the Makefile.
+#
+# `make test` is the inner circle: whether a change is sound, in at most 20 minutes on a fresh clone with 2 cores. `make
+# test-all` adds the outer one: everything that needs no accelerator. `.ci/run` runs the inner circle, and of the outer one
+# what a change touches and a share of the rest in turn. tests/circles/parts.toml lists the parts of both, each of which is a
+# target here that can be run alone: `make test-te ARGS="-k gemm"`.
+
+# Some parts instead of the whole circle: make test PARTS="lint test-te".
+PARTS ?=
+CIRCLES := "$(PY)" -m tests.circles
+
+.PHONY: test test-all
+test: ## whether a change is sound: the inner circle of tests, at most 20 minutes
+	@begun=$$(date +%s); "$(MAKE)" setup-dev; $(CIRCLES) run --since $$begun $(PARTS)
+test-all: ## everything that needs no accelerator: both circles, some two hours
+	@begun=$$(date +%s); "$(MAKE)" setup-dev; $(CIRCLES) run --since $$begun --all
+
+.PHONY: test-plan
+test-plan: setup-dev ## which parts of the outer circle CI runs with this commit, and when the others last ran
+	@$(CIRCLES) plan $(ARGS)
+
+# pytest, which keeps how long each test took: `python -m tests.circles times` shows that.
+pytest = "$(PY)" -m pytest --junitxml="target/durations/$@$(1).xml" -o junit_duration_report=total
+# Each folder in processes of its own: the plan and the device are the process's. Most of a test's time is one
+# thread's, so two files run at once; ranks that wait for each other have the machine for themselves.
+TWO := -n 2 --dist loadfile
+# A test of some seconds has the mark `slow`, and is run by a part of the outer circle.
+QUICK := -m "not slow"
+SLOW := -m slow
+
+# ------------------------------------------------------------------------------------------ Rust
+
+# The extension modules have no Rust tests: they are tested from Python.
+CARGO_TEST := --workspace $(addprefix --exclude ,flagos-bindings flagos-py torch-fl) --locked
+
+.PHONY: test-rust
+test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the Rust crates
+	@if cargo nextest --version >/dev/null 2>&1; then \
+	  cargo nextest run $(CARGO_TEST) $(ARGS); \
+	  cargo test --doc $(CARGO_TEST); \
+	else \
+	  cargo test $(CARGO_TEST) $(ARGS); \
+	fi
+
+# The chip of core/examples/vendor, as its users would compile it: over the headers alone.
+.PHONY: example-vendor
+EXAMPLE := $(DIST)/vendors/libflagos_example.so
+example-vendor: $(EXAMPLE) ## the example chip as a library with its manifest, into dist/vendors/
+$(EXAMPLE): $(wildcard core/examples/vendor/*) $(wildcard core/include/*.h)
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -O3 -Wall -Wextra -fPIC -shared -fvisibility=hidden -pthread -Icore/include -o $@ \
+	  $(filter %.c,$^) -lm
+	cp core/examples/vendor/example.toml $(@D)
+
+# What a chip served by a library does otherwise than the CPU, whatever its kernels are.
+LIBRARY := --expected tests/conformance/expected.library.toml
+
+# A process has one vendor, so what is compared runs again. Without kernels every result has the CPU's bits, and with
+# them it comes close; the chip's random numbers are its own, so the CPU draws where it is compared.
+ON_CHIP := FLAGOS_VENDOR=example FLAGOS_VENDOR_PATH="$(abspath $(DIST))/vendors"
+.PHONY: test-example-chip
+test-example-chip: export EXAMPLE_CHIP_KERNELS := 0
+test-example-chip: setup-dev example-vendor ## the adapter's tests and a conformance sample on the example chip, by fallback alone
+	$(ON_CHIP) "$(PY)" -m pytest adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED)) --vendor example $(ARGS)
+	$(ON_CHIP) "$(PY)" -m tests.conformance --ci --ci-seed $(CI_SEED) $(LIBRARY)
+
+.PHONY: conformance-example-chip
+conformance-example-chip: setup-dev example-vendor ## a conformance sample on the example chip with its kernels, within tolerances
+	$(ON_CHIP) FLAGOS_OP_uniform_=cpu FLAGOS_OP_bernoulli___float=cpu "$(PY)" -m tests.conformance --ci \
+	  --ci-seed $(CI_SEED) --close --expected tests/conformance/expected.example.toml $(LIBRARY) $(ARGS)
+
+# CANN's libraries, simulated: a process finds the runtime preloaded where there is no device file.
+ASCEND := $(abspath $(DIST))/simulated_ascend
+ON_ASCEND := FLAGOS_VENDOR=ascend LD_LIBRARY_PATH="$(ASCEND)" LD_PRELOAD="$(ASCEND)/libascendcl.so"
+.PHONY: simulated-ascend
+simulated-ascend: $(STAMPS)/requirements ## simulated libraries of Ascend, into dist/simulated_ascend/
+	@"$(PY)" -m tests.simulated_ascend.build --out "$(ASCEND)"
+
+# Random numbers are the chip's own, so the CPU draws where it is compared.
+CONFORMANCE_ON_ASCEND := $(ON_ASCEND) FLAGOS_CONFIG=tests/conformance/ascend.toml "$(PY)" -m tests.conformance --close \
+  --expected tests/conformance/expected.ascend.toml $(LIBRARY)
+.PHONY: test-ascend
+test-ascend: setup-dev simulated-ascend ## models, operators and failures over the simulated libraries of Ascend
+	$(ON_ASCEND) "$(PY)" -m pytest tests/ascend --vendor ascend $(TWO) $(ARGS)
+	$(CONFORMANCE_ON_ASCEND) --dtypes float32 --sample-limit 2 --json "$(ASCEND)/conformance.json"
+	"$(PY)" -m tests.ascend.reached "$(ASCEND)/conformance.json"
+
+.PHONY: conformance-ascend
+conformance-ascend: setup-dev simulated-ascend ## over the simulated libraries of Ascend: all samples in float32, two of every other dtype
+	$(CONFORMANCE_ON_ASCEND) --dtypes float32 $(ARGS)
+	$(CONFORMANCE_ON_ASCEND) --db op --sample-limit 2 $(ARGS) --dtypes \
+	  bfloat16,float16,float64,complex64,complex128,bool,uint8,int8,int16,int32,int64
+
+.PHONY: bench-ascend
+bench-ascend: setup simulated-ascend ## what a call of CANN costs on the host, with phases that compute nothing
+	$(ON_ASCEND) SIMULATED_ASCEND_COMPUTE=0 SIMULATED_ASCEND_WORKSPACE=0 "$(PY)" -m tests.bench.vendor_library $(ARGS)
+
+# MACA's runtime, simulated for the core, and forwarded to NVIDIA's for torch: neither needs a GPU to be built.
+.PHONY: simulated-metax metax-forwarder
+simulated-metax: $(STAMPS)/venv ## a simulated libmcruntime.so of MetaX, into dist/simulated_metax/
+	@"$(PY)" -m tests.simulated_metax.build --out "$(abspath $(DIST))/simulated_metax"
+
+metax-forwarder: $(STAMPS)/venv ## libraries by which the vendor metax runs on NVIDIA devices, into dist/metax_forwarder/
+	@"$(PY)" -m tests.metax_forwarder.build --out "$(abspath $(DIST))/metax_forwarder"
+
+.PHONY: test-metax
+test-metax: setup-dev ## the vendor metax over its simulated runtime, and that runtime's own tests
+	"$(PY)" -m pytest tests/simulated_metax tests/metax $(TWO) $(ARGS)
+
+.PHONY: gpu-metax
+gpu-metax: gpu-site ## on an NVIDIA machine: the vendor metax by dist/metax_forwarder/, beside the vendor cuda
+	$(GPU_RUN) -m tests.gpu.metax $(ARGS)
+
+# Cargo tells where it puts the library.
+CUDALIB := $(DIST)/vendors/libflagos_cudalib.so
+.PHONY: cuda-as-library
+cuda-as-library: $(CUDALIB) ## the vendor cuda as a library with kernels of its own and its manifest, into dist/vendors/
+$(CUDALIB): $(CORE_SOURCES) $(call find_sources,core/tests/cudalib) | $(STAMPS)/venv
+	@mkdir -p $(@D)
+	cp "$$(cargo build --release --locked -p flagos-cudalib --message-format=json | \
+	  sed -n 's/.*"\([^"]*libflagos_cudalib\.so\)".*/\1/p')" $@
+	cp core/tests/cudalib/cudalib.toml $(@D)
+
+.PHONY: soak-vendor
+soak-vendor: $(STAMPS)/venv ## eight threads over vendors' libraries, then handles and memory counted for SECONDS=600
+	SOAK_SECONDS="$(or $(SECONDS),600)" cargo test --release --locked -p flagos-core --test vendor_library soak:: \
+	  -- --ignored --nocapture --test-threads=1 $(ARGS)
+
+CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc adapters/torch/portable)) $(wildcard core/examples/vendor/*.[ch]) core/tests/vendor_conformance_cuda/simulated/*.cc \
+  tests/simulated_ccl/*.cc tests/simulated_ccl/*.h tests/simulated_ascend/*.cc tests/simulated_ascend/*.h tests/simulated_ascend_rt/*.cc \
+  tests/simulated_ascend_rt/include/*/*.h tests/bench/*.cc tests/simulated_metax/*.cc tests/simulated_metax/*.h \
+  tests/metax_forwarder/*.cc
+
+.PHONY: lint
+lint: setup-dev $(STAMPS)/bindings ## rustfmt, clippy, ruff, mypy and clang-format, all without a warning
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --release --locked -- -D warnings
+	"$(PY)" -m ruff check .
+	"$(PY)" -m ruff format --check .
+	"$(PY)" -m mypy
+	"$(VENV)/bin/clang-format" --dry-run -Werror $(CXX_SOURCES)
+
+# Only when something there has changed since the last look: building bindgen takes half a minute.
+BINDINGS := comm/bindings/Cargo.toml comm/bindings/Cargo.lock $(wildcard comm/bindings/src/*.rs comm/bindings/*.h)
+GENERATE_BINDINGS = LIBCLANG_PATH="$$("$(PY)" -c 'import clang; print(clang.__path__[0])')/native" \
+  cargo run --quiet --locked --manifest-path comm/bindings/Cargo.toml --target-dir target/bindings --
+
+.PHONY: bindings
+bindings: $(STAMPS)/requirements-dev ## write the declarations of vendors' collective libraries from comm/bindings
+	$(GENERATE_BINDINGS)
+
+$(STAMPS)/bindings: $(BINDINGS) $(wildcard comm/src/library/bindings/*.rs) | $(STAMPS)/requirements-dev
+	$(GENERATE_BINDINGS) --check
+	@touch $@
+
+.PHONY: format
+format: setup-dev ## lay out all sources as `make lint` wants them
+	cargo fmt --all
+	"$(PY)" -m ruff check --fix .
+	"$(PY)" -m ruff format .
+	"$(VENV)/bin/clang-format" -i $(CXX_SOURCES)
+
+.PHONY: loom
+loom: $(STAMPS)/venv ## model-check the lock-free parts (slot swap, cross-thread free)
+	RUSTFLAGS="--cfg loom" cargo test -p flagos-core -p flagos-comm --lib --release --locked --target-dir target/loom loom $(ARGS)
+
+FUZZ_SECONDS ?= 60
+.PHONY: fuzz
+fuzz: setup-dev ## random programs on cpu and on flagos side by side; ARGS="--seconds 600 --seed 1"
+	"$(PY)" -m tests.fuzz $(ARGS)
+
+.PHONY: fuzz-grammars
+fuzz-grammars: $(STAMPS)/venv ## fuzz configuration, manifests and tables of vendors, FUZZ_SECONDS=60 each
+	@cargo fuzz --version >/dev/null 2>&1 || { \
+	  echo "cargo-fuzz was not found: cargo install cargo-fuzz (it also needs a nightly toolchain)" >&2; exit 1; }
+	@cd core/fuzz && for target in $$(cargo +nightly fuzz list); do \
+	  mkdir -p corpus/"$$target"; \
+	  cargo +nightly fuzz run "$$target" corpus/"$$target" seeds/"$$target" -- \
+	    -max_total_time=$(FUZZ_SECONDS) $(ARGS); \
+	done
+
