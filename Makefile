@@ -334,6 +334,10 @@ gpu-site: $(if $(shell command -v cargo 2>/dev/null),gpu-kit)
 	  $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl te_fl lightx2v_fl vllm_flagos))
 	@$(GPU_RUN) -c 'import torch; assert torch.flagos.get_device_properties(0).vendor == "cuda"'
 
+.PHONY: gpu-metax
+gpu-metax: gpu-site ## on an NVIDIA machine: the vendor metax by dist/metax_forwarder/, beside the vendor cuda
+	$(GPU_RUN) -m tests.gpu.metax $(ARGS)
+
 GPU_TESTS := gpu-test-core gpu-test-programs gpu-test-adapter gpu-test-conformance
 .PHONY: gpu-test $(GPU_TESTS)
 gpu-test: $(GPU_TESTS) ## on an NVIDIA machine: core, programs, adapter and sampled conformance over CUDA
@@ -372,6 +376,10 @@ bench-te: setup ## calls of TransformerEngine's operators, beside TransformerEng
 .PHONY: bench
 bench: setup ## operator overhead over cpu, allocator, import and start-up times; --write keeps them
 	"$(PY)" -m tests.bench.overhead $(ARGS)
+
+.PHONY: bench-ascend
+bench-ascend: setup simulated-ascend ## what a call of CANN costs on the host, with phases that compute nothing
+	$(ON_ASCEND) SIMULATED_ASCEND_COMPUTE=0 SIMULATED_ASCEND_WORKSPACE=0 "$(PY)" -m tests.bench.vendor_library $(ARGS)
 
 .PHONY: bench-vendor-library
 bench-vendor-library: setup example-vendor ## what a call of the example chip's kernel costs, part by part

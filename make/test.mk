@@ -15,8 +15,12 @@ test: ## whether a change is sound: the inner circle of tests, at most 20 minute
 test-all: ## everything that needs no accelerator: both circles, some two hours
 	@begun=$$(date +%s); "$(MAKE)" setup-dev; $(CIRCLES) run --since $$begun --all
 
-.PHONY: test-plan
-test-plan: setup-dev ## which parts of the outer circle CI runs with this commit, and when the others last ran
+.PHONY: ci-outer
+ci-outer: setup-dev ## the parts of the outer circle that CI runs with this commit
+	@$(CIRCLES) ci
+
+.PHONY: ci-plan
+ci-plan: setup-dev ## which parts of the outer circle CI runs with this commit, and when the others last ran
 	@$(CIRCLES) plan $(ARGS)
 
 # pytest, which keeps how long each test took: `python -m tests.circles times` shows that.
@@ -42,6 +46,126 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the Rust crates
 	  cargo test $(CARGO_TEST) $(ARGS); \
 	fi
 
+# ---------------------------------------------------------------------------------------- Python
+
+DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py several_hosts.py)
+OTHER_PARTS := $(addprefix --ignore=tests/,ascend ascend_triton flaggems metax simulated_ascend simulated_metax)
+QUICK_PARTS := $(addprefix test-,python torch distributed te lightx2v vllm-seam whole)
+SLOW_PARTS := $(addsuffix -slow,$(addprefix test-,torch whole))
+.PHONY: $(QUICK_PARTS) $(SLOW_PARTS) test-models
+test-python: ## the wheel flagos: native module, Python API, command line
+test-torch: ## the device in torch, without the collectives
+test-torch-slow: ## compilers, searches by `flagos bisect`, and what else takes seconds of the device in torch
+test-distributed: ## the backend of torch.distributed, with ranks as processes
+test-te: ## the TransformerEngine adapter
+test-lightx2v: ## the LightX2V adapter
+test-vllm-seam: ## the vLLM adapter over a double of vLLM's plugin seam
+test-models: ## whole models, which test-whole and test-whole-slow run too
+test-whole: ## tests/: whole models, launches, the fuzzer, the conformance harness, the layout
+test-whole-slow: ## what takes seconds of tests/: records, the tools for GPUs, pages that are followed
+test-python: FOLDER := python/tests
+test-torch test-torch-slow: FOLDER := adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED))
+test-distributed: FOLDER := $(DISTRIBUTED)
+test-te: FOLDER := adapters/te/tests $(TWO)
+test-lightx2v: FOLDER := adapters/lightx2v/tests $(TWO)
+test-vllm-seam: FOLDER := adapters/vllm/tests $(TWO)
+test-models: FOLDER := tests/models $(TWO)
+test-whole test-whole-slow: FOLDER := tests $(TWO) $(OTHER_PARTS)
+$(QUICK_PARTS): setup-dev
+	$(pytest) $(FOLDER) $(QUICK) $(ARGS)
+$(SLOW_PARTS): setup-dev
+	$(pytest) $(FOLDER) $(SLOW) $(ARGS)
+test-models: setup-dev
+	$(pytest) $(FOLDER) $(ARGS)
+
+# Once interpreted, on the host's tensors, and once compiled, over a simulated driver.
+FLAGGEMS_LAUNCHES := $(patsubst %,tests/launcher/test_%.py,flaggems configurations packs)
+.PHONY: test-flaggems test-flaggems-slow
+test-flaggems test-flaggems-slow: export PYTHONPATH := $(FLAGGEMS)
+test-flaggems: setup-dev $(STAMPS)/flaggems ## FlagGems' operators interpreted, and their launches over a simulated driver
+	TRITON_INTERPRET=1 $(pytest) tests/flaggems $(TWO) $(QUICK) $(ARGS)
+	$(call pytest,-launches) $(FLAGGEMS_LAUNCHES) $(ARGS)
+test-flaggems-slow: setup-dev $(STAMPS)/flaggems ## verdicts on every operator, recorded calls, bisect among FlagGems' kernels
+	TRITON_INTERPRET=1 $(pytest) tests/flaggems $(TWO) $(SLOW) $(ARGS)
+
+.PHONY: test-ascend-triton
+test-ascend-triton: export ASCEND_TRITON_PATH := $(ASCEND_TRITON)
+test-ascend-triton: setup-dev $(STAMPS)/ascend-triton ## triton-ascend's wheel on flagos, over a simulated Ascend runtime
+	$(pytest) tests/ascend_triton $(TWO) $(ARGS)
+
+# vLLM and what it needs are a hundred packages.
+.PHONY: test-vllm
+test-vllm: export VLLM_PATH := $(VLLM)
+test-vllm: setup-dev $(STAMPS)/vllm ## vLLM itself with tiny models on the host vendor, beside transformers on the CPU
+	$(pytest) adapters/vllm/tests -m vllm $(ARGS)
+
+.PHONY: test-torchs-distributed
+test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, with the backend flagos
+	"$(PY)" -m tests.torchs_distributed --alone $(ARGS)
+
+.PHONY: test-comm
+test-comm: setup-dev ## 4 and 8 ranks, torchrun, a hundred lives of a group; torch's own tests beside gloo
+	$(pytest) adapters/torch/tests/long_distributed.py tests/ascend/long_collectives.py $(ARGS)
+	"$(PY)" -m tests.torchs_distributed
+
+.PHONY: test-bisect
+test-bisect: setup-dev ## `flagos bisect` with several causes, hangs, searches that were ended
+	$(pytest) adapters/torch/tests/long_bisect.py tests/long_bisect_page.py $(TWO) $(ARGS)
+
+.PHONY: test-zoo
+test-zoo: setup-dev ## every architecture of transformers that its configuration makes small, beside the CPU
+	"$(PY)" -m tests.models.zoo $(ARGS)
+
+# -------------------------------------------------------------------------------- other torches
+
+# Each torch in an environment of its own, .venv-torch-2.NN, of 7 GB.
+.PHONY: test-torches
+test-torches: ## the adapter's tests, whole models, the collectives and the conformance sample on every torch; takes hours
+	for minor in $(DIST_TORCHES); do \
+	  env -u VENV -u DIST "$(MAKE)" TORCH=$$minor setup-dev test-torch test-torch-slow test-models test-distributed \
+	    conformance-sample; \
+	done
+
+# The oldest torch is tested whole. With the newest the shim is compiled, and the tests run of what a torch changes most; of
+# those between one takes a turn, and shows whether the files that may not compile do. The commit's time says which, so that
+# a commit has the same one each time.
+NEWEST_TORCH ?= $(lastword $(TORCHES))
+BETWEEN := $(filter-out $(firstword $(TORCHES)) $(lastword $(TORCHES)),$(TORCHES))
+COMMITTED := $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
+CHECK_TORCHES ?= $(word $(shell echo $$(($(COMMITTED) % $(words $(BETWEEN)) + 1))),$(BETWEEN))
+NEWEST_TESTS ?= $(patsubst %,adapters/torch/tests/test_%.py,accelerator_graphs autograd autograd_at_exit compiled_views \
+  import layouts memory profiler random serialization shims stream tensor)
+.PHONY: check-torches
+check-torches: $(foreach minor,$(CHECK_TORCHES),$(call torch_of,$(shell uname -m),$(minor))) ## whether the shim's risky files compile for CHECK_TORCHES, by default one between the oldest and the newest
+	@echo "the shim's risky files for torch $(CHECK_TORCHES), of $(BETWEEN); CHECK_TORCHES=... takes others"
+	for minor in $(CHECK_TORCHES); do \
+	  "$(MAKE)" -s -j "$$(nproc)" -f adapters/torch/shim.mk TORCH=target/torches/$$(uname -m)/$$minor/torch OUT=$(NATIVE_SHIMS) check; \
+	done
+
+.PHONY: test-newest-torch
+test-newest-torch: ## the shim for NEWEST_TORCH, in an environment of its own, and the tests of what a torch changes most
+	env -u VENV -u DIST "$(MAKE)" TORCH=$(NEWEST_TORCH) test-torch FOLDER="$(NEWEST_TESTS) $(TWO)" QUICK=
+
+# ----------------------------------------------------------------------------------- conformance
+
+# Which rotating sample is taken beside all of float32; another number takes another.
+CI_SEED ?= 20778
+CONFORMANCE := "$(PY)" -m tests.conformance
+
+.PHONY: conformance-quick
+conformance-quick: setup-dev ## two samples of every operator in float32, beside the CPU
+	$(CONFORMANCE) --dtypes float32 --sample-limit 2 $(ARGS)
+
+.PHONY: conformance-sample
+conformance-sample: setup-dev ## six samples of every operator in float32, and 500 cases of other dtypes in turn
+	$(CONFORMANCE) --ci --ci-seed $(CI_SEED) $(ARGS)
+
+.PHONY: conformance
+conformance: setup-dev ## the whole sweep over PyTorch's operator databases; writes docs/conformance
+	$(CONFORMANCE) --report docs/conformance/host.md $(ARGS)
+
+# ----------------------------------------------------------------------------------------- chips
+
 # The chip of core/examples/vendor, as its users would compile it: over the headers alone.
 .PHONY: example-vendor
 EXAMPLE := $(DIST)/vendors/libflagos_example.so
@@ -58,15 +182,17 @@ LIBRARY := --expected tests/conformance/expected.library.toml
 # A process has one vendor, so what is compared runs again. Without kernels every result has the CPU's bits, and with
 # them it comes close; the chip's random numbers are its own, so the CPU draws where it is compared.
 ON_CHIP := FLAGOS_VENDOR=example FLAGOS_VENDOR_PATH="$(abspath $(DIST))/vendors"
-.PHONY: test-example-chip
-test-example-chip: export EXAMPLE_CHIP_KERNELS := 0
-test-example-chip: setup-dev example-vendor ## the adapter's tests and a conformance sample on the example chip, by fallback alone
-	$(ON_CHIP) "$(PY)" -m pytest adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED)) --vendor example $(ARGS)
-	$(ON_CHIP) "$(PY)" -m tests.conformance --ci --ci-seed $(CI_SEED) $(LIBRARY)
+.PHONY: test-example-chip conformance-chip-fallback
+test-example-chip conformance-chip-fallback: export EXAMPLE_CHIP_KERNELS := 0
+test-example-chip: setup-dev example-vendor ## the adapter's tests on the example chip, by fallback alone
+	$(ON_CHIP) $(pytest) adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED)) --vendor example $(ARGS)
 
-.PHONY: conformance-example-chip
-conformance-example-chip: setup-dev example-vendor ## a conformance sample on the example chip with its kernels, within tolerances
-	$(ON_CHIP) FLAGOS_OP_uniform_=cpu FLAGOS_OP_bernoulli___float=cpu "$(PY)" -m tests.conformance --ci \
+conformance-chip-fallback: setup-dev example-vendor ## the conformance sample on the example chip, by fallback alone
+	$(ON_CHIP) $(CONFORMANCE) --ci --ci-seed $(CI_SEED) $(LIBRARY)
+
+.PHONY: conformance-chip-kernels
+conformance-chip-kernels: setup-dev example-vendor ## a conformance sample on the example chip with its kernels, within tolerances
+	$(ON_CHIP) FLAGOS_OP_uniform_=cpu FLAGOS_OP_bernoulli___float=cpu $(CONFORMANCE) --ci \
 	  --ci-seed $(CI_SEED) --close --expected tests/conformance/expected.example.toml $(LIBRARY) $(ARGS)
 
 # CANN's libraries, simulated: a process finds the runtime preloaded where there is no device file.
@@ -77,11 +203,17 @@ simulated-ascend: $(STAMPS)/requirements ## simulated libraries of Ascend, into 
 	@"$(PY)" -m tests.simulated_ascend.build --out "$(ASCEND)"
 
 # Random numbers are the chip's own, so the CPU draws where it is compared.
-CONFORMANCE_ON_ASCEND := $(ON_ASCEND) FLAGOS_CONFIG=tests/conformance/ascend.toml "$(PY)" -m tests.conformance --close \
+CONFORMANCE_ON_ASCEND := $(ON_ASCEND) FLAGOS_CONFIG=tests/conformance/ascend.toml $(CONFORMANCE) --close \
   --expected tests/conformance/expected.ascend.toml $(LIBRARY)
-.PHONY: test-ascend
+.PHONY: test-ascend test-ascend-slow
 test-ascend: setup-dev simulated-ascend ## models, operators and failures over the simulated libraries of Ascend
-	$(ON_ASCEND) "$(PY)" -m pytest tests/ascend --vendor ascend $(TWO) $(ARGS)
+	$(ON_ASCEND) $(pytest) tests/ascend --vendor ascend $(TWO) $(QUICK) $(ARGS)
+test-ascend-slow: setup-dev simulated-ascend ## its collectives, and the simulated libraries' own tests
+	$(ON_ASCEND) $(pytest) tests/ascend --vendor ascend $(TWO) $(SLOW) $(ARGS)
+	$(call pytest,-simulated) tests/simulated_ascend $(TWO) $(ARGS)
+
+.PHONY: conformance-ascend-sample
+conformance-ascend-sample: setup-dev simulated-ascend ## two samples of every operator in float32, and which rows of the vendor's table they reached
 	$(CONFORMANCE_ON_ASCEND) --dtypes float32 --sample-limit 2 --json "$(ASCEND)/conformance.json"
 	"$(PY)" -m tests.ascend.reached "$(ASCEND)/conformance.json"
 
@@ -91,10 +223,6 @@ conformance-ascend: setup-dev simulated-ascend ## over the simulated libraries o
 	$(CONFORMANCE_ON_ASCEND) --db op --sample-limit 2 $(ARGS) --dtypes \
 	  bfloat16,float16,float64,complex64,complex128,bool,uint8,int8,int16,int32,int64
 
-.PHONY: bench-ascend
-bench-ascend: setup simulated-ascend ## what a call of CANN costs on the host, with phases that compute nothing
-	$(ON_ASCEND) SIMULATED_ASCEND_COMPUTE=0 SIMULATED_ASCEND_WORKSPACE=0 "$(PY)" -m tests.bench.vendor_library $(ARGS)
-
 # MACA's runtime, simulated for the core, and forwarded to NVIDIA's for torch: neither needs a GPU to be built.
 .PHONY: simulated-metax metax-forwarder
 simulated-metax: $(STAMPS)/venv ## a simulated libmcruntime.so of MetaX, into dist/simulated_metax/
@@ -103,13 +231,12 @@ simulated-metax: $(STAMPS)/venv ## a simulated libmcruntime.so of MetaX, into di
 metax-forwarder: $(STAMPS)/venv ## libraries by which the vendor metax runs on NVIDIA devices, into dist/metax_forwarder/
 	@"$(PY)" -m tests.metax_forwarder.build --out "$(abspath $(DIST))/metax_forwarder"
 
-.PHONY: test-metax
-test-metax: setup-dev ## the vendor metax over its simulated runtime, and that runtime's own tests
-	"$(PY)" -m pytest tests/simulated_metax tests/metax $(TWO) $(ARGS)
-
-.PHONY: gpu-metax
-gpu-metax: gpu-site ## on an NVIDIA machine: the vendor metax by dist/metax_forwarder/, beside the vendor cuda
-	$(GPU_RUN) -m tests.gpu.metax $(ARGS)
+.PHONY: test-metax test-metax-slow
+test-metax: setup-dev ## the vendor metax over its simulated runtime
+	$(pytest) tests/metax $(TWO) $(QUICK) $(ARGS)
+test-metax-slow: setup-dev ## torch and collectives over it, and the simulated runtime's own tests
+	$(pytest) tests/metax $(TWO) $(SLOW) $(ARGS)
+	$(call pytest,-simulated) tests/simulated_metax $(TWO) $(ARGS)
 
 # Cargo tells where it puts the library.
 CUDALIB := $(DIST)/vendors/libflagos_cudalib.so
@@ -130,6 +257,8 @@ CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc adapter
   tests/simulated_ccl/*.cc tests/simulated_ccl/*.h tests/simulated_ascend/*.cc tests/simulated_ascend/*.h tests/simulated_ascend_rt/*.cc \
   tests/simulated_ascend_rt/include/*/*.h tests/bench/*.cc tests/simulated_metax/*.cc tests/simulated_metax/*.h \
   tests/metax_forwarder/*.cc
+
+# ------------------------------------------------------------------------- lint, models, fuzzing
 
 .PHONY: lint
 lint: setup-dev $(STAMPS)/bindings ## rustfmt, clippy, ruff, mypy and clang-format, all without a warning

@@ -44,6 +44,7 @@ def reader(tmp_path: Path) -> Reader:
     return Reader(folder, {**kept, **quiet, "PATH": tools, "FLAGOS": str(ROOT)})
 
 
+@pytest.mark.slow
 @pytest.mark.needs("compiler")
 def test_the_page_can_be_followed(reader: Reader) -> None:
     reader.follow(PAGE)
@@ -57,6 +58,7 @@ def test_the_page_can_be_followed(reader: Reader) -> None:
     assert included - own == {"flagos_vendor.h", "flagos_kernels.h"}
 
 
+@pytest.mark.slow
 @pytest.mark.needs("compiler")
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_on_the_page_is_found(reader: Reader, mistake: str) -> None:

@@ -67,6 +67,7 @@ print(torch.allclose((x @ x).cpu(), x.cpu() @ x.cpu(), atol=1e-5))
     assert run(script, SIMULATED_ASCEND_VERSION="8.1") == "True\n"
 
 
+@pytest.mark.slow
 @pytest.mark.ascend
 def test_an_old_cann_is_told_operator_by_operator() -> None:
     """Each names the function it misses, takes another one that computes the same, and is right without any."""

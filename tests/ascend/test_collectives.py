@@ -25,6 +25,7 @@ def folder() -> Path:
     return build.build()
 
 
+@pytest.mark.slow
 def test_every_collective_does_what_gloo_does(folder: Path, tmp_path: Path) -> None:
     """By the engine that the vendor names, and by FlagCX. Each rank sees one device."""
     for variables in ({}, {"FLAGOS_COMM_ENGINE": "flagcx"}):
@@ -37,6 +38,7 @@ def test_every_collective_does_what_gloo_does(folder: Path, tmp_path: Path) -> N
             assert checked is not None and int(checked.group(1)) > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["hccl", "flagcx"])
 def test_training_is_that_of_the_cpu(folder: Path, tmp_path: Path, engine: str) -> None:
     """DDP, FSDP2 in mixed precision; nothing of a group is left. Only what is known falls back to the CPU."""
@@ -46,17 +48,20 @@ def test_training_is_that_of_the_cpu(folder: Path, tmp_path: Path, engine: str) 
         assert fallbacks is not None and json.loads(fallbacks.group(1)).keys() <= FALLS_BACK
 
 
+@pytest.mark.slow
 def test_gradients_are_exact_when_everything_is_late(folder: Path, tmp_path: Path) -> None:
     late = {"SIMULATED_ASCEND_DELAY_US": "1000", "FLAGOS_COMM_ENGINE": "flagcx"}
     launch(folder, tmp_path, SHARED_RANKS / "gradients.py", "ascend", **late).well()
 
 
+@pytest.mark.slow
 def test_a_rank_that_was_killed_is_named(folder: Path, tmp_path: Path) -> None:
     ended = launch(folder, tmp_path, RANKS / "failing.py", "killed", timeout=60)
     assert ended.statuses == [-6, -9] and ended.misuses == []
     assert re.search(r"the process of rank 1 \(process \d+\) has ended", ended.outputs[0])
 
 
+@pytest.mark.slow
 def test_a_rank_that_does_not_come_is_named(folder: Path, tmp_path: Path) -> None:
     ended = launch(folder, tmp_path, RANKS / "failing.py", "missing", timeout=60)
     assert ended.statuses == [-6, 4] and ended.misuses == []

@@ -42,6 +42,7 @@ def run(script: str, **variables: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_every_object_is_released() -> None:
     """Without kept executors nothing is left; with them what is left does not grow."""
     script = (
@@ -68,6 +69,7 @@ def test_signatures_that_differ_have_executors_of_their_own() -> None:
         assert (x * 2).sum().item() == size * (size - 1)
 
 
+@pytest.mark.slow
 def test_streams_do_not_share_a_workspace() -> None:
     """Two streams with work that is late: a workspace of both would mix their sums."""
     script = """
@@ -110,6 +112,7 @@ def test_each_device_has_a_default_stream_of_its_own() -> None:
     assert (there + 1).sum().item() == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "told"),
     [

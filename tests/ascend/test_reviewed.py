@@ -168,6 +168,7 @@ print((other + other).sum().item())
 """
 
 
+@pytest.mark.slow
 def test_a_profile_beside_a_lost_device_ends() -> None:
     """torch's hooks are taken away, and the process ends as it should."""
     ended = subprocess.run(

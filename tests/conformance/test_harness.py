@@ -299,6 +299,7 @@ library.impl("erfc", loses, "CPU")
 """
 
 
+@pytest.mark.slow
 def test_a_crash_and_a_hang_cost_only_their_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,6 +320,7 @@ def test_a_crash_and_a_hang_cost_only_their_case(
     assert "tanh" not in crashes
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_is_an_error() -> None:
     checks = Checks("cpu", "cpu", plugin="no_such_module_here")
     with pytest.raises(RuntimeError, match="no_such_module_here"):

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import torch, torch_fl
 torch_fl.enable_flaggems(include=["silu", "mul.Tensor", "exp", "abs"])
@@ -22,6 +24,7 @@ RIGHT = "y = tl.fdiv(x_fp32, (1.0 + tl.exp(-x_fp32)))"
 SECONDS = 600
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_of_flaggems_is_found(tmp_path: Path) -> None:
     spec = importlib.util.find_spec("flag_gems")
     assert spec is not None and spec.origin is not None

@@ -288,6 +288,7 @@ def test_a_program_is_served_from_the_pack_without_flaggems(tmp_path: Path, pack
     assert f"its signature is one of 4 of the pack {pack}" in told["explained"]
 
 
+@pytest.mark.slow
 def test_calls_that_are_not_in_the_pack_go_to_the_native_kernel_and_are_counted(
     tmp_path: Path, pack: Path
 ) -> None:
@@ -297,6 +298,7 @@ def test_calls_that_are_not_in_the_pack_go_to_the_native_kernel_and_are_counted(
     assert "the call is not in the pack" in said
 
 
+@pytest.mark.slow
 def test_calls_of_the_pack_are_verified_where_this_table_knows_smaller_ones(
     tmp_path: Path, pack: Path
 ) -> None:
@@ -311,6 +313,7 @@ def test_calls_of_the_pack_are_verified_where_this_table_knows_smaller_ones(
     assert told["packed"] == [NEGATED] * 4 and told["fallbacks"] == 5
 
 
+@pytest.mark.slow
 def test_flaggems_serves_them_if_it_is_asked_to(tmp_path: Path, pack: Path) -> None:
     told = run(tmp_path, pack, FLAGOS_PACK_OUTSIDE="jit")
     assert told["packed"] == [SEVENS] * 4 and told["replays"] == 4
@@ -344,6 +347,7 @@ def test_a_pack_that_is_refused_ends_the_program(tmp_path: Path, pack: Path) -> 
     assert "truncated or altered" in run(tmp_path, pack, fails=True)
 
 
+@pytest.mark.slow
 def test_auto_takes_calls_that_were_measured_to_be_faster(tmp_path: Path, pack: Path) -> None:
     read = pack_file.read(pack)
     calls = read.calls("neg")

@@ -273,6 +273,7 @@ def _run(tmp_path: Path, program: str, policy: str, **variables: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["verified", "all"])
 def test_verified_takes_no_call_of_another_size(tmp_path: Path, policy: str) -> None:
     _table(tmp_path)
@@ -299,6 +300,7 @@ print(json.dumps([all(made), counted["calls"], counted["fallbacks"], len(started
 """
 
 
+@pytest.mark.slow
 def test_verify_on_use_tries_once_and_keeps_what_it_finds(tmp_path: Path) -> None:
     _table(tmp_path)
     assert _run(tmp_path, _ON_USE, "verify-on-use") == [True, 3, 0, 1]
@@ -418,6 +420,7 @@ def test_the_command_names_the_call(
     assert set(found["told"]) == {"neg"} and "[1/1] neg, recorded" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "jobs", "verdict", "calls"),
     [
@@ -475,6 +478,7 @@ def test_no_memory_for_the_result_in_float64_says_nothing(
     assert found.verdict is None and found.short, found
 
 
+@pytest.mark.slow
 def test_the_command_goes_on_where_it_was(tmp_path: Path) -> None:
     _verify(tmp_path, "negated")
     code, found, err = _verify(tmp_path, "dies", "--resume")
@@ -485,6 +489,7 @@ def test_the_command_goes_on_where_it_was(tmp_path: Path) -> None:
     assert found["told"]["neg"]["verdict"] == "FAILED", "but not by every configuration"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--resume",)])
 def test_what_failed_before_counts(tmp_path: Path, more: tuple[str, ...]) -> None:
     entry = {"verdict": "FAILED", "cases": 1, "first": "sample 0: wrong"}
@@ -502,6 +507,7 @@ def test_what_failed_before_counts(tmp_path: Path, more: tuple[str, ...]) -> Non
     )
 
 
+@pytest.mark.slow
 def test_right_calls_without_samples_are_told_to_serve_nothing(tmp_path: Path) -> None:
     _, found, err = _verify(tmp_path, "negated")
     assert found["told"]["neg"]["verdict"] == "STRICT"
@@ -557,6 +563,7 @@ def test_a_file_that_is_no_record(tmp_path: Path) -> None:
     assert done.returncode == 1 and "is no record: `flagos record" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_sanitizer_is_named_where_it_is_missing_and_believed_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

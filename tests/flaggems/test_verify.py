@@ -108,6 +108,7 @@ print(len(asked))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answered", [True, False])
 def test_the_database_is_imported_without_asking_cuda(answered: bool) -> None:
     """A process that asks opens the driver, and its forks could not use it. The control asks by itself."""
@@ -910,6 +911,7 @@ def test_closing_kills_what_runs() -> None:
 # ---- the whole
 
 
+@pytest.mark.slow
 def test_the_whole_in_a_process_that_has_used_no_device() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "tests.flaggems.whole"],

@@ -28,6 +28,7 @@ def status(tool: str, *arguments: str) -> int:
     return run.returncode
 
 
+@pytest.mark.slow
 def test_the_soak_passes(tmp_path: Path) -> None:
     assert status(*SOAK, "--json", str(tmp_path / "soak.json")) == 0
     report = json.loads((tmp_path / "soak.json").read_text())
@@ -35,6 +36,7 @@ def test_the_soak_passes(tmp_path: Path) -> None:
     assert sum(report["steps"].values()) > 20 and len(report["steps"]) >= 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["wait", "buffer", "leak", pytest.param("replay", marks=pytest.mark.cuda)]
 )
@@ -42,6 +44,7 @@ def test_the_soak_notices(kind: str) -> None:
     assert status(*SOAK, "--sabotage", kind) == 1
 
 
+@pytest.mark.slow
 def test_the_model_benchmark_compares(tmp_path: Path) -> None:
     assert status(*MODELS, "--json", str(tmp_path / "models.json")) == 0
     workloads = json.loads((tmp_path / "models.json").read_text())["workloads"]
@@ -49,6 +52,7 @@ def test_the_model_benchmark_compares(tmp_path: Path) -> None:
     assert all(result["ratio"]["median"] > 0 for result in workloads.values())
 
 
+@pytest.mark.slow
 def test_the_model_benchmark_notices_another_model() -> None:
     assert status(*MODELS, "--perturb") == 1
 

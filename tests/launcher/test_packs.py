@@ -87,6 +87,7 @@ def test_the_same_calls_make_the_same_pack(pack: pack_file.Pack, folder: Path) -
     assert again.digest == pack.digest
 
 
+@pytest.mark.slow
 def test_a_tuning_file_names_another_configuration(pack: pack_file.Pack, folder: Path) -> None:
     """`mm` by another of its configurations: another program, and the others as they were."""
     named = json.loads(json.dumps(pack.header["configurations"]))

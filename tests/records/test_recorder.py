@@ -268,6 +268,7 @@ def run(
     return done.returncode, counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "flagos"])
 def test_a_program_is_recorded_that_does_not_know_of_it(tmp_path: Path, device: str) -> None:
     for options in ((), ("--meta",)):
@@ -276,6 +277,7 @@ def test_a_program_is_recorded_that_does_not_know_of_it(tmp_path: Path, device: 
         assert counts["exp"] == 1 and counts["rand"] == 1
 
 
+@pytest.mark.slow
 def test_processes_are_recorded_together_and_those_that_are_killed(tmp_path: Path) -> None:
     status, counts = run(tmp_path, "cpu", "fork", "child")
     assert status == 3 and counts["exp"] == 1 + 1
@@ -288,6 +290,7 @@ def test_processes_are_recorded_together_and_those_that_are_killed(tmp_path: Pat
     assert status == 128 + signal.SIGKILL and counts["exp"] == 1
 
 
+@pytest.mark.slow
 def test_a_program_compiles_as_without_the_recorder(tmp_path: Path) -> None:
     status, counts = run(tmp_path, "cpu", "compile")
     assert status == 3 and counts["exp"] == 1
@@ -314,6 +317,7 @@ def test_optimizers_call_the_same_without_memory(tmp_path: Path, device: str) ->
     assert FakeTensor not in of_optimizers, "as it was"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("handled", "status"), [("", 128 + signal.SIGTERM), ("handled", 7)])
 def test_signals_end_the_program_and_not_the_record(
     tmp_path: Path, handled: str, status: int
@@ -390,6 +394,7 @@ def test_json_is_all_that_standard_output_has(tmp_path: Path) -> None:
     assert ended.returncode == 1 and "nothing was recorded" in json.loads(ended.stdout)["error"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     files.write(tmp_path / "a.rec", [])
     program = ["--", sys.executable, "-c", "import torch; torch.ones(3)"]

@@ -175,6 +175,7 @@ def in_another_process(function, *arguments):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["file_descriptor", "file_system"])
 def test_another_process_writes_to_memory_of_ascend(on_ascend, strategy):
     on_ascend(
@@ -220,6 +221,7 @@ assert x.tolist() == [0, 1, 9, 9] and y.tolist() == [1, 1, 1, 1]
     )
 
 
+@pytest.mark.slow
 def test_a_runtime_that_shares_no_memory_is_named(on_ascend):
     on_ascend(
         SPAWN

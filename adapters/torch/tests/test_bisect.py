@@ -20,6 +20,7 @@ from torch_fl_cli.bisect.state import State, fingerprint
 pytestmark = pytest.mark.host
 
 
+@pytest.mark.slow
 def test_one_wrong_kernel_among_all_is_found_in_twelve_runs(bisect: Bisect) -> None:
     told = bisect("--compare", "native", status=0, WRONG="sinc")
     assert told["operators"] >= 100
@@ -39,6 +40,7 @@ def test_one_wrong_kernel_among_all_is_found_in_twelve_runs(bisect: Bisect) -> N
     assert repro(told, bisect, WRONG="").returncode == 0
 
 
+@pytest.mark.slow
 def test_nan_needs_no_reference(bisect: Bisect) -> None:
     told = bisect("--nan", status=0, WRONG="tanh", HOW="nan", PLANTED=FEW)
     assert operators(told) == [["tanh"]]
@@ -47,6 +49,7 @@ def test_nan_needs_no_reference(bisect: Bisect) -> None:
     assert (found["nan_expected"], found["nan"]) == (0, 1)
 
 
+@pytest.mark.slow
 def test_nothing_is_run_where_nothing_is_wrong(bisect: Bisect) -> None:
     told = bisect("--compare", "native", status=1, PLANTED=FEW)
     assert (told["verdict"], told["runs"]) == ("passes", 3)
@@ -74,6 +77,7 @@ def test_a_program_that_is_not_there_is_named(bisect: Bisect) -> None:
     assert "no program is named" in bisect(status=1, program=[])["error"]
 
 
+@pytest.mark.slow
 def test_the_report_tells_what_to_do(bisect: Bisect) -> None:
     process = bisect.start("--compare", "native", PLANTED=FEW, WRONG="add.Tensor")
     out, err = process.communicate(timeout=SECONDS)
@@ -115,6 +119,7 @@ def test_the_variable_names_a_run_or_is_an_error(bisect: Bisect) -> None:
     assert "FLAGOS_BISECT=/no/such/file names no run of `flagos bisect`" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_search_that_ran_out_of_runs_goes_on_with_more(bisect: Bisect) -> None:
     program = [sys.executable, "-c", f"{PROGRAM.read_text()}\n# {'long' * 100}"]
     options = ("--compare", "native", "--state", "state \udcff")

@@ -36,6 +36,7 @@ def generated_code(function, *inputs: torch.Tensor) -> str:
     return "\n".join(sources)
 
 
+@pytest.mark.slow
 def test_pointwise_and_reduction(native):
     def f(x, y):
         return (torch.relu(x * 2 + y).sum(-1), x.cos().mean())
@@ -86,6 +87,7 @@ def test_training_follows_the_native_device(native):
     torch.testing.assert_close(gradients["flagos"], gradients[native], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_dynamic_shapes():
     module = network().to("flagos").eval()
     compiled = torch.compile(module, dynamic=True)
@@ -94,6 +96,7 @@ def test_dynamic_shapes():
         torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_dynamic_batch_norm_in_training_mode():
     # Needs the C++ rules of type propagation: under those of another back end it does not compile.
     module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).to("flagos")
@@ -208,6 +211,7 @@ def test_asynchronous_copies_are_waited_for():
     assert torch.equal(torch.compile(f)(x).cpu(), x * 2)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("faults")
 def test_kernels_wait_for_copies_that_are_late(run_python):
     script = """
@@ -272,6 +276,7 @@ def test_the_device_is_known_to_dynamo():
     assert interface.get_device_properties(0) == torch.flagos.get_device_properties(0)
 
 
+@pytest.mark.slow
 def test_the_device_is_known_to_a_dynamo_that_came_first(run_python):
     script = """
     import torch, torch._dynamo, torch._inductor

@@ -71,6 +71,7 @@ assert seen == [("flagos", "flagos")], seen
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["binary", "unpacked"])
 def test_an_artifact_keeps_the_views_and_the_lent_kernels(run_python, tmp_path: Path, form: str):
     given = {"path": str(tmp_path / "artifact"), "form": form}

@@ -142,6 +142,7 @@ def test_a_sound_installation_passes(interpreter: Interpreter) -> None:
         assert checks[f"canary {canary.__name__.replace('_', ' ')}"]["status"] == "ok"
 
 
+@pytest.mark.slow
 @pytest.mark.needs("faults")
 def test_a_device_without_memory_fails_its_canaries(interpreter: Interpreter) -> None:
     result = interpreter.flagos("doctor", "--json", FLAGOS_HOST_FAULT="alloc=1.0")

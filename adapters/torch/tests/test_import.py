@@ -25,6 +25,7 @@ def _has_entry_point() -> bool:
     return any(e.name == "flagos" for e in importlib.metadata.entry_points(group="torch.backends"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     [
@@ -74,6 +75,7 @@ def test_importing_does_not_import_the_compiler(run_python):
     assert run_python(script).stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("flag_gems") is not None, reason="FlagGems is installed"
 )
@@ -220,6 +222,7 @@ sys.modules['flagos._core'] = Core('flagos._core')
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", BROKEN)
 def test_whatever_is_broken_torch_can_be_imported(what, run_python):
     script = AUTOLOAD_FAILURE.format(setup=BROKEN[what])
@@ -233,6 +236,7 @@ def test_whatever_is_broken_torch_can_be_imported(what, run_python):
     assert "import" in lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["flagos._core", "torch_fl._C", "the shim"])
 def test_a_native_module_that_was_not_written_to_its_end_ends_no_process(
     module, run_python, tmp_path
@@ -462,6 +466,7 @@ print(set(used), x.sum().item())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "interrupt",
     [

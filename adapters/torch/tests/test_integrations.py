@@ -50,6 +50,7 @@ def test_safetensors_keep_other_devices_and_their_errors(checkpoint: Path) -> No
         safetensors.load_file(checkpoint, device="flagos:99")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
     [

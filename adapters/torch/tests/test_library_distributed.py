@@ -30,11 +30,13 @@ def torchrun(chip, program, *arguments, **variables):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernels", ["0", "1"])
 def test_gradients_are_those_of_one_process_on_the_cpu(chip, kernels):
     torchrun(chip, "gradients.py", "example", EXAMPLE_CHIP_KERNELS=kernels)
 
 
+@pytest.mark.slow
 def test_training_is_that_of_one_process(chip, tmp_path):
     torchrun(chip, "training.py", "flagos", "all", str(tmp_path))
     # The checkpoint of full training is read again, into shards.

@@ -86,6 +86,7 @@ assert (y.cpu() == -5).all()
 """)
 
 
+@pytest.mark.slow
 def test_several_streams_are_captured(on_chip):
     on_chip("""
 side, x = torch.flagos.Stream(), torch.ones(64, device="flagos")

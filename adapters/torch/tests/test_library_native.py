@@ -14,6 +14,7 @@ from python.tests.chips import EXAMPLE, example_chip
 pytestmark = pytest.mark.needs("compiler")
 
 
+@pytest.mark.slow
 def test_another_process_gets_a_copy(on_chip):
     # The child runs `back.put(x)`, which sends what it was sent.
     out = on_chip("""
@@ -255,6 +256,7 @@ with stream:
 # ---- torch.compile
 
 
+@pytest.mark.slow
 def test_compilers_without_code_generation_give_the_same(on_chip):
     on_chip("""
 def step(x, y):
@@ -292,6 +294,7 @@ assert program.module()(torch.ones(1, 2, device="flagos")).device.type == "flago
 """)
 
 
+@pytest.mark.slow
 def test_inductor_says_that_it_has_no_code_for_the_chip(on_chip):
     on_chip("""
 import torch._inductor
@@ -321,6 +324,7 @@ assert refused(torch._inductor.aoti_compile_and_package, program)
 """)
 
 
+@pytest.mark.slow
 def test_inductor_compiles_for_the_cpu_as_ever(on_chip, tmp_path):
     on_chip(
         "x = torch.randn(8)\n"

@@ -388,6 +388,7 @@ signal.pause()
     assert told["processes"][0]["ended"] is True and rows(told)["aten::sin"]["calls"] == 1
 
 
+@pytest.mark.slow
 def test_each_process_has_a_section_and_idle_ones_are_counted(tmp_path: Path) -> None:
     rank = "import os, torch; [torch.sin(torch.ones(4, device='flagos')) for _ in range(int(os.environ['RANK']) + 1)]"
     text = f"""

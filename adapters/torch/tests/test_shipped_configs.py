@@ -51,6 +51,7 @@ def test_the_chip_is_named_as_there():
     assert torch_fl._build_accelerator() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("modules", ["torch", "torch, torch_fl", "torch, flagos, torch_fl"])
 def test_retired_variables_are_reported_once(run_python, modules):
     script = f"import {modules}; x = torch.ones(2, device='flagos'); torch.flagos.init(); x.add_(1)"

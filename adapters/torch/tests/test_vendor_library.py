@@ -229,6 +229,7 @@ assert "cpu.fallback" in unserved.splitlines()[0] and "no kernel for aten::cos" 
 """)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("parameters", ["dtype", "torch.float32", "None"])
 def test_statistics_of_a_kernel_fit_the_cpus_backward_kernel(dtype, parameters, on_chip):

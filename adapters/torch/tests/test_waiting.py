@@ -82,6 +82,7 @@ print(x.grad, torch.compiler.is_compiling(), torch.utils.checkpoint.DefaultDevic
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_ask_sees_no_difference(run):
     alone = run(ORDINARY, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     beside = run(ORDINARY, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
@@ -91,6 +92,7 @@ def test_a_program_that_does_not_ask_sees_no_difference(run):
     assert "flagos" not in told and len(told.splitlines()) > 20
 
 
+@pytest.mark.slow
 def test_the_comparison_would_notice(run):
     asked = f"import torch_fl\n{ORDINARY}"
     assert run(asked).stdout != run(ORDINARY, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout
@@ -128,6 +130,7 @@ def test_not_asked_for(run):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     [
@@ -157,6 +160,7 @@ def test_asked_for(script, run):
     assert _outcome(run, script)[1] == ASKED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["FLAGOS_ACCELERATOR", "PLATFORM"])
 def test_asked_for_by_the_environment(name, run):
     assert _outcome(run, "", **{name: "flagos"})[1] == ASKED
@@ -185,6 +189,7 @@ def test_after_asking_everything_answers_flagos(run):
     assert printed == ["flagos flagos:0 flagos:1", "flagos"]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_the_device_asks(run, run_python, tmp_path):
     saved = tmp_path / "saved.pt"
     save = f"import torch; torch.save(torch.ones(2, device='flagos'), {str(saved)!r})"
