@@ -86,6 +86,7 @@ def test_a_checkpoint_may_be_the_first_to_mention_the_device(
     ], done.stderr
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_nothing_wrong(folder: Path) -> None:
     """Registration waits for the first use where torch has the device under another name; the doctor asks for it."""
     done = subprocess.run(
@@ -114,6 +115,7 @@ def test_a_kernel_of_nvidias_is_refused(folder: Path, tmp_path: Path) -> None:
     assert "torch's kernels are not for this chip" in report.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUITE)
 def test_the_adapters_tests_pass(folder: Path, tmp_path: Path, name: str) -> None:
     report = tmp_path / "report"
@@ -131,6 +133,7 @@ def test_the_adapters_tests_pass(folder: Path, tmp_path: Path, name: str) -> Non
     assert misuses == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_collective_does_what_gloo_does(folder: Path, tmp_path: Path, engine: str) -> None:
     """Each rank sees one device."""
@@ -141,6 +144,7 @@ def test_every_collective_does_what_gloo_does(folder: Path, tmp_path: Path, engi
         assert checked is not None and int(checked.group(1)) > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_gradients_are_exact_when_everything_is_late(
     folder: Path, tmp_path: Path, engine: str
@@ -150,6 +154,7 @@ def test_gradients_are_exact_when_everything_is_late(
     launch(folder, tmp_path, SHARED / "gradients.py", "metax", **late).well()
 
 
+@pytest.mark.slow
 def test_training_is_that_of_one_process(folder: Path, tmp_path: Path) -> None:
     """DDP in five ways, tensor parallelism, FSDP2 with offloading; a checkpoint is read by the ranks that wrote it."""
     own = {"MACA_VISIBLE_DEVICES": "own"}
