@@ -59,19 +59,21 @@ def run(options: argparse.Namespace) -> int:
         if options.parts
         else [*table().circle("inner"), *(table().circle("outer") if options.all else ())]
     )
+    begun = options.since or time.time()
     outcomes = []
-    if options.since is not None:
-        spent = time.time() - options.since
-        outcomes.append(running.Outcome("setup-dev", round(spent, 1), 0.0, True))
-    return 0 if running.report([*outcomes, *running.run(chosen)]) else 1
+    if options.since:
+        outcomes.append(running.Outcome("setup-dev", round(time.time() - begun, 1), 0.0, True))
+    outcomes += running.run(chosen, options.at_once)
+    return 0 if running.report(outcomes, time.time() - begun) else 1
 
 
-def ci(_: argparse.Namespace) -> int:
+def ci(options: argparse.Namespace) -> int:
     """The planned parts of the outer circle."""
     choices, words = planned()
     show(choices, words)
-    outcomes = running.run(choice.part for choice in choices if choice.runs)
-    passed = running.report(outcomes)
+    begun = time.time()
+    outcomes = running.run([choice.part for choice in choices if choice.runs], options.at_once)
+    passed = running.report(outcomes, time.time() - begun)
     show(choices, words)
     return 0 if passed else 1
 
@@ -113,14 +115,27 @@ def times(options: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.circles", description=__doc__)
+    together = argparse.ArgumentParser(add_help=False)
+    together.add_argument(
+        "-j",
+        "--at-once",
+        type=int,
+        default=running.AT_ONCE,
+        metavar="N",
+        help="parts at a time (2)",
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    one = commands.add_parser("run", help="run the inner circle, or the parts that are named")
+    one = commands.add_parser(
+        "run", parents=[together], help="run the inner circle, or the parts that are named"
+    )
     one.add_argument("parts", nargs="*", metavar="PART", help="a target of the Makefile")
     one.add_argument("--all", action="store_true", help="the outer circle, too")
     one.add_argument("--since", type=float, help="when set-up began, in seconds of Unix time")
     one.set_defaults(run=run)
     one = commands.add_parser(
-        "ci", help="run the parts of the outer circle that the plan has for this commit"
+        "ci",
+        parents=[together],
+        help="run the parts of the outer circle that the plan has for this commit",
     )
     one.set_defaults(run=ci)
     one = commands.add_parser(

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,9 +49,8 @@ class Table:
     """All parts, and what needs none."""
 
     parts: tuple[Part, ...]
-    ci_seconds: int
-    """The time of a CI run that is planned: set-up, the inner circle, and parts of the outer one."""
-    setup_seconds: int
+    outer_seconds: int
+    """How long the parts of the outer circle may take that CI runs with a change: the sum of their seconds."""
     landings: int
     """Within how many landings each part of the outer circle has its turn."""
     unneeded: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -60,11 +59,6 @@ class Table:
     def circle(self, name: Circle) -> tuple[Part, ...]:
         """The parts of a circle, in the order of the table."""
         return tuple(part for part in self.parts if part.circle == name)
-
-    @cached_property
-    def outer_seconds(self) -> int:
-        """What CI has left beside set-up and the inner circle."""
-        return self.ci_seconds - self.setup_seconds - sum(p.seconds for p in self.circle("inner"))
 
     def named(self, names: Sequence[str]) -> list[Part]:
         """The parts of these names. Raises ValueError for a name that is no part's."""

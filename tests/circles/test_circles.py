@@ -71,8 +71,7 @@ def test_there_is_time_for_turns_and_for_touched_parts() -> None:
 
 EXAMPLE = parse("""
 [ci]
-ci_seconds = 1000
-setup_seconds = 100
+outer_seconds = 600
 landings = 3
 
 [files]
@@ -158,7 +157,7 @@ def lots() -> list[list[str]]:
 
 
 def test_a_word_that_the_table_does_not_know_is_refused() -> None:
-    text = '[ci]\nci_seconds = 1\nsetup_seconds = 1\nlandings = 1\n[[part]]\nname = "a"\n'
+    text = '[ci]\nouter_seconds = 1\nlandings = 1\n[[part]]\nname = "a"\n'
     with pytest.raises(ValueError, match="part a: unknown side"):
         parse(text + 'circle = "side"\nseconds = 1')
     with pytest.raises(ValueError, match="cover"):

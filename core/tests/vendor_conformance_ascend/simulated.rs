@@ -4,29 +4,29 @@
 //! its report for everything that a program does and a chip would not take.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The simulated runtime's source.
-const SOURCE: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../tests/simulated_ascend/libascendcl.cc"
-);
+use crate::support::compiled;
 
-/// Compiles the runtime; false without its source or a compiler, as on a machine that this program was carried to.
-fn compile(to: &Path) -> bool {
-    if !Path::new(SOURCE).exists() {
-        return false;
+/// The folder of the simulated runtime's source.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/simulated_ascend");
+
+/// The runtime; None without its source or a compiler, as on a machine that this program was carried to.
+fn runtime() -> Option<PathBuf> {
+    let folder = Path::new(SOURCES);
+    let source = folder.join("libascendcl.cc");
+    if !source.exists() {
+        return None;
     }
-    let arguments = "-std=c++17 -O1 -fPIC -fvisibility=hidden -shared -pthread -o";
-    let compiler = Command::new("g++")
-        .args(arguments.split(' '))
-        .args([to.as_os_str(), SOURCE.as_ref()])
-        .status();
-    let Ok(status) = compiler else { return false };
-    assert!(status.success(), "the simulated runtime does not compile");
-    true
+    let text = format!("#include \"{}\"\n", source.display());
+    compiled::library(
+        "libascendcl.so",
+        "-O1 -fvisibility=hidden",
+        &text,
+        Some(folder),
+    )
 }
 
 /// Whether a call that was refused is the vendor's way of asking: whether the thread has a context, whether a stream is the
@@ -60,11 +60,10 @@ fn threads(process: u32) -> String {
 /// Runs this program over the simulated runtime, with arguments and settings. Fails unless so many tests pass, for
 /// everything that the simulated runtime found wrong, and for a run that does not end, with what it was doing.
 fn passes(arguments: &[&str], settings: &[(&str, &str)], expected: &str) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let library = folder.path().join("libascendcl.so");
-    if !compile(&library) {
+    let Some(library) = runtime() else {
         return crate::say("skipped: no simulated runtime, or no g++ to compile it with");
-    }
+    };
+    let folder = tempfile::tempdir().expect("a folder");
     let [report, written] = ["report", "output"].map(|name| folder.path().join(name));
     let output = File::create(&written).expect("a file");
     let mut command = Command::new(std::env::current_exe().expect("this program"));
@@ -72,7 +71,7 @@ fn passes(arguments: &[&str], settings: &[(&str, &str)], expected: &str) {
         .args(arguments)
         // Where there is no device file, the vendor takes a library that is loaded already.
         .env("LD_PRELOAD", &library)
-        .env("LD_LIBRARY_PATH", folder.path())
+        .env("LD_LIBRARY_PATH", library.parent().expect("in a folder"))
         .env("FLAGOS_REQUIRE_ASCEND", "1")
         .env("SIMULATED_ASCEND_REPORT", &report)
         .env_remove("ASCEND_RT_VISIBLE_DEVICES")
@@ -199,15 +198,13 @@ fn everything_passes_with_one_visible_device() {
 
 #[test]
 fn a_function_that_is_missing_is_named() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let library = folder.path().join("libascendcl.so");
-    if !compile(&library) {
+    let Some(library) = runtime() else {
         return crate::say("skipped: no simulated runtime, or no g++ to compile it with");
-    }
+    };
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "the_suite_passes", "--nocapture"])
         .env("LD_PRELOAD", &library)
-        .env("LD_LIBRARY_PATH", folder.path())
+        .env("LD_LIBRARY_PATH", library.parent().expect("in a folder"))
         .env("SIMULATED_ASCEND_HIDE", "aclrtStreamQuery,aclrtMallocHost")
         .output()
         .expect("it runs");

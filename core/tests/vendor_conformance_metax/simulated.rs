@@ -2,28 +2,28 @@
 //!
 //! The simulated library appends a line to its report for everything that a program does and a chip would not take.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The simulated runtime's source.
-const SOURCE: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../tests/simulated_metax/libmcruntime.cc"
-);
+use crate::support::compiled;
 
-/// Compiles the runtime; false without its source or a compiler, as on a machine that this program was carried to.
-fn compile(to: &Path) -> bool {
-    if !Path::new(SOURCE).exists() {
-        return false;
+/// The folder of the simulated runtime's source.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/simulated_metax");
+
+/// The runtime; None without its source or a compiler, as on a machine that this program was carried to.
+fn runtime() -> Option<PathBuf> {
+    let folder = Path::new(SOURCES);
+    let source = folder.join("libmcruntime.cc");
+    if !source.exists() {
+        return None;
     }
-    let arguments = "-std=c++17 -O1 -fPIC -fvisibility=hidden -shared -pthread -o";
-    let compiler = Command::new("g++")
-        .args(arguments.split(' '))
-        .args([to.as_os_str(), SOURCE.as_ref()])
-        .status();
-    let Ok(status) = compiler else { return false };
-    assert!(status.success(), "the simulated runtime does not compile");
-    true
+    let text = format!("#include \"{}\"\n", source.display());
+    compiled::library(
+        "libmcruntime.so",
+        "-O1 -fvisibility=hidden",
+        &text,
+        Some(folder),
+    )
 }
 
 /// Whether a call that was refused is one that a test makes on purpose.
@@ -35,17 +35,16 @@ fn is_on_purpose(line: &str) -> bool {
 /// Runs this program over the simulated runtime, with arguments and settings. Fails unless so many tests pass, and for
 /// everything that the simulated runtime found wrong.
 fn passes(arguments: &[&str], settings: &[(&str, &str)], expected: &str) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let library = folder.path().join("libmcruntime.so");
-    if !compile(&library) {
+    let Some(library) = runtime() else {
         return crate::say("skipped: no simulated runtime, or no g++ to compile it with");
-    }
+    };
+    let folder = tempfile::tempdir().expect("a folder");
     let report = folder.path().join("report");
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(arguments)
         // Where there is no device file, the vendor takes a library that is loaded already.
         .env("LD_PRELOAD", &library)
-        .env("LD_LIBRARY_PATH", folder.path())
+        .env("LD_LIBRARY_PATH", library.parent().expect("in a folder"))
         .env("FLAGOS_REQUIRE_METAX", "1")
         .env("SIMULATED_METAX_REPORT", &report)
         .env_remove("MACA_VISIBLE_DEVICES")

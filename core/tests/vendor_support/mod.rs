@@ -2,6 +2,8 @@
 //! uses a part of this.
 #![allow(dead_code)]
 
+pub mod compiled;
+
 use std::io::Write as _;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
