@@ -23,6 +23,8 @@ ARGS ?=
 ROOT := $(CURDIR)
 PY := $(abspath $(VENV))/bin/python
 STAMPS := $(abspath $(VENV))/.flagos
+# One at a time, because an environment is not made for two.
+PIP = flock "$(abspath $(VENV))" "$(PY)" -m pip
 
 # One interpreter for every build, named the same way each time: the torch shim is compiled once.
 export VIRTUAL_ENV := $(abspath $(VENV))
@@ -85,11 +87,11 @@ export require_build_tools
 # Two at a time: packages are fetched while cargo compiles.
 .PHONY: setup
 setup: ## virtual environment, dependencies, all wheels built and installed
-	@"$(MAKE)" -j 2 $(STAMPS)/torch-fl $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl $(STAMPS)/vllm-flagos
+	@"$(MAKE)" -j2 $(STAMPS)/torch-fl $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl $(STAMPS)/vllm-flagos
 
 .PHONY: setup-dev
 setup-dev: ## the same, and what tests and lint need
-	@"$(MAKE)" -j 2 $(STAMPS)/torch-fl $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl $(STAMPS)/vllm-flagos $(STAMPS)/requirements-dev
+	@"$(MAKE)" -j2 $(STAMPS)/torch-fl $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl $(STAMPS)/vllm-flagos $(STAMPS)/requirements-dev
 
 # The environment may exist already: then it is used as it is.
 $(STAMPS)/venv:
@@ -108,22 +110,22 @@ $(STAMPS)/torch-$(TORCH_MINOR): $(STAMPS)/venv
 
 # The one package that cargo's part of a build needs, before all others.
 $(STAMPS)/maturin: requirements.txt $(STAMPS)/venv
-	"$(PY)" -m pip install --quiet "$$(grep ^maturin== requirements.txt)"
+	$(PIP) install --quiet "$$(grep ^maturin== requirements.txt)"
 	@touch "$@"
 
 $(STAMPS)/requirements: requirements.txt $(CONSTRAINTS) $(STAMPS)/torch-$(TORCH_MINOR)
-	"$(PY)" -m pip install --quiet -r requirements.txt -c $(CONSTRAINTS)
+	$(PIP) install --quiet -r requirements.txt -c $(CONSTRAINTS)
 	@touch "$@"
 
 $(STAMPS)/requirements-dev: requirements-dev.txt $(STAMPS)/requirements
-	"$(PY)" -m pip install --quiet -r requirements-dev.txt -c $(CONSTRAINTS)
+	$(PIP) install --quiet -r requirements-dev.txt -c $(CONSTRAINTS)
 	@touch "$@"
 
 # In a folder of its own, so that everything else is tested without FlagGems.
 FLAGGEMS := $(abspath $(VENV))/flaggems
 $(STAMPS)/flaggems: requirements-flaggems.txt $(STAMPS)/requirements
 	@rm -rf "$(FLAGGEMS)"
-	"$(PY)" -m pip install --quiet --no-deps --target "$(FLAGGEMS)" -r requirements-flaggems.txt
+	$(PIP) install --quiet --no-deps --target "$(FLAGGEMS)" -r requirements-flaggems.txt
 	@touch "$@"
 
 # Built from its sources without kernels: pip would fetch its wheel for CUDA otherwise. The variable for the version makes
@@ -135,9 +137,9 @@ $(STAMPS)/vllm: $(VLLM_REQUIREMENTS) requirements-vllm.txt requirements-vllm-bui
 	@[ -n "$(VLLM_REQUIREMENTS)" ] || { \
 	  echo "no release of vLLM that flagos serves is for torch $(TORCH_MINOR): these have one: $(TORCHES_OF_VLLM)" >&2; exit 1; }
 	@rm -rf "$(VLLM)" "$(VLLM)-build"
-	"$(PY)" -m pip install --quiet --no-deps --target "$(VLLM)-build" -r requirements-vllm-build.txt
+	$(PIP) install --quiet --no-deps --target "$(VLLM)-build" -r requirements-vllm-build.txt
 	PYTHONPATH="$(VLLM)-build" VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE="$$(sed -n 's/^vllm==//p' $(VLLM_REQUIREMENTS))" \
-	  "$(PY)" -m pip install --quiet --no-deps --no-build-isolation --no-binary vllm --target "$(VLLM)" -r $(VLLM_REQUIREMENTS)
+	  $(PIP) install --quiet --no-deps --no-build-isolation --no-binary vllm --target "$(VLLM)" -r $(VLLM_REQUIREMENTS)
 	@rm -rf "$(VLLM)-build"
 	@touch "$@"
 
@@ -145,7 +147,7 @@ $(STAMPS)/vllm: $(VLLM_REQUIREMENTS) requirements-vllm.txt requirements-vllm-bui
 ASCEND_TRITON := $(abspath $(VENV))/ascend-triton
 $(STAMPS)/ascend-triton: requirements-ascend-triton.txt $(STAMPS)/requirements
 	@rm -rf "$(ASCEND_TRITON)"
-	"$(PY)" -m pip install --quiet --no-deps --target "$(ASCEND_TRITON)" --python-version 3.11 --only-binary=:all: \
+	$(PIP) install --quiet --no-deps --target "$(ASCEND_TRITON)" --python-version 3.11 --only-binary=:all: \
 	  -r requirements-ascend-triton.txt
 	@touch "$@"
 
@@ -157,7 +159,7 @@ define build_wheel
 @touch "$@"
 endef
 define install_wheel
-"$(PY)" -m pip install --quiet --force-reinstall --no-deps $(DIST)/$(1)-*.whl
+$(PIP) install --quiet --force-reinstall --no-deps $(DIST)/$(1)-*.whl
 @touch "$@"
 endef
 

@@ -1,7 +1,7 @@
 """Runs parts, two at a time, and keeps how long each took.
 
-A part waits for processes, links and single threads for much of its time, so that another one beside it costs little. What
-a part prints is shown whole when it has ended, and is in ``target/durations/PART.log`` until then.
+A part waits for processes, links and single threads for much of its time, so that another one beside it costs little.
+What a part prints is shown whole when it has ended, and is in ``target/durations/PART.log`` until then.
 """
 
 from __future__ import annotations
