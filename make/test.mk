@@ -84,9 +84,10 @@ FLAGGEMS_LAUNCHES := $(patsubst %,tests/launcher/test_%.py,flaggems configuratio
 test-flaggems test-flaggems-slow: export PYTHONPATH := $(FLAGGEMS)
 test-flaggems: setup-dev $(STAMPS)/flaggems ## FlagGems' operators interpreted, and their launches over a simulated driver
 	TRITON_INTERPRET=1 $(pytest) tests/flaggems $(TWO) $(QUICK) $(ARGS)
-	$(call pytest,-launches) $(FLAGGEMS_LAUNCHES) $(ARGS)
+	$(call pytest,-launches) $(FLAGGEMS_LAUNCHES) $(QUICK) $(ARGS)
 test-flaggems-slow: setup-dev $(STAMPS)/flaggems ## verdicts on every operator, recorded calls, bisect among FlagGems' kernels
 	TRITON_INTERPRET=1 $(pytest) tests/flaggems $(TWO) $(SLOW) $(ARGS)
+	$(call pytest,-launches) $(FLAGGEMS_LAUNCHES) $(SLOW) $(ARGS)
 
 .PHONY: test-ascend-triton
 test-ascend-triton: export ASCEND_TRITON_PATH := $(ASCEND_TRITON)
@@ -97,7 +98,7 @@ test-ascend-triton: setup-dev $(STAMPS)/ascend-triton ## triton-ascend's wheel o
 .PHONY: test-vllm
 test-vllm: export VLLM_PATH := $(VLLM)
 test-vllm: setup-dev $(STAMPS)/vllm ## vLLM itself with tiny models on the host vendor, beside transformers on the CPU
-	$(pytest) adapters/vllm/tests -m vllm $(ARGS)
+	$(pytest) adapters/vllm/tests -m "vllm or slow" $(ARGS)
 
 .PHONY: test-torchs-distributed
 test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, with the backend flagos
@@ -106,6 +107,7 @@ test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, wi
 .PHONY: test-comm
 test-comm: setup-dev ## 4 and 8 ranks, torchrun, a hundred lives of a group; torch's own tests beside gloo
 	$(pytest) adapters/torch/tests/long_distributed.py tests/ascend/long_collectives.py $(ARGS)
+	$(call pytest,-slow) $(DISTRIBUTED) $(SLOW)
 	"$(PY)" -m tests.torchs_distributed
 
 .PHONY: test-bisect

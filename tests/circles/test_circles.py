@@ -52,7 +52,12 @@ def test_every_target_that_tests_is_a_part_and_every_part_a_target() -> None:
 
 
 def test_slow_tests_lie_where_a_part_runs_them(tracked: list[str]) -> None:
-    slow = [part for part in table().circle("outer") if part.name.endswith("-slow")]
+    targets = (ROOT / "make" / "test.mk").read_text(encoding="utf-8")
+    runs_slow = set(
+        re.findall(r"^([a-z-]+):.*\n(?:\t.*\n)*?\t.*(?:\$\(SLOW\)|or slow)", targets, re.MULTILINE)
+    )
+    runs_slow |= {name for name in targets.split() if re.fullmatch(r"test-[a-z]+-slow", name)}
+    slow = [part for part in table().circle("outer") if part.name in runs_slow]
     marked = [
         file
         for file in tracked

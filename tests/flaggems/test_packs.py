@@ -324,6 +324,7 @@ def test_flaggems_serves_them_if_it_is_asked_to(tmp_path: Path, pack: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_without_the_pack_flaggems_serves(tmp_path: Path, pack: Path) -> None:
     told = run(tmp_path, None)
     assert told["packed"] == [NEGATED] * 4 and "flag_gems" in told["imported"]
@@ -336,6 +337,7 @@ def test_a_pack_serves_nothing_by_default(tmp_path: Path, pack: Path) -> None:
     assert routed["packed"] == [SEVENS] * 4, "but a route to FlagGems takes it"
 
 
+@pytest.mark.slow
 def test_replays_of_a_pack_can_be_checked(tmp_path: Path, pack: Path) -> None:
     """FlagGems does not answer with sevens, which is noticed."""
     said = run(tmp_path, pack, fails=True, FLAGOS_VERIFY_REPLAYS="1")
@@ -389,6 +391,7 @@ def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
     return subprocess.run(given, env=environment, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -436,6 +439,7 @@ def test_calls_and_their_signatures_are_counted(pack: Path, served_by: Any) -> N
     assert (told["calls"], told["signatures"]) == (2, 4)
 
 
+@pytest.mark.slow
 def test_a_pack_tells_of_itself(pack: Path) -> None:
     done = command("--show", str(pack))
     assert done.returncode == 0

@@ -397,6 +397,7 @@ def _verify(tmp_path: Path, kernel: str, *more: str) -> tuple[int, dict[str, Any
     return done.returncode, {"told": json.loads(done.stdout), "table": table}, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "status", "verdict", "said"),
     [

@@ -70,6 +70,7 @@ def pack(folder: Path) -> pack_file.Pack:
     return found
 
 
+@pytest.mark.slow
 def test_every_call_is_compiled_for_the_chip(pack: pack_file.Pack) -> None:
     operators = pack.header["operators"]
     assert {name: one["rows"][1] for name, one in operators.items()} == dict.fromkeys(
@@ -82,6 +83,7 @@ def test_every_call_is_compiled_for_the_chip(pack: pack_file.Pack) -> None:
         assert image[48] == 90, "the flags of its header have the architecture"
 
 
+@pytest.mark.slow
 def test_the_same_calls_make_the_same_pack(pack: pack_file.Pack, folder: Path) -> None:
     again, _ = packed(folder, name="b.flagospack")
     assert again.digest == pack.digest

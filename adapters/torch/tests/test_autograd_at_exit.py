@@ -22,6 +22,7 @@ layer(torch.ones(3, 4, device="flagos")).sum().backward()
 """
 
 
+@pytest.mark.slow
 def test_a_program_may_end_with_a_backward() -> None:
     # Without the wait, half of these abort with torch 2.12 and later.
     for _ in range(3):

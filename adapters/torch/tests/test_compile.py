@@ -48,6 +48,7 @@ def test_pointwise_and_reduction(native):
     torch.testing.assert_close([t.cpu() for t in compiled], [t.cpu() for t in expected])
 
 
+@pytest.mark.slow
 @pytest.mark.host
 def test_kernels_are_fused_and_work_in_place_on_device_memory():
     code = generated_code(lambda x: (x.sin() + 1).relu(), torch.randn(64, device="flagos"))
@@ -360,6 +361,7 @@ def test_flex_attention_is_that_of_the_cpu():
         flex_attention(*(x.to("meta") for x in inputs))
 
 
+@pytest.mark.slow
 def test_flex_attention_is_compiled():
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 

@@ -82,6 +82,7 @@ def test_accelerate_and_trainer_form_groups():
         assert output.count("passed") == 5
 
 
+@pytest.mark.slow
 @pytest.mark.host
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_lightning_trains_as_on_the_cpu(ranks):

@@ -338,6 +338,7 @@ def test_a_program_routes_an_operator() -> None:
     assert flagos.counters()[name]["calls"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.needs("compiler")
 def test_compiled_programs_keep_the_operator() -> None:
     def program(x: Tensor) -> Tensor:
