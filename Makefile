@@ -171,7 +171,7 @@ $(DIST)/.flagos: $(FLAGOS_SOURCES) | $(STAMPS)/maturin
 SHIMS := $(CURDIR)/target/shims
 NATIVE_SHIMS := $(SHIMS)/$(shell uname -m)
 FIND_TORCH := "$(PY)" -c 'import importlib.util as u, os; print(os.path.dirname(u.find_spec("torch").origin))'
-make_shim = "$(MAKE)" --no-print-directory -s -j "$$(nproc)" -f adapters/torch/shim.mk TORCH="$$($(FIND_TORCH))" OUT=$(NATIVE_SHIMS)
+make_shim = MAKEFLAGS= "$(MAKE)" --no-print-directory -s -j "$$(nproc)" -f adapters/torch/shim.mk TORCH="$$($(FIND_TORCH))" OUT=$(NATIVE_SHIMS)
 
 # All of the wheel but the shim, which is the only part that has to wait for torch.
 $(DIST)/.torch-fl-without-shim: $(TORCH_WHEEL_SOURCES) | $(STAMPS)/maturin

@@ -107,6 +107,35 @@ def test_a_policy_that_does_not_exist_is_refused_without_flaggems_too(run_python
     assert out.startswith("FLAGOS_FLAGGEMS=most: expected one of off, auto")
 
 
+def test_a_flaggems_that_lacks_a_requirement_is_refused_at_the_start(run_python, tmp_path):
+    """FLAGOS_FLAGGEMS and `enable_flaggems` name it, with the command that installs what is absent."""
+    package, metadata = tmp_path / "flag_gems", tmp_path / "flag_gems-5.0.2.dist-info"
+    package.mkdir()
+    metadata.mkdir()
+    (package / "__init__.py").write_text("import absent_one\n_FULL_CONFIG = (('mm', mm),)\n")
+    required = (
+        "Requires-Dist: absent-one ==2.0\nRequires-Dist: pytest\nRequires-Dist: x ; extra == 'y'\n"
+    )
+    (metadata / "METADATA").write_text(f"Name: flag_gems\nVersion: 5.0.2\n{required}")
+    script = """
+    import torch
+    def refused(call):
+        try:
+            call()
+        except (ImportError, RuntimeError) as error:
+            print(error)
+    refused(lambda: __import__("torch_fl"))
+    refused(lambda: __import__("torch_fl").enable_flaggems())
+    """
+    expected = (
+        "FlagGems cannot be imported without absent-one: pip install --no-deps 'absent-one==2.0'"
+    )
+    variables = {"PYTHONPATH": str(tmp_path), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    policy = run_python(script, FLAGOS_FLAGGEMS="all", **variables).stdout
+    assert policy.splitlines()[0] == f"FLAGOS_FLAGGEMS=all: {expected}"
+    assert run_python(script, **variables).stdout.splitlines() == [expected]
+
+
 def test_a_pack_is_refused_without_flaggems(run_python):
     """By torch_fl and torch.flagos; a program that imports torch alone goes on with a warning."""
     script = """

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 import flagos
 from flagos import _core, plan_listeners
+from torch_fl.flaggems import presence
 
 # The modules of this package are imported where they are needed: without FlagGems `import torch` does without them.
 
@@ -52,6 +53,8 @@ def enable_flaggems(
     found = implementations.registered()
     if not found:
         raise RuntimeError(f"FlagGems cannot be used: {implementations.missing()}")
+    if (absent := presence.unmet()) is not None:
+        raise RuntimeError(absent)
     wanted = set(found) if include is None else _matching(include, found)
     if include is None:
         wanted = {

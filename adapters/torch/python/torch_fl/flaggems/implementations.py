@@ -19,6 +19,7 @@ from torch_fl.flaggems import (
     pack_file,
     pack_in_use,
     package,
+    presence,
     sizes,
     tables,
 )
@@ -240,7 +241,8 @@ def family(name: str) -> str:
 def register() -> None:
     """Register every overload with the core. Takes a few milliseconds where FlagGems is installed.
 
-    Raises BrokenPack, a ValueError, where a pack is named that cannot be used, be it for want of FlagGems.
+    Raises BrokenPack, a ValueError, where a pack is named that cannot be used, be it for want of FlagGems. Raises
+    ImportError where the policy asks for a FlagGems that lacks what it requires.
     """
     global _missing
     found = package.folder()
@@ -254,6 +256,9 @@ def register() -> None:
         _missing = str(error)
         _refuse_pack()
         return
+    asked = presence.policy()
+    if asked != presence.POLICIES[0] and (absent := presence.unmet()) is not None:
+        raise ImportError(f"{presence.POLICY}={asked}: {absent}", name=presence.NAME)
     known = torch._C._dispatch_has_kernel_for_dispatch_key
     of_parts: dict[str, Callable[..., Any]] = {}
     for part, (whole, serves) in PARTS.items():
@@ -346,6 +351,8 @@ def why_unusable() -> str | None:
     """The reason why none of FlagGems' kernels can run in this process."""
     if importlib.util.find_spec("triton") is None:
         return "FlagGems needs Triton: pip install triton"
+    if (absent := presence.unmet()) is not None:
+        return absent
     if interpreted.wanted():
         if native().host_computes:
             return None

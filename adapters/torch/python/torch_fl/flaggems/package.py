@@ -213,7 +213,13 @@ def _load() -> dict[str, Callable[..., Any]]:
                 # Otherwise it looks for the vendors' own plugins of torch, and imports torch_npu, or takes torch's cuda
                 # for NVIDIA's.
                 os.environ.setdefault(_VENDOR, vendor)
-            package = importlib.import_module(NAME)
+            try:
+                package = importlib.import_module(NAME)
+            except ImportError as error:
+                reason = (
+                    f"FlagGems {version()}, which a route asks for, cannot be imported: {error}"
+                )
+                raise ImportError(f"{reason}; install what is missing", name=error.name) from error
             configurations.install()
             _functions = {
                 row[0]: row[1] for row in getattr(package, _TABLE) if len(row) < 3 or bool(row[2]())

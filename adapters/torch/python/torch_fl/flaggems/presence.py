@@ -6,6 +6,8 @@ import importlib.util
 import os
 from pathlib import Path
 
+from flagos import requirements
+
 NAME = "flag_gems"
 SOURCE = "FLAGGEMS_SOURCE_DIR"
 POLICY = "FLAGOS_FLAGGEMS"
@@ -21,6 +23,15 @@ def folder() -> Path | None:
         return Path(source)
     spec = importlib.util.find_spec(NAME)
     return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
+def unmet() -> str | None:
+    """Why FlagGems cannot be imported, with the command that mends it; None if all that it requires is installed.
+
+    Only what is absent counts, not its version. A checkout has no list of what it requires.
+    """
+    absent = requirements.reason(NAME, "FlagGems")
+    return None if absent is None else ": ".join(absent)
 
 
 def policy() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from flagos import requirements
 from flagos.doctor.check import Check, fail, ok, warn
 from flagos.doctor.installation import installed_version
 from torch_fl_cli.doctor import triton_ascend
@@ -59,6 +60,9 @@ def flaggems() -> Check:
             triton_ascend.INSTALL if triton_ascend.is_vendors_back_end() else "pip install triton"
         )
         return warn("flaggems", f"{version}, but there is no Triton", install)
+    if (absent := requirements.reason("flag_gems", "FlagGems")) is not None:
+        what, command = absent
+        return warn("flaggems", f"{version}, but {what}", command)
     return ok("flaggems", version + _unverified(version), version=version)
 
 
