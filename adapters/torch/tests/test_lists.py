@@ -353,6 +353,27 @@ def test_an_optimizer_of_many_parameters_steps_as_on_the_native_device(kind, nat
 
 
 @pytest.mark.host
+def test_weights_are_averaged_by_lists_as_on_accelerators(native):
+    """torch averages in a loop, by another formula, only on the CPU (docs/architecture.md)."""
+    swa = torch.optim.swa_utils
+
+    def averaged(device):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(8, 4).to(device)
+        average = swa.AveragedModel(model, multi_avg_fn=swa.get_swa_multi_avg_fn())
+        if device == "flagos":
+            average = swa.AveragedModel(model)
+        for step in range(4):
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.mul_(1 + 0.1 * step)
+            average.update_parameters(model)
+        return [parameter.cpu() for parameter in average.module.parameters()]
+
+    for there, here in zip(averaged("flagos"), averaged(native), strict=True):
+        assert torch.equal(there, here)
+
+
 def test_a_list_of_inference_tensors_is_written_in_inference_mode_only():
     with torch.inference_mode():
         a = torch.ones(3, device="flagos")
