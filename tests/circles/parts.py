@@ -17,6 +17,7 @@ else:
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = "tests/circles/parts.toml"
+_GLOBS = ("about", "uses", "slow")
 Circle = Literal["inner", "outer", "by hand"]
 CIRCLES: tuple[Circle, ...] = ("inner", "outer", "by hand")
 
@@ -33,6 +34,8 @@ class Part:
     """Globs of what it tests first of all: its own tests, and the product that only they test whole."""
     uses: tuple[str, ...] = ()
     """Globs of what else it depends on."""
+    slow: tuple[str, ...] = ()
+    """Globs of files whose tests with the mark `slow` it runs."""
     why: str = ""
     """For a part that is run by hand: why no circle has it."""
 
@@ -94,11 +97,10 @@ def parse(text: str) -> Table:
 
     parts = []
     for entry in document["part"]:
-        unknown = entry.keys() - {"name", "circle", "seconds", "about", "uses", "why"}
+        unknown = entry.keys() - {"name", "circle", "seconds", *_GLOBS, "why"}
         if unknown or entry["circle"] not in CIRCLES:
             raise ValueError(f"part {entry['name']}: unknown {sorted(unknown) or entry['circle']}")
-        values = {**entry, "about": globs(entry, "about"), "uses": globs(entry, "uses")}
-        parts.append(Part(**values))
+        parts.append(Part(**{**entry, **{key: globs(entry, key) for key in _GLOBS}}))
     return Table(
         parts=tuple(parts),
         unneeded={one["why"]: tuple(one["files"]) for one in document.get("unneeded", [])},

@@ -52,19 +52,13 @@ def test_every_target_that_tests_is_a_part_and_every_part_a_target() -> None:
 
 
 def test_slow_tests_lie_where_a_part_runs_them(tracked: list[str]) -> None:
-    targets = (ROOT / "make" / "test.mk").read_text(encoding="utf-8")
-    runs_slow = set(
-        re.findall(r"^([a-z-]+):.*\n(?:\t.*\n)*?\t.*(?:\$\(SLOW\)|or slow)", targets, re.MULTILINE)
-    )
-    runs_slow |= {name for name in targets.split() if re.fullmatch(r"test-[a-z]+-slow", name)}
-    slow = [part for part in table().circle("outer") if part.name in runs_slow]
     marked = [
         file
         for file in tracked
         if file.endswith(".py") and MARKED_SLOW.search((ROOT / file).read_text(encoding="utf-8"))
     ]
     assert marked
-    assert [file for file in marked if not any(matches(file, p.about) for p in slow)] == []
+    assert [file for file in marked if not any(matches(file, p.slow) for p in table().parts)] == []
 
 
 def test_there_is_time_for_turns_and_for_touched_parts() -> None:
