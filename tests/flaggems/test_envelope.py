@@ -50,6 +50,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases, "database", lambda: {**DATABASE, **more})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "only",
     [

@@ -83,6 +83,7 @@ def register(registry):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.host
 def test_the_benchmark_of_transformer_engines_operators_measures_and_notices_a_wrong_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -54,6 +54,7 @@ def test_the_demonstration_counts_where_its_operators_ran(
     assert plan["fallbacks"] == 0
 
 
+@pytest.mark.slow
 def test_the_demonstration_fails_when_one_weight_differs() -> None:
     status, report = demo("--perturb")
     assert status == 1

@@ -33,6 +33,7 @@ def check(graph):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["9.0", "8.1"])
 def test_copies_of_ascend_are_captured(on_ascend, version):
     on_ascend(

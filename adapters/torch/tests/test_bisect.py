@@ -55,6 +55,7 @@ def test_nothing_is_run_where_nothing_is_wrong(bisect: Bisect) -> None:
     assert (told["verdict"], told["runs"]) == ("passes", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "program", "says"),
     [

@@ -56,6 +56,7 @@ def test_kernels_are_fused_and_work_in_place_on_device_memory():
     assert "device='flagos:0'" in code and ".cpu(" not in code
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_devices")
 def test_the_device_of_the_inputs_is_kept():
     x = torch.ones(4, device="flagos:1")
