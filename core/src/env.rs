@@ -157,8 +157,10 @@ declare! {
     LIGHTX2V_CHECK: "FLAGOS_LIGHTX2V_CHECK", VarKind::Flag, "`1`", LightX2v,
         "`0` lets LightX2V start with a configuration that `flagos lightx2v check` refuses.";
 
-    HOST_DEVICES: "FLAGOS_HOST_DEVICES", VarKind::Count, "`1`", Host,
+    HOST_DEVICES: "FLAGOS_HOST_DEVICES", VarKind::Count, "`LOCAL_WORLD_SIZE`, else `1`", Host,
         "The number of devices of the host vendor.";
+    LOCAL_WORLD_SIZE: "LOCAL_WORLD_SIZE", VarKind::Text, "not set", Host,
+        "Set by launchers such as torchrun: how many processes they start on this machine. The host vendor has a device for each, as on a machine with so many chips.";
     HOST_MEMORY: "FLAGOS_HOST_MEMORY", VarKind::Bytes, "the memory of the machine or of its control group", Host,
         "The memory of each host device.";
     HOST_SEED: "FLAGOS_HOST_SEED", VarKind::Count, "`0`", Host,

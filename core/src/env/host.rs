@@ -1,7 +1,9 @@
 //! The settings of the host vendor, from the `[host]` table and from the environment.
 
 use super::value::bad_value;
-use super::{Env, HOST_DELAY_US, HOST_DEVICES, HOST_FAULT, HOST_MEMORY, HOST_SEED};
+use super::{
+    Env, HOST_DELAY_US, HOST_DEVICES, HOST_FAULT, HOST_MEMORY, HOST_SEED, LOCAL_WORLD_SIZE,
+};
 use crate::nearest;
 use crate::Result;
 
@@ -37,7 +39,7 @@ impl FaultSite {
 /// Settings of the host vendor. `None` leaves the choice to the vendor.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HostSettings {
-    /// The number of devices (default 1).
+    /// The number of devices (default: one for each rank that a launcher starts here, else 1).
     pub devices: Option<u32>,
     /// Bytes of memory of each device (default: what the machine allows).
     pub memory: Option<u64>,
@@ -57,7 +59,8 @@ impl HostSettings {
         Ok(settings)
     }
 
-    /// Replaces every setting that the environment has.
+    /// Replaces every setting that the environment has. A launcher's `LOCAL_WORLD_SIZE` is the number of devices if nothing
+    /// else says one.
     pub fn overlay_env(&mut self, env: &Env) -> Result<()> {
         if let Some(devices) = env.count(&HOST_DEVICES)? {
             self.devices = Some(
@@ -65,6 +68,11 @@ impl HostSettings {
                     .map_err(|hint| bad_value(&HOST_DEVICES, &devices.to_string(), hint))?,
             );
         }
+        // The launcher's variable, and not ours: another value than a number of devices says nothing about them.
+        let ranks = env
+            .get(LOCAL_WORLD_SIZE.name)
+            .and_then(|text| text.trim().parse().ok());
+        self.devices = self.devices.or_else(|| valid_devices(ranks?).ok());
         overlay(&mut self.memory, env.bytes(&HOST_MEMORY)?);
         overlay(&mut self.seed, env.count(&HOST_SEED)?);
         overlay(&mut self.delay_us, env.count(&HOST_DELAY_US)?);

@@ -183,3 +183,26 @@ fn the_environment_beats_the_host_table() {
         (Some(2), Some(1 << 30), Some(1))
     );
 }
+
+#[test]
+fn a_launcher_has_a_host_device_for_each_of_its_processes() {
+    let devices = |toml: Option<u32>, pairs: &[(&str, &str)]| {
+        let mut host = HostSettings {
+            devices: toml,
+            ..HostSettings::default()
+        };
+        host.overlay_env(&super::env(pairs.iter().copied()))
+            .expect("valid");
+        host.devices
+    };
+    let launched = ("LOCAL_WORLD_SIZE", "4");
+    assert_eq!(devices(None, &[launched]), Some(4));
+    assert_eq!(devices(Some(3), &[launched]), Some(3));
+    assert_eq!(
+        devices(Some(3), &[launched, ("FLAGOS_HOST_DEVICES", "2")]),
+        Some(2)
+    );
+    for other in ["0", "128", "-1", "two", ""] {
+        assert_eq!(devices(None, &[("LOCAL_WORLD_SIZE", other)]), None);
+    }
+}
