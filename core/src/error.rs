@@ -245,10 +245,30 @@ impl Error {
     #[must_use]
     pub fn report(&self) -> String {
         match self.detail() {
-            Some(detail) => format!("{self}\n{}", detail.trim_end()),
+            Some(detail) => format!("{self}\n{}", visible(detail.trim_end())),
             None => self.to_string(),
         }
     }
+}
+
+/// `text` with escapes such as `\u{1b}` for control characters, but for ends of lines and tabs.
+///
+/// Names and messages come from files, libraries and drivers, and a terminal obeys what they have in them.
+#[must_use]
+pub fn visible(text: &str) -> Cow<'_, str> {
+    let hidden = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if hidden(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// Writes `text` on one line, even when a path or a driver's message in it has several.
@@ -257,7 +277,7 @@ fn write_single_line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
         if index > 0 {
             f.write_str(" ")?;
         }
-        f.write_str(line)?;
+        f.write_str(&visible(line))?;
     }
     Ok(())
 }
@@ -290,19 +310,19 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = &*self.0;
-        writeln!(f, "{} error in {}", inner.kind, inner.operation)?;
-        write!(f, "  message: {}", inner.message)?;
+        writeln!(f, "{} error in {}", inner.kind, visible(&inner.operation))?;
+        write!(f, "  message: {}", visible(&inner.message))?;
         for (key, value) in &inner.context {
-            write!(f, "\n  {key}: {value}")?;
+            write!(f, "\n  {key}: {}", visible(value))?;
         }
         if let Some(hint) = &inner.hint {
-            write!(f, "\n  next: {hint}")?;
+            write!(f, "\n  next: {}", visible(hint))?;
         }
         if let Some(source) = &inner.source {
-            write!(f, "\n  caused by: {source}")?;
+            write!(f, "\n  caused by: {}", visible(&source.to_string()))?;
         }
         if let Some(detail) = &inner.detail {
-            write!(f, "\n{detail}")?;
+            write!(f, "\n{}", visible(detail))?;
         }
         Ok(())
     }
@@ -346,6 +366,25 @@ mod tests {
             "device error in copy\n  message: the copy failed\n  device: 0\n  caused by: disk on fire"
         );
         assert!(std::error::Error::source(&error).is_some());
+    }
+
+    #[test]
+    fn no_part_of_an_error_reaches_a_terminal_as_a_control_character() {
+        let evil = "a\u{1b}]52;c;aGk=\u{7}\r\u{9b}b";
+        let error = Error::config(evil, evil)
+            .with_context("at", evil)
+            .with_hint(evil)
+            .with_source(std::io::Error::other(evil))
+            .with_detail(format!("one\n{evil}\ttwo"));
+        for text in [error.to_string(), error.report(), format!("{error:?}")] {
+            let control = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+            assert!(!text.contains(control), "{text:?}");
+            assert!(
+                text.contains("a\\u{1b}]52;c;aGk=\\u{7}\\r\\u{9b}b"),
+                "{text}"
+            );
+        }
+        assert!(matches!(visible("plain\ttext\n"), Cow::Borrowed(_)));
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl<S: Subscriber> Layer<S> for IntoQueue {
         push(Record {
             level: python_level(*metadata.level()),
             target: metadata.target(),
-            message: line.finish(),
+            message: flagos_core::visible(&line.finish()).into_owned(),
         });
     }
 }

@@ -197,6 +197,16 @@ def test_records_of_other_versions_and_other_files_are_refused(tmp_path: Path) -
             files.read(path)
 
 
+def test_a_record_that_grows_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.rec.gz"
+    files.write(path, [Call("aten::some", tuple(range(300)), {})])
+    monkeypatch.setattr(files, "LARGEST", 1 << 10)
+    with pytest.raises(BrokenRecord, match="more than any record"):
+        files.read(path)
+
+
 _PROGRAM = """
 import multiprocessing, os, signal, sys, threading, torch
 from torch.utils.data import DataLoader

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from flagos.cli import contributed, devices, doctor, environment, operators, vendor
-from flagos.cli.output import CommandError, print_json
+from flagos.cli.output import CommandError, print_json, printable
 
 #: The commands of this package, each with the function that adds it to the parser.
 OWN = {
@@ -116,7 +116,7 @@ def _report(error: Exception, message: str, hint: str | None) -> int:
     if "--json" in sys.argv:
         print_json({"error": message, "hint": hint or getattr(error, "hint", None)})
     else:
-        print(f"error: {message}", file=sys.stderr)
+        print(f"error: {printable(message)}", file=sys.stderr)
         if hint:
-            print(f"  fix: {hint}", file=sys.stderr)
+            print(f"  fix: {printable(hint)}", file=sys.stderr)
     return 1

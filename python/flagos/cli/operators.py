@@ -7,7 +7,14 @@ import sys
 from fnmatch import fnmatchcase
 from typing import Any
 
-from flagos.cli.output import CommandError, Commands, add_command, print_json, print_table
+from flagos.cli.output import (
+    CommandError,
+    Commands,
+    add_command,
+    print_json,
+    print_table,
+    printable,
+)
 from flagos.loading import load_adapters
 
 OPS = """
@@ -87,7 +94,7 @@ def ops(options: argparse.Namespace) -> int:
         print_json({"operators": list(chosen.values()), "adapters": adapters})
     else:
         for line in _missing(adapters):
-            print(line, file=sys.stderr)
+            print(printable(line), file=sys.stderr)
         if chosen:
             print_table(
                 ("operator", "implementation", "backend", "decided by"),
@@ -122,7 +129,7 @@ def explain(options: argparse.Namespace) -> int:
     if options.json:
         print_json(explanation.data)
     else:
-        print(explanation)
+        print(printable(str(explanation)))
     return 0
 
 

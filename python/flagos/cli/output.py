@@ -49,6 +49,16 @@ def add_command(
     return parser
 
 
+def printable(text: str) -> str:
+    """Text with escapes for what a terminal would obey: control characters, and those that turn text around.
+
+    Names and messages come from files and libraries.
+    """
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
 def print_json(value: Any) -> None:
     """Prints ``value`` as indented JSON."""
     print(json.dumps(value, indent=2))
@@ -56,7 +66,7 @@ def print_json(value: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints aligned columns. On a terminal the last one wraps; in a pipe no line is cut."""
-    table = [tuple(columns), *map(tuple, rows)]
+    table = [tuple(columns), *(tuple(map(printable, row)) for row in rows)]
     widths = [max(map(len, column)) for column in list(zip(*table, strict=True))[:-1]]
     indent = sum(widths) + len(_GAP) * len(widths)
     room = shutil.get_terminal_size().columns - indent if sys.stdout.isatty() else 0
@@ -74,6 +84,6 @@ def print_check(check: Check) -> None:
     label = f"{check.status.value.upper():<4}"
     if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
         label = f"\x1b[{_COLORS[check.status.value]}m{label}\x1b[0m"
-    print(f"{label}  {check.name}: {check.detail}", flush=True)
+    print(f"{label}  {printable(f'{check.name}: {check.detail}')}", flush=True)
     if check.fix:
-        print(f"      fix: {check.fix}", flush=True)
+        print(f"      fix: {printable(check.fix)}", flush=True)

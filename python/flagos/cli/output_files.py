@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import suppress
 from pathlib import Path
 
+from flagos import whole_file
 from flagos.cli.output import CommandError
+
+
+class _Tried(Exception):
+    """A file could be made; nothing is replaced."""
 
 
 def require_writable(out: Path, default: str) -> None:
@@ -20,16 +25,10 @@ def require_writable(out: Path, default: str) -> None:
                 f"{out.parent} is no folder, and {out} is to be written there",
                 "make the folder, or name another file with -o",
             )
-        beside = temporary(out)
-        beside.touch()
-        beside.unlink()
+        with suppress(_Tried), whole_file.replacing(out):
+            raise _Tried
     except OSError as error:
         raise cannot_be_written(out, error) from error
-
-
-def temporary(out: Path) -> Path:
-    """Beside `out`, which it replaces once it is whole."""
-    return out.with_name(f".{out.name}.{os.getpid()}")
 
 
 def cannot_be_written(out: Path, error: OSError) -> CommandError:

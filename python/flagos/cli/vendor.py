@@ -12,7 +12,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flagos.cli.output import CommandError, Commands, add_command, print_json, print_table
+from flagos.cli.output import (
+    CommandError,
+    Commands,
+    add_command,
+    print_json,
+    print_table,
+    printable,
+)
 
 if TYPE_CHECKING:
     from flagos.vendor_check import Finding, Step, Target
@@ -106,7 +113,7 @@ def check_vendor(options: argparse.Namespace) -> int:
         if options.json:
             print_json({"error": str(error), "hint": error.hint})
         else:
-            print(f"error: {error}\n  fix: {error.hint}", file=sys.stderr)
+            print(printable(f"error: {error}\n  fix: {error.hint}"), file=sys.stderr)
         return 2
     if target is None:
         _print_steps(chosen, as_json=options.json)
@@ -211,9 +218,10 @@ class Progress:
             return
         self.clear()
         text, color = LABELS[finding.status.value]
+        detail = printable(finding.detail)
         label = f"\x1b[{color}m{text}\x1b[0m" if self.colors else text
         if finding.fix is None:
-            print(f"{label}  {finding.step.name:<{self.width}}  {finding.detail}", flush=True)
+            print(f"{label}  {finding.step.name:<{self.width}}  {detail}", flush=True)
             return
         print(f"{label}  {finding.step.name}", flush=True)
-        print(f"      {finding.detail}\n      fix: {finding.fix}", flush=True)
+        print(f"      {detail}\n      fix: {printable(finding.fix)}", flush=True)

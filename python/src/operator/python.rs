@@ -9,10 +9,13 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 
+use flagos_core::registry::OpName;
+
 use super::interpreter::PyInstanceMethod_New;
 use super::layout::{ByName, Counts, Operator, Override};
 use super::types::{allocate, create, expect, member};
 use super::{call, epoch, plan};
+use crate::errors::IntoPython as _;
 use crate::implementations::register_impl;
 
 /// Every operator that asks the plan, by name. Operators stay for the life of the process.
@@ -49,6 +52,7 @@ fn construct<'py>(
         return Err(PyValueError::new_err(message));
     }
     let text = name.to_str()?;
+    OpName::parse(text).into_python(py)?;
     let short = text.split_once("::").map_or(text, |(_, short)| short);
     let short = PyString::new(py, short);
     let op = allocate::<Operator>(py)?;

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from flagos import _core, plan_listeners
+from flagos import _core, plan_listeners, whole_file
 from torch_fl import python_kernels
 from torch_fl.bisect import marked, watch
 from torch_fl.bisect.trial import Trial, current
@@ -186,6 +186,4 @@ def _telling_first(op: str, fn: Callable[..., Any], path: Path) -> Callable[...,
 
 def _write(path: Path, value: Any) -> None:
     """Write a file of JSON, whole or not at all."""
-    beside = path.with_name(f".{path.name}")
-    beside.write_text(json.dumps(value))
-    beside.replace(path)
+    whole_file.write(path, json.dumps(value))

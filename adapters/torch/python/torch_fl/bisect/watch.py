@@ -23,7 +23,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import flagos
-from flagos import UnsupportedError, _core
+from flagos import UnsupportedError, _core, whole_file
 from torch_fl import python_kernels
 from torch_fl.bisect import measure
 from torch_fl.bisect.trial import Trial
@@ -194,17 +194,14 @@ class Watching:
         saved = Transfer(torch.device("cpu"), _device_type((args, kwargs))).tree((args, kwargs))
         saved = pytree.tree_map(lambda x: None if isinstance(x, torch.Generator) else x, saved)
         path = self._trial.folder / f"{name}.pt"
-        beside = path.with_name(f".{path.name}")
-        torch.save({"op": op, "args": saved[0], "kwargs": saved[1]}, beside)
-        beside.replace(path)
+        with whole_file.replacing(path) as file:
+            torch.save({"op": op, "args": saved[0], "kwargs": saved[1]}, file)
         self._write(name, told)
 
     def _write(self, name: str, told: dict[str, Any]) -> None:
         entry = _core.explain(told["op"])
         path = self._trial.folder / f"{name}.json"
-        beside = path.with_name(f".{path.name}")
-        beside.write_text(json.dumps({"impl": entry["winner"], **told}))
-        beside.replace(path)
+        whole_file.write(path, json.dumps({"impl": entry["winner"], **told}))
 
     def _begun(self, about: dict[str, Any], ended: bool) -> None:
         pid = os.getpid()

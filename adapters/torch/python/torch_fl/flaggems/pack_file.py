@@ -29,6 +29,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from flagos import whole_file
+
 FORMAT = 1
 """Raised with every change of the file, of recordings or of signatures: an older pack is refused."""
 
@@ -182,12 +184,7 @@ def write(path: Path, contents: Contents) -> str:
     text += b" " * (-(_BEGIN + len(text)) % _ALIGNMENT)
     digest = hashlib.sha256(text + data).digest()
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(_MAGIC + struct.pack("<Q", len(text)) + digest + text + data)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    whole_file.write(path, _MAGIC + struct.pack("<Q", len(text)) + digest + text + data)
     return digest.hex()
 
 

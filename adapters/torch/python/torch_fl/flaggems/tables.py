@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from flagos import whole_file
 from torch_fl.flaggems import configurations, envelope, pack_in_use, package, sizes
 from torch_fl.flaggems.presence import ON_USE, POLICY
 from torch_fl.flaggems.presence import policy as policy
@@ -99,9 +100,7 @@ def table(overloads: dict[str, Any], **about: Any) -> dict[str, Any]:
 def write(path: Path, made: dict[str, Any]) -> None:
     """Write a table, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(made, indent=1, sort_keys=True) + "\n")
-    beside.replace(path)
+    whole_file.write(path, json.dumps(made, indent=1, sort_keys=True) + "\n")
 
 
 def partial(path: Path) -> Path:

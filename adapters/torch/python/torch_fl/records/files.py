@@ -6,8 +6,8 @@ Compressed where the name ends with `.gz`.
 from __future__ import annotations
 
 import gzip
+import io
 import json
-import os
 import zlib
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,10 +16,13 @@ from typing import Any
 
 import torch
 
+from flagos import whole_file
 from torch_fl.records import facts
 from torch_fl.records.facts import BrokenRecord, Call
 
 VERSION = 1
+LARGEST = 256 << 20
+"""Bytes of a record without compression. Those of whole models have less than one MiB."""
 SHIPPED = Path(__file__).resolve().parents[1] / "verdicts" / "records"
 """The folder of the records of whole models that the package ships."""
 
@@ -30,9 +33,7 @@ def write(path: Path, calls: Iterable[Call], **about: Any) -> None:
     lines += [json.dumps(facts.to_json(call), separators=(",", ":")) for call in calls]
     text = ("\n".join(lines) + "\n").encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
-    beside.replace(path)
+    whole_file.write(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 
 def read(path: Path) -> list[Call]:
@@ -40,9 +41,12 @@ def read(path: Path) -> list[Call]:
     data = path.read_bytes()
     if data[:2] == b"\x1f\x8b":
         try:
-            data = gzip.decompress(data)
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+                data = file.read(LARGEST + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise BrokenRecord(f"{path} is not whole: {error}") from None
+    if len(data) > LARGEST:
+        raise BrokenRecord(f"{path} has more than {LARGEST >> 20} MiB, more than any record")
     lines = data.decode(errors="replace").splitlines()
     try:
         head = _loaded(lines[0]) if lines else None

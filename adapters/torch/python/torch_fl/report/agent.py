@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 import flagos
-from flagos import _core, plan_listeners
+from flagos import _core, plan_listeners, whole_file
 from torch_fl import python_kernels
 from torch_fl.aten import routing
 from torch_fl.flaggems import tables
@@ -152,9 +152,7 @@ class _Agent:
         self._put({**self._told(), "ended": ended})
 
     def _put(self, told: dict[str, Any]) -> None:
-        beside = self._path.with_name(f".{self._path.name}")
-        beside.write_text(json.dumps(told))
-        beside.replace(self._path)
+        whole_file.write(self._path, json.dumps(told))
 
     def _who(self) -> dict[str, Any]:
         return {

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from flagos import whole_file
 from flagos.cli.output import CommandError
 from torch_fl_cli.bisect.process import Outcome
 
@@ -136,10 +137,8 @@ class State:
         self._write()
 
     def _write(self) -> None:
-        beside = self.folder / f".{_NAME}"
         told = {"format": _FORMAT, "about": self._about, "runs": self.runs}
-        beside.write_text(json.dumps(told, indent=1) + "\n")
-        beside.replace(self.folder / _NAME)
+        whole_file.write(self.folder / _NAME, json.dumps(told, indent=1) + "\n")
 
 
 def _require_state(about: Any, runs: Any) -> None:

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from flagos.cli import output_files
+from flagos import whole_file
 from torch_fl_cli.report import pictures
 from torch_fl_cli.report.data import UNROUTED
 from torch_fl_cli.report.quantities import duration, number, share, size
@@ -34,14 +34,8 @@ _HOW = (
 
 def write(path: Path, told: Mapping[str, Any]) -> None:
     """Write the page, whole or not at all. Raises OSError."""
-    beside = output_files.temporary(path)
-    try:
-        # What of the program's words is no text has a sign in its place.
-        beside.write_text(text(told), encoding="utf-8", errors="backslashreplace")
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
+    # What of the program's words is no text has a sign in its place.
+    whole_file.write(path, text(told).encode(errors="backslashreplace"))
 
 
 def text(told: Mapping[str, Any]) -> str:
