@@ -59,6 +59,21 @@ def test_promotes_to_the_widest():
         assert torch.cat([f32(2), f32(2).bfloat16()]).dtype == torch.float32
 
 
+@pytest.mark.parametrize("autocast", LOWER, ids=str)
+@pytest.mark.parametrize("dtype", LOWER, ids=str)
+@pytest.mark.parametrize("join", [torch.cat, torch.stack])
+def test_lists_are_joined_in_their_own_type(join, dtype, autocast):
+    with torch.autocast("flagos", dtype=autocast):
+        assert join([f32(2).to(dtype), f32(2).to(dtype)]).dtype == dtype
+
+
+def test_autocast_of_the_cpu_is_not_that_of_flagos():
+    x = f32(3, 4, 4)
+    plain = torch.linalg.matrix_exp(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(torch.linalg.matrix_exp(x), plain)
+
+
 def test_other_devices_are_not_affected():
     with torch.autocast("flagos", dtype=torch.bfloat16):
         assert (torch.randn(2, 2) @ torch.randn(2, 2)).dtype == torch.float32

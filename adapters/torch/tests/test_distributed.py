@@ -47,6 +47,11 @@ def test_collectives_do_what_gloo_does(device, ranks, largest, variables):
 
 
 @pytest.mark.host
+def test_a_program_may_end_with_its_last_collective():
+    launch_all_well("ends.py", "200", ranks=2)
+
+
+@pytest.mark.host
 def test_groups_that_share_ranks_do_what_gloo_does_in_any_order():
     for output in launch_all_well("groups.py", "flagos", "25", ranks=4):
         checked = re.search(r"checked (\d+) calls of (\d+) groups", output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 
 import pytest
 import torch
@@ -146,3 +147,21 @@ def test_the_state_of_philox_is_refused_as_on_the_cpu():
     for device in ("cpu", "flagos"):
         with pytest.raises(NotImplementedError, match="philox_state is not supported"):
             torch.Generator(device).philox_state(4)
+
+
+def test_a_shared_generator_is_not_seeded_in_the_middle_of_a_draw():
+    generator = torch.Generator(device="flagos")
+
+    def block() -> bytes:
+        return torch.rand(4000, device="flagos", generator=generator).cpu().numpy().tobytes()
+
+    generator.manual_seed(5)
+    whole = {block() for _ in range(400)}
+    generator.manual_seed(5)
+    drawn: list[bytes] = []
+    thread = threading.Thread(target=lambda: drawn.extend(block() for _ in range(400)))
+    thread.start()
+    while thread.is_alive():
+        generator.manual_seed(5)
+    thread.join()
+    assert not set(drawn) - whole

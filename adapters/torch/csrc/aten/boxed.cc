@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "aten/boxed.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/flat_hash_map.h>
 
@@ -11,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "aten/below_functionality.h"
 #include "aten/cpu.h"
 #include "aten/layout.h"
 #include "runtime/generator.h"
@@ -513,7 +513,7 @@ void serve(
   drain_current_stream(device);
   {
     const NativePoolScope pool(device);
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowFunctionality below;
     try {
       run(stack);
     } catch (...) {

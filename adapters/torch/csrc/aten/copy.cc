@@ -2,9 +2,9 @@
 #include "aten/copy.h"
 
 #include <ATen/core/CachingHostAllocator.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 
+#include "aten/below_functionality.h"
 #include "aten/layout.h"
 #include "aten/register.h"
 
@@ -78,7 +78,7 @@ bool copy_pinned(at::Tensor& to, const at::Tensor& from) {
 void copy_natively(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   NativeSide native_to(to);
   NativeSide native_from(from);
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const BelowFunctionality below;
   at::_ops::copy_::call(native_to.get(), native_from.get(), non_blocking);
   if (C10_UNLIKELY(to.layout() != c10::kStrided && is_flagos(to))) {
     CopySource source(to.device().index());

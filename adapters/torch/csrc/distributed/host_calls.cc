@@ -5,7 +5,10 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -95,8 +98,24 @@ std::function<void()> HostWork::end(std::exception_ptr failure, int source) {
   };
 }
 
+std::atomic<int64_t> in_flight{0};
+
+// Counts a call until all that it held is free.
+struct InFlight {
+  InFlight() {
+    [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, [] { in_flight = 0; });
+    ++in_flight;
+  }
+  InFlight(const InFlight&) = delete;
+  InFlight& operator=(const InFlight&) = delete;
+  ~InFlight() {
+    --in_flight;
+  }
+};
+
 // A call in a lane of the group, with all it needs until it has ended.
 struct QueuedCall {
+  InFlight counted; // first, because it is destroyed last
   Collective collective;
   FlagosCollective call{};
   c10::intrusive_ptr<HostWork> work;
@@ -143,6 +162,10 @@ bool run_here(const CommGroup& group, int size, const char* title, const std::ve
 }
 
 } // namespace
+
+int64_t host_calls_in_flight() {
+  return in_flight.load();
+}
 
 c10::intrusive_ptr<c10d::Work> issue_on_host(
     const CommGroup& group,

@@ -22,4 +22,8 @@ c10::intrusive_ptr<c10d::Work> issue_on_host(
     std::vector<at::Tensor> outputs,
     bool async);
 
+// Calls that wait, run or still hold tensors. A lane lets go of a call's tensors a moment after its work is complete,
+// which may need the interpreter.
+int64_t host_calls_in_flight();
+
 } // namespace flagos

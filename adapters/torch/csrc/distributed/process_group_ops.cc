@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "distributed/ddp_timer.h"
+#include "distributed/host_calls.h"
 #include "distributed/process_group.h"
 #include "distributed/sparse_reduction.h"
 #include "runtime/core.h"
@@ -85,6 +86,7 @@ void register_process_group() {
   library.def(
       "all_reduce_into(__torch__.torch.classes.c10d.ProcessGroup group, Tensor(a!) output, Tensor input) -> ()",
       all_reduce_into);
+  library.def("host_calls_in_flight() -> int", host_calls_in_flight);
 }
 
 } // namespace

@@ -18,31 +18,41 @@ class FlagosGenerator final : public c10::GeneratorImpl {
         native_(std::move(native)) {}
 
   void set_current_seed(uint64_t seed) override {
+    const auto lock = lock_native();
     native_.set_current_seed(seed);
     ++times_set_;
   }
   // The CPU's generator has no offset but 0. torch asks for it to pickle a generator of any other device.
   void set_offset(uint64_t offset) override {
     if (!native_.device().is_cpu() || offset != 0) {
+      const auto lock = lock_native();
       native_.set_offset(offset);
       ++times_set_;
     }
   }
   uint64_t get_offset() const override {
-    return native_.device().is_cpu() ? 0 : native_.get_offset();
+    if (native_.device().is_cpu()) {
+      return 0;
+    }
+    const auto lock = lock_native();
+    return native_.get_offset();
   }
   uint64_t current_seed() const override {
+    const auto lock = lock_native();
     return native_.current_seed();
   }
   uint64_t seed() override {
+    const auto lock = lock_native();
     ++times_set_;
     return native_.seed();
   }
   void set_state(const c10::TensorImpl& state) override {
+    const auto lock = lock_native();
     native_.unsafeGetGeneratorImpl()->set_state(state);
     ++times_set_;
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    const auto lock = lock_native();
     return native_.unsafeGetGeneratorImpl()->get_state();
   }
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override {
@@ -51,10 +61,12 @@ class FlagosGenerator final : public c10::GeneratorImpl {
         "Expected the state of a 'flagos' generator but found one of '",
         state->device().type(),
         "'");
+    const auto lock = lock_native();
     native_.unsafeGetGeneratorImpl()->graphsafe_set_state(
         static_cast<const FlagosGenerator&>(*state).native_.getIntrusivePtr());
   }
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
+    const auto lock = lock_native();
     return c10::make_intrusive<FlagosGenerator>(
         device_.index(), at::Generator(native_.unsafeGetGeneratorImpl()->graphsafe_get_state()));
   }
@@ -66,7 +78,14 @@ class FlagosGenerator final : public c10::GeneratorImpl {
   }
 
  private:
+  // torch locks the flagos generator, kernels the native one that they draw from. Nobody locks them the other way
+  // round.
+  std::unique_lock<std::mutex> lock_native() const {
+    return std::unique_lock<std::mutex>(native_.unsafeGetGeneratorImpl()->mutex_);
+  }
+
   GeneratorImpl* clone_impl() const override {
+    const auto lock = lock_native();
     return new FlagosGenerator(device_.index(), native_.clone());
   }
 

@@ -100,7 +100,7 @@ struct TypedLists<Op, kWritten, void(Arguments...)> {
   template <class... T>
   static void serve(const TypedCall& call, T&... converted) {
     const NativePoolScope pool(call.device());
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowFunctionality below;
     try {
       Op::redispatch(native->keys, converted.get()...);
     } catch (...) {

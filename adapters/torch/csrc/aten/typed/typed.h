@@ -4,14 +4,15 @@
 #pragma once
 
 #include <ATen/core/IListRef.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/CPUFallback.h>
 #include <c10/util/SmallVector.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 
 #include <algorithm>
 #include <tuple>
 
 #include "aten/alias.h"
+#include "aten/below_functionality.h"
 #include "aten/boxed.h"
 #include "aten/cpu.h"
 #include "aten/register.h"
@@ -279,12 +280,22 @@ bool has_mixed_lists(const Arguments&... arguments) {
   return false;
 }
 
+// Whether torch.jit.trace records not the operator but what its composite calls.
+constexpr bool is_traced_inside(std::string_view name) {
+  return name == "aten::convolution";
+}
+
 template <class Op, class Signature = typename Op::schema>
 struct Typed;
 
 template <class Op, class Result, class... Arguments>
 struct Typed<Op, Result(Arguments...)> {
   static Result call(Arguments... arguments) {
+    if constexpr (is_traced_inside(Op::name)) {
+      if (C10_UNLIKELY(torch::jit::tracer::isTracing())) {
+        return Op::redispatch(native->keys, arguments...); // torch's composite, on the tensors themselves
+      }
+    }
     if (C10_UNLIKELY(Slot<Op>::enter())) {
       return at::native::call_fallback_fn_symint<&run_on_cpu, Op>::call(arguments...);
     }
@@ -306,7 +317,7 @@ struct Typed<Op, Result(Arguments...)> {
  private:
   static Result serve(const TypedCall& call, Argument<Arguments>&... arguments) {
     const NativePoolScope pool(call.device());
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowFunctionality below;
     if constexpr (std::is_same_v<Result, at::Tensor&>) {
       at::Tensor& native_result = [&]() -> at::Tensor& {
         try {

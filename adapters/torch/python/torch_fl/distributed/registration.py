@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import time
 from typing import Any
 
 import torch
 
 BACKEND = "flagos"
 DEVICES = ["flagos", "cpu"]
+# A call that waits for a rank that is gone is not waited for longer when the interpreter ends.
+_REST_LIMIT_S = 2.0
 
 
 def register() -> None:
@@ -29,6 +33,19 @@ def register() -> None:
     from torch_fl.distributed import by_name
 
     by_name.install()
+    atexit.unregister(let_rest)
+    atexit.register(let_rest)
+
+
+def let_rest() -> None:
+    """Give the GIL to the threads of groups until they hold no tensors, two seconds at most.
+
+    A thread that drops the last reference to a tensor of Python takes the GIL. The end of the interpreter unwinds a
+    thread that asks for the GIL, through destructors that may not throw, and the process aborts.
+    """
+    until = time.monotonic() + _REST_LIMIT_S
+    while torch.ops.flagos.host_calls_in_flight() and time.monotonic() < until:
+        time.sleep(0.001)
 
 
 def create(options: Any, _backend_options: object = None) -> Any:

@@ -193,7 +193,7 @@ def memory_snapshot(device: Device = None) -> list[dict[str, Any]]:
 def _record_memory_history(enabled: Any = "all", *arguments: Any, **named: Any) -> None:
     """Record every allocation from now on, with who made it; None ends it. The other arguments are torch's own.
 
-    Raises flagos.UnsupportedError where the allocator is not torch's own, except to end what never began.
+    Warns, and records nothing, where the allocator is not torch's own: a program goes on without its memory snapshots.
     """
     native().record_memory_history(enabled, *arguments, **named)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -177,9 +178,10 @@ class Native:
         return None
 
     def record_memory_history(self, enabled: Any, *arguments: Any, **named: Any) -> None:
-        """Record every allocation from now on; None ends it. Raises flagos.UnsupportedError."""
+        """Record every allocation from now on; None ends it. Warns that nothing is recorded."""
         if enabled is not None:
-            self._need_torchs_allocator("memory._record_memory_history")
+            reason, instead = self._torchs_allocator("memory._record_memory_history")
+            warnings.warn(f"no history is recorded: {reason}: {instead}", stacklevel=4)
 
     def memory_pool(self, *arguments: Any, **named: Any) -> Any:
         """A separate pool of memory. Raises flagos.UnsupportedError."""
@@ -190,7 +192,10 @@ class Native:
         self._need_torchs_allocator("use_mem_pool")
 
     def _need_torchs_allocator(self, what: str) -> NoReturn:
-        self._unsupported(
+        self._unsupported(*self._torchs_allocator(what))
+
+    def _torchs_allocator(self, what: str) -> tuple[str, str]:
+        return (
             f"torch.flagos.{what} is of an allocator of torch's own, and the core allocates for vendor {self.vendor!r}",
             "memory_stats(), memory_snapshot() and memory_summary() say what is held",
         )
