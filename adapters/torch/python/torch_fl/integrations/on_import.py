@@ -15,6 +15,8 @@ from torch_fl.flagos import late_names
 from torch_fl.native import native
 
 _COMPLETIONS = {
+    "torch._subclasses.fake_tensor": "torch_fl.compile.fake_kernels",
+    "torch._inductor.codecache": "torch_fl.compile.cache_key",
     "torch._dynamo.device_interface": "torch_fl.compile.device_interface",
     "torch._dynamo.backends.registry": "torch_fl.compile.backend",
     "torch._inductor": "torch_fl.compile.ahead_of_time",
