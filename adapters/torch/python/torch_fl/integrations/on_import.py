@@ -16,6 +16,9 @@ from torch_fl.native import native
 
 _COMPLETIONS = {
     "torch._subclasses.fake_tensor": "torch_fl.compile.fake_kernels",
+    "torch._prims.rng_prims": "torch_fl.compile.random_states",
+    "torch._functorch.partitioners": "torch_fl.compile.random_states",
+    "torch._decomp.decompositions_for_rng": "torch_fl.compile.random_decompositions",
     "torch._inductor.codecache": "torch_fl.compile.cache_key",
     "torch._dynamo.device_interface": "torch_fl.compile.device_interface",
     "torch._dynamo.backends.registry": "torch_fl.compile.backend",
