@@ -20,6 +20,7 @@ _COMPLETIONS = {
     "torch._functorch.partitioners": "torch_fl.compile.random_states",
     "torch._decomp.decompositions_for_rng": "torch_fl.compile.random_decompositions",
     "torch._inductor.codecache": "torch_fl.compile.cache_key",
+    "torch._dynamo.variables.streams": "torch_fl.compile.current_streams",
     "torch._dynamo.device_interface": "torch_fl.compile.device_interface",
     "torch._dynamo.backends.registry": "torch_fl.compile.backend",
     "torch._inductor": "torch_fl.compile.ahead_of_time",
