@@ -400,6 +400,11 @@ CI_SEED ?= 20778
 .PHONY: conformance-ci
 conformance-ci: setup-dev ## the part of the conformance sweep that CI has time for
 	"$(PY)" -m tests.conformance --ci --ci-seed $(CI_SEED) $(ARGS)
+	"$(PY)" -m tests.conformance --db compiled --ci --ci-seed $(CI_SEED) --sample-limit 2 $(ARGS)
+
+.PHONY: conformance-compiled
+conformance-compiled: setup-dev ## every operator under torch.compile, and its fake kernels against its results
+	"$(PY)" -m tests.conformance --db compiled $(ARGS)
 
 .PHONY: conformance
 conformance: setup-dev ## the whole sweep over PyTorch's operator databases; writes docs/conformance
