@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from . import pool, reference
-from .databases import DATABASES, Case, all_cases
+from .databases import DATABASES, ON_REQUEST, Case, all_cases
 from .expectations import Expectations, paths_for
 from .report import markdown, terminal
 from .verdicts import summarize
@@ -22,6 +22,7 @@ from .worker import Checks
 
 _CI_SAMPLES = 6
 _CI_ROTATING_CASES = 500
+_CI_COMPILED_CASES = 80
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -67,9 +68,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 def select(options: argparse.Namespace) -> list[Case]:
     """The cases a command line asks for; raises SystemExit for one that asks for nothing."""
     databases = tuple(options.db.split(","))
-    unknown = set(databases) - set(DATABASES)
+    known = (*DATABASES, *ON_REQUEST)
+    unknown = set(databases) - set(known)
     if unknown:
-        raise SystemExit(f"unknown databases {sorted(unknown)}; there are {', '.join(DATABASES)}")
+        raise SystemExit(f"unknown databases {sorted(unknown)}; there are {', '.join(known)}")
     patterns = options.ops.split(",")
     dtypes = options.dtypes.split(",")
     cases = [
@@ -87,10 +89,14 @@ def select(options: argparse.Namespace) -> list[Case]:
 
 
 def _ci_sample(cases: list[Case], seed: int) -> list[Case]:
+    compiled = [case for case in cases if case.database == "compiled"]
+    cases = [case for case in cases if case.database != "compiled"]
     single = [case for case in cases if case.dtype == "float32"]
     others = [case for case in cases if case.dtype != "float32"]
     count = min(_CI_ROTATING_CASES, len(others))
-    return single + random.Random(seed).sample(others, count)
+    rotating = random.Random(seed).sample(others, count)
+    few = random.Random(seed).sample(compiled, min(_CI_COMPILED_CASES, len(compiled)))
+    return single + rotating + few
 
 
 def main(arguments: list[str] | None = None) -> int:

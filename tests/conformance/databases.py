@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 
-from . import module_checks, op_checks, optimizer_checks, reference
+from . import compiled_checks, module_checks, op_checks, optimizer_checks, reference
 from .twin_run import Call
 
 DATABASES = ("op", "module", "optim", "foreach")
+#: Databases that are run when they are named.
+ON_REQUEST = ("compiled",)
 
 
 @dataclass(frozen=True, order=True)
@@ -45,7 +47,7 @@ def _entries(database: str) -> dict[str, Any]:
 
 def preload() -> None:
     """Reads every database, which takes seconds, so that no case is charged for it."""
-    for database in DATABASES:
+    for database in (*DATABASES, *ON_REQUEST):
         _entries(database)
 
 
@@ -85,6 +87,16 @@ _LOADERS: dict[str, Callable[[], dict[str, Any]]] = {
     "foreach": _load_foreach,
     "module": _load_modules,
     "optim": _load_optimizers,
+    "compiled": _load_ops,
+}
+
+
+_CHECKS: dict[str, Any] = {
+    "op": op_checks,
+    "foreach": op_checks,
+    "module": module_checks,
+    "optim": optimizer_checks,
+    "compiled": compiled_checks,
 }
 
 
@@ -100,6 +112,8 @@ def _unique(items: Any) -> dict[str, Any]:
 def _dtypes(database: str, entry: Any) -> list[torch.dtype]:
     if database == "optim":
         return optimizer_checks.dtypes_of(entry)
+    if database == "compiled":
+        return compiled_checks.dtypes_of(entry)
     return list(entry.supported_dtypes(reference.device_type()))
 
 
@@ -121,6 +135,8 @@ def variants_of(case: Case) -> list[str]:
         return module_checks.variants_of(entry)
     if case.database == "optim":
         return optimizer_checks.variants_of(entry)
+    if case.database == "compiled":
+        return compiled_checks.variants_of(entry, dtype)
     # Error inputs do not depend on the dtype: one dtype of the entry carries them.
     dtypes = sorted(dtype_name(dtype) for dtype in _dtypes(case.database, entry))
     carrier = "float32" if "float32" in dtypes else dtypes[0]
@@ -131,5 +147,4 @@ def calls_of(case: Case, variant: str) -> Iterator[tuple[str, Call]]:
     """Yields the calls of one variant of a case with a description of each."""
     entry = _entries(case.database)[case.name]
     dtype = getattr(torch, case.dtype)
-    checks = {"module": module_checks, "optim": optimizer_checks}.get(case.database, op_checks)
-    return checks.calls_of(entry, dtype, variant)  # type: ignore[no-any-return]
+    return _CHECKS[case.database].calls_of(entry, dtype, variant)  # type: ignore[no-any-return]

@@ -98,12 +98,12 @@ def calls_of(op: OpInfo, dtype: torch.dtype, variant: str) -> Iterator[tuple[str
         return
     requires_grad = variant.endswith("backward") or variant == "forward_ad"
     device = reference.device_type()
-    samples = _placed(op, op.sample_inputs(device, dtype, requires_grad=requires_grad))
+    samples = placed(op, op.sample_inputs(device, dtype, requires_grad=requires_grad))
     if variant.startswith("out"):
         for sample in samples:
             call = _out(op.op, sample, variant)
             if call is not None:
-                yield _describe(sample), call
+                yield describe(sample), call
         return
     makers: dict[str, Callable[[SampleInput], Call]] = {
         "forward": lambda sample: _forward(op.op, sample),
@@ -141,10 +141,10 @@ def _described(
     samples: Iterable[SampleInput], make: Callable[[SampleInput], Call]
 ) -> Iterator[tuple[str, Call]]:
     for sample in samples:
-        yield _describe(sample), make(sample)
+        yield describe(sample), make(sample)
 
 
-def _describe(sample: SampleInput) -> str:
+def describe(sample: SampleInput) -> str:
     def brief(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             dtype = str(value.dtype).removeprefix("torch.")
@@ -158,11 +158,11 @@ def _describe(sample: SampleInput) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def _inputs(sample: SampleInput) -> tuple[Any, ...]:
+def inputs_of(sample: SampleInput) -> tuple[Any, ...]:
     return (sample.input, sample.args, dict(sample.kwargs))
 
 
-def _placed(op: OpInfo, samples: Iterable[SampleInput]) -> Iterator[SampleInput]:
+def placed(op: OpInfo, samples: Iterable[SampleInput]) -> Iterator[SampleInput]:
     """Marks the arguments that belong on the host for every device."""
     for sample in samples:
         if op.name in _HOST_ARGUMENTS:
@@ -178,12 +178,12 @@ def _forward(function: Callable[..., Any], sample: SampleInput) -> Call:
         with torch.no_grad():
             return function(first, *args, **kwargs)
 
-    inputs = _inputs(sample)
+    inputs = inputs_of(sample)
     # A factory that is told no device makes a host tensor.
-    return Call(body, inputs, outputs_may_stay_on_host=not _names_a_device(inputs))
+    return Call(body, inputs, outputs_may_stay_on_host=not names_a_device(inputs))
 
 
-def _names_a_device(inputs: Any) -> bool:
+def names_a_device(inputs: Any) -> bool:
     return any(
         isinstance(leaf, (torch.Tensor, torch.device)) or reference.is_named_by(leaf)
         for leaf in pytree.tree_leaves(inputs)
@@ -205,7 +205,7 @@ def _backward(function: Callable[..., Any], sample: SampleInput, *, fresh_input:
         output = sample.output_process_fn_grad(output)
         return {"output": output, "grads": gradients(transfer, output, targets)}
 
-    return Call(body, _inputs(sample))
+    return Call(body, inputs_of(sample))
 
 
 def _double_backward(function: Callable[..., Any], sample: SampleInput) -> Call:
@@ -216,7 +216,7 @@ def _double_backward(function: Callable[..., Any], sample: SampleInput) -> Call:
         first_order = gradients(transfer, output, targets, create_graph=True)
         return {"grads": first_order, "seconds": gradients(transfer, first_order, targets)}
 
-    return Call(body, _inputs(sample))
+    return Call(body, inputs_of(sample))
 
 
 def _forward_ad(function: Callable[..., Any], sample: SampleInput) -> Call:
@@ -235,7 +235,7 @@ def _forward_ad(function: Callable[..., Any], sample: SampleInput) -> Call:
             output = function(first, *args, **kwargs)
             return pytree.tree_map_only(torch.Tensor, forward_ad.unpack_dual, output)
 
-    return Call(body, _inputs(sample))
+    return Call(body, inputs_of(sample))
 
 
 def gradients(
@@ -272,7 +272,7 @@ def _with_input(sample: SampleInput, change: Callable[[torch.Tensor], torch.Tens
 def _out(function: Callable[..., Any], sample: SampleInput, variant: str) -> Call | None:
     """A call with ``out=``; None where the sample cannot have one (a result that is no tensor)."""
     transfer = reference.transfer_to(torch.device(reference.device_type()))
-    first, args, kwargs = transfer.tree(_inputs(sample))
+    first, args, kwargs = transfer.tree(inputs_of(sample))
     try:
         with torch.no_grad():
             expected = function(first, *args, **kwargs)
@@ -291,7 +291,7 @@ def _out(function: Callable[..., Any], sample: SampleInput, variant: str) -> Cal
             return function(first, *args, **kwargs, out=out)
 
     # torch resizes CPU and CUDA tensors without the dispatcher; elsewhere that counts as a write.
-    return Call(body, (*_inputs(sample), destination), may_bump=variant == "out_resized")
+    return Call(body, (*inputs_of(sample), destination), may_bump=variant == "out_resized")
 
 
 def _matching(result: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from .databases import DATABASES
+from .databases import DATABASES, ON_REQUEST
 from .expectations import Expectations
 from .verdicts import Failure, Summary
 
@@ -16,6 +16,7 @@ _TITLES = {
     "module": "ModuleInfos",
     "optim": "OptimizerInfos",
     "foreach": "foreach",
+    "compiled": "compiled OpInfos",
 }
 
 
@@ -41,7 +42,7 @@ def terminal(summary: Summary, seconds: float) -> str:
         lines.append(f"STALE {text}")
     kinds = Counter(kind for failure in summary.unexpected for kind in failure.kinds)
     lines.append("")
-    for database in DATABASES:
+    for database in (*DATABASES, *ON_REQUEST):
         if not summary.total[database]:
             continue
         title = _TITLES[database]

@@ -28,10 +28,11 @@ class FlagosProfiler final : public torch::profiler::impl::ProfilerStubs {
   void record(c10::DeviceIndex* device, ProfilerVoidEventStub* event, int64_t* cpu_ns) const override {
     const c10::DeviceIndex index = current_device();
     void* raw = nullptr;
-    check(core->init());
     *event = nullptr; // of no time: see `elapsed`
-    // What is recorded while a stream is captured belongs to the graph, and has no time of its own.
-    if (!native->is_capturing(index) && succeeded(core->event_create(index, /*timing=*/1, &raw))) {
+    // A program of CPU tensors, which torch profiles in the same way, does not open the device. What is recorded while
+    // a stream is captured belongs to the graph, and has no time of its own.
+    const bool open = __atomic_load_n(&device_open, __ATOMIC_ACQUIRE);
+    if (open && !native->is_capturing(index) && succeeded(core->event_create(index, /*timing=*/1, &raw))) {
       ProfilerVoidEventStub made(raw, [](void* handle) { core->event_destroy(handle); });
       if (succeeded(core->event_record(raw, index, current_stream(index)))) {
         *event = std::move(made);

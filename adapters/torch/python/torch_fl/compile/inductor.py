@@ -9,8 +9,11 @@ torch._inductor.codegen.common finds these classes through `torch.flagos`.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, NoReturn
 
+import torch
+from torch._inductor import config
 from torch._inductor.codegen.common import register_device_op_overrides
 from torch._inductor.codegen.cpp import CppScheduling
 from torch._inductor.codegen.cpp_flex_attention_template import CppFlexAttentionTemplate
@@ -22,6 +25,7 @@ from torch._inductor.codegen.wrapper import (
     SubgraphPythonWrapperCodegen as BaseSubgraphWrapper,
 )
 from torch._inductor.codegen.wrapper_fxir import WrapperFxCodegen
+from torch._inductor.lowering import lowerings
 from torch._inductor.virtualized import V
 
 from torch_fl.compile import as_cpu
@@ -130,5 +134,23 @@ class CppWrapperCodegen(BaseWrapper):
         )
 
 
+def _lower_by_kernel(operator: Any) -> None:
+    """Has the operator's own kernel run on the device, as it does on the CPU."""
+    theirs = lowerings[operator]
+
+    def lower(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        ours = tensor.get_device().type == _DEVICE
+        with config.patch(fallback_random=True) if ours else nullcontext():
+            return theirs(tensor, *args, **kwargs)
+
+    lowerings[operator] = lower
+
+
+for _operator in lowerings.keys() & {
+    torch.ops.aten.bernoulli_.float,
+    torch.ops.aten.bernoulli_.Tensor,
+    torch.ops.aten.bernoulli.p,
+}:
+    _lower_by_kernel(_operator)
 register_device_op_overrides(_DEVICE, CpuDeviceOpOverrides())
 as_cpu.install()

@@ -15,11 +15,18 @@ from torch_fl.flagos import late_names
 from torch_fl.native import native
 
 _COMPLETIONS = {
+    "torch._subclasses.fake_tensor": "torch_fl.compile.fake_kernels",
+    "torch._prims.rng_prims": "torch_fl.compile.random_states",
+    "torch._functorch.partitioners": "torch_fl.compile.random_states",
+    "torch._decomp.decompositions_for_rng": "torch_fl.compile.random_decompositions",
+    "torch._inductor.codecache": "torch_fl.compile.cache_key",
+    "torch._dynamo.variables.streams": "torch_fl.compile.current_streams",
     "torch._dynamo.device_interface": "torch_fl.compile.device_interface",
     "torch._dynamo.backends.registry": "torch_fl.compile.backend",
     "torch._inductor": "torch_fl.compile.ahead_of_time",
     "torch._inductor.compile_fx": "torch_fl.compile.refusal",
     "torch._inductor.package.package": "torch_fl.compile.ahead_of_time",
+    "torch.testing._internal.optests.autograd_registration": "torch_fl.compile.opcheck",
     "torch.nn.attention.flex_attention": "torch_fl.compile.flex_attention",
     "torch._inductor.kernel.flex.flex_attention": "torch_fl.compile.flex_lowering",
     "torch.distributed.distributed_c10d": "torch_fl.distributed.registration",

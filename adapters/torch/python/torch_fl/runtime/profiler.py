@@ -20,6 +20,7 @@ import torch
 import torch.autograd.profiler as autograd_profiler
 from torch._C._profiler import ProfilerActivity, ProfilerState
 
+from torch_fl.flagos import is_initialized
 from torch_fl.native import native
 
 _collected_by_torch = autograd_profiler._supported_activities
@@ -49,6 +50,8 @@ def _prepare_events(self: autograd_profiler.profile, *args: Any, **kwargs: Any) 
 
 
 def _end(self: autograd_profiler.profile, *exception: Any) -> Any:
+    if not is_initialized() and self.use_device == "flagos":
+        return _end_without_device(self, *exception)
     try:
         return _ended_by_torch(self, *exception)
     except Exception:
@@ -58,6 +61,15 @@ def _end(self: autograd_profiler.profile, *exception: Any) -> Any:
             self.use_device = None
             _ended_by_torch(self, *exception)
         raise
+
+
+def _end_without_device(self: autograd_profiler.profile, *exception: Any) -> Any:
+    """Ends the profile of a program that used the CPU alone: torch would wait for the device, and so open it."""
+    device, self.use_device = self.use_device, None
+    try:
+        return _ended_by_torch(self, *exception)
+    finally:
+        self.use_device = device
 
 
 def install() -> None:
