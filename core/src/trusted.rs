@@ -18,8 +18,10 @@ pub(crate) enum Refused {
     TooLong(u64),
     /// Every user may put another file into this folder, on the way to the file.
     FolderWorldWritable(PathBuf),
-    /// The file's folder belongs to this user, who is neither root nor the process's.
+    /// A folder on the way to the file belongs to this user, who is neither root nor the process's.
     FolderOwnedBy(PathBuf, u32),
+    /// A link on the way to the file belongs to this user, who is neither root nor the process's.
+    LinkOwnedBy(PathBuf, u32),
 }
 
 impl fmt::Display for Refused {
@@ -38,6 +40,11 @@ impl fmt::Display for Refused {
                 f,
                 "the folder {} belongs to another user (uid {user})",
                 folder.display()
+            ),
+            Self::LinkOwnedBy(link, user) => write!(
+                f,
+                "the link {} belongs to another user (uid {user})",
+                link.display()
             ),
         }
     }
@@ -97,12 +104,17 @@ pub(crate) fn read(path: &Path, own: bool) -> io::Result<String> {
 }
 
 /// The canonical path of a file that code is loaded from, or that names such a file, after checks of the file and of
-/// the folders on the way to it: the file and its folder belong to root or the process's user, and no other user may
-/// write the file, or replace it. A folder with the sticky bit, such as `/tmp`, lets every user write and only owners
-/// replace.
+/// all folders and links on the way to it: they belong to root or the process's user, and no other user may write the
+/// file, or replace it. A folder with the sticky bit, such as `/tmp`, lets every user write and only owners replace.
+///
+/// The path stays the checked file's, so that it may be opened later: the walk begins at the root, and nobody else can
+/// replace an entry of a folder that has passed.
 pub(crate) fn check(path: &Path) -> io::Result<PathBuf> {
+    #[cfg(unix)]
+    let found = users::walk(path)?;
+    #[cfg(not(unix))]
     let found = path.canonicalize()?;
-    let about = found.metadata()?;
+    let about = found.symlink_metadata()?;
     if !about.is_file() {
         return Err(Refused::NotRegular.into());
     }
@@ -114,32 +126,24 @@ pub(crate) fn check(path: &Path) -> io::Result<PathBuf> {
         if let Some(user) = users::stranger(&about) {
             return Err(Refused::OwnedBy(user).into());
         }
-        users::check_folders(&found)?;
-        // The folder of a link decides where the link leads.
-        if let Some(folder) = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty())
-        {
-            let link = folder
-                .canonicalize()?
-                .join(path.file_name().unwrap_or_default());
-            users::check_folders(&link)?;
-        }
     }
     Ok(found)
 }
 
 #[cfg(unix)]
 mod users {
+    use std::ffi::OsString;
     use std::fs::Metadata;
     use std::io;
     use std::os::unix::fs::MetadataExt as _;
-    use std::path::Path;
+    use std::path::{Component, Path, PathBuf};
 
     use super::Refused;
 
     const WRITABLE_BY_ALL: u32 = 0o002;
     const STICKY: u32 = 0o1000;
+    /// The most links on the way to a file, as in Linux.
+    const MOST_LINKS: u32 = 40;
 
     pub(super) fn all_write(about: &Metadata) -> bool {
         about.mode() & WRITABLE_BY_ALL != 0
@@ -152,21 +156,65 @@ mod users {
         Some(about.uid()).filter(|user| ![0, own].contains(user))
     }
 
-    /// Checks the folders on the way to an absolute path without links.
-    pub(super) fn check_folders(path: &Path) -> io::Result<()> {
-        for (distance, folder) in path.ancestors().skip(1).enumerate() {
-            let about = folder.metadata()?;
-            if all_write(&about) && about.mode() & STICKY == 0 {
-                return Err(Refused::FolderWorldWritable(folder.into()).into());
+    /// The canonical path. Every folder on the way is checked before an entry of it is looked up, and every link
+    /// before it is followed.
+    pub(super) fn walk(path: &Path) -> io::Result<PathBuf> {
+        let mut found = PathBuf::from("/");
+        check_folder(&found, &found.symlink_metadata()?)?;
+        let mut links = 0;
+        let mut ahead = parts(&std::path::absolute(path)?);
+        while let Some(part) = ahead.pop() {
+            if part == ".." {
+                found.pop();
+                continue;
             }
-            match stranger(&about) {
-                Some(user) if distance == 0 => {
-                    return Err(Refused::FolderOwnedBy(folder.into(), user).into());
+            let next = found.join(part);
+            let about = next.symlink_metadata()?;
+            if about.is_symlink() {
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(io::Error::from_raw_os_error(libc::ELOOP));
                 }
-                _ => {}
+                if let Some(user) = stranger(&about) {
+                    return Err(Refused::LinkOwnedBy(next, user).into());
+                }
+                let target = next.read_link()?;
+                if target.is_absolute() {
+                    found = PathBuf::from("/");
+                }
+                ahead.extend(parts(&target));
+                continue;
             }
+            if about.is_dir() {
+                // The last part, which is to be a file, is judged as one.
+                if !ahead.is_empty() {
+                    check_folder(&next, &about)?;
+                }
+            } else if !ahead.is_empty() {
+                return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
+            }
+            found = next;
         }
-        Ok(())
+        Ok(found)
+    }
+
+    /// The parts of a path, the last one first.
+    fn parts(path: &Path) -> Vec<OsString> {
+        let parts = path.components().rev().filter_map(|part| match part {
+            Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
+            _ => None,
+        });
+        parts.collect()
+    }
+
+    fn check_folder(folder: &Path, about: &Metadata) -> io::Result<()> {
+        if all_write(about) && about.mode() & STICKY == 0 {
+            return Err(Refused::FolderWorldWritable(folder.into()).into());
+        }
+        match stranger(about) {
+            Some(user) => Err(Refused::FolderOwnedBy(folder.into(), user).into()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -242,7 +290,34 @@ mod tests {
         assert!(Refused::of(&read(&file, true).expect_err("refused")).is_some());
         assert!(read(&file, false).is_ok());
         give(&file, 0);
+
+        let inner = folder.join("inner");
+        fs::create_dir(&inner).expect("own folder");
+        let deep = inner.join("library.so");
+        fs::write(&deep, "").expect("own file");
+        let link = root.path().join("link");
+        symlink(&inner, &link).expect("own folder");
+        let linked = link.join("library.so");
+        let back = inner.join("..").join("library.so");
+        for path in [&file, &deep, &linked, &back] {
+            assert_eq!(said(path), "trusted");
+        }
         give(&folder, 12_345);
-        assert!(said(&file).ends_with("belongs to another user (uid 12345)"));
+        let refusal = format!(
+            "the folder {} belongs to another user (uid 12345)",
+            folder.display()
+        );
+        for path in [&file, &deep, &linked, &back] {
+            assert_eq!(said(path), refusal, "its owner may replace what is in it");
+        }
+        give(&folder, 0);
+        std::os::unix::fs::lchown(&link, Some(12_345), None).expect("root may");
+        assert_eq!(
+            said(&linked),
+            format!(
+                "the link {} belongs to another user (uid 12345)",
+                link.display()
+            )
+        );
     }
 }

@@ -68,10 +68,9 @@ impl Manifest {
     /// Reads the manifest in a file, which no stranger may be able to change. Fails with what is wrong.
     pub fn read(file: &Path) -> Result<Self, String> {
         let refused = |error: std::io::Error| format!("its manifest cannot be used: {error}");
-        trusted::check(file).map_err(refused)?;
-        let text = trusted::read(file, true).map_err(refused)?;
         // A link leads to a library beside the file that it stands for.
-        let file = file.canonicalize().map_err(refused)?;
+        let file = trusted::check(file).map_err(refused)?;
+        let text = trusted::read(&file, true).map_err(refused)?;
         Self::parse(&text, file.parent().unwrap_or(Path::new("/")))
     }
 
