@@ -27,10 +27,12 @@ def register() -> None:
         if key not in kernels.py_kernels:
             kernels.py_impl(key)(dropout)
     if native().compiled_by == "host code":
-        for table in (
+        # Operators → their parts in both, whatever torch annotates.
+        tables: tuple[Any, ...] = (
             decompositions_for_rng.extra_random_decomps,
             decompositions_for_rng.rng_decompositions,
-        ):
+        )
+        for table in tables:
             for operator, theirs in table.items():
                 if operator.name().startswith("aten::bernoulli") and not isinstance(
                     theirs, functools.partial

@@ -77,9 +77,10 @@ def _trace_run_and_save(
     operator = rng_prims.run_and_save_rng_state
     with disable_proxy_modes_tracing():
         results = operator(op, *args, **kwargs)
-    named = pytree.tree_map(mode.tracer.unwrap_proxy, ((op, *args), kwargs))
-    proxy = mode.tracer.create_proxy("call_function", operator, *named)
-    return track_tensor_tree(results, proxy, constant=None, tracer=mode.tracer)
+    tracer: Any = mode.tracer
+    named = pytree.tree_map(tracer.unwrap_proxy, ((op, *args), kwargs))
+    proxy = tracer.create_proxy("call_function", operator, *named)
+    return track_tensor_tree(results, proxy, constant=None, tracer=tracer)
 
 
 def _functionalize(theirs: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
