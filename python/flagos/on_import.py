@@ -19,7 +19,7 @@ _completions: dict[str, list[Callable[[], None]]] = {}
 
 
 def when_imported(module: str, completion: Callable[[], None]) -> None:
-    """Calls ``completion`` now if ``module`` is loaded, otherwise after its import.
+    """Calls ``completion`` now if ``module`` is loaded, otherwise after its import, which may have begun.
 
     A failure becomes a warning: the module must stay usable for other devices. A completion registered
     twice is called once.
@@ -29,9 +29,15 @@ def when_imported(module: str, completion: Callable[[], None]) -> None:
         return
     known.append(completion)
     loaded = sys.modules.get(module)
-    if loaded is not None and not getattr(loaded.__spec__, "_initializing", False):
-        _complete(module, completion)
-    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    if loaded is not None:
+        spec = loaded.__spec__
+        if not getattr(spec, "_initializing", False):
+            _complete(module, completion)
+        elif type(spec) is importlib.machinery.ModuleSpec:
+            # Such as accelerate, which imports torch, and torch us.
+            spec.__class__ = _BeingImported
+        return
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
@@ -45,6 +51,28 @@ def _complete(name: str, completion: Callable[[], None]) -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+class _BeingImported(importlib.machinery.ModuleSpec):
+    """The specification of a module that ran before there was a completion: it runs them when the import ends.
+
+    Its loader has been called already. What importlib does last, whether the module could be loaded or not, is to set
+    ``_initializing`` to False (`importlib._bootstrap._load_unlocked`, in Python 3.10 to 3.14).
+    """
+
+    @property
+    def _initializing(self) -> bool:
+        return bool(self.__dict__["_initializing"])
+
+    @_initializing.setter
+    def _initializing(self, value: bool) -> None:
+        self.__dict__["_initializing"] = value
+        if value:
+            return
+        self.__class__ = importlib.machinery.ModuleSpec  # type: ignore[assignment]
+        if self.name in sys.modules:
+            for completion in _completions.get(self.name, ()):
+                _complete(self.name, completion)
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -72,6 +72,20 @@ def test_the_order_of_imports_does_not_matter(checkpoint: Path, run_python, firs
     )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["accelerate", "transformers, accelerate", "torch, accelerate"])
+def test_accelerate_knows_the_device_whoever_is_imported_first(run_python, first: str) -> None:
+    """accelerate imports torch, and so us, in the middle of its own import."""
+    pytest.importorskip("accelerate")
+    script = f"""
+    import {first}
+    from accelerate import state
+    print(accelerate.Accelerator().device, state.PartialState._prepare_backend.__module__)
+    """
+    done = run_python(script, fresh=True, ACCELERATE_TORCH_DEVICE="flagos")
+    assert done.stdout.split() == ["flagos:0", "torch_fl.integrations.accelerate"]
+
+
 def test_registering_after_safetensors_completes_it(checkpoint: Path, run_python) -> None:
     run_python(
         f"""
