@@ -113,6 +113,7 @@ impl Channels {
             }
         }
         let doorbell = &member.segment.control(member.rank).doorbell;
+        let mut lost = None;
         loop {
             let seen = doorbell.get();
             for peer in member.others() {
@@ -127,8 +128,12 @@ impl Channels {
                 }
             }
             member.check_abort()?;
-            if let Some(gone) = member.others().find(|&peer| member.is_gone(peer)) {
-                return Err(member.lost(gone));
+            if let Some(peer) = lost {
+                return Err(member.lost(peer));
+            }
+            lost = lost_sender(member);
+            if lost.is_some() {
+                continue; // The rank may have sent just before it left, or its process ended.
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -242,6 +247,15 @@ impl<'a> Receive<'a> {
         )
         .due_to(self.peer))
     }
+}
+
+/// A rank that a message from any rank is not waited for: one whose process ended within the group, or one of ranks that
+/// have all left.
+fn lost_sender(member: &Member) -> Option<usize> {
+    let died = |peer: &usize| !member.has_left(*peer) && member.is_gone(*peer);
+    let all_left = || member.others().all(|peer| member.has_left(peer));
+    let left = || member.others().next().filter(|_| all_left());
+    member.others().find(died).or_else(left)
 }
 
 fn front(channel: &Channel, taken: u32) -> Front {

@@ -129,19 +129,18 @@ impl Communicator for Shm {
     fn state(&self) -> serde_json::Value {
         let ranks: Vec<_> = (0..self.member.size)
             .map(|rank| {
-                let control = self.member.segment.control(rank);
-                let step = control.step.get();
-                // SAFETY: the rank may be writing its next call; the value is used in a report only.
-                let call = unsafe { control.call[step as usize % 2].get().read_volatile() };
+                let step = self.member.segment.control(rank).step.get();
+                let last = self.member.last_call(rank);
+                let call = last.unwrap_or_default();
                 serde_json::json!({
                     "rank": rank,
                     "process": self.member.peers[rank].as_ref().map_or_else(|| std::process::id() as i32, Peer::pid),
                     "alive": !self.member.is_gone(rank),
                     "step": step,
-                    "collective": Kind::from_code(call.kind).filter(|_| step != 0).map(Kind::name),
+                    "collective": last.and_then(|call| Kind::from_code(call.kind)).map(Kind::name),
                     "sequence": call.sequence,
                     "count": call.count,
-                    "dtype": DType::from_code(call.dtype).filter(|_| step != 0).map(DType::name),
+                    "dtype": last.and_then(|call| DType::from_code(call.dtype)).map(DType::name),
                 })
             })
             .collect();

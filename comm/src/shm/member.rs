@@ -1,11 +1,11 @@
-//! One rank in the shared memory of its group: it waits for other ranks, and notices when one has ended.
+//! One rank in the shared memory of its group: it waits for other ranks, and notices when one has ended or left.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::flag::{reached, Flag};
 use super::peers::Peer;
-use super::segment::Segment;
+use super::segment::{Call, Segment};
 use crate::communicator::Other;
 use crate::{Error, ErrorKind, Kind, Result};
 
@@ -84,8 +84,8 @@ impl Member {
                 return Ok(());
             }
             self.check_abort()?;
-            if slept && self.is_gone(peer) {
-                // The rank may have published just before its process ended.
+            if slept && (self.has_left(peer) || self.is_gone(peer)) {
+                // The rank may have published just before it left, or its process ended.
                 if reached(flag.get(), target) {
                     return Ok(());
                 }
@@ -128,6 +128,11 @@ impl Member {
         self.peers[peer].as_ref().is_some_and(Peer::is_gone)
     }
 
+    /// Whether the rank has taken leave of the group, whose calls it takes part in no more.
+    pub(super) fn has_left(&self, peer: usize) -> bool {
+        self.segment.control(peer).left.load(Ordering::Acquire) != 0
+    }
+
     /// Tells the others of a call that is queued on a device.
     pub(super) fn note_queued(&self, kind: Kind, sequence: u64) {
         let number = (sequence + 1) & NUMBER;
@@ -147,7 +152,7 @@ impl Member {
             Other {
                 rank,
                 process: self.peers[rank].as_ref().map_or(0, Peer::pid),
-                is_lost: self.is_gone(rank) && control.left.load(Ordering::Acquire) == 0,
+                is_lost: self.is_gone(rank) && !self.has_left(rank),
                 queued: kind
                     .filter(|_| word != 0)
                     .map(|kind| (kind, (word & NUMBER).wrapping_sub(1))),
@@ -157,23 +162,37 @@ impl Member {
     }
 
     pub(super) fn lost(&self, peer: usize) -> Error {
-        Error::new(
-            ErrorKind::PeerLost,
-            format!("the process of {} has ended", self.describe(peer)),
-        )
-        .due_to(peer)
+        let who = self.describe(peer);
+        let what = if self.has_left(peer) {
+            format!("{who} has left the group")
+        } else {
+            format!("the process of {who} has ended")
+        };
+        Error::new(ErrorKind::PeerLost, what).due_to(peer)
+    }
+
+    /// The last collective of a rank, for messages and reports: the rank may be writing its next one.
+    pub(super) fn last_call(&self, rank: usize) -> Option<Call> {
+        let control = self.segment.control(rank);
+        if control.step.get() == 0 {
+            return None;
+        }
+        // A call of several steps is described in its first, and the other place has an older call.
+        // SAFETY: every value is a valid one.
+        let calls = control
+            .call
+            .each_ref()
+            .map(|call| unsafe { call.get().read_volatile() });
+        let written = calls.into_iter().filter(|call| *call != Call::default());
+        written.max_by_key(|call| call.sequence)
     }
 
     /// A rank in a message: `rank 2 (process 411, last seen in all_reduce, sequence 11)`.
     fn describe(&self, peer: usize) -> String {
-        let control = self.segment.control(peer);
         let process = self.peers[peer].as_ref().map_or(0, Peer::pid);
-        let step = control.step.get();
-        if step == 0 {
+        let Some(call) = self.last_call(peer) else {
             return format!("rank {peer} (process {process}, not seen in any collective yet)");
-        }
-        // SAFETY: the rank may be writing its next call; the value is used in a message only.
-        let call = unsafe { control.call[step as usize % 2].get().read_volatile() };
+        };
         let name = Kind::from_code(call.kind).map_or("?", Kind::name);
         format!(
             "rank {peer} (process {process}, last seen in {name}, sequence {})",

@@ -400,6 +400,80 @@ fn who_does_not_come_is_named_and_the_group_is_over() {
 }
 
 #[test]
+fn a_rank_that_left_its_group_is_not_waited_for() {
+    let left = std::sync::Barrier::new(2);
+    for waits in [Kind::AllReduce, Kind::Recv, Kind::Send, Kind::Broadcast] {
+        for any in [false, true] {
+            if any && waits != Kind::Recv {
+                continue;
+            }
+            let store = Memory::default();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    drop(super::connect(&config(1, 2), &store).expect("they are here"));
+                    left.wait();
+                });
+                let shm = super::connect(&config(0, 2), &store).expect("they are here");
+                left.wait();
+                // Longer than a channel holds.
+                let mut x = vec![0f32; 200_000];
+                let address = x.as_mut_ptr().cast::<u8>();
+                let (send, recv) = ([address.cast_const()], [address]);
+                let one = call(
+                    waits,
+                    x.len(),
+                    &send[..usize::from(waits != Kind::Recv)],
+                    &recv[..usize::from(waits != Kind::Send)],
+                );
+                let outcome = match waits {
+                    // SAFETY: the buffer has the count's size.
+                    Kind::Recv if any => unsafe { shm.receive_any(&one).map(drop) },
+                    Kind::AllReduce => run(&shm, &one),
+                    _ => run(&shm, &with(1, 0, one)),
+                };
+                let error = outcome.expect_err("rank 1 has left");
+                assert_eq!(
+                    (error.kind(), error.culprit()),
+                    (ErrorKind::PeerLost, Some(1)),
+                    "{error}"
+                );
+                assert!(error.to_string().contains("has left the group"), "{error}");
+            });
+        }
+    }
+}
+
+#[test]
+fn the_last_call_of_a_lost_rank_is_the_one_it_made_last() {
+    let left = std::sync::Barrier::new(2);
+    group(2, |shm| {
+        // Two steps each, so that every call is described in the same place.
+        let mut x = vec![1f32; WINDOW / 4 + 1];
+        let address = x.as_mut_ptr().cast::<u8>();
+        let (send, recv) = ([address.cast_const()], [address]);
+        for sequence in 1..=9 {
+            let kind = if sequence == 1 {
+                Kind::AllReduce
+            } else {
+                Kind::Broadcast
+            };
+            let one = Collective {
+                sequence,
+                root: (sequence != 1).then_some(0),
+                ..call(kind, if sequence == 1 { 1 } else { x.len() }, &send, &recv)
+            };
+            run(shm, &one).expect("both are here");
+        }
+        left.wait();
+        let last = shm
+            .member
+            .last_call(1 - shm.member.rank)
+            .expect("nine calls");
+        assert_eq!((last.kind, last.sequence), (Kind::Broadcast as u32, 9));
+    });
+}
+
+#[test]
 fn a_message_of_another_size_is_refused_and_the_next_one_arrives() {
     group(2, |shm| {
         let peer = 1 - shm.member.rank;
