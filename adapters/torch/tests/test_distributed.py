@@ -106,6 +106,22 @@ def test_lightning_trains_as_on_the_cpu(ranks):
     assert done.stderr.count("lightning passed") == ranks
 
 
+def test_the_fake_group_of_torch_takes_tensors_of_the_device(run_python):
+    run_python("""
+    import torch, torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    x = torch.ones(16, 4, device="flagos")
+    dist.all_reduce(x)
+    sharded = distribute_tensor(x, init_device_mesh("flagos", (8,)), [Shard(0)])
+    assert sharded.to_local().shape == (2, 4) and (sharded @ sharded.t()).shape == (16, 16)
+    dist.destroy_process_group()
+    """)
+
+
 @pytest.mark.host
 def test_training_is_that_of_one_process(tmp_path):
     launch_all_well("training.py", "flagos", "all", str(tmp_path), ranks=2)

@@ -26,6 +26,7 @@ _COMPLETIONS = {
     "torch._inductor": "torch_fl.compile.ahead_of_time",
     "torch._inductor.compile_fx": "torch_fl.compile.refusal",
     "torch._inductor.package.package": "torch_fl.compile.ahead_of_time",
+    "torch.testing._internal.distributed.fake_pg": "torch_fl.distributed.fake",
     "torch.testing._internal.optests.autograd_registration": "torch_fl.compile.opcheck",
     "torch.nn.attention.flex_attention": "torch_fl.compile.flex_attention",
     "torch._inductor.kernel.flex.flex_attention": "torch_fl.compile.flex_lowering",
