@@ -106,6 +106,12 @@ def test_lightning_trains_as_on_the_cpu(ranks):
     assert done.stderr.count("lightning passed") == ranks
 
 
+@pytest.mark.host
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_random_operators_of_dtensor_are_those_of_one_device(ranks):
+    launch_all_well("dtensor_random.py", ranks=ranks)
+
+
 def test_the_fake_group_of_torch_takes_tensors_of_the_device(run_python):
     run_python("""
     import torch, torch.distributed as dist
