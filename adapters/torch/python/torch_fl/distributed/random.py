@@ -27,7 +27,8 @@ def register() -> None:
 
     theirs = OffsetBasedRNGTracker._distribute_region
     if theirs.__module__ != __name__:
-        OffsetBasedRNGTracker._distribute_region = _for_its_generator(theirs)
+        ours = _for_its_generator(theirs)
+        setattr(OffsetBasedRNGTracker, "_distribute_region", ours)  # noqa: B010
 
 
 def _for_its_generator(theirs: Callable[..., Any]) -> Callable[..., Any]:
