@@ -160,7 +160,7 @@ fn errors_keep_their_kind_and_their_text() {
         (2, ErrorKind::Unsupported, "no"),
         (3, ErrorKind::Device, "queue 7"),
         (4, ErrorKind::Device, "restart the process"),
-        (5, ErrorKind::Config, "wrong\u{fffd}text"),
+        (5, ErrorKind::Config, "wrong\\u{0}text"),
         (6, ErrorKind::Device, "forked child"),
     ] {
         let error = vendor.alloc(0, nbytes).expect_err("refused");
