@@ -40,6 +40,15 @@ def test_a_region_is_routed_and_left_as_it_was(op: str) -> None:
     assert winner(op) == "first"
 
 
+def test_a_region_that_is_entered_again_ends_before_the_one_around_it(op: str) -> None:
+    again = flagos.route({op: "cpu"})
+    with again, flagos.route({op: "reference"}):
+        with again:
+            assert winner(op) == "second"
+        assert winner(op) == "third"
+    assert winner(op) == "first"
+
+
 def test_an_exception_ends_the_region_too(op: str) -> None:
     with pytest.raises(KeyError), flagos.route({op: "cpu"}):
         raise KeyError
