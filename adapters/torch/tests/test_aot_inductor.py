@@ -5,7 +5,24 @@ from __future__ import annotations
 import pytest
 import torch
 
-pytestmark = [pytest.mark.host, pytest.mark.slow]
+from torch_fl.compile import ahead_of_time
+
+pytestmark = pytest.mark.host
+
+
+def test_a_tensor_and_its_view_for_the_package_share_memory():
+    x = torch.arange(12.0, device="flagos").view(3, 4)[1:, ::2]
+    shared = ahead_of_time._shared(x)
+    assert shared.device.type == "cpu" and shared.stride() == x.stride()
+    assert shared.tolist() == [[4.0, 6.0], [8.0, 10.0]]
+    shared.zero_()
+    assert x.tolist() == [[0.0, 0.0]] * 2
+    result = torch.arange(4.0)[1:]
+    given = ahead_of_time._given(result, 0)
+    assert given.device == torch.device("flagos:0") and given.tolist() == [1.0, 2.0, 3.0]
+    result.zero_()
+    assert given.tolist() == [0.0] * 3
+    assert ahead_of_time._given(result, -1) is result
 
 
 class Model(torch.nn.Module):
@@ -38,6 +55,7 @@ def packaged(tmp_path_factory):
     return model, torch._inductor.aoti_load_package(path)
 
 
+@pytest.mark.slow
 def test_results_are_on_their_devices_and_those_of_the_model(packaged):
     model, package = packaged
     for rows in (4, 7):
@@ -51,6 +69,7 @@ def test_results_are_on_their_devices_and_those_of_the_model(packaged):
     assert ours["y"].untyped_storage().device.type == "flagos"
 
 
+@pytest.mark.slow
 def test_a_package_waits_for_the_stream(packaged):
     model, package = packaged
     x, host = torch.randn(64, 8, device="flagos"), torch.randn(3)
@@ -60,6 +79,7 @@ def test_a_package_waits_for_the_stream(packaged):
     torch.testing.assert_close(found, model((x * 3).cos(), host=host)[0]["y"])
 
 
+@pytest.mark.slow
 def test_arguments_on_other_devices_are_refused(packaged):
     _, package = packaged
     x = torch.randn(4, 8, device="flagos")
@@ -69,6 +89,7 @@ def test_arguments_on_other_devices_are_refused(packaged):
         package(x, host=torch.randn(3).to("flagos"))
 
 
+@pytest.mark.slow
 def test_packages_for_the_cpu_are_as_they_were(tmp_path):
     model = torch.nn.Linear(3, 2)
     x = torch.randn(4, 3)
