@@ -40,8 +40,13 @@ fn a_failure_is_not_left_for_other_libraries() {
     vendor.alloc(0, total).expect_err("some of it is in use");
     assert_eq!(runtime().last_error(), 0);
     let stream = vendor.stream(0, 0).expect("a stream");
+    let [start, end] = [(); 2].map(|()| vendor.event(0, true).expect("an event"));
+    stream.record(&*start).expect("recorded");
     let gate = flagos_core::vendors::conformance::Gate::on(&*stream).expect("queued");
+    stream.record(&*end).expect("recorded");
     assert!(!stream.query().expect("it runs"));
+    assert!(!end.query().expect("it runs"));
+    start.elapsed_ms(&*end).expect_err("it runs");
     assert_eq!(runtime().last_error(), 0, "work that runs is no failure");
     gate.open();
     stream.sync().expect("it ran");
