@@ -85,7 +85,7 @@ def test_what_a_kernel_can_see_is_kept(tmp_path: Path) -> None:
     found = calls_of(calls, tmp_path / "a.rec")
     (add,) = found["add.Tensor"]
     x, y = add.tensors()
-    assert (x.shape, x.strides, x.offset) == ((4, 3), (1, 4), 4)
+    assert (x.shape, x.strides, x.offset, x.extent) == ((4, 3), (1, 4), 4, 48)
     assert x.memory == y.memory == (0, 4), "they are one"
     assert add.kwargs == {"alpha": 0.5}
     (mul,) = found["mul.out"]
