@@ -13,7 +13,14 @@ import torch
 
 from tests.conformance import pool
 from tests.conformance.__main__ import main
-from tests.conformance.databases import Case, all_cases, calls_of, variants_of
+from tests.conformance.databases import (
+    DATABASES,
+    ON_REQUEST,
+    Case,
+    all_cases,
+    calls_of,
+    variants_of,
+)
 from tests.conformance.expectations import Expectations
 from tests.conformance.observation import EXACT, Tolerance, compare, observe
 from tests.conformance.report import markdown, terminal
@@ -407,7 +414,7 @@ def test_a_malformed_list_is_an_error(document: dict[str, Any]) -> None:
 
 def test_the_checked_in_list_names_cases_that_exist() -> None:
     known = Expectations.load()
-    cases = all_cases()
+    cases = all_cases((*DATABASES, *ON_REQUEST))
     for entry in (*known.expected, *(entry for entry, _ in known.tolerances)):
         covered = [c for c in cases if any(entry.covers(c, v) for v in variants_of(c))]
         assert covered, f"{entry} covers nothing"
