@@ -82,7 +82,8 @@ def test_callbacks_may_wait_for_other_calls(device, ranks):
 @pytest.mark.host
 def test_accelerate_and_trainer_form_groups():
     pytest.importorskip("accelerate")
-    variables = {"ACCELERATE_TORCH_DEVICE": "flagos"}
+    # A device for each rank, as under torchrun.
+    variables = {"ACCELERATE_TORCH_DEVICE": "flagos", "LOCAL_WORLD_SIZE": "2"}
     for output in launch_all_well("accelerated.py", ranks=2, **variables):
         assert output.count("passed") == 5
 

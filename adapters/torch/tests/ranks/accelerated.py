@@ -44,6 +44,7 @@ def trained(precision: str) -> None:
     size = int(os.environ["WORLD_SIZE"])
     assert accelerator.num_processes == size, accelerator.state
     assert accelerator.device.type == "flagos" and accelerator.device.index is not None
+    assert torch.flagos.current_device() == accelerator.device.index
     assert torch.distributed.get_backend() == "flagos"
     net = model()
     loader = torch.utils.data.DataLoader(data(), BATCH // size)
