@@ -303,9 +303,13 @@ format: setup-dev ## lay out all sources as `make lint` wants them
 loom: $(STAMPS)/venv ## model-check the lock-free parts (slot swap, cross-thread free)
 	RUSTFLAGS="--cfg loom" cargo test -p flagos-core -p flagos-comm --lib --release --locked --target-dir target/loom loom $(ARGS)
 
+.PHONY: fuzz-sample
+fuzz-sample: setup-dev ## the same random programs each time, on cpu and on flagos side by side
+	"$(PY)" -m tests.fuzz --programs 300 $(ARGS)
+
 FUZZ_SECONDS ?= 60
 .PHONY: fuzz
-fuzz: setup-dev ## random programs on cpu and on flagos side by side; ARGS="--seconds 600 --seed 1"
+fuzz: setup-dev ## as many random programs as there is time for, on cpu and on flagos side by side; ARGS="--seconds 600 --seed 1"
 	"$(PY)" -m tests.fuzz $(ARGS)
 
 .PHONY: fuzz-grammars
