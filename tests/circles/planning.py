@@ -1,8 +1,8 @@
 """Which parts of the outer circle CI runs with a change.
 
-Parts whose turn it is come first, so that each has run within some landings; then the parts that the change touches,
-the nearest first, as long as there is time. The choice depends on the commit and on the record alone, not on how fast
-a machine is, so that everybody who asks gets the same answer.
+Parts that have waited for half of their landings come first; then those that the change touches, the nearest first;
+then, by lot, others whose turn comes. The choice depends on the commit and on the record alone, not on how fast a
+machine is, so that everybody who asks gets the same answer.
 """
 
 from __future__ import annotations
@@ -31,19 +31,9 @@ def _nearness(part: Part, files: Sequence[str]) -> tuple[bool, int, int]:
     return about == 0, -about, -uses
 
 
-def _turns(table: Table, ages: Mapping[str, tuple[int, str]], commit: str) -> list[Part]:
-    """The outer circle, beginning with parts that the next landing would be too late for, and then by lot.
-
-    The lot is the commit's: without a record of landings the turns are at random, and not always the same.
-    """
-
-    def key(part: Part) -> tuple[bool, int, str]:
-        age = ages.get(part.name, (NEVER, ""))[0]
-        late = age >= table.landings
-        lot = hashlib.sha256(f"{commit} {part.name}".encode()).hexdigest()
-        return not late, -age if late else 0, lot
-
-    return sorted(table.circle("outer"), key=key)
+def _lot(part: Part, commit: str) -> str:
+    """The commit's: without a record of landings the turns are at random, and not always the same."""
+    return hashlib.sha256(f"{commit} {part.name}".encode()).hexdigest()
 
 
 def plan(
@@ -54,23 +44,26 @@ def plan(
     ``files`` are the paths that the change touches; None if they are not known, and then all parts are touched.
     """
     outer = table.circle("outer")
+    age = {part.name: ages.get(part.name, (NEVER, ""))[0] for part in outer}
+    late = [part for part in outer if age[part.name] > table.landings // 2]
+    late.sort(key=lambda part: (-age[part.name], _lot(part, commit)))
+    touched = [part for part in outer if files is None or any(part.changed(files))]
+    touched.sort(key=lambda part: _nearness(part, files or ()))
+    others = sorted(outer, key=lambda part: _lot(part, commit))
     share = sum(part.seconds for part in outer) / table.landings
-    left = table.outer_seconds
     chosen: dict[str, Choice] = {}
-    for part in _turns(table, ages, commit):
-        if table.outer_seconds - left >= share:
-            break
-        if part.seconds <= left:
-            chosen[part.name] = Choice(part, True, "its turn")
-            left -= part.seconds
-    touched = [p for p in outer if files is None or any(p.changed(files))]
-    for part in sorted(touched, key=lambda part: _nearness(part, files or ())):
-        if part.name in chosen:
-            continue
-        fits = part.seconds <= left
-        left -= part.seconds if fits else 0
-        reason = "touched" if fits else "touched, but there is no time: run it by hand"
-        chosen[part.name] = Choice(part, fits, reason)
+    spent = 0
+    for parts, reason in ((late, "its turn"), (touched, "touched"), (others, "its turn")):
+        for part in parts:
+            if part.name in chosen or (parts is others and spent >= share):
+                continue
+            fits = spent + part.seconds <= table.outer_seconds
+            if fits:
+                chosen[part.name] = Choice(part, True, reason)
+                spent += part.seconds
+            elif parts is touched:
+                untimely = "touched, but there is no time: run it by hand"
+                chosen[part.name] = Choice(part, False, untimely)
     for part in outer:
         chosen.setdefault(part.name, Choice(part, False, "not touched"))
     return sorted(chosen.values(), key=lambda choice: not choice.runs)

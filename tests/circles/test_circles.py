@@ -118,9 +118,15 @@ def test_globs() -> None:
 
 def test_what_has_waited_longest_has_its_turn_first() -> None:
     assert next(iter(chosen([], {**RAN, "long": (3, "2026-01-01")}))) == "long"
-    assert next(iter(chosen([], {**RAN, "long": (3, ""), "chips": (4, "")}))) == "chips"
+    assert next(iter(chosen([], {**RAN, "long": (2, ""), "chips": (4, "")}))) == "chips"
     never = {name: age for name, age in RAN.items() if name != "kernels"}
     assert next(iter(chosen([], never))) == "kernels"
+
+
+def test_a_touched_part_goes_before_one_whose_turn_may_wait() -> None:
+    for number in range(9):
+        choices = plan(EXAMPLE, ["chips/a.c"], RAN, f"commit {number}")
+        assert choices[0].part.name == "chips" and choices[0].reason == "touched"
 
 
 def test_every_part_comes_round() -> None:
