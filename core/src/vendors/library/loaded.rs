@@ -18,6 +18,8 @@ use super::{description, elf, status, table, text};
 const ENTRY: &str = "flagos_vendor";
 /// The name of the function that a library with kernels exports too.
 const KERNELS: &str = "flagos_kernels";
+/// torch's numbers of devices are of the type `int8`.
+const MOST_DEVICES: usize = i8::MAX as usize;
 const HINT: &str = "it has to be a shared library for this machine, with all libraries it needs";
 
 fn refusal(path: &Path, message: String) -> Error {
@@ -237,8 +239,11 @@ impl Library {
     /// A number of devices that the library gave.
     pub(super) fn count(&self, function: &'static str, count: i32) -> Result<usize> {
         match usize::try_from(count) {
-            Ok(count @ 1..) => Ok(count),
-            _ => Err(self.broken(function, format!("{count} devices"))),
+            Ok(count @ 1..=MOST_DEVICES) => Ok(count),
+            _ => Err(self.broken(
+                function,
+                format!("{count} devices, and not 1 to {MOST_DEVICES}"),
+            )),
         }
     }
 
