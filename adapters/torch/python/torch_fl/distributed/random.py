@@ -90,7 +90,8 @@ class _WholeTensor(TorchDispatchMode):
 
 
 def _is_sharding(placement: Any) -> bool:
-    return hasattr(placement, "_split_tensor")
+    # Whatever is not whole on each rank: a placement that cannot split fails below, and is not taken for a whole one.
+    return not (placement.is_replicate() or placement.is_partial())
 
 
 def _elements_of_shard(spec: Any) -> torch.Tensor:
