@@ -226,7 +226,7 @@ def test_places_outside_of_the_file_are_refused_by_the_reader(pack: Path) -> Non
     words = read.nbytes // 8
     for rows in ([words - 6, 1, 0], [0, 1 << 40, 0], [-1, 1, 0]):
         with pytest.raises(RuntimeError, match="outside of its"):
-            torch.ops.flagos.attach_kernel("aten::neg", "test", False, [], rows, True)
+            torch.ops.flagos.attach_kernel("aten::neg", 1, "test", True, [], packed=rows)
     for kernel in ([read.nbytes, 1, 0, 0], [0, read.nbytes + 1, 0, 0], [0, 1, read.nbytes, 0]):
         with pytest.raises(RuntimeError, match="outside of its"):
             torch.ops.flagos.use_pack(read.address, read.nbytes, kernel)

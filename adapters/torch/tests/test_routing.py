@@ -299,6 +299,80 @@ class TestPythonImplementations:
         assert torch_fl.counters()["aten::tanh"]["calls"] == 1
 
 
+CALLS_DURING_CHANGES = """
+import threading
+import torch, torch_fl, flagos
+
+calls = {{
+    "relu": lambda: torch.relu(x),
+    "add.Tensor": lambda: x + x,
+    "relu6": lambda: torch.ops.aten.relu6(x),  # torch's composite, with a gradient
+}}
+own = {{"relu": lambda a: a.clamp_min(0), "add.Tensor": lambda a, b, alpha=1: a * 2, "relu6": lambda a: a.clamp(0, 6)}}
+x = torch.arange(-3.0, 9.0, device="flagos").requires_grad_()
+expected = {{op: call().detach().cpu() for op, call in calls.items()}}
+wrong, done = [], threading.Event()
+
+def check_all():
+    while not done.is_set():
+        for op, call in calls.items():
+            for _ in range(20):
+                result = call()
+            if not torch.equal(result.detach().cpu(), expected[op]):
+                wrong.append((op, result))
+            if result.grad_fn is None:
+                wrong.append((op, "no gradient"))
+
+def call_all():
+    try:
+        check_all()
+    except BaseException as error:
+        wrong.append(error)
+
+threads = [threading.Thread(target=call_all) for _ in range(4)]
+{before}
+for thread in threads:
+    thread.start()
+for _ in range(500):
+    {change}
+done.set()
+for thread in threads:
+    thread.join()
+assert not wrong, wrong[:3]
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "change"),
+    [
+        (
+            "for op in calls: torch_fl.register_impl(op, own[op], impl_id='own')",
+            "with torch_fl.route({'relu': 'cpu', 'add.Tensor': 'cpu'}): pass",
+        ),
+        (
+            "",
+            "for op in calls: torch_fl.register_impl(op, own[op], impl_id='own')\n"
+            "    for op in calls: torch_fl.unregister_impl(op, 'own')",
+        ),
+    ],
+    ids=["routes", "implementations"],
+)
+def test_what_serves_an_operator_may_change_while_threads_call_it(before, change, run_python):
+    done = run_python(CALLS_DURING_CHANGES.format(before=before, change=change))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_composite_has_its_gradient_again_without_its_implementation():
+    x = torch.tensor([-1.0, 3.0, 7.0], device="flagos", requires_grad=True)
+    torch_fl.register_impl("relu6", lambda a: a * 100, impl_id="test.python")
+    with torch.no_grad():
+        assert torch.ops.aten.relu6(x).tolist() == [-100, 300, 700]
+    torch_fl.unregister_impl("relu6", "test.python")
+    y = torch.ops.aten.relu6(x)
+    y.sum().backward()
+    assert y.tolist() == [0, 3, 6] and x.grad.tolist() == [0, 1, 0]
+
+
 def test_a_python_implementation_is_logged_under_its_backend(run_python):
     script = """
     import torch, torch_fl

@@ -23,14 +23,19 @@ namespace {
 // One of this many replays is compared with a call of the implementation; 0 compares none.
 std::atomic<uint64_t> verify_every{0};
 
-// The call that an implementation in Python serves at the moment, for the recorder that runs inside it.
+// Where Python registers its function for an operator: the key of a device that torch knows and has no backend for, so
+// that nobody else calls the function there. Its key of autograd has then what torch puts above such a kernel.
+constexpr c10::DispatchKey kCarrier = c10::DispatchKey::MAIA;
+constexpr c10::DispatchKey kAboveCarrier = c10::DispatchKey::AutogradMAIA;
+
+// The call that an implementation in Python serves at the moment.
 struct Pending {
-  Recorded* recorded;
-  size_t num_inputs;
-  c10::DeviceIndex device;
-  uint64_t generation; // when the call began
-  bool wanted;         // whether the call is to be recorded
-  const Signature* signature;
+  int64_t implementation;
+  // For the recorder that runs inside the call. Nothing is recorded of a call without a signature.
+  Recorded* recorded = nullptr;
+  const Signature* signature = nullptr;
+  uint64_t generation = 0; // when the call began
+  bool wanted = false;     // whether the call is to be recorded
 };
 thread_local Pending* pending = nullptr;
 
@@ -63,111 +68,166 @@ void each_tensor(const c10::IValue& value, const std::function<void(const at::Te
   }
 }
 
-// What serves the calls of an operator beside the implementation itself.
+// An implementation in Python that serves an operator, and what serves calls in its place.
 struct Served {
+  Served(int64_t number, std::string name, bool takes_native, Conditions conditions)
+      : implementation(number), backend(std::move(name)), native(takes_native), only(std::move(conditions)) {}
+
+  int64_t implementation; // Python's number for it
+  std::string backend;
+  bool native; // it takes tensors of the native device; others get neither conditions nor recordings
+  Conditions only;
   std::shared_ptr<Recordings> recordings; // null where nothing is recorded and nothing is packed
   bool recorded = false;                  // calls of the implementation are recorded
   std::unique_ptr<const PackedCalls> packed;
   bool outside = true; // the implementation serves calls that are not in the pack
 };
 
-// Serves an operator by an implementation in Python: replays a recording of it if there is one, or the one that a pack
-// has of the call, else calls it. Calls that break the implementation's conditions run natively, and so do calls that
-// are not in the pack, unless the implementation serves them.
-class RoutedKernel final : public c10::OperatorKernel {
+// One operator's kernel from the first time that an implementation in Python serves it until the process ends: which
+// one does may change while calls run, and torch's table, which nothing guards, stays as it is. Each call keeps what it
+// began with.
+class Routed {
  public:
-  RoutedKernel(
-      const c10::OperatorHandle& op,
-      c10::SafeKernelFunction python,
-      std::string backend,
-      const std::vector<std::string>& only,
-      Served served)
+  explicit Routed(const c10::OperatorHandle& op)
       : name_(c10::toString(op.operator_name())),
         slot_(op_slot(name_)),
         traits_(traits_of(op)),
-        python_(std::move(python)),
-        backend_(std::move(backend)),
-        only_(op.schema(), only),
-        served_(std::move(served)) {}
+        python_(op.getComputedKernelForDispatchKey(kCarrier)),
+        below_(op.getComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+    if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+        !op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+      composite_.emplace(
+          op.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradPrivateUse1),
+          op.getComputedKernelForDispatchKey(kAboveCarrier));
+    }
+  }
 
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  bool is_composite() const {
+    return composite_.has_value();
+  }
+
+  std::shared_ptr<const Served> served() const {
+    return served_.load(std::memory_order_acquire);
+  }
+  // Null for the kernel that was there before.
+  void set_served(std::shared_ptr<const Served> served) {
+    served_.store(std::move(served), std::memory_order_release);
+  }
+
+  void call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const bool is_decided = decided.by == this;
+    const std::shared_ptr<const Served> now = is_decided ? *decided.served : served();
+    if (is_decided) {
+      decided = {};
+    }
+    if (now == nullptr) {
+      below_.callBoxed(op, keys, stack);
+    } else if (now->native) {
+      serve_by(*now, op, stack);
+    } else {
+      Pending call{now->implementation};
+      const Scoped scope(pending, &call);
+      python_.callBoxed(op, keys, stack);
+    }
+  }
+
+  // Above autograd, for what torch's composite serves otherwise: autograd sees what the composite calls.
+  void call_above(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const std::shared_ptr<const Served> now = served();
+    if (now == nullptr) {
+      composite_->first.callBoxed(op, keys, stack);
+      return;
+    }
+    const Scoped scope(decided, Decided{this, &now});
+    composite_->second.callBoxed(op, keys, stack);
+  }
+
+ private:
+  // What a call above autograd has decided for the same call below.
+  struct Decided {
+    const Routed* by = nullptr;
+    const std::shared_ptr<const Served>* served = nullptr;
+  };
+  static thread_local Decided decided;
+
+  // Replays a recording of the call if there is one, or the one that a pack has of it, else calls the implementation.
+  // Calls that break the implementation's conditions run natively, and so do calls that are not in the pack, unless the
+  // implementation serves them.
+  void serve_by(const Served& served, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     __atomic_fetch_add(&slot_->calls, 1, __ATOMIC_RELAXED);
     try {
       // Conditions come before recordings, because they may be newer.
-      if (C10_UNLIKELY(only_.any())) {
-        if (const uint32_t broken = only_.broken_by(*stack)) {
-          decline(op, stack, only_.reason(broken));
+      if (C10_UNLIKELY(served.only.any())) {
+        if (const uint32_t broken = served.only.broken_by(*stack)) {
+          decline(op, stack, served.only.reason(broken));
           return;
         }
       }
-      if (served_.recordings == nullptr) {
-        call_python(op, keys, stack);
+      if (served.recordings == nullptr) {
+        Pending call{served.implementation};
+        call_python(op, stack, call);
         return;
       }
-      served_.recordings->refresh();
+      served.recordings->refresh();
       const size_t num_arguments = op.schema().arguments().size();
       Signature signature;
       if (C10_UNLIKELY(!signature.describe(*stack, num_arguments))) {
-        if (served_.outside) {
-          call_python(op, keys, stack);
+        if (served.outside) {
+          Pending call{served.implementation};
+          call_python(op, stack, call);
         } else {
           decline(op, stack, "the call is of a kind that no pack has");
         }
         return;
       }
-      Recorded* recorded = served_.recordings->find(signature);
+      Recorded* recorded = served.recordings->find(signature);
       const Program* program = recorded == nullptr ? nullptr : recorded->program.load(std::memory_order_acquire);
       if (C10_LIKELY(program != nullptr)) {
-        replay(op, keys, stack, signature, *recorded, *program);
+        replay(served, op, stack, signature, *recorded, *program);
         return;
       }
-      if (served_.packed != nullptr) {
+      if (served.packed != nullptr) {
         size_t row = 0;
-        const PackedCalls::Found found = served_.packed->find(signature, &row);
+        const PackedCalls::Found found = served.packed->find(signature, &row);
         if (found == PackedCalls::Found::kSlower) {
           leave_to_native(op, stack); // the plan's choice, and no fallback
           return;
         }
-        const std::string reason =
-            found == PackedCalls::Found::kServed ? adopt(signature, row, recorded) : "the call is not in the pack";
+        const std::string reason = found == PackedCalls::Found::kServed ? adopt(served, signature, row, recorded)
+                                                                        : "the call is not in the pack";
         if (recorded != nullptr && (program = recorded->program.load(std::memory_order_acquire)) != nullptr) {
-          replay(op, keys, stack, signature, *recorded, *program);
+          replay(served, op, stack, signature, *recorded, *program);
           return;
         }
-        if (!served_.outside) {
+        if (!served.outside) {
           decline(op, stack, reason);
           return;
         }
       }
-      record(op, keys, stack, signature, recorded);
+      record(served, op, stack, signature, recorded);
     } catch (c10::Error& error) {
       name_while_capturing(error, name_.c_str());
       throw;
     }
   }
 
- private:
-  // A recorder inside the call sees `now`, and nothing of the calls around this one.
-  void call_python(
-      const c10::OperatorHandle& op,
-      c10::DispatchKeySet keys,
-      torch::jit::Stack* stack,
-      Pending* now = nullptr) {
-    const Scoped scope(pending, now);
-    serve(op, stack, traits_, [&](torch::jit::Stack* native) { python_.callBoxed(op, keys, native); });
+  // A recorder inside the call sees `call`, and nothing of the calls around this one.
+  void call_python(const c10::OperatorHandle& op, torch::jit::Stack* stack, Pending& call) {
+    const Scoped scope(pending, &call);
+    serve(op, stack, traits_, [&](torch::jit::Stack* converted) { python_.callBoxed(op, native->keys, converted); });
   }
 
   // Has the call in a row of the pack replayed, from now on. Returns why that cannot be, and sets `recorded` if it can.
-  std::string adopt(const Signature& signature, size_t row, Recorded*& recorded) {
+  static std::string adopt(const Served& served, const Signature& signature, size_t row, Recorded*& recorded) {
     if (native->is_capturing(signature.device)) {
       return "its kernels were not loaded before the capture began";
     }
-    Recorded* const found = recorded == nullptr ? served_.recordings->find_or_add(signature) : recorded;
+    Recorded* const found = recorded == nullptr ? served.recordings->find_or_add(signature) : recorded;
     if (found == nullptr) {
       return "there are too many signatures";
     }
     const DeviceScope scope(signature.device); // the kernels are loaded in the context of this device
-    const auto words = [&] { return served_.packed->recording(row, signature); };
+    const auto words = [&] { return served.packed->recording(row, signature); };
     if (!Recordings::adopt(*found, words, signature.inputs.size())) {
       const std::lock_guard<std::mutex> lock(found->mutex);
       return "the pack's kernels cannot be used: " + found->reason;
@@ -191,43 +251,37 @@ class RoutedKernel final : public c10::OperatorKernel {
 
   // Records every call of a signature but the first, which compiles and tunes kernels.
   void record(
+      const Served& served,
       const c10::OperatorHandle& op,
-      c10::DispatchKeySet keys,
       torch::jit::Stack* stack,
       const Signature& signature,
       Recorded* recorded) {
     if (recorded == nullptr) {
-      recorded = served_.recordings->find_or_add(signature);
+      recorded = served.recordings->find_or_add(signature);
     }
-    Pending now{
-        recorded,
-        signature.inputs.size(),
-        signature.device,
-        generation().load(std::memory_order_acquire),
-        /*wanted=*/false,
-        &signature};
-    if (served_.recorded && recorded != nullptr && !recorded->refused.load(std::memory_order_relaxed)) {
+    Pending call{served.implementation, recorded, &signature, generation().load(std::memory_order_acquire)};
+    if (served.recorded && recorded != nullptr && !recorded->refused.load(std::memory_order_relaxed)) {
       const std::lock_guard<std::mutex> lock(recorded->mutex);
-      now.wanted = ++recorded->calls > 1;
+      call.wanted = ++recorded->calls > 1;
     }
-    call_python(op, keys, stack, &now);
+    call_python(op, stack, call);
   }
 
   void replay(
+      const Served& served,
       const c10::OperatorHandle& op,
-      c10::DispatchKeySet keys,
       torch::jit::Stack* stack,
       const Signature& signature,
       Recorded& recorded,
       const Program& program) {
     const uint64_t replays = recorded.replays.fetch_add(1, std::memory_order_relaxed) + 1;
     if (logs_dispatch(slot_)) {
-      core->op_log_dispatch(name_.c_str(), backend_.c_str());
+      core->op_log_dispatch(name_.c_str(), served.backend.c_str());
     }
     const uint64_t every = verify_every.load(std::memory_order_relaxed);
     if (C10_UNLIKELY(
             every != 0 && replays % every == 0 && !signature.aliased && !native->is_capturing(signature.device))) {
-      verify(op, keys, stack, signature, program);
+      verify(served, op, stack, signature, program);
     } else {
       program.run(signature, stack, op.schema().arguments().size());
     }
@@ -235,8 +289,8 @@ class RoutedKernel final : public c10::OperatorKernel {
 
   // Replays the recording, and calls the implementation on copies of the arguments. The two must agree in every bit.
   void verify(
+      const Served& served,
       const c10::OperatorHandle& op,
-      c10::DispatchKeySet keys,
       torch::jit::Stack* stack,
       const Signature& signature,
       const Program& program) {
@@ -256,7 +310,8 @@ class RoutedKernel final : public c10::OperatorKernel {
     }
     torch::jit::Stack expected = copies;
     program.run(signature, stack, num_arguments);
-    call_python(op, keys, &expected);
+    Pending call{served.implementation};
+    call_python(op, &expected, call);
     std::vector<at::Tensor> ours;
     std::vector<at::Tensor> theirs;
     const auto collect = [](std::vector<at::Tensor>& into) {
@@ -281,7 +336,7 @@ class RoutedKernel final : public c10::OperatorKernel {
         "flagos: a replay of ",
         name_,
         " differs from its implementation (",
-        backend_,
+        served.backend,
         "), which must depend on something a recording does not know; keep it from being recorded with "
         "torch_fl.replay.refuse(\"",
         name_,
@@ -292,20 +347,33 @@ class RoutedKernel final : public c10::OperatorKernel {
   FlagosOpSlot* slot_;
   Traits traits_;
   c10::SafeKernelFunction python_;
-  std::string backend_;
-  Conditions only_;
-  Served served_;
+  c10::SafeKernelFunction below_; // what serves without an implementation
+  // Above autograd: the composite, and what torch puts above an implementation.
+  std::optional<std::pair<c10::SafeKernelFunction, c10::SafeKernelFunction>> composite_;
+  std::atomic<std::shared_ptr<const Served>> served_;
 };
 
-struct Attached {
-  std::shared_ptr<Recordings> recordings;
-  std::unique_ptr<torch::Library> library;
+thread_local Routed::Decided Routed::decided;
+
+// Torch destroys kernels when it ends; a call may still run then.
+class RoutedKernel final : public c10::OperatorKernel {
+ public:
+  RoutedKernel(Routed& routed, bool above) : routed_(routed), above_(above) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    above_ ? routed_.call_above(op, keys, stack) : routed_.call(op, keys, stack);
+  }
+
+ private:
+  Routed& routed_;
+  bool above_;
 };
 
-std::mutex attached_mutex;
+std::mutex routed_mutex;
 
-std::map<std::string, Attached>& attached() {
-  static auto* kernels = new std::map<std::string, Attached>; // not destroyed before the dispatcher
+// Every operator that an implementation in Python has served, for the life of the process.
+std::map<std::string, Routed*>& all_routed() {
+  static auto* kernels = new std::map<std::string, Routed*>;
   return *kernels;
 }
 
@@ -314,49 +382,78 @@ class Silent final : public c10::WarningHandler {
   void process(const c10::Warning& /*that a kernel is replaced*/) override {}
 };
 
-// Puts a RoutedKernel before the implementation that is now registered for PrivateUse1. From then on the implementation
-// gets native tensors, and only calls for which the conditions `only` hold.
+c10::OperatorHandle operator_named(const std::string& name) {
+  const auto op = find_operator(name);
+  TORCH_CHECK(op.has_value(), "flagos: torch has no operator ", name);
+  return *op;
+}
+
+// The kernel of an operator, over the one that is registered for PrivateUse1 if the operator has had none yet. Python's
+// function has to be registered for `kCarrier`.
+Routed& routed(const c10::OperatorHandle& op) {
+  const std::string name = c10::toString(op.operator_name());
+  const std::lock_guard<std::mutex> lock(routed_mutex);
+  Routed*& found = all_routed()[name];
+  if (found != nullptr) {
+    return *found;
+  }
+  TORCH_CHECK(op.hasKernelForDispatchKey(kCarrier), "flagos: Python has no function for ", name);
+  auto* const made = new Routed(op);
+  Silent silent;
+  const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+  const auto put = [&](c10::DispatchKey key, bool above) {
+    const std::string space = name.substr(0, name.find("::"));
+    // Never destroyed: torch does not expect that of a kernel that a call may run.
+    auto* const library = new torch::Library(torch::Library::IMPL, space, key, __FILE__, __LINE__);
+    auto kernel = std::make_unique<RoutedKernel>(*made, above);
+    library->impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+  };
+  if (made->is_composite()) { // first above, so that no call runs the composite below autograd
+    put(c10::DispatchKey::AutogradPrivateUse1, /*above=*/true);
+  }
+  put(c10::DispatchKey::PrivateUse1, /*above=*/false);
+  found = made;
+  return *found;
+}
+
+// Has the implementation with this number serve an operator from the next call on. A `native` one gets native tensors,
+// and only calls for which the conditions `only` hold.
 // Of `packed`, if there is any, the first number is the word at which the operator's rows of the pack in use begin,
 // then come their number and the flags that they need to serve; `outside` is whether the implementation serves other
 // calls.
 void attach(
     const std::string& name,
+    int64_t implementation,
     const std::string& backend,
-    bool recorded,
+    bool takes_native,
     const std::vector<std::string>& only,
+    bool recorded,
     at::IntArrayRef packed,
     bool outside) {
-  const auto op = find_operator(name);
-  TORCH_CHECK(op.has_value(), "flagos: torch has no operator ", name);
-  Attached now;
-  Served served;
-  served.recorded = recorded;
+  const c10::OperatorHandle op = operator_named(name);
+  auto served = std::make_shared<Served>(implementation, backend, takes_native, Conditions(op.schema(), only));
+  served->recorded = recorded;
   if (!packed.empty()) {
     TORCH_CHECK(packed.size() == 3, "flagos: the rows of a pack are three numbers, got ", packed.size());
     const auto word = [&](size_t i) { return static_cast<uint64_t>(packed[i]); };
-    served.packed = std::make_unique<const PackedCalls>(pack_in_use(), word(0), word(1), word(2));
-    served.outside = outside;
+    served->packed = std::make_unique<const PackedCalls>(pack_in_use(), word(0), word(1), word(2));
+    served->outside = outside;
   }
-  now.recordings = recorded || served.packed != nullptr ? std::make_shared<Recordings>() : nullptr;
-  served.recordings = now.recordings;
-  auto kernel = std::make_unique<RoutedKernel>(
-      *op, op->getComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1), backend, only, std::move(served));
-  now.library = std::make_unique<torch::Library>(
-      torch::Library::IMPL, name.substr(0, name.find("::")), c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  Silent silent;
-  const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
-  now.library->impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
-  const std::lock_guard<std::mutex> lock(attached_mutex);
-  attached()[name] = std::move(now);
+  if (recorded || served->packed != nullptr) {
+    served->recordings = std::make_shared<Recordings>();
+  }
+  routed(op).set_served(std::move(served));
+}
+
+Routed* find_routed(const std::string& name) {
+  const std::lock_guard<std::mutex> lock(routed_mutex);
+  const auto found = all_routed().find(name);
+  return found == all_routed().end() ? nullptr : found->second;
 }
 
 void detach(const std::string& name) {
-  Attached last; // destroyed without the lock
-  const std::lock_guard<std::mutex> lock(attached_mutex);
-  const auto found = attached().find(name);
-  if (found != attached().end()) {
-    last = std::move(found->second);
-    attached().erase(found);
+  if (Routed* const found = find_routed(name)) {
+    found->set_served(nullptr);
   }
 }
 
@@ -371,14 +468,9 @@ int dictionary_changed(int /*event*/, void* /*dictionary*/, void* /*key*/, void*
 // the numbers of replayed signatures and of replays that are of a pack.
 std::tuple<int64_t, int64_t, int64_t, int64_t, std::vector<std::string>, int64_t, int64_t> recordings_of(
     const std::string& name) {
-  std::shared_ptr<Recordings> recordings;
-  {
-    const std::lock_guard<std::mutex> lock(attached_mutex);
-    const auto found = attached().find(name);
-    if (found != attached().end()) {
-      recordings = found->second.recordings;
-    }
-  }
+  const Routed* const routed = find_routed(name);
+  const std::shared_ptr<const Served> served = routed == nullptr ? nullptr : routed->served();
+  const std::shared_ptr<Recordings> recordings = served == nullptr ? nullptr : served->recordings;
   int64_t replayed = 0;
   int64_t undecided = 0;
   int64_t refused = 0;
@@ -410,7 +502,8 @@ std::tuple<int64_t, int64_t, int64_t, int64_t, std::vector<std::string>, int64_t
 
 void register_routed(torch::Library& library) {
   library.def(
-      "attach_kernel(str op, str backend, bool recorded, str[] only, int[] packed=[], bool outside=True) -> ()",
+      "attach_kernel(str op, int implementation, str backend, bool native, str[] only, bool recorded=False, "
+      "int[] packed=[], bool outside=True) -> ()",
       &attach);
   // Takes the pack that lies in memory: its address and size, and four numbers for each kernel (`Pack::Kernel`).
   library.def(
@@ -434,11 +527,16 @@ void register_routed(torch::Library& library) {
   // empty for a call that has none.
   library.def("call_signature() -> int[]", [] {
     std::vector<int64_t> words;
-    if (pending != nullptr) {
+    if (pending != nullptr && pending->signature != nullptr) {
       words.assign(pending->signature->words.begin(), pending->signature->words.end());
       words.back() = 0;
     }
     return words;
+  });
+  // The number of the implementation that is to serve the call, as the call begins.
+  library.def("called_implementation() -> int", [] {
+    TORCH_CHECK(pending != nullptr, "flagos: no implementation is being called");
+    return pending->implementation;
   });
   // For the recorder, inside a call.
   library.def("recording_wanted() -> bool", [] { return pending != nullptr && pending->wanted; });
@@ -449,8 +547,9 @@ void register_routed(torch::Library& library) {
       Recordings::disturb(*pending->recorded);
       return;
     }
-    const DeviceScope scope(pending->device); // the kernels are loaded in the context of this device
-    Recordings::offer(*pending->recorded, words.vec(), pending->num_inputs);
+    const Signature& signature = *pending->signature;
+    const DeviceScope scope(signature.device); // the kernels are loaded in the context of this device
+    Recordings::offer(*pending->recorded, words.vec(), signature.inputs.size());
   });
   library.def("refuse_recording(str reason) -> ()", [](const std::string& reason) {
     TORCH_CHECK(pending != nullptr && pending->wanted, "flagos: no call is being recorded");

@@ -1,13 +1,14 @@
-"""A Python function in torch's dispatcher, over the native kernel of its operator.
+"""Python functions as kernels of operators, over the native kernels, which serve the calls that a function declines.
 
-The native kernel is kept to serve the calls that the function declines. Like torch.library itself,
-attaching must not race with calls of the same operator from other threads.
+What serves an operator may change while other threads call it: torch's dispatcher gets one function for each operator,
+once, and that function calls the kernel that C++ names for each call (`csrc/python_kernels/routed.cc`). A call ends with
+the kernel that it began with; one whose kernel has been detached before Python is entered runs natively.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -18,13 +19,20 @@ import torch
 from flagos import _core
 from torch_fl.native import native
 
-_KEY = "PrivateUse1"
+# A kernel gets the dispatch keys of the tensors that it is called with: flagos' or the native device's.
+Kernel = Callable[..., Any]
+
+_CARRIER = "MAIA"  # as `kCarrier` in C++
 
 _lock = threading.RLock()
 _calls: Counter[str] = Counter()
 _declined: dict[str, Counter[str]] = {}
 _MOST_REASONS = 20  # of an operator: reasons may name shapes
 _running = threading.local()
+_numbers = itertools.count(1)
+_kernels: dict[int, Kernel] = {}
+_attached: dict[str, int] = {}  # the number of the kernel that serves an operator
+_carried: dict[str, _Carried] = {}
 
 
 class Implementation(NamedTuple):
@@ -76,29 +84,109 @@ def _decline(op: str, reason: str) -> None:
         reasons[reason if reason in reasons or len(reasons) < _MOST_REASONS else "others"] += 1
 
 
-def attach(op: str, chosen: Implementation) -> torch.library.Library:
-    """Put `chosen` over the native kernel of `op`, for as long as the library lives."""
+class _Carried(NamedTuple):
+    """An operator's function in torch's dispatcher."""
+
+    library: torch.library.Library  # which holds it there
+    below: Any  # the kernel that was there before
+
+
+def attach_kernel(
+    op: str,
+    kernel: Kernel,
+    backend: str,
+    *,
+    on_native: bool,
+    recorded: bool = False,
+    only: tuple[str, ...] = (),
+    packed: Packed | None = None,
+) -> None:
+    """Have `kernel` serve `op` from the next call on, in place of what serves it now.
+
+    `kernel(keys, *args, **kwargs)` gets tensors of the native device if `on_native`; then calls in `packed` are
+    replayed, others recorded if `recorded`, and those that break a condition of `only` run natively.
+    """
+    with _lock:
+        if op not in _carried:
+            _carried[op] = _carry(op)
+        number = next(_numbers)
+        _kernels[number] = kernel
+        rows = () if packed is None else packed.rows
+        outside = packed is None or packed.outside
+        try:
+            torch.ops.flagos.attach_kernel(
+                op, number, backend, on_native, only, recorded, rows, outside
+            )
+        except BaseException:
+            del _kernels[number]
+            raise
+        _kernels.pop(_attached.pop(op, 0), None)
+        _attached[op] = number
+
+
+def detach(op: str) -> None:
+    """Have the native kernel serve `op` from the next call on."""
+    with _lock:
+        torch.ops.flagos.detach_kernel(op)
+        _kernels.pop(_attached.pop(op, 0), None)
+
+
+def _carry(op: str) -> _Carried:
+    """Put a function for `op` where C++ finds it. It stays there."""
     overload = require_operator(op)
-    below = torch.library.get_kernel(overload, _KEY)
+    namespace, name = op.split("::", 1)
+    places = _tensor_places(overload)
+    called = torch.ops.flagos.called_implementation.default
+
+    def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
+        found = _kernels.get(called())
+        if found is None:
+            return _run_natively(op, overload, places, keys, args, kwargs)
+        return found(keys, *args, **kwargs)
+
+    below = torch.library.get_kernel(overload, "PrivateUse1")
+    library = torch.library.Library(namespace, "IMPL")
+    library.impl(name, kernel, _CARRIER, with_keyset=True)
+    return _Carried(library, below)
+
+
+def _run_natively(
+    op: str,
+    overload: torch._ops.OpOverload,
+    places: list[tuple[int, str]],
+    keys: torch._C.DispatchKeySet,
+    args: Any,
+    kwargs: dict[str, Any],
+) -> Any:
+    """The native kernel's result."""
+    args, kwargs = _numbers_as_tensors(places, args, kwargs)
+    if keys.has(torch._C.DispatchKey.PrivateUse1):
+        return _carried[op].below.call_boxed(keys, *args, **kwargs)
+    return overload.redispatch(keys, *args, **kwargs)
+
+
+def _tensor_places(overload: torch._ops.OpOverload) -> list[tuple[int, str]]:
+    return [
+        (position, argument.name)
+        for position, argument in enumerate(overload._schema.arguments)
+        if "Tensor" in str(argument.type)
+    ]
+
+
+def attach(op: str, chosen: Implementation) -> None:
+    """Have `chosen`, which takes flagos tensors, serve `op`."""
+    overload = require_operator(op)
     written = [
         (position, argument.name)
         for position, argument in enumerate(overload._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
-    tensors = [
-        (position, argument.name)
-        for position, argument in enumerate(overload._schema.arguments)
-        if str(argument.type) == "Tensor"
-    ]
-
-    def run_natively(keys: torch._C.DispatchKeySet, args: Any, kwargs: dict[str, Any]) -> Any:
-        args, kwargs = _numbers_as_tensors(tensors, args, kwargs)
-        return below.call_boxed(keys, *args, **kwargs)
+    places = _tensor_places(overload)
 
     def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
         running: set[str] = _running.__dict__.setdefault("operators", set())
         if op in running:  # the implementation calls its own operator
-            return run_natively(keys, args, kwargs)
+            return _run_natively(op, overload, places, keys, args, kwargs)
         targets = [
             args[position] if position < len(args) else kwargs.get(argument)
             for position, argument in written
@@ -123,9 +211,9 @@ def attach(op: str, chosen: Implementation) -> torch.library.Library:
         finally:
             running.discard(op)
         _decline(op, why)
-        return run_natively(keys, args, kwargs)
+        return _run_natively(op, overload, places, keys, args, kwargs)
 
-    return put_over_native(op, kernel)
+    attach_kernel(op, kernel, chosen.backend, on_native=False)
 
 
 class Packed(NamedTuple):
@@ -144,11 +232,7 @@ class OnNativeTensors:
         self._fn = fn
         self._device_type = device_type
         schema = require_operator(op)._schema
-        self.tensor_places = [
-            (position, argument.name)
-            for position, argument in enumerate(schema.arguments)
-            if "Tensor" in str(argument.type)
-        ]
+        self.tensor_places = _tensor_places(require_operator(op))
         # The written arguments. With as many of them as results, they are the results.
         self._written = [
             (position, argument.name)
@@ -187,14 +271,13 @@ class OnNativeTensors:
 
 def attach_native(
     op: str, chosen: Implementation, recorded: bool, packed: Packed | None = None
-) -> torch.library.Library:
-    """Make `chosen` serve `op` with native tensors; calls in `packed` are replayed, others recorded if `recorded`."""
+) -> None:
+    """Have `chosen` serve `op` with native tensors; calls in `packed` are replayed, others recorded if `recorded`."""
     from torch_fl.python_kernels import capture
 
     overload = require_operator(op)
     device_type = native().device_type
     assert device_type is not None, "what is native is registered only where the device has a type"
-    native_keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device_type.upper()))
     run = OnNativeTensors(op, chosen.fn, device_type)
 
     def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
@@ -218,14 +301,17 @@ def attach_native(
             return result
         _decline(op, why)
         _core.log_dispatch(op, device_type)
-        given, named = _numbers_as_tensors(run.tensor_places, args, kwargs)
-        return overload.redispatch(native_keys, *given, **named)
+        return _run_natively(op, overload, run.tensor_places, keys, args, kwargs)
 
-    library = put_over_native(op, kernel)
-    rows = () if packed is None else packed.rows
-    outside = packed is None or packed.outside
-    torch.ops.flagos.attach_kernel(op, chosen.backend, recorded, chosen.only, rows, outside)
-    return library
+    attach_kernel(
+        op,
+        kernel,
+        chosen.backend,
+        on_native=True,
+        recorded=recorded,
+        only=chosen.only,
+        packed=packed,
+    )
 
 
 def _counting_writes() -> Any:
@@ -260,13 +346,3 @@ def _versions(target: Any) -> Any:
     if isinstance(target, (list, tuple)):
         return [_versions(item) for item in target]
     return None
-
-
-def put_over_native(op: str, kernel: Callable[..., Any]) -> torch.library.Library:
-    """Make `kernel` serve `op` as long as the library lives."""
-    namespace, name = op.split("::", 1)
-    library = torch.library.Library(namespace, "IMPL")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
-        library.impl(name, kernel, _KEY, with_keyset=True, allow_override=True)
-    return library

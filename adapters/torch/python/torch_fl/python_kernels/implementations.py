@@ -1,7 +1,4 @@
-"""Python functions that may serve operators, and the one that serves each.
-
-Like torch.library itself, choosing must not race with calls of the same operator from other threads.
-"""
+"""Python functions that may serve operators, and the one that serves each."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ from torch_fl.python_kernels.attachment import (
     Packed,
     attach,
     attach_native,
+    detach,
     require_operator,
 )
 
@@ -32,8 +30,7 @@ _observer: Observer | None = None
 
 class _Attachment(NamedTuple):
     impl_id: str
-    library: torch.library.Library
-    native: bool
+    chosen: Implementation
 
 
 def register(
@@ -67,8 +64,7 @@ def register(
 def limit(op: str, impl_id: str, only: Iterable[str]) -> None:
     """Give a native implementation other conditions, which apply from the next call on.
 
-    The kernel is attached again, which must not race with calls of the operator from other threads. Raises
-    ValueError without such an implementation.
+    Raises ValueError without such an implementation.
     """
     with _lock:
         found = _implementations.get(op, {})
@@ -118,26 +114,26 @@ def choose(op: str, impl_id: str | None) -> None:
             chosen = _observer(op, chosen)
             impl_id = impl_id if chosen is None else impl_id or chosen.backend
         attached = _attached.get(op)
-        if attached is not None:
-            if chosen is not None and attached.impl_id == impl_id:
-                return
-            if attached.native:
-                torch.ops.flagos.detach_kernel(op)
-            attached.library._destroy()
-            del _attached[op]
-        if chosen is not None and impl_id is not None:
-            library = (
-                attach_native(op, chosen, _is_recorded(op), _packed.get((op, impl_id)))
-                if chosen.native
-                else attach(op, chosen)
-            )
-            _attached[op] = _Attachment(impl_id, library, chosen.native)
+        if chosen is None or impl_id is None:
+            if attached is not None:
+                detach(op)
+                del _attached[op]
+        elif attached is None or attached.impl_id != impl_id:
+            _attach(op, impl_id, chosen)
+
+
+def _attach(op: str, impl_id: str, chosen: Implementation) -> None:
+    if chosen.native:
+        attach_native(op, chosen, _is_recorded(op), _packed.get((op, impl_id)))
+    else:
+        attach(op, chosen)
+    _attached[op] = _Attachment(impl_id, chosen)
 
 
 def served_natively() -> list[str]:
     """Operators that an implementation for native tensors serves now."""
     with _lock:
-        return [op for op, attached in _attached.items() if attached.native]
+        return [op for op, attached in _attached.items() if attached.chosen.native]
 
 
 def refuse_recordings(op: str) -> None:
@@ -156,7 +152,6 @@ def _is_recorded(op: str) -> bool:
 
 def _attach_anew(op: str) -> None:
     """Attach again the implementation that serves `op`, without its recordings."""
-    attached = _attached.get(op)
+    attached = _attached.pop(op, None)  # so that `choose` replaces it
     if attached is not None:
-        choose(op, None)
         choose(op, attached.impl_id)

@@ -175,13 +175,13 @@ class Maker:
         named = self._named or self.made.configurations
         recorder = _Recorder(self, overload, self._target is not None, named)
         op = f"aten::{overload}"
-        library = attachment.put_over_native(op, recorder)
-        torch.ops.flagos.attach_kernel(op, implementations.BACKEND, True, [])
+        attachment.attach_kernel(
+            op, recorder, implementations.BACKEND, on_native=True, recorded=True
+        )
         try:
             yield recorder
         finally:
-            torch.ops.flagos.detach_kernel(op)
-            library._destroy()
+            attachment.detach(op)
 
     def close(self) -> None:
         """End the process that judged configurations."""

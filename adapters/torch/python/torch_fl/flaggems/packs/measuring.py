@@ -85,15 +85,15 @@ def _times(call: Call, rows: tuple[int, int, int]) -> Times:
     with torch.no_grad():
         for turn in range(_ROUNDS + 1):
             for packed in (True, False) if turn % 2 else (False, True):
-                library = _attached(call.op, rows) if packed else None
+                if packed:
+                    _attach(call.op, rows)
                 try:
                     for _ in range(2):
                         run()
                     spent = _once(run)
                 finally:
-                    if library is not None:
-                        torch.ops.flagos.detach_kernel(call.op)
-                        library._destroy()
+                    if packed:
+                        attachment.detach(call.op)
                 if turn:
                     sides[packed].append(spent)
     (device_time, host), (native_device, native_host) = (
@@ -103,15 +103,14 @@ def _times(call: Call, rows: tuple[int, int, int]) -> Times:
     return Times(device_time, host, native_device, native_host)
 
 
-def _attached(op: str, rows: tuple[int, int, int]) -> torch.library.Library:
-    """The calls of the pack over the native kernel; a call that is not among them is an error."""
+def _attach(op: str, rows: tuple[int, int, int]) -> None:
+    """Have the pack serve its calls of `op`; a call that is not among them is an error."""
 
     def kernel(*_: Any, **__: Any) -> Any:
         raise RuntimeError(f"{op} is called as no call of the pack")
 
-    library = attachment.put_over_native(op, kernel)
-    torch.ops.flagos.attach_kernel(op, implementations.BACKEND, False, [], rows, True)
-    return library
+    packed = python_kernels.Packed(rows, outside=True)
+    attachment.attach_kernel(op, kernel, implementations.BACKEND, on_native=True, packed=packed)
 
 
 def _once(run: Callable[[], None]) -> tuple[float, float]:
