@@ -92,8 +92,10 @@ class Routed {
       : name_(c10::toString(op.operator_name())),
         slot_(op_slot(name_)),
         traits_(traits_of(op)),
-        python_(op.getComputedKernelForDispatchKey(kCarrier)),
-        below_(op.getComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+        python_(op.getComputedKernelForDispatchKey(kCarrier)) {
+    if (op.hasComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+      below_.emplace(op.getComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1));
+    }
     if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
         !op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
       composite_.emplace(
@@ -121,7 +123,7 @@ class Routed {
       decided = {};
     }
     if (now == nullptr) {
-      below_.callBoxed(op, keys, stack);
+      below_.has_value() ? below_->callBoxed(op, keys, stack) : boxed_fallback(op, keys, stack);
     } else if (now->native) {
       serve_by(*now, op, stack);
     } else {
@@ -347,7 +349,8 @@ class Routed {
   FlagosOpSlot* slot_;
   Traits traits_;
   c10::SafeKernelFunction python_;
-  c10::SafeKernelFunction below_; // what serves without an implementation
+  // What serves without an implementation. Implementations may come before the fallback for all operators.
+  std::optional<c10::SafeKernelFunction> below_;
   // Above autograd: the composite, and what torch puts above an implementation.
   std::optional<std::pair<c10::SafeKernelFunction, c10::SafeKernelFunction>> composite_;
   std::atomic<std::shared_ptr<const Served>> served_;

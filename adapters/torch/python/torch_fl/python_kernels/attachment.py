@@ -1,7 +1,7 @@
 """Python functions as kernels of operators, over the native kernels, which serve the calls that a function declines.
 
 What serves an operator may change while other threads call it: torch's dispatcher gets one function for each operator,
-once, and that function calls the kernel that C++ names for each call (`csrc/python_kernels/routed.cc`). A call ends with
+What serves an operator may change while other threads call it: torch's dispatcher gets one function for each operator,
 the kernel that it began with; one whose kernel has been detached before Python is entered runs natively.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from flagos import _core
+from flagos import UnsupportedError, _core
 from torch_fl.native import native
 
 # A kernel gets the dispatch keys of the tensors that it is called with: flagos' or the native device's.
@@ -88,7 +88,7 @@ class _Carried(NamedTuple):
     """An operator's function in torch's dispatcher."""
 
     library: torch.library.Library  # which holds it there
-    below: Any  # the kernel that was there before
+    below: Any  # the kernel for flagos tensors that was there before; None if there was none
 
 
 def attach_kernel(
@@ -144,7 +144,8 @@ def _carry(op: str) -> _Carried:
             return _run_natively(op, overload, places, keys, args, kwargs)
         return found(keys, *args, **kwargs)
 
-    below = torch.library.get_kernel(overload, "PrivateUse1")
+    has_below = torch._C._dispatch_has_computed_kernel_for_dispatch_key(op, "PrivateUse1")
+    below = torch.library.get_kernel(overload, "PrivateUse1") if has_below else None
     library = torch.library.Library(namespace, "IMPL")
     library.impl(name, kernel, _CARRIER, with_keyset=True)
     return _Carried(library, below)
@@ -160,9 +161,12 @@ def _run_natively(
 ) -> Any:
     """The native kernel's result."""
     args, kwargs = _numbers_as_tensors(places, args, kwargs)
-    if keys.has(torch._C.DispatchKey.PrivateUse1):
-        return _carried[op].below.call_boxed(keys, *args, **kwargs)
-    return overload.redispatch(keys, *args, **kwargs)
+    if not keys.has(torch._C.DispatchKey.PrivateUse1):
+        return overload.redispatch(keys, *args, **kwargs)
+    below = _carried[op].below
+    if below is None:
+        raise UnsupportedError(f"{op} has no native kernel for calls that implementations decline")
+    return below.call_boxed(keys, *args, **kwargs)
 
 
 def _tensor_places(overload: torch._ops.OpOverload) -> list[tuple[int, str]]:

@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-import torch
-
 from flagos import UnsupportedError
 from torch_fl.native import native as serving_device
 from torch_fl.python_kernels.attachment import (
