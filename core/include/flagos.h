@@ -696,7 +696,7 @@ typedef struct FlagosApi {
    */
   void (*mem_free)(void *block);
   /**
-   * Notes that work queued on `stream` uses the block.
+   * Notes that work queued on `stream` of the block's device uses the block.
    */
   int32_t (*mem_record_stream)(void *block, uint64_t stream);
   /**
@@ -869,8 +869,8 @@ typedef struct FlagosApi {
    */
   int32_t (*mem_free_at)(void *data);
   /**
-   * Notes that work queued on `stream` uses the block of `mem_alloc_at` that begins at an address.
-   * Other addresses are ignored.
+   * Notes that work queued on `stream` of the block's device uses the block of `mem_alloc_at` that begins at an
+   * address. Other addresses are ignored.
    */
   int32_t (*mem_record_stream_at)(const void *data, uint64_t stream);
   /**
@@ -994,6 +994,11 @@ typedef struct FlagosApi {
                            const char *name,
                            uint32_t shared_bytes,
                            uint64_t *function);
+  /**
+   * Notes that work queued on `stream` of `device`, which may be another than the block's, uses the block of
+   * `mem_alloc_at` that begins at an address. Other addresses are ignored.
+   */
+  int32_t (*mem_record_stream_of)(const void *data, int32_t device, uint64_t stream);
 } FlagosApi;
 
 #endif  /* FLAGOS_H */

@@ -397,6 +397,12 @@ mod inside {
             ok((table.stream_query)(0, a, &mut flag));
             assert_eq!((flag, pending()), (1, 0));
             ok((table.mem_record_stream)(alloc(0, 64).1, a));
+            let data = alloc_at(0, 64);
+            ok((table.mem_record_stream_at)(data, a));
+            ok((table.mem_record_stream_of)(data, 0, a));
+            assert_ne!((table.mem_record_stream_of)(data, 9, a), 0);
+            assert_eq!((table.mem_free_at)(data), 1);
+            ok((table.mem_record_stream_of)(data, 9, a)); // no block, so no use
         }
     }
 

@@ -128,6 +128,28 @@ def test_record_stream_keeps_memory_until_the_other_stream_is_done():
     assert run_delayed(program) == "0"
 
 
+@pytest.mark.host
+@pytest.mark.parametrize(("record", "is_kept"), [("source.record_stream(far)", True), ("", False)])
+def test_record_stream_waits_for_a_stream_of_another_device(record, is_kept):
+    program = f"""
+        kept = 0
+        far = torch.flagos.Stream(device="flagos:1")
+        for i in range(10):
+            source = torch.full((4096,), float(i), device="flagos:0")
+            there, back = torch.ones(4096, device="flagos:1"), torch.empty(4096).pin_memory()
+            with torch.flagos.stream(far):
+                back.copy_(there, non_blocking=True)
+            {record}
+            before = source.data_ptr()
+            del source
+            kept += torch.full((4096,), -1.0, device="flagos:0").data_ptr() != before
+            far.synchronize()
+        print(kept)
+    """
+    kept = int(run_delayed(program, FLAGOS_HOST_DEVICES="2"))
+    assert kept >= 8 if is_kept else kept == 0
+
+
 @pytest.mark.needs("faults")
 def test_without_record_stream_memory_is_reused_too_early():
     """Negative control for the test above."""

@@ -90,7 +90,17 @@ pub(super) extern "C" fn free_at(data: *mut c_void) -> i32 {
 /// `FlagosApi::mem_record_stream_at`.
 pub(super) extern "C" fn record_stream_at(data: *const c_void, stream: u64) -> i32 {
     status(|| match process::live().find(data as usize) {
-        Some(block) => memory("mem_record_stream_at")?.record_stream(block, stream),
+        Some(block) => memory("mem_record_stream_at")?.record_stream(block, block.device(), stream),
+        None => Ok(()),
+    })
+}
+
+/// `FlagosApi::mem_record_stream_of`.
+pub(super) extern "C" fn record_stream_of(data: *const c_void, device: i32, stream: u64) -> i32 {
+    status(|| match process::live().find(data as usize) {
+        Some(block) => {
+            memory("mem_record_stream_of")?.record_stream(block, device_index(device)?, stream)
+        }
         None => Ok(()),
     })
 }
@@ -108,7 +118,10 @@ pub(super) extern "C" fn free(block: *mut c_void) {
 
 /// `FlagosApi::mem_record_stream`.
 pub(super) extern "C" fn record_stream(block: *mut c_void, stream: u64) -> i32 {
-    status(|| memory("mem_record_stream")?.record_stream(handle(block)?, stream))
+    status(|| {
+        let block = handle(block)?;
+        memory("mem_record_stream")?.record_stream(block, block.device(), stream)
+    })
 }
 
 /// `FlagosApi::mem_empty_cache`.

@@ -98,6 +98,7 @@ pub static API: FlagosApi = FlagosApi {
     memory_import: sharing::import,
     memory_close: sharing::close,
     function_load: launches::load,
+    mem_record_stream_of: memory::record_stream_of,
 };
 
 /// The table, valid for the life of the process.

@@ -411,7 +411,7 @@ pub struct FlagosApi {
     ) -> i32,
     /// Gives a block back, from any thread. NULL, and any block in a forked child, is ignored.
     pub mem_free: extern "C" fn(block: *mut c_void),
-    /// Notes that work queued on `stream` uses the block.
+    /// Notes that work queued on `stream` of the block's device uses the block.
     pub mem_record_stream: extern "C" fn(block: *mut c_void, stream: u64) -> i32,
     /// Gives unused cached memory back to the vendor, of one device or (-1) of all and pinned memory.
     pub mem_empty_cache: extern "C" fn(device: i32) -> i32,
@@ -526,8 +526,8 @@ pub struct FlagosApi {
     /// Gives back the block of `mem_alloc_at` that begins at an address, from any thread. 1 when there is
     /// one, which a forked child only forgets; else 0; not a status.
     pub mem_free_at: extern "C" fn(data: *mut c_void) -> i32,
-    /// Notes that work queued on `stream` uses the block of `mem_alloc_at` that begins at an address.
-    /// Other addresses are ignored.
+    /// Notes that work queued on `stream` of the block's device uses the block of `mem_alloc_at` that begins at an
+    /// address. Other addresses are ignored.
     pub mem_record_stream_at: extern "C" fn(data: *const c_void, stream: u64) -> i32,
     /// Reads a recording, and prepares its launches as `launch_create` does. `num_inputs` tensors are among
     /// the arguments of the call, numbers of dtypes are below `num_dtypes`.
@@ -627,6 +627,9 @@ pub struct FlagosApi {
         shared_bytes: u32,
         function: *mut u64,
     ) -> i32,
+    /// Notes that work queued on `stream` of `device`, which may be another than the block's, uses the block of
+    /// `mem_alloc_at` that begins at an address. Other addresses are ignored.
+    pub mem_record_stream_of: extern "C" fn(data: *const c_void, device: i32, stream: u64) -> i32,
 }
 
 // The header's slot has the layout of the registry's.

@@ -200,7 +200,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         {
             let mut state = of_device.state.lock();
             if !state.deferred.is_empty() {
-                state.poll(&self.streams, device);
+                state.poll(&self.streams);
             }
             if let Some(taken) = self.take(of_device, &mut state, &request)? {
                 return Ok(Some(taken));
@@ -293,19 +293,17 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         let state = &mut *guard;
         match state.pool.release(block)? {
             Release::Free => {}
-            Release::InUse(id, streams) => self.defer(state, device, id, streams),
+            Release::InUse(id, uses) => self.defer(state, id, uses),
         }
         Ok(())
     }
 
-    /// Keeps a freed block back until the streams in the mask have finished with it.
+    /// Keeps a freed block back until the streams that use it have finished with it.
     #[cold]
-    fn defer(&self, state: &mut DeviceState, device: usize, id: BlockId, mut streams: u128) {
+    fn defer(&self, state: &mut DeviceState, id: BlockId, uses: u128) {
         let vendor = self.vendor_dyn();
         let mut events = 0;
-        while streams != 0 {
-            let stream = u64::from(streams.trailing_zeros());
-            streams &= streams - 1;
+        for (device, stream) in state.pool.take_uses(id, uses) {
             let waits = state
                 .deferred
                 .push(vendor, &self.streams, device, stream, id);
@@ -317,12 +315,12 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         }
     }
 
-    /// Notes that work queued on `stream` uses the block: once freed, it is reused only after what
-    /// that stream has queued by then.
-    pub fn record_stream(&self, block: BlockHandle, stream: u64) -> Result<()> {
-        let device = block.device();
+    /// Notes that work queued on `stream` of `device`, which may be another than the block's, uses the block: once freed,
+    /// it is reused only after what that stream has queued by then.
+    pub fn record_stream(&self, block: BlockHandle, device: usize, stream: u64) -> Result<()> {
         self.streams.get(device, stream)?;
-        self.lock(device)?.pool.record_use(block, stream)
+        let mut state = self.lock(block.device())?;
+        state.pool.record_use(block, device, stream)
     }
 
     /// The device whose memory contains `address`.
@@ -333,7 +331,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
     /// Statistics of one device.
     pub fn stats(&self, device: usize) -> Result<MemoryStats> {
         let mut state = self.settled(device)?;
-        state.poll(&self.streams, device);
+        state.poll(&self.streams);
         Ok(state.pool.tallies.stats())
     }
 
@@ -370,7 +368,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
     /// The cached segments and their blocks, as JSON in the form of torch's memory snapshot.
     pub fn snapshot_json(&self, device: usize) -> Result<String> {
         let mut state = self.settled(device)?;
-        state.poll(&self.streams, device);
+        state.poll(&self.streams);
         report::snapshot(device, &state.pool)
     }
 
@@ -388,7 +386,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
                 .with_context("device", device)
                 .with_hint("call it before the capture, or after it"));
         }
-        self.lock(device)?.poll(&self.streams, device);
+        self.lock(device)?.poll(&self.streams);
         self.give_back(device, None)
     }
 
@@ -445,7 +443,7 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
             {
                 let mut state = self.lock(device)?;
                 state.pool.tallies.num_sync_all_streams += 1;
-                state.poll(&self.streams, device);
+                state.poll(&self.streams);
             }
             self.give_back(device, None)?;
             if let Some(found) = self.attempt(request)? {

@@ -91,12 +91,12 @@ fn the_end_waits_for_blocks_that_streams_use() {
     let streams = Arc::new(Streams::new(Arc::clone(&vendor) as Arc<dyn Vendor>));
     let allocator = CachingAllocator::new(Arc::clone(&vendor), Arc::clone(&streams));
     let allocator = allocator.expect("an allocator");
-    let pinned = PinnedAllocator::new(Arc::clone(&streams), 1);
+    let pinned = PinnedAllocator::new(Arc::clone(&streams));
     let stream = streams.create(0, 0).expect("a stream");
     let gate = Gate::default();
     gate.block(streams.get(0, stream).expect("it exists"));
     let block = alloc(&allocator, 0, 4096).block;
-    allocator.record_stream(block, stream).expect("noted");
+    allocator.record_stream(block, 0, stream).expect("noted");
     allocator.free(block).expect("allocated");
     let host = pinned.alloc(4096).expect("memory").expect("not empty");
     let noted = pinned.record_stream(host.data.as_ptr() as usize, 0, stream);
@@ -121,9 +121,9 @@ fn wrong_handles_are_refused() {
     allocator.free(block).expect("allocated");
     for error in [
         allocator.free(block).expect_err("freed twice"),
-        allocator.record_stream(block, 0).expect_err("freed"),
+        allocator.record_stream(block, 0, 0).expect_err("freed"),
         allocator
-            .record_stream(block, 7)
+            .record_stream(block, 0, 7)
             .expect_err("no such stream"),
         allocator.alloc(0, 7, 8).expect_err("no such stream"),
         allocator.alloc(3, 0, 8).expect_err("no such device"),
@@ -144,7 +144,7 @@ fn a_recorded_block_waits_for_its_stream() {
     let first = alloc(&allocator, 0, 4096);
     gate.block(target);
     allocator
-        .record_stream(first.block, stream)
+        .record_stream(first.block, 0, stream)
         .expect("allocated");
     allocator.free(first.block).expect("allocated");
     let stats = allocator.stats(0).expect("stats");
@@ -161,12 +161,47 @@ fn a_recorded_block_waits_for_its_stream() {
 }
 
 #[test]
+fn a_stream_of_another_device_is_waited_for() {
+    let allocator = over(HostSettings {
+        devices: Some(2),
+        ..HostSettings::default()
+    });
+    let number = allocator.streams().create(1, 0).expect("a stream");
+    let stream = allocator.streams().get(1, number).expect("it exists");
+    let gate = Gate::default();
+    // The block's own stream has the same number on its own device.
+    let first = alloc(&allocator, 0, 4096);
+    allocator.streams().create(0, 0).expect("a stream");
+    for device_of_use in [0, 1, 1] {
+        allocator
+            .record_stream(first.block, device_of_use, number)
+            .expect("allocated");
+    }
+    gate.block(stream);
+    allocator.free(first.block).expect("allocated");
+    let second = alloc(&allocator, 0, 4096);
+    assert_ne!(first.data, second.data);
+    gate.open();
+    stream.sync().expect("no failure");
+    assert_eq!(alloc(&allocator, 0, 4096).data, first.data);
+    allocator.free(second.block).expect("allocated");
+    assert_eq!(allocator.stats(0).expect("stats").active.all.current, 1);
+    let error = allocator.record_stream(second.block, 2, 0);
+    assert_eq!(
+        error.expect_err("no device").kind(),
+        ErrorKind::InvalidArgument
+    );
+}
+
+#[test]
 fn its_own_stream_needs_no_wait() {
     let allocator = with_memory(64 * MIB);
     let gate = Gate::default();
     gate.block(allocator.streams().get(0, 0).expect("the default stream"));
     let first = alloc(&allocator, 0, 4096);
-    allocator.record_stream(first.block, 0).expect("allocated");
+    allocator
+        .record_stream(first.block, 0, 0)
+        .expect("allocated");
     allocator.free(first.block).expect("allocated");
     assert_eq!(alloc(&allocator, 0, 4096).data, first.data);
     gate.open();
@@ -247,7 +282,9 @@ fn memory_used_by_another_stream_is_waited_for() {
     let gate = Gate::default();
     gate.block(allocator.streams().get(0, stream).expect("it exists"));
     let block = alloc(&allocator, 0, 40 * MIB).block;
-    allocator.record_stream(block, stream).expect("allocated");
+    allocator
+        .record_stream(block, 0, stream)
+        .expect("allocated");
     allocator.free(block).expect("allocated");
     std::thread::scope(|scope| {
         scope.spawn(|| gate.open());
@@ -395,7 +432,7 @@ fn many_threads_share_one_device() {
                         let stream = allocator.streams().get(0, other).expect("it exists");
                         launch_closure(stream, || {}).expect("queued");
                         allocator
-                            .record_stream(block.block, other)
+                            .record_stream(block.block, 0, other)
                             .expect("allocated");
                     }
                     if turn % 2 == 0 {
@@ -502,7 +539,7 @@ fn a_kept_block_is_free() {
     let block = alloc(&allocator, 0, 100).block;
     allocator.free(block).expect("allocated");
     let refused = [
-        allocator.record_stream(block, stream),
+        allocator.record_stream(block, 0, stream),
         allocator.free(block),
     ];
     for refusal in refused {
@@ -684,7 +721,7 @@ fn run(steps: Vec<Step>, seldom: bool) -> Result<(), TestCaseError> {
                 let block = block % held.len();
                 let block = &mut held[block];
                 allocator
-                    .record_stream(block.allocation.block, ids[stream])
+                    .record_stream(block.allocation.block, 0, ids[stream])
                     .expect("allocated");
                 block.used_by.push(stream);
             }

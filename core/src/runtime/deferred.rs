@@ -19,11 +19,17 @@ enum Waiting {
     Idle,
 }
 
-/// The waiting blocks of one device, `T` naming a block.
+/// The waiting blocks of one allocator, `T` naming a block.
 pub(super) struct Deferred<T> {
-    /// Waiting blocks in order of their events, for each stream that any block waits for.
-    queues: Vec<(u64, VecDeque<(Waiting, T)>)>,
+    queues: Vec<Queue<T>>,
     waiting: usize,
+}
+
+/// The blocks that wait for one stream of one device, in order of their events.
+struct Queue<T> {
+    device: usize,
+    stream: u64,
+    blocks: VecDeque<(Waiting, T)>,
     spare: Vec<Arc<dyn Event>>,
 }
 
@@ -32,7 +38,6 @@ impl<T: Copy> Deferred<T> {
         Self {
             queues: Vec::new(),
             waiting: 0,
-            spare: Vec::new(),
         }
     }
 
@@ -54,54 +59,64 @@ impl<T: Copy> Deferred<T> {
         let Ok(target) = streams.get(device, stream) else {
             return false;
         };
+        let queue = self.queue(device, stream);
         // An event recorded in a capture becomes a part of the graph, which nothing reaches.
-        if target.capture().is_ok_and(|capture| capture.is_some()) {
-            self.wait(stream, Waiting::Idle, block);
-            return true;
-        }
-        let event = match self.spare.pop() {
-            Some(event) => Ok(event),
-            None => vendor.event(device, false),
-        };
-        let recorded = event.and_then(|event| target.record(&*event).map(|()| event));
-        let waiting = match recorded {
-            Ok(event) if passed(&*event) => {
-                self.spare.push(event);
-                return false;
+        let waiting = if target.capture().is_ok_and(|capture| capture.is_some()) {
+            Waiting::Idle
+        } else {
+            let event = match queue.spare.pop() {
+                Some(event) => Ok(event),
+                None => vendor.event(device, false),
+            };
+            let recorded = event.and_then(|event| target.record(&*event).map(|()| event));
+            match recorded {
+                Ok(event) if passed(&*event) => {
+                    queue.spare.push(event);
+                    return false;
+                }
+                Ok(event) => Waiting::Event(event),
+                Err(_) if target.is_idle() => return false,
+                Err(_) => Waiting::Idle,
             }
-            Ok(event) => Waiting::Event(event),
-            Err(_) if target.is_idle() => return false,
-            Err(_) => Waiting::Idle,
         };
-        self.wait(stream, waiting, block);
+        queue.blocks.push_back((waiting, block));
+        self.waiting += 1;
         true
     }
 
-    fn wait(&mut self, stream: u64, waiting: Waiting, block: T) {
-        self.waiting += 1;
-        match self.queues.iter_mut().find(|(id, _)| *id == stream) {
-            Some((_, queue)) => queue.push_back((waiting, block)),
-            None => self
-                .queues
-                .push((stream, VecDeque::from([(waiting, block)]))),
-        }
+    fn queue(&mut self, device: usize, stream: u64) -> &mut Queue<T> {
+        let of_stream = |queue: &Queue<T>| (queue.device, queue.stream) == (device, stream);
+        let place = self.queues.iter().position(of_stream);
+        let place = place.unwrap_or_else(|| {
+            self.queues.push(Queue {
+                device,
+                stream,
+                blocks: VecDeque::new(),
+                spare: Vec::new(),
+            });
+            self.queues.len() - 1
+        });
+        &mut self.queues[place]
     }
 
     /// Calls `done` for each block and stream whose event has passed.
-    pub(super) fn poll(&mut self, streams: &Streams, device: usize, mut done: impl FnMut(T)) {
-        for (stream, queue) in &mut self.queues {
-            while let Some((waiting, block)) = queue.front() {
+    pub(super) fn poll(&mut self, streams: &Streams, mut done: impl FnMut(T)) {
+        for queue in &mut self.queues {
+            while let Some((waiting, block)) = queue.blocks.front() {
                 let over = match waiting {
                     Waiting::Event(event) => passed(&**event),
-                    Waiting::Idle => streams.get(device, *stream).map_or(true, |s| s.is_idle()),
+                    Waiting::Idle => {
+                        let target = streams.get(queue.device, queue.stream);
+                        target.map_or(true, |target| target.is_idle())
+                    }
                 };
                 if !over {
                     break;
                 }
                 done(*block);
                 self.waiting -= 1;
-                if let Some((Waiting::Event(event), _)) = queue.pop_front() {
-                    self.spare.push(event);
+                if let Some((Waiting::Event(event), _)) = queue.blocks.pop_front() {
+                    queue.spare.push(event);
                 }
             }
         }

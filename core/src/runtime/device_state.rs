@@ -21,12 +21,12 @@ pub(super) struct DeviceState {
 
 impl DeviceState {
     /// Returns blocks that other streams have finished using to the cache. During a capture nothing may be asked.
-    pub(super) fn poll(&mut self, streams: &Streams, device: usize) {
+    pub(super) fn poll(&mut self, streams: &Streams) {
         if self.pool.shelves.is_capturing() {
             return;
         }
         let Self { pool, deferred, .. } = self;
-        deferred.poll(streams, device, |id| {
+        deferred.poll(streams, |id| {
             let block = &mut pool.blocks[id];
             block.events -= 1;
             if block.events == 0 {

@@ -291,7 +291,7 @@ fn a_recorded_block_waits() {
                 finished.store(1, Ordering::Release);
             })
         };
-        allocator.record_stream(block, other).expect("allocated");
+        allocator.record_stream(block, 0, other).expect("allocated");
         allocator.free(block).expect("allocated");
         if let Some(block) = take(&allocator) {
             memory.write(2);

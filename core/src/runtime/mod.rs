@@ -59,7 +59,7 @@ impl Runtime {
     pub fn new(vendor: Arc<dyn Vendor>) -> Result<Self> {
         let streams = Arc::new(Streams::new(Arc::clone(&vendor)));
         let memory = CachingAllocator::new(Arc::clone(&vendor), Arc::clone(&streams))?;
-        let pinned = PinnedAllocator::new(Arc::clone(&streams), vendor.device_count());
+        let pinned = PinnedAllocator::new(Arc::clone(&streams));
         Ok(Self {
             vendor,
             streams,

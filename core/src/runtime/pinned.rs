@@ -43,7 +43,7 @@ struct State {
     /// Free blocks by log2 of their size.
     free: [Vec<usize>; usize::BITS as usize],
     /// Blocks freed while streams use them, by device.
-    deferred: Vec<Deferred<usize>>,
+    deferred: Deferred<usize>,
     tallies: PinnedTallies,
 }
 
@@ -56,12 +56,12 @@ struct PinnedBlock {
 }
 
 impl PinnedAllocator {
-    /// An empty cache. `devices` is the number of devices of the streams' vendor.
-    pub fn new(streams: Arc<Streams>, devices: usize) -> Self {
+    /// An empty cache.
+    pub fn new(streams: Arc<Streams>) -> Self {
         let state = State {
             blocks: HashMap::new(),
             free: [const { Vec::new() }; usize::BITS as usize],
-            deferred: (0..devices).map(|_| Deferred::new()).collect(),
+            deferred: Deferred::new(),
             tallies: PinnedTallies::new(),
         };
         Self {
@@ -131,7 +131,7 @@ impl PinnedAllocator {
         found.allocated = false;
         for (device, stream) in std::mem::take(&mut found.uses) {
             let vendor = self.streams.vendor();
-            if deferred[device].push(vendor, &self.streams, device, stream, block) {
+            if deferred.push(vendor, &self.streams, device, stream, block) {
                 found.events += 1;
             }
         }
@@ -214,20 +214,15 @@ impl State {
             deferred,
             tallies,
         } = self;
-        for (device, deferred) in deferred.iter_mut().enumerate() {
-            if deferred.is_empty() {
-                continue;
-            }
-            deferred.poll(streams, device, |address| {
-                if let Some(block) = blocks.get_mut(&address) {
-                    block.events -= 1;
-                    if block.events == 0 {
-                        free[block.size.ilog2() as usize].push(address);
-                        tallies.reusable(block.size);
-                    }
+        deferred.poll(streams, |address| {
+            if let Some(block) = blocks.get_mut(&address) {
+                block.events -= 1;
+                if block.events == 0 {
+                    free[block.size.ilog2() as usize].push(address);
+                    tallies.reusable(block.size);
                 }
-            });
-        }
+            }
+        });
     }
 }
 

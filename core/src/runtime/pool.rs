@@ -7,6 +7,7 @@
 //! A *shelf* is a place for such bins. Shelves below [`MAX_STREAMS`] are those of the streams. The memory of graphs has shelves
 //! of its own (see [`super::graph_memory`]), so that nothing else gets what a graph will use again.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -74,9 +75,13 @@ pub(super) struct Segment {
 pub(super) enum Release {
     /// The block is free.
     Free,
-    /// Other streams, one bit each, still use the block.
+    /// Other streams still use the block: those of its device, one bit each, and [`ELSEWHERE`].
     InUse(BlockId, u128),
 }
+
+/// The bit of a block's uses that stands for streams of other devices.
+const ELSEWHERE: u128 = 1 << 127;
+const _: () = assert!(MAX_STREAMS < 127);
 
 /// The cached memory of one device.
 #[derive(Debug)]
@@ -89,6 +94,8 @@ pub(super) struct Pool {
     bins: Vec<Option<Box<[Bins; 2]>>>,
     /// The shelves of graphs.
     pub(super) shelves: Shelves,
+    /// The streams of other devices, by device and number, that use a block. Few programs have any.
+    elsewhere: HashMap<BlockId, Vec<(usize, u64)>>,
 }
 
 impl Pool {
@@ -100,6 +107,7 @@ impl Pool {
             tallies: Tallies::default(),
             bins: (0..MAX_STREAMS).map(|_| None).collect(),
             shelves: Shelves::default(),
+            elsewhere: HashMap::new(),
         }
     }
 
@@ -234,21 +242,47 @@ impl Pool {
         Release::Free
     }
 
-    /// Notes that `stream` uses an allocated block. A stream needs no note for its own blocks.
-    pub(super) fn record_use(&mut self, handle: BlockHandle, stream: u64) -> Result<()> {
+    /// Notes that a stream of `device` uses an allocated block. A stream needs no note for its own blocks.
+    pub(super) fn record_use(
+        &mut self,
+        handle: BlockHandle,
+        device: usize,
+        stream: u64,
+    ) -> Result<()> {
         let not_allocated = || not_allocated("mem_record_stream");
         if !self.leases.holds(handle) {
             return Err(not_allocated());
         }
         // As long as the caller holds the block its stream stays as it is.
-        if u64::from(self.blocks[handle.id()].stream) == stream {
+        let is_own = device == self.device;
+        if is_own && u64::from(self.blocks[handle.id()].stream) == stream {
             return Ok(());
         }
         if !self.leases.share(handle) {
             return Err(not_allocated());
         }
-        self.blocks[handle.id()].uses |= 1 << stream;
+        let block = &mut self.blocks[handle.id()];
+        if is_own {
+            block.uses |= 1 << stream;
+            return Ok(());
+        }
+        block.uses |= ELSEWHERE;
+        let streams = self.elsewhere.entry(handle.id()).or_default();
+        if !streams.contains(&(device, stream)) {
+            streams.push((device, stream));
+        }
         Ok(())
+    }
+
+    /// The streams, by device and number, that `uses` of a block stands for; forgets those of other devices.
+    pub(super) fn take_uses(&mut self, id: BlockId, uses: u128) -> Vec<(usize, u64)> {
+        let mut streams = match uses & ELSEWHERE {
+            0 => Vec::new(),
+            _ => self.elsewhere.remove(&id).unwrap_or_default(),
+        };
+        let own = (0..MAX_STREAMS as u64).filter(|stream| uses >> stream & 1 != 0);
+        streams.extend(own.map(|stream| (self.device, stream)));
+        streams
     }
 
     /// Returns a block that no stream uses any more to its bins, merged with its free neighbours.
@@ -487,7 +521,7 @@ mod tests {
         let (_, block) = pool.take(0, 512, 512, None).expect("a block");
         pool.release(block).expect("allocated");
         assert!(pool.release(block).is_err());
-        assert!(pool.record_use(block, 1).is_err());
+        assert!(pool.record_use(block, 0, 1).is_err());
         pool.validate();
     }
 

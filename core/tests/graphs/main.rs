@@ -147,7 +147,7 @@ fn a_block_that_a_captured_stream_used_is_free_after_the_capture() {
     begin(&runtime, &graph, stream, None);
     runtime
         .memory()
-        .record_stream(block.block, stream)
+        .record_stream(block.block, 0, stream)
         .expect("noted");
     let noted = runtime
         .pinned()

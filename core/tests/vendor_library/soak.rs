@@ -116,7 +116,7 @@ fn rounds(runtime: &Runtime, seed: u64, end: Instant) -> u64 {
             host_after(runtime, b, &*event);
             runtime
                 .memory()
-                .record_stream(block.block, b)
+                .record_stream(block.block, 0, b)
                 .expect("noted");
             // The first half comes back over what was sent.
             get(b)

@@ -74,7 +74,7 @@ class HostAllocator final : public CoreAllocator {
   }
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     if (const c10::StorageImpl* twin = twin_of(data)) {
-      check(core->mem_record_stream_at(twin->data(), static_cast<uint64_t>(stream.id())));
+      check(core->mem_record_stream_of(twin->data(), stream.device_index(), static_cast<uint64_t>(stream.id())));
     }
   }
 };

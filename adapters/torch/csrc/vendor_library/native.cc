@@ -65,7 +65,7 @@ class LibraryAllocator final : public CoreAllocator {
   }
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     if (core->mem_device_of(data.get()) >= 0) {
-      check(core->mem_record_stream_at(data.get(), static_cast<uint64_t>(stream.id())));
+      check(core->mem_record_stream_of(data.get(), stream.device_index(), static_cast<uint64_t>(stream.id())));
     }
   }
 };
