@@ -66,6 +66,28 @@ def test_layers_match_the_native_device(kind, packed, dtype, native):
             assert_same(actual, expected, native)
 
 
+@pytest.mark.host
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers_of_16_bits_match_in_training_and_inference(kind, dtype):
+    """Where the processor can, torch gives LSTMs to oneDNN: of bfloat16 always, of float16 without gradients."""
+    for training in (True, False):
+        torch.manual_seed(0)
+        there = LAYERS[kind](dtype=dtype, num_layers=2, bidirectional=True).train(training)
+        on_flagos = copy.deepcopy(there).to("flagos")
+        x = torch.randn(5, 3, 3).to(dtype)
+        results = []
+        for layer in (there, on_flagos):
+            with torch.set_grad_enabled(training):
+                found = tensors(layer(x.to(next(layer.parameters()).device)))
+            if training:
+                sum((output.float() ** 2).sum() for output in found).backward()
+                found += [parameter.grad for parameter in layer.parameters()]
+            results.append([tensor.detach().cpu() for tensor in found])
+        for expected, actual in zip(*results, strict=True):
+            assert torch.equal(actual, expected)
+
+
 @pytest.mark.parametrize("cell", [nn.RNNCell, nn.GRUCell, nn.LSTMCell])
 def test_cells_match_the_native_device(cell, native):
     there = cell(3, 4).to(native)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recurrent layers on the host vendor, and on those that a library serves. torch's composites ask whether a tensor is
-// on the CPU: only there do they multiply the inputs of all time steps at once and give float LSTMs to oneDNN;
+// on the CPU: only there do they multiply the inputs of all time steps at once and give LSTMs to oneDNN;
 // elsewhere they call fused cells, which the CPU does not have. The composites here run the CPU's operators in the
 // CPU's order, so results are equal to the last bit. A library's kernels serve these operators; oneDNN is the host's
 // alone.
@@ -8,6 +8,7 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/linear.h>
@@ -16,6 +17,8 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
+
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 
@@ -277,10 +280,34 @@ StackResult run_steps(
   });
 }
 
+// Whether this processor has what oneDNN needs for a dtype, as torch's operator `name` answers.
+bool processor_has(const char* name) {
+  const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
+  return op.has_value() && op->typed<bool()>().call();
+}
+
+// Whether torch runs LSTMs of a dtype with oneDNN on the CPU (aten/src/ATen/native/RNN.cpp, use_mkldnn).
+bool onednn_takes(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return true;
+    case at::kBFloat16: {
+      static const bool has_bfloat16 = processor_has("mkldnn::_is_mkldnn_bf16_supported");
+      return has_bfloat16;
+    }
+    case at::kHalf: {
+      static const bool has_half = processor_has("mkldnn::_is_mkldnn_fp16_supported");
+      return has_half && !c10::GradMode::is_enabled();
+    }
+    default:
+      return false;
+  }
+}
+
 // Whether torch runs this LSTM with oneDNN on the CPU.
 bool uses_onednn(const at::Tensor& input, const at::Tensor& hx, const at::Tensor& cx) {
   return native->host_computes() && at::globalContext().userEnabledMkldnn() && at::globalContext().hasMKLDNN() &&
-      hx.size(2) == cx.size(2) && input.scalar_type() == at::kFloat && input.numel() != 0 && input.dim() == 3;
+      hx.size(2) == cx.size(2) && onednn_takes(input.scalar_type()) && input.numel() != 0 && input.dim() == 3;
 }
 
 // input: [steps, batch, features].
