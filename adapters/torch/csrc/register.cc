@@ -159,6 +159,11 @@ bool has_native_kernel(const c10::OperatorHandle& op, const std::string& name, c
   return has_kernel(op, native_key);
 }
 
+// Whether an operator is of a namespace that is served whole.
+bool is_torchs(const c10::OperatorName& name) {
+  return name.name.rfind("aten::", 0) == 0 || name.name.rfind("quantized::", 0) == 0;
+}
+
 struct Operator {
   c10::OperatorHandle handle;
   std::string name; // with its namespace and overload
@@ -170,7 +175,7 @@ const std::vector<Operator>& torch_operators() {
     auto* found = new std::vector<Operator>;
     auto& dispatcher = c10::Dispatcher::singleton();
     for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-      if (name.name.rfind("aten::", 0) != 0 && name.name.rfind("quantized::", 0) != 0) {
+      if (!is_torchs(name)) {
         continue;
       }
       if (const auto handle = dispatcher.findSchema(name)) {
@@ -247,6 +252,22 @@ void register_operators() {
 void register_fallback() {
   auto* fallback = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback>());
+  if (native->by_copies) {
+    return; // there composites are left to torch
+  }
+  // Operators of others that have a kernel for the native device and a composite for all devices besides, which torch
+  // prefers to a fallback.
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNamesForDispatchKey(native->dense)) {
+    const auto op = dispatcher.findSchema(name);
+    if (op.has_value() && op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
+        !op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) && !is_torchs(name)) {
+      implement(
+          {*op, c10::toString(name)},
+          c10::DispatchKey::PrivateUse1,
+          c10::KernelFunction::makeFromBoxedFunction<&boxed_fallback>());
+    }
+  }
 }
 
 // The native device as the vendor's description has it.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
+from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 
@@ -110,6 +113,56 @@ def test_saved_tensors_can_be_kept_on_the_cpu():
         y = x * x
     y.sum().backward()
     assert torch.equal(x.grad, 2 * x.detach())
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("dims", [2, 3])
+def test_group_norm_over_channels_last_has_the_cpus_gradients(dims, checkpointed):
+    memory_format = torch.channels_last if dims == 2 else torch.channels_last_3d
+    conv = (nn.Conv2d, nn.Conv3d)[dims - 2]
+    torch.manual_seed(0)
+    there = nn.Sequential(conv(3, 16, 3), nn.GroupNorm(4, 16), nn.SiLU(), conv(16, 2, 3))
+    there.to(memory_format=memory_format)
+    here = copy.deepcopy(there).to("flagos")
+    x = torch.randn(2, 3, *[11] * dims).to(memory_format=memory_format)
+    found = []
+    for model, device in ((there, "cpu"), (here, "flagos")):
+        own = x.detach().to(device).requires_grad_()
+        y = checkpoint(model, own, use_reentrant=False) if checkpointed else model(own)
+        y.pow(2).sum().backward()
+        gradients = [own.grad, *(parameter.grad for parameter in model.parameters())]
+        found.append([tensor.detach().cpu() for tensor in (y, *gradients)])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.host
+def test_group_norm_over_channels_last_has_gradients_of_gradients_and_transforms():
+    norm = nn.GroupNorm(2, 4).double().to("flagos")
+    x = torch.randn(2, 4, 3, 3, dtype=torch.float64).to(memory_format=torch.channels_last)
+    x = x.to("flagos").requires_grad_()
+    assert torch.autograd.gradcheck(norm, x) and torch.autograd.gradgradcheck(norm, x)
+    parameters = dict(norm.named_parameters())
+    loss = lambda p: torch.func.functional_call(norm, p, (x.detach(),)).pow(2).sum()  # noqa: E731
+    by_transform = torch.func.grad(loss)(parameters)
+    loss(parameters).backward()
+    for name, parameter in norm.named_parameters():
+        torch.testing.assert_close(by_transform[name], parameter.grad)
+
+
+@pytest.mark.host
+def test_a_librarys_kernel_for_the_cpu_goes_before_its_composite(run_python):
+    """As torch chooses for the CPU's own tensors."""
+    program = """
+    import torch
+    library = torch.library.Library("flagos_tests_both", "DEF")
+    library.define("which(Tensor x) -> Tensor")
+    library.impl("which", lambda x: x * 2, "CompositeExplicitAutograd")
+    library.impl("which", lambda x: x * 3, "CPU")
+    x = torch.ones(2, device="flagos")
+    print(torch.ops.flagos_tests_both.which(x).tolist())
+    """
+    assert run_python(program).stdout.strip() == "[3.0, 3.0]"
 
 
 def test_custom_operators_run():

@@ -94,6 +94,7 @@ class HostNative final : public Native {
     register_rnn(registrar);
     register_dropout(registrar);
     register_histc(registrar);
+    register_group_norm(registrar);
     register_sync_batch_norm(registrar);
   }
 
