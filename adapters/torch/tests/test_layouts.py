@@ -56,6 +56,58 @@ def test_nested_tensors_compute_as_on_the_native_device(function, native):
     assert torch.equal(expected.cpu(), actual.cpu())
 
 
+NESTED_VIEWS = {
+    "transpose": lambda x: x.transpose(1, 2),
+    "reshape": lambda x: x.reshape(2, -1, 3, 1),
+    "detach": lambda x: x.detach(),
+    "chunk": lambda x: x.chunk(3, -1),
+    "unbind": lambda x: x.unbind(),
+    "select": lambda x: x.select(0, 1),
+    "unsqueeze": lambda x: x.unsqueeze(1),
+    "values": lambda x: x.values(),
+}
+
+
+def dense_parts(value):
+    if isinstance(value, (list, tuple)):
+        return [part for each in value for part in dense_parts(each)]
+    return [part.cpu() for part in (value.unbind() if value.is_nested else (value,))]
+
+
+@pytest.mark.host
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("view", NESTED_VIEWS.values(), ids=NESTED_VIEWS)
+def test_views_of_nested_tensors_are_those_of_the_cpu(view, inference):
+    """In inference mode a view of a normal tensor counts versions, and one of an inference tensor does not."""
+    normal = {device: nested(device) for device in ("cpu", "flagos")}
+    with torch.inference_mode(inference):
+        for given in (normal, {device: nested(device) for device in normal}):
+            there, here = view(given["cpu"]), view(given["flagos"])
+            for one, other in zip(dense_parts(there), dense_parts(here), strict=True):
+                assert torch.equal(one, other)
+            first = [x[0] if isinstance(x, (list, tuple)) else x for x in (there, here)]
+            assert first[0].is_inference() == first[1].is_inference()
+            assert first[0]._is_view() == first[1]._is_view()
+            if given is normal:
+                for x in first:
+                    x.mul_(2)
+                assert given["cpu"]._version == given["flagos"]._version
+
+
+@pytest.mark.host
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_sizes_of_nested_tensors_may_be_on_the_cpu():
+    dense = torch.arange(24.0).view(2, 3, 4)
+    made = torch.nested.as_nested_tensor(dense.to("flagos"))
+    assert made.device.type == "flagos" and torch.equal(made.cpu().to_padded_tensor(0), dense)
+    sizes = torch.tensor([[2, 4], [3, 4]])
+    expected = torch._nested_from_padded(dense, sizes)
+    found = torch._nested_from_padded(dense.to("flagos"), sizes)
+    for one, other in zip(dense_parts(expected), dense_parts(found), strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_nested_tensors_come_back_to_the_cpu():
     parts = nested("flagos").cpu().unbind()

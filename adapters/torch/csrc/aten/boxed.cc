@@ -32,6 +32,11 @@ const std::unordered_map<std::string, std::vector<std::string>>& cpu_arguments()
       {"aten::_foreach_addcmul_.Tensor", {"scalars"}},
       {"aten::_foreach_copy_", {"self", "src"}},
       {"aten::_foreach_copy", {"self", "src"}},
+      {"aten::_nested_from_padded", {"cpu_nested_shape_example"}},
+      {"aten::_nested_from_padded.out", {"cpu_nested_shape_example"}},
+      {"aten::_nested_view_from_buffer", {"nested_size", "nested_strides", "offsets"}},
+      {"aten::_nested_view_from_buffer_copy", {"nested_size", "nested_strides", "offsets"}},
+      {"aten::_nested_view_from_buffer_copy.out", {"nested_size", "nested_strides", "offsets"}},
   };
   return names;
 }
@@ -433,7 +438,22 @@ class Call final : public StorageSource {
     if (!output_.has_value()) {
       return tensor;
     }
-    return wrap_result(std::move(tensor), *this);
+    at::Tensor wrapped = wrap_result(std::move(tensor), *this);
+    return C10_UNLIKELY(c10::InferenceMode::is_enabled()) ? counted_view(std::move(wrapped)) : wrapped;
+  }
+
+  // In inference mode a view of a tensor that counts its versions counts them too. Views of dense tensors have kernels
+  // of their own.
+  at::Tensor counted_view(at::Tensor result) const {
+    if (result.is_inference() && result.has_storage()) {
+      for (const Binding& binding : bindings_) {
+        if (binding.original.is_nested() && !binding.original.is_inference() &&
+            binding.original.storage().is_alias_of(result.storage())) {
+          return view_of_nested(binding.original, result);
+        }
+      }
+    }
+    return result;
   }
 
   Aliases aliases_; // first, so that the bindings, which hold aliases, are destroyed before it

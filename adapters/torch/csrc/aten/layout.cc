@@ -156,6 +156,19 @@ at::Tensor wrap_result(at::Tensor native, StorageSource& source) {
   return native;
 }
 
+at::Tensor view_of_nested(const at::Tensor& base, const at::Tensor& like) {
+  if (like.is_nested()) {
+    const auto* impl = nested_impl(like);
+    return at::detail::make_tensor<at::native::NestedTensorImpl>(
+        c10::TensorImpl::VIEW, base, impl->get_nested_sizes(), impl->get_nested_strides(), impl->get_storage_offsets());
+  }
+  const at::Tensor buffer = nested_impl(base)->get_unsafe_storage_as_tensor();
+  auto view = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(base.storage()), buffer.key_set(), like.dtype());
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  return view;
+}
+
 void each_part(const at::Tensor& tensor, c10::function_ref<void(const c10::TensorImpl*)> visit) {
   const c10::Layout layout = tensor.layout();
   const auto part = [&](const at::Tensor& part) { each_part(part, visit); };

@@ -25,6 +25,10 @@ at::Tensor with_requires_grad(const at::Tensor& alias);
 // The flagos tensor of a native result of any layout. Returns layouts that only the CPU has (mkldnn) unchanged.
 at::Tensor wrap_result(at::Tensor native, StorageSource& source);
 
+// The view `like`, dense or nested, of the memory of a nested tensor, with the keys of that: so it counts versions in
+// inference mode, too, if `base` does.
+at::Tensor view_of_nested(const at::Tensor& base, const at::Tensor& like);
+
 // Visits the dense tensors that a tensor of any layout consists of.
 void each_part(const at::Tensor& tensor, c10::function_ref<void(const c10::TensorImpl*)> visit);
 
