@@ -38,6 +38,11 @@ unsafe fn word(object: &Bound<'_, PyAny>, place: usize) -> *const c_void {
     unsafe { *object.as_ptr().cast::<*const c_void>().add(place) }
 }
 
+fn references_to(object: &Bound<'_, PyAny>) -> isize {
+    // SAFETY: alive.
+    unsafe { pyo3::ffi::Py_REFCNT(object.as_ptr()) }
+}
+
 /// Whether an object is of a type or of a subtype, by the object itself: `isinstance` asks the metaclass.
 fn is_of(object: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> bool {
     // SAFETY: both are alive.
@@ -97,11 +102,10 @@ impl Views {
             PyRuntimeError::new_err("this torch does not keep a tensor in its Python object")
         })?;
         for (index, view) in indices.into_iter().zip(views) {
-            let view = view.unbind();
-            let references = view.get_refcnt(tensor.py()) - 1; // without that of the list
+            let references = references_to(&view) - 1; // without that of the list
             made.arguments.push(Argument {
                 index,
-                view,
+                view: view.unbind(),
                 references,
             });
         }
@@ -139,7 +143,8 @@ impl Views {
 
     /// Takes the memory from the views. Returns false, and does nothing, if somebody still holds one of them.
     fn rest(&self, py: Python<'_>) -> PyResult<bool> {
-        let held = |argument: &Argument| argument.view.get_refcnt(py) > argument.references;
+        let held =
+            |argument: &Argument| references_to(argument.view.bind(py)) > argument.references;
         if self.arguments.iter().any(held) {
             return Ok(false);
         }
