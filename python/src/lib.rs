@@ -10,6 +10,7 @@ mod device;
 mod dispatch_log;
 mod environment;
 pub mod errors;
+mod finalization;
 pub mod foreign;
 mod implementations;
 mod launcher;

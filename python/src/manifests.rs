@@ -15,7 +15,8 @@ pub fn find_manifests(py: Python<'_>) -> PyResult<()> {
     static DONE: AtomicBool = AtomicBool::new(false);
     if !DONE.load(Ordering::Acquire) {
         py.import("flagos.vendor_manifests")?
-            .call_method0("hand_over")?;
+            .getattr("hand_over")?
+            .call0()?;
         DONE.store(true, Ordering::Release);
     }
     Ok(())

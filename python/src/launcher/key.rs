@@ -238,7 +238,7 @@ impl<'m> Key<'m> {
         let object = unsafe { Bound::from_borrowed_ptr(py, object) };
         let ask = || -> PyResult<(u64, usize)> {
             let dtype = object.getattr(intern!(py, "dtype"))?;
-            let address = object.call_method0(intern!(py, "data_ptr"))?;
+            let address = object.getattr(intern!(py, "data_ptr"))?.call0()?;
             Ok((address.extract()?, dtype.as_ptr() as usize))
         };
         let (address, dtype) = ask().map_err(|error| {

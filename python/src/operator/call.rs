@@ -6,7 +6,7 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
 use super::epoch::{self, CONTEXTS};
-use super::interpreter::{keywords, vectorcall, PyContextVar_Get, ARGUMENTS_OFFSET};
+use super::interpreter::{call, keywords, vectorcall, PyContextVar_Get, ARGUMENTS_OFFSET};
 use super::layout::{ByName, Operator, Override, Served};
 use super::plan::{self, Arguments, Chosen};
 use super::types::cast;
@@ -123,11 +123,7 @@ unsafe fn find_target(op: *mut Operator, epoch: u64) -> Chosen {
                 })
             });
         }
-        let target = ffi::PyObject_CallFunctionObjArgs(
-            (*op).resolve,
-            op.cast::<PyObject>(),
-            ptr::null_mut::<PyObject>(),
-        );
+        let target = call((*op).resolve, [op.cast::<PyObject>()]);
         Chosen { target, ..nobody }
     }
 }
@@ -276,14 +272,9 @@ unsafe fn ask(
         };
         let answer = match named.is_null() {
             true => ptr::null_mut(),
-            false => ffi::PyObject_CallFunctionObjArgs(
+            false => call(
                 (*op).failed,
-                op.cast::<PyObject>(),
-                target,
-                error,
-                positional,
-                named,
-                ptr::null_mut::<PyObject>(),
+                [op.cast::<PyObject>(), target, error, positional, named],
             ),
         };
         ffi::Py_DECREF(positional);
@@ -318,7 +309,7 @@ pub(super) unsafe extern "C" fn by_name(
         } else if !ffi::PyErr_Occurred().is_null() {
             return ptr::null_mut();
         } else {
-            ffi::PyObject_CallFunctionObjArgs((*by_name).missing, name, ptr::null_mut::<PyObject>())
+            call((*by_name).missing, [name])
         };
         if op.is_null() {
             return ptr::null_mut();

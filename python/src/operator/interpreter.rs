@@ -12,6 +12,8 @@ use pyo3::exceptions::PyImportError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
+use crate::finalization::never_unwinds;
+
 // SAFETY: declared in CPython's cpython/abstract.h, cpython/context.h and cpython/classobject.h.
 extern "C" {
     pub(super) fn PyVectorcall_Call(
@@ -82,7 +84,19 @@ pub(super) unsafe fn vectorcall(
     // SAFETY: `find` stored a function of this type before any caller could exist.
     let function: Vectorcall = unsafe { std::mem::transmute(function) };
     // SAFETY: the caller's promise.
-    unsafe { function(callable, args, nargsf, kwnames) }
+    never_unwinds(|| unsafe { function(callable, args, nargsf, kwnames) })
+}
+
+/// Calls an object with these positional arguments; a new reference, null with an exception set.
+///
+/// # Safety
+/// The interpreter's lock is held, and the objects are alive.
+pub(super) unsafe fn call<const N: usize>(
+    callable: *mut PyObject,
+    args: [*mut PyObject; N],
+) -> *mut PyObject {
+    // SAFETY: the caller's promise; no names.
+    unsafe { vectorcall(callable, args.as_ptr(), N, std::ptr::null_mut()) }
 }
 
 unsafe extern "C" fn vectorcall_by_dict(
