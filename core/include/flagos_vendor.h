@@ -611,7 +611,8 @@ typedef struct FlagosVendor {
    */
   int32_t (*device_quiesce)(struct FlagosVendorInstance *instance, int32_t device);
   /**
-   * Allocates device memory, aligned to 512 bytes, with any contents.
+   * Allocates device memory, aligned to 512 bytes, with any contents. It overlaps no memory that the host still has,
+   * of any device or pinned.
    */
   int32_t (*memory_alloc)(struct FlagosVendorInstance *instance,
                           int32_t device,
@@ -625,7 +626,8 @@ typedef struct FlagosVendor {
                          void *address,
                          size_t nbytes);
   /**
-   * Allocates page-locked host memory that every device can copy from and to, aligned to 512 bytes.
+   * Allocates page-locked host memory that every device can copy from and to, aligned to 512 bytes. It overlaps no memory
+   * that the host still has, of any device or pinned.
    */
   int32_t (*pinned_alloc)(struct FlagosVendorInstance *instance, size_t nbytes, void **address);
   /**
@@ -639,7 +641,8 @@ typedef struct FlagosVendor {
                             int32_t device,
                             struct FlagosVendorStream **stream);
   /**
-   * A new stream. A lower `priority` is more urgent, 0 is normal; the library clamps it to what it has.
+   * A new stream, with a handle of its own. A lower `priority` is more urgent, 0 is normal; the library clamps it to
+   * what it has.
    */
   int32_t (*stream_create)(struct FlagosVendorInstance *instance,
                            int32_t device,
@@ -679,7 +682,7 @@ typedef struct FlagosVendor {
                                   FlagosVendorHostFunction function,
                                   void *context);
   /**
-   * A new event for streams of a device; `flags` are bits `FLAGOS_VENDOR_EVENT_*`.
+   * A new event, with a handle of its own, for streams of a device; `flags` are bits `FLAGOS_VENDOR_EVENT_*`.
    */
   int32_t (*event_create)(struct FlagosVendorInstance *instance,
                           int32_t device,

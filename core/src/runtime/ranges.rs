@@ -20,6 +20,27 @@ impl<T: Copy> Ranges<T> {
         self.0.write().insert(start, (start + size, value));
     }
 
+    /// Adds `[start, start + size)`, unless an address of it is within another range: returns that range's start, size and
+    /// value.
+    pub(crate) fn insert_apart(
+        &self,
+        start: usize,
+        size: usize,
+        value: T,
+    ) -> Result<(), (usize, usize, T)> {
+        let mut ranges = self.0.write();
+        let end = start.saturating_add(size);
+        match ranges.range(..end).next_back() {
+            Some((&other, &(its_end, value))) if start < its_end => {
+                Err((other, its_end - other, value))
+            }
+            _ => {
+                ranges.insert(start, (end, value));
+                Ok(())
+            }
+        }
+    }
+
     /// Removes the range that begins at `start`.
     pub(crate) fn remove(&self, start: usize) {
         self.0.write().remove(&start);
@@ -49,5 +70,26 @@ mod tests {
         );
         ranges.remove(100);
         assert_eq!(ranges.find(120), None);
+    }
+
+    #[test]
+    fn ranges_that_share_an_address_are_not_added() {
+        let ranges = Ranges::default();
+        ranges.insert(100, 50, 'a');
+        ranges.insert(200, 10, 'b');
+        for (start, size, other) in [
+            (100, 50, (100, 50, 'a')),
+            (149, 1, (100, 50, 'a')),
+            (90, 11, (100, 50, 'a')),
+            (150, 51, (200, 10, 'b')),
+            (90, 200, (200, 10, 'b')),
+            (205, usize::MAX, (200, 10, 'b')),
+        ] {
+            assert_eq!(ranges.insert_apart(start, size, 'c'), Err(other));
+        }
+        for (start, size) in [(90, 10), (150, 50), (210, 1)] {
+            assert_eq!(ranges.insert_apart(start, size, 'c'), Ok(()));
+            assert_eq!(ranges.find(start), Some('c'));
+        }
     }
 }

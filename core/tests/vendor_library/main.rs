@@ -13,6 +13,7 @@ mod discovered;
 mod export;
 mod exported;
 mod forms;
+mod given_twice;
 mod guarded;
 mod kernel_tables;
 mod kernels;

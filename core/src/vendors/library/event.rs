@@ -37,9 +37,8 @@ impl LibraryEvent {
                 Some(create(instance.context, index, flags, &mut handle))
             })
         }?;
-        if handle.is_null() {
-            return Err(instance.library.broken("event_create", "no event"));
-        }
+        let library = instance.library;
+        (instance.events).note(library, "event_create", "event", handle)?;
         let instance = Arc::clone(instance);
         Ok(Self {
             instance,
@@ -100,6 +99,7 @@ impl Event for LibraryEvent {
 
 impl Drop for LibraryEvent {
     fn drop(&mut self) {
+        self.instance.events.forget(self.handle);
         // SAFETY: a live event, which has no other user.
         unsafe {
             self.instance.give_back("event_destroy", |table| {

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
-use crate::runtime::ranges::Ranges;
 use crate::runtime::sync::AtomicU64;
 
+use super::given::{Handles, Memory};
 use super::loaded::Library;
 use super::types::*;
 
@@ -16,8 +16,10 @@ pub(super) struct Instance {
     pub(super) devices: usize,
     /// The count of unfinished work, which the library writes. Work may run, and count, after everything was destroyed.
     pub(super) pending: &'static AtomicU64,
-    /// The device of every allocation, which gives the kind of a copy.
-    memory: Ranges<usize>,
+    /// Every allocation, whose place gives the kind of a copy.
+    pub(super) memory: Memory,
+    pub(super) streams: Handles,
+    pub(super) events: Handles,
     forked: AtomicBool,
 }
 
@@ -54,7 +56,9 @@ impl Instance {
             context,
             devices: 0,
             pending,
-            memory: Ranges::default(),
+            memory: Memory::default(),
+            streams: Handles::default(),
+            events: Handles::default(),
             forked: AtomicBool::new(false),
         };
         let mut count = 0;
@@ -116,23 +120,13 @@ impl Instance {
         })
     }
 
-    /// Notes device memory.
-    pub(super) fn allocated(&self, device: usize, address: usize, nbytes: usize) {
-        self.memory.insert(address, nbytes, device);
-    }
-
-    /// Forgets device memory.
-    pub(super) fn freed(&self, address: usize) {
-        self.memory.remove(address);
-    }
-
     /// The kind of a copy on a stream of `device`.
     pub(super) fn copy_kind(&self, device: usize, to: *mut u8, from: *const u8) -> i32 {
         if self.library.can(FLAGOS_VENDOR_TELLS_MEMORY) {
             return FLAGOS_VENDOR_COPY_ANY;
         }
-        let to = self.memory.find(to as usize);
-        let from = self.memory.find(from as usize);
+        let to = self.memory.device(to as usize);
+        let from = self.memory.device(from as usize);
         if [to, from]
             .into_iter()
             .flatten()

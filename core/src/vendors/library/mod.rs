@@ -10,6 +10,7 @@ mod description;
 mod elf;
 mod event;
 pub mod export;
+mod given;
 mod graph;
 mod host;
 mod instance;

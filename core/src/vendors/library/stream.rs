@@ -12,13 +12,23 @@ use super::graph::LibraryGraph;
 use super::instance::Instance;
 use super::types::*;
 
+/// Where a stream is from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// `stream_default`: the library keeps it.
+    Default,
+    /// `stream_create`: no other stream is this one.
+    New,
+    /// `stream_external`, which may give a handle for one of the vendor's own again.
+    External,
+}
+
 /// A stream of a library.
 pub(super) struct LibraryStream {
     instance: Arc<Instance>,
     handle: *mut FlagosVendorStream,
     device: usize,
-    /// Whether dropping the stream destroys the handle: false for the default stream.
-    owned: bool,
+    origin: Origin,
 }
 
 // SAFETY: the library's handles may be used from every thread.
@@ -32,9 +42,13 @@ impl LibraryStream {
         let index = instance.device(device)?;
         // SAFETY: a device of the instance; `make` gives a valid output.
         unsafe {
-            Self::make(instance, device, false, "stream_default", |table, out| {
-                Some((table.stream_default?)(instance.context, index, out))
-            })
+            Self::make(
+                instance,
+                device,
+                Origin::Default,
+                "stream_default",
+                |table, out| Some((table.stream_default?)(instance.context, index, out)),
+            )
         }
     }
 
@@ -43,14 +57,20 @@ impl LibraryStream {
         let index = instance.device(device)?;
         // SAFETY: as above.
         unsafe {
-            Self::make(instance, device, true, "stream_create", |table, out| {
-                Some((table.stream_create?)(
-                    instance.context,
-                    index,
-                    priority,
-                    out,
-                ))
-            })
+            Self::make(
+                instance,
+                device,
+                Origin::New,
+                "stream_create",
+                |table, out| {
+                    Some((table.stream_create?)(
+                        instance.context,
+                        index,
+                        priority,
+                        out,
+                    ))
+                },
+            )
         }
     }
 
@@ -66,14 +86,20 @@ impl LibraryStream {
         let index = instance.device(device)?;
         // SAFETY: as above, and the caller's promise.
         unsafe {
-            Self::make(instance, device, true, "stream_external", |table, out| {
-                Some((table.stream_external?)(
-                    instance.context,
-                    index,
-                    handle,
-                    out,
-                ))
-            })
+            Self::make(
+                instance,
+                device,
+                Origin::External,
+                "stream_external",
+                |table, out| {
+                    Some((table.stream_external?)(
+                        instance.context,
+                        index,
+                        handle,
+                        out,
+                    ))
+                },
+            )
         }
     }
 
@@ -84,21 +110,27 @@ impl LibraryStream {
     unsafe fn make(
         instance: &Arc<Instance>,
         device: usize,
-        owned: bool,
+        origin: Origin,
         function: &'static str,
         make: impl FnOnce(&FlagosVendor, *mut *mut FlagosVendorStream) -> Option<i32>,
     ) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the caller's promise.
         unsafe { instance.call(function, |table| make(table, &mut handle)) }?;
+        let library = instance.library;
         if handle.is_null() {
-            return Err(instance.library.broken(function, "no stream"));
+            return Err(library.broken(function, "no stream"));
+        }
+        match origin {
+            Origin::Default => instance.streams.note_lasting(handle),
+            Origin::New => (instance.streams).note(library, function, "stream", handle)?,
+            Origin::External => {}
         }
         Ok(Self {
             instance: Arc::clone(instance),
             handle,
             device,
-            owned,
+            origin,
         })
     }
 }
@@ -266,7 +298,10 @@ impl Stream for LibraryStream {
 
 impl Drop for LibraryStream {
     fn drop(&mut self) {
-        if self.owned {
+        if self.origin == Origin::New {
+            self.instance.streams.forget(self.handle);
+        }
+        if self.origin != Origin::Default {
             // SAFETY: a live stream, which has no other user.
             unsafe {
                 self.instance.give_back("stream_destroy", |table| {

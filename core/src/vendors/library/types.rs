@@ -400,7 +400,8 @@ pub struct FlagosVendor {
     pub device_quiesce:
         Option<unsafe extern "C" fn(instance: *mut FlagosVendorInstance, device: i32) -> i32>,
 
-    /// Allocates device memory, aligned to 512 bytes, with any contents.
+    /// Allocates device memory, aligned to 512 bytes, with any contents. It overlaps no memory that the host still has,
+    /// of any device or pinned.
     pub memory_alloc: Option<
         unsafe extern "C" fn(
             instance: *mut FlagosVendorInstance,
@@ -418,7 +419,8 @@ pub struct FlagosVendor {
             nbytes: usize,
         ) -> i32,
     >,
-    /// Allocates page-locked host memory that every device can copy from and to, aligned to 512 bytes.
+    /// Allocates page-locked host memory that every device can copy from and to, aligned to 512 bytes. It overlaps no memory
+    /// that the host still has, of any device or pinned.
     pub pinned_alloc: Option<
         unsafe extern "C" fn(
             instance: *mut FlagosVendorInstance,
@@ -443,7 +445,8 @@ pub struct FlagosVendor {
             stream: *mut *mut FlagosVendorStream,
         ) -> i32,
     >,
-    /// A new stream. A lower `priority` is more urgent, 0 is normal; the library clamps it to what it has.
+    /// A new stream, with a handle of its own. A lower `priority` is more urgent, 0 is normal; the library clamps it to
+    /// what it has.
     pub stream_create: Option<
         unsafe extern "C" fn(
             instance: *mut FlagosVendorInstance,
@@ -483,7 +486,7 @@ pub struct FlagosVendor {
         ) -> i32,
     >,
 
-    /// A new event for streams of a device; `flags` are bits `FLAGOS_VENDOR_EVENT_*`.
+    /// A new event, with a handle of its own, for streams of a device; `flags` are bits `FLAGOS_VENDOR_EVENT_*`.
     pub event_create: Option<
         unsafe extern "C" fn(
             instance: *mut FlagosVendorInstance,

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::runtime::launch::{Kernel, Launcher, Module, ParameterType, Shape};
 use crate::runtime::sync::AtomicU64;
 use crate::runtime::{DeviceProperties, Event, MemoryInfo, Stream, Vendor, ALIGNMENT};
+use crate::vendors::allocations::Place;
 
 use super::event::LibraryEvent;
 use super::instance::Instance;
@@ -27,16 +28,23 @@ pub fn open(library: &'static Library, pending: &'static AtomicU64) -> Result<Ar
 struct LibraryVendor(Arc<Instance>);
 
 impl LibraryVendor {
-    /// The address that a function wrote. An address that is not `ALIGNMENT`-aligned is freed by `free` and an error.
+    /// The address that a function wrote, noted. An address that is not `ALIGNMENT`-aligned is freed by `free` and an
+    /// error; one of memory that is allocated is an error.
     fn address(
         &self,
         function: &'static str,
+        place: Place,
         address: *mut c_void,
+        nbytes: usize,
         free: impl FnOnce(NonNull<u8>),
     ) -> Result<NonNull<u8>> {
-        let broken = |found: &str| self.0.library.broken(function, found);
+        let library = self.0.library;
+        let broken = |found: &str| library.broken(function, found);
         let found = NonNull::new(address.cast::<u8>()).ok_or_else(|| broken("the address NULL"))?;
-        if found.as_ptr() as usize % ALIGNMENT == 0 {
+        let start = found.as_ptr() as usize;
+        if start % ALIGNMENT == 0 {
+            let memory = &self.0.memory;
+            memory.note(library, function, place, start, nbytes)?;
             return Ok(found);
         }
         free(found);
@@ -123,17 +131,15 @@ impl Vendor for LibraryVendor {
         })?;
         // SAFETY: just allocated, unused.
         let free = |address| unsafe { self.free(device, address, nbytes) };
-        let address = self.address("memory_alloc", address, free)?;
-        self.0.allocated(device, address.as_ptr() as usize, nbytes);
-        Ok(address)
+        let place = Place::Device(device);
+        self.address("memory_alloc", place, address, nbytes, free)
     }
 
     unsafe fn free(&self, device: usize, address: NonNull<u8>, nbytes: usize) {
         let Ok(index) = self.0.device(device) else {
             return;
         };
-        // Forgotten before the free, after which the library may hand the address out again.
-        self.0.freed(address.as_ptr() as usize);
+        self.0.memory.forget(address.as_ptr() as usize);
         // SAFETY: the caller's promise.
         unsafe {
             self.0.give_back("memory_free", |table| {
@@ -155,10 +161,11 @@ impl Vendor for LibraryVendor {
         .map_err(|error| error.with_context("bytes", nbytes))?;
         // SAFETY: just allocated, unused.
         let free = |address| unsafe { self.pinned_free(address, nbytes) };
-        self.address("pinned_alloc", address, free)
+        self.address("pinned_alloc", Place::Pinned, address, nbytes, free)
     }
 
     unsafe fn pinned_free(&self, address: NonNull<u8>, nbytes: usize) {
+        self.0.memory.forget(address.as_ptr() as usize);
         // SAFETY: the caller's promise.
         unsafe {
             self.0.give_back("pinned_free", |table| {
