@@ -585,7 +585,7 @@ typedef struct FlagosVendor {
    */
   int32_t (*in_stream_work)(struct FlagosVendorInstance *instance);
   /**
-   * The number of devices, at least 1. They are numbered from 0.
+   * The number of devices, the one that `probe` writes. They are numbered from 0.
    */
   int32_t (*device_count)(struct FlagosVendorInstance *instance, int32_t *count);
   /**

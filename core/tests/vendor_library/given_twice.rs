@@ -111,6 +111,12 @@ unsafe extern "C" fn event_again(
     unsafe { again(out, || create(instance, device, flags, out)) }
 }
 
+unsafe extern "C" fn three_devices(_: *mut FlagosVendorInstance, count: *mut i32) -> i32 {
+    // SAFETY: a valid output.
+    unsafe { *count = 3 };
+    FLAGOS_VENDOR_OK
+}
+
 /// The error is about what `function` gave, and has this text.
 #[track_caller]
 fn is_defect<T>(outcome: Result<T, Error>, function: &str, text: &str) {
@@ -307,4 +313,10 @@ fn nothing_is_nothing_also_with_success() {
     is_defect(vendor.pinned_alloc(8), "pinned_alloc", "the address NULL");
     is_defect(vendor.stream(0, 0), "stream_create", "no stream");
     is_defect(vendor.event(0, false), "event_create", "no event");
+}
+
+#[test]
+fn an_instance_has_the_devices_that_were_promised() {
+    let outcome = open(|table| table.device_count = Some(three_devices));
+    is_defect(outcome, "device_count", "3 devices, but probe gives 2");
 }

@@ -71,6 +71,12 @@ impl Instance {
             })
         }?;
         instance.devices = library.count("device_count", count)?;
+        // Where the vendor was chosen, by this number, its probe has succeeded.
+        let probed = library.probe().unwrap_or(instance.devices);
+        if instance.devices != probed {
+            let found = format!("{count} devices, but probe gives {probed}");
+            return Err(library.broken("device_count", found));
+        }
         Ok(instance)
     }
 

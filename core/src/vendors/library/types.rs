@@ -372,7 +372,7 @@ pub struct FlagosVendor {
     /// 1 when the calling thread runs work of a stream, where waiting for a stream would deadlock, else 0; not a status.
     pub in_stream_work: Option<unsafe extern "C" fn(instance: *mut FlagosVendorInstance) -> i32>,
 
-    /// The number of devices, at least 1. They are numbered from 0.
+    /// The number of devices, the one that `probe` writes. They are numbered from 0.
     pub device_count:
         Option<unsafe extern "C" fn(instance: *mut FlagosVendorInstance, count: *mut i32) -> i32>,
     /// Describes a device.
