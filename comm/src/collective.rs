@@ -142,9 +142,6 @@ impl Collective<'_> {
             if root >= size {
                 return bad(format!("rank {root} is not in a group of {size}"));
             }
-            if root == rank && matches!(self.kind, Kind::Send | Kind::Recv) {
-                return bad("a rank cannot send to or receive from itself".into());
-            }
         } else if self.kind.rooted() || self.kind == Kind::Send {
             return bad("the number of a rank is missing".into());
         }

@@ -146,4 +146,44 @@ bool is_transfer(const Collective& collective) {
   return collective.kind == FlagosCommKind_Send || collective.kind == FlagosCommKind_Recv;
 }
 
+void check_transfers_to_self(const std::vector<Collective>& batch, int rank) {
+  std::vector<const Collective*> sends;
+  std::vector<const Collective*> receives;
+  for (const Collective& collective : batch) {
+    if (is_transfer(collective) && collective.root == rank) {
+      (collective.kind == FlagosCommKind_Send ? sends : receives).push_back(&collective);
+    }
+  }
+  TORCH_CHECK_VALUE(
+      sends.size() == receives.size(),
+      "flagos: rank ",
+      rank,
+      " sends ",
+      sends.size(),
+      " tensors to itself and receives ",
+      receives.size(),
+      " from itself in one batch: give both sides of each transfer to one torch.distributed.batch_isend_irecv");
+  for (size_t i = 0; i < sends.size(); ++i) {
+    TORCH_CHECK_VALUE(
+        sends[i]->count == receives[i]->count && sends[i]->dtype == receives[i]->dtype &&
+            sends[i]->tag == receives[i]->tag,
+        "flagos: transfer ",
+        i,
+        " of rank ",
+        rank,
+        " to itself sends ",
+        sends[i]->count,
+        " elements of ",
+        sends[i]->tensors[0].scalar_type(),
+        " with tag ",
+        sends[i]->tag,
+        " and receives ",
+        receives[i]->count,
+        " of ",
+        receives[i]->tensors[0].scalar_type(),
+        " with tag ",
+        receives[i]->tag);
+  }
+}
+
 } // namespace flagos

@@ -61,4 +61,7 @@ void set_reduction(Collective& collective, const c10d::ReduceOp& op);
 
 bool is_transfer(const Collective& collective);
 
+// Throws if what `rank` sends to itself in a batch is not what it receives from itself, in the order of the calls.
+void check_transfers_to_self(const std::vector<Collective>& batch, int rank);
+
 } // namespace flagos

@@ -253,6 +253,10 @@ c10::intrusive_ptr<c10d::Work> DeviceGroup::issue(
   TORCH_CHECK_NOT_IMPLEMENTED(
       !pair || collectives[0].root != FLAGOS_COMM_ANY_RANK,
       "flagos: a receive on a device has to name the rank it is from");
+  TORCH_CHECK_VALUE(
+      !pair || collectives[0].root != rank_,
+      "flagos: on a device a rank sends to itself together with the receive only, in one "
+      "torch.distributed.batch_isend_irecv");
   Endpoint& end = endpoint(device, pair ? collectives[0].root : FLAGOS_COMM_ANY_RANK, timeout);
   if (pair) {
     collectives[0].root = 1 - end.rank; // in the communicator of the two

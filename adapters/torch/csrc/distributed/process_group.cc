@@ -174,6 +174,7 @@ ProcessGroupFlagos::WorkPtr ProcessGroupFlagos::endCoalescing() {
   if (collectives.empty()) {
     return nullptr;
   }
+  check_transfers_to_self(collectives, rank_);
   return issue(
       {OpType::COALESCED, "flagos:coalesced", FlagosCommKind_Barrier},
       std::move(collectives),

@@ -213,6 +213,35 @@ def check_movement(device: str, group, gloo, ranks: list[int]) -> None:
             for work in works:
                 work.wait()
             same(first, inputs[(me - 1) % n], f"batch_isend_irecv {where}")
+            # To itself too, as schedules of pipelines with several stages on a rank do.
+            half = mine[: mine.numel() // 2]
+            own = [torch.empty_like(mine), torch.empty_like(half)]
+            for work in dist.batch_isend_irecv(
+                [
+                    dist.P2POp(dist.isend, mine, ranks[me], group),
+                    dist.P2POp(dist.isend, mine, right, group),
+                    dist.P2POp(dist.irecv, own[0], ranks[me], group),
+                    dist.P2POp(dist.isend, half, ranks[me], group),
+                    dist.P2POp(dist.irecv, first.zero_(), left, group),
+                    dist.P2POp(dist.irecv, own[1], ranks[me], group),
+                ]
+            ):
+                work.wait()
+            same(own[0], mine.cpu(), f"to itself {where}")
+            same(own[1], half.cpu(), f"to itself again {where}")
+            same(first, inputs[(me - 1) % n], f"beside a transfer to itself {where}")
+            lone = dist.P2POp(dist.isend, mine, ranks[me], group)
+            short = dist.P2POp(dist.irecv, mine.new_empty(mine.numel() + 1), ranks[me], group)
+            for batch, complaint in (
+                ([lone], "receives 0 from itself"),
+                ([lone, short], "to itself sends"),
+            ):
+                try:
+                    dist.batch_isend_irecv(batch)
+                except ValueError as error:
+                    assert complaint in str(error), error
+                else:
+                    raise AssertionError(f"{complaint}: not refused {where}")
             if n > 2:
                 same(second, inputs[(me + 1) % n], f"batch_isend_irecv {where}")
 
