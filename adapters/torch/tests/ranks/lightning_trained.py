@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import warnings
 from typing import Any
@@ -73,6 +74,63 @@ def by_fabric() -> None:
         optimizer.zero_grad()
 
 
+def in_a_spawned_process(fabric: lightning.Fabric) -> tuple[str, str, list[float]]:
+    total = fabric.all_reduce(
+        torch.ones(2, device=fabric.device) + fabric.global_rank, reduce_op="sum"
+    )
+    return fabric.device.type, torch.distributed.get_backend(), total.tolist()
+
+
+def spawned() -> None:
+    fabric = lightning.Fabric(accelerator="flagos", devices=2, strategy="ddp_spawn")
+    device, backend, total = fabric.launch(in_a_spawned_process)
+    assert (device, backend) == ("flagos", "flagos")
+    assert total == [3.0, 3.0], total
+    trainer = lightning.Trainer(
+        accelerator="flagos", devices=2, strategy="ddp_spawn", max_epochs=1, logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    model = Model()
+    before = model.net[0].weight.detach().clone()
+    trainer.fit(model, data())
+    assert not torch.equal(model.net[0].weight.detach().cpu(), before)
+    assert pickle.loads(pickle.dumps(trainer.accelerator)).name() == "flagos"
+
+
+def choices_that_do_not_name_the_device() -> None:
+    for make in (lightning.Fabric, lightning.Trainer):
+        with pytest.warns(UserWarning, match='write accelerator="flagos"'):
+            made = make(accelerator="auto", devices=1)
+        assert made.strategy.root_device.type == "cpu"
+        with pytest.raises(Exception, match=r'gpu backend found.*write accelerator="flagos"'):
+            make(accelerator="gpu", devices=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            warnings.filterwarnings("ignore", message="(?!.*flagos)")
+            make(accelerator="cpu", devices=1)
+
+
+def groups_of_others() -> None:
+    """A process group that an earlier run on the CPU left behind does not serve the device."""
+    lightning.Fabric(accelerator="cpu", devices=1, strategy="ddp").launch()
+    fabric = lightning.Fabric(accelerator="flagos", devices=1, strategy="ddp")
+    refused = (
+        r'"gloo", which does not serve flagos. Call torch.distributed.destroy_process_group\(\)'
+    )
+    with pytest.raises(RuntimeError, match=refused):
+        fabric.launch()
+    trainer = lightning.Trainer(accelerator="flagos", devices=1, strategy="ddp", logger=False,
+                                enable_checkpointing=False, enable_progress_bar=False)  # fmt: skip
+    with pytest.raises(RuntimeError, match=refused):
+        trainer.fit(Model(), data())
+    torch.distributed.destroy_process_group()
+    fabric = lightning.Fabric(accelerator="flagos", devices=1, strategy="ddp")
+    fabric.launch()
+    net = fabric.setup(Model().net)
+    fabric.backward(net(torch.ones(1, 8, device=fabric.device)).sum())
+    torch.distributed.destroy_process_group()
+
+
 def refusals() -> None:
     with pytest.raises(ValueError, match="this machine has"):
         lightning.Trainer(accelerator="flagos", devices=99)
@@ -95,6 +153,9 @@ def main() -> None:
     by_fabric()
     if RANKS == 1:
         refusals()
+        choices_that_do_not_name_the_device()
+        groups_of_others()
+        spawned()
     print("lightning passed", file=sys.stderr)
 
 

@@ -2,8 +2,8 @@
 
 Accelerators of others have a registry there. What Lightning decides by the names of its own ones is
 decided here for this one: the strategy of a single device, the device of mixed precision, and that
-DistributedDataParallel is not to be given an index. `accelerator="auto"` is left to Lightning, which
-takes CUDA or the CPU.
+DistributedDataParallel is not to be given an index. `accelerator="auto"` and `"gpu"` are left to
+Lightning, which takes CUDA or the CPU; where that leaves the device unused, Lightning says so.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from torch_fl import flagos
 
@@ -44,7 +45,7 @@ def _complete(package: str, connector: Any) -> None:
     registry = accelerators.AcceleratorRegistry if registry is None else registry
     if NAME in registry:
         return
-    accelerator = _accelerator(accelerators.Accelerator)
+    accelerator = _accelerator(package)
     choices = (
         connector._AcceleratorConnector
         if hasattr(connector, "_AcceleratorConnector")
@@ -54,18 +55,33 @@ def _complete(package: str, connector: Any) -> None:
     choices._check_and_init_precision = _precision(
         choices._check_and_init_precision, connector, accelerator
     )
-    strategy = importlib.import_module(f"{package}.strategies").DDPStrategy
-    for name in ("determine_ddp_device_ids", "_determine_ddp_device_ids"):
-        if hasattr(strategy, name):
-            setattr(strategy, name, _device_ids(getattr(strategy, name)))
+    choices._choose_auto_accelerator = _auto(
+        choices._choose_auto_accelerator, connector.rank_zero_warn
+    )
+    choices._choose_gpu_accelerator_backend = _gpu(choices._choose_gpu_accelerator_backend)
+    strategies = importlib.import_module(f"{package}.strategies")
+    for strategy, name, wrapper in (
+        (strategies.DDPStrategy, "determine_ddp_device_ids", _device_ids),
+        (strategies.DDPStrategy, "setup_distributed", _on_a_group),
+        (strategies.ModelParallelStrategy, "setup_distributed", _on_a_group),
+    ):
+        for method in (name, f"_{name}"):  # one of them, in Fabric or in the Trainer
+            if hasattr(strategy, method):
+                setattr(strategy, method, wrapper(getattr(strategy, method)))
     registry.register(NAME, accelerator, description="the flagos device")
 
 
-def _accelerator(base: type) -> type:
-    """The accelerator, as a subclass of Lightning's own `Accelerator`."""
+@functools.cache
+def _accelerator(package: str) -> type:
+    """The accelerator, as a subclass of the package's own `Accelerator`."""
+    base: Any = importlib.import_module(f"{package}.accelerators").Accelerator
 
     class FlagosAccelerator(base):
         """The flagos device, on any chip."""
+
+        # Strategies that spawn their processes send it to them, and a local class has no name to find it by.
+        def __reduce__(self) -> tuple[Any, ...]:
+            return _new_accelerator, (package,), self.__dict__ or None
 
         def setup_device(self, device: torch.device) -> None:
             if device.type != NAME:
@@ -101,6 +117,10 @@ def _accelerator(base: type) -> type:
     return FlagosAccelerator
 
 
+def _new_accelerator(package: str) -> Any:
+    return _accelerator(package)()
+
+
 def _indices(devices: int | str | list[int]) -> list[int]:
     """The requested devices, given as a number (-1 for all) or a list. Raises ValueError for a missing device."""
     count = flagos.device_count()
@@ -123,6 +143,37 @@ def _indices(devices: int | str | list[int]) -> list[int]:
             " (FLAGOS_HOST_DEVICES gives the host more)"
         )
     return indices
+
+
+def _auto(theirs: Any, warn: Any) -> Any:
+    @functools.wraps(theirs)
+    def choose() -> Any:
+        chosen = theirs()
+        if chosen == "cpu" and flagos.is_available():
+            warn(
+                f'accelerator="auto" takes the CPU, and leaves {flagos.device_count()} flagos device(s) unused:'
+                ' write accelerator="flagos" for them, or accelerator="cpu" to keep the CPU without this warning'
+            )
+        return chosen
+
+    return staticmethod(choose)
+
+
+def _gpu(theirs: Any) -> Any:
+    @functools.wraps(theirs)
+    def choose() -> Any:
+        try:
+            return theirs()
+        except Exception as error:
+            if not flagos.is_available():
+                raise
+            # Lightning's own type: Fabric raises another than the Trainer.
+            raise type(error)(
+                f'{error} accelerator="gpu" is CUDA or MPS; for the {flagos.device_count()} flagos device(s)'
+                ' write accelerator="flagos"'
+            ) from error
+
+    return staticmethod(choose)
 
 
 def _is_ours(choices: Any, accelerator: type) -> bool:
@@ -165,3 +216,22 @@ def _device_ids(theirs: Any) -> Any:
         return None if self.root_device.type == NAME else theirs(self)
 
     return ids
+
+
+def _on_a_group(theirs: Any) -> Any:
+    """Lightning takes a process group that exists as it is, also one that does not know the device."""
+
+    @functools.wraps(theirs)
+    def setup(self: Any) -> Any:
+        if self.root_device.type == NAME and dist.is_available() and dist.is_initialized():
+            group: Any = dist.group.WORLD
+            if torch.device(NAME) not in group._device_types:
+                raise RuntimeError(
+                    f"{type(self).__name__} on {self.root_device}: the process group that exists already has the"
+                    f' backend "{dist.get_backend()}", which does not serve flagos. Call'
+                    " torch.distributed.destroy_process_group() before this Trainer or Fabric, or make the group by"
+                    ' torch.distributed.init_process_group("cpu:gloo,flagos:flagos")'
+                )
+        return theirs(self)
+
+    return setup
