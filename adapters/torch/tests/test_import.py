@@ -465,7 +465,7 @@ def test_a_second_copy_of_the_core_is_refused(run_python, tmp_path):
     shutil.copy(_core.__file__, copy)
     spec = importlib.util.spec_from_file_location("_core", copy)
     try:
-        importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
     except ImportError as error:
         print(error)
     """
