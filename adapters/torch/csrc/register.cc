@@ -259,9 +259,12 @@ void register_fallback() {
   // prefers to a fallback.
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNamesForDispatchKey(native->dense)) {
+    if (is_torchs(name)) {
+      continue;
+    }
     const auto op = dispatcher.findSchema(name);
     if (op.has_value() && op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
-        !op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) && !is_torchs(name)) {
+        !op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
       implement(
           {*op, c10::toString(name)},
           c10::DispatchKey::PrivateUse1,

@@ -423,6 +423,8 @@ class Call final : public StorageSource {
       if (const at::Tensor* pooled = aliases_.pooled(tensor, counted)) {
         return *pooled;
       }
+    } else {
+      takes_nested_ |= tensor.is_nested();
     }
     return counted && tensor.layout() == c10::kStrided && tensor.has_storage() ? counted_alias(tensor)
                                                                                : alias_of(tensor);
@@ -439,7 +441,7 @@ class Call final : public StorageSource {
       return tensor;
     }
     at::Tensor wrapped = wrap_result(std::move(tensor), *this);
-    return C10_UNLIKELY(c10::InferenceMode::is_enabled()) ? counted_view(std::move(wrapped)) : wrapped;
+    return C10_UNLIKELY(takes_nested_) ? counted_view(std::move(wrapped)) : wrapped;
   }
 
   // In inference mode a view of a tensor that counts its versions counts them too. Views of dense tensors have kernels
@@ -459,6 +461,7 @@ class Call final : public StorageSource {
   Aliases aliases_; // first, so that the bindings, which hold aliases, are destroyed before it
   bool shows_requires_grad_;
   bool counts_versions_;
+  bool takes_nested_ = false;
   Place place_ = Place::kSame; // of the argument being converted
   c10::SmallVector<Binding, 6> bindings_;
   c10::SmallVector<at::Tensor, 2> written_; // on any device; filled only for operators that count versions

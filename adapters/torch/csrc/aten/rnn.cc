@@ -17,7 +17,6 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
-
 #include <c10/core/GradMode.h>
 
 #include <algorithm>

@@ -9,10 +9,12 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/library.h>
 
 #include <array>
 #include <tuple>
+#include <vector>
 
 #include "host/register.h"
 
@@ -123,18 +125,18 @@ class GroupNorm : public torch::autograd::Function<GroupNorm> {
       }
     }
     variable_list inputs;
+    std::vector<size_t> places;
     for (size_t i = 0; i < 3; ++i) {
       if (saved[i].defined() && saved[i].requires_grad()) {
         inputs.push_back(saved[i]);
+        places.push_back(i);
       }
     }
     const variable_list computed = torch::autograd::grad(
         outputs, inputs, defined, /*retain_graph=*/create_graph, create_graph, /*allow_unused=*/true);
     variable_list found(3);
-    for (size_t i = 0, next = 0; i < 3; ++i) {
-      if (saved[i].defined() && saved[i].requires_grad()) {
-        found[i] = computed[next++];
-      }
+    for (size_t i = 0; i < places.size(); ++i) {
+      found[places[i]] = computed[i];
     }
     return found;
   }
@@ -165,17 +167,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> native_group_norm(
     int64_t groups,
     double eps) {
   const Shape shape{std::move(n), std::move(c), std::move(hxw), groups};
-  const auto any = [&](bool (*has)(const at::Tensor&)) {
-    const auto given = [&](const OptionalTensor& tensor) {
-      return tensor.has_value() && tensor->defined() && has(*tensor);
-    };
-    return has(input) || given(weight) || given(bias);
+  const auto has_tangent = [](const OptionalTensor& tensor) {
+    return tensor.has_value() && tensor->defined() && tensor->_fw_grad(/*level=*/0).defined();
   };
-  const auto requires_grad = [](const at::Tensor& tensor) { return tensor.requires_grad(); };
-  const auto has_tangent = [](const at::Tensor& tensor) { return tensor._fw_grad(/*level=*/0).defined(); };
   // Forward derivatives do not go through a function of C++ either.
-  if (input.suggest_memory_format() == c10::MemoryFormat::Contiguous || !c10::GradMode::is_enabled() ||
-      !any(requires_grad) || any(has_tangent) || is_transformed()) {
+  if (input.suggest_memory_format() == c10::MemoryFormat::Contiguous ||
+      !torch::autograd::compute_requires_grad(input, weight, bias) || has_tangent(input) || has_tangent(weight) ||
+      has_tangent(bias) || is_transformed()) {
     return torchs(keys, input, weight, bias, shape, eps);
   }
   const variable_list results = GroupNorm::apply(input, weight, bias, shape, eps);

@@ -1,8 +1,8 @@
 """Python functions as kernels of operators, over the native kernels, which serve the calls that a function declines.
 
 What serves an operator may change while other threads call it: torch's dispatcher gets one function for each operator,
-What serves an operator may change while other threads call it: torch's dispatcher gets one function for each operator,
-the kernel that it began with; one whose kernel has been detached before Python is entered runs natively.
+once, and that function calls the kernel that C++ names for each call (`csrc/python_kernels/routed.cc`). A call ends
+with the kernel that it began with; one whose kernel has been detached before Python is entered runs natively.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ def _decline(op: str, reason: str) -> None:
 class _Carried(NamedTuple):
     """An operator's function in torch's dispatcher."""
 
-    library: torch.library.Library  # which holds it there
+    overload: torch._ops.OpOverload
+    places: list[tuple[int, str]]  # of the operator's tensors
+    library: torch.library.Library  # which holds the function there
     below: Any  # the kernel for flagos tensors that was there before; None if there was none
 
 
@@ -135,38 +137,30 @@ def _carry(op: str) -> _Carried:
     """Put a function for `op` where C++ finds it. It stays there."""
     overload = require_operator(op)
     namespace, name = op.split("::", 1)
-    places = _tensor_places(overload)
     called = torch.ops.flagos.called_implementation.default
 
     def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
         found = _kernels.get(called())
         if found is None:
-            return _run_natively(op, overload, places, keys, args, kwargs)
+            return _run_natively(op, keys, args, kwargs)
         return found(keys, *args, **kwargs)
 
     has_below = torch._C._dispatch_has_computed_kernel_for_dispatch_key(op, "PrivateUse1")
     below = torch.library.get_kernel(overload, "PrivateUse1") if has_below else None
     library = torch.library.Library(namespace, "IMPL")
     library.impl(name, kernel, _CARRIER, with_keyset=True)
-    return _Carried(library, below)
+    return _Carried(overload, _tensor_places(overload), library, below)
 
 
-def _run_natively(
-    op: str,
-    overload: torch._ops.OpOverload,
-    places: list[tuple[int, str]],
-    keys: torch._C.DispatchKeySet,
-    args: Any,
-    kwargs: dict[str, Any],
-) -> Any:
+def _run_natively(op: str, keys: torch._C.DispatchKeySet, args: Any, kwargs: dict[str, Any]) -> Any:
     """The native kernel's result."""
-    args, kwargs = _numbers_as_tensors(places, args, kwargs)
+    carried = _carried[op]
+    args, kwargs = _numbers_as_tensors(carried.places, args, kwargs)
     if not keys.has(torch._C.DispatchKey.PrivateUse1):
-        return overload.redispatch(keys, *args, **kwargs)
-    below = _carried[op].below
-    if below is None:
+        return carried.overload.redispatch(keys, *args, **kwargs)
+    if carried.below is None:
         raise UnsupportedError(f"{op} has no native kernel for calls that implementations decline")
-    return below.call_boxed(keys, *args, **kwargs)
+    return carried.below.call_boxed(keys, *args, **kwargs)
 
 
 def _tensor_places(overload: torch._ops.OpOverload) -> list[tuple[int, str]]:
@@ -185,12 +179,11 @@ def attach(op: str, chosen: Implementation) -> None:
         for position, argument in enumerate(overload._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
-    places = _tensor_places(overload)
 
     def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
         running: set[str] = _running.__dict__.setdefault("operators", set())
         if op in running:  # the implementation calls its own operator
-            return _run_natively(op, overload, places, keys, args, kwargs)
+            return _run_natively(op, keys, args, kwargs)
         targets = [
             args[position] if position < len(args) else kwargs.get(argument)
             for position, argument in written
@@ -215,7 +208,7 @@ def attach(op: str, chosen: Implementation) -> None:
         finally:
             running.discard(op)
         _decline(op, why)
-        return _run_natively(op, overload, places, keys, args, kwargs)
+        return _run_natively(op, keys, args, kwargs)
 
     attach_kernel(op, kernel, chosen.backend, on_native=False)
 
@@ -235,8 +228,9 @@ class OnNativeTensors:
     def __init__(self, op: str, fn: Callable[..., Any], device_type: str) -> None:
         self._fn = fn
         self._device_type = device_type
-        schema = require_operator(op)._schema
-        self.tensor_places = _tensor_places(require_operator(op))
+        overload = require_operator(op)
+        schema = overload._schema
+        self.tensor_places = _tensor_places(overload)
         # The written arguments. With as many of them as results, they are the results.
         self._written = [
             (position, argument.name)
@@ -279,7 +273,6 @@ def attach_native(
     """Have `chosen` serve `op` with native tensors; calls in `packed` are replayed, others recorded if `recorded`."""
     from torch_fl.python_kernels import capture
 
-    overload = require_operator(op)
     device_type = native().device_type
     assert device_type is not None, "what is native is registered only where the device has a type"
     run = OnNativeTensors(op, chosen.fn, device_type)
@@ -305,7 +298,7 @@ def attach_native(
             return result
         _decline(op, why)
         _core.log_dispatch(op, device_type)
-        return _run_natively(op, overload, run.tensor_places, keys, args, kwargs)
+        return _run_natively(op, keys, args, kwargs)
 
     attach_kernel(
         op,
