@@ -9,6 +9,10 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/version.h>
 
+#if TORCH_VERSION_MINOR < 13
+#include <ATen/NamedTensorUtils.h>
+#endif
+
 #if TORCH_VERSION_MAJOR != 2 || TORCH_VERSION_MINOR < 11 || TORCH_VERSION_MINOR > 15
 #error "torch_fl is written for torch 2.11 to 2.15"
 #endif
@@ -46,12 +50,33 @@ inline bool resize_named(const at::Tensor& self, at::IntArrayRef size, std::opti
   return true;
 }
 
+// Runs `copy`, which copies `from` to `to` and does not know names, and gives `to` the names that torch's `copy_` gives.
+// Throws if the names of the two contradict each other.
+template <typename Copy>
+void copy_with_names(const at::Tensor& to, const at::Tensor& from, const Copy& copy) {
+  if (C10_LIKELY(!has_names(to.unsafeGetTensorImpl()) && !has_names(from.unsafeGetTensorImpl()))) {
+    copy();
+    return;
+  }
+  const auto names = at::namedinference::compute_broadcast_outnames(to, from);
+  {
+    const at::NoNamesGuard without_names;
+    copy();
+  }
+  at::namedinference::propagate_names_if_nonempty(to, names);
+}
+
 #else
 
 constexpr c10::DispatchKeySet kNamed;
 
 constexpr bool has_names(const c10::TensorImpl* /*tensor*/) {
   return false;
+}
+
+template <typename Copy>
+void copy_with_names(const at::Tensor& /*to*/, const at::Tensor& /*from*/, const Copy& copy) {
+  copy();
 }
 
 inline void copy_names(const c10::TensorImpl* /*from*/, c10::TensorImpl* /*to*/) {}

@@ -34,6 +34,32 @@ def test_names_survive_a_pointwise_operator():
     assert (named() * 2).names == ("batch", "feature")
 
 
+MOVES = {
+    "to": lambda x: x.to("flagos"),
+    "back": lambda x: x.to("flagos").cpu(),
+    "another dtype": lambda x: x.to("flagos").double(),
+    "a copy of another dtype": lambda x: x.to("flagos").to(torch.float64, copy=True),
+    "copy_ to the device": lambda x: torch.zeros(2, 3, device="flagos").copy_(x),
+    "copy_ from the device": lambda x: torch.zeros(2, 3).copy_(x.to("flagos")),
+}
+
+
+@has_names
+@pytest.mark.filterwarnings("ignore:Named tensors")
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+def test_names_survive_a_copy(move):
+    assert move(torch.ones(2, 3, names=("batch", "feature"))).names == ("batch", "feature")
+
+
+@has_names
+@pytest.mark.filterwarnings("ignore:Named tensors")
+def test_a_copy_between_contradicting_names_is_refused_and_writes_nothing():
+    to = torch.zeros(2, 3, names=("batch", "time"), device="flagos")
+    with pytest.raises(RuntimeError, match="dim 'time' and dim 'feature'"):
+        to.copy_(torch.ones(2, 3, names=("batch", "feature")))
+    assert to.rename(None).sum().item() == 0
+
+
 def nested(device):
     rows = [torch.ones(2, 3), torch.full((3, 3), 2.0)]
     return torch.nested.nested_tensor(rows, device=device)

@@ -374,6 +374,7 @@ def test_weights_are_averaged_by_lists_as_on_accelerators(native):
         assert torch.equal(there, here)
 
 
+@pytest.mark.host  # lists of torch's CUDA kernels do not ask for the mode
 def test_a_list_of_inference_tensors_is_written_in_inference_mode_only():
     with torch.inference_mode():
         a = torch.ones(3, device="flagos")

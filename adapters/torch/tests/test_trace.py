@@ -36,3 +36,16 @@ def test_a_traced_module_computes_with_its_argument(layer, shape):
         results.append([output.detach(), *gradients])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
     assert results[1][0].device.type == "flagos"
+
+
+def test_a_script_optimized_for_inference_computes_with_its_argument():
+    layers = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(128, 4)
+    )
+    layers = layers.eval().to("flagos")
+    scripted = torch.jit.optimize_for_inference(torch.jit.script(layers))
+    for _ in range(3):  # the profiling executor specializes at the second call
+        x = torch.randn(2, 3, 6, 6, device="flagos")
+        assert scripted(x).device.type == "flagos"
+        # The batch norm is folded into the convolution, which rounds otherwise.
+        torch.testing.assert_close(scripted(x), layers(x))

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use super::layer::{Policy, Route};
 use super::selector::Selector;
 use super::source::Source;
-use crate::nearest;
-use crate::registry::{Decision, Implementation, Kind, OpId, OpSlot};
+use crate::registry::{suggest, Decision, Implementation, Kind, OpId, OpSlot};
 use crate::{Error, Result};
 
 /// The reason why an implementation was not chosen.
@@ -203,7 +202,7 @@ impl Plan {
         self.entries.get(id.index()).map(AsRef::as_ref)
     }
 
-    /// The entry of an operator by name, or an error with the nearest name.
+    /// The entry of an operator by name, or an error that suggests what it may mean.
     pub fn find(&self, op: &str) -> Result<&PlanEntry> {
         let qualified;
         let name = if op.contains("::") {
@@ -217,7 +216,7 @@ impl Plan {
         }
         let error = Error::invalid_argument("plan", format!("unknown operator `{op}`"));
         let names = self.entries.iter().map(|entry| &*entry.op);
-        Err(match nearest::hint(name, names) {
+        Err(match suggest(op, names) {
             Some(hint) => error.with_hint(hint),
             None => error.with_hint("`flagos ops` lists the known ones"),
         })

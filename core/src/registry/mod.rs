@@ -8,6 +8,7 @@ mod implementation;
 mod namespace;
 mod op;
 mod slot;
+mod suggest;
 mod table;
 
 pub use implementation::{Availability, Callable, Condition, Implementation, Kind, Verdict};
@@ -15,6 +16,7 @@ pub use namespace::Namespace;
 pub use op::{OpId, OpName, DEFAULT_NAMESPACE};
 pub(crate) use slot::Ordering;
 pub use slot::{Decision, OpSlot, Route, FLAG_LOG_DISPATCH};
+pub(crate) use suggest::suggest;
 pub use table::{Op, Registry};
 
 #[cfg(all(test, loom))]

@@ -7,6 +7,7 @@ use super::implementation::{Availability, Implementation};
 use super::namespace::Namespace;
 use super::op::{OpId, OpName};
 use super::slot::OpSlot;
+use super::suggest::{overloads, suggest};
 use crate::descriptions::Names;
 use crate::nearest;
 use crate::{Error, Result};
@@ -262,35 +263,17 @@ impl Registry {
 
     /// A hint at the operator that `name`, which is unknown, may mean.
     pub(crate) fn suggest(&self, name: &str) -> Option<String> {
-        let parsed = OpName::parse(name).ok();
-        if let Some(parsed) = parsed {
-            let overloads = self.overloads(parsed.namespace, parsed.base);
-            if !overloads.is_empty() {
-                let names: Vec<_> = overloads.iter().map(|n| format!("`{n}`")).collect();
-                return Some(format!("its overloads are {}", names.join(", ")));
-            }
-            // The name may exist in another namespace.
-            let tail = format!("::{}", name.rsplit("::").next().unwrap_or(name));
-            let mut elsewhere = self.ops.iter().map(|op| &*op.name);
-            if let Some(found) = elsewhere.find(|known| known.ends_with(&tail)) {
-                return Some(format!("did you mean `{found}`?"));
-            }
-        }
-        let qualified = parsed.map_or_else(|| name.to_owned(), |parsed| parsed.to_string());
-        nearest::hint(&qualified, self.ops.iter().map(|op| &*op.name))
+        suggest(name, self.names())
     }
 
     /// Qualified names of the overloads of `namespace::base`, sorted.
     #[must_use]
     pub fn overloads(&self, namespace: &str, base: &str) -> Vec<&str> {
-        let bare = format!("{namespace}::{base}");
-        let matches = self.ops.iter().map(|op| &*op.name).filter(|name| {
-            let rest = name.strip_prefix(bare.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        });
-        let mut names: Vec<_> = matches.collect();
-        names.sort_unstable();
-        names
+        overloads(namespace, base, self.names())
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.ops.iter().map(|op| &*op.name)
     }
 
     /// Whether any operator of a namespace has been interned.

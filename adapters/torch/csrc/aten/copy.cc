@@ -102,7 +102,7 @@ void copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   }
   check_side(to);
   check_side(from);
-  native->copy(to, from, non_blocking);
+  copy_with_names(to, from, [&] { native->copy(to, from, non_blocking); });
 }
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {

@@ -116,11 +116,21 @@ fn the_data_is_serialisable() {
 }
 
 #[test]
-fn an_unknown_operator_is_an_error_with_the_nearest_name() {
+fn an_unknown_operator_is_an_error_that_suggests_what_it_may_mean() {
     let plan = resolve("").expect("a plan");
-    let error = plan.explain("add.Tensr").expect_err("unknown");
-    assert_eq!(
-        error.to_string(),
-        "plan: unknown operator `add.Tensr`; did you mean `aten::add.Tensor`?"
-    );
+    let cases = [
+        ("add.Tensr", "did you mean `aten::add.Tensor`?"),
+        (
+            "add",
+            "its overloads are `aten::add.Scalar`, `aten::add.Tensor`",
+        ),
+        ("nothing_like_it", "`flagos ops` lists the known ones"),
+    ];
+    for (name, hint) in cases {
+        let error = plan.explain(name).expect_err("unknown");
+        assert_eq!(
+            error.to_string(),
+            format!("plan: unknown operator `{name}`; {hint}")
+        );
+    }
 }
