@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 CHECKPOINT = """
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -58,6 +60,7 @@ if hasattr(torch, "flagos"):
 """
 
 
+@pytest.mark.host  # where torch has CUDA, these programs notice CUDA
 def test_the_device_is_not_noticed(run_python):
     script = "".join(program + AFTERWARDS for program in PROGRAMS)
     beside = run_python(script, fresh=True)

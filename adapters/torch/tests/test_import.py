@@ -136,6 +136,7 @@ def test_a_flaggems_that_lacks_a_requirement_is_refused_at_the_start(run_python,
     assert run_python(script, **variables).stdout.splitlines() == [expected]
 
 
+@pytest.mark.host  # where torch has CUDA, `import torch` alone does not register the device
 def test_a_pack_is_refused_without_flaggems(run_python):
     """By torch_fl and torch.flagos; a program that imports torch alone goes on with a warning."""
     script = """
