@@ -36,7 +36,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # What each wheel is built from. Folders count too, so that a deleted file is noticed.
 find_sources = $(shell find $(1) -not -path '*/__pycache__*' -not -name '*.so' 2>/dev/null | sort)
-CORE_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/Cargo.toml core/build.rs core/src core/include)
+CORE_SOURCES := Cargo.toml Cargo.lock $(call find_sources,core/Cargo.toml core/build.rs core/src core/include) \
+  $(call find_sources,$(wildcard core/vendors/*/Cargo.toml core/vendors/*/src))
 FLAGOS_SOURCES := $(CORE_SOURCES) $(call find_sources,comm/Cargo.toml comm/src adapters/te/Cargo.toml adapters/te/src) \
   $(call find_sources,python/Cargo.toml python/module python/pyproject.toml python/README.md python/src python/flagos)
 # The shim knows the core by its C headers alone.
@@ -316,10 +317,10 @@ GPU_ADAPTER_TESTS ?= adapters/torch/tests tests/models
 .PHONY: gpu-kit
 gpu-kit: wheels $(CORE_CUDA_TESTS) $(CUDALIB) ## what the next two need, into dist/: the wheels, the core's CUDA tests, the vendor as a library
 
-$(CORE_CUDA_TESTS): $(CORE_SOURCES) $(call find_sources,core/tests) | $(STAMPS)/venv
+$(CORE_CUDA_TESTS): $(CORE_SOURCES) $(call find_sources,core/vendors/cuda core/vendors/kit) | $(STAMPS)/venv
 	@mkdir -p $(DIST)
-	program="$$(cargo test --release --no-run --locked -p flagos-core --test vendor_conformance_cuda \
-	  --message-format=json | sed -n 's/.*"name":"vendor_conformance_cuda".*"executable":"\([^"]*\)".*/\1/p')"; \
+	program="$$(cargo test --release --no-run --locked -p flagos-cuda --test conformance \
+	  --message-format=json | sed -n 's/.*"name":"conformance".*"executable":"\([^"]*\)".*/\1/p')"; \
 	cp $(foreach library,$(notdir $(EXPORTED_CUDA)),"$${program%/*}/$(library)") $(DIST); cp "$$program" $@
 
 # Built here where there is cargo; where there is none, dist/ has to be there.

@@ -252,18 +252,18 @@ test-metax-slow: setup-dev ## torch and collectives over it, and the simulated r
 CUDALIB := $(DIST)/vendors/libflagos_cudalib.so
 .PHONY: cuda-as-library
 cuda-as-library: $(CUDALIB) ## the vendor cuda as a library with kernels of its own and its manifest, into dist/vendors/
-$(CUDALIB): $(CORE_SOURCES) $(call find_sources,core/tests/cudalib) | $(STAMPS)/venv
+$(CUDALIB): $(CORE_SOURCES) $(call find_sources,core/vendors/cuda/with_kernels) | $(STAMPS)/venv
 	@mkdir -p $(@D)
 	cp "$$(cargo build --release --locked -p flagos-cudalib --message-format=json | \
 	  sed -n 's/.*"\([^"]*libflagos_cudalib\.so\)".*/\1/p')" $@
-	cp core/tests/cudalib/cudalib.toml $(@D)
+	cp core/vendors/cuda/with_kernels/cudalib.toml $(@D)
 
 .PHONY: soak-vendor
 soak-vendor: $(STAMPS)/venv ## eight threads over vendors' libraries, then handles and memory counted for SECONDS=600
 	SOAK_SECONDS="$(or $(SECONDS),600)" cargo test --release --locked -p flagos-core --test vendor_library soak:: \
 	  -- --ignored --nocapture --test-threads=1 $(ARGS)
 
-CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc adapters/torch/portable)) $(wildcard core/examples/vendor/*.[ch]) core/tests/vendor_conformance_cuda/simulated/*.cc \
+CXX_SOURCES := $(filter %.cc %.h,$(call find_sources,adapters/torch/csrc adapters/torch/portable)) $(wildcard core/examples/vendor/*.[ch]) core/vendors/cuda/tests/conformance/simulated/*.cc \
   tests/simulated_ccl/*.cc tests/simulated_ccl/*.h tests/simulated_ascend/*.cc tests/simulated_ascend/*.h tests/simulated_ascend_rt/*.cc \
   tests/simulated_ascend_rt/include/*/*.h tests/bench/*.cc tests/simulated_metax/*.cc tests/simulated_metax/*.h \
   tests/metax_forwarder/*.cc

@@ -27,17 +27,20 @@ CORE = ROOT / "core" / "src"
 # Which crates of the workspace a crate may be built from. Two shared libraries that both contain
 # the core would mean two registries in one process, so only flagos-py, which is nothing but that, links
 # it, with what Python sees of it and the Rust of adapters.
+VENDORS = ("flagos-ascend", "flagos-cuda", "flagos-metax")
 CRATES: dict[str, set[str]] = {
     "flagos-core": set(),
     "flagos-example-chip": set(),
-    "flagos-exported-host": {"flagos-core"},
-    "flagos-exported-ascend": {"flagos-core"},
-    "flagos-exported-cuda": {"flagos-core"},
-    "flagos-cudalib": {"flagos-core"},
+    "flagos-exported-host": {"flagos-core", "flagos-vendor-kit"},
+    "flagos-vendor-kit": {"flagos-core"},
+    **dict.fromkeys(VENDORS, {"flagos-core", "flagos-vendor-kit"}),
+    "flagos-exported-ascend": {"flagos-core", "flagos-vendor-kit", "flagos-ascend"},
+    "flagos-exported-cuda": {"flagos-core", "flagos-vendor-kit", "flagos-cuda"},
+    "flagos-cudalib": {"flagos-core", "flagos-vendor-kit", "flagos-cuda"},
     "flagos-comm": set(),
-    "flagos-bindings": {"flagos-core", "flagos-comm"},
+    "flagos-bindings": {"flagos-core", "flagos-vendor-kit", "flagos-comm"},
     "te-fl": {"flagos-core", "flagos-bindings"},
-    "flagos-py": {"flagos-bindings", "te-fl"},
+    "flagos-py": {"flagos-bindings", "te-fl", *VENDORS},
     "torch-fl": set(),
 }
 

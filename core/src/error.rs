@@ -102,7 +102,8 @@ struct Inner {
 }
 
 /// The text of a panic that was caught.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+#[must_use]
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("unknown")

@@ -5,6 +5,9 @@
 
 use std::process::Command;
 
+// A vendor of the build that this machine may lack.
+use flagos_cuda as _;
+
 /// Runs `inside::<name>` in a new process with these variables.
 fn alone(name: &str, variables: &[(&str, &str)]) {
     let own = std::env::vars_os().filter(|(name, _)| {

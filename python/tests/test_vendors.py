@@ -115,6 +115,11 @@ def test_a_wrong_name_is_told_with_the_nearest(interpreter: Interpreter, chip: P
     assert "there is no vendor `exmaple`; did you mean `example`? available here: " in result.err
 
 
+def test_exactly_these_vendors_are_linked() -> None:
+    names = sorted(vendor["name"] for vendor in _core.built_in_vendors())
+    assert names == ["ascend", "cuda", "host", "metax"]
+
+
 def test_the_doctor_looks_for_what_the_vendors_name(interpreter: Interpreter, chip: Path) -> None:
     names = {
         library["soname"] for vendor in _core.built_in_vendors() for library in vendor["libraries"]

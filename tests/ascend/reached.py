@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.ascend import simulator, test_rows
 
-CUSTOM = Path(__file__).resolve().parents[2] / "core/src/vendors/ascend/kernels/custom"
+CUSTOM = Path(__file__).resolve().parents[2] / "core/vendors/ascend/src/kernels/custom"
 
 # Operators that the databases do not call, or whose numbers a comparison lets the CPU draw.
 NOT_REACHED = dict.fromkeys(

@@ -74,5 +74,5 @@ def misuses() -> list[str]:
 
 def table(name: str) -> str:
     """A table of the vendor's kernels, `rows.txt` or `functions.txt`."""
-    folder = Path(__file__).resolve().parents[2] / "core/src/vendors/ascend/kernels"
+    folder = Path(__file__).resolve().parents[2] / "core/vendors/ascend/src/kernels"
     return (folder / name).read_text(encoding="utf-8")

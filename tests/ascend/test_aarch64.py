@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-STUB = Path(__file__).resolve().parents[2] / "core/src/vendors/ascend/kernels/stub.rs"
+STUB = Path(__file__).resolve().parents[2] / "core/vendors/ascend/src/kernels/stub.rs"
 TARGET = "aarch64-unknown-linux-gnu"
 LINKER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 

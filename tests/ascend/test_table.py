@@ -11,7 +11,7 @@ import torch
 from tests.ascend import simulator
 
 HEAD = re.compile(r"^([\w.]+)\(([^)]*)\)")
-CUSTOM = Path(__file__).resolve().parents[2] / "core/src/vendors/ascend/kernels/custom"
+CUSTOM = Path(__file__).resolve().parents[2] / "core/vendors/ascend/src/kernels/custom"
 
 
 def schema(name: str) -> torch._C.FunctionSchema:

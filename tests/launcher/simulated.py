@@ -18,7 +18,7 @@ from tests.compiled import CXX, compiled, including
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [
     *(
-        ROOT / "core/tests/vendor_conformance_cuda/simulated" / f"{part}.cc"
+        ROOT / "core/vendors/cuda/tests/conformance/simulated" / f"{part}.cc"
         for part in ("state", "devices", "streams", "ptx", "kernels")
     ),
     Path(__file__).with_name("triton.cc"),

@@ -7,6 +7,10 @@
 //!   registry that a program made for itself.
 //! * `python` is the submodule `flagos._core.te`, in the native module that links this crate.
 
+// A vendor of the build, whose names tests use.
+#[cfg(test)]
+use flagos_cuda as _;
+
 #[cfg(feature = "python")]
 pub mod python;
 pub mod selection;

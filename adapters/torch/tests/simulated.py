@@ -51,7 +51,7 @@ def simulated_libraries() -> dict[str, Path]:
     }
 
 
-DRIVER = ROOT / "core" / "tests" / "vendor_conformance_cuda" / "simulated"
+DRIVER = ROOT / "core/vendors/cuda/tests/conformance/simulated"
 """Sources of a CUDA driver and of NVIDIA's management library over host memory, two devices."""
 
 

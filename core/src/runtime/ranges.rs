@@ -6,7 +6,7 @@ use parking_lot::RwLock;
 
 /// Disjoint address ranges, each with a value.
 #[derive(Debug)]
-pub(crate) struct Ranges<T>(RwLock<BTreeMap<usize, (usize, T)>>);
+pub struct Ranges<T>(RwLock<BTreeMap<usize, (usize, T)>>);
 
 impl<T> Default for Ranges<T> {
     fn default() -> Self {
@@ -16,13 +16,13 @@ impl<T> Default for Ranges<T> {
 
 impl<T: Copy> Ranges<T> {
     /// Adds `[start, start + size)`.
-    pub(crate) fn insert(&self, start: usize, size: usize, value: T) {
+    pub fn insert(&self, start: usize, size: usize, value: T) {
         self.0.write().insert(start, (start + size, value));
     }
 
     /// Adds `[start, start + size)`, unless an address of it is within another range: returns that range's start, size and
     /// value.
-    pub(crate) fn insert_apart(
+    pub fn insert_apart(
         &self,
         start: usize,
         size: usize,
@@ -42,12 +42,12 @@ impl<T: Copy> Ranges<T> {
     }
 
     /// Removes the range that begins at `start`.
-    pub(crate) fn remove(&self, start: usize) {
+    pub fn remove(&self, start: usize) {
         self.0.write().remove(&start);
     }
 
     /// The value of the range that contains `address`.
-    pub(crate) fn find(&self, address: usize) -> Option<T> {
+    pub fn find(&self, address: usize) -> Option<T> {
         let ranges = self.0.read();
         let (_, &(end, value)) = ranges.range(..=address).next_back()?;
         (address < end).then_some(value)

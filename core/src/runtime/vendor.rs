@@ -2,7 +2,7 @@
 //!
 //! The traits are object-safe, so that one process can hold vendors found at run time. Objects are shared
 //! by `Arc`: dropping the last reference destroys a stream or an event. Queued work keeps references of its own.
-//! Every vendor passes the same suite, `vendors::conformance`.
+//! Every vendor passes the same suite, that of the crate `flagos-vendor-kit`.
 
 use std::any::Any;
 use std::ffi::c_void;

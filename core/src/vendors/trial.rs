@@ -14,10 +14,7 @@ const TOLD: u8 = 1;
 const REFUSED: u8 = 2;
 
 /// What `work` counts when it is run in a child, or the reason why it cannot: see [`tell`].
-pub(super) fn run(
-    limit: Duration,
-    work: impl FnOnce() -> Result<usize, String>,
-) -> Result<usize, String> {
+pub fn run(limit: Duration, work: impl FnOnce() -> Result<usize, String>) -> Result<usize, String> {
     let told = tell(limit, || work().map(|count| count.to_string()))?;
     told.parse()
         .map_err(|_| format!("its probe answered `{told}`, which is no number"))
@@ -26,7 +23,7 @@ pub(super) fn run(
 /// What `work` tells when it is run in a child: a text, or a reason. Fails with the way in which the child ended, or
 /// that it did not within `limit`. The child has one thread, runs no destructor at its end, and must take no lock that
 /// another thread may hold now.
-pub(super) fn tell(
+pub fn tell(
     limit: Duration,
     work: impl FnOnce() -> Result<String, String>,
 ) -> Result<String, String> {

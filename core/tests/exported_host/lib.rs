@@ -6,9 +6,10 @@ use std::sync::Arc;
 use flagos_core::env::{Env, HostSettings};
 use flagos_core::runtime::Vendor;
 use flagos_core::vendors::host::ENTRY;
-use flagos_core::vendors::library::{Export, FLAGOS_VENDOR_HOST_COMPUTES};
+use flagos_core::vendors::library::FLAGOS_VENDOR_HOST_COMPUTES;
 use flagos_core::vendors::{Description, Settings};
 use flagos_core::{Error, Result};
+use flagos_vendor_kit::export::Export;
 
 struct Host;
 
@@ -34,4 +35,4 @@ impl Export for Host {
     }
 }
 
-flagos_core::export_vendor!(Host);
+flagos_vendor_kit::export_vendor!(Host);

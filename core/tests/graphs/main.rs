@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use flagos_core::env::HostSettings;
 use flagos_core::runtime::{Allocation, CaptureMode, Runtime, StreamGraph, Vendor};
-use flagos_core::vendors::conformance::{failures, named};
 use flagos_core::vendors::host::HostVendor;
 use flagos_core::ErrorKind;
+use flagos_vendor_kit::conformance::{failures, named};
 
 use recording::{Flaw, Recording, FLAWS};
 

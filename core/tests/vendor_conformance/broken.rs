@@ -11,9 +11,9 @@ use flagos_core::env::HostSettings;
 use flagos_core::runtime::{
     DeviceProperties, Event, HostFn, MemoryInfo, Stream, Vendor, ALIGNMENT,
 };
-use flagos_core::vendors::conformance::{self, Outcome};
 use flagos_core::vendors::host::HostVendor;
 use flagos_core::Result;
+use flagos_vendor_kit::conformance::{self, Outcome};
 
 /// The flaw of a vendor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use flagos_core::env::{FaultSite, HostSettings};
 use flagos_core::runtime::Vendor;
-use flagos_core::vendors::conformance::failures;
 use flagos_core::vendors::host::HostVendor;
 use flagos_core::vendors::{built_in, Settings, VendorEntry as _};
+use flagos_vendor_kit::conformance::failures;
 
 use broken::{outcome, Broken, Flaw, FLAWS};
 
@@ -28,7 +28,7 @@ fn the_host_conforms() {
         ..Default::default()
     };
     for host in [HostSettings::default(), two, delayed] {
-        // The vendors of a chip have tests of their own, such as `vendor_conformance_cuda`.
+        // The vendors of a chip have tests of their own, in crates of their own.
         let settings = Settings {
             host,
             ..Settings::default()

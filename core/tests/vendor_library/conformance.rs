@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use flagos_core::vendors::conformance::failures;
 use flagos_core::vendors::host;
+use flagos_vendor_kit::conformance::failures;
 
 use crate::broken::{outcome, Flaw, FLAWS};
 use crate::exported;

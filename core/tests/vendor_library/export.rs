@@ -13,6 +13,7 @@ use flagos_core::vendors::host::HostVendor;
 use flagos_core::vendors::library::*;
 use flagos_core::vendors::{Description, Serving};
 use flagos_core::{Error, ErrorKind, Result};
+use flagos_vendor_kit::export::{entry, Export, Table};
 
 /// A vendor that fails in many ways, with a description that has everything.
 struct Failing {

@@ -10,6 +10,7 @@ use flagos_core::runtime::Vendor;
 use flagos_core::vendors::library::*;
 use flagos_core::vendors::{Description, Serving};
 use flagos_core::Result;
+use flagos_vendor_kit::export::{Export, Table};
 
 use crate::broken::{Broken, Flaw};
 

@@ -12,6 +12,7 @@ use flagos_core::vendors::host::HostVendor;
 use flagos_core::vendors::library::*;
 use flagos_core::vendors::{Description, Serving};
 use flagos_core::{Error, ErrorKind, Result};
+use flagos_vendor_kit::export::{entry, Export, Table};
 
 /// What the vendor of this test was asked for, in order.
 static CALLS: Mutex<Vec<Call>> = Mutex::new(Vec::new());

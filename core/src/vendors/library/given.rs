@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::error::Result;
 use crate::runtime::ranges::Ranges;
-use crate::vendors::allocations::Place;
+use crate::runtime::Place;
 
 use super::loaded::Library;
 

@@ -3,13 +3,12 @@
 //!
 //! [`Library::load`] opens a library and [`Library::adopt`] takes entry functions; both negotiate the versions, check the
 //! tables, and copy them, so that a [`Library`] holds nothing unchecked. [`open`] makes a [`Vendor`](crate::runtime::Vendor) of
-//! it, and [`Export`] such a table of a vendor of Rust. Rules of the interface: every struct begins with its size, and
+//! it; the crate `flagos-vendor-kit` makes such a table of a vendor of Rust. Rules of the interface: every struct begins with its size, and
 //! nobody reads or writes beyond the other's.
 
 mod description;
 mod elf;
 mod event;
-pub mod export;
 mod given;
 mod graph;
 mod host;
@@ -25,11 +24,11 @@ mod text;
 mod types;
 mod vendor;
 
-pub use export::{entry, Export, Table};
 pub(crate) use host::mute;
 pub use host::{takes, versions_taken};
 pub use kernels::*;
 pub use loaded::Library;
+pub use status::status_of;
 pub use step::Step;
 pub use types::*;
 pub use vendor::open;

@@ -43,6 +43,19 @@ pub(super) fn error(
     }
 }
 
+/// The status by which a library reports an error of this kind; whether the device is lost is for the vendor to say.
+#[must_use]
+pub fn status_of(kind: ErrorKind) -> i32 {
+    match kind {
+        ErrorKind::InvalidArgument => FLAGOS_VENDOR_INVALID_ARGUMENT,
+        ErrorKind::Config => FLAGOS_VENDOR_CONFIG,
+        ErrorKind::OutOfMemory => FLAGOS_VENDOR_OUT_OF_MEMORY,
+        ErrorKind::Unsupported => FLAGOS_VENDOR_UNSUPPORTED,
+        ErrorKind::Internal => FLAGOS_VENDOR_INTERNAL,
+        ErrorKind::Device | ErrorKind::NotInitialized | ErrorKind::Forked => FLAGOS_VENDOR_DEVICE,
+    }
+}
+
 /// The error of a `function` that succeeded with a result that cannot be.
 #[cold]
 pub(super) fn broken(vendor: &str, function: &'static str, result: impl Display) -> Error {

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::runtime::launch::{Kernel, Launcher, Module, ParameterType, Shape};
 use crate::runtime::sync::AtomicU64;
-use crate::runtime::{DeviceProperties, Event, MemoryInfo, Stream, Vendor, ALIGNMENT};
-use crate::vendors::allocations::Place;
+use crate::runtime::{DeviceProperties, Event, MemoryInfo, Place, Stream, Vendor, ALIGNMENT};
 
 use super::event::LibraryEvent;
 use super::instance::Instance;

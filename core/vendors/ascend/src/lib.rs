@@ -1,0 +1,372 @@
+//! Ascend devices, over the ACL runtime of CANN, which is found at run time.
+//!
+//! Device files tell whether there are devices, because the runtime, once initialised, is broken in every child forked
+//! afterwards; where there are none, no library is loaded. Opening the vendor initialises the runtime, and the first call
+//! that needs the context of a device creates it: the device's default context, which all libraries share.
+//!
+//! Differences from the host vendor:
+//! - After a failure of a kernel the device is lost: see [`error::is_lost`].
+//! - Functions run by a stream must not call the runtime. Within them the core defers destroying and freeing, and refuses
+//!   other calls with `Unsupported`. Before `aclrtLaunchHostFunc` existed, one thread makes all calls of a device.
+//! - A copy that has ordinary memory on a side, or the host on both, is waited for.
+//! - A stream that waits for an event of another device makes the calling thread wait.
+//! - [`Vendor::pending`] stays 0.
+
+mod api;
+mod captures;
+mod description;
+mod device;
+mod driver;
+mod error;
+mod event;
+mod graph;
+mod kernels;
+mod memory;
+mod peer;
+mod properties;
+mod reporter;
+mod shared;
+mod stream;
+mod survey;
+mod variables;
+mod visible;
+mod work;
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+use flagos_core::descriptions::Declared;
+use flagos_core::error::{Error, Result};
+use flagos_core::runtime::{
+    sync, DeviceProperties, Event, Exported, MemoryInfo, Sharing, Stream, Vendor,
+};
+
+use self::device::{Device, Discarded};
+use self::error::acl;
+use self::event::AscendEvent;
+use self::stream::AscendStream;
+use flagos_core::vendors::{BuiltIn, Settings};
+use flagos_vendor_kit::imports::Imports;
+
+inventory::submit! { ENTRY }
+inventory::submit! { Declared(description::description) }
+
+/// The Ascend vendor for [`super::built_in`]. Chosen before the host.
+pub const ENTRY: BuiltIn = BuiltIn {
+    description: description::description,
+    rank: 90,
+    survey,
+    open: |settings, pending| {
+        if driver::is_forked() {
+            return Err(Error::forked("ascend"));
+        }
+        let expected = survey(settings).map_err(|reason| Error::device("ascend", reason))?;
+        Ok(Arc::new(AscendVendor::new(expected, pending)?))
+    },
+    launcher: None,
+    kernels: Some(kernels::table),
+    declarations: &[],
+    product_name: || None,
+};
+
+fn survey(settings: &Settings) -> Result<usize, String> {
+    kernels::configure(
+        settings
+            .variables
+            .get(variables::EXECUTORS)
+            .map(String::as_str),
+    )?;
+    let visible = settings.variables.get(visible::VARIABLE);
+    survey::devices(visible.map(String::as_str))
+}
+
+/// The Ascend vendor.
+struct AscendVendor {
+    devices: Box<[Arc<Device>]>,
+    default_streams: Box<[OnceLock<Arc<AscendStream>>]>,
+    making_default: sync::Mutex<()>,
+    padding: usize,
+    imports: Imports,
+    pending: &'static sync::AtomicU64,
+}
+
+impl AscendVendor {
+    /// Initialises the runtime; creates no context.
+    fn new(expected: usize, pending: &'static sync::AtomicU64) -> Result<Self> {
+        let api = driver::initialize()?;
+        let mut count = 0;
+        // SAFETY: a valid output; the runtime is initialised.
+        unsafe { acl!(api, aclrtGetDeviceCount(&mut count)) }?;
+        let count = usize::try_from(count).unwrap_or(0);
+        if count == 0 {
+            return Err(Error::device("ascend", "the ACL runtime shows no device")
+                .with_hint("check ASCEND_RT_VISIBLE_DEVICES and `npu-smi info`"));
+        }
+        if count != expected {
+            tracing::warn!(
+                expected,
+                count,
+                "the ACL runtime and the device files show different numbers of devices"
+            );
+        }
+        let memory = Arc::default();
+        let devices: Box<[_]> = (0..count)
+            .map(|index| Arc::new(Device::new(api, index, Arc::clone(&memory))))
+            .collect();
+        for device in &devices {
+            // Just made, so it is not set yet.
+            let _ = device
+                .siblings
+                .set(devices.iter().map(Arc::downgrade).collect());
+        }
+        Ok(Self {
+            default_streams: devices.iter().map(|_| OnceLock::new()).collect(),
+            making_default: sync::Mutex::new(()),
+            padding: memory::padding(api.chip().as_deref(), api.cann()),
+            imports: Imports::default(),
+            devices,
+            pending,
+        })
+    }
+
+    fn device(&self, device: usize) -> Result<&Arc<Device>> {
+        let count = self.devices.len();
+        self.devices.get(device).ok_or_else(|| {
+            Error::invalid_argument("device", format!("there is no Ascend device {device}"))
+                .with_hint(format!(
+                    "there are {count}, numbered from 0; {} chooses them",
+                    visible::VARIABLE
+                ))
+        })
+    }
+
+    /// The device in whose context pinned memory is allocated: one that is in use already, else the first.
+    fn any_device(&self) -> Result<&Arc<Device>> {
+        let used = self.devices.iter().find(|device| device.is_used());
+        used.map_or_else(|| self.device(0), Ok)
+    }
+
+    fn described(&self, device: usize) -> Result<&DeviceProperties> {
+        let device = self.device(device)?;
+        if let Some(known) = device.properties.get() {
+            return Ok(known);
+        }
+        if driver::is_forked() {
+            return Err(Error::forked("properties"));
+        }
+        work::refuse("properties")?;
+        let properties = properties::describe(device)?;
+        Ok(device.properties.get_or_init(|| properties))
+    }
+
+    /// The default stream, a stream that was created like any other.
+    fn default_of(&self, device: usize) -> Result<Arc<AscendStream>> {
+        let owner = self.device(device)?;
+        let slot = &self.default_streams[device];
+        if let Some(made) = slot.get() {
+            return Ok(Arc::clone(made));
+        }
+        let _one_at_a_time = self.making_default.lock();
+        let made = match slot.get() {
+            Some(made) => made,
+            None => {
+                let made = Arc::new(AscendStream::new(owner, 0)?);
+                slot.get_or_init(|| made)
+            }
+        };
+        Ok(Arc::clone(made))
+    }
+}
+
+impl Vendor for AscendVendor {
+    fn name(&self) -> &'static str {
+        &description::description().name
+    }
+
+    fn device_count(&self) -> usize {
+        self.devices.len()
+    }
+
+    fn properties(&self, device: usize) -> Result<DeviceProperties> {
+        self.described(device).cloned()
+    }
+
+    fn memory(&self, device: usize) -> Result<MemoryInfo> {
+        // The total is that of the properties, so that both calls tell the same number.
+        let total = self.described(device)?.total_memory;
+        let device = self.device(device)?;
+        let _entered = device.enter("memory")?;
+        let (free, _) = properties::memory(device.api).map_err(|error| device.located(error))?;
+        Ok(MemoryInfo {
+            free: (free as u64).min(total),
+            total,
+        })
+    }
+
+    fn reaches(&self, device: usize, peer: usize) -> Result<bool> {
+        let (device, peer) = (self.device(device)?, self.device(peer)?);
+        if device.index == peer.index {
+            return Ok(false);
+        }
+        let _entered = device.enter("reaches")?;
+        peer::possible(device, peer.raw()).map_err(|error| device.located(error))
+    }
+
+    fn alloc(&self, device: usize, nbytes: usize) -> Result<NonNull<u8>> {
+        if driver::is_forked() {
+            return Err(Error::forked("alloc"));
+        }
+        work::refuse("alloc")?;
+        let total = self.described(device)?.total_memory;
+        let device = self.device(device)?;
+        if nbytes as u64 > total {
+            let message = format!("{nbytes} bytes on a device of {total}");
+            return Err(device
+                .located(Error::out_of_memory("alloc", message))
+                .with_hint("check the shape"));
+        }
+        device.bury();
+        let _entered = device.enter("alloc")?;
+        device
+            .memory
+            .alloc(device.api, device.index, nbytes)
+            .map_err(|error| device.located(error).with_context("bytes", nbytes))
+    }
+
+    unsafe fn free(&self, device: usize, address: NonNull<u8>, _nbytes: usize) {
+        if let Some(device) = self.devices.get(device) {
+            device.discard(Discarded::Memory(device.memory.forget(address)));
+        }
+    }
+
+    fn padding(&self) -> usize {
+        self.padding
+    }
+
+    fn pinned_alloc(&self, nbytes: usize) -> Result<NonNull<u8>> {
+        let device = self.any_device()?;
+        let _entered = device.enter("pinned_alloc")?;
+        device
+            .memory
+            .alloc_pinned(device.api, nbytes)
+            .map_err(|error| error.with_context("bytes", nbytes))
+    }
+
+    unsafe fn pinned_free(&self, address: NonNull<u8>, _nbytes: usize) {
+        if let Ok(device) = self.any_device() {
+            device.discard(Discarded::Pinned(device.memory.forget(address)));
+        }
+    }
+
+    fn default_stream(&self, device: usize) -> Result<Arc<dyn Stream>> {
+        let stream = self.default_of(device)?;
+        Ok(stream)
+    }
+
+    fn stream(&self, device: usize, priority: i32) -> Result<Arc<dyn Stream>> {
+        let device = self.device(device)?;
+        device.bury();
+        Ok(Arc::new(AscendStream::new(device, priority)?))
+    }
+
+    unsafe fn external_stream(
+        &self,
+        device: usize,
+        handle: *mut c_void,
+    ) -> Result<Arc<dyn Stream>> {
+        if handle.is_null() {
+            return self.default_stream(device);
+        }
+        let device = self.device(device)?;
+        // SAFETY: the caller's promise.
+        let stream = unsafe { AscendStream::external(device, handle) }?;
+        Ok(Arc::new(stream))
+    }
+
+    fn event(&self, device: usize, timing: bool) -> Result<Arc<dyn Event>> {
+        let device = self.device(device)?;
+        Ok(Arc::new(AscendEvent::new(device, timing)?))
+    }
+
+    fn device_sync(&self, device: usize) -> Result<()> {
+        let device = self.device(device)?;
+        if driver::is_forked() {
+            return Err(Error::forked("device_sync"));
+        }
+        if !device.is_used() {
+            // Nothing was ever queued, and a call would create the context.
+            return Ok(());
+        }
+        device.refuse_in_capture("device_sync")?;
+        let outcome = device.synchronize(|| {
+            work::refuse("device_sync")?;
+            device.settle("device_sync")
+        });
+        device.reported(outcome)
+    }
+
+    /// Waits for all work. Fails on a lost device too.
+    fn quiesce(&self, device: usize) -> Result<()> {
+        let device = self.device(device)?;
+        if driver::is_forked() {
+            return Err(Error::forked("quiesce"));
+        }
+        if !device.is_used() {
+            return Ok(());
+        }
+        device.refuse_in_capture("quiesce")?;
+        device.synchronize(|| device.settle("quiesce"))
+    }
+
+    fn in_stream_work(&self) -> bool {
+        work::is_current()
+    }
+
+    fn sharing(&self) -> Result<&dyn Sharing> {
+        let device = self.device(0)?;
+        shared::Functions::of(device.api)?;
+        Ok(self)
+    }
+
+    fn captures(&self) -> Result<()> {
+        let device = self.device(0)?;
+        captures::Functions::of(device.api).map(drop)
+    }
+
+    /// False: the host cannot touch device memory.
+    fn host_computes(&self) -> bool {
+        false
+    }
+
+    /// Always 0: no host code touches device memory, so it waits for nothing.
+    fn pending(&self) -> &sync::AtomicU64 {
+        self.pending
+    }
+}
+
+impl Sharing for AscendVendor {
+    fn export(&self, device: usize, address: NonNull<u8>) -> Result<Exported> {
+        shared::export(self.device(device)?, &self.imports, address)
+    }
+
+    unsafe fn import(&self, device: usize, key: &str, nbytes: usize) -> Result<NonNull<u8>> {
+        // SAFETY: the caller's promise.
+        unsafe { shared::import(self.device(device)?, &self.imports, key, nbytes) }
+    }
+
+    unsafe fn close(&self, device: usize, address: NonNull<u8>) {
+        let closed = self
+            .device(device)
+            .and_then(|device| shared::close(device, &self.imports, address));
+        if let Err(error) = closed {
+            tracing::error!(device, %error, "imported memory was not closed");
+        }
+    }
+
+    fn close_all(&self) {
+        if !driver::is_forked() {
+            shared::close_all(&self.devices, &self.imports);
+        }
+    }
+}

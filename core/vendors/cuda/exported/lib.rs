@@ -1,0 +1,44 @@
+//! The vendor `cuda` as a library of `flagos_vendor.h`.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
+
+use flagos_core::runtime::Vendor;
+use flagos_core::vendors::library::{
+    FLAGOS_VENDOR_EXTERNAL_STREAMS, FLAGOS_VENDOR_LAUNCHES, FLAGOS_VENDOR_NATIVE_HANDLES,
+};
+use flagos_core::vendors::{Description, Settings};
+use flagos_core::{Error, Result};
+use flagos_cuda::ENTRY;
+use flagos_vendor_kit::export::Export;
+
+struct Cuda;
+
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
+fn settings() -> Settings {
+    Settings {
+        variables: std::env::var(VISIBLE)
+            .map(|devices| (VISIBLE.to_owned(), devices))
+            .into_iter()
+            .collect(),
+        ..Settings::default()
+    }
+}
+
+impl Export for Cuda {
+    fn description() -> &'static Description {
+        (ENTRY.description)()
+    }
+    fn capabilities() -> u64 {
+        FLAGOS_VENDOR_NATIVE_HANDLES | FLAGOS_VENDOR_EXTERNAL_STREAMS | FLAGOS_VENDOR_LAUNCHES
+    }
+    fn probe() -> Result<usize> {
+        (ENTRY.survey)(&settings()).map_err(|reason| Error::device("probe", reason))
+    }
+    fn open(pending: &'static AtomicU64) -> Result<Arc<dyn Vendor>> {
+        (ENTRY.open)(&settings(), pending)
+    }
+}
+
+flagos_vendor_kit::export_vendor!(Cuda);

@@ -1,0 +1,62 @@
+//! The entry function of an exported vendor.
+
+use std::ffi::{c_char, CStr};
+use std::mem::{offset_of, size_of};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::ptr::null;
+use std::sync::OnceLock;
+
+use super::exported::Export;
+use super::table::Table;
+use flagos_core::vendors::library::*;
+
+/// The body of `flagos_vendor`: the table, which is kept in `table`, or NULL and the reason.
+///
+/// # Safety
+/// `host` is NULL or points at as many bytes as its `struct_size` says, and `reason` is NULL or a valid output.
+pub unsafe fn entry<E: Export>(
+    table: &'static OnceLock<Table>,
+    host: *const FlagosVendorHost,
+    reason: *mut *const c_char,
+) -> *const FlagosVendor {
+    // SAFETY: the caller's promise.
+    let given = unsafe { versions(host) }.and_then(|()| made::<E>(table));
+    match given {
+        Ok(table) => table.raw(),
+        Err(text) => {
+            if !reason.is_null() {
+                // SAFETY: the caller's promise.
+                unsafe { reason.write(text.as_ptr()) };
+            }
+            null()
+        }
+    }
+}
+
+/// Fails unless the host takes this major version.
+///
+/// # Safety
+/// As [`entry`].
+unsafe fn versions(host: *const FlagosVendorHost) -> Result<(), &'static CStr> {
+    const NEEDED: usize = offset_of!(FlagosVendorHost, newest_major) + size_of::<u32>();
+    // SAFETY: the caller's promise.
+    if host.is_null() || unsafe { (*host).struct_size } < NEEDED {
+        return Err(c"the host does not tell its versions of flagos_vendor.h");
+    }
+    // SAFETY: the caller's promise: the members are there.
+    let (oldest, newest) = unsafe { ((*host).oldest_major, (*host).newest_major) };
+    match (oldest..=newest).contains(&FLAGOS_VENDOR_MAJOR) {
+        true => Ok(()),
+        false => Err(c"it is compiled with a major version of flagos_vendor.h that this flagos does not take"),
+    }
+}
+
+fn made<E: Export>(table: &'static OnceLock<Table>) -> Result<&'static Table, &'static CStr> {
+    if let Some(table) = table.get() {
+        return Ok(table);
+    }
+    let made = catch_unwind(AssertUnwindSafe(Table::new::<E>));
+    let made = made.map_err(|_| c"panic while it describes itself")?;
+    let made = made.map_err(|_| c"a text of its description has a NUL inside")?;
+    Ok(table.get_or_init(|| made))
+}

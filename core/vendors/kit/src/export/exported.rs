@@ -1,0 +1,25 @@
+//! What a library says of the vendor that it exports.
+
+use std::sync::Arc;
+
+use flagos_core::descriptions::Description;
+use flagos_core::error::Result;
+use flagos_core::runtime::sync::AtomicU64;
+use flagos_core::runtime::Vendor;
+
+/// A vendor that is exported.
+pub trait Export: 'static {
+    /// The description of the vendor.
+    fn description() -> &'static Description;
+
+    /// The bits `FLAGOS_VENDOR_HOST_COMPUTES`, `FLAGOS_VENDOR_NATIVE_HANDLES`, `FLAGOS_VENDOR_EXTERNAL_STREAMS`,
+    /// `FLAGOS_VENDOR_LAUNCHES` and `FLAGOS_VENDOR_CAPTURES` of what the vendor can do.
+    fn capabilities() -> u64;
+
+    /// The number of devices that the vendor would show, at least one. Fails with the reason why the vendor cannot be
+    /// used here. Initialises nothing.
+    fn probe() -> Result<usize>;
+
+    /// Opens the vendor, which counts unfinished work in the number given: see [`Vendor::pending`].
+    fn open(pending: &'static AtomicU64) -> Result<Arc<dyn Vendor>>;
+}

@@ -1,0 +1,76 @@
+//! Outcomes as statuses, with the text of the last failure.
+
+use std::cell::RefCell;
+use std::ffi::{c_char, CString};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use flagos_core::descriptions::Description;
+use flagos_core::error::{panic_text, Error, ErrorKind, Result};
+
+use flagos_core::vendors::library::*;
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
+}
+
+/// `FlagosVendor::last_error`, and that of the kernels of the same library.
+///
+/// # Safety
+/// None: the text is NULL, or valid until this thread's next call.
+pub unsafe extern "C" fn last_error() -> *const c_char {
+    // A thread that is ending has no text any more.
+    let text = LAST_ERROR.try_with(|text| text.borrow().as_ptr());
+    text.unwrap_or(std::ptr::null())
+}
+
+/// Runs `work` and returns its status; [`last_error`] tells the text. A panic is a failure too.
+pub fn status(vendor: &Description, work: impl FnOnce() -> Result<()>) -> i32 {
+    match catch(work) {
+        Ok(()) => FLAGOS_VENDOR_OK,
+        Err(error) => failed(vendor, &error),
+    }
+}
+
+/// [`status`] of work whose value goes to `out`.
+///
+/// # Safety
+/// `out` is a valid output.
+pub(super) unsafe fn give<T>(
+    vendor: &Description,
+    out: *mut T,
+    work: impl FnOnce() -> Result<T>,
+) -> i32 {
+    status(vendor, || {
+        let value = work()?;
+        // SAFETY: the caller's promise.
+        unsafe { out.write(value) };
+        Ok(())
+    })
+}
+
+/// Runs `work` for a function without a status. A panic counts as `fallback`.
+pub(super) fn answer<T>(fallback: T, work: impl FnOnce() -> T) -> T {
+    catch(|| Ok(work())).unwrap_or(fallback)
+}
+
+fn catch<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = format!("panic: {}", panic_text(&*panic));
+        Err(Error::internal("vendor", text))
+    })
+}
+
+/// Keeps the text for this thread.
+#[cold]
+fn failed(vendor: &Description, error: &Error) -> i32 {
+    let text = error.to_string().replace('\0', "\u{fffd}");
+    let code = if error.kind() == ErrorKind::Device && vendor.means_lost(&text) {
+        FLAGOS_VENDOR_DEVICE_LOST
+    } else {
+        status_of(error.kind())
+    };
+    if let Ok(text) = CString::new(text) {
+        let _ = LAST_ERROR.try_with(|last| last.replace(text));
+    }
+    code
+}

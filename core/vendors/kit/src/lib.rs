@@ -1,0 +1,19 @@
+//! What vendors of Rust share.
+//!
+//! * [`conformance`] is the suite that every vendor must pass.
+//! * [`export`] makes a library of `flagos_vendor.h` of any vendor.
+//! * [`driver_library`] and [`functions!`] find a driver's functions at run time; [`stream_work`] calls functions from its
+//!   streams; [`allocations`] and [`imports`] know what the driver's library does not tell of an address.
+
+pub mod allocations;
+#[cfg(not(loom))]
+pub mod conformance;
+pub mod driver_library;
+pub mod export;
+mod functions;
+pub mod imports;
+pub mod stream_work;
+
+/// For [`functions!`].
+#[doc(hidden)]
+pub use libloading;

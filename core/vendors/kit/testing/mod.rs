@@ -1,0 +1,205 @@
+//! What the tests `conformance` of vendors' crates share. Each is about one vendor, names it in a [`Tested`], and uses a
+//! part of this.
+#![allow(dead_code)]
+
+pub mod compiled;
+
+use std::io::Write as _;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use flagos_core::runtime::{Stream, Vendor};
+use flagos_core::vendors::{BuiltIn, Settings};
+use flagos_vendor_kit::conformance::{Pinned, CHECKS};
+
+/// The vendor that a program is about.
+pub struct Tested {
+    pub entry: &'static BuiltIn,
+    /// The variable that chooses devices.
+    pub visible: &'static str,
+}
+
+/// The vendor, for one test at a time: tests count memory and fill the device.
+pub struct Opened {
+    pub vendor: Arc<dyn Vendor>,
+    _one_at_a_time: MutexGuard<'static, ()>,
+}
+
+impl Tested {
+    fn name(&self) -> &'static str {
+        &(self.entry.description)().name
+    }
+
+    pub fn settings(&self) -> Settings {
+        Settings {
+            variables: std::env::var(self.visible)
+                .map(|devices| (self.visible.to_owned(), devices))
+                .into_iter()
+                .collect(),
+            ..Settings::default()
+        }
+    }
+
+    /// Whether there is a device. If not, the test is skipped, or fails where `FLAGOS_REQUIRE_<VENDOR>` is 1.
+    pub fn there_is_a_device(&self) -> bool {
+        let Err(reason) = (self.entry.survey)(&self.settings()) else {
+            return true;
+        };
+        let variable = format!("FLAGOS_REQUIRE_{}", self.name().to_uppercase());
+        let required = std::env::var(&variable).is_ok_and(|value| value == "1");
+        assert!(!required, "{variable}=1, but {reason}");
+        say(&format!("skipped: {reason}"));
+        false
+    }
+
+    /// The vendor, if there is a device.
+    pub fn open(&self) -> Option<Opened> {
+        if !self.there_is_a_device() {
+            return None;
+        }
+        let guard = turn();
+        let vendor = (self.entry.open)(&self.settings(), Box::leak(Box::default()))
+            .expect("the runtime can be initialised");
+        Some(Opened {
+            vendor,
+            _one_at_a_time: guard,
+        })
+    }
+
+    /// Runs the ignored test `process::inside::<name>` in a new process, which no configuration reaches.
+    pub fn alone(&self, name: &str) {
+        if !self.there_is_a_device() {
+            return;
+        }
+        let _turn = turn();
+        let folder = tempfile::tempdir().expect("a folder without flagos.toml");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_string_lossy().starts_with("FLAGOS_") {
+                command.env_remove(variable);
+            }
+        }
+        let output = command
+            .args(["--exact", &format!("process::inside::{name}")])
+            .args(["--ignored", "--nocapture"])
+            .current_dir(folder.path())
+            .env("HOME", folder.path())
+            .env_remove("XDG_CONFIG_HOME")
+            .env("FLAGOS_VENDOR", self.name())
+            .output()
+            .expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let passed = output.status.success() && text.contains("1 passed");
+        assert!(passed, "{name}:\n{text}\n{errors}");
+    }
+}
+
+/// Whether `work` is true in a forked child.
+pub fn in_child(work: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child runs `work` and nothing else of this program.
+    match unsafe { libc::fork() } {
+        0 => {
+            let good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            // SAFETY: ends the child without running what belongs to the parent.
+            unsafe { libc::_exit(i32::from(!good.unwrap_or(false))) }
+        }
+        child => {
+            let mut status = -1;
+            // SAFETY: a valid output and a child of this process.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+        }
+    }
+}
+
+/// Prints past the test harness, which would swallow the text.
+pub fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// The turn of one test.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs the suite, naming each check as it runs. Returns what failed.
+pub fn failures(of: &str, vendor: &dyn Vendor) -> Vec<String> {
+    let run = CHECKS.iter().filter_map(|check| {
+        say(&format!("{of}: {}", check.name));
+        let finding = check.run(vendor, Duration::from_millis(30)).err()?;
+        Some(format!("{}: {finding}", check.name))
+    });
+    run.collect()
+}
+
+/// Device memory that is freed when the device has finished with it.
+pub struct Memory<'v> {
+    vendor: &'v dyn Vendor,
+    /// Where it is.
+    pub device: usize,
+    address: std::ptr::NonNull<u8>,
+    nbytes: usize,
+}
+
+impl<'v> Memory<'v> {
+    pub fn new(vendor: &'v dyn Vendor, device: usize, nbytes: usize) -> Self {
+        let address = vendor.alloc(device, nbytes).expect("memory");
+        Self {
+            vendor,
+            device,
+            address,
+            nbytes,
+        }
+    }
+
+    pub fn address(&self) -> *mut u8 {
+        self.address.as_ptr()
+    }
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        let quiet = (0..self.vendor.device_count()).all(|d| self.vendor.quiesce(d).is_ok());
+        if quiet {
+            // SAFETY: from `alloc` with this size, and nothing is queued any more.
+            unsafe { self.vendor.free(self.device, self.address, self.nbytes) };
+        }
+    }
+}
+
+pub fn copy(stream: &dyn Stream, dst: *mut u8, src: *const u8, nbytes: usize) {
+    // SAFETY: every caller keeps both ranges until the device has finished.
+    unsafe { stream.copy(dst, src, nbytes) }.expect("the copy is queued");
+}
+
+/// A pattern of the seed.
+pub fn fill(bytes: &mut [u8], seed: usize) {
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = ((index * 31 + seed * 17) % 251) as u8;
+    }
+}
+
+/// The bytes of pinned memory that no queued copy writes any more.
+pub fn bytes<'p>(pinned: &'p mut Pinned<'_>, nbytes: usize) -> &'p mut [u8] {
+    // SAFETY: at least this large, borrowed alone, and the copies to it have been waited for.
+    unsafe { std::slice::from_raw_parts_mut(pinned.address(), nbytes) }
+}
+
+/// Pinned memory filled with a pattern of the seed.
+pub fn pattern<'v>(vendor: &'v dyn Vendor, nbytes: usize, seed: usize) -> Pinned<'v> {
+    let mut pinned = Pinned::new(vendor, nbytes).expect("pinned memory");
+    fill(bytes(&mut pinned, nbytes), seed);
+    pinned
+}
+
+/// Whether two allocations, which nothing writes any more, hold the same bytes.
+pub fn same(a: &Pinned<'_>, b: &Pinned<'_>, nbytes: usize) -> bool {
+    // SAFETY: both are at least this large, and the copies to them have been waited for.
+    unsafe {
+        std::slice::from_raw_parts(a.address(), nbytes)
+            == std::slice::from_raw_parts(b.address(), nbytes)
+    }
+}

@@ -1,0 +1,172 @@
+//! Tests of the state of a process: each runs the test of the same name below in a new process.
+
+use crate::TESTED;
+
+fn alone(name: &str) {
+    TESTED.alone(name);
+}
+
+#[test]
+fn a_lost_context_is_said_to_be_lost() {
+    alone("a_lost_context_is_said_to_be_lost");
+}
+
+#[test]
+fn a_forked_child_is_told() {
+    alone("a_forked_child_is_told");
+}
+
+#[test]
+fn counting_devices_leaves_forks_free() {
+    alone("counting_devices_leaves_forks_free");
+}
+
+#[test]
+fn the_c_table_runs_on_metax() {
+    alone("the_c_table_runs_on_metax");
+}
+
+mod inside {
+    use std::ptr::null_mut;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use flagos_core::abi;
+    use flagos_core::runtime::launch::Shape;
+    use flagos_core::ErrorKind;
+    use flagos_metax as metax;
+
+    use crate::support::in_child;
+    use crate::{open, pattern, same, settings};
+    use flagos_vendor_kit::conformance::Pinned;
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn a_lost_context_is_said_to_be_lost() {
+        let metax = open().expect("a device");
+        let stream = metax.vendor.stream(0, 0).expect("a stream");
+        let event = metax.vendor.event(0, false).expect("an event");
+        stream.sync().expect("nothing is queued");
+        let name = metax.vendor.properties(0).expect("it is described").name;
+        let Some(image) = crate::kernels::image(&name) else {
+            return crate::say(&format!("skipped: no program for {name} is known here"));
+        };
+        let module = metax.vendor.load_module(0, image).expect("it loads");
+        let kernel = module
+            .kernel(c"stop", &Shape::default(), &[])
+            .expect("a kernel");
+        let handle = stream.native_handle().expect("a handle") as u64;
+        // SAFETY: a kernel without parameters.
+        unsafe { kernel.launch(handle, [1; 3], &[]) }.expect("queued");
+        for error in [
+            stream.sync().expect_err("the kernel failed"),
+            stream.sync().expect_err("and stays failed"),
+            metax.vendor.device_sync(0).expect_err("for the device too"),
+            stream.record(&*event).expect_err("and for what is new"),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Device, "{error}");
+            assert!(error.to_string().contains("restart the process"), "{error}");
+        }
+        assert!(stream.is_idle(), "nothing runs any more");
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn a_forked_child_is_told() {
+        let runtime = abi::initialize().expect("it initialises");
+        let vendor = runtime.vendor();
+        let stream = vendor.stream(0, 0).expect("a stream");
+        let event = vendor.event(0, false).expect("an event");
+        stream.record(&*event).expect("recorded");
+        stream.sync().expect("it ran");
+        let told = in_child(|| {
+            let errors = [
+                vendor.alloc(0, 1).err(),
+                vendor.event(0, false).err(),
+                event.query().err(),
+                event.sync().err(),
+                stream.sync().err(),
+                stream.record(&*event).err(),
+                vendor.pinned_alloc(1).err(),
+                vendor.quiesce(0).err(),
+                (metax::ENTRY.open)(&settings(), Box::leak(Box::default())).err(),
+                abi::initialize().err(),
+            ];
+            let told = errors.iter().all(|error| {
+                let error = error.as_ref();
+                error.is_some_and(|error| {
+                    error.kind() == ErrorKind::Forked && error.to_string().contains("spawn")
+                })
+            });
+            if !told {
+                crate::say(&format!("{errors:?}"));
+            }
+            drop((event, stream));
+            told
+        });
+        assert!(told, "the child was not told");
+        vendor.device_sync(0).expect("the parent goes on");
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn counting_devices_leaves_forks_free() {
+        let table = abi::api();
+        assert!((table.device_count)() > 0);
+        let worked = in_child(|| {
+            let vendor =
+                (metax::ENTRY.open)(&settings(), Box::leak(Box::default())).expect("it opens");
+            let pinned = pattern(&*vendor, 4096, 1);
+            drop(pinned);
+            vendor.device_sync(0).is_ok()
+        });
+        assert!(worked, "the runtime did not work in the child");
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn the_c_table_runs_on_metax() {
+        const NBYTES: usize = 1 << 20;
+        let vendor = abi::initialize().expect("it initialises").vendor();
+        assert_eq!(vendor.name(), "metax");
+        let table = abi::api();
+        let (from, to): (Pinned<'_>, Pinned<'_>) =
+            (pattern(vendor, NBYTES, 1), pattern(vendor, NBYTES, 2));
+        let (mut data, mut block, mut stream) = (null_mut(), null_mut(), 0);
+        // SAFETY: valid outputs, and ranges that live until the stream is synchronised.
+        unsafe {
+            assert_eq!((table.stream_create)(0, -1, &mut stream), 0);
+            let status = (table.mem_alloc)(0, stream, NBYTES, &mut data, &mut block);
+            assert_eq!(status, 0);
+            let there = from.address().cast();
+            assert_eq!((table.copy_async)(0, stream, data, there, NBYTES), 0);
+            let back = to.address().cast();
+            assert_eq!((table.copy_async)(0, stream, back, data, NBYTES), 0);
+            let pending = AtomicU64::from_ptr((table.pending)().cast_mut());
+            assert_eq!(
+                pending.load(Ordering::Acquire),
+                0,
+                "nothing for the host to wait for"
+            );
+        }
+        assert_eq!((table.stream_sync)(0, stream), 0);
+        assert!(same(&from, &to, NBYTES));
+        assert_eq!((table.mem_device_of)(data), 0);
+        (table.mem_free)(block);
+        assert_eq!((table.mem_empty_cache)(-1), 0);
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn no_device_has_a_reason() {
+        let settings = flagos_core::vendors::Settings {
+            variables: ["MACA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]
+                .into_iter()
+                .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
+                .collect(),
+            ..Default::default()
+        };
+        let says = std::env::var("SAYS").expect("what it says");
+        let reason = (metax::ENTRY.survey)(&settings).expect_err("there is none");
+        assert!(reason.contains(&says), "`{says}` is missing in `{reason}`");
+    }
+}
