@@ -296,6 +296,8 @@ demo-ddp: setup ## the same training by two processes under torchrun, compared w
 	@"$(PY)" -m torch.distributed.run --nproc-per-node=2 -m torch_fl_cli.demo_ddp $(ARGS)
 
 include make/test.mk
+include make/docs.mk
+include make/release.mk
 
 # ------------------------------------------------------------------------- on an NVIDIA machine
 
@@ -396,5 +398,5 @@ bench-comm: setup ## collectives of 2, 4 and 8 processes beside gloo; --write ke
 
 .PHONY: clean
 clean: ## remove what was built; the virtual environment stays
-	rm -rf target core/fuzz/target $(DIST) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf target core/fuzz/target $(DIST) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -49,7 +49,7 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the Rust crates
 # ---------------------------------------------------------------------------------------- Python
 
 DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py several_hosts.py)
-OTHER_PARTS := $(addprefix --ignore=tests/,ascend ascend_triton flaggems metax simulated_ascend simulated_metax)
+OTHER_PARTS := $(addprefix --ignore=tests/,ascend ascend_triton flaggems metax simulated_ascend simulated_metax site)
 QUICK_PARTS := $(addprefix test-,python torch distributed te lightx2v vllm-seam whole)
 SLOW_PARTS := $(addsuffix -slow,$(addprefix test-,torch whole))
 .PHONY: $(QUICK_PARTS) $(SLOW_PARTS) test-models

@@ -83,7 +83,7 @@ def show_plan(options: argparse.Namespace) -> int:
     choices, words = planned()
     if options.json:
         inner = [part.name for part in table().circle("inner")]
-        outer = [choice.part.name for choice in choices if choice.runs]
+        outer = [choice.part.name for choice in choices if choice.runs or options.all]
         print(json.dumps({"inner": inner, "outer": outer}))
     else:
         show(choices, words)
@@ -142,6 +142,7 @@ def main() -> int:
         "plan", help=f"show what `ci` would run; {BASE}=COMMIT names what the change begins with"
     )
     one.add_argument("--json", action="store_true", help="names alone, for a matrix of jobs")
+    one.add_argument("--all", action="store_true", help="with --json: all of the outer circle")
     one.set_defaults(run=show_plan)
     one = commands.add_parser(
         "landed", help="record the last landing: the next change begins there, and turns go on"

@@ -50,6 +50,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Gives the front page the whole width. Front matter in docs/ would be a table on a code host."""
-    if page.is_homepage:
+    if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation", "toc"]
     return markdown

@@ -1,0 +1,28 @@
+# The documentation site; included by the Makefile. website/README.md says how it is made.
+
+# A folder of its own: the site needs neither torch nor the wheels.
+DOCS := $(abspath $(VENV))/docs
+MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH="$(DOCS)" "$(PY)" -m mkdocs
+$(STAMPS)/docs: requirements-docs.txt $(STAMPS)/venv
+	@rm -rf "$(DOCS)"
+	$(PIP) install --quiet --no-deps --target "$(DOCS)" -r requirements-docs.txt
+	@touch "$@"
+
+# Rust's documentation takes a minute or more, so it is in the site where it is asked for: make docs RUST=1.
+RUST ?=
+.PHONY: docs docs-serve
+ifneq ($(RUST),)
+docs: export SITE_RUST := $(or $(CARGO_TARGET_DIR),$(ROOT)/target)/doc
+endif
+docs: $(STAMPS)/docs ## the documentation site, into site/; RUST=1 with Rust's own
+	$(if $(RUST),cargo doc --quiet --no-deps --locked -p flagos-core -p flagos-comm)
+	$(MKDOCS) build --quiet --config-file website/mkdocs.yml
+	@echo "site/index.html; make docs-serve shows it with its search"
+
+docs-serve: $(STAMPS)/docs ## the same, shown on this machine while its pages are written
+	$(MKDOCS) serve --config-file website/mkdocs.yml $(ARGS)
+
+.PHONY: test-docs
+test-docs: export PYTHONPATH := $(DOCS)
+test-docs: setup-dev $(STAMPS)/docs ## the site builds strictly and is whole; the workflows of a hosted CI fit their schema
+	$(pytest) tests/site $(ARGS)

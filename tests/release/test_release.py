@@ -1,0 +1,75 @@
+"""One version everywhere, changelogs that know it, and a release that is refused without them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.release import changelogs, versions
+
+ROOT = versions.ROOT
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The files that have the version, to be written to."""
+    for file in (ROOT / "Cargo.toml", *versions.projects()):
+        copy = tmp_path / file.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    return tmp_path
+
+
+def test_every_copy_of_the_version_is_that_of_the_workspace() -> None:
+    found = list(versions.copies())
+    assert len(found) >= 10
+    assert [copy for copy in found if copy.version != versions.version()] == []
+
+
+def test_a_written_version_is_everywhere(copied: Path) -> None:
+    versions.write("12.34.56", copied)
+    assert versions.version(copied) == "12.34.56"
+    assert {copy.version for copy in versions.copies(copied)} == {"12.34.56"}
+    old = re.escape(versions.version())
+    left = [p for p in versions.projects(copied) if re.search(f'"{old}"|=={old}"', p.read_text())]
+    assert left == []
+
+
+def test_a_copy_that_differs_is_found(copied: Path) -> None:
+    project = copied / "adapters" / "vllm" / "pyproject.toml"
+    project.write_text(project.read_text().replace(f"=={versions.version()}", "==9.9.9", 1))
+    assert [c.file for c in versions.copies(copied) if c.version != versions.version(copied)] == [
+        "adapters/vllm/pyproject.toml"
+    ]
+
+
+@pytest.mark.parametrize("text", ["1.2", "v1.2.3", "1.2.3-rc1", ""])
+def test_what_is_no_version_is_refused(text: str, copied: Path) -> None:
+    with pytest.raises(ValueError, match="is no version"):
+        versions.write(text, copied)
+
+
+def test_the_changelog_has_an_entry_for_what_is_next() -> None:
+    assert changelogs.entry(versions.version())
+
+
+@pytest.mark.parametrize(
+    ("heading", "date"),
+    [("## 1.2.3, 2026-01-02", "2026-01-02"), ("## 1.2.3, not released", None), ("## 1.2.30, 2026-01-02", None)],
+)
+def test_only_an_entry_with_a_date_is_a_release(heading: str, date: str | None, tmp_path: Path) -> None:
+    (tmp_path / changelogs.CHANGELOG).write_text(f"# Changes\n\n{heading}\n\n- something\n")
+    assert changelogs.released("1.2.3", tmp_path) == date
+
+
+@pytest.mark.parametrize("header", changelogs.CONSTANTS)
+def test_the_changelog_of_headers_ends_with_the_version_of_the_header(header: str) -> None:
+    assert changelogs.newest_entry(header) == changelogs.header_version(header)
+
+
+def test_every_header_is_in_the_changelog_of_headers() -> None:
+    headers = {str(h.relative_to(ROOT)) for h in ROOT.glob("*/include/*.h")}
+    assert headers == changelogs.CONSTANTS.keys()
