@@ -93,16 +93,6 @@ def test_crates_depend_downwards_only() -> None:
         assert dependencies & CRATES.keys() <= CRATES[name], name
 
 
-def test_every_distribution_has_the_version_of_the_workspace() -> None:
-    version = re.search(r'^version = "([^"]+)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
-    project = re.search(
-        r'^version = "([^"]+)"',
-        (ROOT / "adapters" / "te" / "pyproject.toml").read_text(),
-        re.MULTILINE,
-    )
-    assert version and project and version[1] == project[1]
-
-
 def test_the_core_knows_no_framework() -> None:
     for crate in ("flagos-core", "flagos-comm"):
         assert not cargo_packages()[crate] & FRAMEWORK_CRATES

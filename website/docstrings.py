@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from griffe import Extension, Object
+from griffe import Extension, Module, Object
 
 ROLE = re.compile(r":(?:py:)?[a-z]+:`~?([^`]+)`")
 EXAMPLE = re.compile(r"(?:^>>> .*\n?(?:^(?:\.\.\.|>>>|    ).*\n?)*)+", re.MULTILINE)
@@ -17,10 +17,18 @@ def markdown(text: str) -> str:
     return EXAMPLE.sub(lambda match: f"```pycon\n{match[0].rstrip()}\n```\n", text)
 
 
-class Docstrings(Extension):
-    """Rewrites each docstring when its object has been read."""
+def rewrite(thing: Object) -> None:
+    """Rewrites the docstring of a thing, and of everything in it. Aliases are rewritten where they come from."""
+    if thing.docstring is not None:
+        thing.docstring.value = markdown(thing.docstring.value)
+    for member in thing.members.values():
+        if isinstance(member, Object):
+            rewrite(member)
 
-    def on_object(self, *, obj: Object, **_: Any) -> None:
-        """Called by griffe for every module, class, function and attribute."""
-        if obj.docstring is not None:
-            obj.docstring.value = markdown(obj.docstring.value)
+
+class Docstrings(Extension):
+    """Rewrites all docstrings of a package when it has been read."""
+
+    def on_package(self, *, pkg: Module, **_: Any) -> None:
+        """Called by griffe once for each package."""
+        rewrite(pkg)

@@ -11,9 +11,13 @@ from tests.release import changelogs, versions
 
 
 def missing(tag: str | None) -> Iterator[str]:
-    """Everything that stands in the way of a release, each with its remedy. ``tag`` is the one that asks for it, if any."""
+    """Everything that stands in the way of a release, each with its remedy. ``tag`` is the one that asks for it."""
     status = subprocess.run(
-        ["git", "status", "--porcelain"], cwd=versions.ROOT, capture_output=True, text=True, check=True
+        ["git", "status", "--porcelain"],
+        cwd=versions.ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     if status.stdout:
         yield f"the tree is not clean: commit or remove\n{status.stdout.rstrip()}"

@@ -29,7 +29,9 @@ def released(version: str, root: Path = ROOT) -> str | None:
 def entry(version: str, root: Path = ROOT) -> str:
     """The text of a version's entry, for the notes of its release."""
     text = (root / CHANGELOG).read_text(encoding="utf-8")
-    found = re.search(rf"^## {re.escape(version)}\b.*?\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    found = re.search(
+        rf"^## {re.escape(version)}\b.*?\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE
+    )
     if found is None:
         raise ValueError(f"{CHANGELOG} has no entry for {version}")
     return found[1].strip()

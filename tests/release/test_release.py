@@ -58,9 +58,15 @@ def test_the_changelog_has_an_entry_for_what_is_next() -> None:
 
 @pytest.mark.parametrize(
     ("heading", "date"),
-    [("## 1.2.3, 2026-01-02", "2026-01-02"), ("## 1.2.3, not released", None), ("## 1.2.30, 2026-01-02", None)],
+    [
+        ("## 1.2.3, 2026-01-02", "2026-01-02"),
+        ("## 1.2.3, not released", None),
+        ("## 1.2.30, 2026-01-02", None),
+    ],
 )
-def test_only_an_entry_with_a_date_is_a_release(heading: str, date: str | None, tmp_path: Path) -> None:
+def test_only_an_entry_with_a_date_is_a_release(
+    heading: str, date: str | None, tmp_path: Path
+) -> None:
     (tmp_path / changelogs.CHANGELOG).write_text(f"# Changes\n\n{heading}\n\n- something\n")
     assert changelogs.released("1.2.3", tmp_path) == date
 

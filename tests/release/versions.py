@@ -1,7 +1,7 @@
 """The version: ``Cargo.toml`` has it for every crate and for the wheels that maturin builds.
 
-A ``pyproject.toml`` cannot read it from there, so the wheels of Python alone, and the requirements of one distribution on
-another, have copies.
+A ``pyproject.toml`` cannot read it from there, so the wheels of Python alone, and the requirements of one distribution
+on another, have copies.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 DISTRIBUTIONS = ("flagos", "torch-fl", "te-fl", "lightx2v-fl", "vllm-flagos")
 _HOME = re.compile(rf'^version = "({NUMBER})"', re.MULTILINE)
-_COPY = re.compile(
-    rf'(?:^version = "|"(?:{"|".join(DISTRIBUTIONS)})==)({NUMBER})"', re.MULTILINE
-)
+_COPY = re.compile(rf'(?:^version = "|"(?:{"|".join(DISTRIBUTIONS)})==)({NUMBER})"', re.MULTILINE)
 
 
 @dataclass(frozen=True)

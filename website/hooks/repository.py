@@ -39,7 +39,7 @@ def targets(markdown: str) -> Iterator[str]:
 
 
 def resolved(origin: str, link: str) -> str | None:
-    """The path from the root that a link of the file ``origin`` means; a folder's is its README. None if there is none."""
+    """What a link of the file ``origin`` means, from the root; a folder's README for a folder, None for nothing."""
     path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), link))
     if path.startswith("..") or not (ROOT / path).exists():
         return None

@@ -1,4 +1,4 @@
-"""Rust's own documentation, `cargo doc`, as the folder ``rust`` of the site, where ``RUSTDOC`` names what cargo wrote."""
+"""Rust's own documentation as the folder ``rust`` of the site, where ``SITE_RUST`` names what `cargo doc` wrote."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Links the crates where they are in the site, and says how to read them where they are not."""
     if page.file.src_uri != PAGE:
         return markdown
-    if "RUSTDOC" in os.environ:
+    if "SITE_RUST" in os.environ:
         rows = [
             f'- <a href="../../rust/{crate}/index.html"><code>{crate}</code></a>: {words}'
             for crate, words in CRATES.items()
@@ -29,14 +29,12 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         return markdown.replace(MARK, "\n".join(rows))
     return markdown.replace(
         MARK,
-        "This site was built without them. `make docs RUSTDOC=1` in a clone adds them, and `cargo doc --no-deps --open "
+        "This site was built without them. `make docs RUST=1` in a clone adds them, and `cargo doc --no-deps --open "
         "-p flagos-core -p flagos-comm` opens them alone.",
     )
 
 
 def on_post_build(config: MkDocsConfig) -> None:
     """Copies what cargo wrote."""
-    if "RUSTDOC" in os.environ:
-        shutil.copytree(
-            os.environ["RUSTDOC"], Path(config.site_dir) / "rust", dirs_exist_ok=True
-        )
+    if "SITE_RUST" in os.environ:
+        shutil.copytree(os.environ["SITE_RUST"], Path(config.site_dir) / "rust", dirs_exist_ok=True)
