@@ -8,4 +8,3 @@ release-check: $(STAMPS)/requirements ## whether this commit can be released: tr
 .PHONY: release-version
 release-version: $(STAMPS)/requirements ## write VERSION=... wherever a file has it
 	"$(PY)" -m tests.release write "$(VERSION)"
-	cargo update --workspace --offline --quiet

@@ -16,7 +16,8 @@ ROOT = versions.ROOT
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     """The files that have the version, to be written to."""
-    for file in (ROOT / "Cargo.toml", *versions.projects()):
+    locks = [ROOT / lock for lock in versions.LOCKS]
+    for file in (ROOT / "Cargo.toml", *versions.projects(), *locks):
         copy = tmp_path / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)
@@ -25,7 +26,8 @@ def copied(tmp_path: Path) -> Path:
 
 def test_every_copy_of_the_version_is_that_of_the_workspace() -> None:
     found = list(versions.copies())
-    assert len(found) >= 10
+    assert {copy.file for copy in found} >= {*versions.LOCKS, "python/pyproject.toml"}
+    assert len(found) >= 20
     assert [copy for copy in found if copy.version != versions.version()] == []
 
 

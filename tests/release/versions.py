@@ -16,6 +16,9 @@ NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 DISTRIBUTIONS = ("flagos", "torch-fl", "te-fl", "lightx2v-fl", "vllm-flagos")
 _HOME = re.compile(rf'^version = "({NUMBER})"', re.MULTILINE)
 _COPY = re.compile(rf'(?:^version = "|"(?:{"|".join(DISTRIBUTIONS)})==)({NUMBER})"', re.MULTILINE)
+LOCKS = ("Cargo.lock", "core/fuzz/Cargo.lock")
+# A package of this repository: it has no source.
+_LOCKED = re.compile(rf'^name = "[^"]+"\nversion = "({NUMBER})"\n(?!source)', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,23 @@ def copies(root: Path = ROOT) -> Iterator[Copy]:
         for match in _COPY.finditer(text):
             line = text.count("\n", 0, match.start(1)) + 1
             yield Copy(str(project.relative_to(root)), line, match[1])
+    for lock in LOCKS:
+        text = (root / lock).read_text(encoding="utf-8")
+        for match in _LOCKED.finditer(text):
+            # What is never published has a number that never changes.
+            if match[1] != "0.0.0":
+                yield Copy(lock, text.count("\n", 0, match.start(1)) + 1, match[1])
 
 
 def write(new: str, root: Path = ROOT) -> None:
     """Writes the version and its copies. Raises ValueError for what is no version."""
     if re.fullmatch(NUMBER, new) is None:
         raise ValueError(f"{new!r} is no version: give three numbers, such as 0.2.0 or 0.2.0rc1")
-    for file, pattern in ((root / "Cargo.toml", _HOME), *((p, _COPY) for p in projects(root))):
+    old = version(root)
+    patterns = {root / "Cargo.toml": _HOME}
+    patterns |= dict.fromkeys(projects(root), _COPY)
+    patterns |= {root / lock: _LOCKED for lock in LOCKS}
+    for file, pattern in patterns.items():
         text = file.read_text(encoding="utf-8")
-        file.write_text(pattern.sub(lambda m: m[0].replace(m[1], new), text), encoding="utf-8")
+        written = pattern.sub(lambda match: match[0].replace(f'{old}"', f'{new}"'), text)
+        file.write_text(written, encoding="utf-8")
