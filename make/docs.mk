@@ -8,11 +8,13 @@ $(STAMPS)/docs: requirements-docs.txt $(STAMPS)/venv
 	$(PIP) install --quiet --no-deps --target "$(DOCS)" -r requirements-docs.txt
 	@touch "$@"
 
-# Rust's documentation takes a minute or more, so it is in the site where it is asked for: make docs RUST=1.
+# Rust's documentation takes a minute, so it is in the site where it is asked for: make docs RUST=1.
 RUST ?=
 .PHONY: docs docs-serve
 ifneq ($(RUST),)
 docs: export SITE_RUST := $(or $(CARGO_TARGET_DIR),$(ROOT)/target)/doc
+# A module may name the private ones that it is made of; every other link has to lead somewhere.
+docs: export RUSTDOCFLAGS := -D warnings -A rustdoc::private_intra_doc_links
 endif
 docs: $(STAMPS)/docs ## the documentation site, into site/; RUST=1 with Rust's own
 	$(if $(RUST),cargo doc --quiet --no-deps --locked -p flagos-core -p flagos-comm)

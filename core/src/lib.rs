@@ -10,7 +10,7 @@
 //! * [`kernels`] launches compiled kernels, with parameters that are laid out once.
 //! * [`abi`] is the C table, and puts the other modules together.
 //! * [`descriptions`] is what is special about vendors, as data, and their names.
-//! * [`env`] declares every environment variable.
+//! * [`mod@env`] declares every environment variable.
 //! * [`error`] is the one error type.
 
 pub mod abi;

@@ -35,7 +35,7 @@ use super::entry::{BuiltIn, Settings};
 inventory::submit! { ENTRY }
 inventory::submit! { Declared(description::description) }
 
-/// The host vendor for [`super::registered`]. Chosen last: every machine has one.
+/// The host vendor for [`super::built_in`]. Chosen last: every machine has one.
 pub const ENTRY: BuiltIn = BuiltIn {
     description: description::description,
     rank: 0,
