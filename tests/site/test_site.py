@@ -161,6 +161,13 @@ def test_docstrings_are_markdown(root: Path) -> None:
         assert re.findall(r"<blockquote>", text) == []
 
 
+def test_code_in_a_table_has_no_escapes(root: Path) -> None:
+    assert "`vendor\\|cpu`" in (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
+    text = (root / "site" / "environment" / "index.html").read_text(encoding="utf-8")
+    assert "<code>vendor|cpu</code>" in text
+    assert "\\|" not in text
+
+
 def test_a_file_outside_docs_that_a_page_links_has_a_page(root: Path) -> None:
     table = root / "site" / "repository" / "tests" / "circles" / "parts.toml" / "index.html"
     assert "outer_seconds" in table.read_text(encoding="utf-8")
