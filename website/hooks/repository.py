@@ -18,6 +18,8 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = "docs/"
 PREFIX = "repository/"
+# Pages that only the site has: their links are those of their files, too.
+REFERENCE, REFERENCE_FILES = "reference/", "website/reference/"
 # Pages of the navigation that lie outside docs/.
 ALWAYS = ("CONTRIBUTING.md", "CHANGELOG.md", "core/include/CHANGELOG.md", "SECURITY.md")
 INDEX = ("benchmarks", "conformance")
@@ -51,6 +53,8 @@ def resolved(origin: str, link: str) -> str | None:
 
 def source(path: str) -> str:
     """The name on the site of a file of the repository."""
+    if path.startswith(REFERENCE_FILES):
+        return REFERENCE + path.removeprefix(REFERENCE_FILES)
     if path.startswith(DOCS):
         inside = path.removeprefix(DOCS)
         return f"{inside}/index.md" if inside in INDEX else inside
@@ -59,6 +63,8 @@ def source(path: str) -> str:
 
 def origin(uri: str) -> str:
     """The file of the repository that a page of the site shows."""
+    if uri.startswith(REFERENCE):
+        return REFERENCE_FILES + uri.removeprefix(REFERENCE)
     return uri.removeprefix(PREFIX) if uri.startswith(PREFIX) else DOCS + uri
 
 
@@ -80,7 +86,9 @@ def linked(files: Files) -> list[str]:
         page, markdown = waiting.pop()
         for link in targets(markdown):
             path = resolved(page, link)
-            if path is None or path.startswith(DOCS) or (ROOT / path).is_dir() or path in found:
+            if path is None or path in found or (ROOT / path).is_dir():
+                continue
+            if path.startswith((DOCS, REFERENCE_FILES)):
                 continue
             found[path] = None
             if path.endswith(".md"):
