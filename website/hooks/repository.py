@@ -107,8 +107,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Has the links of a page lead to pages of the site."""
+    """Has the links of a page lead to pages of the site. The search finds no code but that of headers."""
     here = page.file.src_uri
+    code = here.startswith(PREFIX) and not (ROOT / origin(here)).exists()
+    if code and not here.endswith(".h.md"):
+        page.meta["search"] = {"exclude": True}
 
     def led(match: re.Match[str]) -> str:
         path, hash_, anchor = (match["link"] or "").partition("#")
