@@ -49,7 +49,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Gives the front page the whole width. Front matter in docs/ would be a table on a code host."""
+    """Sets what front matter says elsewhere: in docs/ that would be a table on a code host."""
     if page.file.src_uri == "index.md":
+        # The whole width.
         page.meta["hide"] = ["navigation", "toc"]
+    elif page.file.src_uri.startswith(("benchmarks/", "repository/")):
+        # Guides are found before reports, and before what is for who works on flagos.
+        page.meta["search"] = {"boost": 0.1}
     return markdown
