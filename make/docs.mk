@@ -17,7 +17,7 @@ docs: export SITE_RUST := $(or $(CARGO_TARGET_DIR),$(ROOT)/target)/doc
 docs: export RUSTDOCFLAGS := -D warnings -A rustdoc::private_intra_doc_links
 endif
 docs: $(STAMPS)/docs ## the documentation site, into site/; RUST=1 with Rust's own
-	$(if $(RUST),cargo doc --quiet --no-deps --locked -p flagos-core -p flagos-comm)
+	$(if $(RUST),cargo doc --quiet --no-deps --locked -p flagos-core -p flagos-comm -p flagos-vendor-kit)
 	$(MKDOCS) build --quiet --config-file website/mkdocs.yml
 	@echo "site/index.html; make docs-serve shows it with its search"
 

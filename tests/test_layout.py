@@ -33,7 +33,7 @@ CRATES: dict[str, set[str]] = {
     "flagos-example-chip": set(),
     "flagos-exported-host": {"flagos-core", "flagos-vendor-kit"},
     "flagos-vendor-kit": {"flagos-core"},
-    **dict.fromkeys(VENDORS, {"flagos-core", "flagos-vendor-kit"}),
+    **{vendor: {"flagos-core", "flagos-vendor-kit"} for vendor in VENDORS},
     "flagos-exported-ascend": {"flagos-core", "flagos-vendor-kit", "flagos-ascend"},
     "flagos-exported-cuda": {"flagos-core", "flagos-vendor-kit", "flagos-cuda"},
     "flagos-cudalib": {"flagos-core", "flagos-vendor-kit", "flagos-cuda"},
