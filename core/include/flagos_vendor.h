@@ -30,7 +30,7 @@
  * Version of the interface, minor: raised when members are appended, or bits or reserved slots get a meaning. Host
  * and library of different minor versions work together.
  */
-#define FLAGOS_VENDOR_MINOR 1
+#define FLAGOS_VENDOR_MINOR 2
 
 /**
  * Status: success.
@@ -106,6 +106,17 @@
  * `capture_end`, `graph_launch` and `graph_destroy`. Since version 1.1.
  */
 #define FLAGOS_VENDOR_CAPTURES 32
+
+/**
+ * `FlagosVendor::capabilities`: processes share device memory: `memory_export`, `memory_import`, `memory_close` and
+ * `memory_close_all`. Since version 1.2.
+ */
+#define FLAGOS_VENDOR_SHARES 64
+
+/**
+ * `FlagosVendor::capabilities`: a device may address the memory of another one: `device_reaches`. Since version 1.2.
+ */
+#define FLAGOS_VENDOR_REACHES_PEERS 128
 
 /**
  * `capture_begin`: until the end, no thread makes calls that wait for the device or that copy at once.
@@ -530,6 +541,28 @@ typedef struct FlagosVendorKernelOptions {
 } FlagosVendorKernelOptions;
 
 /**
+ * Device memory as other processes know it.
+ */
+typedef struct FlagosVendorExported {
+  /**
+   * Size of this struct in the host.
+   */
+  size_t struct_size;
+  /**
+   * The key of an allocation, by which other processes import the whole of it: printable ASCII without spaces, then a NUL.
+   */
+  char key[256];
+  /**
+   * The bytes from the beginning of the allocation to the address that was exported.
+   */
+  uint64_t offset;
+  /**
+   * The bytes of the allocation.
+   */
+  uint64_t nbytes;
+} FlagosVendorExported;
+
+/**
  * The table of a library. Lives, and stays as it is, as long as the process: a library is never closed.
  *
  * Every function may be called from any thread, and lets no exception out. A function returning `int32_t` returns
@@ -809,9 +842,48 @@ typedef struct FlagosVendor {
    */
   int32_t (*graph_destroy)(struct FlagosVendorGraph *graph);
   /**
+   * With `FLAGOS_VENDOR_REACHES_PEERS` writes 1 when kernels of `device` address the memory of `peer`, another device, and
+   * 0 when they do not; else NULL.
+   */
+  int32_t (*device_reaches)(struct FlagosVendorInstance *instance,
+                            int32_t device,
+                            int32_t peer,
+                            int32_t *reaches);
+  /**
+   * With `FLAGOS_VENDOR_SHARES` describes the allocation of `memory_alloc` in which an address of `device` lies, for other
+   * processes of the machine; else NULL, as are the three functions below. The allocation stays until every process that
+   * imported it has closed it.
+   */
+  int32_t (*memory_export)(struct FlagosVendorInstance *instance,
+                           int32_t device,
+                           const void *address,
+                           struct FlagosVendorExported *exported);
+  /**
+   * Writes the address, in this process, of the allocation of another process that has this key and this many bytes. The
+   * same key again gives the same address, and each import is closed.
+   */
+  int32_t (*memory_import)(struct FlagosVendorInstance *instance,
+                           int32_t device,
+                           const char *key,
+                           size_t nbytes,
+                           void **address);
+  /**
+   * Closes an import, after waiting for the device, whose queued work may use it.
+   */
+  int32_t (*memory_close)(struct FlagosVendorInstance *instance, int32_t device, void *address);
+  /**
+   * Closes every import that is left, when the process ends. `memory_close` does nothing afterwards.
+   */
+  int32_t (*memory_close_all)(struct FlagosVendorInstance *instance);
+  /**
+   * The bytes by which kernels may read beyond the end of a tensor's memory, which the host keeps within the tensor's
+   * allocation; NULL for none. Since version 1.2.
+   */
+  size_t (*memory_padding)(struct FlagosVendorInstance *instance);
+  /**
    * NULL.
    */
-  const void *reserved[27];
+  const void *reserved[21];
 } FlagosVendor;
 
 /**

@@ -40,11 +40,15 @@ fn adopt(table: *const FlagosVendor) -> Result<&'static Library, String> {
 const SIZE: usize = size_of::<FlagosVendor>();
 const FIRST_SLOT: usize = offset_of!(FlagosVendor, last_error);
 const SLOTS: usize = (offset_of!(FlagosVendor, reserved) - FIRST_SLOT) / size_of::<usize>();
+/// The slots that no version has a meaning for.
+const RESERVED: usize = (SIZE - offset_of!(FlagosVendor, reserved)) / size_of::<usize>();
 /// The slots of capabilities, which come last.
-const OPTIONAL: usize = 14;
-const KNOWN: u64 = 63;
+const OPTIONAL: usize = 20;
+const KNOWN: u64 = 255;
 /// The bits of version 1.0.
 const KNOWN_1_0: u64 = 31;
+/// Those that version 1.1 knows.
+const KNOWN_1_1: u64 = 63;
 
 #[test]
 fn a_table_that_is_null_or_unaligned_is_refused() {
@@ -110,6 +114,7 @@ unsafe extern "C" fn begin(_: *mut FlagosVendorStream, _: i32) -> i32 {
 fn what_version_1_0_reserves_is_reserved_there() {
     let mut table = exported::table(true);
     table.minor = 0;
+    table.memory_padding = None;
     let library = adopt(&table).expect("taken");
     assert_eq!(library.version(), (FLAGOS_VENDOR_MAJOR, 0));
     table.capture_begin = Some(begin);
@@ -132,6 +137,30 @@ fn what_version_1_0_reserves_is_reserved_there() {
     table.capabilities |= FLAGOS_VENDOR_CAPTURES;
     let error = adopt(&table).expect_err("refused");
     let missing = "capture_status, capture_end, graph_launch, graph_destroy are missing";
+    assert!(error.contains(missing), "{error}");
+}
+
+#[test]
+fn what_version_1_1_reserves_is_reserved_there() {
+    let mut table = exported::table(true);
+    table.minor = 1;
+    let error = adopt(&table).expect_err("refused");
+    assert!(
+        error.contains("reserved slot 5 of the table is not NULL"),
+        "{error}"
+    );
+    table.memory_padding = None;
+    drop(adopt(&table).expect("taken"));
+    table.capabilities |= FLAGOS_VENDOR_SHARES | FLAGOS_VENDOR_REACHES_PEERS;
+    let error = adopt(&table).expect_err("refused");
+    assert!(
+        error.contains("the bits 0xc0, which have no meaning in version 1.1"),
+        "{error}"
+    );
+    table.minor = 2;
+    let error = adopt(&table).expect_err("refused");
+    let missing =
+        "memory_export, memory_import, memory_close, memory_close_all, device_reaches are missing";
     assert!(error.contains(missing), "{error}");
 }
 
@@ -164,13 +193,16 @@ proptest! {
     fn tables_are_taken_as_the_model_says(
         size in prop_oneof![3 => Just(SIZE), 1 => 0..SIZE],
         major in prop_oneof![6 => Just(FLAGOS_VENDOR_MAJOR), 1 => any::<u32>()],
-        minor in prop_oneof![3 => Just(FLAGOS_VENDOR_MINOR), 1 => Just(0), 1 => any::<u32>()],
+        minor in prop_oneof![3 => Just(FLAGOS_VENDOR_MINOR), 1 => Just(0), 1 => Just(1), 1 => any::<u32>()],
         bits in prop_oneof![3 => 0..=KNOWN, 1 => any::<u64>()],
         nulls in prop_oneof![3 => Just(vec![]), 1 => vec(0..SLOTS, 1..4)],
-        reserved in prop_oneof![4 => Just(None), 1 => (0_usize..27).prop_map(Some)],
+        reserved in prop_oneof![4 => Just(None), 1 => (0_usize..RESERVED).prop_map(Some)],
         described in prop_oneof![8 => Just(true), 1 => Just(false)],
     ) {
         let mut table = exported::table(true);
+        if minor < 2 {
+            table.memory_padding = None;
+        }
         (table.major, table.minor, table.capabilities) = (major, minor, bits);
         if !described {
             table.description = null();
@@ -191,8 +223,14 @@ proptest! {
             FLAGOS_VENDOR_EXTERNAL_STREAMS,
             FLAGOS_VENDOR_LAUNCHES,
             FLAGOS_VENDOR_CAPTURES,
+            FLAGOS_VENDOR_SHARES,
+            FLAGOS_VENDOR_REACHES_PEERS,
         ];
-        let known = if minor == 0 { KNOWN_1_0 } else { KNOWN };
+        let known = match minor {
+            0 => KNOWN_1_0,
+            1 => KNOWN_1_1,
+            _ => KNOWN,
+        };
         let fits = size == SIZE
             && major == FLAGOS_VENDOR_MAJOR
             && (newer || bits & !known == 0)

@@ -1,6 +1,6 @@
 //! What a library has given and not got back: it must give none of it again.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use parking_lot::Mutex;
@@ -11,9 +11,13 @@ use crate::runtime::Place;
 
 use super::loaded::Library;
 
-/// The allocations of a library, on every device and of page-locked memory of the host.
+/// The allocations of a library, on every device and of page-locked memory of the host, and what it has imported.
 #[derive(Default)]
-pub(super) struct Memory(Ranges<Place>);
+pub(super) struct Memory {
+    known: Ranges<Place>,
+    /// The uses of each import, by its address.
+    imports: Mutex<HashMap<usize, usize>>,
+}
 
 impl Memory {
     /// Notes what `function` gave. It is an error of the library if an address of it is allocated already; then what it
@@ -26,7 +30,7 @@ impl Memory {
         address: usize,
         nbytes: usize,
     ) -> Result<()> {
-        let noted = self.0.insert_apart(address, nbytes, place);
+        let noted = self.known.insert_apart(address, nbytes, place);
         noted.map_err(|(other, size, place)| {
             let found = format!(
                 "{nbytes} bytes at {address:#x}, but it has not got back the {size} bytes at {other:#x} {}",
@@ -38,12 +42,35 @@ impl Memory {
 
     /// Forgets an allocation. Called before it is freed: afterwards the library may give its address again.
     pub(super) fn forget(&self, address: usize) {
-        self.0.remove(address);
+        self.known.remove(address);
+    }
+
+    /// Notes memory of another process, whose address may be given again.
+    pub(super) fn note_import(&self, device: usize, address: usize, nbytes: usize) {
+        let mut imports = self.imports.lock();
+        let uses = imports.entry(address).or_insert(0);
+        *uses += 1;
+        if *uses == 1 {
+            self.known.insert(address, nbytes, Place::Device(device));
+        }
+    }
+
+    /// Forgets one use of an import. Called before it is closed.
+    pub(super) fn forget_import(&self, address: usize) {
+        let mut imports = self.imports.lock();
+        let Some(uses) = imports.get_mut(&address) else {
+            return;
+        };
+        *uses -= 1;
+        if *uses == 0 {
+            imports.remove(&address);
+            self.known.remove(address);
+        }
     }
 
     /// The device of the memory that an address lies in, unless it is the host's.
     pub(super) fn device(&self, address: usize) -> Option<usize> {
-        self.0.find(address).and_then(Place::device)
+        self.known.find(address).and_then(Place::device)
     }
 }
 

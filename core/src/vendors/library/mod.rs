@@ -16,6 +16,7 @@ mod instance;
 mod kernels;
 mod launch;
 mod loaded;
+mod sharing;
 mod status;
 mod step;
 mod stream;

@@ -10,16 +10,22 @@ use super::types::*;
 const SIZE_1_0: usize = offset_of!(FlagosVendor, capture_begin) + size_of::<[*const (); 32]>();
 
 /// The first minor version in which a bit has a meaning, of the bits that version 1.0 does not have.
-const SINCE: [(u64, u32); 1] = [(FLAGOS_VENDOR_CAPTURES, 1)];
+const SINCE: [(u64, u32); 3] = [
+    (FLAGOS_VENDOR_CAPTURES, 1),
+    (FLAGOS_VENDOR_SHARES, 2),
+    (FLAGOS_VENDOR_REACHES_PEERS, 2),
+];
 
 /// The bits that this host knows, with their names.
-const CAPABILITIES: [(u64, &str); 6] = [
+const CAPABILITIES: [(u64, &str); 8] = [
     (FLAGOS_VENDOR_HOST_COMPUTES, "HOST_COMPUTES"),
     (FLAGOS_VENDOR_NATIVE_HANDLES, "NATIVE_HANDLES"),
     (FLAGOS_VENDOR_EXTERNAL_STREAMS, "EXTERNAL_STREAMS"),
     (FLAGOS_VENDOR_TELLS_MEMORY, "TELLS_MEMORY"),
     (FLAGOS_VENDOR_LAUNCHES, "LAUNCHES"),
     (FLAGOS_VENDOR_CAPTURES, "CAPTURES"),
+    (FLAGOS_VENDOR_SHARES, "SHARES"),
+    (FLAGOS_VENDOR_REACHES_PEERS, "REACHES_PEERS"),
 ];
 
 /// A copy of the struct at `given`, whose members beyond the size it claims are zero. Fails below `smallest` bytes.
@@ -164,6 +170,15 @@ pub(super) unsafe fn read(given: *const FlagosVendor) -> Result<FlagosVendor, St
         table.graph_launch = None;
         table.graph_destroy = None;
     }
+    if table.capabilities & FLAGOS_VENDOR_REACHES_PEERS == 0 {
+        table.device_reaches = None;
+    }
+    if table.capabilities & FLAGOS_VENDOR_SHARES == 0 {
+        table.memory_export = None;
+        table.memory_import = None;
+        table.memory_close = None;
+        table.memory_close_all = None;
+    }
     Ok(table)
 }
 
@@ -181,6 +196,16 @@ fn reserved(table: &FlagosVendor) -> Vec<*const ()> {
             capture_end,
             graph_launch,
             graph_destroy
+        ]);
+    }
+    if table.minor < 2 {
+        reserved.extend(slots![
+            device_reaches,
+            memory_export,
+            memory_import,
+            memory_close,
+            memory_close_all,
+            memory_padding
         ]);
     }
     reserved.extend(table.reserved.map(<*const _>::cast::<()>));
@@ -255,6 +280,7 @@ fn missing(table: &FlagosVendor) -> Vec<&'static str> {
         graph_launch,
         graph_destroy,
     ];
+    let sharing = slots![memory_export, memory_import, memory_close, memory_close_all];
     let mut wanted = Vec::from(required);
     for (bit, slots) in [
         (
@@ -264,6 +290,8 @@ fn missing(table: &FlagosVendor) -> Vec<&'static str> {
         (FLAGOS_VENDOR_EXTERNAL_STREAMS, &slots![stream_external]),
         (FLAGOS_VENDOR_LAUNCHES, &launching),
         (FLAGOS_VENDOR_CAPTURES, &capturing),
+        (FLAGOS_VENDOR_SHARES, &sharing),
+        (FLAGOS_VENDOR_REACHES_PEERS, &slots![device_reaches]),
     ] {
         if can(bit) {
             wanted.extend_from_slice(slots);

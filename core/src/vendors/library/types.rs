@@ -7,7 +7,7 @@ pub const FLAGOS_VENDOR_MAJOR: u32 = 1;
 
 /// Version of the interface, minor: raised when members are appended, or bits or reserved slots get a meaning. Host
 /// and library of different minor versions work together.
-pub const FLAGOS_VENDOR_MINOR: u32 = 1;
+pub const FLAGOS_VENDOR_MINOR: u32 = 2;
 
 /// Status: success.
 pub const FLAGOS_VENDOR_OK: i32 = 0;
@@ -55,6 +55,13 @@ pub const FLAGOS_VENDOR_LAUNCHES: u64 = 16;
 /// `FlagosVendor::capabilities`: the library captures the work of streams into graphs: `capture_begin`, `capture_status`,
 /// `capture_end`, `graph_launch` and `graph_destroy`. Since version 1.1.
 pub const FLAGOS_VENDOR_CAPTURES: u64 = 32;
+
+/// `FlagosVendor::capabilities`: processes share device memory: `memory_export`, `memory_import`, `memory_close` and
+/// `memory_close_all`. Since version 1.2.
+pub const FLAGOS_VENDOR_SHARES: u64 = 64;
+
+/// `FlagosVendor::capabilities`: a device may address the memory of another one: `device_reaches`. Since version 1.2.
+pub const FLAGOS_VENDOR_REACHES_PEERS: u64 = 128;
 
 /// `capture_begin`: until the end, no thread makes calls that wait for the device or that copy at once.
 pub const FLAGOS_VENDOR_CAPTURE_GLOBAL: i32 = 0;
@@ -627,8 +634,68 @@ pub struct FlagosVendor {
     /// Gives a graph back. Queued runs still run. Does not wait itself.
     pub graph_destroy: Option<unsafe extern "C" fn(graph: *mut FlagosVendorGraph) -> i32>,
 
+    /// With `FLAGOS_VENDOR_REACHES_PEERS` writes 1 when kernels of `device` address the memory of `peer`, another device, and
+    /// 0 when they do not; else NULL.
+    pub device_reaches: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            device: i32,
+            peer: i32,
+            reaches: *mut i32,
+        ) -> i32,
+    >,
+    /// With `FLAGOS_VENDOR_SHARES` describes the allocation of `memory_alloc` in which an address of `device` lies, for other
+    /// processes of the machine; else NULL, as are the three functions below. The allocation stays until every process that
+    /// imported it has closed it.
+    pub memory_export: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            device: i32,
+            address: *const c_void,
+            exported: *mut FlagosVendorExported,
+        ) -> i32,
+    >,
+    /// Writes the address, in this process, of the allocation of another process that has this key and this many bytes. The
+    /// same key again gives the same address, and each import is closed.
+    pub memory_import: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            device: i32,
+            key: *const c_char,
+            nbytes: usize,
+            address: *mut *mut c_void,
+        ) -> i32,
+    >,
+    /// Closes an import, after waiting for the device, whose queued work may use it.
+    pub memory_close: Option<
+        unsafe extern "C" fn(
+            instance: *mut FlagosVendorInstance,
+            device: i32,
+            address: *mut c_void,
+        ) -> i32,
+    >,
+    /// Closes every import that is left, when the process ends. `memory_close` does nothing afterwards.
+    pub memory_close_all: Option<unsafe extern "C" fn(instance: *mut FlagosVendorInstance) -> i32>,
+    /// The bytes by which kernels may read beyond the end of a tensor's memory, which the host keeps within the tensor's
+    /// allocation; NULL for none. Since version 1.2.
+    pub memory_padding: Option<unsafe extern "C" fn(instance: *mut FlagosVendorInstance) -> usize>,
+
     /// NULL.
-    pub reserved: [*const c_void; 27],
+    pub reserved: [*const c_void; 21],
+}
+
+/// Device memory as other processes know it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct FlagosVendorExported {
+    /// Size of this struct in the host.
+    pub struct_size: usize,
+    /// The key of an allocation, by which other processes import the whole of it: printable ASCII without spaces, then a NUL.
+    pub key: [c_char; 256],
+    /// The bytes from the beginning of the allocation to the address that was exported.
+    pub offset: u64,
+    /// The bytes of the allocation.
+    pub nbytes: u64,
 }
 
 /// The one function that a library exports, named `flagos_vendor`. Returns its table, of a major version that the host

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::runtime::launch::{Kernel, Launcher, Module, ParameterType, Shape};
 use crate::runtime::sync::AtomicU64;
-use crate::runtime::{DeviceProperties, Event, MemoryInfo, Place, Stream, Vendor, ALIGNMENT};
+use crate::runtime::{
+    DeviceProperties, Event, MemoryInfo, Place, Sharing, Stream, Vendor, ALIGNMENT,
+};
 
 use super::event::LibraryEvent;
 use super::instance::Instance;
@@ -111,6 +113,30 @@ impl Vendor for LibraryVendor {
             free: told.free,
             total: told.total,
         })
+    }
+
+    fn reaches(&self, device: usize, peer: usize) -> Result<bool> {
+        if !self.0.library.can(FLAGOS_VENDOR_REACHES_PEERS) {
+            return Ok(false);
+        }
+        let (device, peer) = (self.0.device(device)?, self.0.device(peer)?);
+        let mut reaches = 0;
+        // SAFETY: devices of the instance and a valid output.
+        unsafe {
+            self.0.call("device_reaches", |table| {
+                let ask = table.device_reaches?;
+                Some(ask(self.0.context, device, peer, &mut reaches))
+            })
+        }?;
+        Ok(reaches != 0)
+    }
+
+    fn padding(&self) -> usize {
+        match self.0.library.table().memory_padding {
+            // SAFETY: a live instance.
+            Some(padding) if !self.0.is_forked() => unsafe { padding(self.0.context) },
+            _ => 0,
+        }
     }
 
     fn alloc(&self, device: usize, nbytes: usize) -> Result<NonNull<u8>> {
@@ -241,6 +267,14 @@ impl Vendor for LibraryVendor {
 
     fn load_module(&self, device: usize, image: &[u8]) -> Result<Box<dyn Module>> {
         Ok(Box::new(LibraryModule::load(&self.0, device, image)?))
+    }
+
+    fn sharing(&self) -> Result<&dyn Sharing> {
+        if self.0.library.can(FLAGOS_VENDOR_SHARES) {
+            Ok(&*self.0)
+        } else {
+            Err(self.0.library.lacks("memory_export"))
+        }
     }
 
     fn captures(&self) -> Result<()> {

@@ -7,6 +7,7 @@ use flagos_ascend::ENTRY;
 use flagos_core::runtime::Vendor;
 use flagos_core::vendors::library::{
     FLAGOS_VENDOR_CAPTURES, FLAGOS_VENDOR_EXTERNAL_STREAMS, FLAGOS_VENDOR_NATIVE_HANDLES,
+    FLAGOS_VENDOR_REACHES_PEERS, FLAGOS_VENDOR_SHARES,
 };
 use flagos_core::vendors::{Description, Serving, Settings};
 use flagos_core::{Error, Result};
@@ -36,7 +37,11 @@ impl Export for Ascend {
         &DESCRIPTION
     }
     fn capabilities() -> u64 {
-        FLAGOS_VENDOR_NATIVE_HANDLES | FLAGOS_VENDOR_EXTERNAL_STREAMS | FLAGOS_VENDOR_CAPTURES
+        FLAGOS_VENDOR_NATIVE_HANDLES
+            | FLAGOS_VENDOR_EXTERNAL_STREAMS
+            | FLAGOS_VENDOR_CAPTURES
+            | FLAGOS_VENDOR_SHARES
+            | FLAGOS_VENDOR_REACHES_PEERS
     }
     fn probe() -> Result<usize> {
         (ENTRY.survey)(&settings()).map_err(|reason| Error::device("probe", reason))

@@ -19,6 +19,7 @@ mod support;
 use std::sync::OnceLock;
 
 use flagos_ascend as ascend;
+use flagos_core::runtime::Vendor;
 use flagos_core::vendors::library::{self, Library};
 use flagos_core::vendors::Settings;
 
@@ -73,6 +74,16 @@ fn the_suite_passes_as_a_library() {
     );
     let vendor = library::open(library, Box::leak(Box::default())).expect("it opens");
     assert_eq!(failures("suite of the library", &*vendor), [""; 0]);
+    let built_in = (ascend::ENTRY.open)(&settings(), Box::leak(Box::default())).expect("it opens");
+    assert_eq!(vendor.padding(), built_in.padding());
+    let devices = 0..vendor.device_count();
+    for (device, peer) in devices
+        .clone()
+        .flat_map(|d| devices.clone().map(move |p| (d, p)))
+    {
+        let reaches = |vendor: &dyn Vendor| vendor.reaches(device, peer).expect("a number");
+        assert_eq!(reaches(&*vendor), reaches(&*built_in));
+    }
     let stream = vendor.stream(0, 0).expect("a stream");
     let handle = stream.native_handle().expect("an aclrtStream");
     // SAFETY: the handle of a stream that outlives this one.

@@ -3,9 +3,14 @@
 use std::process::Command;
 use std::ptr::NonNull;
 
+use flagos_core::runtime::Vendor;
+use flagos_core::vendors::library;
 use flagos_core::ErrorKind;
 
-use crate::{copy, fill, open};
+use crate::{copy, exported, fill, open, there_is_a_device, turn};
+
+/// The form of a vendor behind the table of a library.
+const LIBRARY: &str = "library";
 
 const NBYTES: usize = 3 << 20;
 /// Where in the memory the other process reads and writes.
@@ -15,17 +20,21 @@ const COUNT: usize = 1000;
 #[test]
 fn another_process_uses_memory() {
     let Some(ascend) = open() else { return };
-    let vendor = &*ascend.vendor;
-    let sharing = match vendor.sharing() {
-        Ok(sharing) => sharing,
-        Err(error) => {
-            // CANN 8.1 has no functions for it, and the error says which.
-            assert_eq!(error.kind(), ErrorKind::Unsupported);
-            let text = error.to_string();
-            assert!(text.contains("has no aclrtIpcMemGetExportKey, "), "{text}");
-            return;
-        }
-    };
+    is_used_by_another_process(&*ascend.vendor, "built in");
+}
+
+#[test]
+fn another_process_uses_memory_of_the_library() {
+    if !there_is_a_device() {
+        return;
+    }
+    let _turn = turn();
+    let vendor = library::open(exported(), Box::leak(Box::default())).expect("it opens");
+    is_used_by_another_process(&*vendor, LIBRARY);
+}
+
+/// The other process opens the vendor in the same `form`.
+fn is_used_by_another_process(vendor: &dyn Vendor, form: &str) {
     let stream = vendor.stream(0, 0).expect("a stream");
     let memory = vendor.alloc(0, NBYTES).expect("memory");
     let address = NonNull::new(memory.as_ptr().wrapping_add(OFFSET)).expect("not NULL");
@@ -33,12 +42,27 @@ fn another_process_uses_memory() {
     fill(&mut bytes, 1);
     copy(&*stream, address.as_ptr(), bytes.as_ptr(), COUNT);
     stream.sync().expect("it ran");
-    let exported = sharing.export(0, address).expect("a key");
+    let exported = match vendor
+        .sharing()
+        .and_then(|shared| shared.export(0, address))
+    {
+        Ok(exported) => exported,
+        Err(error) => {
+            // CANN 8.1 has no functions for it, and the error says which.
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            let text = error.to_string();
+            assert!(text.contains("has no aclrtIpcMemGetExportKey, "), "{text}");
+            // SAFETY: allocated with this size; nobody uses it.
+            return unsafe { vendor.free(0, memory, NBYTES) };
+        }
+    };
+    let sharing = vendor.sharing().expect("it can");
     assert!(exported.offset >= OFFSET && exported.nbytes >= NBYTES);
     assert_eq!(sharing.export(0, memory).expect("a key").key, exported.key);
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "shared::inside::the_other_process"])
         .args(["--ignored", "--nocapture"])
+        .env("FORM", form)
         .env("KEY", &exported.key)
         .env("OFFSET", exported.offset.to_string())
         .env("WHOLE", exported.nbytes.to_string())
@@ -62,17 +86,23 @@ fn another_process_uses_memory() {
 
 mod inside {
     use std::ptr::NonNull;
+    use std::sync::Arc;
 
-    use super::{COUNT, OFFSET};
-    use crate::{copy, fill, open};
+    use flagos_core::vendors::library;
+
+    use super::{COUNT, LIBRARY, OFFSET};
+    use crate::{copy, exported, fill, open};
 
     #[test]
     #[ignore = "another process starts it"]
     fn the_other_process() {
-        let ascend = open().expect("a device");
-        let vendor = &*ascend.vendor;
-        let sharing = vendor.sharing().expect("it can");
         let told = |name| std::env::var(name).expect("told");
+        let vendor = match told("FORM").as_str() {
+            LIBRARY => library::open(exported(), Box::leak(Box::default())).expect("it opens"),
+            _ => Arc::clone(&open().expect("a device").vendor),
+        };
+        let vendor = &*vendor;
+        let sharing = vendor.sharing().expect("it can");
         let number = |name| told(name).parse().expect("a number");
         let (key, offset, whole): (String, usize, usize) =
             (told("KEY"), number("OFFSET"), number("WHOLE"));

@@ -109,7 +109,7 @@ fn passes(arguments: &[&str], settings: &[(&str, &str)], expected: &str) {
 /// Every test of this program passes with these settings of the simulated runtime.
 fn everything_passes(settings: &[(&str, &str)]) {
     let arguments = ["--skip", "simulated::", "--test-threads=1"];
-    passes(&arguments, settings, "22 passed");
+    passes(&arguments, settings, "23 passed");
 }
 
 /// A test of `faults` passes with these settings.

@@ -13,7 +13,8 @@ pub trait Export: 'static {
     fn description() -> &'static Description;
 
     /// The bits `FLAGOS_VENDOR_HOST_COMPUTES`, `FLAGOS_VENDOR_NATIVE_HANDLES`, `FLAGOS_VENDOR_EXTERNAL_STREAMS`,
-    /// `FLAGOS_VENDOR_LAUNCHES` and `FLAGOS_VENDOR_CAPTURES` of what the vendor can do.
+    /// `FLAGOS_VENDOR_LAUNCHES`, `FLAGOS_VENDOR_CAPTURES`, `FLAGOS_VENDOR_SHARES` and `FLAGOS_VENDOR_REACHES_PEERS` of what
+    /// the vendor can do.
     fn capabilities() -> u64;
 
     /// The number of devices that the vendor would show, at least one. Fails with the reason why the vendor cannot be

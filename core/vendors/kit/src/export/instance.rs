@@ -158,6 +158,23 @@ pub(super) unsafe extern "C" fn device_quiesce(
     })
 }
 
+/// `FlagosVendor::device_reaches`.
+pub(super) unsafe extern "C" fn device_reaches(
+    instance: *mut FlagosVendorInstance,
+    index: i32,
+    peer: i32,
+    out: *mut i32,
+) -> i32 {
+    // SAFETY: a live instance and a valid output.
+    unsafe {
+        let instance = Instance::of(instance);
+        give(instance.description, out, || {
+            let reaches = instance.vendor.reaches(device(index), device(peer))?;
+            Ok(reaches.into())
+        })
+    }
+}
+
 /// `FlagosVendor::memory_alloc`.
 pub(super) unsafe extern "C" fn memory_alloc(
     instance: *mut FlagosVendorInstance,
@@ -192,6 +209,13 @@ pub(super) unsafe extern "C" fn memory_free(
     })
 }
 
+/// `FlagosVendor::memory_padding`.
+pub(super) unsafe extern "C" fn memory_padding(instance: *mut FlagosVendorInstance) -> usize {
+    // SAFETY: a live instance.
+    let instance = unsafe { Instance::of(instance) };
+    answer(0, || instance.vendor.padding())
+}
+
 /// `FlagosVendor::pinned_alloc`.
 pub(super) unsafe extern "C" fn pinned_alloc(
     instance: *mut FlagosVendorInstance,
@@ -223,7 +247,7 @@ pub(super) unsafe extern "C" fn pinned_free(
     })
 }
 
-fn given(address: *mut c_void) -> Result<NonNull<u8>> {
+pub(super) fn given(address: *mut c_void) -> Result<NonNull<u8>> {
     NonNull::new(address.cast())
         .ok_or_else(|| Error::invalid_argument("address", "the address is NULL"))
 }

@@ -14,6 +14,7 @@ mod handle;
 mod instance;
 mod launch;
 mod outcome;
+mod sharing;
 mod stream;
 mod table;
 

@@ -6,7 +6,7 @@ use std::ptr::null;
 
 use super::description::Described;
 use super::exported::Export;
-use super::{event, graph, instance, launch, outcome, stream};
+use super::{event, graph, instance, launch, outcome, sharing, stream};
 use flagos_core::vendors::library::*;
 
 /// The table of an exported vendor, with all that it points at.
@@ -31,6 +31,7 @@ impl Table {
         let can = |bit| capabilities & bit != 0;
         let launches = can(FLAGOS_VENDOR_LAUNCHES);
         let captures = can(FLAGOS_VENDOR_CAPTURES);
+        let shares = can(FLAGOS_VENDOR_SHARES);
         let raw = FlagosVendor {
             struct_size: size_of::<FlagosVendor>(),
             major: FLAGOS_VENDOR_MAJOR,
@@ -83,7 +84,14 @@ impl Table {
             capture_end: captures.then_some(graph::capture_end as _),
             graph_launch: captures.then_some(graph::graph_launch as _),
             graph_destroy: captures.then_some(graph::graph_destroy as _),
-            reserved: [null(); 27],
+            device_reaches: can(FLAGOS_VENDOR_REACHES_PEERS)
+                .then_some(instance::device_reaches as _),
+            memory_export: shares.then_some(sharing::memory_export as _),
+            memory_import: shares.then_some(sharing::memory_import as _),
+            memory_close: shares.then_some(sharing::memory_close as _),
+            memory_close_all: shares.then_some(sharing::memory_close_all as _),
+            memory_padding: Some(instance::memory_padding),
+            reserved: [null(); 21],
         };
         Ok(Self {
             raw,
