@@ -136,7 +136,7 @@ BETWEEN := $(filter-out $(firstword $(TORCHES)) $(lastword $(TORCHES)),$(TORCHES
 COMMITTED := $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
 CHECK_TORCHES ?= $(word $(shell echo $$(($(COMMITTED) % $(words $(BETWEEN)) + 1))),$(BETWEEN))
 NEWEST_TESTS ?= $(patsubst %,adapters/torch/tests/test_%.py,accelerator_graphs autograd autograd_at_exit compiled_views \
-  import layouts memory profiler random serialization shims stream tensor)
+  distributed_attention import layouts memory profiler random serialization shims stream tensor)
 .PHONY: check-torches
 check-torches: $(foreach minor,$(CHECK_TORCHES),$(call torch_of,$(shell uname -m),$(minor))) ## whether the shim's risky files compile for CHECK_TORCHES, by default one between the oldest and the newest
 	@echo "the shim's risky files for torch $(CHECK_TORCHES), of $(BETWEEN); CHECK_TORCHES=... takes others"

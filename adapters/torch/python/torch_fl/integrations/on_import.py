@@ -32,6 +32,7 @@ _COMPLETIONS = {
     "torch._inductor.kernel.flex.flex_attention": "torch_fl.compile.flex_lowering",
     "torch.distributed.distributed_c10d": "torch_fl.distributed.registration",
     "torch.distributed.checkpoint.filesystem": "torch_fl.distributed.checkpoint",
+    "torch.distributed.tensor": "torch_fl.distributed.attention",
     "torch.distributed.tensor._random": "torch_fl.distributed.random",
     "accelerate": "torch_fl.integrations.accelerate",
     "lightning.fabric.connector": "torch_fl.integrations.lightning",
