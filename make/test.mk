@@ -48,7 +48,7 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the Rust crates
 
 # ---------------------------------------------------------------------------------------- Python
 
-DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py several_hosts.py)
+DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py distributed_attention.py several_hosts.py)
 OTHER_PARTS := $(addprefix --ignore=tests/,ascend ascend_triton flaggems metax simulated_ascend simulated_metax site)
 QUICK_PARTS := $(addprefix test-,python torch distributed te lightx2v vllm-seam whole)
 SLOW_PARTS := $(addsuffix -slow,$(addprefix test-,torch whole))

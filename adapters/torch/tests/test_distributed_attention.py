@@ -25,3 +25,9 @@ def test_a_split_sequence_within_context_parallel():
     checks = ("ring", "refusals", "controls", "unknown")
     for output in launch_all_well("attention.py", "flagos", "flagos", *checks, ranks=2):
         assert "passed" in output
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled_tensor_parallelism_is_one_device(backend):
+    for output in launch_all_well("tensor_parallel.py", backend, ranks=2):
+        assert "passed" in output
