@@ -22,7 +22,7 @@ def test_a_mesh_of_two_dimensions():
 
 
 def test_a_split_sequence_within_context_parallel():
-    checks = ("ring", "refusals", "controls", "unknown")
+    checks = ("ring", "compiled", "refusals", "controls", "unknown")
     for output in launch_all_well("attention.py", "flagos", "flagos", *checks, ranks=2):
         assert "passed" in output
 

@@ -160,7 +160,7 @@ def balanced(on):
         yield
 
 
-def in_context_parallel(mesh, q, k, v, weight, causal):
+def in_context_parallel(mesh, q, k, v, weight, causal, attention=attention):
     """Output (B, H, S, E) and gradients, of all ranks' parts of the sequence."""
     parts = [x.clone() for x in (q, k, v, weight)]
     with context_parallel(mesh, buffers=parts, buffer_seq_dims=[2] * 4):
@@ -227,6 +227,26 @@ def check_refusals(mesh):
         cp._disable_context_parallel_dispatcher()
 
 
+def check_compiled(mesh):
+    """A graph is right after the switch has changed, which is no part of its guards, and refused outside."""
+    compiled = torch.compile(attention, backend="aot_eager")
+    q, k, v = inputs()
+    weight = made(B, H, S, E)
+    oracle = in_context_parallel(mesh, q, k, v, weight, causal=True)
+    for on in (True, False, True):
+        with balanced(on):
+            got = in_context_parallel(mesh, q, k, v, weight, causal=True, attention=compiled)
+        for a, b in zip(oracle, got, strict=True):
+            torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-5)
+
+    parts = [x.clone() for x in (q, k, v)]
+    with context_parallel(mesh, buffers=parts, buffer_seq_dims=[2] * 3):
+        copies = [part.clone().requires_grad_() for part in parts]  # the buffers are written again
+        out = compiled(*copies, is_causal=True)
+    with pytest.raises(NotImplementedError, match=r"compiled within context_parallel, and called"):
+        out.sum().backward()
+
+
 def check_controls(mesh):
     """The comparisons above find a mask in a wrong place, and ranks that know their own part alone."""
     from torch_fl.distributed import attention as ours
@@ -252,11 +272,11 @@ def check_controls(mesh):
 
 def check_unknown(mesh):
     """A torch whose context_parallel is another: a sequence that is split might be of it, and is refused."""
-    from torch_fl.distributed import attention as ours
+    from torch_fl.distributed import context_parallel as ours
 
     split = over(mesh, [Shard(2)], *inputs())
     assert attention(*split).shape == (B, H, S, E)
-    ours._context_parallel.cache_clear()
+    ours._module.cache_clear()
     with (
         mock.patch.object(cp, "custom_ops", {}),
         pytest.raises(NotImplementedError, match="is not the one that flagos knows"),
@@ -271,6 +291,7 @@ CHECKS = {
     "square": check_square,
     "ring": check_ring,
     "refusals": check_refusals,
+    "compiled": check_compiled,
     "controls": check_controls,
     "unknown": check_unknown,
 }

@@ -10,26 +10,19 @@ Of query, key and value (B, H, S, E) batch and heads may be split; what is split
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._redistribute import redistribute_local_tensor
 
-from flagos.messages import described
+from torch_fl.distributed import context_parallel
+from torch_fl.distributed.context_parallel import BACKWARD, FORWARD, SEQUENCE
 
-aten = torch.ops.aten
-FORWARD = aten._scaled_dot_product_flash_attention_for_cpu.default
-BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-OF_CONTEXT_PARALLEL = aten._scaled_dot_product_flash_attention.default
-MODULE_OF_CONTEXT_PARALLEL = "torch.distributed.tensor.experimental._context_parallel._attention"
-
-BATCH, HEADS, SEQUENCE = 0, 1, 2
-"""The dimensions of query, key, value, output and their gradients; of the logsumexp (B, H, S), too."""
+BATCH, HEADS = 0, 1
+"""Dimensions of query, key, value, output and their gradients, as SEQUENCE; of the logsumexp (B, H, S), too."""
 
 
 def register() -> None:
@@ -48,7 +41,7 @@ def _attention(op: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = Non
         if isinstance(value, DTensor) and Shard(SEQUENCE) in value.placements
     ]
     with torch.no_grad():  # below autograd: the operator's own formula records it
-        if split and _context_parallel().active():
+        if split and context_parallel.active():
             return _ring(op, arguments)
         if op is BACKWARD and "out" in split:
             raise NotImplementedError(
@@ -171,35 +164,6 @@ def _meta(tensor: DTensor) -> torch.Tensor:
 # --------------------------------------------------------------------------------------- the sequence
 
 
-class _ContextParallel(NamedTuple):
-    """What is used of torch's context parallelism."""
-
-    forward: Callable[..., tuple[torch.Tensor, ...]]
-    backward: Callable[..., tuple[torch.Tensor, ...]]
-
-    @staticmethod
-    def active() -> bool:
-        """Whether `context_parallel` has put its handlers in place."""
-        return OF_CONTEXT_PARALLEL in DTensor._op_dispatcher._custom_op_handlers
-
-
-@cache
-def _context_parallel() -> _ContextParallel:
-    # A split sequence within an unknown context_parallel would be taken for a tensor to be gathered: wrong in silence.
-    try:
-        module = importlib.import_module(MODULE_OF_CONTEXT_PARALLEL)
-        if OF_CONTEXT_PARALLEL not in module.custom_ops:
-            raise AttributeError("custom_ops has no attention of CUDA's")
-        return _ContextParallel(
-            module._templated_ring_attention, module._templated_ring_attention_backward
-        )
-    except (ImportError, AttributeError) as error:
-        raise NotImplementedError(
-            f"{FORWARD} of a sequence that is split over ranks: the context parallelism of torch {torch.__version__} is"
-            f" not the one that flagos knows ({described(error)}). Gather query, key and value before."
-        ) from error
-
-
 def _ring(op: Any, arguments: dict[str, Any]) -> tuple[DTensor, ...]:
     """torch's attention over a ring of ranks, each of which has a part of the sequence."""
     if arguments.pop("attn_mask", None) is not None:
@@ -220,14 +184,9 @@ def _ring(op: Any, arguments: dict[str, Any]) -> tuple[DTensor, ...]:
             )
     metas = op(**{**arguments, **{name: _meta(tensor) for name, tensor in tensors.items()}})
     local = {name: tensor._local_tensor for name, tensor in tensors.items()}
-    arguments = {"dropout_p": 0.0, "is_causal": False, **arguments, **local}
-    ring = _context_parallel()
-    if op is FORWARD:
-        results = ring.forward(mesh.get_group(), SEQUENCE, op, **arguments)
-    else:
-        results = ring.backward(
-            mesh.get_group(), SEQUENCE, op, grad_out_name="grad_out", **arguments
-        )
+    arguments = {"dropout_p": 0.0, "is_causal": False, "scale": None, **arguments, **local}
+    ring = context_parallel.forward if op is FORWARD else context_parallel.backward
+    results = ring(**arguments, group=mesh.get_group().group_name)
     return tuple(
         _wrapped(result, mesh, [Shard(SEQUENCE)], meta)
         for result, meta in zip(results, metas, strict=True)
