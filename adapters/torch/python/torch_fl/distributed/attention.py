@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._redistribute import redistribute_local_tensor
@@ -55,7 +56,7 @@ def _attention(op: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = Non
 
 def _sharded(op: Any, arguments: dict[str, Any]) -> tuple[DTensor, ...]:
     """The operator on each rank's batches and heads, for all of which one placement is chosen."""
-    mesh = arguments["query"].device_mesh
+    mesh = _mesh(arguments)
     mask = arguments.pop("attn_mask", None)
     tensors = {
         name: _distributed(op, name, value, mesh)
@@ -81,11 +82,15 @@ def _sharded(op: Any, arguments: dict[str, Any]) -> tuple[DTensor, ...]:
     )
 
 
-def _distributed(op: Any, name: str, tensor: torch.Tensor, mesh: Any) -> DTensor:
+def _mesh(arguments: dict[str, Any]) -> DeviceMesh:
+    return next(value.device_mesh for value in arguments.values() if isinstance(value, DTensor))
+
+
+def _distributed(op: Any, name: str, tensor: torch.Tensor, mesh: DeviceMesh) -> DTensor:
     if isinstance(tensor, DTensor):
         if tensor.device_mesh != mesh:
             raise NotImplementedError(
-                f"{op}: {name} is on another mesh than the query: {tensor.device_mesh}, {mesh}"
+                f"{op}: {name} is on another mesh than others: {tensor.device_mesh}, {mesh}"
             )
         return tensor
     if DTensor._op_dispatcher._allow_implicit_replication:
@@ -96,7 +101,7 @@ def _distributed(op: Any, name: str, tensor: torch.Tensor, mesh: Any) -> DTensor
     )
 
 
-def _placements(op: Any, tensors: dict[str, DTensor], mesh: Any) -> list[Placement]:
+def _placements(op: Any, tensors: dict[str, DTensor], mesh: DeviceMesh) -> list[Placement]:
     # The output has the placements that the forward pass chose; query, key and value may have others.
     asked = ["out"] if op is BACKWARD else ["query", "key", "value"]
     chosen: list[Placement] = []
@@ -138,7 +143,7 @@ def _local(tensor: DTensor, placements: Sequence[Placement]) -> torch.Tensor:
 
 
 def _wrapped(
-    part: torch.Tensor, mesh: Any, placements: Sequence[Placement], whole: torch.Tensor
+    part: torch.Tensor, mesh: DeviceMesh, placements: Sequence[Placement], whole: torch.Tensor
 ) -> DTensor:
     """The DTensor of `part`, with the sizes and strides of `whole`."""
     # The kernel's output has the strides of its query, and a query that DTensor has split or gathered is contiguous
@@ -170,7 +175,7 @@ def _ring(op: Any, arguments: dict[str, Any]) -> tuple[DTensor, ...]:
         raise NotImplementedError(
             f"{op}: context_parallel has no attention with a mask; is_causal=True is the one that it knows"
         )
-    mesh = arguments["query"].device_mesh
+    mesh = _mesh(arguments)
     tensors = {
         name: _distributed(op, name, value, mesh)
         for name, value in arguments.items()

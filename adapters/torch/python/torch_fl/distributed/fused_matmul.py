@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch.distributed import _symmetric_memory
 
+from torch_fl.native import native
+
 NAMESPACE = "symm_mem"
 OPERATORS = (
     "fused_all_gather_matmul",
@@ -23,7 +25,9 @@ _library = torch.library.Library(NAMESPACE, "IMPL", KEY)
 
 
 def register() -> None:
-    """Give the operators torch's definitions as kernels of the device. Idempotent."""
+    """Give the operators torch's definitions as kernels of the host's device. Idempotent."""
+    if not native().host_computes:
+        return
     for name in OPERATORS:
         if not torch._C._dispatch_has_kernel_for_dispatch_key(f"{NAMESPACE}::{name}", KEY):
             _library.impl(name, getattr(_symmetric_memory, f"_{name}_fallback"))

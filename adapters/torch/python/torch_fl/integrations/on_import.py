@@ -31,6 +31,7 @@ _COMPLETIONS = {
     "torch.nn.attention.flex_attention": "torch_fl.compile.flex_attention",
     "torch._inductor.kernel.flex.flex_attention": "torch_fl.compile.flex_lowering",
     "torch.distributed.distributed_c10d": "torch_fl.distributed.registration",
+    "torch.distributed._symmetric_memory": "torch_fl.distributed.fused_matmul",
     "torch.distributed.checkpoint.filesystem": "torch_fl.distributed.checkpoint",
     "torch.distributed.tensor": "torch_fl.distributed.attention",
     "torch.distributed.tensor._random": "torch_fl.distributed.random",

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from torch.utils.dlpack import DLDeviceType
 
 from torch_fl.native.base import Native
@@ -20,9 +17,6 @@ class HostNative(Native):
     why_no_graphs = (
         "it runs kernels as host functions and records no launches; run the region eagerly or use "
         "torch.compile"
-    )
-    completions: Mapping[str, str] = MappingProxyType(
-        {"torch.distributed._symmetric_memory": "torch_fl.distributed.fused_matmul"}
     )
 
     @property
