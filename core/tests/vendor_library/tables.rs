@@ -150,7 +150,7 @@ fn what_version_1_1_reserves_is_reserved_there() {
         "{error}"
     );
     table.memory_padding = None;
-    drop(adopt(&table).expect("taken"));
+    adopt(&table).expect("taken");
     table.capabilities |= FLAGOS_VENDOR_SHARES | FLAGOS_VENDOR_REACHES_PEERS;
     let error = adopt(&table).expect_err("refused");
     assert!(
