@@ -18,9 +18,10 @@ pub(crate) struct Memory {
 
 impl Memory {
     fn check(&self) -> Result<()> {
-        match self.gone.load(Ordering::Acquire) {
-            true => Err(Error::new(ErrorKind::System, "the store is gone")),
-            false => Ok(()),
+        if self.gone.load(Ordering::Acquire) {
+            Err(Error::new(ErrorKind::System, "the store is gone"))
+        } else {
+            Ok(())
         }
     }
 

@@ -20,9 +20,10 @@ fn log_dispatch(py: Python<'_>, op: &str, backend: &str) -> PyResult<()> {
         Some(plan) => plan,
         None => with_configuration(py, "plan", Router::plan)?,
     };
-    match plan.policy().log_dispatch.value {
-        true => write(py, op, backend),
-        false => Ok(()),
+    if plan.policy().log_dispatch.value {
+        write(py, op, backend)
+    } else {
+        Ok(())
     }
 }
 

@@ -29,9 +29,12 @@ pub fn with_router<T: Send>(
     operation: &'static str,
     work: impl FnOnce(&'static Router) -> Result<T> + Send,
 ) -> PyResult<T> {
-    py.detach(|| match process::is_forked() {
-        true => Err(Error::forked(operation)),
-        false => work(global()),
+    py.detach(|| {
+        if process::is_forked() {
+            Err(Error::forked(operation))
+        } else {
+            work(global())
+        }
     })
     .into_python(py)
 }

@@ -75,9 +75,10 @@ enum Target<'t> {
 impl<'t> Target<'t> {
     /// A file is told by the slash in its path.
     fn of(target: &'t str) -> Self {
-        match target.contains('/') {
-            true => Self::File(Path::new(target)),
-            false => Self::Name(target),
+        if target.contains('/') {
+            Self::File(Path::new(target))
+        } else {
+            Self::Name(target)
         }
     }
 }

@@ -41,12 +41,11 @@ impl PyStore {
 impl PyStore {
     #[new]
     fn new(py: Python<'_>, process: bool) -> PyResult<Self> {
-        match process {
-            true => py.detach(Store::process).into_python(py).map(Self),
-            false => {
-                find_manifests(py)?;
-                py.detach(Store::own).into_python(py).map(Self)
-            }
+        if process {
+            py.detach(Store::process).into_python(py).map(Self)
+        } else {
+            find_manifests(py)?;
+            py.detach(Store::own).into_python(py).map(Self)
         }
     }
 
@@ -240,9 +239,10 @@ fn release(child: bool) {
     // SAFETY: `te_fl` registers both with `os.register_at_fork`, which calls one after the other on
     // the thread that forks; the child has no other thread.
     unsafe {
-        match child {
-            true => global().release_after_fork_in_child(),
-            false => global().release_after_fork(),
+        if child {
+            global().release_after_fork_in_child()
+        } else {
+            global().release_after_fork()
         }
     }
 }

@@ -115,9 +115,10 @@ pub fn token(text: &str, names: &Names) -> Result<Selector> {
 /// # Errors
 /// [`flagos_core::ErrorKind::InvalidArgument`] for a text that cannot be a name.
 pub fn operator(name: &str) -> Result<String> {
-    let qualified = match name.contains("::") {
-        true => name.to_owned(),
-        false => format!("{NAMESPACE}::{}", name.trim()),
+    let qualified = if name.contains("::") {
+        name.to_owned()
+    } else {
+        format!("{NAMESPACE}::{}", name.trim())
     };
     OpName::parse(&qualified)?;
     Ok(qualified)

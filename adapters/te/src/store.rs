@@ -174,9 +174,10 @@ impl Ranking {
                 .map(|i| (Arc::clone(&i.impl_id), i.callable.token()))
                 .collect(),
             strict,
-            blocked: match entry.implementations.is_empty() {
-                true => Some(format!("{} has no implementation", entry.op)),
-                false => entry.blocked_reason(),
+            blocked: if entry.implementations.is_empty() {
+                Some(format!("{} has no implementation", entry.op))
+            } else {
+                entry.blocked_reason()
             },
         }
     }

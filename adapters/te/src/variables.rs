@@ -33,9 +33,10 @@ fn layer(env: &Env, names: &Names) -> Result<Option<Layer>> {
     let selection = selection(env, names)?;
     // The other variables are checked too, so that a mistake shows wherever the configuration is read.
     settings(env)?;
-    match selection.is_empty() {
-        true => Ok(None),
-        false => selection.layer(names).map(Some),
+    if selection.is_empty() {
+        Ok(None)
+    } else {
+        selection.layer(names).map(Some)
     }
 }
 

@@ -75,9 +75,10 @@ impl Env {
         let text = |os: OsString| os.to_string_lossy().into_owned();
         let vars = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
         let env = Self::from_pairs(vars);
-        match secure_execution() {
-            true => env.privileged(),
-            false => env,
+        if secure_execution() {
+            env.privileged()
+        } else {
+            env
         }
     }
 

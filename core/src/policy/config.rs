@@ -63,9 +63,10 @@ impl Config {
             config.backends_conf(files, path, names)?;
         }
         if let Some((path, named)) = find_toml(env, files)? {
-            let mut includes = match named {
-                true => Includes::new(files, names),
-                false => Includes::of_found(files, names),
+            let mut includes = if named {
+                Includes::new(files, names)
+            } else {
+                Includes::of_found(files, names)
             };
             let document = flagos_toml::read(&mut includes, &path, None)?;
             config.files.append(&mut includes.read);

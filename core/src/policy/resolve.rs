@@ -244,9 +244,10 @@ impl<'p> Compiled<'p> {
         ranked.sort_by(|&(a, first), &(b, second)| {
             let (one, other) = (&op.implementations[a], &op.implementations[b]);
             let ids = one.impl_id.cmp(&other.impl_id);
-            let ids = match view.rules.last_id_wins {
-                true => ids.reverse(),
-                false => ids,
+            let ids = if view.rules.last_id_wins {
+                ids.reverse()
+            } else {
+                ids
             };
             let priorities = other.priority.cmp(&one.priority);
             first.cmp(&second).then(priorities).then(ids)

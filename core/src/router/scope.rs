@@ -22,8 +22,9 @@ pub(super) enum Lock {
 
 /// The flags of every slot under a plan.
 pub(super) fn flags(plan: &Plan) -> u32 {
-    match plan.policy().log_dispatch.value {
-        true => FLAG_LOG_DISPATCH,
-        false => 0,
+    if plan.policy().log_dispatch.value {
+        FLAG_LOG_DISPATCH
+    } else {
+        0
     }
 }

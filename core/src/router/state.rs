@@ -152,9 +152,10 @@ impl Router {
             let first_of_namespace = !registry.is_implemented(namespace);
             let ids = registry.register_all(&names, &implementation)?;
             // Routes for a new namespace can be checked once its first operator is registered.
-            let scope = match first_of_namespace {
-                true => Scope::All,
-                false => Scope::Ops(ids),
+            let scope = if first_of_namespace {
+                Scope::All
+            } else {
+                Scope::Ops(ids)
             };
             Ok((scope, ()))
         })
@@ -235,9 +236,10 @@ impl Router {
     /// configuration is read.
     pub fn vendor_names(&self) -> Result<Arc<Names>> {
         let mut state = self.state.lock();
-        match state.vendors_known {
-            true => Ok(Arc::clone(state.registry.vendors())),
-            false => self.names(&mut state, &(self.env)()),
+        if state.vendors_known {
+            Ok(Arc::clone(state.registry.vendors()))
+        } else {
+            self.names(&mut state, &(self.env)())
         }
     }
 

@@ -477,9 +477,10 @@ impl<V: Vendor + ?Sized> CachingAllocator<V> {
         if taken.is_some() {
             return Ok(taken);
         }
-        let shelf = match state.pool.shelves.is_capturing() {
-            true => self.shelf_in_capture(&mut state, device, stream)?,
-            false => stream as Shelf,
+        let shelf = if state.pool.shelves.is_capturing() {
+            self.shelf_in_capture(&mut state, device, stream)?
+        } else {
+            stream as Shelf
         };
         if self.grow(&mut state, device, (stream, shelf), size, kind)? {
             return self.take(of_device, &mut state, &request);

@@ -284,9 +284,10 @@ impl Stream for RecordingStream {
         });
         let captured = mark.is_some();
         *event.mark.lock().expect("not poisoned") = mark;
-        match captured {
-            true => Ok(()),
-            false => self.inner.record(&*event.inner),
+        if captured {
+            Ok(())
+        } else {
+            self.inner.record(&*event.inner)
         }
     }
     fn wait(&self, event: &dyn Event) -> Result<()> {

@@ -100,9 +100,10 @@ pub fn description() -> FlagosVendorDescription {
 /// The table, without a flaw of its own: its instances have those of `FLAW` when they are opened.
 pub fn table(host_computes: bool) -> FlagosVendor {
     static TABLES: [OnceLock<Table>; 2] = [const { OnceLock::new() }; 2];
-    let made = match host_computes {
-        true => TABLES[1].get_or_init(|| Table::new::<Flawed<true>>().expect("texts")),
-        false => TABLES[0].get_or_init(|| Table::new::<Flawed<false>>().expect("texts")),
+    let made = if host_computes {
+        TABLES[1].get_or_init(|| Table::new::<Flawed<true>>().expect("texts"))
+    } else {
+        TABLES[0].get_or_init(|| Table::new::<Flawed<false>>().expect("texts"))
     };
     // SAFETY: a table is data; what it points at lives as long as the process.
     unsafe { std::ptr::read(made.raw()) }

@@ -54,9 +54,10 @@ pub(super) unsafe extern "C" fn operator(
         match serving.as_ref() {
             Some(serving) => {
                 serving.count();
-                match (*op).logged {
-                    true => log(op, serving, result),
-                    false => result,
+                if (*op).logged {
+                    log(op, serving, result)
+                } else {
+                    result
                 }
             }
             None => result,
@@ -93,13 +94,14 @@ unsafe fn find_target(op: *mut Operator, epoch: u64) -> Chosen {
     unsafe {
         let asks_the_plan = (*op).resolve.is_null();
         if epoch != plain {
-            let over = match asks_the_plan {
+            let over = if asks_the_plan {
                 // A policy context changes only operators whose adapter resolves them.
-                true => ptr::null_mut(),
-                false => match current_override() {
+                ptr::null_mut()
+            } else {
+                match current_override() {
                     Ok(over) => over,
                     Err(()) => return nobody,
-                },
+                }
             };
             if over.is_null() {
                 if (*op).epoch == plain {
@@ -136,9 +138,10 @@ unsafe fn current_override() -> Result<*mut PyObject, ()> {
     let mut value = ptr::null_mut();
     // SAFETY: the variable exists since the module does.
     let done = unsafe { PyContextVar_Get(epoch::variable(), ptr::null_mut(), &raw mut value) };
-    match done < 0 {
-        true => Err(()),
-        false => Ok(value),
+    if done < 0 {
+        Err(())
+    } else {
+        Ok(value)
     }
 }
 
@@ -192,10 +195,11 @@ unsafe fn log(op: *mut Operator, serving: &Served, result: *mut PyObject) -> *mu
 unsafe fn declined(op: *mut Operator, serving: &Served, arguments: Arguments) -> *mut PyObject {
     Python::attach(|py| {
         let error = PyErr::fetch(py);
-        let answer = match is_unsupported(py, &error) {
+        let answer = if is_unsupported(py, &error) {
             // SAFETY: the caller's promise.
-            true => unsafe { plan::take_over(py, op, serving, error, arguments) },
-            false => Err(error),
+            unsafe { plan::take_over(py, op, serving, error, arguments) }
+        } else {
+            Err(error)
         };
         match answer {
             Ok(result) => result.into_ptr(),
@@ -270,12 +274,13 @@ unsafe fn ask(
             Ok(named) => named,
             Err(()) => ptr::null_mut(),
         };
-        let answer = match named.is_null() {
-            true => ptr::null_mut(),
-            false => call(
+        let answer = if named.is_null() {
+            ptr::null_mut()
+        } else {
+            call(
                 (*op).failed,
                 [op.cast::<PyObject>(), target, error, positional, named],
-            ),
+            )
         };
         ffi::Py_DECREF(positional);
         ffi::Py_XDECREF(named);
@@ -315,9 +320,10 @@ pub(super) unsafe extern "C" fn by_name(
             return ptr::null_mut();
         }
         // The flag is dropped, because the place before the second argument holds the first.
-        let result = match cast::<Operator>(op).is_null() {
-            false => operator(op, args.add(1), nargs - 1, kwnames),
-            true => vectorcall(op, args.add(1), nargs - 1, kwnames),
+        let result = if !cast::<Operator>(op).is_null() {
+            operator(op, args.add(1), nargs - 1, kwnames)
+        } else {
+            vectorcall(op, args.add(1), nargs - 1, kwnames)
         };
         ffi::Py_DECREF(op);
         result

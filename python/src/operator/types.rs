@@ -157,9 +157,10 @@ pub(super) fn allocate<T: Object>(py: Python<'_>) -> PyResult<*mut T> {
     let class = T::class().load(Ordering::Acquire);
     // SAFETY: the type was created when the module was; the result is of the type or null.
     let object = unsafe { ffi::PyType_GenericAlloc(class, 0) };
-    match object.is_null() {
-        true => Err(PyErr::fetch(py)),
-        false => Ok(object.cast()),
+    if object.is_null() {
+        Err(PyErr::fetch(py))
+    } else {
+        Ok(object.cast())
     }
 }
 
@@ -168,9 +169,10 @@ pub(super) fn allocate<T: Object>(py: Python<'_>) -> PyResult<*mut T> {
 pub(super) fn cast<T: Object>(object: *mut PyObject) -> *mut T {
     // SAFETY: every object has a type.
     let class = unsafe { ffi::Py_TYPE(object) };
-    match class == T::class().load(Ordering::Relaxed) {
-        true => object.cast(),
-        false => ptr::null_mut(),
+    if class == T::class().load(Ordering::Relaxed) {
+        object.cast()
+    } else {
+        ptr::null_mut()
     }
 }
 

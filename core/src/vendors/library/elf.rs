@@ -66,11 +66,12 @@ fn is_whole(file: &File) -> io::Result<Result<(), String>> {
             }
         }
     }
-    Ok(match length >= needed {
-        true => Ok(()),
-        false => Err(format!(
+    Ok(if length >= needed {
+        Ok(())
+    } else {
+        Err(format!(
             "it is cut short: {length} bytes are there, and {needed} are needed"
-        )),
+        ))
     })
 }
 
@@ -95,9 +96,10 @@ fn judge(head: &[u8]) -> Result<(), String> {
     let little = head[5] == 1;
     let half = |at: usize| {
         let bytes = [head[at], head[at + 1]];
-        match little {
-            true => u16::from_le_bytes(bytes),
-            false => u16::from_be_bytes(bytes),
+        if little {
+            u16::from_le_bytes(bytes)
+        } else {
+            u16::from_be_bytes(bytes)
         }
     };
     let found = Machine {

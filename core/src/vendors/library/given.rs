@@ -104,12 +104,11 @@ impl Handles {
         if handle.is_null() {
             return Err(library.broken(function, format!("no {kind}")));
         }
-        match self.0.lock().insert(handle as usize) {
-            true => Ok(()),
-            false => {
-                let found = format!("the {kind} {handle:p}, but it has not got back that {kind}");
-                Err(library.broken(function, found))
-            }
+        if self.0.lock().insert(handle as usize) {
+            Ok(())
+        } else {
+            let found = format!("the {kind} {handle:p}, but it has not got back that {kind}");
+            Err(library.broken(function, found))
         }
     }
 

@@ -50,9 +50,10 @@ pub(super) unsafe fn read_lossy(text: *const c_char) -> Option<String> {
 pub(super) unsafe fn required(member: &str, given: *const c_char) -> Result<String, String> {
     // SAFETY: the caller's promise.
     let text = unsafe { read(given) }.map_err(|what| format!("{member} {what}"))?;
-    match text.is_empty() {
-        true => Err(format!("{member} is empty")),
-        false => Ok(text),
+    if text.is_empty() {
+        Err(format!("{member} is empty"))
+    } else {
+        Ok(text)
     }
 }
 

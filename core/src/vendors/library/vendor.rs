@@ -259,9 +259,10 @@ impl Vendor for LibraryVendor {
     }
 
     fn launcher(&self) -> Result<&dyn Launcher> {
-        match self.0.library.can(FLAGOS_VENDOR_LAUNCHES) {
-            true => Ok(self),
-            false => Err(self.0.library.lacks("kernel_launch")),
+        if self.0.library.can(FLAGOS_VENDOR_LAUNCHES) {
+            Ok(self)
+        } else {
+            Err(self.0.library.lacks("kernel_launch"))
         }
     }
 
@@ -278,9 +279,10 @@ impl Vendor for LibraryVendor {
     }
 
     fn captures(&self) -> Result<()> {
-        match self.0.library.can(FLAGOS_VENDOR_CAPTURES) {
-            true => Ok(()),
-            false => Err(self.0.library.lacks("capture_begin")),
+        if self.0.library.can(FLAGOS_VENDOR_CAPTURES) {
+            Ok(())
+        } else {
+            Err(self.0.library.lacks("capture_begin"))
         }
     }
 

@@ -32,9 +32,10 @@ pub(super) fn take_handle(device: &Device, timing: bool) -> Result<Handle> {
     if let Some(handle) = device.take_event(timing) {
         return Ok(handle);
     }
-    let flags = match timing {
-        true => EVENT_SYNC | EVENT_TIME_LINE,
-        false => EVENT_SYNC,
+    let flags = if timing {
+        EVENT_SYNC | EVENT_TIME_LINE
+    } else {
+        EVENT_SYNC
     };
     let mut handle = std::ptr::null_mut();
     // SAFETY: a valid output.

@@ -41,9 +41,10 @@ pub(super) fn begin(device: &Device, stream: Handle, mode: CaptureMode) -> Resul
     check(device.api, "aclmdlRICaptureBegin", code).map_err(|error| {
         ended(device);
         let error = device.located(error);
-        match NO_GRAPHS.contains(&code) {
-            true => Error::new(ErrorKind::Unsupported, "begin_capture", error.to_string()),
-            false => error,
+        if NO_GRAPHS.contains(&code) {
+            Error::new(ErrorKind::Unsupported, "begin_capture", error.to_string())
+        } else {
+            error
         }
     })
 }

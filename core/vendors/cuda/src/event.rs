@@ -31,9 +31,10 @@ unsafe impl Sync for CudaEvent {}
 
 impl CudaEvent {
     pub(super) fn new(device: &Arc<Device>, timing: bool) -> Result<Self> {
-        let flags = match timing {
-            true => CUevent_flags::CU_EVENT_DEFAULT,
-            false => CUevent_flags::CU_EVENT_DISABLE_TIMING,
+        let flags = if timing {
+            CUevent_flags::CU_EVENT_DEFAULT
+        } else {
+            CUevent_flags::CU_EVENT_DISABLE_TIMING
         };
         let mut handle = std::ptr::null_mut();
         let _entered = device.enter("event")?;

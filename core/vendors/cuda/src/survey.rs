@@ -32,9 +32,10 @@ fn look() -> Machine {
         .as_ref()
         .map_or(device_files, |found| found.uuids.len())
         == 0;
-    let driver = match none {
-        true => Ok(()),
-        false => driver::open().map(drop).map_err(str::to_owned),
+    let driver = if none {
+        Ok(())
+    } else {
+        driver::open().map(drop).map_err(str::to_owned)
     };
     Machine {
         listing,

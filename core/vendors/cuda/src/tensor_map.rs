@@ -59,9 +59,10 @@ impl Map {
             Error::unsupported("launch_create", "the driver has no tensor maps")
                 .with_hint("install a driver for CUDA 12")
         })?;
-        let outside = match map.fills_with_nan {
-            true => Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA,
-            false => Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        let outside = if map.fills_with_nan {
+            Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
+        } else {
+            Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
         };
         Ok(Self {
             api,

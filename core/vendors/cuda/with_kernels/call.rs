@@ -193,8 +193,9 @@ impl<'c> Tensor<'c> {
 /// The number as `float32`. The host has the right error for one that is too large.
 fn single(number: f64) -> Result<f32> {
     let single = number as f32;
-    match single.is_infinite() && number.is_finite() {
-        true => decline(format!("{number} is no float32")),
-        false => Ok(single),
+    if single.is_infinite() && number.is_finite() {
+        decline(format!("{number} is no float32"))
+    } else {
+        Ok(single)
     }
 }

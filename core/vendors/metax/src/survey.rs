@@ -60,9 +60,10 @@ pub(super) fn product_name() -> Option<String> {
                 .and_then(|_| properties::name(api, 0))
                 .map_err(|error| error.to_string())
         };
-        let name = match driver::is_started() {
-            true => ask(),
-            false => trial::tell(LIMIT, ask),
+        let name = if driver::is_started() {
+            ask()
+        } else {
+            trial::tell(LIMIT, ask)
         };
         name.ok()
     });
@@ -72,9 +73,10 @@ pub(super) fn product_name() -> Option<String> {
 fn look() -> Machine {
     let device_file = Path::new(DEVICE_FILE).exists();
     let loaded = driver::is_loaded();
-    let library = match device_file || loaded {
-        true => driver::open().map(drop).map_err(str::to_owned),
-        false => find_file(|name| std::env::var(name).ok()),
+    let library = if device_file || loaded {
+        driver::open().map(drop).map_err(str::to_owned)
+    } else {
+        find_file(|name| std::env::var(name).ok())
     };
     Machine {
         device_file,
@@ -89,12 +91,13 @@ fn find_file(variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
     let mut folders: Vec<PathBuf> = std::env::split_paths(&searched).collect();
     folders.extend(variable("MACA_PATH").map(|path| Path::new(&path).join("lib")));
     folders.push("/opt/maca/lib".into());
-    match folders.iter().any(|folder| folder.join(SONAME).exists()) {
-        true => Ok(()),
-        false => Err(format!(
+    if folders.iter().any(|folder| folder.join(SONAME).exists()) {
+        Ok(())
+    } else {
+        Err(format!(
             "{} is neither in LD_LIBRARY_PATH nor in /opt/maca/lib: install MACA",
             SONAME
-        )),
+        ))
     }
 }
 

@@ -91,9 +91,10 @@ impl DType {
         if self == other {
             return Some(self);
         }
-        let (low, high) = match self.category() <= other.category() {
-            true => (self, other),
-            false => (other, self),
+        let (low, high) = if self.category() <= other.category() {
+            (self, other)
+        } else {
+            (other, self)
         };
         if low.category() != high.category() {
             return match (low, high) {

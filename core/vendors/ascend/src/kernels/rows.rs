@@ -304,9 +304,10 @@ impl Row {
     pub(super) fn missing(&self) -> Option<String> {
         let mut calls = self.calls.iter().filter(|call| call.in_place.is_none());
         let there = |call: &Written| call.function.phases().is_some();
-        match calls.clone().any(there) {
-            true => None,
-            false => calls.next().map(|call| call.function.missing()),
+        if calls.clone().any(there) {
+            None
+        } else {
+            calls.next().map(|call| call.function.missing())
         }
     }
 
@@ -584,9 +585,10 @@ impl Kept {
                     _ => Vec::new(),
                 };
                 let all = dims.is_empty() && matches!(source, Source::Dims(_));
-                self.lists.push(match all {
-                    true => (0..call.tensor(0)?.sizes.len() as i64).collect(),
-                    false => dims,
+                self.lists.push(if all {
+                    (0..call.tensor(0)?.sizes.len() as i64).collect()
+                } else {
+                    dims
                 });
             }
         }
@@ -653,9 +655,10 @@ fn argument<'c>(
 
 /// The tensor with a dimension of one element where it has none.
 fn row(view: View) -> Result<View> {
-    match view.sizes.is_empty() {
-        true => view.reshaped(&[1]),
-        false => Ok(view),
+    if view.sizes.is_empty() {
+        view.reshaped(&[1])
+    } else {
+        Ok(view)
     }
 }
 

@@ -45,9 +45,10 @@ unsafe fn versions(host: *const FlagosVendorHost) -> Result<(), &'static CStr> {
     }
     // SAFETY: the caller's promise: the members are there.
     let (oldest, newest) = unsafe { ((*host).oldest_major, (*host).newest_major) };
-    match (oldest..=newest).contains(&FLAGOS_VENDOR_MAJOR) {
-        true => Ok(()),
-        false => Err(c"it is compiled with a major version of flagos_vendor.h that this flagos does not take"),
+    if (oldest..=newest).contains(&FLAGOS_VENDOR_MAJOR) {
+        Ok(())
+    } else {
+        Err(c"it is compiled with a major version of flagos_vendor.h that this flagos does not take")
     }
 }
 

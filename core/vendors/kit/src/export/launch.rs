@@ -25,9 +25,10 @@ pub(super) unsafe extern "C" fn module_load(
     unsafe {
         let instance = Instance::of(instance);
         give(instance.description, out, || {
-            let image = match image.is_null() {
-                true => &[],
-                false => std::slice::from_raw_parts(image.cast(), nbytes),
+            let image = if image.is_null() {
+                &[]
+            } else {
+                std::slice::from_raw_parts(image.cast(), nbytes)
             };
             let handle = ModuleHandle {
                 module: instance.vendor.load_module(device(index), image)?,
@@ -121,9 +122,10 @@ pub(super) unsafe extern "C" fn kernel_launch(
     unsafe {
         let handle = KernelHandle::of(handle);
         status(handle.description, || {
-            let words = match words.is_null() {
-                true => &[],
-                false => std::slice::from_raw_parts(words, handle.parameters),
+            let words = if words.is_null() {
+                &[]
+            } else {
+                std::slice::from_raw_parts(words, handle.parameters)
             };
             let grid = grid.cast::<[u32; 3]>().read();
             handle.kernel.launch(stream as u64, grid, words)

@@ -189,9 +189,10 @@ fn forward(call: &Call<'_>) -> Result<()> {
     let statistics = [query.sizes[0], query.sizes[1], query.sizes[2], REPEATED];
     let greatest = call.temporary(DType::F32, &statistics)?;
     let sums = call.temporary(DType::F32, &statistics)?;
-    let dense = match output.is_contiguous() {
-        true => output,
-        false => call.temporary(output.dtype, &output.sizes)?,
+    let dense = if output.is_contiguous() {
+        output
+    } else {
+        call.temporary(output.dtype, &output.sizes)?
     };
     call.run(
         "aclnnFlashAttentionScore",

@@ -291,9 +291,12 @@ fn kth_value(call: &Call<'_>) -> Result<()> {
         return Ok(());
     }
     let alone = values.sizes.is_empty();
-    let row = |view: View| match view.sizes.is_empty() {
-        true => view.reshaped(&[1]),
-        false => Ok(view),
+    let row = |view: View| {
+        if view.sizes.is_empty() {
+            view.reshaped(&[1])
+        } else {
+            Ok(view)
+        }
     };
     call.run(
         "aclnnKthvalue",
@@ -355,9 +358,10 @@ fn isin(call: &Call<'_>) -> Result<()> {
             &[Arg::Tensor(found), Arg::Tensor(output)],
         );
     }
-    match found.is_same(&output) {
-        true => Ok(()),
-        false => call.copy(output, found),
+    if found.is_same(&output) {
+        Ok(())
+    } else {
+        call.copy(output, found)
     }
 }
 

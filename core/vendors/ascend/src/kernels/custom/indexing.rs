@@ -66,9 +66,10 @@ fn index_put(call: &Call<'_>) -> Result<()> {
         _ => call.tensor(2)?,
     };
     // CANN takes at least one dimension.
-    let values = match values.sizes.is_empty() {
-        true => values.reshaped(&[1])?,
-        false => values,
+    let values = if values.sizes.is_empty() {
+        values.reshaped(&[1])?
+    } else {
+        values
     };
     if !view.is_same(&output) {
         call.copy(output, view)?;

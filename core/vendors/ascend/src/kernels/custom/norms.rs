@@ -35,9 +35,10 @@ fn batch_norm(call: &Call<'_>, statistics: Option<[usize; 2]>, training: usize) 
     let saved = |place: usize| {
         let view = call.output(place)?;
         // In evaluation torch saves nothing.
-        match view.is_empty() {
-            true => call.temporary(DType::F32, &[channels]),
-            false => Ok(view),
+        if view.is_empty() {
+            call.temporary(DType::F32, &[channels])
+        } else {
+            Ok(view)
         }
     };
     let (weight, bias) = (call.optional(1)?, call.optional(2)?);
@@ -57,9 +58,10 @@ fn batch_norm(call: &Call<'_>, statistics: Option<[usize; 2]>, training: usize) 
     };
     let epsilon = call.real(training + 2)?.unwrap_or(1e-5);
     let deviations = saved(2)?;
-    let spread = match trains && call.library.saves_variance() {
-        true => call.temporary(DType::F32, &[channels])?,
-        false => deviations,
+    let spread = if trains && call.library.saves_variance() {
+        call.temporary(DType::F32, &[channels])?
+    } else {
+        deviations
     };
     call.run(
         "aclnnBatchNorm",

@@ -55,17 +55,19 @@ impl Window {
 
 /// Images with a batch in front: torch leaves it out for one image.
 fn images(view: View, dims: usize) -> Result<View> {
-    match view.sizes.len() == dims + 1 {
-        true => batched(view),
-        false => Ok(view),
+    if view.sizes.len() == dims + 1 {
+        batched(view)
+    } else {
+        Ok(view)
     }
 }
 
 /// The dilation of a pool, which CANN takes only if there is none.
 fn undilated(given: &[i64], dims: usize) -> Result<Vec<i64>> {
-    match given.iter().all(|dilation| *dilation == 1) {
-        true => Ok(vec![1; dims]),
-        false => decline("CANN's pools have no dilation"),
+    if given.iter().all(|dilation| *dilation == 1) {
+        Ok(vec![1; dims])
+    } else {
+        decline("CANN's pools have no dilation")
     }
 }
 

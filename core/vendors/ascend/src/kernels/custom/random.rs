@@ -120,9 +120,8 @@ fn uniform_between(call: &Call<'_>) -> Result<()> {
     if from.is_nan() || to.is_nan() || from > to {
         return decline("uniform numbers between such numbers");
     }
-    match output.is_empty() {
-        true => {}
-        false => uniform(call, output, from, to)?,
+    if !output.is_empty() {
+        uniform(call, output, from, to)?
     }
     // In half precision the greatest numbers are rounded to the end, which is none of them: they become the first one.
     if !output.is_empty() && matches!(output.dtype, DType::F16 | DType::Bf16) && from < to {
@@ -151,9 +150,10 @@ fn normal(call: &Call<'_>) -> Result<()> {
     if deviation.is_nan() || deviation < 0.0 {
         return decline("normal numbers of such a deviation");
     }
-    match output.is_empty() {
-        true => Ok(()),
-        false => normal_numbers(call, output, mean, deviation),
+    if output.is_empty() {
+        Ok(())
+    } else {
+        normal_numbers(call, output, mean, deviation)
     }
 }
 

@@ -41,9 +41,10 @@ fn masked_select(call: &Call<'_>) -> Result<()> {
 
 /// A result, or memory for one that is not wanted: torch gives an empty tensor for it.
 fn or_temporary(call: &Call<'_>, place: usize, wanted: bool, sizes: &[i64]) -> Result<View> {
-    match wanted {
-        true => call.output(place),
-        false => call.temporary(DType::I64, sizes),
+    if wanted {
+        call.output(place)
+    } else {
+        call.temporary(DType::I64, sizes)
     }
 }
 
@@ -94,8 +95,9 @@ fn unique_consecutive(call: &Call<'_>) -> Result<()> {
 
 fn settle(call: &Call<'_>, counts: bool, sizes: &[Vec<i64>]) -> Result<()> {
     call.resize(0, &sizes[1])?;
-    match counts {
-        true => call.resize(2, &sizes[3]),
-        false => Ok(()),
+    if counts {
+        call.resize(2, &sizes[3])
+    } else {
+        Ok(())
     }
 }
