@@ -234,7 +234,8 @@ mod inside {
         assert!(message().contains("available here: host"), "{}", message());
         assert_eq!((table().init)(), FLAGOS_CONFIG);
         let router = flagos_core::router::global();
-        std::env::set_var("FLAGOS_VENDOR", "host");
+        // SAFETY: no other thread of this process uses the environment.
+        unsafe { std::env::set_var("FLAGOS_VENDOR", "host") };
         router.reload().expect("the configuration is right now");
         init();
         assert_eq!((table().device_count)(), 1);

@@ -16,8 +16,11 @@ fn kernels_and_streams_are_the_librarys() {
     let library = flagos_example_chip::LIBRARY;
     let text = format!("name='example'\naliases=['chip']\ninterface='1.0'\nlibrary='{library}'");
     std::fs::write(&manifest, text).expect("own folder");
-    std::env::set_var("FLAGOS_VENDOR_PATH", &manifest);
-    std::env::set_var("FLAGOS_VENDOR", "example");
+    // SAFETY: no other thread of this process uses the environment.
+    unsafe {
+        std::env::set_var("FLAGOS_VENDOR_PATH", &manifest);
+        std::env::set_var("FLAGOS_VENDOR", "example");
+    }
     let api = api();
     let (mut instance, mut stream) = (null_mut(), null_mut());
     let kernels = (api.kernels)();

@@ -23,7 +23,7 @@ struct Cleanup {
 }
 
 // SAFETY: declared in glibc's pthreadP.h; programs that were compiled before glibc 2.3.3 call both.
-extern "C" {
+unsafe extern "C" {
     fn _pthread_cleanup_push(
         buffer: *mut Cleanup,
         routine: unsafe extern "C" fn(*mut c_void),
@@ -58,10 +58,10 @@ pub fn never_unwinds<T>(call: impl FnOnce() -> T) -> T {
 macro_rules! wanting_the_lock {
     ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
         #[allow(non_snake_case)] // the interpreter's name
-        #[export_name = concat!("__wrap_", stringify!($name))]
+        #[unsafe(export_name = concat!("__wrap_", stringify!($name)))]
         unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
             // SAFETY: as pyo3 declares it. `-wrap` gives the interpreter's own function this name.
-            extern "C" {
+            unsafe extern "C" {
                 #[link_name = concat!("__real_", stringify!($name))]
                 fn real($($argument: $type),*) $(-> $result)?;
             }

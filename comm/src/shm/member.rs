@@ -57,7 +57,7 @@ impl Member {
 
     /// The other ranks, beginning with the next one, so that not all ranks read from one rank at once.
     #[inline]
-    pub(super) fn others(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let (rank, size) = (self.rank, self.size);
         (1..size).map(move |distance| (rank + distance) % size)
     }

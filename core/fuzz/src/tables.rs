@@ -76,9 +76,10 @@ impl Drop for Sized {
 
 /// A size: mostly right, else anything up to twice that.
 fn size(bytes: &mut Bytes<'_>, right: usize) -> usize {
-    match bytes.rarely(5) {
-        true => bytes.word() as usize % (2 * right),
-        false => right,
+    if bytes.rarely(5) {
+        bytes.word() as usize % (2 * right)
+    } else {
+        right
     }
 }
 

@@ -9,7 +9,7 @@ pub const LIBRARY: &str = env!("FLAGOS_EXAMPLE_CHIP");
 /// does not know.
 pub type Entry = unsafe extern "C" fn(*const c_void, *mut *const c_char) -> *const c_void;
 
-extern "C" {
+unsafe extern "C" {
     fn flagos_vendor(host: *const c_void, reason: *mut *const c_char) -> *const c_void;
     fn flagos_kernels(host: *const c_void, reason: *mut *const c_char) -> *const c_void;
 }

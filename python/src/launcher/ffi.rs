@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 /// A borrowed object, alive as long as the caller keeps it alive.
 pub type Object = *mut ffi::PyObject;
 
-extern "C" {
+unsafe extern "C" {
     /// Exported with this signature by every Python since 3.9, although the limited API lacks it.
     /// (`PyObject_Vectorcall` is an inline function before 3.11.)
     fn PyObject_VectorcallDict(

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use crate::finalization::never_unwinds;
 
 // SAFETY: declared in CPython's cpython/abstract.h, cpython/context.h and cpython/classobject.h.
-extern "C" {
+unsafe extern "C" {
     pub(super) fn PyVectorcall_Call(
         callable: *mut PyObject,
         tuple: *mut PyObject,

@@ -52,7 +52,7 @@ fn sums_over_any_dimensions() {
         let kept = sizes
             .iter()
             .zip(&reduced)
-            .filter(|(_, &reduced)| keep || !reduced);
+            .filter(|&(_, &reduced)| keep || !reduced);
         let shape: Vec<_> = kept
             .map(|(&size, &reduced)| if reduced { 1 } else { size })
             .collect();

@@ -21,7 +21,7 @@ flagos_vendor_kit::export_vendor!(vendor::Cudalib);
 ///
 /// # Safety
 /// `host` is NULL or a struct of its own size, and `reason` NULL or a valid output.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn flagos_kernels(
     host: *const FlagosVendorHost,
     reason: *mut *const c_char,

@@ -22,8 +22,8 @@ impl Imports {
     /// Whether imported memory begins at this address.
     pub fn contains(&self, address: usize) -> bool {
         let imports = self.known.lock();
-        let found = imports.values().any(|(known, _)| *known == address);
-        found
+        
+        imports.values().any(|(known, _)| *known == address)
     }
 
     /// The memory of this key, which `open` opens at its first use.

@@ -35,7 +35,7 @@ macro_rules! export_vendor {
         ///
         /// # Safety
         /// `host` is NULL or a struct of its own size, and `reason` NULL or a valid output.
-        #[no_mangle]
+        #[unsafe(no_mangle)]
         pub unsafe extern "C" fn flagos_vendor(
             host: *const $crate::export::FlagosVendorHost,
             reason: *mut *const ::std::ffi::c_char,
