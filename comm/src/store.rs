@@ -55,6 +55,14 @@ struct Told {
     outcome: std::result::Result<Vec<u8>, String>,
 }
 
+impl Told {
+    /// Whether rank 0 had this greeting when it answered.
+    fn answers(&self, greeting: &Greeting<'_>) -> bool {
+        let known = self.greetings.get(greeting.rank);
+        known.is_some_and(|known| known.starts_with(&format!("{} ", greeting.mine)))
+    }
+}
+
 /// A word that is unique among processes, and new at each call.
 pub(crate) fn fresh() -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,85 +94,115 @@ pub(crate) fn share(
     greeting: &str,
     make: impl FnOnce(&[String]) -> Result<Vec<u8>>,
 ) -> Result<(Vec<u8>, Vec<String>)> {
-    let mine = fresh();
+    let greeting = Greeting {
+        mine: fresh(),
+        rank,
+        size,
+        text: greeting,
+    };
     let deadline = Instant::now() + timeout;
-    let left = |until: Instant| until.saturating_duration_since(Instant::now());
-    if rank != 0 {
-        store.set(
-            &format!("hello/{rank}"),
-            format!("{mine} {greeting}").as_bytes(),
-        )?;
-        // The last failure that rank 0 told other ranks, or an earlier life of this rank: likely the reason of a time-out.
-        let mut heard = None;
-        loop {
-            let answer = store.get("told", left(deadline)).and_then(|bytes| {
-                let told: Told = parse(&bytes)?;
-                let mine = told
-                    .greetings
-                    .get(rank)
-                    .is_some_and(|it| it.starts_with(&format!("{mine} ")));
-                if mine {
-                    return Ok(Some(told));
-                }
-                heard = told.outcome.err().or(heard.take());
-                if left(deadline).is_zero() {
-                    return Err(Error::new(
-                        ErrorKind::Timeout,
-                        "it has not answered in time",
-                    ));
-                }
-                Ok(None)
-            });
-            match answer {
-                Ok(Some(told)) => {
-                    let taken = store.set(&format!("taken/{rank}"), told.leader.as_bytes());
-                    // The reason of rank 0's failure matters more than a store that has gone meanwhile.
-                    return match told.outcome {
-                        Ok(shared) => taken.map(|()| (shared, vec![])),
-                        Err(why) => Err(Error::new(ErrorKind::System, why)),
-                    };
-                }
-                Ok(None) => std::thread::sleep(AGAIN),
-                Err(error) => {
-                    let heard = heard.map_or(String::new(), |why| {
-                        format!(" (the last answer of rank 0 to any rank was: {why})")
-                    });
-                    let kind = error.kind();
-                    let error = Error::new(
-                        kind,
-                        format!("waiting for rank 0 of {size}: {error}{heard}"),
-                    );
-                    return Err(match kind {
-                        ErrorKind::Timeout => error.due_to(0),
-                        _ => error,
-                    });
-                }
+    if rank == 0 {
+        // Rank 0 waits a shorter time, so that the others hear which rank is missing before they time out.
+        lead(store, &greeting, deadline - timeout / 10, deadline, make)
+    } else {
+        follow(store, &greeting, deadline).map(|shared| (shared, vec![]))
+    }
+}
+
+/// A rank, as it greets the others.
+struct Greeting<'g> {
+    /// The word of [`fresh`] that identifies this life of the rank.
+    mine: String,
+    rank: usize,
+    size: usize,
+    text: &'g str,
+}
+
+impl Greeting<'_> {
+    fn whole(&self) -> String {
+        format!("{} {}", self.mine, self.text)
+    }
+
+    /// The error of a rank that was waited for.
+    fn waiting_for(&self, other: usize, error: Error) -> Error {
+        error.during(&format!("waiting for rank {other} of {}", self.size))
+    }
+}
+
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}
+
+/// The value that rank 0 shares with this rank.
+fn follow(store: &dyn Store, greeting: &Greeting<'_>, deadline: Instant) -> Result<Vec<u8>> {
+    let &Greeting { rank, size, .. } = greeting;
+    store.set(&format!("hello/{rank}"), greeting.whole().as_bytes())?;
+    // The last failure that rank 0 told other ranks, or an earlier life of this rank: likely the reason of a time-out.
+    let mut heard = None;
+    loop {
+        let answer = store.get("told", left(deadline)).and_then(|bytes| {
+            let told: Told = parse(&bytes)?;
+            if told.answers(greeting) {
+                return Ok(Some(told));
+            }
+            heard = told.outcome.err().or(heard.take());
+            if left(deadline).is_zero() {
+                return Err(Error::new(
+                    ErrorKind::Timeout,
+                    "it has not answered in time",
+                ));
+            }
+            Ok(None)
+        });
+        match answer {
+            Ok(Some(told)) => {
+                let taken = store.set(&format!("taken/{rank}"), told.leader.as_bytes());
+                // The reason of rank 0's failure matters more than a store that has gone meanwhile.
+                return match told.outcome {
+                    Ok(shared) => taken.map(|()| shared),
+                    Err(why) => Err(Error::new(ErrorKind::System, why)),
+                };
+            }
+            Ok(None) => std::thread::sleep(AGAIN),
+            Err(error) => {
+                let heard = heard.map_or(String::new(), |why| {
+                    format!(" (the last answer of rank 0 to any rank was: {why})")
+                });
+                let kind = error.kind();
+                let error = Error::new(
+                    kind,
+                    format!("waiting for rank 0 of {size}: {error}{heard}"),
+                );
+                return Err(match kind {
+                    ErrorKind::Timeout => error.due_to(0),
+                    _ => error,
+                });
             }
         }
     }
+}
 
-    // Rank 0 waits a shorter time, so that the others hear which rank is missing before they time out.
-    let first_round = deadline - timeout / 10;
+/// The value that rank 0 makes and shares, and every rank's greeting. A rank that starts again is answered again, until
+/// all have taken the value.
+fn lead(
+    store: &dyn Store,
+    greeting: &Greeting<'_>,
+    first_round: Instant,
+    deadline: Instant,
+    make: impl FnOnce(&[String]) -> Result<Vec<u8>>,
+) -> Result<(Vec<u8>, Vec<String>)> {
     let mut make = Some(make);
     let mut outcome: Option<std::result::Result<Vec<u8>, String>> = None;
     let mut failure = None;
     let mut answered: Vec<String> = vec![];
     loop {
-        let mut greetings = vec![format!("{mine} {greeting}")];
-        for other in 1..size {
-            match store.get(&format!("hello/{other}"), left(first_round).max(SHORTLY)) {
-                Ok(bytes) => greetings.push(String::from_utf8_lossy(&bytes).into_owned()),
-                Err(error) => {
-                    let broken = error.kind() != ErrorKind::Timeout;
-                    let error = error.during(&format!("waiting for rank {other} of {size}"));
-                    if broken {
-                        return Err(failure.unwrap_or(error));
-                    }
-                    outcome.get_or_insert(Err(error.to_string()));
-                    failure.get_or_insert(error.due_to(other));
-                    greetings.push(String::new());
-                }
-            }
+        let Heard { greetings, absent } = match greetings(store, greeting, first_round) {
+            Ok(heard) => heard,
+            Err(error) => return Err(failure.unwrap_or(error)),
+        };
+        if let Some((rank, error)) = absent {
+            outcome.get_or_insert(Err(error.to_string()));
+            failure.get_or_insert(error.due_to(rank));
         }
         if answered != greetings {
             if let Some(make) = make.take().filter(|_| outcome.is_none()) {
@@ -175,7 +213,7 @@ pub(crate) fn share(
                 }));
             }
             let told = Told {
-                leader: mine.clone(),
+                leader: greeting.mine.clone(),
                 greetings: greetings.clone(),
                 outcome: outcome
                     .clone()
@@ -188,20 +226,10 @@ pub(crate) fn share(
             }
             answered = greetings;
         }
-        let mut missing = None;
-        for other in (1..size).filter(|&other| !answered[other].is_empty()) {
-            match store.get(&format!("taken/{other}"), SHORTLY) {
-                Ok(by) if by == mine.as_bytes() => {}
-                Err(error) if error.kind() != ErrorKind::Timeout => {
-                    let error = error.during(&format!("waiting for rank {other} of {size}"));
-                    return Err(failure.unwrap_or(error));
-                }
-                _ => {
-                    missing = Some(other);
-                    break;
-                }
-            }
-        }
+        let missing = match yet_to_take(store, greeting, &answered) {
+            Ok(missing) => missing,
+            Err(error) => return Err(failure.unwrap_or(error)),
+        };
         let over = left(deadline).is_zero();
         if let Some(error) = failure.take_if(|_| over || missing.is_none()) {
             return Err(error);
@@ -213,14 +241,62 @@ pub(crate) fn share(
                 .map_err(|why| Error::new(ErrorKind::System, why));
         };
         if over {
-            return Err(Error::new(
-                ErrorKind::Timeout,
-                format!("waiting for rank {missing} of {size}: it has not answered in time"),
-            )
-            .due_to(missing));
+            let late = Error::new(ErrorKind::Timeout, "it has not answered in time");
+            return Err(greeting.waiting_for(missing, late).due_to(missing));
         }
         std::thread::sleep(AGAIN);
     }
+}
+
+/// What rank 0 hears of the others in a round.
+struct Heard {
+    /// Of each rank; empty for one that has not come.
+    greetings: Vec<String>,
+    /// The first rank that has not come, and the error.
+    absent: Option<(usize, Error)>,
+}
+
+/// The greetings of the ranks that come by then. Fails when the store cannot be used.
+fn greetings(store: &dyn Store, greeting: &Greeting<'_>, until: Instant) -> Result<Heard> {
+    let mut greetings = vec![greeting.whole()];
+    let mut absent = None;
+    for other in 1..greeting.size {
+        match store.get(&format!("hello/{other}"), left(until).max(SHORTLY)) {
+            Ok(bytes) => greetings.push(String::from_utf8_lossy(&bytes).into_owned()),
+            Err(error) => {
+                let broken = error.kind() != ErrorKind::Timeout;
+                let error = greeting.waiting_for(other, error);
+                if broken {
+                    // That a rank was missing before matters more.
+                    return Err(
+                        absent.map_or(error, |(rank, first): (usize, Error)| first.due_to(rank))
+                    );
+                }
+                absent.get_or_insert((other, error));
+                greetings.push(String::new());
+            }
+        }
+    }
+    Ok(Heard { greetings, absent })
+}
+
+/// The first rank that was answered and has not taken the value from this life of rank 0. Fails when the store cannot be
+/// used.
+fn yet_to_take(
+    store: &dyn Store,
+    greeting: &Greeting<'_>,
+    answered: &[String],
+) -> Result<Option<usize>> {
+    for other in (1..greeting.size).filter(|&other| !answered[other].is_empty()) {
+        match store.get(&format!("taken/{other}"), SHORTLY) {
+            Ok(by) if by == greeting.mine.as_bytes() => {}
+            Err(error) if error.kind() != ErrorKind::Timeout => {
+                return Err(greeting.waiting_for(other, error));
+            }
+            _ => return Ok(Some(other)),
+        }
+    }
+    Ok(None)
 }
 
 /// The greetings without the words that identify the ranks' lives.

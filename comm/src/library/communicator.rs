@@ -101,59 +101,67 @@ impl LibraryCommunicator {
     /// # Safety
     /// As [`Communicator::run`].
     unsafe fn queue(&self, call: &Collective<'_>, stream: Stream) -> Result<()> {
-        let stream = stream.0;
-        let root = call.root.unwrap_or_default();
-        if call.kind.reduces() {
-            let (dtype, count, op) = self.reduction(call)?;
-            // SAFETY: the caller's promise.
-            let outcome = unsafe {
-                match call.kind {
-                    Kind::AllReduce => self.dialect.all_reduce(
-                        call.send[0],
-                        call.recv[0],
-                        count,
-                        dtype,
-                        op,
-                        stream,
-                    ),
-                    Kind::Reduce => self.dialect.reduce(
-                        call.send[0],
-                        call.recv[0],
-                        count,
-                        dtype,
-                        op,
-                        root,
-                        stream,
-                    ),
-                    _ if adjacent(call.send, call.bytes()) => self.dialect.reduce_scatter(
-                        call.send[0],
-                        call.recv[0],
-                        count,
-                        dtype,
-                        op,
-                        stream,
-                    ),
-                    _ => self.grouped(|| {
-                        for (rank, &part) in call.send.iter().enumerate() {
-                            self.dialect.reduce(
-                                part,
-                                call.recv[0],
-                                count,
-                                dtype,
-                                op,
-                                rank,
-                                stream,
-                            )?;
-                        }
-                        Ok(())
-                    }),
-                }
-            };
-            if call.reduce == ReduceOp::PremulSum {
-                self.dialect.drop_premul(op);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if call.kind.reduces() {
+                self.queue_reduction(call, stream.0)
+            } else {
+                self.queue_movement(call, stream.0)
             }
-            return outcome;
         }
+    }
+
+    /// # Safety
+    /// As [`Self::queue`].
+    unsafe fn queue_reduction(
+        &self,
+        call: &Collective<'_>,
+        stream: *mut std::ffi::c_void,
+    ) -> Result<()> {
+        let root = call.root.unwrap_or_default();
+        let (dtype, count, op) = self.reduction(call)?;
+        // SAFETY: the caller's promise.
+        let outcome = unsafe {
+            match call.kind {
+                Kind::AllReduce => {
+                    self.dialect
+                        .all_reduce(call.send[0], call.recv[0], count, dtype, op, stream)
+                }
+                Kind::Reduce => {
+                    self.dialect
+                        .reduce(call.send[0], call.recv[0], count, dtype, op, root, stream)
+                }
+                _ if adjacent(call.send, call.bytes()) => self.dialect.reduce_scatter(
+                    call.send[0],
+                    call.recv[0],
+                    count,
+                    dtype,
+                    op,
+                    stream,
+                ),
+                _ => self.grouped(|| {
+                    for (rank, &part) in call.send.iter().enumerate() {
+                        self.dialect
+                            .reduce(part, call.recv[0], count, dtype, op, rank, stream)?;
+                    }
+                    Ok(())
+                }),
+            }
+        };
+        if call.reduce == ReduceOp::PremulSum {
+            self.dialect.drop_premul(op);
+        }
+        outcome
+    }
+
+    /// # Safety
+    /// As [`Self::queue`].
+    unsafe fn queue_movement(
+        &self,
+        call: &Collective<'_>,
+        stream: *mut std::ffi::c_void,
+    ) -> Result<()> {
+        let root = call.root.unwrap_or_default();
         let (dtype, count) = self.movement(call.count, call.dtype)?;
         // SAFETY: the caller's promise, for every arm.
         unsafe {

@@ -64,36 +64,12 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
         ..
     } = *config;
     let deadline = Instant::now() + timeout;
-    let left = || deadline.saturating_duration_since(Instant::now());
-
-    // Rank 0 makes the memory once it knows that all ranks are on its host.
     let mut made = None;
     let greeting = format!("{} {}", std::process::id(), host()?);
     let (place, greetings) = share(store, rank, size, timeout, &greeting, |greetings| {
-        let hosts: Vec<&str> = greetings
-            .iter()
-            .map(|greeting| greeting.split_once(' ').unwrap_or_default().1)
-            .collect();
-        let elsewhere: Vec<String> = (0..size)
-            .filter(|&other| hosts[other] != hosts[0])
-            .map(|other| other.to_string())
-            .collect();
-        if !elsewhere.is_empty() {
-            return Ok(format!("elsewhere {}", elsewhere.join(", ")).into_bytes());
-        }
-        let window = config.window.max(least_window(size));
-        let (segment, file) = Segment::create(size, window)?;
-        let place = format!(
-            "{} {} {} {}",
-            std::process::id(),
-            file.as_raw_fd(),
-            window,
-            fresh(), // makes the place unique among groups
-        );
-        made = Some((segment, file));
-        Ok(place.into_bytes())
+        make_place(config, greetings, &mut made)
     })?;
-    if let Some(ranks) = place.strip_prefix(b"elsewhere ") {
+    if let Some(ranks) = place.strip_prefix(ELSEWHERE) {
         return Err(Error::new(
             ErrorKind::Unsupported,
             format!(
@@ -137,16 +113,10 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
                 look = Instant::now() + LOOK_AFTER;
             }
             if gone && !reached(control.attached.get(), 1) {
-                let why = "its process has ended while the group was connecting";
-                let told = store.set(&unattached(&place), format!("{other} {why}").as_bytes());
-                let told = told.err().map_or(String::new(), |it| format!(" ({it})"));
-                return Err(Error::new(
-                    ErrorKind::PeerLost,
-                    format!("rank {other} is lost: {why}{told}"),
-                )
-                .due_to(other));
+                return Err(ended_while_connecting(store, &place, other));
             }
-            if left().is_zero() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return Err(Error::new(
                     ErrorKind::Timeout,
                     format!("rank {other} did not attach to the shared memory of its group"),
@@ -155,7 +125,7 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
             }
             control
                 .attached
-                .sleep(0, left().min(Duration::from_millis(50)));
+                .sleep(0, left.min(Duration::from_millis(50)));
         }
         let pid = control.pid.load(std::sync::atomic::Ordering::Acquire);
         peers.push((other != rank).then(|| Peer::new(pid)));
@@ -163,6 +133,53 @@ pub fn connect(config: &Config, store: &dyn Store) -> Result<Shm> {
     drop(file); // every rank has mapped it
     let member = Member::new(segment, rank, size, config.group.clone(), peers);
     Ok(Shm::new(member))
+}
+
+/// How rank 0's answer begins when ranks are on other hosts, which follow.
+const ELSEWHERE: &[u8] = b"elsewhere ";
+
+/// The place of the memory, which rank 0 makes once it knows that all ranks are on its host, and leaves in `made`; or
+/// [`ELSEWHERE`] and the ranks that are not.
+fn make_place(
+    config: &Config,
+    greetings: &[String],
+    made: &mut Option<(Segment, std::fs::File)>,
+) -> Result<Vec<u8>> {
+    let size = config.size;
+    let hosts: Vec<&str> = greetings
+        .iter()
+        .map(|greeting| greeting.split_once(' ').unwrap_or_default().1)
+        .collect();
+    let elsewhere: Vec<String> = (0..size)
+        .filter(|&other| hosts[other] != hosts[0])
+        .map(|other| other.to_string())
+        .collect();
+    if !elsewhere.is_empty() {
+        return Ok([ELSEWHERE, elsewhere.join(", ").as_bytes()].concat());
+    }
+    let window = config.window.max(least_window(size));
+    let (segment, file) = Segment::create(size, window)?;
+    let place = format!(
+        "{} {} {} {}",
+        std::process::id(),
+        file.as_raw_fd(),
+        window,
+        fresh(), // makes the place unique among groups
+    );
+    *made = Some((segment, file));
+    Ok(place.into_bytes())
+}
+
+/// The error of a rank that ended before it attached, which the store tells the others.
+fn ended_while_connecting(store: &dyn Store, place: &[u8], rank: usize) -> Error {
+    let why = "its process has ended while the group was connecting";
+    let told = store.set(&unattached(place), format!("{rank} {why}").as_bytes());
+    let told = told.err().map_or(String::new(), |it| format!(" ({it})"));
+    Error::new(
+        ErrorKind::PeerLost,
+        format!("rank {rank} is lost: {why}{told}"),
+    )
+    .due_to(rank)
 }
 
 /// The process that a greeting of `connect` names.

@@ -132,32 +132,13 @@ unsafe fn attempt(
         return Err(Reason::Arguments.into());
     }
     // SAFETY: the caller's promise, here and below.
-    let dict = unsafe {
-        let dict = py_ffi::PyObject_GenericGetDict(function, std::ptr::null_mut());
-        Bound::from_owned_ptr_or_err(py, dict).map_err(Stop::Raised)?
-    };
-    if grid.is_some() {
-        // SAFETY: a dictionary, interned names and live objects.
-        let replaced = unsafe {
-            !ffi::item(dict.as_ptr(), by.names.run).is_null() || !by.is_in_place(py, function)
-        };
-        if replaced {
-            return Err(Reason::Replaced.into());
-        }
-    }
+    let dict = unsafe { dictionary(py, by, function, grid.is_some()) }?;
     let Some(knobs) = knobs::current() else {
         return Err(Reason::New.into());
     };
     knobs.check(by.kind == Kind::Jit)?;
-    if by.kind == Kind::Jit {
-        // SAFETY: as above.
-        let hooks = unsafe { ffi::item(dict.as_ptr(), by.names.pre_run_hooks) };
-        // SAFETY: NULL or a live object.
-        let empty = !hooks.is_null()
-            && unsafe { py_ffi::PyList_Check(hooks) != 0 && py_ffi::PyList_Size(hooks) == 0 };
-        if !empty {
-            return Err(Reason::PreRunHooks.into());
-        }
+    if by.kind == Kind::Jit && !has_no_pre_run_hooks(by, &dict) {
+        return Err(Reason::PreRunHooks.into());
     }
     // SAFETY: as above.
     let owner = unsafe { LaunchCache::of(py, &dict, by.names.cache) }.map_err(Stop::Raised)?;
@@ -230,6 +211,39 @@ unsafe fn attempt(
         told.map_err(Stop::Raised)?;
     }
     Ok(plan.result.clone_ref(py))
+}
+
+/// The attributes of the function. Stops where a launch by `function[grid]` would run something else than Triton's own.
+///
+/// # Safety
+/// The function is alive.
+#[inline]
+unsafe fn dictionary<'py>(
+    py: Python<'py>,
+    by: &Interception,
+    function: Object,
+    launched: bool,
+) -> Result<Bound<'py, PyAny>, Stop> {
+    // SAFETY: the caller's promise, interned names and a dictionary.
+    unsafe {
+        let dict = py_ffi::PyObject_GenericGetDict(function, std::ptr::null_mut());
+        let dict = Bound::from_owned_ptr_or_err(py, dict).map_err(Stop::Raised)?;
+        let replaced =
+            || !ffi::item(dict.as_ptr(), by.names.run).is_null() || !by.is_in_place(py, function);
+        if launched && replaced() {
+            return Err(Reason::Replaced.into());
+        }
+        Ok(dict)
+    }
+}
+
+#[inline]
+fn has_no_pre_run_hooks(by: &Interception, dict: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: a dictionary and an interned name; NULL or a live object.
+    unsafe {
+        let hooks = ffi::item(dict.as_ptr(), by.names.pre_run_hooks);
+        !hooks.is_null() && py_ffi::PyList_Check(hooks) != 0 && py_ffi::PyList_Size(hooks) == 0
+    }
 }
 
 /// Asks the Python side for the roles of these arguments, and adds a binding with them to the cache.

@@ -22,7 +22,7 @@ impl Imports {
     /// Whether imported memory begins at this address.
     pub fn contains(&self, address: usize) -> bool {
         let imports = self.known.lock();
-        
+
         imports.values().any(|(known, _)| *known == address)
     }
 
