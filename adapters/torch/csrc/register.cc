@@ -11,6 +11,7 @@
 #include "accelerator_graphs.h"
 #include "aten/boxed.h"
 #include "aten/register.h"
+#include "aten/traced.h"
 #include "cuda/register.h"
 #include "flagos_vendor.h"
 #include "host/register.h"
@@ -227,6 +228,7 @@ void register_operators() {
   register_factories_and_views(registrar);
   register_copies(registrar);
   register_sparse();
+  register_traced(registrar);
   native->register_operators(registrar);
   first_native = registered_ops().size();
   if (!native->by_copies) {

@@ -8,6 +8,7 @@
 #include <ATen/ops/to_native.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include "aten/below_functionality.h"
 #include "aten/layout.h"
 
 namespace flagos {
@@ -71,7 +72,7 @@ at::Tensor to_copy(
   }
   Aliases aliases;
   const at::Tensor& alias = aliases.read(self);
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const BelowFunctionality below;
   at::Tensor result = at::_ops::_to_copy::redispatch(
       native->keys, alias, dtype, layout, target, pin_memory, non_blocking, memory_format);
   return to_flagos ? wrap_dense(std::move(result), target.index()) : result;

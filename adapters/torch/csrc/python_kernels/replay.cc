@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "aten/alias.h"
+#include "aten/below_functionality.h"
 #include "runtime/stream.h"
 
 namespace flagos {
@@ -128,7 +129,7 @@ void Program::run(const Signature& signature, torch::jit::Stack* stack, size_t n
       check(core->launch_run(step.launch, *stream, pointers.data(), pointers.size()));
       continue;
     }
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowFunctionality below;
     at::Tensor target = native_tensor(memories, step.target);
     if (step.kind == FLAGOS_STEP_FILL) {
       at::_ops::fill__Scalar::redispatch(native->keys, target, number_of(step));

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "aten/alias.h"
+#include "aten/below_functionality.h"
 
 namespace flagos {
 
@@ -67,7 +68,7 @@ bool ask(
     stack.push_back(stand_in(arguments[first + i], device));
   }
   try {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowFunctionality below;
     form.functional->callBoxed(stack);
   } catch (const std::exception&) { // the CPU's kernel tells what is wrong with the call
     why_not = "torch does not tell the shapes of the results";

@@ -10,7 +10,9 @@
 #include <unordered_map>
 
 #include "aten/alias.h"
+#include "aten/boxed.h"
 #include "aten/register.h"
+#include "aten/traced.h"
 #include "runtime/allocator.h"
 #include "vendor_library/call.h"
 #include "vendor_library/inference.h"
@@ -496,13 +498,18 @@ class LibraryKernel final : public c10::OperatorKernel {
         traits_(traits_of(op)),
         kernel_(kernel_of(op)),
         num_arguments_(op.schema().arguments().size()),
-        composite_(left_to_composite(op, native_key)) {}
+        composite_(left_to_composite(op, native_key)),
+        traced_inside_(is_traced_inside(name_)) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
     __atomic_fetch_add(&slot_->calls, 1, __ATOMIC_RELAXED);
     const uint32_t route = __atomic_load_n(&slot_->route, __ATOMIC_ACQUIRE);
     if (C10_UNLIKELY(route == FLAGOS_ROUTE_BLOCKED)) {
       raise_blocked(name_.c_str());
+    }
+    if (C10_UNLIKELY(traced_inside_ && is_tracing())) {
+      op.redispatchBoxed(kComposite, stack);
+      return;
     }
     std::string why_not;
     if (C10_UNLIKELY(kernel_.kernel == nullptr)) {
@@ -547,6 +554,7 @@ class LibraryKernel final : public c10::OperatorKernel {
   Kernel& kernel_;
   size_t num_arguments_;
   bool composite_; // torch computes it of other operators
+  bool traced_inside_;
 };
 
 } // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "aten/attention.h"
+#include "aten/below_functionality.h"
 #include "aten/boxed.h"
 #include "aten/copy.h"
 #include "aten/layout.h"
@@ -147,7 +148,7 @@ class LibraryNative final : public Native {
   // Copies from another device. Each device arranges and converts what is its own, and what goes between them lies side
   // by side.
   static void copy_between(at::Tensor& to, const at::Tensor& from) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowFunctionality below;
     const at::Tensor there = from.to(to.scalar_type()).expand(to.sizes()).contiguous();
     at::Tensor here = to.is_contiguous() ? to : at::empty(to.sizes(), to.options());
     copy_device_memory(to.device().index(), here.mutable_data_ptr(), there.const_data_ptr(), here.nbytes());
@@ -189,7 +190,7 @@ class LibraryNative final : public Native {
     mirrors.fetches = true;
     const at::Tensor host_from = is_flagos(from) ? alias_of(from) : from;
     mirrors.wait();
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowFunctionality below;
     at::_ops::copy_::call(host_to, host_from, /*non_blocking=*/false);
     if (is_flagos(to)) {
       UploadedStorages source(to.device().index());

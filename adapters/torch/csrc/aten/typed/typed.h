@@ -6,7 +6,6 @@
 #include <ATen/core/IListRef.h>
 #include <ATen/native/CPUFallback.h>
 #include <c10/util/SmallVector.h>
-#include <torch/csrc/jit/frontend/tracer.h>
 
 #include <algorithm>
 #include <tuple>
@@ -16,6 +15,7 @@
 #include "aten/boxed.h"
 #include "aten/cpu.h"
 #include "aten/register.h"
+#include "aten/traced.h"
 
 namespace flagos {
 
@@ -280,11 +280,6 @@ bool has_mixed_lists(const Arguments&... arguments) {
   return false;
 }
 
-// Whether torch.jit.trace records not the operator but what its composite calls.
-constexpr bool is_traced_inside(std::string_view name) {
-  return name == "aten::convolution";
-}
-
 template <class Op, class Signature = typename Op::schema>
 struct Typed;
 
@@ -292,7 +287,7 @@ template <class Op, class Result, class... Arguments>
 struct Typed<Op, Result(Arguments...)> {
   static Result call(Arguments... arguments) {
     if constexpr (is_traced_inside(Op::name)) {
-      if (C10_UNLIKELY(torch::jit::tracer::isTracing())) {
+      if (C10_UNLIKELY(is_tracing())) {
         return Op::redispatch(native->keys, arguments...); // torch's composite, on the tensors themselves
       }
     }
