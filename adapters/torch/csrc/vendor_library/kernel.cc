@@ -351,6 +351,75 @@ at::Tensor first_elements(at::Tensor output, const std::vector<int64_t>& sizes) 
   return exact.copy_(output);
 }
 
+// The tensors that a kernel writes, in the order of the operator's results.
+struct Outputs {
+  c10::SmallVector<at::Tensor, 3> tensors;
+  // Those that are computed in another tensor first, by their places.
+  c10::SmallVector<std::pair<size_t, at::Tensor>, 1> converted;
+};
+
+// Adds the outputs of an operator that only writes its results. Returns false, with the reason, where the library
+// cannot serve the call.
+bool add_outputs(
+    Kernel& kernel,
+    LibraryCall& call,
+    const torch::jit::Stack& stack,
+    size_t first,
+    Outputs& outputs,
+    std::string& why_not) {
+  const Form& form = kernel.form;
+  Results results;
+  if (form.functional.has_value() && !kernel.inference.results(form, call, stack, first, results, why_not)) {
+    return false;
+  }
+  const size_t count = form.returns_list ? results.size() : form.results.size();
+  for (size_t i = 0; i < count; ++i) {
+    const Result* result = results.empty() ? nullptr : &results[i];
+    if (form.returns_list || form.results[i] < 0) {
+      outputs.tensors.push_back(allocate(*result));
+      call.add_output(outputs.tensors.back());
+      continue;
+    }
+    outputs.tensors.push_back(stack[first + static_cast<size_t>(form.results[i])].toTensor());
+    const at::Tensor& output = outputs.tensors.back();
+    if (!is_plain(output, call.device())) {
+      why_not = "a tensor to write to is not a plain one of the device";
+      return false;
+    }
+    const auto& inputs = call.inputs();
+    const bool is_read = std::find(inputs.begin(), inputs.end(), output.unsafeGetTensorImpl()) != inputs.end();
+    if (result != nullptr && !form.in_place && !is_read && result->is_defined) {
+      resize_empty(output, *result);
+    }
+    // A result of another dtype than `out` is converted afterwards where torch surely does that; else the CPU's
+    // operator tells whether `out` is refused.
+    if (form.pointwise && result != nullptr && !form.in_place && !is_read && result->is_defined &&
+        at::isFloatingType(result->dtype) && output.scalar_type() != result->dtype &&
+        c10::canCast(result->dtype, output.scalar_type()) && output.sizes() == at::IntArrayRef(result->sizes)) {
+      outputs.converted.emplace_back(i, allocate(*result));
+      call.add_output(outputs.converted.back().second);
+      continue;
+    }
+    if (!may_write(output, result, call, form, why_not)) {
+      return false;
+    }
+    call.add_output(output);
+  }
+  return true;
+}
+
+// Replaces the arguments on the stack by the results.
+void push_results(torch::jit::Stack* stack, size_t first, const Form& form, Outputs& outputs) {
+  stack->erase(stack->begin() + static_cast<ptrdiff_t>(first), stack->end());
+  if (form.returns_list) {
+    stack->emplace_back(c10::List<at::Tensor>(outputs.tensors));
+    return;
+  }
+  for (at::Tensor& output : outputs.tensors) {
+    stack->emplace_back(std::move(output));
+  }
+}
+
 // Serves a call by the library. Returns false with the reason, and the arguments on the stack, if the library does not.
 bool call_library(
     Kernel& kernel,
@@ -369,8 +438,7 @@ bool call_library(
   }
   open_device();
   const DeviceScope scope(call.device());
-  c10::SmallVector<at::Tensor, 3> outputs;
-  c10::SmallVector<std::pair<size_t, at::Tensor>, 1> converted;
+  Outputs outputs;
   if (C10_UNLIKELY(!form.written.empty())) {
     if (!add_written(call, form, *stack, first, why_not)) {
       return false;
@@ -379,54 +447,18 @@ bool call_library(
       why_not = "arguments share memory";
       return false;
     }
-  } else {
-    Results results;
-    if (form.functional.has_value() && !kernel.inference.results(form, call, *stack, first, results, why_not)) {
-      return false;
-    }
-    const size_t count = form.returns_list ? results.size() : form.results.size();
-    for (size_t i = 0; i < count; ++i) {
-      const Result* result = results.empty() ? nullptr : &results[i];
-      if (form.returns_list || form.results[i] < 0) {
-        outputs.push_back(allocate(*result));
-        call.add_output(outputs.back());
-        continue;
-      }
-      outputs.push_back((*stack)[first + static_cast<size_t>(form.results[i])].toTensor());
-      const at::Tensor& output = outputs.back();
-      if (!is_plain(output, call.device())) {
-        why_not = "a tensor to write to is not a plain one of the device";
-        return false;
-      }
-      const auto& inputs = call.inputs();
-      const bool is_read = std::find(inputs.begin(), inputs.end(), output.unsafeGetTensorImpl()) != inputs.end();
-      if (result != nullptr && !form.in_place && !is_read && result->is_defined) {
-        resize_empty(output, *result);
-      }
-      // A result of another dtype than `out` is converted afterwards where torch surely does that; else the CPU's
-      // operator tells whether `out` is refused.
-      if (form.pointwise && result != nullptr && !form.in_place && !is_read && result->is_defined &&
-          at::isFloatingType(result->dtype) && output.scalar_type() != result->dtype &&
-          c10::canCast(result->dtype, output.scalar_type()) && output.sizes() == at::IntArrayRef(result->sizes)) {
-        converted.emplace_back(i, allocate(*result));
-        call.add_output(converted.back().second);
-        continue;
-      }
-      if (!may_write(output, result, call, form, why_not)) {
-        return false;
-      }
-      call.add_output(output);
-    }
+  } else if (!add_outputs(kernel, call, *stack, first, outputs, why_not)) {
+    return false;
   }
   if (!call.run(*library_kernels(), kernel.kernel, form, why_not)) {
     return false;
   }
-  for (const auto& [place, result] : converted) {
-    outputs[place].copy_(result);
+  for (const auto& [place, result] : outputs.converted) {
+    outputs.tensors[place].copy_(result);
   }
-  for (size_t i = 0; i < outputs.size(); ++i) {
+  for (size_t i = 0; i < outputs.tensors.size(); ++i) {
     if (const std::vector<int64_t>* sizes = call.sizes_of(i)) {
-      outputs[i] = first_elements(std::move(outputs[i]), *sizes);
+      outputs.tensors[i] = first_elements(std::move(outputs.tensors[i]), *sizes);
     }
   }
   if (C10_UNLIKELY(!form.written.empty())) {
@@ -434,22 +466,10 @@ bool call_library(
       bump_versions(form, *stack, first);
     }
     for (const int place : form.results) {
-      outputs.push_back((*stack)[first + static_cast<size_t>(place)].toTensor());
+      outputs.tensors.push_back((*stack)[first + static_cast<size_t>(place)].toTensor());
     }
   }
-  stack->erase(stack->begin() + static_cast<ptrdiff_t>(first), stack->end());
-  if (form.returns_list) {
-    c10::List<at::Tensor> list;
-    list.reserve(outputs.size());
-    for (at::Tensor& output : outputs) {
-      list.push_back(std::move(output));
-    }
-    stack->emplace_back(std::move(list));
-    return true;
-  }
-  for (at::Tensor& output : outputs) {
-    stack->emplace_back(std::move(output));
-  }
+  push_results(stack, first, form, outputs);
   return true;
 }
 
