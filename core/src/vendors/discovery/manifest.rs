@@ -12,14 +12,13 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use glob::Pattern;
 use serde::Deserialize;
 use toml::Spanned;
 
 use crate::descriptions::{check_name, Description};
 use crate::trusted;
 use crate::vendors::library::{self, Library};
-
-use super::glob::Pattern;
 
 /// The most entries of a list.
 const LONGEST: usize = 64;
@@ -243,7 +242,7 @@ impl DeviceFiles {
         Ok(Self {
             written: text.to_owned(),
             folder: folder.to_owned(),
-            name: Pattern::parse(name)?,
+            name: Pattern::new(name).map_err(|error| format!("`{text}` is no pattern: {error}"))?,
         })
     }
 
@@ -260,7 +259,7 @@ impl DeviceFiles {
             return false;
         };
         let mut names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
-        names.any(|name| self.name.matches(name.as_encoded_bytes()))
+        names.any(|name| self.name.matches(&name.to_string_lossy()))
     }
 }
 
@@ -359,7 +358,7 @@ device_files = ["/dev/example[0-9]*"]
             (
                 "/dev/example[0-9]*",
                 "/dev/x[",
-                "line 7: `x[` has a `[` without `]`",
+                "line 7: `/dev/x[` is no pattern: Pattern syntax error near position 1: invalid range pattern",
             ),
             ("rank = 50", "rank = ", "line 6: "),
         ] {

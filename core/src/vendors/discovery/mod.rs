@@ -4,7 +4,6 @@
 //! contribute a manifest, and the folder of flagos' own.
 
 mod found;
-mod glob;
 mod manifest;
 
 use std::path::{Path, PathBuf};
