@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from flagos import _core
+from flagos import _core, counting
 from flagos.logs import connect
 
 connect()
@@ -61,10 +61,11 @@ def check_lock(path: str | os.PathLike[str]) -> None:
 
 
 def counters() -> dict[str, dict[str, int]]:
-    """Calls and fallbacks of every operator that was called."""
-    return _core.counters()
+    """Calls and fallbacks of every operator that was called, whatever served them."""
+    return counting.add_to(_core.counters())
 
 
 def reset_counters() -> None:
     """Sets every counter to zero."""
     _core.reset_counters()
+    counting.reset()

@@ -135,6 +135,22 @@ def test_counters_count_calls():
     assert torch_fl.counters()["aten::tanh"]["calls"] == 2
 
 
+def test_counters_count_calls_of_python_too():
+    x = torch.ones(2, device="flagos")
+    flagos.register("aten::sinh", lambda x: (x.exp() - (-x).exp()) / 2, impl_id="test.sinh")
+    try:
+        flagos.reset_counters()
+        x.sinh()
+        with flagos.route({"aten::sinh": "vendor"}):
+            x.sinh()
+        assert flagos.counters()["aten::sinh"] == {"calls": 2, "fallbacks": 0}
+        assert flagos.counters() == torch_fl.counters()
+        flagos.reset_counters()
+        assert "aten::sinh" not in flagos.counters()
+    finally:
+        flagos.unregister("aten::sinh", "test.sinh")
+
+
 def test_a_route_that_cannot_be_served_blocks_inside_the_region_only(absent):
     x = torch.ones(2, device="flagos")
     with torch_fl.route({"tanh": absent}):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flagos
-from flagos import _core, plan_listeners
+from flagos import _core, counting, plan_listeners
 from torch_fl import python_kernels
 from torch_fl.native import native
 
@@ -81,6 +81,7 @@ def declare_native_implementations() -> None:
         )
     _registered = tuple(sorted(found | missing.keys()))
     plan_listeners.join(TorchListener())
+    counting.join(python_kernels)
 
 
 def explain(op: str) -> flagos.Explanation:
@@ -100,17 +101,12 @@ def _winner(entry: Mapping[str, Any]) -> str:
 
 def counters() -> dict[str, dict[str, int]]:
     """Calls and fallbacks of every operator called so far, by qualified name."""
-    counted = {op: dict(numbers) for op, numbers in flagos.counters().items()}
-    for op, calls in python_kernels.calls().items():
-        numbers = counted.setdefault(op, {"calls": 0, "fallbacks": 0})
-        numbers["calls"] += calls
-    return counted
+    return flagos.counters()
 
 
 def reset_counters() -> None:
     """Set every counter to zero."""
     flagos.reset_counters()
-    python_kernels.reset_calls()
 
 
 def register_impl(
