@@ -65,7 +65,8 @@ impl Router {
 
     /// Turns strict mode on or off, on top of files and variables.
     pub fn set_strict(&self, strict: bool) -> Result<()> {
-        let source = Source::api(&format!("flagos.set_strict({strict})"));
+        let written = if strict { "True" } else { "False" }; // as Python writes it
+        let source = Source::api(&format!("flagos.set_strict({written})"));
         self.update_api(|layer| layer.strict = Some(Sourced::new(strict, source)))
     }
 

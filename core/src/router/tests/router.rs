@@ -120,7 +120,7 @@ fn strict_mode_refuses_a_route_that_cannot_be_followed() {
         .expect_err("strict");
     assert_eq!(
         error.context("strict"),
-        Some("the call flagos.set_strict(true)")
+        Some("the call flagos.set_strict(True)")
     );
     assert_eq!(bench.decision("mm"), Decision::Foreign(11));
     bench.router.set_strict(false).expect("valid");
