@@ -1,6 +1,6 @@
 """Runs an attention block out of LightX2V's tables, and shows which kernel serves each of its operators.
 
-PYTHONPATH=LightX2V PLATFORM=flagos python examples/lightx2v_block.py
+PYTHONPATH=LightX2V python examples/lightx2v_block.py
 
 LightX2V, which is used from a clone, makes its models of classes that it finds in tables under the names of a
 configuration. With `PLATFORM=flagos` the adapter has put its own classes there. docs/lightx2v.md makes a

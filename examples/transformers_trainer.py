@@ -57,7 +57,7 @@ def main() -> None:
             print(f"step {entry['step']:2d}  loss {float(entry['loss']):.2f}")
 
     prompt = torch.tensor([list(b"the sea is ")], device=model.device)
-    written = model.generate(prompt, max_new_tokens=21, do_sample=False, pad_token_id=0)
+    written = model.generate(prompt, max_new_tokens=28, do_sample=False, pad_token_id=0)
     print(bytes(written[0].tolist()).decode())
 
 

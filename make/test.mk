@@ -67,16 +67,21 @@ test-python: FOLDER := python/tests
 test-torch test-torch-slow: FOLDER := adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED))
 test-distributed: FOLDER := $(DISTRIBUTED)
 test-te: FOLDER := adapters/te/tests $(TWO)
-test-lightx2v: FOLDER := adapters/lightx2v/tests $(TWO)
+test-lightx2v: FOLDER := adapters/lightx2v/tests tests/examples/test_lightx2v.py $(TWO)
 test-vllm-seam: FOLDER := adapters/vllm/tests $(TWO)
 test-models: FOLDER := tests/models $(TWO)
 test-whole test-whole-slow: FOLDER := tests $(TWO) $(OTHER_PARTS)
+test-whole-slow: FOLDER += --ignore=tests/examples
 $(QUICK_PARTS): setup-dev
 	$(pytest) $(FOLDER) $(QUICK) $(ARGS)
 $(SLOW_PARTS): setup-dev
 	$(pytest) $(FOLDER) $(SLOW) $(ARGS)
 test-models: setup-dev
 	$(pytest) $(FOLDER) $(ARGS)
+
+.PHONY: test-examples
+test-examples: setup-dev ## the programs of examples/ beside what docs/examples.md says that they print
+	$(pytest) tests/examples -n 2 $(SLOW) $(ARGS)
 
 # Once interpreted, on the host's tensors, and once compiled, over a simulated driver.
 FLAGGEMS_LAUNCHES := $(patsubst %,tests/launcher/test_%.py,flaggems configurations packs)
@@ -86,7 +91,7 @@ test-flaggems: setup-dev $(STAMPS)/flaggems ## FlagGems' operators interpreted, 
 	TRITON_INTERPRET=1 $(pytest) tests/flaggems $(TWO) $(QUICK) $(ARGS)
 	$(call pytest,-launches) $(FLAGGEMS_LAUNCHES) $(QUICK) $(ARGS)
 test-flaggems-slow: setup-dev $(STAMPS)/flaggems ## verdicts on every operator, recorded calls, bisect among FlagGems' kernels
-	TRITON_INTERPRET=1 $(pytest) tests/flaggems $(TWO) $(SLOW) $(ARGS)
+	TRITON_INTERPRET=1 $(pytest) tests/flaggems tests/examples/test_flaggems.py $(TWO) $(SLOW) $(ARGS)
 	$(call pytest,-launches) $(FLAGGEMS_LAUNCHES) $(SLOW) $(ARGS)
 
 .PHONY: test-ascend-triton
@@ -98,7 +103,7 @@ test-ascend-triton: setup-dev $(STAMPS)/ascend-triton ## triton-ascend's wheel o
 .PHONY: test-vllm
 test-vllm: export VLLM_PATH := $(VLLM)
 test-vllm: setup-dev $(STAMPS)/vllm ## vLLM itself with tiny models on the host vendor, beside transformers on the CPU
-	$(pytest) adapters/vllm/tests -m "vllm or slow" $(ARGS)
+	$(pytest) adapters/vllm/tests tests/examples/test_vllm.py -m "vllm or slow" $(ARGS)
 
 .PHONY: test-torchs-distributed
 test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, with the backend flagos

@@ -1,0 +1,1 @@
+"""The examples run, and print what docs/examples.md says."""
