@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import flagos
+
 from python.tests.interpreters import Diagnose, FakePackages, Interpreter
 from torch_fl import _shims
 from torch_fl_cli.doctor.canary import CANARIES, Mismatch, compare
@@ -159,6 +161,15 @@ def test_a_route_for_an_operator_that_does_not_exist(interpreter: Interpreter) -
     assert result.status == 1
     assert "softmaks" in checks["plan"]["detail"]
     assert "softmax" in checks["plan"]["fix"]
+
+
+def test_a_route_that_nothing_here_serves(interpreter: Interpreter) -> None:
+    absent = "metax" if flagos.devices()[0]["vendor"] == "ascend" else "ascend"
+    result = interpreter.flagos("doctor", "--json", "--no-canaries", FLAGOS_OP_mish=absent)
+    plan = next(check for check in result.json["checks"] if check["name"] == "plan")
+    assert plan["status"] == "warn"
+    assert f"aten::mish = {absent} (the variable FLAGOS_OP_mish)" in plan["detail"]
+    assert "|cpu" in plan["fix"]
 
 
 def test_the_comparison_of_the_canaries_refuses_lies() -> None:

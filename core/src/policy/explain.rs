@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::plan::{Plan, PlanEntry};
+use super::plan::{Plan, PlanEntry, Reason};
 use super::print;
 use crate::registry::{Condition, Decision, Kind, Route, Verdict};
 use crate::Result;
@@ -118,6 +118,11 @@ impl Explanation {
             "{} is blocked: none of `{route}`, set by {decided_by}, is usable",
             self.op
         );
+        let not_named = Reason::NotNamed.to_string();
+        let mut reasons = self.implementations.iter().map(|e| e.reason.as_ref());
+        if !self.implementations.is_empty() && reasons.all(|reason| reason == Some(&not_named)) {
+            line.push_str(": nothing that is installed here provides it");
+        }
         for (index, explained) in self.implementations.iter().enumerate() {
             let reason = explained.reason.as_deref().unwrap_or_default();
             let separator = if index == 0 { " (" } else { "; " };

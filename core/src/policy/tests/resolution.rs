@@ -165,6 +165,20 @@ fn a_route_that_cannot_be_followed_blocks_its_operator() {
 }
 
 #[test]
+fn a_route_to_what_is_not_installed_says_so() {
+    let plan = resolve("ops.mm = \"ascend\"").expect("a plan");
+    let reason = plan.find("mm").expect("known").blocked_reason();
+    assert!(!reason.expect("blocked").contains("is installed here"));
+
+    let plan = resolve("ops.\"te::rmsnorm_fwd\" = \"flaggems\"").expect("a plan");
+    let reason = plan
+        .find("te::rmsnorm_fwd")
+        .expect("known")
+        .blocked_reason();
+    insta::assert_snapshot!(reason.expect("blocked"), @"te::rmsnorm_fwd is blocked: none of `flaggems`, set by flagos.toml:1, is usable: nothing that is installed here provides it (te.reference: not named by the route)");
+}
+
+#[test]
 fn in_strict_mode_a_route_that_cannot_be_followed_is_an_error() {
     let text = "policy.strict = true\n[ops]\nmm = \"ascend\"\n\"add.*\" = \"ascend\"\n";
     let error = resolve(text).expect_err("strict");

@@ -95,6 +95,16 @@ def _plan(facts: dict[str, Any] | None, failure: str | None) -> Check:
             "remove them, or install the adapter they are for",
             **facts,
         )
+    blocked = [f"{op} = {route} ({source})" for op, route, source in facts["blocked"]]
+    if blocked:
+        more = f" and {len(blocked) - 3} more" if len(blocked) > 3 else ""
+        return warn(
+            "plan",
+            f"nothing on this machine serves these routes, and a call raises: {', '.join(blocked[:3])}{more}",
+            "`flagos explain` with the operator gives the reasons; add an alternative to the route, such as `|cpu`, "
+            "or remove it",
+            **facts,
+        )
     return ok("plan", "every route names a known operator and a usable implementation", **facts)
 
 

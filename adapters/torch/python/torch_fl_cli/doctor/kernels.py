@@ -51,7 +51,7 @@ def flaggems() -> Check:
     if version is None:
         return ok(
             "flaggems",
-            "not installed: operators run on the vendor's kernels (pip install --no-deps flag_gems "
+            "not installed: operators run on the vendor's kernels (pip install --no-deps flag_gems==5.0.2 "
             "&& pip install sqlalchemy PyYAML packaging numpy; without --no-deps it pins older versions)",
             version=None,
         )

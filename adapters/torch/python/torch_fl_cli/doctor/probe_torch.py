@@ -39,11 +39,16 @@ def main() -> None:
     from flagos import _core
 
     try:
-        unmatched = _core.plan()["unmatched"]
+        plan = _core.plan()
     except _core.FlagosError as error:
         report("plan", error=str(error), hint=error.hint)
     else:
-        report("plan", unmatched=unmatched)
+        blocked = [
+            (op, "|".join(entry["selectors"]), entry["decided_by"])
+            for op, entry in plan["ops"].items()
+            if entry["explicit"] and entry["winner"] is None and not entry["composite"]
+        ]
+        report("plan", unmatched=plan["unmatched"], blocked=blocked)
 
 
 if __name__ == "__main__":
