@@ -43,8 +43,8 @@ def test_the_names_of_the_table_are_there() -> None:
 def test_a_name_that_is_not_there_says_what_to_use() -> None:
     import torch
 
-    with pytest.raises(AttributeError, match="CUDAGraph'; in its place use torch.flagos.Graph"):
+    with pytest.raises(AttributeError, match=r"CUDAGraph'; in its place use torch\.flagos\.Graph"):
         _ = torch.flagos.CUDAGraph
-    with pytest.raises(AttributeError, match="no attribute 'nothing'$"):
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
         _ = torch.flagos.nothing
     assert not hasattr(torch.flagos, "nvtx")

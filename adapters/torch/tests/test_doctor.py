@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import flagos
-
 from python.tests.interpreters import Diagnose, FakePackages, Interpreter
 from torch_fl import _shims
 from torch_fl_cli.doctor.canary import CANARIES, Mismatch, compare
