@@ -999,6 +999,11 @@ typedef struct FlagosApi {
    * `mem_alloc_at` that begins at an address. Other addresses are ignored.
    */
   int32_t (*mem_record_stream_of)(const void *data, int32_t device, uint64_t stream);
+  /**
+   * As `op_record_fallback`, for a call that the chosen implementation declined and that does not run on the CPU for
+   * it: the native kernel of the device serves it.
+   */
+  int32_t (*op_record_decline)(const char *name, const char *reason);
 } FlagosApi;
 
 #endif  /* FLAGOS_H */

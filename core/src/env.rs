@@ -7,12 +7,14 @@
 mod declared;
 mod docs;
 mod host;
+mod log;
 mod value;
 
 pub use declared::declaration;
 pub use docs::markdown;
 pub(crate) use host::{parse_faults, valid_devices};
 pub use host::{FaultSite, HostSettings};
+pub use log::LogSetting;
 pub use value::{parse_bytes, Env};
 
 /// How the text of a variable is read. An empty value means "not set", except of a vendor's own variable.
@@ -59,14 +61,14 @@ pub enum Group {
     TransformerEngine,
     /// Collectives.
     Collectives,
-    /// Names of PyTorch-Plugin-FL which flagos recognises and replaces.
+    /// Names of Torch-FL, which was PyTorch-Plugin-FL: flagos recognises and replaces them.
     Legacy,
 }
 
 /// One declared variable.
 #[derive(Debug, Clone, Copy)]
 pub struct Var {
-    /// The name; `<op>` at the end stands for the name of an operator.
+    /// The name. `<op>` at the end stands for the name of an operator, `<name>` for any ending.
     pub name: &'static str,
     /// How the variable's text is read.
     pub kind: VarKind,
@@ -121,11 +123,13 @@ declare! {
         "The description of one run of `flagos bisect`, which sets this variable for the programs it runs.";
 
     LOG: "FLAGOS_LOG", VarKind::Text, "`warn`", Logging,
-        "The lowest level that is reported (`off`, `error`, `warn`, `info`, `debug`, `trace`), or a list with levels per module: `info,flagos_core::runtime=trace`.";
+        "The lowest level that is reported (`off`, `error`, `warn`, `info`, `debug`, `trace`), or a list with levels per module: `info,flagos_core::runtime=trace`. Words of Torch-FL may be in the list: `dispatch` means `FLAGOS_LOG_DISPATCH=1`, `fallback` means `FLAGOS_LOG_FALLBACK=1`, and `op_cache` has no effect.";
     REPORT: "FLAGOS_REPORT", VarKind::Path, "no report", Logging,
         "The folder in which every process that uses the device leaves what `flagos report` tells, which sets this variable for the programs it runs.";
     LOG_DISPATCH: "FLAGOS_LOG_DISPATCH", VarKind::Flag, "`0`", Logging,
-        "Prints `[flagos dispatch] <op> -> <backend>` for every operator call.";
+        "Prints `[flagos dispatch] <op> -> <backend>` for every operator call. Calls of FlagGems under a route by `flagos_python` are logged as `flagos_python`.";
+    LOG_FALLBACK: "FLAGOS_LOG_FALLBACK", VarKind::Flag, "`0`", Logging,
+        "Prints `[flagos cpu_fallback] <op>` for every call that runs on the CPU instead, and `[flagos fallback] <op>: <reason>` for every call that another implementation serves than the chosen one. `<op>` is without the overload in the first.";
 
     DISABLE_FLAGGEMS_PY: "FLAGOS_DISABLE_FLAGGEMS_PY", VarKind::Flag, "`0`", FlagGems,
         "Keeps FlagGems' Python kernels out of every route.";
@@ -257,8 +261,6 @@ declare! {
         "The vendor's own matrix product is called; its mode is not chosen here.";
     DIST_FORCE_NCCL: "FLAGOS_DIST_FORCE_NCCL", VarKind::Retired, "", Legacy,
         "Set `FLAGOS_COMM_ENGINE=nccl` instead.";
-    LOG_FALLBACK: "FLAGOS_LOG_FALLBACK", VarKind::Retired, "", Legacy,
-        "Set `FLAGOS_LOG_DISPATCH=1` instead, or let `FLAGOS_MAX_CPU_FALLBACK` limit them.";
     EXEC_CACHE: "FLAGOS_EXEC_CACHE", VarKind::Retired, "", Legacy,
         "No calls are cached in files; `flagos explain` tells what serves them.";
     CACHE_STATS: "FLAGOS_CACHE_STATS", VarKind::Retired, "", Legacy,
@@ -299,16 +301,41 @@ declare! {
         "There is no vendor for BPU devices.";
     CODEGEN_ALL: "FLAGOS_CODEGEN_ALL", VarKind::Retired, "", Legacy,
         "No kernels are compiled per vendor: one wheel serves every vendor.";
-    DCU_HIP_VERSION: "FLAGOS_DCU_HIP_VERSION", VarKind::Retired, "", Legacy,
-        "No kernels are compiled per vendor: one wheel serves every vendor.";
     DCU_TORCH_LIB: "FLAGOS_DCU_TORCH_LIB", VarKind::Retired, "", Legacy,
         "The torch that is installed is used.";
+    DCU: "FLAGOS_DCU_<name>", VarKind::Retired, "", Legacy,
+        "There is no vendor for DCU devices; `flagos devices` lists those that were found.";
     PPU_TORCH_LIB: "FLAGOS_PPU_TORCH_LIB", VarKind::Retired, "", Legacy,
         "The torch that is installed is used.";
+    PPU: "FLAGOS_PPU_<name>", VarKind::Retired, "", Legacy,
+        "There is no vendor for PPU devices; `flagos devices` lists those that were found.";
+    USE_TILEOPS: "FLAGOS_USE_TILEOPS", VarKind::Retired, "", Legacy,
+        "There are no TileOps kernels here; route with `flagos.toml` or `FLAGOS_OP_<op>`.";
+    TILEOPS: "FLAGOS_TILEOPS_<name>", VarKind::Retired, "", Legacy,
+        "There are no TileOps kernels here.";
+    USE_VENDOR_OPS: "FLAGOS_USE_VENDOR_OPS", VarKind::Retired, "", Legacy,
+        "The vendor's kernels serve without a route; set `order` in the `[policy]` table of `flagos.toml` to prefer others.";
+    DISABLE_FLEX_ATTENTION_COMPAT: "FLAGOS_DISABLE_FLEX_ATTENTION_COMPAT", VarKind::Retired, "", Legacy,
+        "FlexAttention always takes flagos tensors.";
+    DISABLE_QWENIMAGE_ROPE: "FLAGOS_DISABLE_QWENIMAGE_ROPE", VarKind::Retired, "", Legacy,
+        "Diffusers is not patched.";
+    DIST_REDIRECT_GLOO: "FLAGOS_DIST_REDIRECT_GLOO", VarKind::Retired, "", Legacy,
+        "Gloo serves tensors on the CPU alone: make groups of the backend `flagos`, or of `cpu:gloo,flagos:flagos`.";
+    DIST_STAGED_GLOO: "FLAGOS_DIST_STAGED_GLOO", VarKind::Retired, "", Legacy,
+        "`FLAGOS_COMM_ENGINE` chooses the engine of collectives, which fail when it cannot be used.";
+    INSTALL_PATH: "FLAGOS_INSTALL_PATH", VarKind::Retired, "", Legacy,
+        "There is no `libflagos.so` to build FlagCX against: flagos opens FlagCX's own library (`FLAGOS_COMM_LIBRARY`).";
+    INCLUDE_DIR: "FLAGOS_INCLUDE_DIR", VarKind::Retired, "", Legacy,
+        "There is no `libflagos.so` to build FlagCX against: flagos opens FlagCX's own library (`FLAGOS_COMM_LIBRARY`).";
+    LIBRARY_DIR: "FLAGOS_LIBRARY_DIR", VarKind::Retired, "", Legacy,
+        "There is no `libflagos.so` to build FlagCX against: flagos opens FlagCX's own library (`FLAGOS_COMM_LIBRARY`).";
 }
 
 /// Prefixes of the adapters' variables, which flagos reads or warns about.
 pub(crate) const ADAPTER_PREFIXES: [&str; 2] = ["TE_FL_", "TEFL_"];
+
+/// The end of a declaration's name that stands for any ending: a family of another project, which may grow.
+const ANY_ENDING: &str = "<name>";
 
 /// The prefix of the per-operator variables.
 pub(crate) const OP_PREFIX: &str = "FLAGOS_OP_";

@@ -403,8 +403,8 @@ def set_shipped_config(path: str | PathLike[str]) -> None:
     """Names the ``backends.conf`` an adapter ships: the weakest layer."""
 
 def configuration() -> dict[str, Any]:
-    """The configuration of files and variables: ``files`` that were read, in order, ``warnings``, ``lock``,
-    ``vendor``, ``flaggems_source_dir``, ``gems_vendor``. Raises :class:`ConfigError`."""
+    """The configuration of files and variables: ``files`` that were read, in order, ``backends_conf`` that routes,
+    ``warnings``, ``lock``, ``vendor``, ``flaggems_source_dir``, ``gems_vendor``. Raises :class:`ConfigError`."""
 
 def environment() -> list[_Variable]:
     """Every declared variable."""

@@ -22,6 +22,7 @@ fn configuration(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let files: Vec<_> = config.files.iter().map(|path| shown(path)).collect();
     let result = PyDict::new(py);
     result.set_item("files", files)?;
+    result.set_item("backends_conf", config.backends_conf.as_deref().map(shown))?;
     result.set_item("warnings", &config.warnings)?;
     result.set_item("lock", config.lock.as_deref().map(shown))?;
     result.set_item("vendor", config.vendor())?;

@@ -8,7 +8,8 @@ use crate::router::with_configuration;
 /// Writes the line to `sys.stderr`.
 pub fn write(py: Python<'_>, op: &str, backend: &str) -> PyResult<()> {
     let stderr = py.import("sys")?.getattr("stderr")?;
-    stderr.call_method1("write", (dispatch_line(op, backend),))?;
+    let line = dispatch_line(global().published().as_deref(), op, backend);
+    stderr.call_method1("write", (line,))?;
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use flagos_core::env::LogSetting;
 use flagos_core::Error;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use pyo3::prelude::*;
@@ -173,8 +174,12 @@ pub fn install() {
     }
 }
 
-/// Reads `warn`, `debug`, or `info,flagos_core::runtime=trace`.
+/// Reads `warn`, `debug`, or `info,flagos_core::runtime=trace`. What is printed beside levels, such as `dispatch`, is the
+/// configuration's.
 fn parse_directives(directives: &str) -> flagos_core::Result<Targets> {
+    let Some(directives) = LogSetting::parse(directives)?.levels else {
+        return Ok(Targets::new().with_default(LevelFilter::WARN));
+    };
     directives.parse().map_err(|error| {
         Error::config("FLAGOS_LOG", format!("`{directives}`: {error}")).with_hint(
             "use off, error, warn, info, debug or trace, or a list: info,flagos_core::runtime=trace",

@@ -99,6 +99,7 @@ pub static API: FlagosApi = FlagosApi {
     memory_close: sharing::close,
     function_load: launches::load,
     mem_record_stream_of: memory::record_stream_of,
+    op_record_decline: operators::record_decline,
 };
 
 /// The table, valid for the life of the process.

@@ -43,6 +43,21 @@ pub(super) unsafe extern "C" fn record_fallback(name: *const c_char, reason: *co
         }
         // SAFETY: the caller's promise.
         let (name, reason) = unsafe { (text(name)?, text(reason)?) };
+        router::global().record_cpu_fallback(name, reason)
+    })
+}
+
+/// `FlagosApi::op_record_decline`.
+///
+/// # Safety
+/// `name` and `reason` are NULL or NUL-terminated strings.
+pub(super) unsafe extern "C" fn record_decline(name: *const c_char, reason: *const c_char) -> i32 {
+    status(|| {
+        if process::is_forked() {
+            return Err(Error::forked("op_record_decline"));
+        }
+        // SAFETY: the caller's promise.
+        let (name, reason) = unsafe { (text(name)?, text(reason)?) };
         router::global().record_fallback(name, reason)
     })
 }
@@ -56,7 +71,8 @@ pub(super) unsafe extern "C" fn log_dispatch(name: *const c_char, backend: *cons
         // SAFETY: the caller's promise.
         let (name, backend) = unsafe { (text(name)?, text(backend)?) };
         // One write, so that lines of several threads do not mix. Nobody is told when it fails.
-        let line = router::dispatch_line(name, backend);
+        let plan = router::global().published();
+        let line = router::dispatch_line(plan.as_deref(), name, backend);
         let _ = std::io::stderr().write_all(line.as_bytes());
         Ok(())
     });

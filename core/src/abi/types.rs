@@ -630,6 +630,9 @@ pub struct FlagosApi {
     /// Notes that work queued on `stream` of `device`, which may be another than the block's, uses the block of
     /// `mem_alloc_at` that begins at an address. Other addresses are ignored.
     pub mem_record_stream_of: extern "C" fn(data: *const c_void, device: i32, stream: u64) -> i32,
+    /// As `op_record_fallback`, for a call that the chosen implementation declined and that does not run on the CPU for
+    /// it: the native kernel of the device serves it.
+    pub op_record_decline: unsafe extern "C" fn(name: *const c_char, reason: *const c_char) -> i32,
 }
 
 // The header's slot has the layout of the registry's.

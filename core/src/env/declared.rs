@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::{Group, Var, VarKind, OP, OP_PREFIX, VARS};
+use super::{Group, Var, VarKind, ANY_ENDING, OP, OP_PREFIX, VARS};
 use crate::descriptions;
 
 /// The variables of every vendor of this build, by the vendor's name. A vendor's library reads its own.
@@ -54,12 +54,19 @@ impl Group {
     }
 }
 
-/// The declaration of `name`, if there is one.
+/// The declaration of `name`, if there is one. A name's own declaration beats that of its family.
 #[must_use]
 pub fn declaration(name: &str) -> Option<&'static Var> {
     if name.len() > OP_PREFIX.len() && name.starts_with(OP_PREFIX) {
         return VARS.iter().find(|var| var.name == OP.name);
     }
     let mut vars = VARS.iter().chain(of_vendors());
-    vars.find(|var| var.name == name)
+    let own = vars.find(|var| var.name == name);
+    own.or_else(|| VARS.iter().find(|var| is_in_family(name, var)))
+}
+
+/// Whether `var` declares a family, and `name` is one of it.
+fn is_in_family(name: &str, var: &Var) -> bool {
+    let rest = var.name.strip_suffix(ANY_ENDING);
+    rest.is_some_and(|prefix| name.len() > prefix.len() && name.starts_with(prefix))
 }

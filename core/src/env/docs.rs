@@ -17,7 +17,7 @@ impl Group {
             Self::Vendor(name) => return format!("The vendor `{name}`").into(),
             Self::TransformerEngine => "TransformerEngine",
             Self::Collectives => "Collectives",
-            Self::Legacy => "Names of PyTorch-Plugin-FL",
+            Self::Legacy => "Names of Torch-FL",
         };
         title.into()
     }
@@ -31,8 +31,8 @@ impl Group {
                  `FLAGOS_OP_te__<op>`\nbeats them, and they beat `flagos.toml`.",
             ),
             Self::Legacy => Some(
-                "flagos recognises these. Those without a value have no effect and are \
-                 warned about; the table says what replaces them.",
+                "Torch-FL was PyTorch-Plugin-FL. flagos recognises these. Those without a value have no effect and \
+                 are\nwarned about; the table says what replaces them. `<name>` is any ending.",
             ),
             _ => None,
         }

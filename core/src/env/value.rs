@@ -206,6 +206,13 @@ impl Env {
                 warnings.push(format!("{name} has no effect in flagos: {}", var.doc));
             }
         }
+        if self.log()?.op_cache {
+            let nothing = "no calls are cached in files; `flagos explain` tells what serves them";
+            warnings.push(format!(
+                "`op_cache` of {} has no effect in flagos: {nothing}",
+                super::LOG.name
+            ));
+        }
         Ok(warnings)
     }
 }

@@ -27,12 +27,14 @@ pub struct Config {
     pub vendor_path: Vec<PathBuf>,
     /// The lock file the plan is checked against.
     pub lock: Option<PathBuf>,
-    /// `FLAGOS_LOG`.
+    /// The levels of `FLAGOS_LOG`.
     pub log: Option<String>,
     /// `FLAGGEMS_SOURCE_DIR`.
     pub flaggems_source_dir: Option<PathBuf>,
     /// `GEMS_VENDOR`.
     pub gems_vendor: Option<String>,
+    /// The `backends.conf` that routes: the one that was asked for, or else the adapter's.
+    pub backends_conf: Option<PathBuf>,
     /// Every file that was read, in order.
     pub files: Vec<PathBuf>,
     /// Warnings to log, about settings that are accepted but have no effect.
@@ -51,16 +53,17 @@ impl Config {
         let mut config = Self {
             warnings: env.check()?,
             lock: env.path(&env::LOCK),
-            log: env.get(env::LOG.name).map(str::to_owned),
+            log: env.log()?.levels,
             vendor_variables: env.of_vendors(),
             vendor_path: vendor_path(env),
             flaggems_source_dir: env.path(&env::FLAGGEMS_SOURCE_DIR),
             gems_vendor: env.get(env::GEMS_VENDOR.name).map(str::to_owned),
             ..Self::default()
         };
-        let chosen = given(env, &env::BACKEND_CONFIG, files)?;
+        let chosen = chosen_conf(env, files, shipped)?;
+        config.backends_conf = chosen.clone().or_else(|| shipped.map(Path::to_owned));
         if let (None, Some(path)) = (&chosen, shipped) {
-            config.backends_conf(files, path, names)?;
+            config.read_conf(files, path, names)?;
         }
         if let Some((path, named)) = find_toml(env, files)? {
             let mut includes = if named {
@@ -74,7 +77,7 @@ impl Config {
             config.host = document.host;
         }
         if let Some(path) = &chosen {
-            config.backends_conf(files, path, names)?;
+            config.read_conf(files, path, names)?;
         }
         config.adapters = adapter::layers(env, names)?;
         config.layers.push(environment::layer(env, names)?);
@@ -82,7 +85,7 @@ impl Config {
         Ok(config)
     }
 
-    fn backends_conf(&mut self, files: &dyn Files, path: &Path, names: &Names) -> Result<()> {
+    fn read_conf(&mut self, files: &dyn Files, path: &Path, names: &Names) -> Result<()> {
         let mut includes = Includes::new(files, names);
         self.layers
             .push(backends_conf::read(&mut includes, path, None)?);
@@ -107,6 +110,27 @@ pub(crate) fn vendor_path(env: &Env) -> Vec<PathBuf> {
 fn absolute(paths: Vec<PathBuf>) -> Vec<PathBuf> {
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
     paths.into_iter().map(absolute).collect()
+}
+
+/// The `backends.conf` that is asked for. One that does not exist may be a file of the adapter's package as Torch-FL's
+/// documentation writes it: `torch_fl/backends_ascend.conf`, where older releases had those files, and
+/// `torch_fl/configs/backends_ascend.conf` are relative to the folder that the package is in.
+fn chosen_conf(env: &Env, files: &dyn Files, shipped: Option<&Path>) -> Result<Option<PathBuf>> {
+    let asked = env.path(&env::BACKEND_CONFIG);
+    let absent = asked.filter(|path| !files.exists(path));
+    match absent.and_then(|path| of_package(&path, files, shipped?)) {
+        Some(path) => Ok(Some(path)),
+        None => given(env, &env::BACKEND_CONFIG, files),
+    }
+}
+
+fn of_package(path: &Path, files: &dyn Files, shipped: &Path) -> Option<PathBuf> {
+    let package = shipped.parent()?;
+    let path = path.strip_prefix(".").unwrap_or(path);
+    let inside = path.strip_prefix(package.file_name()?).ok()?;
+    let named = inside.file_name()?;
+    let places = [package.join(inside), package.join("configs").join(named)];
+    places.into_iter().find(|place| files.exists(place))
 }
 
 /// The file a variable names, which must exist.

@@ -10,10 +10,12 @@ use crate::{Error, Result};
 
 /// Reads the variables about routing into a layer.
 pub fn layer(env: &Env, names: &Names) -> Result<Layer> {
+    let log = env.log()?;
     let mut layer = Layer {
         strict: sourced(&env::STRICT, env.flag(&env::STRICT)?),
         max_cpu_fallback: sourced(&env::MAX_CPU_FALLBACK, env.limit(&env::MAX_CPU_FALLBACK)?),
-        log_dispatch: sourced(&env::LOG_DISPATCH, env.flag(&env::LOG_DISPATCH)?),
+        log_dispatch: logged(env, &env::LOG_DISPATCH, log.dispatch)?,
+        log_fallback: logged(env, &env::LOG_FALLBACK, log.fallback)?,
         disable_flaggems: disable_flaggems(env)?,
         vendor: vendor(env, names)?,
         ..Layer::default()
@@ -40,6 +42,12 @@ pub fn layer(env: &Env, names: &Names) -> Result<Layer> {
 
 fn sourced<T>(var: &Var, value: Option<T>) -> Option<Sourced<T>> {
     value.map(|value| Sourced::new(value, Source::env(var.name)))
+}
+
+/// A log that `var` turns on or off, or a word of `FLAGOS_LOG` on.
+fn logged(env: &Env, var: &Var, word: bool) -> Result<Option<Sourced<bool>>> {
+    let own = sourced(var, env.flag(var)?);
+    Ok(own.or_else(|| sourced(&env::LOG, word.then_some(true))))
 }
 
 fn disable_flaggems(env: &Env) -> Result<Option<Sourced<bool>>> {

@@ -10,6 +10,7 @@
 //! deny_vendors = ["acme"]
 //! allow_vendors = ["host", "other"]
 //! log_dispatch = false
+//! log_fallback = false
 //!
 //! [ops]
 //! "aten::mm" = "cpu"
@@ -225,6 +226,7 @@ fn policy(text: &Text, table: &DeTable, layer: &mut Layer) -> Result<()> {
             "order" => layer.order = Some(text.route(key, value)?),
             "strict" => layer.strict = Some(text.flag(key, value)?),
             "log_dispatch" => layer.log_dispatch = Some(text.flag(key, value)?),
+            "log_fallback" => layer.log_fallback = Some(text.flag(key, value)?),
             "deny_vendors" => layer.deny_vendors = Some(text.vendors(key, value)?),
             "allow_vendors" => layer.allow_vendors = Some(text.vendors(key, value)?),
             "max_cpu_fallback" => {
@@ -246,6 +248,7 @@ fn policy(text: &Text, table: &DeTable, layer: &mut Layer) -> Result<()> {
                     "deny_vendors",
                     "allow_vendors",
                     "log_dispatch",
+                    "log_fallback",
                 ];
                 return Err(text.unknown_key(key, "[policy]", &keys));
             }

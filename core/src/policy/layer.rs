@@ -42,6 +42,8 @@ pub struct Layer {
     pub max_cpu_fallback: Option<Sourced<Option<u64>>>,
     /// Whether every dispatch is logged.
     pub log_dispatch: Option<Sourced<bool>>,
+    /// Whether every fallback is logged.
+    pub log_fallback: Option<Sourced<bool>>,
     /// Whether FlagGems is kept out of every route.
     pub disable_flaggems: Option<Sourced<bool>>,
     /// The active vendor, which the selector `vendor` means.
@@ -76,6 +78,7 @@ impl Layer {
         take(&mut self.strict, other.strict);
         take(&mut self.max_cpu_fallback, other.max_cpu_fallback);
         take(&mut self.log_dispatch, other.log_dispatch);
+        take(&mut self.log_fallback, other.log_fallback);
         take(&mut self.disable_flaggems, other.disable_flaggems);
         take(&mut self.vendor, other.vendor);
         self.ops.extend(other.ops);
@@ -99,6 +102,8 @@ pub struct Policy {
     pub max_cpu_fallback: Sourced<Option<u64>>,
     /// Whether every dispatch is logged.
     pub log_dispatch: Sourced<bool>,
+    /// Whether every fallback is logged.
+    pub log_fallback: Sourced<bool>,
     /// Whether FlagGems is kept out of every route.
     pub disable_flaggems: Sourced<bool>,
     /// The active vendor; `None` before one is chosen, when the selector `vendor` means any vendor.
@@ -117,6 +122,7 @@ impl Default for Policy {
             strict: Sourced::built_in(false),
             max_cpu_fallback: Sourced::built_in(None),
             log_dispatch: Sourced::built_in(false),
+            log_fallback: Sourced::built_in(false),
             disable_flaggems: Sourced::built_in(false),
             vendor: None,
             namespaces: BTreeMap::new(),
@@ -177,6 +183,7 @@ impl Policy {
             take(&mut policy.strict, &layer.strict);
             take(&mut policy.max_cpu_fallback, &layer.max_cpu_fallback);
             take(&mut policy.log_dispatch, &layer.log_dispatch);
+            take(&mut policy.log_fallback, &layer.log_fallback);
             take(&mut policy.disable_flaggems, &layer.disable_flaggems);
             if layer.allow_vendors.is_some() {
                 policy.allow_vendors.clone_from(&layer.allow_vendors);

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::layer::{Policy, Route};
-use super::selector::Selector;
+use super::selector::{is_flaggems, Backend, Selector, FLAGOS_PYTHON};
 use super::source::Source;
 use crate::registry::{suggest, Decision, Implementation, Kind, OpId, OpSlot};
 use crate::{Error, Result};
@@ -115,6 +115,22 @@ impl PlanEntry {
     pub fn winner(&self) -> Option<&Arc<Implementation>> {
         self.winner
             .map(|(index, _)| &self.implementations[index].implementation)
+    }
+
+    /// The name under which calls that `backend` serves are logged: `flagos_python` for FlagGems where the route names
+    /// its kernels so, which is what Torch-FL calls them, and else `backend` itself.
+    #[must_use]
+    pub fn logged_as<'b>(&self, backend: &'b str) -> &'b str {
+        let flaggems = |c: &&PlannedImplementation| is_flaggems(&c.implementation);
+        let served = self.implementations.iter().find(flaggems);
+        let Some(served) = served.filter(|_| backend == Backend::FlagGems.as_str()) else {
+            return backend;
+        };
+        let named = |selector: &&Selector| selector.names(&served.implementation);
+        match self.route.value.iter().find(named) {
+            Some(Selector::Backend(Backend::FlagosPython)) => FLAGOS_PYTHON,
+            _ => backend,
+        }
     }
 
     /// The alternative of the route that named the winner.

@@ -35,6 +35,9 @@ pub fn to_toml(layer: &Layer) -> String {
     if let Some(log) = &layer.log_dispatch {
         let _ = writeln!(text, "log_dispatch = {}", log.value);
     }
+    if let Some(log) = &layer.log_fallback {
+        let _ = writeln!(text, "log_fallback = {}", log.value);
+    }
     text.push_str("\n[ops]\n");
     for (pattern, route) in &layer.ops {
         if !matches!(pattern, OpPattern::Variable(_)) {

@@ -10,7 +10,7 @@ use super::layer::{Layer, Policy, Route, Scoped};
 use super::pattern::OpPattern;
 use super::plan::{Plan, PlanEntry, PlannedImplementation, Reason};
 use super::print;
-use super::selector::{is_flaggems, is_of_vendor, Selector};
+use super::selector::{is_flaggems, Selector};
 use super::source::{Source, Sourced};
 use crate::nearest;
 use crate::registry::{Availability, Implementation, Kind, Namespace, Op, OpId, Registry};
@@ -233,7 +233,7 @@ impl<'p> Compiled<'p> {
             .iter()
             .map(|i| match (&i.on_request, routed) {
                 (Some(_), None) => None,
-                _ => route.value.iter().position(|s| self.names(s, i)),
+                _ => route.value.iter().position(|s| s.names(i)),
             })
             .collect();
         // The total order: the earliest alternative, then the highest priority, then the id.
@@ -313,19 +313,10 @@ impl<'p> Compiled<'p> {
 
     /// Whether an implementation of `op` can follow `route`.
     fn serves(&self, op: &Op, route: &Route) -> bool {
-        let named = |i: &Implementation| route.value.iter().any(|selector| self.names(selector, i));
+        let named = |i: &Implementation| route.value.iter().any(|selector| selector.names(i));
         let view = self.view(op);
         let mut implementations = op.implementations.iter();
         implementations.any(|i| self.unusable(view, i).is_none() && named(i))
-    }
-
-    fn names(&self, selector: &Selector, implementation: &Implementation) -> bool {
-        match selector {
-            Selector::Kind(kind) => implementation.kind == *kind,
-            Selector::Vendor(vendor) => is_of_vendor(implementation, vendor),
-            Selector::Implementation(id) => implementation.impl_id == *id,
-            Selector::Backend(backend) => backend.matches(implementation),
-        }
     }
 
     fn check_strict<'e>(&self, entries: impl Iterator<Item = &'e PlanEntry>) -> Result<()> {

@@ -7,7 +7,10 @@ use crate::descriptions::{Ambiguous, Names};
 use crate::nearest;
 use crate::registry::{Implementation, Kind};
 
-/// A backend name of PyTorch-Plugin-FL's `backends.conf`.
+/// What Torch-FL calls implementations in Python, FlagGems' kernels.
+pub(super) const FLAGOS_PYTHON: &str = "flagos_python";
+
+/// A backend name of Torch-FL's `backends.conf`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Backend {
     /// `flaggems`: FlagGems.
@@ -29,7 +32,7 @@ impl Backend {
     pub fn as_str(&self) -> &str {
         match self {
             Self::FlagGems => "flaggems",
-            Self::FlagosPython => "flagos_python",
+            Self::FlagosPython => FLAGOS_PYTHON,
             Self::Cpu => "cpu",
             Self::Vendor(name) => name,
         }
@@ -66,7 +69,7 @@ impl Backend {
 }
 
 /// Whether an implementation is the vendor's own.
-pub(super) fn is_of_vendor(implementation: &Implementation, vendor: &Arc<str>) -> bool {
+fn is_of_vendor(implementation: &Implementation, vendor: &Arc<str>) -> bool {
     implementation.kind == Kind::Vendor && implementation.vendor.as_ref() == Some(vendor)
 }
 
@@ -106,6 +109,17 @@ impl Selector {
         match Backend::parse(text, names)? {
             Some(backend) => Ok(Self::Backend(backend)),
             None => Err(SelectorError::new(text, names)),
+        }
+    }
+
+    /// Whether this alternative names an implementation.
+    #[must_use]
+    pub fn names(&self, implementation: &Implementation) -> bool {
+        match self {
+            Self::Kind(kind) => implementation.kind == *kind,
+            Self::Vendor(vendor) => is_of_vendor(implementation, vendor),
+            Self::Implementation(id) => implementation.impl_id == *id,
+            Self::Backend(backend) => backend.matches(implementation),
         }
     }
 

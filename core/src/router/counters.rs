@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::dispatch_log::log_fallback;
 use super::fallbacks::FallbackRecord;
 use super::state::Router;
 use crate::policy::Policy;
@@ -22,17 +23,35 @@ pub struct Counters {
 }
 
 impl Router {
-    /// Counts a CPU fallback that is about to happen, warns about the first one of each operator,
-    /// and refuses it in strict mode or over the budget.
+    /// Counts a call that another implementation is about to serve than the chosen one, warns about the first one of
+    /// each operator, and refuses it in strict mode or over the budget.
     pub fn record_fallback(&self, op: &str, reason: &str) -> Result<()> {
+        self.fall_back(op, reason, false)
+    }
+
+    /// The same for a call that is about to run on the CPU.
+    pub fn record_cpu_fallback(&self, op: &str, reason: &str) -> Result<()> {
+        self.fall_back(op, reason, true)
+    }
+
+    fn fall_back(&self, op: &str, reason: &str, on_cpu: bool) -> Result<()> {
         let (name, slot) = {
             let state = self.state.lock();
             let op = state.registry.op(state.registry.require(op)?);
             (Arc::clone(&op.name), op.slot)
         };
-        match &*self.plan.load() {
-            Some(plan) => self.fallbacks.record(&name, reason, plan.policy())?,
-            None => self.fallbacks.record(&name, reason, &Policy::default())?,
+        let logged = match &*self.plan.load() {
+            Some(plan) => {
+                self.fallbacks.record(&name, reason, plan.policy())?;
+                plan.policy().log_fallback.value
+            }
+            None => {
+                self.fallbacks.record(&name, reason, &Policy::default())?;
+                false
+            }
+        };
+        if logged {
+            log_fallback(&name, on_cpu, reason);
         }
         slot.fallbacks.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -240,7 +240,7 @@ class Routed {
 
   // Does what an implementation that declines a call does, without entering Python.
   void decline(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::string& reason) {
-    check(core->op_record_fallback(name_.c_str(), reason.c_str()));
+    check(core->op_record_decline(name_.c_str(), reason.c_str()));
     leave_to_native(op, stack);
   }
 

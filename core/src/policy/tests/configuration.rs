@@ -78,6 +78,44 @@ fn environment_beats_backends_conf_beats_flagos_toml_beats_the_shipped_file() {
 }
 
 #[test]
+fn a_path_of_the_package_finds_the_shipped_file() {
+    let files = files([
+        ("/site/torch_fl/backends.conf", ""),
+        ("/site/torch_fl/configs/backends_ascend.conf", "mm = cpu\n"),
+        ("torch_fl/backends_cuda.conf", "mm = cpu\n"),
+    ]);
+    let shipped = Path::new("/site/torch_fl/backends.conf");
+    let found = |asked: &str| {
+        let env = env([("FLAGOS_BACKEND_CONFIG", asked)]);
+        let config = Config::load(&env, &files, Some(shipped), &Names::built_in());
+        config.map(|config| config.backends_conf.expect("one is read"))
+    };
+    let ascend = Path::new("/site/torch_fl/configs/backends_ascend.conf");
+    for asked in [
+        "torch_fl/backends_ascend.conf",
+        "./torch_fl/configs/backends_ascend.conf",
+    ] {
+        assert_eq!(found(asked).expect("found"), ascend);
+    }
+    // A file that is there is meant.
+    let there = "torch_fl/backends_cuda.conf";
+    assert_eq!(found(there).expect("found"), Path::new(there));
+    for absent in [
+        "backends_ascend.conf",
+        "other/backends_ascend.conf",
+        "torch_fl/x.conf",
+        "torch_fl",
+    ] {
+        assert!(found(absent).is_err(), "{absent}");
+    }
+    let nothing = Config::load(&env([]), &files, Some(shipped), &Names::built_in());
+    assert_eq!(
+        nothing.expect("valid").backends_conf.as_deref(),
+        Some(shipped)
+    );
+}
+
+#[test]
 fn the_rest_of_the_configuration_is_carried_along() {
     let files = files([("flagos.toml", "host.devices = 2")]);
     let pairs = [

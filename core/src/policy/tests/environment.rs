@@ -32,6 +32,18 @@ fn every_variable_sets_its_part_of_the_layer() {
 }
 
 #[test]
+fn words_of_the_log_turn_on_what_their_variables_do() {
+    let words = layer([("FLAGOS_LOG", "info,dispatch,fallback")]).expect("valid");
+    let on = Sourced::new(true, Source::env("FLAGOS_LOG"));
+    assert_eq!(words.log_dispatch, Some(on.clone()));
+    assert_eq!(words.log_fallback, Some(on));
+    let both = [("FLAGOS_LOG", "dispatch"), ("FLAGOS_LOG_DISPATCH", "0")];
+    let both = layer(both).expect("valid");
+    assert!(both.log_dispatch.is_some_and(|log| !log.value));
+    assert_eq!(both.log_fallback, None);
+}
+
+#[test]
 fn an_empty_value_is_not_set() {
     let layer = layer([("FLAGOS_STRICT", ""), ("FLAGOS_OP_mm", "")]).expect("valid");
     assert_eq!(layer, Layer::default());
@@ -203,5 +215,32 @@ fn a_launcher_has_a_host_device_for_each_of_its_processes() {
     );
     for other in ["0", "128", "-1", "two", ""] {
         assert_eq!(devices(None, &[("LOCAL_WORLD_SIZE", other)]), None);
+    }
+}
+
+#[test]
+fn families_of_torch_fl_are_told_and_typos_are_errors() {
+    let families = [
+        ("FLAGOS_DCU_SDPA_FLASH", "DCU"),
+        ("FLAGOS_PPU_MKL_DIR", "PPU"),
+        ("FLAGOS_PPU_TORCH_LIB", "torch that is installed"),
+        ("FLAGOS_TILEOPS_CACHE_MAX", "TileOps"),
+        ("FLAGOS_USE_VENDOR_OPS", "order"),
+        ("FLAGOS_DISABLE_FLEX_ATTENTION_COMPAT", "FlexAttention"),
+    ];
+    for (name, instead) in families {
+        let warnings = super::env([(name, "1")])
+            .check()
+            .expect("told, not refused");
+        assert_eq!(warnings.len(), 1, "{name}");
+        assert!(warnings[0].contains(instead), "{}", warnings[0]);
+    }
+    for name in [
+        "FLAGOS_DCU",
+        "FLAGOS_DCU_",
+        "FLAGOS_TILEOP_FULL",
+        "FLAGOS_USE_VENDOR_OP",
+    ] {
+        assert!(super::env([(name, "1")]).check().is_err(), "{name}");
     }
 }

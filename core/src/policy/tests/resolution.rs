@@ -54,6 +54,25 @@ fn every_loser_has_its_reason() {
 }
 
 #[test]
+fn flaggems_is_logged_by_the_name_that_routes_to_it() {
+    let cases = [
+        ("flaggems", "flaggems"),
+        ("flagos", "flaggems"),
+        ("impl:flaggems.python", "flaggems"),
+        ("flagos_python", "flagos_python"),
+        ("flaggems_python|cuda", "flagos_python"),
+        ("cuda|flagos_python", "flagos_python"),
+        ("flaggems|flagos_python", "flaggems"),
+    ];
+    for (selectors, expected) in cases {
+        let plan = resolve(&format!("ops.mm = \"{selectors}\"")).expect("a plan");
+        let entry = plan.find("mm").expect("known");
+        assert_eq!(entry.logged_as("flaggems"), expected, "{selectors}");
+        assert_eq!(entry.logged_as("cuda"), "cuda", "{selectors}");
+    }
+}
+
+#[test]
 fn routes_select_by_kind_vendor_id_and_backend() {
     let cases = [
         ("flagos", "flaggems.python"),

@@ -11,6 +11,7 @@ max_cpu_fallback = 1_000
 deny_vendors = ["ascend"]
 allow_vendors = ["host", "cuda"]
 log_dispatch = true
+log_fallback = false
 
 [ops]
 "aten::mm" = "cpu"
@@ -36,6 +37,7 @@ fn every_key_is_read_with_its_line() {
         Some(Sourced::new(vec!["host".into(), "cuda".into()], at(7)))
     );
     assert_eq!(layer.log_dispatch, Some(Sourced::new(true, at(8))));
+    assert_eq!(layer.log_fallback, Some(Sourced::new(false, at(9))));
     let order = layer.order.expect("an order");
     assert_eq!(order.source, at(3));
     assert_eq!(
@@ -50,9 +52,9 @@ fn every_key_is_read_with_its_line() {
     assert_eq!(
         routes,
         [
-            "aten::mm = cpu @ flagos.toml:11",
-            "aten::add.* = cuda|vendor:metax|cpu @ flagos.toml:12",
-            "te::x = cpu @ flagos.toml:13",
+            "aten::mm = cpu @ flagos.toml:12",
+            "aten::add.* = cuda|vendor:metax|cpu @ flagos.toml:13",
+            "te::x = cpu @ flagos.toml:14",
         ]
     );
 }
