@@ -114,6 +114,7 @@ if not _is_importing("torch"):
         enable_flaggems,
         is_flaggems_enabled,
     )
+    from torch_fl.identity import backend_config_path, library_path, runtime_identity
     from torch_fl.native import native as _native
 
     def _build_accelerator() -> str:
@@ -130,6 +131,7 @@ if not _is_importing("torch"):
 
 __all__ = [
     "__version__",
+    "backend_config_path",
     "counters",
     "disable_flaggems",
     "enable_flaggems",
@@ -137,10 +139,12 @@ __all__ = [
     "flagos",
     "get_registered_ops",
     "is_flaggems_enabled",
+    "library_path",
     "plan_summary",
     "register_impl",
     "reset_counters",
     "route",
+    "runtime_identity",
     "unregister_impl",
 ]
 
