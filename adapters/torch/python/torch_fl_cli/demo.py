@@ -2,6 +2,7 @@
 
 A Qwen3 of 1.6 M parameters with random weights learns the bytes of a story that ships with the package, then
 continues it. The same run is repeated on the CPU with the same seed and compared with the first one bit by bit.
+With ``--model FOLDER`` a checkpoint of transformers writes and learns in its place (`demo_checkpoint`).
 
 torch and transformers are imported only when the demonstration runs: importing this module is free.
 """
@@ -15,7 +16,10 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+
+from torch_fl_cli.demo_common import PROMPT, DemoError, Settings, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,22 +29,7 @@ if TYPE_CHECKING:
 VOCABULARY = 256  # one token for every byte: no tokenizer to ship
 SEQUENCE = 128  # tokens in one training sample
 BATCH = 8  # samples in one training step
-PROMPT = b"The pilot "
 LEARNING_RATE = 3e-3
-
-
-class DemoError(Exception):
-    """The demonstration cannot run here; the message says what is missing and how to get it."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings of a run. Two runs with equal settings differ only in the device."""
-
-    steps: int
-    seed: int
-    new_tokens: int
-    text: bytes
 
 
 @dataclass(frozen=True)
@@ -49,7 +38,8 @@ class Run:
 
     device: str
     losses: list[float]  # nats per byte, one for each training step
-    tokens: list[int]  # the trained model's continuation of the prompt
+    tokens: list[int]  # the model's continuation of the prompt
+    text: str  # the same, to read
     parameters: dict[str, Tensor]  # trained weights
     parameter_count: int
     training_seconds: float
@@ -182,26 +172,82 @@ def batches(settings: Settings) -> list[Tensor]:
     return drawn
 
 
+class SmallModel:
+    """The model with random weights, whose tokens are bytes."""
+
+    unit = "byte"
+    learning_rate = LEARNING_RATE
+    writes_first = False  # random weights write nothing worth reading
+    samples = True
+
+    def __init__(self, seed: int) -> None:
+        self.prompt = list(PROMPT)
+        self._seed = seed
+
+    def model(self) -> Any:
+        """The model, made of the seed."""
+        return build_model(self._seed)
+
+    def perturb(self, model: Any) -> None:
+        """Change a weight of the letter a."""
+        model.lm_head.weight[ord("a"), 0].mul_(1.001)
+
+    def batches(self, settings: Settings) -> list[Tensor]:
+        """Samples from all of the text."""
+        return batches(settings)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The bytes as text."""
+        return as_text(tokens)
+
+
 def train_and_generate(
-    device: str, settings: Settings, progress: TextIO, perturb: bool = False
+    device: str, settings: Settings, subject: Subject, progress: TextIO, perturb: bool = False
 ) -> Run:
     """Trains on `device` and lets the model continue the prompt there.
 
-    perturb: change one weight by a tenth of a percent before training. Only for proving that the comparison notices.
+    perturb: change one weight by a tenth of a percent first. Only for proving that the comparison notices.
     """
     import torch
 
-    model = build_model(settings.seed).to(device)
+    model = subject.model().to(device)
     if perturb:
         with torch.no_grad():
-            model.lm_head.weight[ord("a"), 0].mul_(1.001)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+            subject.perturb(model)
 
+    tokens: list[int] = []
+    begun = time.perf_counter()
+    if subject.writes_first:
+        tokens = write(model, device, settings, subject)
+    started = time.perf_counter()
+    losses = train(model, device, settings, subject, progress)
+    trained = time.perf_counter()
+    if not subject.writes_first:
+        tokens = write(model, device, settings, subject)
+    finished = time.perf_counter()
+    return Run(
+        device=device,
+        losses=losses,
+        tokens=tokens,
+        text=subject.text(tokens),
+        parameters={name: value.detach().cpu() for name, value in model.named_parameters()},
+        parameter_count=sum(value.numel() for value in model.parameters()),
+        training_seconds=trained - started,
+        generation_seconds=finished - trained + started - begun,
+    )
+
+
+def train(
+    model: Any, device: str, settings: Settings, subject: Subject, progress: TextIO
+) -> list[float]:
+    """Trains the model, and returns the loss of each step."""
+    import torch
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=subject.learning_rate)
     losses: list[float] = []
     bar = Progress(f"training on {device}", settings.steps, progress)
-    started = time.perf_counter()
     model.train()
-    for step, sample in enumerate(batches(settings), start=1):
+    for step, sample in enumerate(subject.batches(settings), start=1):
         tokens = sample.to(device)
         loss = model(input_ids=tokens, labels=tokens).loss
         optimizer.zero_grad()
@@ -210,30 +256,26 @@ def train_and_generate(
         optimizer.step()
         losses.append(loss.item())
         bar.update(step, f"loss {losses[-1]:.4f}")
-    trained = time.perf_counter()
+    return losses
 
+
+def write(model: Any, device: str, settings: Settings, subject: Subject) -> list[int]:
+    """The tokens with which the model continues the prompt."""
+    import torch
+    from transformers import GenerationConfig
+
+    drawn = {"do_sample": True, "temperature": 0.7, "top_k": 20} if subject.samples else {}
+    ends = model.generation_config.eos_token_id
+    first_end = ends[0] if isinstance(ends, list) else ends
+    # A checkpoint's own settings of sampling are left out: both runs are to draw alike, or not at all.
+    model.generation_config = GenerationConfig(
+        max_new_tokens=settings.new_tokens, eos_token_id=ends, pad_token_id=first_end, **drawn
+    )
     model.eval()
     torch.manual_seed(settings.seed)
-    prompt = torch.tensor([list(PROMPT)], device=device)
-    written = model.generate(
-        prompt,
-        attention_mask=torch.ones_like(prompt),
-        max_new_tokens=settings.new_tokens,
-        do_sample=True,
-        temperature=0.7,
-        top_k=20,
-    )
-    generated = [int(token) for token in written[0, len(PROMPT) :].cpu()]
-    finished = time.perf_counter()
-    return Run(
-        device=device,
-        losses=losses,
-        tokens=generated,
-        parameters={name: value.detach().cpu() for name, value in model.named_parameters()},
-        parameter_count=sum(value.numel() for value in model.parameters()),
-        training_seconds=trained - started,
-        generation_seconds=finished - trained,
-    )
+    prompt = torch.tensor([subject.prompt], device=device)
+    written = model.generate(prompt, attention_mask=torch.ones_like(prompt))
+    return [int(token) for token in written[0, len(subject.prompt) :].cpu()]
 
 
 def compare(run: Run, reference: Run) -> Comparison:
@@ -314,19 +356,26 @@ def as_text(tokens: Sequence[int]) -> str:
     return bytes(tokens).decode("utf-8", errors="replace")
 
 
-def report(run: Run, reference: Run, comparison: Comparison, plan: PlanSummary | None) -> str:
+def report(
+    run: Run,
+    reference: Run,
+    comparison: Comparison,
+    plan: PlanSummary | None,
+    subject: Subject,
+) -> str:
     """The closing report, for a person."""
 
     def verdict(equal: bool) -> str:
         return "equal in every bit" if equal else "DIFFERENT"
 
+    tokens = "sampled tokens" if subject.samples else "tokens"
     lines = [
         "",
-        f"loss   {run.losses[0]:.4f} → {run.losses[-1]:.4f} nats per byte   {sparkline(run.losses)}",
+        f"loss   {run.losses[0]:.4f} → {run.losses[-1]:.4f} nats per {subject.unit}   {sparkline(run.losses)}",
         "",
-        f"wrote  {as_text(PROMPT)}│{as_text(run.tokens)}".replace("\n", "\n       "),
+        f"wrote  {subject.text(subject.prompt)}│{run.text}".replace("\n", "\n       "),
         "",
-        f"compared with the same run on cpu ({len(run.losses)} steps, {len(run.tokens)} sampled tokens)",
+        f"compared with the same run on cpu ({len(run.losses)} steps, {len(run.tokens)} {tokens})",
         f"  losses      {verdict(comparison.losses_equal)}, max |Δ| = {comparison.max_loss_difference:g}",
         f"  tokens      {verdict(comparison.tokens_equal)}",
         f"  parameters  {verdict(comparison.parameters_equal)} ({run.parameter_count:,} values)",
@@ -356,7 +405,7 @@ def as_json(
         "parameters": run.parameter_count,
         "losses": run.losses,
         "cpu_losses": reference.losses,
-        "text": as_text(run.tokens),
+        "text": run.text,
         "seconds": {
             "training": round(run.training_seconds, 3),
             "generation": round(run.generation_seconds, 3),
@@ -396,11 +445,21 @@ def parser() -> argparse.ArgumentParser:
         description="Train a small Qwen3 on one device, let it write, and compare everything with the CPU.",
     )
     result.add_argument(
+        "--model",
+        type=Path,
+        metavar="FOLDER",
+        help="a checkpoint of transformers (config.json, safetensors, tokenizer) in the small model's place",
+    )
+    result.add_argument(
         "--device", default="flagos", help="torch device to run on (default: flagos)"
     )
-    result.add_argument("--steps", type=positive, default=40, help="training steps (default: 40)")
     result.add_argument(
-        "--tokens", type=positive, default=160, help="bytes to generate (default: 160)"
+        "--steps", type=positive, help="training steps (default: 40, or 4 of a checkpoint)"
+    )
+    result.add_argument(
+        "--tokens",
+        type=positive,
+        help="bytes to generate (default: 160), or tokens of a checkpoint (default: 32)",
     )
     result.add_argument(
         "--seed", type=int, default=0, help="seed of weights, samples and sampling (default: 0)"
@@ -413,38 +472,74 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the demonstration. Returns 0 when the loss fell and the CPU run is the same in every bit, 1 otherwise."""
-    options = parser().parse_args(arguments)
-    settings = Settings(
-        steps=options.steps, seed=options.seed, new_tokens=options.tokens, text=story()
+def settings_of(options: argparse.Namespace) -> Settings:
+    """The settings that the command line asks for."""
+    steps, tokens = (40, 160) if options.model is None else (4, 32)
+    return Settings(
+        steps=options.steps or steps,
+        seed=options.seed,
+        new_tokens=options.tokens or tokens,
+        text=story(),
     )
+
+
+def subject_of(options: argparse.Namespace, settings: Settings) -> Subject:
+    """What the command line asks to be trained."""
+    if options.model is None:
+        return SmallModel(settings.seed)
+    from torch_fl_cli.demo_checkpoint import Checkpoint
+
+    return Checkpoint(options.model, settings.text)
+
+
+def close_enough(options: argparse.Namespace, comparison: Comparison) -> bool:
+    """Whether the device computed what the CPU computes: every bit, but for a checkpoint on a chip its losses."""
+    if comparison.identical or options.model is None or options.perturb:
+        return comparison.identical
+    from torch_fl_cli.demo_checkpoint import TOLERANCE
+
+    if options.device.split(":")[0] == "flagos":
+        from torch_fl import flagos as device
+
+        if device.get_device_properties(options.device).vendor == "host":
+            return False
+    return comparison.max_loss_difference <= TOLERANCE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the demonstration. Returns 0 when the loss fell and the CPU computed the same, 1 otherwise."""
+    options = parser().parse_args(arguments)
+    settings = settings_of(options)
     try:
         require_device(options.device)
+        subject = subject_of(options, settings)
 
         def run_on_device() -> Run:
-            return train_and_generate(options.device, settings, sys.stderr, perturb=options.perturb)
+            return train_and_generate(
+                options.device, settings, subject, sys.stderr, perturb=options.perturb
+            )
 
         plan: PlanSummary | None = None
         if options.device.split(":")[0] == "flagos":
             run, plan = plan_summary(run_on_device)
         else:
             run = run_on_device()
-        reference = train_and_generate("cpu", settings, sys.stderr)
+        reference = train_and_generate("cpu", settings, subject, sys.stderr)
     except DemoError as error:
         print(f"flagos demo: {error}", file=sys.stderr)
         return 1
 
     comparison = compare(run, reference)
     fell = run.losses[-1] < run.losses[0]
-    ok = fell and comparison.identical
+    same = close_enough(options, comparison)
+    ok = fell and same
     if options.json:
         print(json.dumps(as_json(run, reference, comparison, plan, ok), indent=2))
     else:
-        print(report(run, reference, comparison, plan))
+        print(report(run, reference, comparison, plan, subject))
         if not fell:
             print("\nFAIL: the loss did not fall")
-        if not comparison.identical:
+        if not same:
             print(f"\nFAIL: the run on {run.device} is not the run on cpu")
         if ok:
             print(f"\nOK: the loss fell, and {run.device} computed what cpu computes")

@@ -19,12 +19,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torch_fl import distributed
 from torch_fl_cli import demo
+from torch_fl_cli.demo_common import Settings
 
 TOLERANCE = 2e-3
 """Greatest difference of a loss, in nats per byte, after which the runs are not the same."""
 
 
-def train(settings: demo.Settings, parts: int, part: int, progress: io.TextIOBase) -> list[float]:
+def train(settings: Settings, parts: int, part: int, progress: io.TextIOBase) -> list[float]:
     """Losses of whole batches, of which this process computes `part` out of `parts`."""
     model = demo.build_model(settings.seed).to("flagos")
     trained = DistributedDataParallel(model) if parts > 1 else model
@@ -58,7 +59,7 @@ def main() -> int:
     rank, size = dist.get_rank(), dist.get_world_size()
     if demo.BATCH % size:
         parser.error(f"a batch of {demo.BATCH} samples cannot be cut into {size} parts")
-    settings = demo.Settings(steps=options.steps, seed=0, new_tokens=0, text=demo.story())
+    settings = Settings(steps=options.steps, seed=0, new_tokens=0, text=demo.story())
     silent = io.StringIO()
     together = train(settings, size, rank, sys.stdout if rank == 0 else silent)  # type: ignore[arg-type]
     engine = distributed.state()
