@@ -402,6 +402,9 @@ def fallbacks() -> list[dict[str, Any]]:
 def set_shipped_config(path: str | PathLike[str]) -> None:
     """Names the ``backends.conf`` an adapter ships: the weakest layer."""
 
+def leave_to_framework(names: list[str]) -> None:
+    """Names operators, ``aten::alias``, for which a line of a ``backends.conf`` is no error, but without effect."""
+
 def configuration() -> dict[str, Any]:
     """The configuration of files and variables: ``files`` that were read, in order, ``backends_conf`` that routes,
     ``warnings``, ``lock``, ``vendor``, ``flaggems_source_dir``, ``gems_vendor``. Raises :class:`ConfigError`."""

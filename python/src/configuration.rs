@@ -39,8 +39,16 @@ fn set_shipped_config(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     })
 }
 
+#[pyfunction]
+fn leave_to_framework(py: Python<'_>, names: Vec<String>) -> PyResult<()> {
+    with_router(py, "leave_to_framework", |router| {
+        router.leave_to_framework(names)
+    })
+}
+
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(configuration, module)?)?;
-    module.add_function(wrap_pyfunction!(set_shipped_config, module)?)
+    module.add_function(wrap_pyfunction!(set_shipped_config, module)?)?;
+    module.add_function(wrap_pyfunction!(leave_to_framework, module)?)
 }

@@ -114,6 +114,35 @@ def test_the_path_of_an_own_file_is_told(run_python, tmp_path):
     assert Path(told) == conf
 
 
+GENERATED = """
+_conv_depthwise2d = cpu
+_cudnn_ctc_loss.Tensor = cpu
+_fused_dropout = cpu
+sin = none
+tanh = cpu  # flaggems
+"""
+
+
+@pytest.mark.host
+def test_a_generated_file_may_route_what_flagos_leaves_to_torch(run_python, tmp_path):
+    conf = tmp_path / "generated.conf"
+    conf.write_text(GENERATED)
+    script = """
+    import torch, torch_fl
+    torch.flagos.init()
+    print(torch_fl.explain("tanh"), torch_fl.explain("sin"))
+    """
+    done = run_python(script, fresh=True, FLAGOS_BACKEND_CONFIG=str(conf))
+    assert "decided by: " + str(conf) in done.stdout and "the built-in default" in done.stdout
+    told = [line for line in done.stderr.splitlines() if "without effect" in line]
+    assert len(told) == 1 and "and 2 more" in told[0], done.stderr
+    conf.write_text("_conv_depthwise2 = cpu\n")
+    assert (
+        "_conv_depthwise2`"
+        in run_python(script, fails=True, FLAGOS_BACKEND_CONFIG=str(conf)).stderr
+    )
+
+
 def test_documented_variables_are_told_once(run_python):
     script = (
         "import torch, torch_fl; x = torch.ones(2, device='flagos'); torch.flagos.init(); x + x"

@@ -1,4 +1,4 @@
-//! Vendors that configuration of other projects names: `backends.conf` of PyTorch-Plugin-FL, and the variables and
+//! Vendors that configuration of other projects names: `backends.conf` of Torch-FL, and the variables and
 //! policies of TransformerEngine-FL.
 //!
 //! Such a configuration stays valid on a machine without the vendor, where nothing matches the name. A vendor that is
@@ -8,7 +8,7 @@
 pub(super) const ELSEWHERE: [(&str, &[&str]); 11] = [
     ("ascend", &["huawei", "npu"]),
     ("cambricon", &["mlu"]),
-    ("enflame", &[]),
+    ("enflame", &["gcu"]),
     ("hygon", &["dcu"]),
     ("iluvatar", &[]),
     ("intel", &["xpu"]),

@@ -1,4 +1,4 @@
-//! The grammar of `backends.conf`, inherited from PyTorch-Plugin-FL.
+//! The grammar of `backends.conf`, inherited from Torch-FL (which was PyTorch-Plugin-FL).
 //!
 //! ```text
 //! # a comment
@@ -7,9 +7,10 @@
 //! add.Tensor = vendor | cpu    # the first usable one
 //! softmax.* = flaggems         # every overload
 //! * = acme | cpu               # by the vendor's name; every operator of torch without a line of its own
+//! sin = none                   # as without a line: the operator follows the order
 //! ```
 //!
-//! As in PyTorch-Plugin-FL, a later line beats an earlier one for the same operator. Unlike there, a line
+//! As there, a later line beats an earlier one for the same operator. Unlike there, a line
 //! that is not understood is an error.
 
 use std::path::Path;
@@ -50,6 +51,11 @@ fn parse(includes: &mut Includes, start: &At, text: &str) -> Result<Layer> {
                 .error(format!("`{line}` is not a route"))
                 .with_hint("write `operator = backend`, or `include other.conf`"));
         };
+        if selectors.trim() == UNROUTED {
+            let pattern = OpPattern::parse(op).map_err(|error| at.name_error(&error))?;
+            layer.ops.retain(|(known, _)| *known != pattern);
+            continue;
+        }
         let selectors = Selector::parse_list(selectors, includes.names)
             .map_err(|error| at.selector_error(error))?;
         if op.trim() == "*" {
@@ -63,7 +69,10 @@ fn parse(includes: &mut Includes, start: &At, text: &str) -> Result<Layer> {
     Ok(layer)
 }
 
-/// Operators that PyTorch-Plugin-FL's files route and no adapter registers: torch calls them for devices of its own only.
+/// What the files of Torch-FL say of operators that they do not route.
+const UNROUTED: &str = "none";
+
+/// Operators that Torch-FL's files route and no adapter registers: torch calls them for devices of its own only.
 const LEFT_TO_TORCH: [&str; 3] = [
     "_fused_rms_norm_backward",
     "_scaled_dot_product_efficient_attention",

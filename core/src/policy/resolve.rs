@@ -116,6 +116,8 @@ struct Compiled<'p> {
     views: HashMap<Arc<str>, View<'p>>,
     routes: HashMap<OpId, Arc<Route>>,
     unmatched: Vec<(String, Source)>,
+    /// What is wrong with lines that are left out.
+    left: Vec<Error>,
 }
 
 impl<'p> Compiled<'p> {
@@ -132,6 +134,7 @@ impl<'p> Compiled<'p> {
             views: named.map(view).collect(),
             routes: HashMap::new(),
             unmatched: Vec::new(),
+            left: Vec::new(),
         };
         let mut names: Option<Names> =
             (check == Check::Everything).then(|| Names::new(registry, policy));
@@ -154,6 +157,13 @@ impl<'p> Compiled<'p> {
                 compiled.add(registry, pattern, route, names.as_mut())?;
             }
         }
+        // Generated files have a hundred such lines.
+        if let Some((first, others)) = compiled.left.split_first() {
+            tell_without_effect(&match others.len() {
+                0 => format!("a line without effect: {first}"),
+                more => format!("a line without effect, and {more} more: {first}"),
+            });
+        }
         Ok(compiled)
     }
 
@@ -165,10 +175,12 @@ impl<'p> Compiled<'p> {
         names: Option<&mut Names>,
     ) -> Result<()> {
         let mut found = match (pattern.find(registry), &names) {
-            (Err(error), Some(_))
-                if self.forgives(&route.source) && is_left_to_torch(&pattern.to_string()) =>
+            (Err(_), Some(_))
+                if self.forgives(&route.source) && is_left(registry, &pattern.to_string()) =>
             {
-                tell_without_effect(&located(&error, &route.source));
+                let message = format!("`{pattern}` is not registered here: torch serves it");
+                let told = Error::config("operator", message);
+                self.left.push(located(&told, &route.source));
                 return Ok(());
             }
             (Err(error), Some(_)) => return Err(located(&error, &route.source)),
@@ -195,7 +207,7 @@ impl<'p> Compiled<'p> {
             if !self.forgives(&route.source) {
                 return Err(error);
             }
-            tell_without_effect(&error);
+            tell_without_effect(&format!("a line without effect: {error}"));
             found.retain(followed);
         }
         let route = Arc::new(route.clone());
@@ -360,12 +372,16 @@ fn located(error: &Error, source: &Source) -> Error {
 }
 
 /// Warns of a line that was left out, once in a process: plans are made again and again.
-fn tell_without_effect(error: &Error) {
+fn tell_without_effect(line: &str) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let line = error.to_string();
-    if TOLD.lock().insert(line.clone()) {
-        tracing::warn!("a line without effect: {line}");
+    if TOLD.lock().insert(line.to_owned()) {
+        tracing::warn!("{line}");
     }
+}
+
+/// Whether torch serves an operator that no adapter registers here.
+fn is_left(registry: &Registry, op: &str) -> bool {
+    is_left_to_torch(op) || registry.is_left_to_framework(op)
 }
 
 /// The error for a route of a decomposed operator, which would run whatever the route says.

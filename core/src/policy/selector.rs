@@ -38,11 +38,14 @@ impl Backend {
         }
     }
 
-    /// The backend of that name, or of its other name: `flaggems_python` is `flagos_python`, and a vendor may have
-    /// several.
+    /// The backend of that name, or of its other name: `flaggems_python` is `flagos_python`, `flaggems_cpp` is
+    /// `flaggems`, and a vendor may have several.
     fn parse(text: &str, names: &Names) -> Result<Option<Self>, Ambiguous> {
-        if text == "flaggems_python" {
-            return Ok(Some(Self::FlagosPython));
+        match text {
+            "flaggems_python" => return Ok(Some(Self::FlagosPython)),
+            // FlagGems' wrappers in C++, which launch the same kernels.
+            "flaggems_cpp" => return Ok(Some(Self::FlagGems)),
+            _ => {}
         }
         if let Some(own) = Self::OWN.iter().find(|own| own.as_str() == text) {
             return Ok(Some(own.clone()));

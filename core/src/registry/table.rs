@@ -43,6 +43,7 @@ pub struct Registry {
     index: Arc<HashMap<Arc<str>, OpId>>,
     namespaces: Arc<BTreeMap<Arc<str>, Namespace>>,
     vendors: Arc<Names>,
+    left: Arc<BTreeSet<String>>,
 }
 
 impl Default for Registry {
@@ -52,6 +53,7 @@ impl Default for Registry {
             index: Arc::default(),
             namespaces: Arc::default(),
             vendors: Names::built_in(),
+            left: Arc::default(),
         }
     }
 }
@@ -72,6 +74,17 @@ impl Registry {
     /// Sets [`Self::vendors`].
     pub fn set_vendors(&mut self, names: Arc<Names>) {
         self.vendors = names;
+    }
+
+    /// Whether an operator that is not registered is one that the adapter leaves to its framework.
+    #[must_use]
+    pub fn is_left_to_framework(&self, name: &str) -> bool {
+        self.left.contains(name)
+    }
+
+    /// Sets the qualified names of operators for which a line of a `backends.conf` is no error, but without effect.
+    pub fn set_left_to_framework(&mut self, names: impl IntoIterator<Item = String>) {
+        self.left = Arc::new(names.into_iter().collect());
     }
 
     /// The id of an operator, interning the name when it is new. A name without a namespace is an

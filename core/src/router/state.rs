@@ -260,6 +260,15 @@ impl Router {
         })
     }
 
+    /// Sets the operators that an adapter leaves to its framework, by their qualified names: a line of a
+    /// `backends.conf` for one of them has no effect.
+    pub fn leave_to_framework(&self, names: Vec<String>) -> Result<()> {
+        self.change(|state| {
+            state.registry.set_left_to_framework(names);
+            Ok((Scope::All, ()))
+        })
+    }
+
     /// Sets the vendor whose devices the runtime uses.
     pub fn set_active_vendor(&self, vendor: &str) -> Result<()> {
         self.change(|state| {

@@ -106,6 +106,9 @@ def _register_kernels() -> None:
     from torch_fl.native import native
 
     _core.set_shipped_config(str(Path(__file__).with_name("backends.conf")))
+    if os.environ.get("FLAGOS_BACKEND_CONFIG"):
+        # Torch-FL's generated files route every operator that has a CUDA kernel. The names take 20 ms.
+        _core.leave_to_framework(torch._C._dispatch_get_all_op_names())
     native()  # raises for a vendor that this torch cannot reach
     _C.register(_core.api_capsule())
     if bisect.asked():

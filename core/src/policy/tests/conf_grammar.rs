@@ -89,7 +89,7 @@ fn errors_name_file_line_and_what_to_write() {
         "mm = cuda|",
         "mm = cuda|cuda",
         "add.Ten sor = cpu",
-        "* = gcu",
+        "* = chip",
         "mm = cuda = cpu",
         "include",
         "include =",
@@ -97,4 +97,21 @@ fn errors_name_file_line_and_what_to_write() {
         "include backends.conf",
     ];
     insta::assert_snapshot!(errors(&cases, conf));
+}
+
+#[test]
+fn none_is_no_route_and_undoes_an_earlier_one() {
+    let text = "mm = cpu\nadd.* = cpu\nmm = none\nsin = none\nadd.Tensor = none # flaggems\n";
+    let layer = conf(text).expect("valid");
+    let routes: Vec<_> = layer.ops.iter().map(|(op, _)| op.to_string()).collect();
+    assert_eq!(routes, ["aten::add.*"]);
+    assert!(conf("mm = none|cpu\n").is_err());
+    assert!(conf("not a name! = none\n").is_err());
+}
+
+#[test]
+fn backends_of_torch_fl_are_read() {
+    for backend in ["flaggems_cpp", "gcu", "musa", "dcu", "tsingmicro", "ascend"] {
+        conf(&format!("mm = {backend}\n")).expect(backend);
+    }
 }

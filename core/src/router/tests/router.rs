@@ -326,3 +326,16 @@ fn a_change_the_program_asks_for_need_not_agree_with_the_lock() {
     bench.router.set_strict(true).expect("nothing is blocked");
     assert_eq!(bench.decision("mm"), Decision::Native);
 }
+
+#[test]
+fn a_file_may_route_what_the_framework_keeps() {
+    let bench = Bench::new();
+    bench.write("all.conf", "mm = cpu\nalias = cuda\ndetach = cuda\n");
+    bench.set("FLAGOS_BACKEND_CONFIG", "all.conf");
+    assert!(bench.router.resolve().is_err());
+    let left = ["aten::alias", "aten::detach"].map(str::to_owned);
+    bench.router.leave_to_framework(left.to_vec()).expect("set");
+    bench.router.resolve().expect("lines without effect");
+    bench.write("all.conf", "mm = cpu\nalais = cuda\n");
+    assert!(bench.router.reload().is_err(), "a typo");
+}
