@@ -17,6 +17,7 @@ except ImportError:
     sys.exit("this example needs te-fl: pip install dist/te_fl-*.whl")
 
 EPS = 1e-5
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}  # a chip adds up in another order than the CPU
 te = get_manager().call  # the plan decides which implementation serves
 
 
@@ -58,11 +59,11 @@ def main() -> None:
     gate, value = (torch.nn.functional.rms_norm(x_, (16,), gamma_, EPS) @ w1_.t()).chunk(2, -1)
     expected = torch.nn.functional.silu(gate) * value @ w2_.t()
     output = NormMLP.apply(x, *weights)
-    torch.testing.assert_close(output.cpu(), expected)
+    torch.testing.assert_close(output.cpu(), expected, **CLOSE)
     output.square().sum().backward()
     expected.square().sum().backward()
     for ours, theirs in zip((x, *weights), (x_, gamma_, w1_, w2_), strict=True):
-        torch.testing.assert_close(ours.grad.cpu(), theirs.grad)
+        torch.testing.assert_close(ours.grad.cpu(), theirs.grad, **CLOSE)
     print("the output and every gradient are torch's")
 
     optimizer = torch.optim.AdamW(weights, lr=1e-2)

@@ -3,7 +3,7 @@
 python examples/transformers_trainer.py
 
 accelerate, which places the model for the Trainer, has a variable by which a program chooses a device:
-`ACCELERATE_TORCH_DEVICE`. It is read when the first `TrainingArguments` are made, so it may be set here. The
+`ACCELERATE_TORCH_DEVICE`. Here it is set before transformers is imported, which is early enough. The
 weights are random and the text is made here: nothing is downloaded.
 """
 

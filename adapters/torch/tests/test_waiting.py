@@ -167,6 +167,16 @@ def test_asked_for_by_the_environment(name, run):
     assert _outcome(run, "", **{name: "cuda"})[1] == UNASKED
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["accelerate", "transformers.training_args"])
+def test_asked_for_by_the_choice_of_accelerate(library, run):
+    pytest.importorskip(library.partition(".")[0])
+    for device, state in (("flagos", ASKED), ("flagos:1", ASKED), ("cuda", UNASKED)):
+        outcome = _outcome(run, f"import {library}", ACCELERATE_TORCH_DEVICE=device)
+        assert outcome[1] == state, device
+    assert _outcome(run, "", ACCELERATE_TORCH_DEVICE="flagos")[1] == UNASKED
+
+
 def test_the_modules_are_one(run):
     script = """
     stand_in = torch.flagos

@@ -8,7 +8,9 @@ flagos, so under a vendor whose device torch knows already the device is registe
 - a device string: `device="flagos"`, `x.to("flagos:1")`, `torch.device("flagos")`, a checkpoint that
   was saved on the device, `safetensors.torch.load_file(f, device="flagos")`,
 - the backend `flagos` of torch.distributed,
-- `FLAGOS_ACCELERATOR=flagos` or LightX2V's `PLATFORM=flagos`, at `import torch`.
+- `FLAGOS_ACCELERATOR=flagos` or LightX2V's `PLATFORM=flagos`, at `import torch`,
+- `ACCELERATE_TORCH_DEVICE=flagos`, at the import of accelerate or of transformers' `TrainingArguments`: these take a
+  device of their own before they make one of that string.
 
 From then on the device is torch's accelerator, as it is from the start under other vendors. Of this package no
 module may be imported before that asks for the device.
@@ -35,6 +37,8 @@ from torch_fl.native.description import built_into_torch, description, is_known_
 _DEVICE = "flagos"
 _MODULE = f"torch.{_DEVICE}"
 _ASKING = {"FLAGOS_ACCELERATOR": _DEVICE, "PLATFORM": _DEVICE}
+_CHOICE_OF_ACCELERATE = "ACCELERATE_TORCH_DEVICE"
+_TAKE_ACCELERATES_CHOICE = ("accelerate", "transformers.training_args")
 _AFTER_TORCHS_OWN = 100  # torch's packages have priorities from 10 to 26
 
 
@@ -63,6 +67,8 @@ def install(ask: Callable[[], None], device_module: Callable[[], types.ModuleTyp
     when_imported("torch.distributed.distributed_c10d", _offer_backend)
     # Its parser reads device strings itself, so torch would not see the first mention of the device.
     when_imported("safetensors", safetensors.register)
+    for library in _TAKE_ACCELERATES_CHOICE:
+        when_imported(library, partial(_ask_if_chosen, ask))
 
 
 def uninstall() -> None:
@@ -142,6 +148,11 @@ class _Loaded(importlib.abc.Loader):
     def exec_module(self, module: types.ModuleType) -> None:
         """Give the module its own spec back; there is nothing to execute."""
         module.__spec__ = self._spec
+
+
+def _ask_if_chosen(ask: Callable[[], None]) -> None:
+    if os.environ.get(_CHOICE_OF_ACCELERATE, "").partition(":")[0] == _DEVICE:
+        ask()
 
 
 def _tag(storage: Any) -> None:
