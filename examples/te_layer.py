@@ -15,7 +15,6 @@ try:
     from te_fl.core import get_manager
 except ImportError:
     sys.exit("this example needs te-fl: pip install dist/te_fl-*.whl")
-
 EPS = 1e-5
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}  # a chip adds up in another order than the CPU
 te = get_manager().call  # the plan decides which implementation serves
