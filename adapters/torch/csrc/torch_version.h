@@ -50,8 +50,8 @@ inline bool resize_named(const at::Tensor& self, at::IntArrayRef size, std::opti
   return true;
 }
 
-// Runs `copy`, which copies `from` to `to` and does not know names, and gives `to` the names that torch's `copy_` gives.
-// Throws if the names of the two contradict each other.
+// Runs `copy`, which copies `from` to `to` and does not know names, and gives `to` the names that torch's `copy_`
+// gives. Throws if the names of the two contradict each other.
 template <typename Copy>
 void copy_with_names(const at::Tensor& to, const at::Tensor& from, const Copy& copy) {
   if (C10_LIKELY(!has_names(to.unsafeGetTensorImpl()) && !has_names(from.unsafeGetTensorImpl()))) {
