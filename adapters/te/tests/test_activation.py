@@ -11,6 +11,9 @@ import torch
 from adapters.te.tests.oracle import DTYPES, agrees, non_contiguous, tensor, wide
 from te_fl.operators.activation import OPERATORS
 
+# Once for each implementation: the operators, and their plain formulas.
+pytestmark = pytest.mark.usefixtures("implementation")
+
 
 def gelu(x: torch.Tensor) -> torch.Tensor:
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))

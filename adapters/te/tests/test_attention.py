@@ -11,9 +11,11 @@ import torch
 from adapters.te.tests.oracle import DTYPES, agrees, tensor, wide
 from te_fl.core import UnsupportedError
 from te_fl.core.ops import NVTE_Bias_Type, NVTE_Mask_Type, NVTE_QKV_Layout, NVTE_Softmax_Type
-from te_fl.operators import attention
 from te_fl.operators.attention import fused_attn_bwd, fused_attn_fwd
 from te_fl.operators.flash_attention import FlashAttention
+
+# Once for each implementation: the operators, and their plain formulas.
+pytestmark = pytest.mark.usefixtures("implementation")
 
 B, H, D, SCALE = 2, 4, 8, 0.3
 
@@ -174,7 +176,7 @@ def test_statistics_of_long_sequences_come_in_parts(
     )
     whole = fused_attn_fwd(*forward, **bias)
     # 3 of the 7 queries at a time.
-    monkeypatch.setattr(attention, "_SCORES", 3 * B * H * 7 + 1)
+    monkeypatch.setattr("te_fl.operators.attention._SCORES", 3 * B * H * 7 + 1)
     parts = fused_attn_fwd(*forward, **bias)
     assert agrees(parts[1], whole[1].double()) and torch.equal(parts[0], whole[0])
     first = (wide(q)[0] * wide(k)[0]).sum(-1) * SCALE
@@ -247,6 +249,7 @@ def test_arguments_by_name() -> None:
 )
 def test_what_is_not_supported_is_declined(change: dict[str, Any]) -> None:
     q, k, v = (tensor(B, 5, H, D, seed=i) for i in range(3))
+    change = dict(change)  # the parameter is every implementation's
     q = change.pop("q", q)
     forward, _ = call(NVTE_QKV_Layout.NVTE_BSHD_BSHD_BSHD, "NO_MASK", q, k, v, **change)
     with pytest.raises(UnsupportedError):

@@ -12,6 +12,9 @@ from adapters.te.tests.oracle import DTYPES, agrees, error, tensor, wide
 from adapters.te.tests.test_activation import gelu
 from te_fl.operators.gemm import generic_gemm, te_general_grouped_gemm
 
+# Once for each implementation: the operators, and their plain formulas.
+pytestmark = pytest.mark.usefixtures("implementation")
+
 M, N, K = 5, 7, 3
 
 

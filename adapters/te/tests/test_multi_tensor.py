@@ -11,6 +11,10 @@ import torch
 
 from adapters.te.tests.oracle import agrees, non_contiguous, tensor, wide
 from te_fl.operators import multi_tensor as mt
+from te_fl.operators.multi_tensor import join_remainder, split_remainder
+
+# Once for each implementation: the operators, and their plain formulas.
+pytestmark = pytest.mark.usefixtures("implementation")
 
 SHAPES = [(4, 5), (1,), (3, 2, 7), (0,)]
 ADAM = {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "epsilon": 1e-6}
@@ -124,7 +128,7 @@ def test_capturable_adam_reads_rate_step_and_scale_from_the_device() -> None:
 
 def test_adam_over_split_parameters_is_adam_over_float32() -> None:
     masters = tensors(50)
-    split = [mt.split_remainder(t) for t in masters]
+    split = [split_remainder(t) for t in masters]
     params = [high.view(torch.bfloat16) for high, _ in split]
     for master, param in zip(masters, params, strict=True):
         # Half a unit in the last place of bfloat16.
@@ -135,7 +139,7 @@ def test_adam_over_split_parameters_is_adam_over_float32() -> None:
     mt.multi_tensor_adam_param_remainder(1, flag(), lists, *ADAM.values(), 2, 1, 1, 0.1)
     mt.multi_tensor_adam(1, flag(), whole, *ADAM.values(), 2, 1, 1, 0.1)
     for param, remainder, right in zip(lists[1], lists[4], whole[1], strict=True):
-        assert torch.equal(mt.join_remainder(param, remainder), right)
+        assert torch.equal(join_remainder(param, remainder), right)
 
 
 def test_adam_over_fp8_parameters() -> None:
@@ -249,7 +253,7 @@ def test_a_flag_that_is_set_has_nothing_written(name: str, grad: str) -> None:
 
 
 def test_a_flag_that_is_set_keeps_split_parameters_to_the_bit() -> None:
-    split = [mt.split_remainder(t) for t in tensors(50)]
+    split = [split_remainder(t) for t in tensors(50)]
     lists = [tensors(0), [h.view(torch.bfloat16) for h, _ in split], tensors(20)]
     lists += [[t.abs() for t in tensors(30)], [low for _, low in split]]
     start = copies(lists)

@@ -11,6 +11,9 @@ from adapters.te.tests.oracle import DTYPES, agrees, non_contiguous, tensor, wid
 from te_fl.operators import normalization as norm
 from te_fl.operators.arguments import has_kernel
 
+# Once for each implementation: the operators, and their plain formulas.
+pytestmark = pytest.mark.usefixtures("implementation")
+
 SHAPES = [(4, 8), (3, 5, 17), (1, 1), (2, 3, 2, 33), (0, 8)]
 EPS = 1e-3
 
@@ -109,6 +112,7 @@ def test_backward_takes_statistics_of_any_shape_and_the_trailing_eps_of_2_9() ->
     assert torch.equal(flat[0], shaped[0]) and torch.equal(flat[1], shaped[1])
 
 
+@pytest.mark.parametrize("implementation", ["default.flagos_rs"], indirect=True)
 def test_fused_kernels_are_taken_where_the_dispatcher_has_them() -> None:
     fused, cuda = norm._FUSED, SimpleNamespace(device=torch.device("cuda"))
     assert has_kernel(fused, cuda)  # type: ignore[arg-type]

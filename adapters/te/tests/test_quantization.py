@@ -12,6 +12,9 @@ from te_fl.core import UnsupportedError
 from te_fl.operators import dropout, gemm, normalization, permutation
 from te_fl.operators import quantization as q
 
+# Once for each implementation: the operators, and their plain formulas.
+pytestmark = pytest.mark.usefixtures("implementation")
+
 
 class Float8Tensor:
     """The attributes of TransformerEngine's."""

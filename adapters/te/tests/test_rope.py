@@ -12,6 +12,9 @@ from adapters.te.tests.oracle import DTYPES, agrees, non_contiguous, tensor, wid
 from te_fl.core.ops import NVTE_QKV_Format
 from te_fl.operators import rope
 
+# Once for each implementation: the operators, and their plain formulas.
+pytestmark = pytest.mark.usefixtures("implementation")
+
 S, B, H, D, D2 = 6, 2, 3, 10, 8
 
 

@@ -8,6 +8,9 @@ import torch
 from adapters.te.tests.oracle import DTYPES, agrees, non_contiguous, tensor, wide
 from te_fl.operators import softmax
 
+# Once for each implementation: the operators, and their plain formulas.
+pytestmark = pytest.mark.usefixtures("implementation")
+
 SCALE = 0.25
 # A power of 2 is multiplied in 16 bits, others in float32.
 SCALES = [SCALE, 0.3, 2.0]

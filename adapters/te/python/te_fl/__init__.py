@@ -21,9 +21,9 @@ def te_fl_register(registry: Any) -> None:
 
     TransformerEngine-FL's discovery calls it. A repeated call changes nothing.
     """
-    from te_fl import operators
+    from te_fl import registration
 
-    operators.register(registry)
+    registration.register(registry)
 
 
 def load_plugins() -> None:

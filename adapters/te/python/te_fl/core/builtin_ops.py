@@ -7,6 +7,6 @@ from te_fl.core.registry import OpRegistry
 
 def register_builtins(registry: OpRegistry) -> None:
     """Registers the operators of this package. Operators registered before are left unchanged."""
-    from te_fl import operators
+    from te_fl import registration
 
-    operators.register(registry)
+    registration.register(registry)

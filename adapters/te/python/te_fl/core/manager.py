@@ -279,6 +279,7 @@ class OpManager:
         assert at is not None
         self._tell_failure(name, candidates[at], error)
         errors = [f"'{candidates[at].impl_id}': {described(error)}"]
+        own, types = _is_own(candidates[at]), {type(error)}
         for impl in rest:
             fn = impl.fn if known(name) else watched(impl.fn)
             try:
@@ -287,6 +288,8 @@ class OpManager:
                 if not self._may_try_another(name, next_error, args, kwargs):
                     raise
                 error = next_error
+                own = own and _is_own(impl)
+                types.add(type(error))
                 self._tell_failure(name, impl, error)
                 errors.append(f"'{impl.impl_id}': {described(error)}")
                 continue
@@ -295,6 +298,9 @@ class OpManager:
                 # The compatible mode keeps the implementation that worked until the next change.
                 self._remember(op, epoch, impl.fn)
             return result
+        if not self._compat and own and len(types) == 1:
+            # An operator of this package and its plain formula refuse the same call: the error says all.
+            return NotImplemented
         raise RuntimeError(
             f"All {len(errors)} implementation(s) failed for op='{name}'. Last error: {message_of(error)}. "
             f"In order: {'; '.join(errors)}"
@@ -380,6 +386,12 @@ class OpManager:
             self._tell_failure(impl.op_name, impl, error)
             return None
         return found
+
+
+def _is_own(impl: OpImpl) -> bool:
+    """Whether this package has the implementation: an operator, or its plain formula."""
+    module = str(getattr(impl.fn, "__module__", ""))
+    return module.startswith(("te_fl.operators.", "te_fl.reference."))
 
 
 def _unknown_variables() -> list[str]:

@@ -8,7 +8,6 @@ anything, and the plan tries the next implementation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 from te_fl.operators import (
@@ -80,25 +79,3 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "scaled_upper_triang_masked_softmax_backward": softmax.scaled_softmax_backward,
     "scaled_upper_triang_masked_softmax_forward": softmax.scaled_upper_triang_masked_softmax_forward,
 }
-
-
-def register(registry: Any) -> None:
-    """Registers every operator with a registry of this package or of TransformerEngine-FL.
-
-    Operators registered before are left unchanged.
-    """
-    types = _types_of(registry)
-    for name, function in OPERATORS.items():
-        if registry.get_implementation(name, IMPL_ID) is None:
-            kind = types.BackendImplKind.DEFAULT
-            registry.register_impl(
-                types.OpImpl(
-                    op_name=name, impl_id=IMPL_ID, kind=kind, fn=function, priority=PRIORITY
-                )
-            )
-
-
-def _types_of(registry: Any) -> Any:
-    """The module ``types`` of the registry's package: a registry expects instances of its own classes."""
-    package = type(registry).__module__.rpartition(".")[0]
-    return import_module(f"{package}.types")

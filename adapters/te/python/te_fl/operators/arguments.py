@@ -42,7 +42,7 @@ def _look_up(dtype: Any) -> torch.dtype:
         return _BY_NAME[name]
     number = int(getattr(dtype, "value", dtype))
     if number not in _DTYPES:
-        raise UnsupportedError(f"dtype {dtype!r} is not supported by default.flagos_rs")
+        raise UnsupportedError(f"dtype {dtype!r} is not supported by te_fl")
     return _DTYPES[number][1]
 
 

@@ -6,6 +6,7 @@ of one tensor. Masks are built on the device, so the host never waits for the le
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +21,10 @@ from te_fl.operators.attention_call import (
     forward_arguments,
     understand,
 )
+
+#: (call, q, k, v) → the output, and (call, q, k) → the log-sum-exp, of tensors as (b, h, s, d).
+Attend = Callable[[Call, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+LogSumExp = Callable[[Call, torch.Tensor, torch.Tensor], torch.Tensor]
 
 # The number of float32 scores kept at once: 1 GiB.
 _SCORES = 1 << 28
@@ -146,11 +151,20 @@ def fused_attn_fwd(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
     The output is shaped like ``Q`` (with the head size of ``V``), or as ``o_format`` says. Dropout in
     training, sinks, paged keys and FP8 are declined.
     """
+    return forward(_attend, _logsumexp, args, kwargs)
+
+
+def forward(
+    attend: Attend, logsumexp: LogSumExp, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[torch.Tensor]:
+    """``fused_attn_fwd`` with ``attend`` and ``logsumexp`` as its formulas."""
     args, kwargs = forward_arguments(args, kwargs)
-    return _forward(*args, **kwargs)
+    return _forward(attend, logsumexp, *args, **kwargs)
 
 
 def _forward(
+    attend: Attend,
+    logsumexp: LogSumExp,
     max_seqlen_q: int,
     max_seqlen_kv: int,
     is_training: bool,
@@ -185,11 +199,9 @@ def _forward(
     cuda_graph: bool = False,
 ) -> list[torch.Tensor]:
     if is_training and p_dropout > 0:
-        raise UnsupportedError("attention with dropout is not supported by default.flagos_rs")
+        raise UnsupportedError("attention with dropout is not supported by te_fl")
     if page_table_k is not None or return_max_logit or o_quantizer is not None:
-        raise UnsupportedError(
-            "paged, FP8 or max-logit attention is not supported by default.flagos_rs"
-        )
+        raise UnsupportedError("paged, FP8 or max-logit attention is not supported by te_fl")
     call = understand(
         qkv_layout,
         bias_type,
@@ -206,18 +218,26 @@ def _forward(
     with torch.no_grad():
         q = to_bhsd(Q, call.q_format)
         k, v = (to_bhsd(x, call.kv_format) for x in (K, V))
-        out = _from_bhsd(_attend(call, q, k, v), format_of(o_format, call.q_format))
-        statistics = _logsumexp(call, q, k)
+        out = _from_bhsd(attend(call, q, k, v), format_of(o_format, call.q_format))
+        statistics = logsumexp(call, q, k)
     return [out, statistics, torch.zeros(2, dtype=torch.int64, device=Q.device)]
 
 
 def fused_attn_bwd(*args: Any, **kwargs: Any) -> list[torch.Tensor | None]:
     """[dQ, dK, dV, gradient of the bias or None]. The forward pass is computed again."""
+    return backward(_attend, args, kwargs)
+
+
+def backward(
+    attend: Attend, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[torch.Tensor | None]:
+    """``fused_attn_bwd`` by autograd of ``attend``."""
     args, kwargs = backward_arguments(args, kwargs)
-    return _backward(*args, **kwargs)
+    return _backward(attend, *args, **kwargs)
 
 
 def _backward(
+    attend: Attend,
     max_seqlen_q: int,
     max_seqlen_kv: int,
     attn_scale: float,
@@ -252,7 +272,7 @@ def _backward(
     cuda_graph: bool = False,
 ) -> list[torch.Tensor | None]:
     if p_dropout > 0 or dqkv_quantizer is not None:
-        raise UnsupportedError("dropout or FP8 in attention is not supported by default.flagos_rs")
+        raise UnsupportedError("dropout or FP8 in attention is not supported by te_fl")
     aux = list(Aux_CTX_Tensors or ())
     call = understand(
         qkv_layout,
@@ -275,7 +295,7 @@ def _backward(
             call = call._replace(bias=bias)
         q = to_bhsd(leaves[0], call.q_format)
         k, v = (to_bhsd(x, call.kv_format) for x in leaves[1:])
-        out = _attend(call, q, k, v)
+        out = attend(call, q, k, v)
         inputs = [*leaves, *([bias] if bias is not None else [])]
         dout_format = format_of(do_format, format_of(o_format, call.q_format))
         dout = to_bhsd(dO, dout_format).reshape(out.shape).to(out.dtype)

@@ -92,15 +92,15 @@ def understand(
 ) -> Call:
     """Parses the arguments of a call. Raises UnsupportedError for an unsupported call."""
     if any(is_quantized(tensor) for tensor in tensors):
-        raise UnsupportedError("FP8 attention is not supported by default.flagos_rs")
+        raise UnsupportedError("FP8 attention is not supported by te_fl")
     softmax = enumerator(softmax_type, _SOFTMAXES)
     biased = enumerator(bias_type, _BIASES)
     if softmax != "VANILLA_SOFTMAX" or biased not in ("NO_BIAS", "POST_SCALE_BIAS"):
-        raise UnsupportedError(f"{softmax} with {biased} is not supported by default.flagos_rs")
+        raise UnsupportedError(f"{softmax} with {biased} is not supported by te_fl")
     mask = enumerator(mask_type, _MASKS)
     q_format, kv_format = formats(enumerator(layout, _LAYOUTS))
     if (q_format == "thd") != (kv_format == "thd"):
-        raise UnsupportedError(f"{q_format} with {kv_format} is not supported by default.flagos_rs")
+        raise UnsupportedError(f"{q_format} with {kv_format} is not supported by te_fl")
     left, right = (int(window[0]), int(window[1])) if window is not None else (-1, -1)
     return Call(
         q_format,

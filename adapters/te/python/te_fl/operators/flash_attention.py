@@ -80,9 +80,7 @@ class FlashAttention(torch.nn.Module):
             "an arbitrary mask": attn_mask_type == "arbitrary",
         }.items():
             if asked:
-                raise UnsupportedError(
-                    f"attention with {what} is not supported by default.flagos_rs"
-                )
+                raise UnsupportedError(f"attention with {what} is not supported by te_fl")
         q_format, kv_format = formats(qkv_layout)
         mask = attn_mask_type.replace(",", "_").upper() + "_MASK"
         call = Call(
@@ -101,22 +99,28 @@ class FlashAttention(torch.nn.Module):
         k, v = (to_bhsd(x, kv_format) for x in (key_layer, value_layer))
         dropout = self.attention_dropout if self.training else 0.0
         with self.attention_dropout_ctx():
-            allowed = scores_mask(call, q, k)
-            out = F.scaled_dot_product_attention(
-                q,
-                k,
-                v,
-                attn_mask=allowed,
-                dropout_p=dropout,
-                scale=call.scale,
-                enable_gqa=q.shape[1] != k.shape[1],
-            )
-        if allowed is not None:
-            out = torch.where(allowed.any(-1, keepdim=True), out, 0.0)
+            out = self.attend(call, q, k, v, dropout)
         heads = {"sbhd": (2, 0, 1, 3), "bshd": (0, 2, 1, 3)}
         if q_format == "thd":
             return out.squeeze(0).transpose(0, 1).flatten(-2)
         return out.permute(*heads[q_format]).flatten(-2)
+
+    @staticmethod
+    def attend(
+        call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float
+    ) -> torch.Tensor:
+        """The output (b, h, queries, d): 0 for a query that may attend to no key."""
+        allowed = scores_mask(call, q, k)
+        out = F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=allowed,
+            dropout_p=dropout,
+            scale=call.scale,
+            enable_gqa=q.shape[1] != k.shape[1],
+        )
+        return out if allowed is None else torch.where(allowed.any(-1, keepdim=True), out, 0.0)
 
 
 def _parallel(group: Any) -> bool:
