@@ -52,6 +52,9 @@ LISTED = """
     assert sorted(ours) == sorted(OPERATORS), set(OPERATORS) ^ set(ours)
     impl = registry.get_implementation("rmsnorm_fwd", "default.flagos_rs")
     assert type(impl).__module__.startswith("transformer_engine.")
+    # Its own references stay under the id of ours, which are there for the operators without one.
+    references = {op: registry.get_implementation(op, "reference.torch").fn for op in OPERATORS}
+    assert references["rmsnorm_fwd"].__module__.startswith("transformer_engine.")
     import te_fl
     te_fl.te_fl_register(registry)  # again
     print("chosen", manager.get_selected_impl_id("rmsnorm_fwd"))
@@ -99,7 +102,11 @@ SUITES = """
                 return tuple(r + 1 if isinstance(r, torch.Tensor) else r for r in result)
             return result
         return call
+    # Our references, beside those of TransformerEngine-FL.
+    from te_fl import reference
     for op, function in OPERATORS.items():
+        formula = reference.OPERATORS[op]
+        registry.register_impl(OpImpl(op, "default.plain", BackendImplKind.DEFAULT, formula))
         registry.register_impl(OpImpl(op, "default.wrong", BackendImplKind.DEFAULT, wrong(function)))
     folder = os.path.join(os.path.dirname(transformer_engine.__file__), "plugin", "tests")
     sys.path.insert(0, folder)
@@ -110,7 +117,7 @@ SUITES = """
         if not os.path.exists(os.path.join(folder, f"test_{name}.py")):
             continue
         counts = []
-        for backend in ("flagos_rs", "wrong"):
+        for backend in ("flagos_rs", "plain", "wrong"):
             suite = getattr(importlib.import_module(f"test_{name}"), cls)(device="cpu")
             assert backend in suite.backends
             suite.backends = [backend]
@@ -120,9 +127,9 @@ SUITES = """
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
                 suite.run_all_tests()
             counts.append((suite.passed, suite.failed, suite.skipped))
-            if backend == "flagos_rs" and suite.failed: print(out.getvalue())
-        (passed, failed, skipped), (_, caught, _) = counts
-        print("suite", name, passed, failed, skipped, caught)
+            if backend != "wrong" and suite.failed: print(out.getvalue())
+        (passed, failed, skipped), plain, (_, caught, _) = counts
+        print("suite", name, passed, failed, skipped, caught, *plain)
 """
 
 
@@ -135,7 +142,8 @@ def test_its_numeric_suites_pass_for_our_operators_and_fail_for_wrong_ones(
     suites = [line.split()[1:] for line in out.splitlines() if line.startswith("suite ")]
     assert len(suites) >= 6, out
     for name, *counts in suites:
-        passed, failed, skipped, caught = map(int, counts)
+        passed, failed, skipped, caught, *plain = map(int, counts)
+        assert plain == [passed, failed, skipped], (name, counts, out)
         assert passed > 0 and (failed, skipped) == (0, 0) and caught > 0, (name, counts, out)
 
 
