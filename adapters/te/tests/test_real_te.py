@@ -29,8 +29,13 @@ def own_python(**variables: str) -> str:
 
 
 @pytest.mark.te
-def test_its_modules_optimizers_and_quantizers_agree_with_float64() -> None:
-    agree = {line.split()[1] for line in own_python().splitlines() if line.startswith("agrees ")}
+@pytest.mark.parametrize("prefer", ["flagos", "reference"])
+def test_its_modules_optimizers_and_quantizers_agree_with_float64(prefer: str) -> None:
+    out = own_python(TE_FL_PREFER=prefer)
+    served = {"flagos": "default.flagos_rs", "reference": "reference.torch"}
+    assert f"using '{served[prefer]}'" in out
+    assert not any(f"using '{other}'" in out for other in set(served.values()) - {served[prefer]})
+    agree = {line.split()[1] for line in out.splitlines() if line.startswith("agrees ")}
     assert agree == {
         "layernorm", "rmsnorm", "linear", "clamped_swiglu", "gelu", "rope", "fused_attention",
         "adam", "sgd", "fp8",
