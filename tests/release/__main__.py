@@ -1,4 +1,4 @@
-"""Checks whether this commit can be released, writes a version, and prints the notes of a release."""
+"""Checks whether this commit can be released, tries its wheels, writes a version, and prints the notes of a release."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
-from tests.release import changelogs, versions
+from tests.release import changelogs, environments, versions
 
 
 def missing(tag: str | None) -> Iterator[str]:
@@ -44,12 +45,24 @@ def main() -> int:
     one = commands.add_parser("check", help="tell what stands in the way of a release")
     one.add_argument("--tag", help="the tag that asks for the release: v and the version")
     commands.add_parser("notes", help="print the changelog's entry for the version")
+    one = commands.add_parser(
+        "try", help="run the demo from wheels alone, in a new environment a torch"
+    )
+    one.add_argument("torches", nargs="+", metavar="TORCH", help="such as 2.11")
+    one.add_argument(
+        "--wheels", type=Path, default=Path("dist/portable"), help="(default: %(default)s)"
+    )
+    one.add_argument("--steps", type=int, default=20, help="training steps (default: %(default)s)")
     one = commands.add_parser("write", help="write a version wherever a file has it")
     one.add_argument("version", metavar="VERSION", help="such as 0.2.0")
     options = parser.parse_args()
     try:
         if options.command == "write":
             versions.write(options.version)
+        elif options.command == "try":
+            wrong = environments.failures(options.wheels.resolve(), options.torches, options.steps)
+            print("\n".join(wrong), file=sys.stderr)
+            return bool(wrong)
         elif options.command == "notes":
             print(changelogs.entry(versions.version()))
         else:

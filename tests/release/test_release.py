@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.release import changelogs, versions
+from tests.release import changelogs, environments, versions
 
 ROOT = versions.ROOT
 
@@ -81,3 +83,31 @@ def test_the_changelog_of_headers_ends_with_the_version_of_the_header(header: st
 def test_every_header_is_in_the_changelog_of_headers() -> None:
     headers = {str(h.relative_to(ROOT)) for h in ROOT.glob("*/include/*.h")}
     assert headers == changelogs.CONSTANTS.keys()
+
+
+def test_wheels_are_one_of_each_and_torches_are_known(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"has 0 wheels flagos-.*: make dist"):
+        environments.wheels_in(tmp_path)
+    names = [
+        f"{name}-1-cp310-abi3-linux_{platform.machine()}.whl" for name in ("flagos", "torch_fl")
+    ]
+    for name in names:
+        (tmp_path / name).touch()
+    assert [wheel.name for wheel in environments.wheels_in(tmp_path)] == names
+    with pytest.raises(ValueError, match=r"no torch 2\.1; it is for 2\.11, "):
+        environments.failures(tmp_path, ["2.1"], steps=1)
+
+
+def test_a_demo_that_fails_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("flagos", "torch_fl"):
+        (tmp_path / f"{name}-1-{platform.machine()}.whl").touch()
+    outcomes = {"2.11": 0, "2.12": 1}
+
+    def demo(
+        home: Path, wheels: list[Path], constraints: Path, steps: int
+    ) -> subprocess.CompletedProcess[str]:
+        torch = constraints.stem.removeprefix("torch-")
+        return subprocess.CompletedProcess([], outcomes[torch], "OK\n", "")
+
+    monkeypatch.setattr(environments, "_demo", demo)
+    assert environments.failures(tmp_path, outcomes, 1) == ["the demo fails with torch 2.12"]
