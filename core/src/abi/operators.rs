@@ -3,8 +3,8 @@
 use std::ffi::c_char;
 use std::io::Write as _;
 
-use crate::error::Error;
-use crate::router;
+use crate::error::{Error, Result};
+use crate::router::{self, Router};
 use crate::runtime::process;
 
 use super::status::{catch, fail, give_string, quietly, status, text};
@@ -37,14 +37,15 @@ pub(super) unsafe extern "C" fn slot(qualified_name: *const c_char) -> *mut Flag
 /// # Safety
 /// `name` and `reason` are NULL or NUL-terminated strings.
 pub(super) unsafe extern "C" fn record_fallback(name: *const c_char, reason: *const c_char) -> i32 {
-    status(|| {
-        if process::is_forked() {
-            return Err(Error::forked("op_record_fallback"));
-        }
-        // SAFETY: the caller's promise.
-        let (name, reason) = unsafe { (text(name)?, text(reason)?) };
-        router::global().record_cpu_fallback(name, reason)
-    })
+    // SAFETY: the caller's promise.
+    unsafe {
+        record(
+            "op_record_fallback",
+            name,
+            reason,
+            Router::record_cpu_fallback,
+        )
+    }
 }
 
 /// `FlagosApi::op_record_decline`.
@@ -52,13 +53,27 @@ pub(super) unsafe extern "C" fn record_fallback(name: *const c_char, reason: *co
 /// # Safety
 /// `name` and `reason` are NULL or NUL-terminated strings.
 pub(super) unsafe extern "C" fn record_decline(name: *const c_char, reason: *const c_char) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { record("op_record_decline", name, reason, Router::record_fallback) }
+}
+
+/// Records a call of an operator `by` the router.
+///
+/// # Safety
+/// `name` and `reason` are NULL or NUL-terminated strings.
+unsafe fn record(
+    operation: &'static str,
+    name: *const c_char,
+    reason: *const c_char,
+    by: fn(&Router, &str, &str) -> Result<()>,
+) -> i32 {
     status(|| {
         if process::is_forked() {
-            return Err(Error::forked("op_record_decline"));
+            return Err(Error::forked(operation));
         }
         // SAFETY: the caller's promise.
         let (name, reason) = unsafe { (text(name)?, text(reason)?) };
-        router::global().record_fallback(name, reason)
+        by(router::global(), name, reason)
     })
 }
 
