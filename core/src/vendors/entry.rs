@@ -25,6 +25,18 @@ pub struct Settings {
     pub vendor_path: Vec<PathBuf>,
 }
 
+impl Settings {
+    /// The settings of a process in which no configuration is read: a vendor's own variable, if it is set.
+    #[must_use]
+    pub fn of_variable(name: &str) -> Self {
+        let set = std::env::var(name).map(|value| (name.to_owned(), value));
+        Self {
+            variables: set.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+}
+
 /// A vendor that can be chosen: its name, and the questions it answers before it is opened.
 pub trait VendorEntry: Debug + Send + Sync {
     /// The name `FLAGOS_VENDOR` selects it by.

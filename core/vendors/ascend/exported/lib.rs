@@ -18,13 +18,7 @@ struct Ascend;
 const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
 
 fn settings() -> Settings {
-    Settings {
-        variables: std::env::var(VISIBLE)
-            .map(|devices| (VISIBLE.to_owned(), devices))
-            .into_iter()
-            .collect(),
-        ..Settings::default()
-    }
+    Settings::of_variable(VISIBLE)
 }
 
 impl Export for Ascend {

@@ -17,13 +17,7 @@ struct Cuda;
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 fn settings() -> Settings {
-    Settings {
-        variables: std::env::var(VISIBLE)
-            .map(|devices| (VISIBLE.to_owned(), devices))
-            .into_iter()
-            .collect(),
-        ..Settings::default()
-    }
+    Settings::of_variable(VISIBLE)
 }
 
 impl Export for Cuda {

@@ -32,13 +32,7 @@ impl Tested {
     }
 
     pub fn settings(&self) -> Settings {
-        Settings {
-            variables: std::env::var(self.visible)
-                .map(|devices| (self.visible.to_owned(), devices))
-                .into_iter()
-                .collect(),
-            ..Settings::default()
-        }
+        Settings::of_variable(self.visible)
     }
 
     /// Whether there is a device. If not, the test is skipped, or fails where `FLAGOS_REQUIRE_<VENDOR>` is 1.
