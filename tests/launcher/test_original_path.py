@@ -62,6 +62,16 @@ def test_a_grid_without_programs_is_native_and_launches_nothing(
     assert launcher.statistics()["native"] == before + 1
 
 
+def test_a_kernel_that_another_process_compiled_can_be_launched(
+    launcher: Any, kernels: Any, out: Any
+) -> None:
+    # As Inductor restores one: `TritonCompileResult.__getstate__` writes `run`, too.
+    compiled = kernels.one[(1,)](out, 3)
+    restored = type(compiled).__new__(type(compiled))
+    vars(restored).update(vars(compiled), run=None)
+    assert restored.run is compiled.run is not None
+
+
 @pytest.mark.parametrize(
     "grid", [[2], (2.0,), (-1,), (-1, -1), (), (1, 2, 3, 4), (2**31,), "12", (True,)], ids=repr
 )

@@ -70,22 +70,23 @@ def uninstall() -> None:
     module = sys.modules.get("triton.compiler.compiler")
     run = vars(module.CompiledKernel).get("run") if module is not None else None
     if module is not None and isinstance(run, _Run):
-        module.CompiledKernel.run = property(run.original)
+        module.CompiledKernel.run = property(run.fget)
 
 
-class _Run:
-    """The property `run`, which gives what launches the kernel."""
+class _Run(property):
+    """The property `run`, which gives what launches the kernel.
+
+    A property goes before the kernel's own attributes: Inductor writes an attribute `run` that is None into kernels
+    that another process has compiled.
+    """
 
     flagos = True
-    """The mark by which the recorder (torch_fl.python_kernels.capture) sees that launches are told of."""
-
-    def __init__(self, original: Any) -> None:
-        self.original = original
+    """The mark by which the recorder (torch_fl.python_kernels.capture) sees that launches are reported."""
 
     def __get__(self, kernel: Any, owner: type | None = None) -> Any:
+        run = super().__get__(kernel, owner)
         if kernel is None:
-            return self
-        run = self.original(kernel)
+            return run
         recorder = _core.launch_recorder()
         return run if recorder is None else functools.partial(_recorded, kernel, run, recorder)
 
