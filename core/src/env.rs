@@ -109,6 +109,8 @@ declare! {
         "The vendor whose devices are used, by its name or another of its names: `host`, or one that `flagos devices` lists. Initialisation fails when that vendor cannot be used.";
     VENDOR_PATH: "FLAGOS_VENDOR_PATH", VarKind::Paths, "none", Configuration,
         "Manifests of vendor libraries, or folders with manifests, to find vendors in. Each must exist.";
+    ALIAS_CUDA: "FLAGOS_ALIAS_CUDA", VarKind::Flag, "`0`", Configuration,
+        "`cuda` means flagos in programs of torch, from `import torch` on, as after `torch.flagos.alias_cuda()`. Where torch has CUDA devices `import torch` fails with the reason.";
     ACCELERATOR: "FLAGOS_ACCELERATOR", VarKind::Text, "when the program asks", Configuration,
         "`flagos` makes the device torch's accelerator at `import torch` where torch has the same device under another name; otherwise a program's first `import torch_fl` or `flagos` device string does. PyTorch-Plugin-FL's names of chips have no effect: `FLAGOS_VENDOR` chooses at run time.";
 
@@ -239,8 +241,6 @@ declare! {
         "The torch that is installed is used.";
     WHEEL_LOCAL: "FLAGOS_WHEEL_LOCAL", VarKind::Retired, "", Legacy,
         "One wheel serves every vendor.";
-    ALIAS_CUDA: "FLAGOS_ALIAS_CUDA", VarKind::Retired, "", Legacy,
-        "The device string `cuda` keeps its meaning; use `device=\"flagos\"`.";
     DISABLE_CUDA_SHIM: "FLAGOS_DISABLE_CUDA_SHIM", VarKind::Retired, "", Legacy,
         "`torch.cuda` is not patched.";
     USE_CACHING_ALLOCATOR: "FLAGOS_USE_CACHING_ALLOCATOR", VarKind::Retired, "", Legacy,

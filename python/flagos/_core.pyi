@@ -415,6 +415,12 @@ def environment() -> list[_Variable]:
 def check_environment() -> list[tuple[str, str, str | None, bool]]:
     """``(name, message, hint, is_error)`` for each variable set here that is wrong or useless."""
 
+def environment_flag(name: str) -> bool:
+    """The value of a declared flag; False where it is not set.
+
+    Raises ConfigError for a value that is no flag, and KeyError for a name that is not declared.
+    """
+
 def environment_markdown() -> str:
     """The text of ``docs/environment.md``."""
 

@@ -1,8 +1,11 @@
 //! The declared environment variables, and their values in this process.
 
 use flagos_core::env::{self, Env, Group, Var, VarKind};
+use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+
+use crate::errors::IntoPython as _;
 
 /// Every declared variable in the order of the documentation, with its value here or `None`.
 /// `FLAGOS_OP_<op>` is followed by one entry for each operator routed by a variable.
@@ -91,6 +94,15 @@ fn check_environment() -> Vec<(String, String, Option<String>, bool)> {
     findings
 }
 
+/// The value of the flag `name`; `False` where it is not set. Raises `ConfigError` for a value that is no flag, and
+/// `KeyError` for a name that is not declared.
+#[pyfunction]
+fn environment_flag(py: Python<'_>, name: &str) -> PyResult<bool> {
+    let declared = env::declaration(name).ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
+    let value = Env::from_process().flag(declared).into_python(py)?;
+    Ok(value.unwrap_or(false))
+}
+
 /// The text of `docs/environment.md`.
 #[pyfunction]
 fn environment_markdown() -> String {
@@ -101,5 +113,6 @@ fn environment_markdown() -> String {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(environment, module)?)?;
     module.add_function(wrap_pyfunction!(check_environment, module)?)?;
+    module.add_function(wrap_pyfunction!(environment_flag, module)?)?;
     module.add_function(wrap_pyfunction!(environment_markdown, module)?)
 }

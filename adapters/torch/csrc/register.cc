@@ -354,6 +354,10 @@ char* flagos_shim_watch_device_names(FlagosAsked asked) {
   });
 }
 
+char* flagos_shim_alias_cuda(void) {
+  return flagos::message_of([] { flagos::alias_cuda(); });
+}
+
 void flagos_shim_each_op(FlagosVisitOp visit, void* context) {
   const auto& names = flagos::registered_ops();
   for (size_t i = 0; i < names.size(); ++i) {

@@ -28,6 +28,10 @@ typedef int32_t (*FlagosAsked)(char* message, size_t size);
    device is named. NULL: the device has its name. Returns NULL, or a message to be freed with flagos_shim_free. */
 char* flagos_shim_watch_device_names(FlagosAsked asked);
 
+/* Makes torch read "cuda" in device strings as "flagos", for good. The device must have its name. Returns NULL, or a
+   message to be freed with flagos_shim_free. */
+char* flagos_shim_alias_cuda(void);
+
 /* Registers the operators by which Python gets the backend `flagos` of torch.distributed. Returns NULL, or a message
    to be freed with flagos_shim_free. */
 char* flagos_shim_open_comm(const FlagosCommApi* api);

@@ -118,6 +118,16 @@ fn watch_device_names(callback: Option<Py<PyAny>>) -> PyResult<()> {
     take_message(shim, unsafe { (shim.watch_device_names)(asked) }).map_err(PyRuntimeError::new_err)
 }
 
+/// Makes torch read `cuda` in device strings as `flagos`, in every thread and for good. Idempotent.
+///
+/// Raises RuntimeError when this torch reads device strings in a way that cannot be redirected.
+#[pyfunction]
+fn alias_cuda() -> PyResult<()> {
+    let shim = opened()?;
+    // SAFETY: the shim is open.
+    take_message(shim, unsafe { (shim.alias_cuda)() }).map_err(PyRuntimeError::new_err)
+}
+
 /// Registers the operators behind the backend `flagos` of torch.distributed. `api` is
 /// `flagos._core.comm_capsule()`. Idempotent.
 ///
@@ -198,6 +208,7 @@ fn _C(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(open_shim, module)?)?;
     module.add_function(wrap_pyfunction!(register, module)?)?;
     module.add_function(wrap_pyfunction!(watch_device_names, module)?)?;
+    module.add_function(wrap_pyfunction!(alias_cuda, module)?)?;
     module.add_function(wrap_pyfunction!(open_comm, module)?)?;
     module.add_function(wrap_pyfunction!(registered_ops, module)?)?;
     module.add_function(wrap_pyfunction!(composite_ops, module)?)?;

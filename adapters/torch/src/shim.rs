@@ -40,6 +40,7 @@ functions! {
     register = b"flagos_shim_register\0": unsafe extern "C" fn(*const c_void) -> *mut c_char,
     watch_device_names = b"flagos_shim_watch_device_names\0":
         unsafe extern "C" fn(Option<Asked>) -> *mut c_char,
+    alias_cuda = b"flagos_shim_alias_cuda\0": unsafe extern "C" fn() -> *mut c_char,
     open_comm = b"flagos_shim_open_comm\0": unsafe extern "C" fn(*const c_void) -> *mut c_char,
     each_op = b"flagos_shim_each_op\0": unsafe extern "C" fn(VisitOp, *mut c_void),
     each_composite = b"flagos_shim_each_composite\0":

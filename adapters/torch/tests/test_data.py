@@ -45,3 +45,28 @@ def test_a_generator_of_the_device_shuffles():
     generator = torch.Generator(device="flagos").manual_seed(0)
     order = torch.randperm(8, device="flagos", generator=generator)
     assert sorted(order.tolist()) == list(range(8))
+
+
+@pytest.mark.host
+def test_pinning_leaves_autograd_its_threads(run_python) -> None:
+    done = run_python(
+        """
+        import torch, torch_fl
+        torch.set_num_threads(2)
+        seen = []
+        class Seen(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+            @staticmethod
+            def backward(ctx, gradient):
+                seen.append(torch.get_num_threads())
+                return gradient
+        data = torch.utils.data.TensorDataset(torch.ones(4, 3))
+        for x, in torch.utils.data.DataLoader(data, batch_size=2, pin_memory=True, num_workers=1):
+            Seen.apply(x.to("flagos").requires_grad_()).sum().backward()
+        print(seen)
+        """,
+        fresh=True,
+    )
+    assert done.stdout == "[2, 2]\n"

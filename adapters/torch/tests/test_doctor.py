@@ -110,6 +110,12 @@ def test_another_plugin_for_the_same_slot(diagnose: Diagnose, adapter: FakePacka
     assert checks["device plugins"]["data"]["others"] == ["torch_npu (torch_npu:_autoload)"]
 
 
+def test_the_alias_of_cuda_is_shown(diagnose: Diagnose, adapter: FakePackages) -> None:
+    assert "cuda names" not in diagnose()[1]
+    _, checks = diagnose(FLAGOS_ALIAS_CUDA="1")
+    assert "`cuda` means flagos" in checks["cuda names"]["detail"]
+
+
 def test_autoload_switched_off(diagnose: Diagnose, adapter: FakePackages) -> None:
     adapter.package("torch_fl", {"__init__.py": "", **SHIMS})
     _, checks = diagnose(TORCH_DEVICE_BACKEND_AUTOLOAD="0")

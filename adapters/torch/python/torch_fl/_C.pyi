@@ -13,6 +13,12 @@ def open_shim(path: str) -> None:
 def register(api: object) -> None:
     """Register the device's kernels; `api` is `flagos._core.api_capsule()`. Idempotent."""
 
+def alias_cuda() -> None:
+    """Have torch read `cuda` in device strings as `flagos`, in every thread and for good. Idempotent.
+
+    Raises RuntimeError where this torch reads device strings in a way that cannot be redirected.
+    """
+
 def watch_device_names(callback: Callable[[], object] | None) -> None:
     """Have `callback` called before torch reads the first device string that names flagos.
 

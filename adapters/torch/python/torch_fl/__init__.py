@@ -34,6 +34,7 @@ def _autoload() -> None:
     except BaseException as error:
         _give_up(error)
     else:
+        _alias_cuda_if_asked()
         from torch_fl.records import program
 
         program.begin()
@@ -58,6 +59,14 @@ def _register_or_wait() -> None:
         _register.register()
     else:
         waiting.install(_ask, _device_module)
+
+
+def _alias_cuda_if_asked() -> None:
+    """Where the environment asks for the alias and it cannot be had, `import torch` fails with the reason."""
+    from torch_fl import cuda_names
+
+    if cuda_names.asked():
+        cuda_names.alias_cuda()
 
 
 def _ask() -> None:
@@ -97,6 +106,7 @@ if not _is_importing("torch"):
     from torch_fl import _register
 
     _register.register()
+    _alias_cuda_if_asked()
 
     from flagos.routing import route
     from torch_fl._version import __version__

@@ -143,6 +143,7 @@ def _name_device() -> None:
     from torch_fl.flagos import late_names
 
     late_names.provide("record", _record)
+    late_names.provide("alias_cuda", _alias_cuda)
     waiting.uninstall()
     torch._register_device_module(DEVICE, flagos)
     # `import torch.flagos.amp` must give the module `torch_fl.flagos.amp`, not a second copy of it.
@@ -167,3 +168,9 @@ def _record() -> object:
     from torch_fl.records import recorder
 
     return recorder.record
+
+
+def _alias_cuda() -> object:
+    from torch_fl import cuda_names
+
+    return cuda_names.alias_cuda

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from torch.utils.dlpack import DLDeviceType
 
 from torch_fl.native.base import Native
@@ -10,6 +13,9 @@ from torch_fl.native.base import Native
 class HostNative(Native):
     """The vendor `host`, whose devices are the machine's own memory and processor."""
 
+    completions: Mapping[str, str] = MappingProxyType(
+        {"torch.utils.data._utils.pin_memory": "torch_fl.integrations.pinning"}
+    )
     device_type = "cpu"
     host_computes = True
     compiled_by = "host code"

@@ -13,6 +13,7 @@ def checks(timeout: float) -> Iterator[Check]:
     yield from framework.torch_and_adapter(timeout)
     yield framework.device_plugins()
     yield framework.autoload()
+    yield from framework.cuda_names()
     yield framework.fork()
     yield kernels.triton()
     yield kernels.flaggems()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from flagos import ConfigError, _core
 from flagos.doctor.check import Check, fail, ok, warn
 from flagos.doctor.installation import installed_version
 from flagos.doctor.process import run_module
 from torch_fl_cli.shims import minor_of, shims_present
 
 ENTRY_POINT_GROUP = "torch.backends"
+ALIAS = "FLAGOS_ALIAS_CUDA"
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 
@@ -142,6 +145,13 @@ def autoload() -> Check:
             f"unset {AUTOLOAD}, or `import torch_fl` in the program",
         )
     return ok("autoload", "`import torch` brings the device")
+
+
+def cuda_names() -> Iterator[Check]:
+    """Informs that `cuda` means flagos, where the environment asks for it."""
+    with suppress(ConfigError):  # the environment's own check reports a value that is no flag
+        if _core.environment_flag(ALIAS):
+            yield ok("cuda names", f"{ALIAS}: `cuda` means flagos in programs of torch")
 
 
 def fork() -> Check:
