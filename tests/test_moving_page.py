@@ -25,7 +25,7 @@ def test_the_page_can_be_followed(tmp_path: Path) -> None:
     reader = Reader(folder, {**kept, "PATH": tools, "FLAGOS_VENDOR": "host"})
     reader.follow(PAGE)
     assert "cuda" not in (folder / "train.py").read_text()
-    assert len(reader.typed) == 7
+    assert len(reader.typed) == 8
 
 
 def test_the_names_of_the_table_are_there() -> None:

@@ -14,7 +14,7 @@ class HostNative(Native):
     """The vendor `host`, whose devices are the machine's own memory and processor."""
 
     completions: Mapping[str, str] = MappingProxyType(
-        {"torch.utils.data._utils.pin_memory": "torch_fl.integrations.pinning"}
+        {"torch.utils.data._utils.pin_memory": "torch_fl.native.pinning"}
     )
     device_type = "cpu"
     host_computes = True
