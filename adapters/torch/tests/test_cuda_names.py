@@ -282,6 +282,31 @@ def test_one_rank_of_nccl(aliased) -> None:
     ) == ["[1.0, 1.0] True flagos"]
 
 
+@pytest.mark.parametrize("accelerator", ["gpu", "cuda", "auto"])
+def test_lightning_takes_the_device(aliased, accelerator: str) -> None:
+    pytest.importorskip("lightning")
+    printed = aliased(
+        f"""
+        import lightning, torch
+        class Model(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(4, 1)
+            def training_step(self, batch, index):
+                print(batch.device, self.device)
+                return self.layer(batch).square().mean()
+            def configure_optimizers(self):
+                return torch.optim.SGD(self.parameters(), 0.1)
+        quiet = dict.fromkeys(
+            ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+        )
+        trainer = lightning.Trainer(max_steps=1, accelerator={accelerator!r}, devices=1, **quiet)
+        trainer.fit(Model(), torch.utils.data.DataLoader(torch.ones(4, 4)))
+        """
+    )
+    assert "flagos:0 flagos:0" in printed
+
+
 def test_it_can_be_asked_for_by_a_call_and_is_off_otherwise(run_python) -> None:
     done = run_python(
         """

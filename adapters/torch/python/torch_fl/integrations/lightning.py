@@ -3,7 +3,8 @@
 Accelerators of others have a registry there. What Lightning decides by the names of its own ones is
 decided here for this one: the strategy of a single device, the device of mixed precision, and that
 DistributedDataParallel is not to be given an index. `accelerator="auto"` and `"gpu"` are left to
-Lightning, which takes CUDA or the CPU; where that leaves the device unused, Lightning says so.
+Lightning, which takes CUDA or the CPU; where that leaves the device unused, Lightning says so. Where cuda means
+flagos, so do `"auto"`, `"gpu"` and `"cuda"`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from torch_fl import flagos
+from torch_fl import cuda_names, flagos
+from torch_fl.cuda_names.arguments import convert
 
 NAME = "flagos"
 
@@ -59,6 +61,7 @@ def _complete(package: str, connector: Any) -> None:
         choices._choose_auto_accelerator, connector.rank_zero_warn
     )
     choices._choose_gpu_accelerator_backend = _gpu(choices._choose_gpu_accelerator_backend)
+    convert(choices, "_check_config_and_set_final_flags", accelerator=_named)
     strategies = importlib.import_module(f"{package}.strategies")
     for strategy, name, wrapper in (
         (strategies.DDPStrategy, "determine_ddp_device_ids", _device_ids),
@@ -145,9 +148,15 @@ def _indices(devices: int | str | list[int]) -> list[int]:
     return indices
 
 
+def _named(accelerator: Any) -> Any:
+    return NAME if accelerator == "cuda" and cuda_names.is_aliased() else accelerator
+
+
 def _auto(theirs: Any, warn: Any) -> Any:
     @functools.wraps(theirs)
     def choose() -> Any:
+        if cuda_names.is_aliased():
+            return NAME
         chosen = theirs()
         if chosen == "cpu" and flagos.is_available():
             warn(
@@ -162,6 +171,8 @@ def _auto(theirs: Any, warn: Any) -> Any:
 def _gpu(theirs: Any) -> Any:
     @functools.wraps(theirs)
     def choose() -> Any:
+        if cuda_names.is_aliased():
+            return NAME
         try:
             return theirs()
         except Exception as error:
