@@ -44,6 +44,7 @@ FLAGOS_SOURCES := $(CORE_SOURCES) $(call find_sources,comm/Cargo.toml comm/src a
 SHIM_SOURCES := adapters/torch/shim.mk $(call find_sources,core/include comm/include adapters/torch/csrc)
 TORCH_WHEEL_SOURCES := Cargo.toml Cargo.lock \
   $(call find_sources,$(addprefix adapters/torch/,add_shims.py Cargo.toml pyproject.toml README.md src python))
+TOOLS_SOURCES := $(call find_sources,$(addprefix adapters/torch-tools/,pyproject.toml README.md python))
 LIGHTX2V_SOURCES := $(call find_sources,$(addprefix adapters/lightx2v/,pyproject.toml README.md python))
 
 VLLM_SOURCES := $(call find_sources,$(addprefix adapters/vllm/,pyproject.toml README.md python))
@@ -88,11 +89,11 @@ export require_build_tools
 # Two at a time: packages are fetched while cargo compiles.
 .PHONY: setup
 setup: ## virtual environment, dependencies, all wheels built and installed
-	@"$(MAKE)" -j2 $(STAMPS)/torch-fl $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl $(STAMPS)/vllm-flagos
+	@"$(MAKE)" -j2 $(STAMPS)/torch-fl $(STAMPS)/torch-fl-tools $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl $(STAMPS)/vllm-flagos
 
 .PHONY: setup-dev
 setup-dev: ## the same, and what tests and lint need
-	@"$(MAKE)" -j2 $(STAMPS)/torch-fl $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl $(STAMPS)/vllm-flagos $(STAMPS)/requirements-dev
+	@"$(MAKE)" -j2 $(STAMPS)/torch-fl $(STAMPS)/torch-fl-tools $(STAMPS)/te-fl $(STAMPS)/lightx2v-fl $(STAMPS)/vllm-flagos $(STAMPS)/requirements-dev
 
 # The environment may exist already: then it is used as it is.
 $(STAMPS)/venv:
@@ -190,13 +191,19 @@ $(DIST)/.te-fl: $(TE_SOURCES) | $(STAMPS)/requirements
 	@touch "$@"
 
 # Python alone: nothing to compile.
+$(DIST)/.torch-fl-tools: $(TOOLS_SOURCES) | $(STAMPS)/requirements
+	@rm -f $(DIST)/torch_fl_tools-*.whl && mkdir -p $(DIST)
+	"$(PY)" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) adapters/torch-tools
+	@rm -rf adapters/torch-tools/build adapters/torch-tools/python/*.egg-info
+	@touch "$@"
+
+# Python alone, too.
 $(DIST)/.lightx2v-fl: $(LIGHTX2V_SOURCES) | $(STAMPS)/requirements
 	@rm -f $(DIST)/lightx2v_fl-*.whl && mkdir -p $(DIST)
 	"$(PY)" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) adapters/lightx2v
 	@rm -rf adapters/lightx2v/build adapters/lightx2v/python/*.egg-info
 	@touch "$@"
 
-# Python alone, too.
 $(DIST)/.vllm-flagos: $(VLLM_SOURCES) | $(STAMPS)/requirements
 	@rm -f $(DIST)/vllm_flagos-*.whl && mkdir -p $(DIST)
 	"$(PY)" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) adapters/vllm
@@ -209,6 +216,9 @@ $(STAMPS)/flagos: $(DIST)/.flagos $(STAMPS)/requirements
 $(STAMPS)/torch-fl: $(DIST)/.torch-fl $(STAMPS)/flagos
 	$(call install_wheel,torch_fl)
 
+$(STAMPS)/torch-fl-tools: $(DIST)/.torch-fl-tools $(STAMPS)/torch-fl
+	$(call install_wheel,torch_fl_tools)
+
 $(STAMPS)/te-fl: $(DIST)/.te-fl $(STAMPS)/flagos
 	$(call install_wheel,te_fl)
 
@@ -219,7 +229,7 @@ $(STAMPS)/vllm-flagos: $(DIST)/.vllm-flagos $(STAMPS)/torch-fl
 	$(call install_wheel,vllm_flagos)
 
 .PHONY: wheels
-wheels: $(DIST)/.flagos $(DIST)/.torch-fl $(DIST)/.te-fl $(DIST)/.lightx2v-fl $(DIST)/.vllm-flagos ## build all wheels into dist/
+wheels: $(DIST)/.flagos $(DIST)/.torch-fl $(DIST)/.torch-fl-tools $(DIST)/.te-fl $(DIST)/.lightx2v-fl $(DIST)/.vllm-flagos ## build all wheels into dist/
 	@ls -l $(DIST)/*.whl
 
 # ---------------------------------------------------------------------------- for other machines
@@ -275,8 +285,8 @@ $(foreach processor,$(DIST_PROCESSORS),$(eval $(PORTABLE)/.$(processor): \
   $(foreach minor,$(DIST_TORCHES),$(call shim_of,$(processor),$(minor)))))
 
 .PHONY: dist
-dist: $(DIST_WHEELS) $(DIST)/.te-fl $(DIST)/.lightx2v-fl $(DIST)/.vllm-flagos ## portable wheels for DIST_PROCESSORS, with shims for DIST_TORCHES, into dist/portable/
-	@cp $(DIST)/te_fl-*.whl $(DIST)/lightx2v_fl-*.whl $(DIST)/vllm_flagos-*.whl $(PORTABLE)
+dist: $(DIST_WHEELS) $(DIST)/.torch-fl-tools $(DIST)/.te-fl $(DIST)/.lightx2v-fl $(DIST)/.vllm-flagos ## portable wheels for DIST_PROCESSORS, with shims for DIST_TORCHES, into dist/portable/
+	@cp $(DIST)/torch_fl_tools-*.whl $(DIST)/te_fl-*.whl $(DIST)/lightx2v_fl-*.whl $(DIST)/vllm_flagos-*.whl $(PORTABLE)
 	@ls -l $(PORTABLE)/*.whl
 
 # Another processor is emulated by qemu, as a user's machine; torch's wheel and what it needs are some 4 GB for each torch.
@@ -328,7 +338,7 @@ $(CORE_CUDA_TESTS): $(CORE_SOURCES) $(call find_sources,core/vendors/cuda core/v
 # Built here where there is cargo; where there is none, dist/ has to be there.
 .PHONY: gpu-site
 gpu-site: $(if $(shell command -v cargo 2>/dev/null),gpu-kit)
-	@ls $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl te_fl lightx2v_fl vllm_flagos)) $(CORE_CUDA_TESTS) $(EXPORTED_CUDA) >/dev/null || { \
+	@ls $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl torch_fl_tools te_fl lightx2v_fl vllm_flagos)) $(CORE_CUDA_TESTS) $(EXPORTED_CUDA) >/dev/null || { \
 	  echo "there is no cargo here: run 'make gpu-kit' where there is one, and bring $(DIST)/" >&2; exit 1; }
 	@rm -rf "$(GPU_SITE)"
 	"$(GPU_PYTHON)" -m venv --without-pip "$(GPU_SITE)"
@@ -336,7 +346,7 @@ gpu-site: $(if $(shell command -v cargo 2>/dev/null),gpu-kit)
 	"$(GPU_PYTHON)" -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	  >"$$($(GPU_RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth"
 	"$(GPU_PYTHON)" -m pip --python "$(GPU_SITE)/bin/python" install --quiet --no-deps --ignore-installed \
-	  $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl te_fl lightx2v_fl vllm_flagos))
+	  $(addprefix $(DIST)/,$(addsuffix -*.whl,flagos torch_fl torch_fl_tools te_fl lightx2v_fl vllm_flagos))
 	@$(GPU_RUN) -c 'import torch; assert torch.flagos.get_device_properties(0).vendor == "cuda"'
 
 .PHONY: gpu-metax

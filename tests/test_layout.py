@@ -270,7 +270,7 @@ def test_the_catalogue_of_adapters_says_what_they_declare() -> None:
     for adapter in ADAPTERS:
         project = declared(adapter)
         entries = project["entry-points"]
-        (namespaces[project["name"]],) = entries["flagos.operators"]
+        namespaces[project["name"]] = next(iter(entries.get("flagos.operators", ())), None)
         for command in entries.get("flagos.commands", ()):
             commands[command] = project["name"]
     published = {entry["extra"]: entry for entry in catalogue["adapters"]}
@@ -285,6 +285,29 @@ def test_the_catalogue_of_adapters_says_what_they_declare() -> None:
     assert extras.keys() == published.keys()
     for extra, (requirement,) in extras.items():
         assert requirement.partition("==")[0] == published[extra]["distribution"]
+
+
+# Which packages of adapters a package may import besides its own and `flagos`. The tools around torch_fl are above it.
+IMPORTS: dict[str, set[str]] = {
+    "lightx2v_fl": {"torch_fl"},
+    "te_fl": set(),
+    "torch_fl": set(),
+    "torch_fl_cli": {"torch_fl"},
+    "torch_fl_tools": {"torch_fl"},
+    "vllm_flagos": {"torch_fl", "torch_fl_tools"},
+}
+
+
+def test_packages_of_adapters_name_only_those_below() -> None:
+    assert IMPORTS.keys() == ADAPTER_PACKAGES, "a new package belongs into IMPORTS of this test"
+    above = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for adapter in ADAPTERS
+        for path in sorted(adapter.glob("python/**/*.py"))
+        for name in named_packages(path.read_text()) & ADAPTER_PACKAGES
+        if name not in IMPORTS[own := path.relative_to(adapter).parts[1]] | {own}
+    }
+    assert above == set()
 
 
 PACKAGES = [

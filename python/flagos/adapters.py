@@ -106,8 +106,8 @@ class Published(NamedTuple):
     extra: str
     distribution: str
     package: str
-    #: The namespace of its operators.
-    namespace: str
+    #: The namespace of its operators; ``None`` where it has none.
+    namespace: str | None
     #: Whether most installations lack it.
     optional: bool
     #: Environment variables that need the adapter when they have this value.

@@ -15,6 +15,8 @@ def load_adapters(operator: str = "") -> dict[str, str | None]:
     installed = {each.name: each for each in contributions(OPERATORS)}
     found = {}
     for adapter in published():
+        if adapter.namespace is None:
+            continue
         contribution = installed.pop(adapter.namespace, None)
         if contribution is not None:
             found[contribution.package] = _register(contribution)

@@ -78,8 +78,8 @@ def test_a_command_that_does_not_exist(interpreter: Interpreter) -> None:
     ("command", "extra"),
     [
         ("demo", "torch"),
-        ("verify", "torch"),
-        ("tune", "torch"),
+        ("verify", "tools"),
+        ("report", "tools"),
         ("bench", "torch"),
         ("lightx2v", "lightx2v"),
         ("vllm", "vllm"),
@@ -147,9 +147,15 @@ def test_nothing_of_an_adapter_is_imported_until_it_is_asked(interpreter: Interp
         "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
     assert result.status == 0, result.err
-    assert not {"torch", "torch_fl", "torch_fl_cli", "te_fl", "lightx2v_fl", "vllm_flagos"} & set(
-        result.err.split()
-    )
+    assert not {
+        "torch",
+        "torch_fl",
+        "torch_fl_cli",
+        "torch_fl_tools",
+        "te_fl",
+        "lightx2v_fl",
+        "vllm_flagos",
+    } & set(result.err.split())
 
 
 # ---- devices

@@ -15,7 +15,7 @@ from torch._subclasses.fake_utils import CrossRefFakeMode
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
-from torch_fl.comparing.transfer import Transfer
+from torch_fl_tools.comparing.transfer import Transfer
 
 from . import op_checks, reference
 from .observation import tensors_in

@@ -10,7 +10,7 @@ import torch
 from torch.testing._internal.common_modules import ModuleInfo, ModuleInput
 from torch.utils import _pytree as pytree
 
-from torch_fl.comparing.transfer import Transfer
+from torch_fl_tools.comparing.transfer import Transfer
 
 from . import reference
 from .observation import tensors_in

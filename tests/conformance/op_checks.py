@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
-from torch_fl.comparing.transfer import OnHost, Transfer
+from torch_fl_tools.comparing.transfer import OnHost, Transfer
 
 from . import reference
 from .observation import tensors_in

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.testing._internal.common_optimizers import OptimizerInfo
 
-from torch_fl.comparing.transfer import Transfer
+from torch_fl_tools.comparing.transfer import Transfer
 
 from . import reference
 from .twin_run import Call

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from torch_fl.comparing import processes
+from torch_fl_tools.comparing import processes
 
 from .databases import Case
 from .worker import Checks, has_memory_left

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torch_fl.comparing.transfer import Transfer, is_named
+from torch_fl_tools.comparing.transfer import Transfer, is_named
 
 _device = torch.device("cpu")
 

@@ -27,7 +27,7 @@ from tests.conformance.report import markdown, terminal
 from tests.conformance.twin_run import Call, TwinRun
 from tests.conformance.verdicts import summarize
 from tests.conformance.worker import Checks, check_case
-from torch_fl.comparing.transfer import Transfer
+from torch_fl_tools.comparing.transfer import Transfer
 
 Function = Callable[..., Any]
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.testing._internal.common_utils import DeterministicGuard
 
-from torch_fl.comparing.transfer import Transfer
+from torch_fl_tools.comparing.transfer import Transfer
 
 from .observation import (
     EXACT,

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from torch_fl.comparing.processes import Told
+from torch_fl_tools.comparing.processes import Told
 
 from . import reference
 from .databases import Case, calls_of, preload, variants_of

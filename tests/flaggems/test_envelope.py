@@ -11,8 +11,9 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 import torch_fl
 from torch_fl.aten import routing
-from torch_fl.flaggems import cases, check, envelope, implementations, samples
+from torch_fl.flaggems import envelope, implementations
 from torch_fl.python_kernels import implementations as python_implementations
+from torch_fl_tools.flaggems import cases, check, samples
 
 from .database import DATABASE
 from .served import count, on

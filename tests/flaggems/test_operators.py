@@ -13,7 +13,8 @@ import torch
 
 import flagos
 import torch_fl
-from torch_fl.flaggems import implementations, parts, tune
+from torch_fl.flaggems import implementations, parts
+from torch_fl_tools.flaggems import tune
 
 from .conftest import unavailable
 from .served import assert_same, by_flaggems, compare, count

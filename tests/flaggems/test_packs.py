@@ -27,10 +27,11 @@ from torch_fl.flaggems import (
     sizes,
     tables,
 )
-from torch_fl.flaggems.packs import command as packs_command
-from torch_fl.flaggems.packs import making, measuring, without_device
-from torch_fl.records import files
-from torch_fl.records.facts import DEVICE, Call, TensorFacts, contiguous
+from torch_fl_tools.flaggems.packs import command as packs_command
+from torch_fl_tools.flaggems.packs import making, measuring, without_device
+from torch_fl_tools.flaggems.recorded import classes
+from torch_fl_tools.records import files
+from torch_fl_tools.records.facts import DEVICE, Call, TensorFacts, contiguous
 
 CHIP = without_device.CHIPS[0]
 
@@ -304,7 +305,7 @@ def test_calls_of_the_pack_are_verified_where_this_table_knows_smaller_ones(
 ) -> None:
     """The table by which it was made knew more sizes, but none that this one knows to be wrong."""
     two = Call("aten::neg", (facts(2),), {})
-    narrow = TABLE["neg"] | {"sizes": sizes.to_table("neg", sizes.union([sizes.classes(two)]))}
+    narrow = TABLE["neg"] | {"sizes": sizes.to_table("neg", sizes.union([classes.of(two)]))}
     assert run(tmp_path, pack, table={"neg": narrow})["packed"] == [SEVENS] * 4
     jit = run(tmp_path, pack, table={"neg": narrow}, FLAGOS_PACK_OUTSIDE="jit")
     assert jit["packed"] == [NEGATED] * 4, "FlagGems serves too, within its sizes"

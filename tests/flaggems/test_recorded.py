@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import torch
 
-from torch_fl.flaggems import envelope, package, sizes, tables, verify
-from torch_fl.flaggems.recorded import judging, ladder, sanitizer, verifying
-from torch_fl.flaggems.recorded.verifying import How
-from torch_fl.records import files
-from torch_fl.records.facts import Call, TensorFacts, contiguous
+from torch_fl.flaggems import envelope, package, sizes, tables
+from torch_fl_tools.flaggems import verify
+from torch_fl_tools.flaggems.recorded import classes, judging, ladder, sanitizer, verifying
+from torch_fl_tools.flaggems.recorded.verifying import How
+from torch_fl_tools.records import files
+from torch_fl_tools.records.facts import Call, TensorFacts, contiguous
 
 from . import kernels
 
@@ -175,8 +176,8 @@ def test_a_kernel_that_is_wrong_from_some_size_on(
         )
         assert entry["verdict"] == tables.STRICT and "1024" in entry["beyond"]
         known = sizes.from_table("neg", entry["sizes"])
-        assert not sizes.holds(known, sizes.classes(call("neg", facts(1024, 4))))
-        assert sizes.holds(known, sizes.classes(call("neg", facts(16, 4))))
+        assert not sizes.holds(known, classes.of(call("neg", facts(1024, 4))))
+        assert sizes.holds(known, classes.of(call("neg", facts(16, 4))))
 
 
 def test_wrong_results_may_have_conditions_and_wrong_writes_have_none(served_by: Any) -> None:
@@ -220,10 +221,10 @@ def test_classes_of_sizes() -> None:
     for mask in (0, 1, 0b100011, (1 << 20) - 1):
         assert sizes._mask(sizes.ranges(mask)) == mask
     given = call("mm", facts(64, 128), facts(128, 32))
-    found = sizes.classes(given)
+    found = classes.of(given)
     assert sizes.from_table("mm", sizes.to_table("mm", found)) == found
     assert sizes.holds(found, found) and not sizes.holds(
-        found, sizes.classes(call("mm", facts(64, 512), facts(512, 32)))
+        found, classes.of(call("mm", facts(64, 512), facts(512, 32)))
     )
     assert "argument 0 has 4096-16383 elements" in envelope.meaning(sizes.condition(found))
 
@@ -231,9 +232,9 @@ def test_classes_of_sizes() -> None:
 @pytest.mark.parametrize("size", [1, 3, 4, 63, 64, 255, 256])
 def test_the_shim_and_python_agree_about_sizes(size: int) -> None:
     x, y = torch.ones(size, 8), torch.ones(8, 4)
-    mine = sizes.classes(call("mm", facts(size, 8), facts(8, 4)))
+    mine = classes.of(call("mm", facts(size, 8), facts(8, 4)))
     for n in (1, 4, 16, 64, 256):
-        known = sizes.classes(call("mm", facts(n, 8), facts(8, 4)))
+        known = classes.of(call("mm", facts(n, 8), facts(8, 4)))
         condition = sizes.condition(known)
         held = envelope.holding("mm", (x, y), {}, [condition])
         assert (condition in held) == sizes.holds(known, mine), (n, size)
@@ -289,7 +290,8 @@ def test_verified_takes_no_call_of_another_size(tmp_path: Path, policy: str) -> 
 
 _ON_USE = """
 import json, os, torch, torch_fl
-from torch_fl.flaggems import checker, package
+from torch_fl.flaggems import package
+from torch_fl_tools.flaggems import checker
 started = []
 start = checker.Checker._start
 checker.Checker._start = lambda self: (started.append(1), start(self))[1]
@@ -329,7 +331,7 @@ def test_verify_on_use_survives_a_kernel_that_does_not(tmp_path: Path) -> None:
             """
             import os, signal, sys
             def dies(x):
-                if "torch_fl.flaggems.checker" in " ".join(sys.orig_argv):
+                if "torch_fl_tools.flaggems.checker" in " ".join(sys.orig_argv):
                     os.kill(os.getpid(), signal.SIGSEGV)
                 raise SystemExit("it is called in the program itself")
             from flagos.on_import import when_imported
@@ -358,7 +360,8 @@ _VERIFIED = """
 import sys
 from unittest import mock
 import tests.flaggems.kernels as kernels
-from torch_fl.flaggems import package, verify
+from torch_fl.flaggems import package
+from torch_fl_tools.flaggems import verify
 package.load_before_forking()
 package._functions["neg"] = getattr(kernels, sys.argv[1])
 sys.exit(verify.main(sys.argv[2:]))

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from flagos.cli.output import CommandError
-from torch_fl.flaggems import package, tables, tune, verify
+from torch_fl.flaggems import package, tables
+from torch_fl_tools.flaggems import tune, verify
 
 RIGHT: dict[str, dict[str, Any]] = {
     "verdicts": {

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from torch_fl.flaggems import tables, tune
+from torch_fl.flaggems import tables
+from torch_fl_tools.flaggems import tune
 
 
 def test_speed_is_measured_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:

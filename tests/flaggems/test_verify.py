@@ -26,20 +26,11 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput, UnaryUfuncI
 
 import torch_fl
 from torch_fl import replay
-from torch_fl.comparing import processes
-from torch_fl.comparing.names import matches
-from torch_fl.flaggems import (
-    cases,
-    check,
-    comparison,
-    envelope,
-    implementations,
-    package,
-    samples,
-    tables,
-    verify,
-)
+from torch_fl.flaggems import envelope, implementations, package, tables
 from torch_fl.native.description import description
+from torch_fl_tools.comparing import processes
+from torch_fl_tools.comparing.names import matches
+from torch_fl_tools.flaggems import cases, check, comparison, samples, verify
 
 from .database import DATABASE
 from .whole import WHERE
@@ -69,7 +60,8 @@ import sys
 from types import SimpleNamespace
 from unittest import mock
 import torch
-from torch_fl.flaggems import cases, interpreted, package
+from torch_fl.flaggems import interpreted, package
+from torch_fl_tools.flaggems import cases
 
 chip = SimpleNamespace(name="A chip", major=9, minor=0, gcnArchName="", multi_processor_count=132)
 answers = dict(is_available=True, device_count=2, current_device=0, get_device_name=chip.name)

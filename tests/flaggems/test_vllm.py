@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import flagos
+from flagos.cli.output import CommandError
 from tests.flaggems.conftest import unavailable
 
 if unavailable() is not None:
@@ -155,6 +156,15 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "_C::silu_and_mul": {"verdict": "STRICT", "cases": 2}
     }
     assert json.loads(into.read_text())["flaggems"] == package.version()
+
+
+def test_the_command_without_the_tools_names_their_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm_flagos import cli
+
+    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    with pytest.raises(CommandError, match="needs torch-fl-tools") as raised:
+        cli.run(["verify"])
+    assert raised.value.hint == "pip install 'flagos[tools]'"
 
 
 def test_explain_says_why_it_does_not_serve() -> None:

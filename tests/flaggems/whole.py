@@ -22,7 +22,8 @@ from unittest import mock
 import torch
 
 from tests.flaggems.database import DATABASE
-from torch_fl.flaggems import cases, check, implementations, package, tables, tune, verify
+from torch_fl.flaggems import implementations, package, tables
+from torch_fl_tools.flaggems import cases, check, tune, verify
 
 WHERE = {
     "silu": [("nn.functional.silu", "function"), ("nn.functional.silu", "gradient")],

@@ -28,8 +28,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_fl.launcher as launcher
 from tests.launcher import simulated
-from torch_fl.flaggems import cases, envelope, implementations, package, samples
+from torch_fl.flaggems import envelope, implementations, package
 from torch_fl.python_kernels import capture
+from torch_fl_tools.flaggems import cases, samples
 
 _SECONDS = 40  # for one overload
 

@@ -79,7 +79,7 @@ def test_nothing_is_measured(gems: Any, measured: list[Any]) -> None:
 
 
 def test_it_is_the_configuration_that_verification_runs(gems: Any, measured: list[Any]) -> None:
-    from torch_fl.flaggems.recorded.tuning import choosing
+    from torch_fl_tools.flaggems.recorded.tuning import choosing
 
     kernel, config, _ = bmm(gems, 160)
     with choosing(0) as choice:

@@ -18,9 +18,9 @@ import torch
 from tests.launcher import simulated
 from torch_fl import launcher
 from torch_fl.flaggems import pack_file
-from torch_fl.flaggems.packs import making
-from torch_fl.records import files
-from torch_fl.records.facts import Call, TensorFacts, contiguous
+from torch_fl_tools.flaggems.packs import making
+from torch_fl_tools.records import files
+from torch_fl_tools.records.facts import Call, TensorFacts, contiguous
 
 pytest.importorskip("triton", minversion="3.6")
 if find_spec("flag_gems") is None:
@@ -114,7 +114,7 @@ def configurations_of(kernel: str) -> list[dict[str, Any]]:
     program = f"""
 import json
 from torch_fl.flaggems import configurations, package
-from torch_fl.flaggems.packs import without_device
+from torch_fl_tools.flaggems.packs import without_device
 with without_device.chip_without_device(without_device.CHIPS[0]):
     import importlib
     package.load()
@@ -130,9 +130,10 @@ with without_device.chip_without_device(without_device.CHIPS[0]):
 
 TUNED = """
 import json, torch
-from torch_fl.flaggems import checker, tables
-from torch_fl.flaggems.packs import making, tuning, without_device
-from torch_fl.records import files
+from torch_fl.flaggems import tables
+from torch_fl_tools.flaggems import checker
+from torch_fl_tools.flaggems.packs import making, tuning, without_device
+from torch_fl_tools.records import files
 from pathlib import Path
 
 chip = without_device.CHIPS[0]

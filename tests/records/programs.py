@@ -379,8 +379,8 @@ def moe() -> None:
 
 def record(name: str, out: Path) -> int:
     """Record a program; returns how many calls are kept."""
-    from torch_fl.flaggems.recorded import ladder
-    from torch_fl.records import files
+    from torch_fl_tools.flaggems.recorded import ladder
+    from torch_fl_tools.records import files
 
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "whole.rec"
@@ -393,7 +393,7 @@ def record(name: str, out: Path) -> int:
 
 
 def main() -> int:
-    from torch_fl.records import files
+    from torch_fl_tools.records import files
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

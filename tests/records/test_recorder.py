@@ -18,9 +18,9 @@ from torch.optim.optimizer import _foreach_supported_types as of_optimizers
 
 import torch_fl  # noqa: F401
 from flagos.cli.output import CommandError
-from torch_fl.records import command, facts, files
-from torch_fl.records.facts import BrokenRecord, Call, TensorFacts
-from torch_fl.records.recorder import record
+from torch_fl_tools.records import command, facts, files
+from torch_fl_tools.records.facts import BrokenRecord, Call, TensorFacts
+from torch_fl_tools.records.recorder import record
 
 
 def calls_of(program: Any, path: Path, **options: Any) -> dict[str, list[Call]]:

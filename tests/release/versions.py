@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
-DISTRIBUTIONS = ("flagos", "torch-fl", "te-fl", "lightx2v-fl", "vllm-flagos")
+DISTRIBUTIONS = ("flagos", "torch-fl", "torch-fl-tools", "te-fl", "lightx2v-fl", "vllm-flagos")
 _HOME = re.compile(rf'^version = "({NUMBER})"', re.MULTILINE)
 _COPY = re.compile(rf'(?:^version = "|"(?:{"|".join(DISTRIBUTIONS)})==)({NUMBER})"', re.MULTILINE)
 LOCKS = ("Cargo.lock", "core/fuzz/Cargo.lock")

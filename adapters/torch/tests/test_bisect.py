@@ -15,7 +15,7 @@ import torch
 import torch_fl  # noqa: F401  gives torch.flagos
 from adapters.torch.tests.bisected.command import FEW, PROGRAM, SECONDS, Bisect, operators, repro
 from flagos.cli.output import CommandError
-from torch_fl_cli.bisect.state import State, fingerprint
+from torch_fl_tools.bisect.state import State, fingerprint
 
 pytestmark = pytest.mark.host
 

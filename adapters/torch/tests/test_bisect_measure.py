@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import torch_fl  # noqa: F401  the device is registered before its modules are imported
-from torch_fl.bisect import measure
+from torch_fl_tools.bisect import measure
 
 NAN, INF = math.nan, math.inf
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torch_fl_cli.bisect.search import Search
+from torch_fl_tools.bisect.search import Search
 
 
 class Program:

@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 from torch._C._autograd import DeviceType
 
-from torch_fl.report import counting, device_time, memory
-from torch_fl_cli.report import data, page, program, quantities
+from torch_fl_tools.report import counting, data, device_time, memory, page, program, quantities
 
 pytestmark = pytest.mark.host
 

@@ -35,9 +35,10 @@ def _autoload() -> None:
         _give_up(error)
     else:
         _alias_cuda_if_asked()
-        from torch_fl.records import program
+        from torch_fl import tools
 
-        program.begin()
+        for tool in tools.asked():
+            tool.program_begins()
     finally:
         if not _complete:
             # The program's own `import torch_fl` must run this module again, to do what is skipped here.
@@ -49,12 +50,10 @@ def _register_or_wait() -> None:
 
     _register.require_what_is_installed()
 
-    from torch_fl import bisect, waiting
+    from torch_fl import tools, waiting
 
-    if bisect.asked():
-        from torch_fl.bisect import seeds, trial
-
-        seeds.fix(trial.current().seed)
+    for tool in tools.asked():
+        tool.torch_imported()
     if waiting.is_asked():
         _register.register()
     else:

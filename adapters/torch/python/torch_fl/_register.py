@@ -99,8 +99,8 @@ def open_extension(shim: Path) -> None:
 
 
 def _register_kernels() -> None:
-    from flagos import _core, plan_listeners
-    from torch_fl import _C, bisect, report
+    from flagos import _core
+    from torch_fl import _C, tools
     from torch_fl.aten import routing
     from torch_fl.flaggems import presence
     from torch_fl.native import native
@@ -111,10 +111,8 @@ def _register_kernels() -> None:
         _core.leave_to_framework(torch._C._dispatch_get_all_op_names())
     native()  # raises for a vendor that this torch cannot reach
     _C.register(_core.api_capsule())
-    if bisect.asked():
-        from torch_fl.bisect import agent
-
-        agent.start()
+    for tool in tools.asked():
+        tool.kernels_registered()
     routing.declare_native_implementations()
     policy = presence.policy()
     # A pack is of FlagGems' operators: without FlagGems it is refused there.
@@ -123,15 +121,9 @@ def _register_kernels() -> None:
 
         implementations.register()
     if policy == presence.ON_USE:
-        from torch_fl.flaggems import on_use
-
-        on_use.install()
-    if bisect.asked():
-        plan_listeners.published()
-    if report.asked():
-        from torch_fl.report import agent as observer
-
-        observer.start()
+        tools.load(presence.ON_USE, f"{presence.POLICY}={policy}")()
+    for tool in tools.asked():
+        tool.implementations_registered()
 
 
 def _name_device() -> None:
@@ -165,9 +157,12 @@ def _name_device() -> None:
 
 
 def _record() -> object:
-    from torch_fl.records import recorder
+    from torch_fl import tools
 
-    return recorder.record
+    try:
+        return tools.load("recording", f"torch.{DEVICE}.record")
+    except tools.MissingToolsError as error:
+        raise AttributeError(str(error)) from None
 
 
 def _alias_cuda() -> object:

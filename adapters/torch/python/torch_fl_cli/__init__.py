@@ -1,4 +1,4 @@
-"""Contributions of the torch adapter to the `flagos` command: doctor checks, commands, the demonstration.
+"""Contributions of the torch adapter to the `flagos` command: doctor checks, benchmarks, the demonstration.
 
 The package is separate from `torch_fl`, whose import imports torch and registers the device: `flagos doctor`
 must work where either fails. Importing this package imports neither torch nor `torch_fl`.

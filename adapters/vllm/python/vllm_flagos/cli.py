@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from fnmatch import fnmatchcase
 from importlib import import_module
+from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,6 +111,11 @@ def check(options: argparse.Namespace) -> int:
 
 def verify(options: argparse.Namespace) -> int:
     """Makes verdicts on FlagGems' kernels."""
+    if find_spec("torch_fl_tools") is None:
+        raise CommandError(
+            "flagos vllm verify needs torch-fl-tools, which is not installed",
+            "pip install 'flagos[tools]'",
+        )
     from torch_fl.flaggems import tables
     from vllm_flagos import verdicts
     from vllm_flagos import verify as making

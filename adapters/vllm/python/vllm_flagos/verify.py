@@ -154,8 +154,8 @@ def verify(
     A result is compared with the operator's reference over the same values in float64, rounded once: STRICT within
     torch's tolerances of the type, BASIC within ten times these. Raises RuntimeError where FlagGems cannot be used.
     """
-    from torch_fl.comparing import processes
     from torch_fl.flaggems import tables
+    from torch_fl_tools.comparing import processes
     from vllm_flagos.kernels import flaggems
 
     reason = flaggems.missing()
@@ -190,7 +190,7 @@ def _again() -> bool:
 
 def _verified(cases: int | None, op: str, told: Callable[[str, Any], None]) -> dict[str, Any]:
     from torch_fl.flaggems import tables
-    from torch_fl.flaggems.comparison import compare, worse
+    from torch_fl_tools.flaggems.comparison import compare, worse
     from vllm_flagos import register_operators
     from vllm_flagos.kernels import flaggems
 

@@ -12,10 +12,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from torch_fl.flaggems.arguments import argument_names, tensor_places
-from torch_fl.records.facts import Call, TensorFacts
 
 Classes = dict[int, tuple[int, int, int]]
 """The classes of one call: those of elements, rows and columns as bits, by the place of the argument."""
@@ -31,13 +29,6 @@ def size_class(size: int) -> int:
     return max(0, size.bit_length() - 1) // 2
 
 
-def classes(call: Call) -> Classes:
-    """The classes of a recorded call."""
-    places = {name: place for place, name in enumerate(argument_names(call.overload))}
-    given = [*enumerate(call.args), *((places[n], value) for n, value in call.kwargs.items())]
-    return of_shapes((place, _shapes(value)) for place, value in given)
-
-
 def of_shapes(arguments: Iterable[tuple[int, list[tuple[int, ...]]]]) -> Classes:
     """The classes of a call whose arguments have tensors of these shapes, by their places."""
     found: Classes = {}
@@ -49,12 +40,6 @@ def of_shapes(arguments: Iterable[tuple[int, list[tuple[int, ...]]]]) -> Classes
             bits = (1 << size_class(size) for size in (elements, rows, columns))
             found[place] = _union(found.get(place, (0, 0, 0)), bits)
     return found
-
-
-def _shapes(value: Any) -> list[tuple[int, ...]]:
-    if isinstance(value, TensorFacts):
-        return [value.shape]
-    return [shape for one in value for shape in _shapes(one)] if isinstance(value, tuple) else []
 
 
 def _union(some: tuple[int, int, int], others: Iterable[int]) -> tuple[int, int, int]:

@@ -1,0 +1,244 @@
+"""The call that differs: the operators of a cause are watched in further runs, and one call of them is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import pprint
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from torch_fl_tools.bisect.process import Outcome
+from torch_fl_tools.bisect.session import Session
+from torch_fl_tools.bisect.state import variables
+
+#: Every call goes through Python, and ends before the next begins.
+_WATCHED = {"FLAGOS_REPLAY": "0", "CUDA_LAUNCH_BLOCKING": "1", "ASCEND_LAUNCH_BLOCKING": "1"}
+#: What errors say after which the device is lost.
+_LOST = re.compile("CUDA error|illegal memory access|device-side assert|vector core exception")
+_SAVES = 3  # runs in which the call that does not end may turn out to be another one
+_REPRO_SECONDS = 600
+
+
+#: Runs whose calls are compared take longer.
+_PATIENCE = 5.0
+
+
+def find(session: Session, cause: dict[str, Any], name: str) -> dict[str, Any]:
+    """What is known of the call: with `kind` differs, raised, crashed, rounding, replayed or none; and its repro."""
+    ops = frozenset(one["op"] for one in cause["operators"])
+    outcome = Outcome(**cause["outcome"])
+    if not any(op.startswith("aten::") for op in ops):
+        return {"kind": "none", "said": "calls are compared of operators of torch alone"}
+    # A crash may depend on where memory is, which copies of arguments change: it is looked for without first.
+    crashes = outcome.kind in ("signal", "timeout") or bool(_LOST.search(outcome.detail))
+    worst: dict[str, Any] | None = None
+    for compare in (False, True) if crashes else (True, False):
+        run = _watch(
+            session, ops, compare, None, f"{name}, calls {'compared' if compare else 'followed'}"
+        )
+        folder = Path(run["folder"])
+        found = _read(folder / "found.json")
+        if found is not None and "not_saved" not in found:
+            kind = "raised" if "raised" in found else "differs"
+            return _kept(session, cause, kind, found, folder / "found.pt", name)
+        open_call = found or _open(folder)
+        if open_call is not None:
+            return _crashed(session, cause, ops, open_call, name)
+        if compare:
+            worst = _read(folder / "worst.json")
+            if worst is not None:
+                worst["pt"] = str(folder / "worst.pt")
+        if not Outcome(**run["outcome"]).fails and not crashes:
+            said = (
+                "the program passes where every call goes through Python, one at a time: calls that are replayed "
+                "(FLAGOS_REPLAY=0 replays none), or the order of work on the device, make the difference"
+            )
+            return {"kind": "replayed", "said": said}
+    if worst is not None:
+        return _kept(session, cause, "rounding", worst, Path(worst.pop("pt")), name)
+    said = "no call differs from the reference: look at what the program does between these calls"
+    return {"kind": "none", "said": said}
+
+
+def _watch(
+    session: Session, ops: frozenset[str], compare: bool, save: int | None, key: str
+) -> dict[str, Any]:
+    return session.trial(
+        key,
+        ops,
+        watch={"ops": sorted(ops), "compare": compare, "save": save},
+        environment=_WATCHED,
+        stop=lambda folder: (folder / "found.json").exists(),
+        patience=_PATIENCE if compare else 1.0,
+    )
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def _open(folder: Path) -> dict[str, Any] | None:
+    """The call that began and did not end."""
+    for path in sorted(folder.glob("begun.*")):
+        text = path.read_text()
+        if text and not (told := json.loads(text))["ended"]:
+            return dict(told)
+    return None
+
+
+def _crashed(
+    session: Session, cause: dict[str, Any], ops: frozenset[str], told: dict[str, Any], name: str
+) -> dict[str, Any]:
+    """Run again, and write the arguments of the call before it begins."""
+    for attempt in range(_SAVES):
+        key = f"{name}, call {told['number']} kept" + (f", again {attempt}" if attempt else "")
+        run = _watch(session, ops, False, told["number"], key)
+        folder = Path(run["folder"])
+        saved = _read(folder / "saved.json")
+        again = _read(folder / "found.json") or _open(folder)
+        if saved is not None and again is not None and again["number"] == told["number"]:
+            kept = {**saved, **({"raised": again["raised"]} if "raised" in again else {})}
+            return _kept(session, cause, "crashed", kept, folder / "saved.pt", name)
+        if again is None:
+            break
+        told = again
+    said = f"call {told['call']} of {told['op']} did not end, but not in every run: its arguments could not be kept"
+    return {"kind": "none", "said": said, **told}
+
+
+def _kept(
+    session: Session, cause: dict[str, Any], kind: str, told: dict[str, Any], saved: Path, name: str
+) -> dict[str, Any]:
+    folder = session.state.folder / name.replace(" ", "-")
+    folder.mkdir(exist_ok=True)
+    shutil.copy(saved, folder / "repro.pt")
+    repro = folder / "repro.py"
+    repro.write_text(_repro(session, cause, kind, told))
+    status = _status(repro, session.check.timeout)
+    return {**told, "kind": kind, "repro": str(repro), "repro_status": status}
+
+
+def _status(repro: Path, timeout: float | None) -> int | None:
+    """How the repro ends; None if it does not in time."""
+    environment = {k: v for k, v in os.environ.items() if k != "FLAGOS_BISECT"}
+    seconds = max(_REPRO_SECONDS, 2 * (timeout or 0))
+    try:
+        with (repro.parent / "repro.out").open("w") as out:
+            return subprocess.run(
+                [sys.executable, str(repro)],
+                env=environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=seconds,
+                check=False,
+            ).returncode
+    except subprocess.TimeoutExpired:
+        return None
+
+
+_TEXT = '''"""One call of {op}, by {impl} and by {reference}. Written by `flagos bisect`; {said}.
+
+The arguments are in repro.pt. The status is 1 where the results differ or the call fails, 0 where they are equal, and 2
+where the call cannot be made here.
+"""
+
+import os
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+# As in the search.
+for name, value in {variables}.items():
+    os.environ.setdefault(name, value)
+
+OP, IMPL, REFERENCE = {op!r}, {impl!r}, {reference!r}
+PROGRAM, ARGV = {main!r}, {argv!r}  # registers the implementation, if nothing else does
+SECONDS = {seconds!r}
+
+
+def main() -> int:
+    import torch
+    import torch_fl
+    from torch_fl_tools.bisect import measure, program
+    from torch_fl_tools.comparing.transfer import Transfer
+    from torch_fl.python_kernels import require_operator
+
+    saved = torch.load(Path(__file__).with_suffix(".pt"), weights_only=False)
+    op = require_operator(OP)
+
+    def call(device):
+        args, kwargs = Transfer(torch.device(device)).tree((saved["args"], saved["kwargs"]))
+        result = op(*args, **kwargs)
+        torch.flagos.synchronize()
+        return measure.flat([result, args, kwargs])
+
+    try:
+        if REFERENCE == "cpu":
+            expected = call("cpu")
+        else:
+            with program.native(OP):
+                expected = call("flagos")
+        program.implementation(OP, IMPL, PROGRAM, ARGV)
+    except Exception:
+        traceback.print_exc()
+        return 2
+    with torch_fl.route({{OP: "impl:" + IMPL}}):
+        actual = call("flagos")
+    if len(actual) != len(expected):
+        print(f"{{len(actual)}} tensors instead of {{len(expected)}}")
+        return 1
+    differs = False
+    for index, (one, other) in enumerate(zip(expected, actual)):
+        told = measure.difference(one, other, of_a_kernel=True)
+        print(f"tensor {{index}}: {{told['dtype']}}{{told['shape']}}: {{told['reason'] or 'equal within tolerances'}}")
+        differs |= told["differs"]
+    return int(differs)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["call"]:
+        sys.exit(main())
+    # In a process of its own, since the call may crash or hang.
+    try:
+        status = subprocess.run([sys.executable, __file__, "call"], timeout=SECONDS).returncode
+    except subprocess.TimeoutExpired:
+        print(f"the call did not end in {{SECONDS}} s")
+        status = 1
+    if status < 0:
+        print(f"the call ended the process with signal {{-status}}")
+        status = 1
+    sys.exit(status)
+'''
+
+
+def _repro(session: Session, cause: dict[str, Any], kind: str, told: dict[str, Any]) -> str:
+    said = {
+        "differs": "their results differ",
+        "raised": "the first raises",
+        "crashed": "the first does not end",
+        "rounding": "their results differ most of all calls, within the tolerances of kernels",
+    }[kind]
+    reference = session.check.reference
+    return _TEXT.format(
+        op=told["op"],
+        impl=told["impl"],
+        reference="cpu" if reference == "cpu" else "native",
+        said=said,
+        variables=pprint.pformat(variables(), width=100),
+        main=session.program.get("main") and os.path.abspath(session.program["main"]),
+        argv=session.program.get("argv") or [],
+        seconds=_seconds(session.check.timeout),
+    )
+
+
+def _seconds(timeout: float | None) -> float:
+    return 300.0 if timeout is None else max(30.0, timeout)
