@@ -49,26 +49,28 @@ test-rust: $(STAMPS)/venv ## unit, property and vendor tests of the Rust crates
 # ---------------------------------------------------------------------------------------- Python
 
 DISTRIBUTED := $(addprefix adapters/torch/tests/test_,distributed.py distributed_attention.py several_hosts.py)
-OTHER_PARTS := $(addprefix --ignore=tests/,ascend ascend_triton flaggems metax simulated_ascend simulated_metax site)
+# With FlagGems interpreted, in processes of their own.
+FLAGGEMS_TESTS := adapters/torch/tests/flaggems adapters/torch-tools/tests/flaggems adapters/vllm/tests/test_flaggems.py
+OTHER_PARTS := $(addprefix --ignore=tests/,ascend ascend_triton metax simulated_ascend simulated_metax site)
 QUICK_PARTS := $(addprefix test-,python torch distributed te lightx2v vllm-seam whole)
 SLOW_PARTS := $(addsuffix -slow,$(addprefix test-,torch whole))
 .PHONY: $(QUICK_PARTS) $(SLOW_PARTS) test-models
 test-python: ## the wheel flagos: native module, Python API, command line
-test-torch: ## the device in torch, without the collectives
-test-torch-slow: ## compilers, searches by `flagos bisect`, and what else takes seconds of the device in torch
+test-torch: ## the device in torch, without the collectives, and the tools around it
+test-torch-slow: ## compilers, searches by `flagos bisect`, records, and what else takes seconds of the device in torch
 test-distributed: ## the backend of torch.distributed, with ranks as processes
 test-te: ## the TransformerEngine adapter
 test-lightx2v: ## the LightX2V adapter
 test-vllm-seam: ## the vLLM adapter over a double of vLLM's plugin seam
 test-models: ## whole models, which test-whole and test-whole-slow run too
 test-whole: ## tests/: whole models, launches, the fuzzer, the conformance harness, the layout
-test-whole-slow: ## what takes seconds of tests/: records, the tools for GPUs, pages that are followed
+test-whole-slow: ## what takes seconds of tests/: the tools for GPUs, pages that are followed
 test-python: FOLDER := python/tests
-test-torch test-torch-slow: FOLDER := adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED))
+test-torch test-torch-slow: FOLDER := adapters/torch/tests adapters/torch-tools/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED) $(FLAGGEMS_TESTS))
 test-distributed: FOLDER := $(DISTRIBUTED)
 test-te: FOLDER := adapters/te/tests $(TWO)
 test-lightx2v: FOLDER := adapters/lightx2v/tests tests/examples/test_lightx2v.py $(TWO)
-test-vllm-seam: FOLDER := adapters/vllm/tests $(TWO)
+test-vllm-seam: FOLDER := adapters/vllm/tests $(TWO) $(addprefix --ignore=,$(FLAGGEMS_TESTS))
 test-models: FOLDER := tests/models $(TWO)
 test-whole test-whole-slow: FOLDER := tests $(TWO) $(OTHER_PARTS)
 test-whole-slow: FOLDER += --ignore=tests/examples
@@ -84,14 +86,15 @@ test-examples: setup-dev ## the programs of examples/ beside what docs/examples.
 	$(pytest) tests/examples -n 2 $(SLOW) $(ARGS)
 
 # Once interpreted, on the host's tensors, and once compiled, over a simulated driver.
-FLAGGEMS_LAUNCHES := $(patsubst %,tests/launcher/test_%.py,flaggems configurations packs)
+FLAGGEMS_LAUNCHES := $(patsubst %,adapters/torch/tests/launcher/test_%.py,flaggems configurations) \
+  adapters/torch-tools/tests/launches
 .PHONY: test-flaggems test-flaggems-slow
 test-flaggems test-flaggems-slow: export PYTHONPATH := $(FLAGGEMS)
 test-flaggems: setup-dev $(STAMPS)/flaggems ## FlagGems' operators interpreted, and their launches over a simulated driver
-	TRITON_INTERPRET=1 $(pytest) tests/flaggems $(TWO) $(QUICK) $(ARGS)
+	TRITON_INTERPRET=1 $(pytest) $(FLAGGEMS_TESTS) $(TWO) $(QUICK) $(ARGS)
 	$(call pytest,-launches) $(FLAGGEMS_LAUNCHES) $(QUICK) $(ARGS)
 test-flaggems-slow: setup-dev $(STAMPS)/flaggems ## verdicts on every operator, recorded calls, bisect among FlagGems' kernels
-	TRITON_INTERPRET=1 $(pytest) tests/flaggems tests/examples/test_flaggems.py $(TWO) $(SLOW) $(ARGS)
+	TRITON_INTERPRET=1 $(pytest) $(FLAGGEMS_TESTS) tests/examples/test_flaggems.py $(TWO) $(SLOW) $(ARGS)
 	$(call pytest,-launches) $(FLAGGEMS_LAUNCHES) $(SLOW) $(ARGS)
 
 .PHONY: test-ascend-triton
@@ -107,17 +110,17 @@ test-vllm: setup-dev $(STAMPS)/vllm ## vLLM itself with tiny models on the host 
 
 .PHONY: test-torchs-distributed
 test-torchs-distributed: setup-dev ## torch's own tests of torch.distributed, with the backend flagos
-	"$(PY)" -m tests.torchs_distributed --alone $(ARGS)
+	"$(PY)" -m adapters.torch.tests.torchs_distributed --alone $(ARGS)
 
 .PHONY: test-comm
 test-comm: setup-dev ## 4 and 8 ranks, torchrun, a hundred lives of a group; torch's own tests beside gloo
 	$(pytest) adapters/torch/tests/long_distributed.py tests/ascend/long_collectives.py $(ARGS)
 	$(call pytest,-slow) $(DISTRIBUTED) $(SLOW)
-	"$(PY)" -m tests.torchs_distributed
+	"$(PY)" -m adapters.torch.tests.torchs_distributed
 
 .PHONY: test-bisect
 test-bisect: setup-dev ## `flagos bisect` with several causes, hangs, searches that were ended
-	$(pytest) adapters/torch/tests/long_bisect.py tests/long_bisect_page.py $(TWO) $(ARGS)
+	$(pytest) adapters/torch-tools/tests/bisect/long_bisect.py tests/long_bisect_page.py $(TWO) $(ARGS)
 
 .PHONY: test-zoo
 test-zoo: setup-dev ## every architecture of transformers that its configuration makes small, beside the CPU
@@ -200,7 +203,7 @@ ON_CHIP := FLAGOS_VENDOR=example FLAGOS_VENDOR_PATH="$(abspath $(DIST))/vendors"
 .PHONY: test-example-chip conformance-chip-fallback
 test-example-chip conformance-chip-fallback: export EXAMPLE_CHIP_KERNELS := 0
 test-example-chip: setup-dev example-vendor ## the adapter's tests on the example chip, by fallback alone
-	$(ON_CHIP) $(pytest) adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED)) --vendor example $(ARGS)
+	$(ON_CHIP) $(pytest) adapters/torch/tests $(TWO) $(addprefix --ignore=,$(DISTRIBUTED) $(FLAGGEMS_TESTS)) --vendor example $(ARGS)
 
 conformance-chip-fallback: setup-dev example-vendor ## the conformance sample on the example chip, by fallback alone
 	$(ON_CHIP) $(CONFORMANCE) --ci --ci-seed $(CI_SEED) $(LIBRARY)

@@ -18,9 +18,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from adapters.torch.tests.launcher import simulated
 from tests.bench.machine import cores, processor, versions
 from tests.bench.timing import Measured, lines, measure
-from tests.launcher import simulated
 
 
 def processor_nanoseconds(call: Callable[[], Any], iterations: int) -> float:
@@ -62,7 +62,7 @@ def measure_all(rounds: int, iterations: int) -> dict[str, Measured]:
     driver.get_current_device, driver.get_current_stream = int, operator.index
     with ExitStack() as stack:
         entry = None
-        from tests.launcher import kernels
+        from adapters.torch.tests.launcher import kernels
 
         if find_spec("flag_gems") is not None:
             stack.enter_context(simulated.flaggems())

@@ -143,7 +143,7 @@ def measured(flaggems: Call, own: Call, rounds: int, iterations: int) -> Measure
 
 def launch_alone(rounds: int, iterations: int) -> Measured:
     """One kernel by `kernel[grid](...)`, from Python and from Rust, in nanoseconds."""
-    from tests.launcher import kernels
+    from adapters.torch.tests.launcher import kernels
 
     x, y, out = (torch.randn(64, device="cuda") for _ in range(3))
     call: Call = lambda: kernels.add[(3,)](x, y, out, 48, BLOCK=64)  # noqa: E731

@@ -16,7 +16,6 @@ os.environ.setdefault("FLAGOS_HOST_DEVICES", "2")
 import torch
 
 import torch_fl  # noqa: F401  beside CUDA the device is registered by this, before tests name it
-from adapters.torch.tests.bisected.command import Bisect
 from adapters.torch.tests.launch import run_script
 from python.tests.chips import example_chip
 from python.tests.interpreters import (  # noqa: F401  fixtures
@@ -115,12 +114,6 @@ def acl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("acl")
     shutil.copy(acl_library(), folder / "libascendcl.so")
     return folder
-
-
-@pytest.fixture
-def bisect(tmp_path: Path) -> Bisect:
-    """Runs `flagos bisect` in an empty folder."""
-    return Bisect(tmp_path)
 
 
 @pytest.fixture

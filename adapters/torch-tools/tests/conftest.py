@@ -1,0 +1,5 @@
+"""Fixtures of the tools' tests: those of the device's tests, which they share."""
+
+from __future__ import annotations
+
+from adapters.torch.tests.conftest import _one_result, _same_state_after, run_python  # noqa: F401  fixtures

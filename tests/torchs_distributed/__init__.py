@@ -1,1 +1,0 @@
-"""torch's own tests of torch.distributed, with this project's backend and with gloo."""
